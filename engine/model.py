@@ -25,8 +25,9 @@ Kind = Literal["tensor", "sequence", "optional", "map", "sparse_tensor"]
 class Input:
     """A value that the caller supplies.
 
-    `dtype` is the element type (object for strings); `shape` is None where not even the rank is declared;
-    `kind` is what the file declares, and for a sequence or optional `dtype` and `shape` are its element's.
+    `dtype` is the element type: object for strings, void ("V") for a subgraph's input that leaves it to the
+    caller. `shape` is None where not even the rank is declared. `kind` is what the file declares; for a
+    sequence or optional `dtype` and `shape` are its element's.
     """
 
     name: str
@@ -60,7 +61,7 @@ class Layer:
     `inputs` and `outputs` are value names; '' marks an optional one left out. `attributes` holds int, float,
     str, bytes, tuples of these, numpy arrays (tensors) and `Model` (subgraphs), only those that the file
     spells out. `version` is the opset version of `domain` under which the layer is to be read ('' is the
-    ONNX domain).
+    ONNX domain). Names left out at the end of `inputs` and `outputs` are cut off.
     """
 
     op_type: str
@@ -103,7 +104,7 @@ class Model:
     """A whole graph: `layers` in an order in which each one's inputs exist before it runs.
 
     `constants` maps value names to read-only arrays. `opsets` maps each operator domain to its version.
-    `source` is the file's path, or "<bytes>". A model is also what a layer holds as its subgraph; then it
+    `source` is the file's path, or "<bytes>"; `metadata` is what its maker noted in it. A model is also what a layer holds as its subgraph; then it
     may use names of the graph around it.
     """
 
@@ -115,6 +116,7 @@ class Model:
     opsets: Mapping[str, int] = field(default_factory=dict)
     producer: str = ""
     source: str = "<bytes>"
+    metadata: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def captures(self) -> tuple[str, ...]:
@@ -215,12 +217,14 @@ class Model:
         lines = [f"model '{self.name}' from {self.source}"]
         if self.producer:
             lines.append(f"  made by {self.producer}")
-        lines.append("  opsets: " + ", ".join(f"{d or 'ai.onnx'} {v}" for d, v in sorted(self.opsets.items())))
+        opsets = (f"{domain or 'ai.onnx'} {version}" for domain, version in sorted(self.opsets.items()))
+        lines.append("  opsets: " + ", ".join(opsets))
         lines += ["  inputs:", *(f"    {_describe(item)}" for item in self.inputs)]
         lines += ["  outputs:", *(f"    {_describe(item)}" for item in self.outputs)]
         counts = Counter(qualified_op(layer.domain, layer.op_type) for layer in self.walk())
         lines.append(f"  layers: {counts.total()}")
-        lines += [f"    {count:4d} {op}" for op, count in sorted(counts.items(), key=lambda kv: (-kv[1], kv[0]))]
+        by_count = sorted(counts.items(), key=lambda item: (-item[1], item[0]))
+        lines += [f"    {count:4d} {op}" for op, count in by_count]
         elements = sum(array.size for array in self.constants.values())
         size = sum(array.nbytes for array in self.constants.values())
         lines.append(f"  constants: {len(self.constants)}, {elements:,} elements, {size / 2**20:.2f} MiB")

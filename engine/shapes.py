@@ -21,6 +21,7 @@ class TensorShape(tuple[int, ...]):
     __slots__ = ()
 
     def __new__(cls, *dims: int | Iterable[int]) -> Self:
+        """The sizes one by one, or as one iterable."""
         values = []
         for dim in _spread(dims):
             if not isinstance(dim, SupportsIndex):
@@ -61,6 +62,7 @@ class DynamicTensorShape(tuple[Dim, ...]):
     __slots__ = ()
 
     def __new__(cls, *dims: Dim | Iterable[Dim]) -> Self:
+        """The dimensions one by one, or as one iterable."""
         values: list[Dim] = []
         for dim in _spread(dims):
             if dim is None or isinstance(dim, str):

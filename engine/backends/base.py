@@ -1,0 +1,118 @@
+"""What every backend does: hold buffers, run plans in order without waiting, and read back without waiting.
+
+All operations of one backend object form one ordered stream: a readback sees the value as it is at
+that point of the stream, whatever is scheduled later. Nothing here waits except `Readback.wait`.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, ClassVar
+
+import numpy as np
+
+from engine.compiler.plan import AnyKernel, Compute, Plan, Tuner
+
+Progress = Callable[[int, int], None]
+"""Called with (kernels ready, kernels wanted)."""
+
+
+class DeviceBuffer(ABC):
+    """Memory of a backend: `elements` values that the user sees as `dtype`."""
+
+    elements: int
+    dtype: np.dtype
+
+    @abstractmethod
+    def release(self) -> None:
+        """Give the memory back once the work enqueued so far is done with it. May be called twice."""
+
+
+class Readback(ABC):
+    """A copy of a buffer's value on its way to the CPU."""
+
+    @abstractmethod
+    def done(self) -> bool:
+        """Whether `array` can be had at once. Never waits."""
+
+    @abstractmethod
+    def array(self) -> np.ndarray:
+        """The value, 1-D, in the buffer's dtype. Only after `done` (or `wait`)."""
+
+    @abstractmethod
+    def wait(self) -> None:
+        """Block until done (the only blocking call of a backend)."""
+
+
+class Program(ABC):
+    """A plan recorded as a flat command list, ready to be replayed by `Backend.run`."""
+
+    @abstractmethod
+    def release(self) -> None:
+        """Free the temporaries and the recorded commands."""
+
+
+class Backend(ABC):
+    """One ordered stream of work on one device."""
+
+    name: ClassVar[str]
+    """"cpu", "gl_compute", "gl_pixel" or "opencl"."""
+
+    @abstractmethod
+    def refusal(self, compute: Compute) -> str | None:
+        """Why this backend cannot run a step (its types, or sizes beyond the device's limits), or None."""
+
+    @abstractmethod
+    def tune(self, compute: Compute, tuner: Tuner) -> bool:
+        """Replace the step by tuned kernels through `tuner`; False leaves it to the generic kernel.
+
+        The choice may depend on the hint's facts, dtypes, `Value.signature` and known operands, not on
+        sizes that vary with the input shapes: a new input shape must not need a new kernel.
+        """
+
+    @abstractmethod
+    def prepare(self, kernels: Iterable[AnyKernel], progress: Progress | None = None) -> int:
+        """Compile what is not compiled yet; returns how many kernels that were. Blocks: loading time only."""
+
+    @abstractmethod
+    def create(self, elements: int, dtype: np.dtype, data: np.ndarray | None = None) -> DeviceBuffer:
+        """A new buffer, filled with `data` (any shape, row-major) if given."""
+
+    @abstractmethod
+    def upload(self, buffer: DeviceBuffer, data: np.ndarray) -> None:
+        """Set a buffer's value, in stream order. `data` is copied before this returns."""
+
+    @abstractmethod
+    def copy(self, source: DeviceBuffer, target: DeviceBuffer) -> None:
+        """Copy a whole buffer on the device, in stream order."""
+
+    @abstractmethod
+    def record(self, plan: Plan, buffers: Mapping[str, DeviceBuffer]) -> Program:
+        """Turn a plan into a command list. `buffers` binds inputs, outputs and constants by name."""
+
+    @abstractmethod
+    def run(self, program: Program) -> None:
+        """Enqueue a recorded plan."""
+
+    @abstractmethod
+    def readback(self, buffer: DeviceBuffer) -> Readback:
+        """Start a copy of the buffer's value, as of now in the stream, to the CPU."""
+
+    @abstractmethod
+    def flush(self) -> None:
+        """Make sure that what was enqueued will run without further calls."""
+
+    def fence(self) -> Any:
+        """A mark in this stream, for another stream's `after`; None where streams of a device are one."""
+        return None
+
+    def after(self, mark: Any) -> None:
+        """Let what is enqueued from now on start after `mark` (a fence of another stream)."""
+
+    def synchronize(self) -> None:
+        """Block until everything enqueued has run. For tests and disposal, never in a frame."""
+
+    @abstractmethod
+    def dispose(self) -> None:
+        """Free everything that this backend object still owns."""

@@ -1,0 +1,151 @@
+"""What a compiler hands to a backend: steps over named buffers, for one set of input shapes.
+
+First come `Compute` steps, whose formulas still hold live values: fusion rewrites them, and backends
+may replace those that carry a `Hint` by tuned kernels. Then every formula is numbered into `Step`s.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal, Protocol
+
+import numpy as np
+
+from engine.kernels.expr import Expr, substitute
+from engine.kernels.kernel import Kernel, number
+from engine.kernels.value import Value
+
+HintKind = Literal["matmul", "conv", "pool", "reduce", "softmax", "concat", "lstm"]
+
+
+@dataclass(frozen=True)
+class Hint:
+    """What a formula computes, in the terms of the trade, for backends that know a faster way.
+
+    matmul: operands (a, b); facts m, n, k, batch (ints) and a_strides, b_strides (batch, row, column) in
+        elements, 0 for a broadcast batch. Output is (batch, m, n), row-major.
+    conv: operands (x, w) with x (N, C, *spatial) and w (M, C/group, *kernel); facts strides, dilations,
+        pads (begin, one per spatial axis), group. Output is (N, M, *out). A bias is in the epilogue.
+    pool: operands (x,); facts kind "max" or "average", kernel, strides, dilations, pads (begin),
+        include_pad, and ends (end pads). Output is (N, C, *out).
+    """
+
+    kind: HintKind
+    operands: tuple[Value, ...]
+    facts: Mapping[str, Any]
+
+
+@dataclass(slots=True)
+class Compute:
+    """One kernel before numbering: `output`, in row-major order over `space`, becomes `body`.
+
+    `epilogue`, if any, is the stored value as a formula over `acc` (what `body` yields, in the arithmetic
+    type of `core`), loads at `FLAT` and per-index loads over the same space. `core` is the storage type
+    that `body` would have been stored in.
+    """
+
+    output: Value
+    space: tuple[int, ...]
+    body: Expr
+    layer: str
+    op_type: str
+    hint: Hint | None = None
+    epilogue: Expr | None = None
+
+    def formula(self) -> Expr:
+        """Body and epilogue as one formula."""
+        if self.epilogue is None:
+            return self.body
+        return substitute(self.epilogue, lambda x: self.body if x.op == "acc" else None)
+
+    def numbered(self) -> Step:
+        """The generic step: any backend can run it."""
+        kernel, values, inputs = number(self.formula(), len(self.space), self.output.dtype)
+        names = tuple(v.name for v in inputs)
+        return Step(self.layer, self.op_type, kernel, self.space, values, names, self.output.name)
+
+
+class AnyKernel(Protocol):
+    """A generic `Kernel`, or a tuned one that only its backend understands."""
+
+    @property
+    def key(self) -> str:
+        """Digest of what defines the kernel; compiled code is cached under it."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One dispatch: kernel, index space, run-time arguments, and the names of the buffers it touches."""
+
+    layer: str
+    op_type: str
+    kernel: AnyKernel
+    space: tuple[int, ...]
+    values: tuple[int | float, ...]
+    inputs: tuple[str, ...]
+    output: str
+
+    @property
+    def is_generic(self) -> bool:
+        """Whether any backend could run this step."""
+        return isinstance(self.kernel, Kernel)
+
+
+Role = Literal["constant", "input", "output", "temporary"]
+
+
+@dataclass(frozen=True, slots=True)
+class BufferSpec:
+    """A buffer of a plan: how many elements of which type, and who provides it."""
+
+    name: str
+    elements: int
+    dtype: np.dtype
+    role: Role
+
+
+@dataclass(slots=True)
+class Plan:
+    """Steps in execution order and the buffers they use. Views share their source's buffer."""
+
+    steps: list[Step] = field(default_factory=list)
+    buffers: dict[str, BufferSpec] = field(default_factory=dict)
+    constants: dict[str, np.ndarray] = field(default_factory=dict)
+
+    def lifetimes(self) -> dict[str, tuple[int, int]]:
+        """First and last step that touches each temporary buffer."""
+        spans: dict[str, tuple[int, int]] = {}
+        for position, step in enumerate(self.steps):
+            for name in (*step.inputs, step.output):
+                if self.buffers[name].role == "temporary":
+                    first, _ = spans.get(name, (position, position))
+                    spans[name] = (first, position)
+        return spans
+
+
+class Tuner:
+    """What a backend's tuning rule may do while it replaces a `Compute` step.
+
+    `emit` adds a step; `constant` registers an array derived from known operands (packed weights), made
+    once per model and reused by every plan; `temporary` asks for scratch memory.
+    """
+
+    def __init__(
+        self,
+        compute: Compute,
+        constant: Callable[[str, Callable[[], np.ndarray]], str],
+        temporary: Callable[[int, np.dtype], str],
+    ) -> None:
+        self.compute = compute
+        self.constant = constant
+        self.temporary = temporary
+        self.steps: list[Step] = []
+
+    def emit(
+        self, kernel: AnyKernel, space: tuple[int, ...], values: tuple[int | float, ...], inputs: tuple[str, ...], output: str
+    ) -> None:
+        """Add a step of this backend's own kernel."""
+        c = self.compute
+        self.steps.append(Step(c.layer, c.op_type, kernel, space, values, inputs, output))

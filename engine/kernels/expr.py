@@ -1,0 +1,380 @@
+"""Expressions of the kernel language.
+
+A kernel says, for each output index, the value. An `Expr` is one node of that formula: a literal, a
+run-time argument, an index variable, a load, an arithmetic step, a reduction, or the result of a
+sequential loop. Nodes are immutable and compared by structure, so printers share repeated ones.
+
+Rules that keep one definition usable everywhere:
+
+- Both sides of an operation have the same type; conversions are written with `cast`.
+- A Python int next to an index expression becomes a run-time argument, so sizes and strides never end
+  up in the kernel's text. A constant of the formula is spelled `lit(2)`.
+- Nothing is lazy: both sides of `select` are evaluated. A load that may lie outside its tensor uses
+  `where=`, which reads element 0 instead and yields `other`.
+- Integers wrap. `//` and `%` on indices expect non-negative values; `floor_div` and `floor_mod`
+  round towards minus infinity for any sign; `/` on integers truncates, and a division by 0 yields 0.
+- `minimum` and `maximum` return NaN when either side is NaN.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from engine.dtypes import ArithmeticType
+
+if TYPE_CHECKING:
+    from engine.kernels.value import Value
+
+Operand: TypeAlias = "Expr | int | float | bool"
+
+UNARY = frozenset(
+    "neg abs sqrt exp log sin cos tan asin acos atan sinh cosh tanh asinh acosh atanh"
+    " floor ceil round trunc sign erf isnan isinf not bitnot".split()
+)
+BINARY = frozenset("add sub mul div rem pow min max and or xor shl shr".split())
+COMPARE = frozenset("eq ne lt le gt ge".split())
+LEAVES = frozenset("const param index flat loopvar carried acc".split())
+LOOPS = frozenset({"reduce", "fold"})
+REDUCTIONS = {"sum": "add", "prod": "mul", "max": "max", "min": "min"}
+FLOATS = frozenset({"float32", "float64"})
+
+_fresh = itertools.count()
+
+
+class Expr:
+    """One node: `op` names what it does, `args` are the nodes it reads, `attr` what else defines it.
+
+    `free` is the set of variables (index axes, loop variables, `flat`, `acc`) the value depends on.
+    """
+
+    __slots__ = ("_hash", "args", "attr", "dtype", "free", "op")
+
+    def __init__(
+        self,
+        op: str,
+        dtype: ArithmeticType,
+        args: tuple[Expr, ...] = (),
+        attr: Any = None,
+        free: frozenset[Any] | None = None,
+    ) -> None:
+        self.op = op
+        self.dtype = dtype
+        self.args = args
+        self.attr = attr
+        if free is None:
+            free = args[0].free.union(*(a.free for a in args[1:])) if args else frozenset()
+        self.free = free
+        self._hash = hash((op, dtype, attr, tuple(a._hash for a in args)))
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    def __eq__(self, other: object) -> bool:
+        if self is other:
+            return True
+        return (
+            isinstance(other, Expr)
+            and self._hash == other._hash
+            and self.op == other.op
+            and self.dtype == other.dtype
+            and self.attr == other.attr
+            and self.args == other.args
+        )
+
+    def __repr__(self) -> str:
+        inner = ", ".join([*(repr(a) for a in self.args), *([] if self.attr is None else [repr(self.attr)])])
+        return f"{self.op}:{self.dtype}({inner})"
+
+    def __bool__(self) -> bool:
+        raise TypeError("a kernel expression has no truth value; use select(condition, a, b)")
+
+    def __add__(self, other: Operand) -> Expr:
+        return binary("add", self, other)
+
+    def __radd__(self, other: Operand) -> Expr:
+        return binary("add", other, self)
+
+    def __sub__(self, other: Operand) -> Expr:
+        return binary("sub", self, other)
+
+    def __rsub__(self, other: Operand) -> Expr:
+        return binary("sub", other, self)
+
+    def __mul__(self, other: Operand) -> Expr:
+        return binary("mul", self, other)
+
+    def __rmul__(self, other: Operand) -> Expr:
+        return binary("mul", other, self)
+
+    def __truediv__(self, other: Operand) -> Expr:
+        return binary("div", self, other)
+
+    def __rtruediv__(self, other: Operand) -> Expr:
+        return binary("div", other, self)
+
+    def __floordiv__(self, other: Operand) -> Expr:
+        return binary("div", _index_only(self, "//"), other)
+
+    def __mod__(self, other: Operand) -> Expr:
+        return binary("rem", _index_only(self, "%"), other)
+
+    def __neg__(self) -> Expr:
+        return unary("neg", self)
+
+    def __lt__(self, other: Operand) -> Expr:
+        return compare("lt", self, other)
+
+    def __le__(self, other: Operand) -> Expr:
+        return compare("le", self, other)
+
+    def __gt__(self, other: Operand) -> Expr:
+        return compare("gt", self, other)
+
+    def __ge__(self, other: Operand) -> Expr:
+        return compare("ge", self, other)
+
+    def __and__(self, other: Operand) -> Expr:
+        return binary("and", self, other)
+
+    def __or__(self, other: Operand) -> Expr:
+        return binary("or", self, other)
+
+    def __xor__(self, other: Operand) -> Expr:
+        return binary("xor", self, other)
+
+    def __lshift__(self, other: Operand) -> Expr:
+        return binary("shl", self, other)
+
+    def __rshift__(self, other: Operand) -> Expr:
+        return binary("shr", self, other)
+
+    def __invert__(self) -> Expr:
+        return unary("not" if self.dtype == "bool" else "bitnot", self)
+
+
+class Argument:
+    """A number handed to the kernel when it runs; equal only to itself, whatever its value."""
+
+    __slots__ = ("value",)
+
+    def __init__(self, value: int | float) -> None:
+        self.value = value
+
+    def __repr__(self) -> str:
+        return f"arg({self.value})"
+
+
+def _index_only(x: Expr, symbol: str) -> Expr:
+    if x.dtype != "index":
+        raise TypeError(f"{symbol} is for indices, not {x.dtype}; use floor_div, floor_mod, '/' or rem")
+    return x
+
+
+# Leaves
+
+
+def lit(value: int | float | bool, dtype: ArithmeticType = "index") -> Expr:
+    """A constant of the formula, printed into the kernel's text."""
+    kind = float if dtype in FLOATS else bool if dtype == "bool" else int
+    return Expr("const", dtype, attr=kind(value))
+
+
+def arg(value: int | float | bool, dtype: ArithmeticType = "index") -> Expr:
+    """A run-time argument: sizes, strides, attributes. Its value is not part of the kernel's text."""
+    return Expr("param", dtype, attr=Argument(float(value) if dtype in FLOATS else int(value)))
+
+
+def index(axis: int) -> Expr:
+    """The output index along `axis` of the kernel's index space."""
+    return Expr("index", "index", attr=axis, free=frozenset({axis}))
+
+
+FLAT = Expr("flat", "index", free=frozenset({"flat"}))
+"""The output's position in row-major order."""
+
+
+def acc(dtype: ArithmeticType) -> Expr:
+    """In an epilogue: the value that the kernel has just computed."""
+    return Expr("acc", dtype, free=frozenset({"acc"}))
+
+
+def load(value: Value, position: Expr, where: Expr | None = None, other: Operand = 0) -> Expr:
+    """Element `position` (row-major) of a tensor; where `where` is false, `other` and no read outside."""
+    dtype = value.arithmetic
+    if where is None:
+        return Expr("load", dtype, (position,), value)
+    safe = Expr("load", dtype, (select(where, position, lit(0)),), value)
+    return select(where, safe, other if isinstance(other, Expr) else lit(other, dtype))
+
+
+# Arithmetic
+
+
+def lift(x: Operand, like: ArithmeticType) -> Expr:
+    """Turn a Python number that stands beside an expression of type `like` into one."""
+    if isinstance(x, Expr):
+        return x
+    if isinstance(x, bool) or like == "bool":
+        return lit(x, "bool")
+    if like in FLOATS:
+        if isinstance(x, int):
+            raise TypeError(f"{x} beside a {like}: write a float for a constant, arg({x}, {like!r}) for a size")
+        return lit(x, like)
+    if isinstance(x, float):
+        raise TypeError(f"{x} beside an {like}: cast one of them")
+    return arg(x, like)
+
+
+def _pair(op: str, a: Operand, b: Operand) -> tuple[Expr, Expr]:
+    if isinstance(a, Expr):
+        b = lift(b, a.dtype)
+    elif isinstance(b, Expr):
+        a = lift(a, b.dtype)
+    else:
+        raise TypeError(f"{op} needs at least one expression")
+    assert isinstance(a, Expr)
+    if a.dtype != b.dtype:
+        raise TypeError(f"{op} of {a.dtype} and {b.dtype}: cast one of them")
+    return a, b
+
+
+def unary(op: str, x: Expr) -> Expr:
+    """A step with one operand; `isnan`, `isinf` and `not` yield bool, the rest the operand's type."""
+    assert op in UNARY, op
+    return Expr(op, "bool" if op in ("isnan", "isinf", "not") else x.dtype, (x,))
+
+
+def binary(op: str, a: Operand, b: Operand) -> Expr:
+    """A step with two operands of one type. Sums and products with a literal 0 or 1 are simplified."""
+    assert op in BINARY, op
+    x, y = _pair(op, a, b)
+    if x.dtype == "index":
+        if op == "add" and _is(x, 0) or op == "mul" and (_is(x, 1) or _is(y, 0)):
+            return y
+        if op in ("add", "sub") and _is(y, 0) or op == "mul" and (_is(y, 1) or _is(x, 0)):
+            return x
+        if op == "div" and _is(y, 1):
+            return x
+    return Expr(op, x.dtype, (x, y))
+
+
+def _is(x: Expr, value: int) -> bool:
+    return x.op == "const" and x.attr == value
+
+
+def compare(op: str, a: Operand, b: Operand) -> Expr:
+    """A bool: `eq`, `ne`, `lt`, `le`, `gt` or `ge` of two operands of one type."""
+    assert op in COMPARE, op
+    return Expr(op, "bool", _pair(op, a, b))
+
+
+def eq(a: Operand, b: Operand) -> Expr:
+    """a == b (the Python operator compares structure, so it cannot mean this)."""
+    return compare("eq", a, b)
+
+
+def select(condition: Expr, a: Operand, b: Operand) -> Expr:
+    """`a` where `condition` holds, else `b`; both are evaluated."""
+    x, y = _pair("select", a, b)
+    return Expr("select", x.dtype, (condition, x, y))
+
+
+def cast(x: Expr, dtype: ArithmeticType) -> Expr:
+    """Convert. Floats become integers by truncation, saturated at the type's ends, NaN as 0."""
+    return x if x.dtype == dtype else Expr("cast", dtype, (x,))
+
+
+def minimum(a: Operand, b: Operand) -> Expr:
+    """The smaller, or NaN if either is NaN."""
+    return binary("min", a, b)
+
+
+def maximum(a: Operand, b: Operand) -> Expr:
+    """The larger, or NaN if either is NaN."""
+    return binary("max", a, b)
+
+
+def clamp(x: Expr, low: Operand, high: Operand) -> Expr:
+    """`x` limited to low..high."""
+    return minimum(maximum(x, low), high)
+
+
+def floor_mod(a: Expr, b: Operand) -> Expr:
+    """Remainder with the sign of the divisor, for integers of any sign (Python's and ONNX's `Mod`)."""
+    x, y = _pair("floor_mod", a, b)
+    zero = lit(0, x.dtype)
+    r = binary("rem", x, y)
+    return select(compare("ne", r, zero) & ((r < zero) ^ (y < zero)), r + y, r)
+
+
+def floor_div(a: Expr, b: Operand) -> Expr:
+    """Quotient rounded towards minus infinity, for integers of any sign."""
+    x, y = _pair("floor_div", a, b)
+    zero, r = lit(0, x.dtype), binary("rem", x, y)
+    return binary("div", x, y) - cast(compare("ne", r, zero) & ((r < zero) ^ (y < zero)), x.dtype)
+
+
+# Loops
+
+
+def reduce(kind: str, extent: Operand, body: Callable[[Expr], Expr]) -> Expr:
+    """sum, prod, max or min of `body(r)` for r in 0..extent-1; the neutral element when extent is 0."""
+    assert kind in REDUCTIONS, kind
+    var = _loop_variable()
+    value = body(var)
+    n = lift(extent, "index")
+    return Expr("reduce", value.dtype, (n, value), (kind, var.attr), (value.free - {var.attr}) | n.free)
+
+
+def fold(
+    extent: Operand,
+    initial: Sequence[Expr],
+    step: Callable[..., Sequence[Expr]],
+) -> tuple[Expr, ...]:
+    """A sequential loop: carried values start as `initial` and become `step(r, *carried)` at each r."""
+    var = _loop_variable()
+    ids = tuple(f"c{next(_fresh)}" for _ in initial)
+    carried = [Expr("carried", x.dtype, attr=c, free=frozenset({c})) for c, x in zip(ids, initial, strict=True)]
+    after = tuple(step(var, *carried))
+    for before, x in zip(initial, after, strict=True):
+        if before.dtype != x.dtype:
+            raise TypeError(f"a carried value starts as {before.dtype} and becomes {x.dtype}")
+    n = lift(extent, "index")
+    bound = frozenset({var.attr, *ids})
+    free = n.free.union(*(x.free for x in initial), *(x.free - bound for x in after))
+    loop = Expr("fold", "index", (n, *initial, *after), (var.attr, ids), free)
+    return tuple(Expr("result", x.dtype, (loop,), k) for k, x in enumerate(initial))
+
+
+def _loop_variable() -> Expr:
+    name = f"r{next(_fresh)}"
+    return Expr("loopvar", "index", attr=name, free=frozenset({name}))
+
+
+def rebuild(x: Expr, args: tuple[Expr, ...]) -> Expr:
+    """The same node over other operands."""
+    if all(a is b for a, b in zip(x.args, args, strict=True)):
+        return x
+    if x.op == "reduce":
+        return Expr(x.op, x.dtype, args, x.attr, (args[1].free - {x.attr[1]}) | args[0].free)
+    if x.op == "fold":
+        k = len(x.attr[1])
+        bound = frozenset({x.attr[0], *x.attr[1]})
+        free = args[0].free.union(*(a.free for a in args[1 : k + 1]), *(a.free - bound for a in args[k + 1 :]))
+        return Expr(x.op, x.dtype, args, x.attr, free)
+    return Expr(x.op, x.dtype, args, x.attr)
+
+
+def substitute(x: Expr, replace: Callable[[Expr], Expr | None]) -> Expr:
+    """Rewrite bottom-up: each node for which `replace` returns an expression becomes that expression."""
+    memo: dict[Expr, Expr] = {}
+
+    def visit(node: Expr) -> Expr:
+        if node not in memo:
+            fresh = rebuild(node, tuple(visit(a) for a in node.args)) if node.args else node
+            memo[node] = replace(fresh) or fresh
+        return memo[node]
+
+    return visit(x)

@@ -1,0 +1,105 @@
+"""A kernel: a formula whose tensors and run-time arguments are numbered slots, so that it can be cached.
+
+`number` turns a formula over live values into a `Kernel` (structure only) and what fills its slots.
+Two layers of any sizes that compute the same way share one `Kernel`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import NamedTuple
+
+import numpy as np
+
+from engine.dtypes import ArithmeticType
+from engine.kernels.expr import Expr, rebuild
+from engine.kernels.value import Value
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """The value of each output index as a formula.
+
+    rank: dimensions of the index space. body: the formula; `param` and `load` nodes carry slot numbers.
+    dtype: storage type of the output. buffers: storage types of the tensors read, by slot.
+    params: types of the run-time arguments, by slot.
+    """
+
+    rank: int
+    body: Expr
+    dtype: str
+    buffers: tuple[str, ...]
+    params: tuple[ArithmeticType, ...]
+
+    @cached_property
+    def key(self) -> str:
+        """A digest of the structure: equal for kernels that compute the same way."""
+        lines = [f"{self.rank} {self.dtype} {self.buffers} {self.params}"]
+        numbers: dict[Expr, int] = {}
+
+        def visit(node: Expr) -> int:
+            if node not in numbers:
+                inputs = [visit(a) for a in node.args]
+                lines.append(f"{node.op} {node.dtype} {inputs} {node.attr!r}")
+                numbers[node] = len(numbers)
+            return numbers[node]
+
+        visit(self.body)
+        return hashlib.sha256("\n".join(lines).encode()).hexdigest()[:24]
+
+
+class Numbered(NamedTuple):
+    """A kernel and what fills its slots in one use."""
+
+    kernel: Kernel
+    values: tuple[int | float, ...]
+    inputs: tuple[Value, ...]
+
+
+def number(body: Expr, rank: int, dtype: np.dtype) -> Numbered:
+    """Replace tensors and arguments by slot numbers, in the order in which the formula meets them."""
+    values: list[int | float] = []
+    types: list[ArithmeticType] = []
+    inputs: dict[Value, int] = {}
+    loops: dict[str, str] = {}
+    memo: dict[Expr, Expr] = {}
+
+    def rename(name: str) -> str:
+        return loops.setdefault(name, f"v{len(loops)}")
+
+    def visit(node: Expr) -> Expr:
+        if node not in memo:
+            memo[node] = numbered(node)
+        return memo[node]
+
+    def numbered(node: Expr) -> Expr:
+        if node.op == "param":
+            values.append(node.attr.value)
+            types.append(node.dtype)
+            return Expr("param", node.dtype, attr=len(values) - 1)
+        if node.op in ("loopvar", "carried"):
+            name = rename(node.attr)
+            return Expr(node.op, node.dtype, attr=name, free=frozenset({name}))
+        args = tuple(visit(a) for a in node.args)
+        if node.op == "load":
+            return Expr("load", node.dtype, args, inputs.setdefault(node.attr, len(inputs)))
+        if node.op == "reduce":
+            kind, var = node.attr
+            return rebuild(Expr("reduce", node.dtype, node.args, (kind, rename(var)), frozenset()), args)
+        if node.op == "fold":
+            var, carried = node.attr
+            attr = (rename(var), tuple(rename(c) for c in carried))
+            return rebuild(Expr("fold", node.dtype, node.args, attr, frozenset()), args)
+        return rebuild(node, args) if args else node
+
+    numbered_body = visit(body)
+    kernel = Kernel(rank, numbered_body, np.dtype(dtype).name, tuple(v.dtype.name for v in inputs), tuple(types))
+    return Numbered(kernel, tuple(values), tuple(inputs))
+
+
+def bind_shape(space: Sequence[int]) -> tuple[int, ...]:
+    """An index space as plain ints, at least one dimension."""
+    return tuple(int(n) for n in space) or (1,)

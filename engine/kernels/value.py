@@ -1,0 +1,103 @@
+"""What a kernel formula reads: a tensor, named by the plan, whose elements are loaded by index."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import prod
+
+import numpy as np
+
+from engine.dtypes import ArithmeticType, arithmetic_type
+from engine.kernels.expr import Expr, Operand, arg, lift, lit, load
+
+Signature = tuple[tuple[int, ...], ...]
+"""Per dimension, its size in each sample of the model's input shapes and now: see `engine.compiler.trace`."""
+
+
+class Value:
+    """A tensor while a plan is made: shape (tuple of ints) and dtype are known, elements usually not.
+
+    `known` holds the elements where they are known already (constants, results of shape arithmetic).
+    `signature` tells which dimensions are fixed and which go together, for choosing a kernel's
+    structure; kernels must not depend on `shape` otherwise than through run-time arguments.
+    """
+
+    __slots__ = ("dtype", "known", "name", "shape", "signature", "size")
+
+    def __init__(
+        self,
+        name: str,
+        shape: Sequence[int],
+        dtype: np.dtype,
+        signature: Signature | None = None,
+        known: np.ndarray | None = None,
+    ) -> None:
+        self.name = name
+        self.shape = tuple(int(n) for n in shape)
+        self.dtype = np.dtype(dtype)
+        self.signature = signature
+        self.known = known
+        self.size = prod(self.shape)
+
+    def __repr__(self) -> str:
+        return f"{self.name}: {self.dtype.name}{list(self.shape)}"
+
+    @property
+    def rank(self) -> int:
+        """Number of dimensions."""
+        return len(self.shape)
+
+    @property
+    def arithmetic(self) -> ArithmeticType:
+        """The type in which kernels compute with this tensor's elements."""
+        return arithmetic_type(self.dtype)
+
+    def dim(self, axis: int) -> Expr:
+        """The size along `axis` as a run-time argument."""
+        return arg(self.shape[axis])
+
+    def stride(self, axis: int) -> int:
+        """Distance in elements between neighbours along `axis` (row-major)."""
+        return prod(self.shape[axis % self.rank + 1 :])
+
+    def position(self, indices: Sequence[Operand]) -> Expr:
+        """Row-major position of an element; `indices` has one entry per dimension."""
+        if len(indices) != self.rank:
+            raise TypeError(f"{self} takes {self.rank} indices, not {len(indices)}")
+        position: Expr = lit(0)
+        for axis, i in enumerate(indices):
+            step = lit(1) if axis == self.rank - 1 else arg(self.stride(axis))
+            position = position + lift(i, "index") * step
+        return position
+
+    def __getitem__(self, indices: Operand | tuple[Operand, ...]) -> Expr:
+        """Load one element; every index must lie inside the tensor (else use `load_where`)."""
+        return load(self, self.position(indices if isinstance(indices, tuple) else (indices,)))
+
+    def load_where(self, where: Expr, indices: Sequence[Operand], other: Operand = 0) -> Expr:
+        """Load one element where `where` holds, `other` elsewhere (padding)."""
+        return load(self, self.position(indices), where, other)
+
+    def at(self, position: Expr) -> Expr:
+        """Load by row-major position."""
+        return load(self, position)
+
+    def same_dim(self, axis: int, other: Value, other_axis: int) -> bool:
+        """Whether two dimensions are equal for every input shape that the model can take."""
+        if self.signature is None or other.signature is None:
+            return self is other and axis == other_axis
+        return self.signature[axis] == other.signature[other_axis]
+
+    def same_shape(self, other: Value) -> bool:
+        """Whether two tensors have the same shape for every input shape that the model can take."""
+        if self.signature is None or other.signature is None:
+            return self is other
+        return self.signature == other.signature
+
+    def is_static(self, axis: int) -> bool:
+        """Whether a dimension has one size for every input shape that the model can take."""
+        return self.signature is not None and len(set(self.signature[axis])) == 1
+
+    def always_one(self, axis: int) -> bool:
+        """Whether a dimension is 1 for every input shape that the model can take."""
+        return self.is_static(axis) and self.shape[axis] == 1
