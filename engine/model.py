@@ -104,8 +104,8 @@ class Model:
     """A whole graph: `layers` in an order in which each one's inputs exist before it runs.
 
     `constants` maps value names to read-only arrays. `opsets` maps each operator domain to its version.
-    `source` is the file's path, or "<bytes>"; `metadata` is what its maker noted in it. A model is also what a layer holds as its subgraph; then it
-    may use names of the graph around it.
+    `source` is the file's path, or "<bytes>"; `metadata` is what its maker noted in it. A model is also what
+    a layer holds as its subgraph; then it may use names of the graph around it.
     """
 
     name: str
