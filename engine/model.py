@@ -20,12 +20,15 @@ from engine.shapes import DynamicTensorShape
 Kind = Literal["tensor", "sequence", "optional", "map", "sparse_tensor"]
 """What a model declares a value to be; only "tensor" can be handed to a worker."""
 
+UNTYPED = np.dtype("V")
+"""The element type of a subgraph's input that does not declare one."""
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Input:
     """A value that the caller supplies.
 
-    `dtype` is the element type: object for strings, void ("V") for a subgraph's input that leaves it to the
+    `dtype` is the element type: object for strings, `UNTYPED` for a subgraph's input that leaves it to the
     caller. `shape` is None where not even the rank is declared. `kind` is what the file declares; for a
     sequence or optional `dtype` and `shape` are its element's.
     """
