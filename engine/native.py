@@ -1,0 +1,325 @@
+"""The store of native code: kernel text in, function addresses out, without importing numba when warm.
+
+Each kernel's object code is kept in a file of a per-user cache folder, under a key made of everything that
+it depends on: its complete source (prelude included), this CPU, and the versions of the compilers. A warm
+`load` reads the files and links them with llvmlite in well under a millisecond each. What is missing compiles
+in child processes (`engine.native_pool`), so that a game in the meantime loses no frame; `prepare_async`
+starts that and returns.
+
+Environment: GAMEGLUE_CACHE_DIR moves the cache; GAMEGLUE_COMPILE=inline compiles in this process.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import importlib.metadata
+import importlib.util
+import json
+import os
+import platform
+import sys
+import tempfile
+import threading
+from collections.abc import Callable, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, wait
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import llvmlite.binding as llvm
+
+from engine.errors import KernelCompileError
+from engine.native_pool import CompiledObject, CompileError, CompilePool, CompileRequest
+
+_MAGIC = b"GGOBJ1\n"
+_DIGEST_SIZE = 32
+
+
+@dataclass(frozen=True)
+class NativeSource:
+    """One kernel: the complete text of a Python module, the function in it, and numba's signature for it.
+
+    Kernels that a job runs have the signature `void(int64, int64, int64)` (see `engine.native_prelude`).
+    The text may use njit helpers and intrinsics. The code must not be able to raise, allocate arrays or
+    touch Python objects.
+    """
+
+    name: str
+    source: str
+    entry: str
+    signature: str = "void(int64, int64, int64)"
+
+    @cached_property
+    def key(self) -> str:
+        """What identifies the object code: a hash of the text, this CPU and the compilers' versions."""
+        parts = (_machine_identity(), self.entry, self.signature, self.source)
+        return hashlib.sha256("\0".join(parts).encode()).hexdigest()
+
+    @property
+    def symbol(self) -> str:
+        """The one name that the object file exports."""
+        return f"gameglue_{self.key[:40]}"
+
+
+class PendingLoad:
+    """Kernels on their way: poll `done()` or `progress`, then `result()` gives their addresses."""
+
+    def __init__(
+        self, store: NativeStore, sources: Sequence[NativeSource], futures: dict[str, Future[CompiledObject]]
+    ) -> None:
+        self._store = store
+        self._sources = sources
+        self._futures = futures
+
+    def done(self) -> bool:
+        """Whether `result()` would return at once."""
+        return all(future.done() for future in self._futures.values())
+
+    @property
+    def progress(self) -> tuple[int, int]:
+        """How many of the kernels are ready, and how many there are."""
+        total = len({source.key for source in self._sources})
+        return total - sum(not future.done() for future in self._futures.values()), total
+
+    def result(self, progress: Callable[[int, int], None] | None = None) -> dict[str, int]:
+        """Waits for the rest; returns key -> function address.
+
+        progress: called on this thread with (ready, total) now and after each kernel.
+        Raises `KernelCompileError` with the numbered source of the first kernel that was refused.
+        """
+        if progress is not None:
+            progress(*self.progress)
+        while pending := [future for future in self._futures.values() if not future.done()]:
+            wait(pending, return_when=FIRST_COMPLETED)
+            if progress is not None:
+                progress(*self.progress)
+        return self._store._link(self._sources, self._futures)
+
+
+class NativeStore:
+    """Object code in one folder, and what this process has linked of it. Safe to use from any thread."""
+
+    def __init__(self, folder: Path, pool: CompilePool) -> None:
+        self.folder = folder
+        self._pool = pool
+        self._lock = threading.RLock()
+        self._addresses: dict[str, int] = {}
+        self._in_flight: dict[str, Future[CompiledObject]] = {}
+        self._engine: Any = None
+        self._compilations = 0
+
+    @property
+    def compilations(self) -> int:
+        """How many kernels this store had to compile, refused ones included."""
+        return self._compilations
+
+    def load(
+        self, sources: Sequence[NativeSource], progress: Callable[[int, int], None] | None = None
+    ) -> dict[str, int]:
+        """Key -> function address for every source; waits for what must be compiled."""
+        addresses = self._addresses
+        if progress is None and all(source.key in addresses for source in sources):
+            return {source.key: addresses[source.key] for source in sources}
+        return self.prepare_async(sources).result(progress)
+
+    def prepare_async(self, sources: Sequence[NativeSource]) -> PendingLoad:
+        """Starts compiling what the cache lacks, and returns at once."""
+        futures: dict[str, Future[CompiledObject]] = {}
+        with self._lock:
+            for source in sources:
+                if source.key in self._addresses or source.key in futures:
+                    continue
+                future = self._in_flight.get(source.key)
+                if future is None:
+                    future = self._read_or_compile(source)
+                    self._in_flight[source.key] = future
+                futures[source.key] = future
+        return PendingLoad(self, tuple(sources), futures)
+
+    def path(self, source: NativeSource) -> Path:
+        """The file of one kernel's object code."""
+        return self.folder / f"{source.key}.o"
+
+    def _read_or_compile(self, source: NativeSource) -> Future[CompiledObject]:
+        stored = _read_object(self.path(source), source.key)
+        if stored is not None:
+            future: Future[CompiledObject] = Future()
+            future.set_result(stored)
+            return future
+        self._compilations += 1
+        request = CompileRequest(source.name, source.source, source.entry, source.signature, source.symbol)
+        future = self._pool.submit(request)
+        # Runs on the pool's thread: storing costs the caller nothing.
+        future.add_done_callback(functools.partial(self._keep, source))
+        return future
+
+    def _keep(self, source: NativeSource, future: Future[CompiledObject]) -> None:
+        if future.exception() is None:
+            _write_object(self.path(source), source.key, future.result())
+
+    def _link(
+        self, sources: Sequence[NativeSource], futures: dict[str, Future[CompiledObject]]
+    ) -> dict[str, int]:
+        by_key = {source.key: source for source in sources}
+        with self._lock:
+            linked = []
+            try:
+                for key, future in futures.items():
+                    if key not in self._addresses:
+                        self._add(by_key[key], future)
+                        linked.append(key)
+            finally:
+                for key in futures:
+                    self._in_flight.pop(key, None)
+                if linked:
+                    self._engine.finalize_object()
+                    for key in linked:
+                        self._addresses[key] = self._engine.get_function_address(by_key[key].symbol)
+            return {key: self._addresses[key] for key in by_key}
+
+    def _add(self, source: NativeSource, future: Future[CompiledObject]) -> None:
+        try:
+            compiled = future.result()
+        except CompileError as error:
+            raise KernelCompileError(
+                f"kernel {source.name!r} ({source.entry}: {source.signature}) was refused:\n{error}\n"
+                f"Its source:\n{_numbered(source.source)}"
+            ) from error
+        # MCJIT ends the whole process when a symbol is missing, so ask first.
+        missing = [name for name in compiled.externals if not llvm.address_of_symbol(name)]
+        if missing:
+            raise KernelCompileError(
+                f"kernel {source.name!r} calls {', '.join(missing)}, which this process does not have; "
+                f"write it out as arithmetic.\nIts source:\n{_numbered(source.source)}"
+            )
+        if self._engine is None:
+            self._engine = _create_engine()
+        self._engine.add_object_file(llvm.ObjectFileRef.from_data(compiled.code))
+
+
+def load(
+    sources: Sequence[NativeSource], progress: Callable[[int, int], None] | None = None
+) -> dict[str, int]:
+    """Key -> function address, through this process's store; see `NativeStore.load`."""
+    return process_store().load(sources, progress)
+
+
+def prepare_async(sources: Sequence[NativeSource]) -> PendingLoad:
+    """Starts compiling what the cache lacks, through this process's store."""
+    return process_store().prepare_async(sources)
+
+
+def compilations() -> int:
+    """How many kernels this process had to have compiled so far; a warm start leaves it at 0."""
+    return process_store().compilations
+
+
+@functools.cache
+def process_store() -> NativeStore:
+    """The store that linked code is shared through: one per process, as machine code cannot be unloaded."""
+    in_process = os.environ.get("GAMEGLUE_COMPILE", "process") == "inline"
+    return NativeStore(_usable(cache_folder()), CompilePool(in_process=in_process))
+
+
+def cache_folder() -> Path:
+    """Where object code is kept for this user."""
+    chosen = os.environ.get("GAMEGLUE_CACHE_DIR")
+    if chosen:
+        return Path(chosen) / "native"
+    home = Path.home()
+    if sys.platform == "win32":
+        base = Path(os.environ.get("LOCALAPPDATA") or home / "AppData" / "Local")
+    elif sys.platform == "darwin":
+        base = home / "Library" / "Caches"
+    else:
+        base = Path(os.environ.get("XDG_CACHE_HOME") or home / ".cache")
+    return base / "gameglue" / "native"
+
+
+def _usable(folder: Path) -> Path:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        if os.access(folder, os.W_OK):
+            return folder
+    except OSError:
+        pass
+    # A read-only home costs every start its compile time, and nothing else.
+    return Path(tempfile.mkdtemp(prefix="gameglue-native-"))
+
+
+@functools.cache
+def _machine_identity() -> str:
+    compiler_text = Path(__file__).with_name("native_compile.py")
+    return "\0".join(
+        (
+            hashlib.sha256(compiler_text.read_bytes()).hexdigest() if compiler_text.is_file() else "",
+            llvm.get_process_triple(),
+            llvm.get_host_cpu_name(),
+            llvm.get_host_cpu_features().flatten(),
+            _version_text("numba"),
+            _version_text("llvmlite"),
+            platform.python_version(),
+        )
+    )
+
+
+def _version_text(package: str) -> str:
+    """A package's version without importing it.
+
+    Its own version file is read first: `importlib.metadata` takes 20 ms to import and search, which is ten
+    times what a whole warm load takes.
+    """
+    found = importlib.util.find_spec(package)
+    if found is not None and found.origin is not None:
+        version_file = Path(found.origin).with_name("_version.py")
+        if version_file.is_file():
+            return version_file.read_text(encoding="utf-8")
+    return importlib.metadata.version(package)
+
+
+def _create_engine() -> Any:
+    llvm.initialize_native_target()
+    llvm.initialize_native_asmprinter()
+    machine = llvm.Target.from_default_triple().create_target_machine(jit=True)
+    return llvm.create_mcjit_compiler(llvm.parse_assembly(""), machine)
+
+
+def _read_object(path: Path, key: str) -> CompiledObject | None:
+    """The stored object, or None where the file is missing, damaged or of another kernel."""
+    try:
+        data = path.read_bytes()
+    except OSError:
+        return None
+    start = len(_MAGIC) + _DIGEST_SIZE
+    body = data[start:]
+    if data[: len(_MAGIC)] != _MAGIC or hashlib.sha256(body).digest() != data[len(_MAGIC) : start]:
+        return None
+    head, _, code = body.partition(b"\n")
+    facts = json.loads(head)
+    return CompiledObject(code, tuple(facts["externals"])) if facts["key"] == key else None
+
+
+def _write_object(path: Path, key: str, compiled: CompiledObject) -> None:
+    head = json.dumps({"key": key, "externals": compiled.externals}).encode()
+    body = head + b"\n" + compiled.code
+    data = _MAGIC + hashlib.sha256(body).digest() + body
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=".writing-")
+        try:
+            with os.fdopen(handle, "wb") as file:
+                file.write(data)
+            # Another process may be storing the same kernel: the last one wins, and none reads half a file.
+            os.replace(temporary, path)
+        except OSError:
+            os.unlink(temporary)
+            raise
+    except OSError:
+        # A full or read-only disk: the kernel runs from memory, and compiles again next time.
+        return
+
+
+def _numbered(source: str) -> str:
+    return "\n".join(f"{number:4} | {line}" for number, line in enumerate(source.splitlines(), 1))

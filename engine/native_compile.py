@@ -1,0 +1,198 @@
+"""Turns the text of one kernel into an object file: numba for the typed code, LLVM for the rest.
+
+It imports numba, and nothing of the engine: run as a program it is the child process that compiles while
+the game goes on. There it reads one JSON request a line (`source`, `entry`, `signature`, `symbol`, `name`;
+first of all a line with `sys_path`) and answers each with one line: `object` (base64) and `externals`, or
+`error`. `engine.native_pool` is the other end.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+import signal
+import struct
+import sys
+import traceback
+from typing import Any, TextIO
+
+# Stated first on standard input, because numba may lie on a path that only the parent knows.
+if __name__ == "__main__":
+    sys.path[:] = json.loads(sys.stdin.readline())["sys_path"]
+
+import llvmlite.binding as llvm
+from numba.core import errors, sigutils
+from numba.core.ccallback import CFunc
+
+OPTIONS = {"nopython": True, "fastmath": {"contract"}, "error_model": "numpy", "boundscheck": False}
+
+
+_ELF_SYMBOL_TABLE = 2
+
+
+class CompileFailure(Exception):
+    """The text is not a kernel: a Python or numba error, or code that needs Python at run time."""
+
+
+def target_machine() -> Any:
+    """LLVM's target machine for this very CPU, with the options that MCJIT needs (as numba chooses them)."""
+    llvm.initialize_native_target()
+    llvm.initialize_native_asmprinter()
+    target = llvm.Target.from_default_triple()
+    return target.create_target_machine(
+        cpu=llvm.get_host_cpu_name(),
+        features=llvm.get_host_cpu_features().flatten(),
+        opt=3,
+        reloc="static" if target.name.startswith("x86") else "default",
+        codemodel="jitdefault",
+        jit=True,
+    )
+
+
+class Compiler:
+    """Compiles one text after another; what a run of texts begins with is executed once.
+
+    `shared_prefix` is the text that most sources start with (the prelude): about forty intrinsics, which
+    numba would otherwise have to make and type anew for every kernel.
+    """
+
+    def __init__(self, shared_prefix: str = "") -> None:
+        self._prefix = shared_prefix
+        self._prefix_names: dict[str, Any] | None = None
+        self._machine = target_machine()
+
+    def compile(
+        self, name: str, source: str, entry: str, signature: str, symbol: str
+    ) -> tuple[bytes, list[str]]:
+        """The object file that defines `symbol`, and the names it needs from the process.
+
+        Raises `CompileFailure`.
+        """
+        try:
+            function = self._execute(name, source)[entry]
+            parsed = sigutils.normalize_signature(signature)
+            # The decorator would also link the code into this process; `CFunc` alone stops before that.
+            callback: Any = CFunc(function, parsed, locals={}, options=dict(OPTIONS))
+            compiled = callback._compile_uncached()
+        except (errors.NumbaError, errors.UnsupportedBytecodeError, SyntaxError) as error:
+            raise CompileFailure(f"{type(error).__name__}: {error}") from error
+        except Exception as error:  # the text itself runs here, and may raise anything
+            raise CompileFailure(traceback.format_exc()) from error
+        wrapper = compiled.fndesc.llvm_cfunc_wrapper_name
+        module = compiled.library._final_module
+        for library in dict.fromkeys(compiled.library._linking_libraries):
+            module.link_in(library._get_module_for_linking(), preserve=True)
+        self._optimise(module, wrapper, symbol)
+        _refuse_python(module)
+        code = self._machine.emit_object(module)
+        externals = undefined_symbols(code) if code.startswith(b"\x7fELF") else _declared(module)
+        missing = [external for external in externals if not llvm.address_of_symbol(external)]
+        if missing:
+            raise CompileFailure(
+                f"the kernel calls {', '.join(missing)}, which no library of the process has; "
+                "write it out as arithmetic"
+            )
+        return code, externals
+
+    def _execute(self, name: str, source: str) -> dict[str, Any]:
+        names: dict[str, Any] = {"__name__": f"gameglue_kernel_{name}"}
+        if self._prefix and source.startswith(self._prefix):
+            if self._prefix_names is None:
+                self._prefix_names = {"__name__": "gameglue_prelude"}
+                exec(compile(self._prefix, "<prelude>", "exec"), self._prefix_names)
+            names = {**self._prefix_names, **names}
+            # Line numbers in messages count from the start of the whole source.
+            source = "\n" * self._prefix.count("\n") + source[len(self._prefix) :]
+        exec(compile(source, f"<kernel {name}>", "exec"), names)
+        return names
+
+    def _optimise(self, module: Any, wrapper: str, symbol: str) -> None:
+        """One exported symbol, everything else internal, so that what cannot be reached disappears.
+
+        Numba's wrapper reports a raised exception through Python. Once the kernel is inlined and cannot
+        raise, that code goes, and with it every reference to Python.
+        """
+        module.get_function(wrapper).name = symbol
+        for value in [*module.functions, *module.global_variables]:
+            if value.name != symbol and not value.is_declaration:
+                value.linkage = "internal"
+        tuning = llvm.create_pipeline_tuning_options(speed_level=3)
+        tuning.loop_vectorization = tuning.slp_vectorization = True
+        tuning.loop_interleaving = tuning.loop_unrolling = True
+        builder = llvm.create_pass_builder(self._machine, tuning)
+        # Twice: the first run inlines and finds that nothing raises, the second works on what is left.
+        for _ in range(2):
+            builder.getModulePassManager().run(module, builder)
+        module.verify()
+
+
+def _declared(module: Any) -> list[str]:
+    values = [*module.functions, *module.global_variables]
+    return sorted(v.name for v in values if v.is_declaration and not v.name.startswith("llvm."))
+
+
+def _refuse_python(module: Any) -> None:
+    foreign = [name for name in _declared(module) if name.startswith(("Py", "_Py", "NRT_", "numba_", "_ZN"))]
+    if foreign:
+        raise CompileFailure(
+            f"the kernel needs Python at run time ({', '.join(foreign)}): "
+            "it may raise, allocate an array, or use a Python object"
+        )
+
+
+def undefined_symbols(code: bytes) -> list[str]:
+    """The names that a 64-bit ELF object needs from elsewhere.
+
+    The module's declarations are not enough: code generation adds calls of its own (`llvm.pow` becomes `pow`,
+    a remainder `fmod`, an integer power `__powidf2`).
+    """
+    table = struct.unpack_from("<Q", code, 0x28)[0]
+    entry_size, count = struct.unpack_from("<HH", code, 0x3A)
+    names: set[str] = set()
+    for position in range(table, table + count * entry_size, entry_size):
+        if struct.unpack_from("<I", code, position + 4)[0] != _ELF_SYMBOL_TABLE:
+            continue
+        offset, size, link = struct.unpack_from("<QQI", code, position + 24)
+        strings = struct.unpack_from("<Q", code, table + link * entry_size + 24)[0]
+        for name, _, _, section in struct.iter_unpack("<IBBH16x", code[offset : offset + size]):
+            if section == 0 and name != 0:
+                start = strings + name
+                names.add(code[start : code.index(b"\0", start)].decode())
+    return sorted(names)
+
+
+def prove_linkable(code: bytes) -> None:
+    """Links the object once: LLVM ends the process when a symbol is missing, and a child may die of that."""
+    engine = llvm.create_mcjit_compiler(llvm.parse_assembly(""), target_machine())
+    engine.add_object_file(llvm.ObjectFileRef.from_data(code))
+    engine.finalize_object()
+
+
+def serve(requests: TextIO, replies: TextIO, shared_prefix: str) -> None:
+    """Answers requests until the other end closes."""
+    compiler = Compiler(shared_prefix)
+    for line in requests:
+        try:
+            code, externals = compiler.compile(**json.loads(line))
+            prove_linkable(code)
+            reply: dict[str, Any] = {"object": base64.b64encode(code).decode("ascii"), "externals": externals}
+        except CompileFailure as error:
+            reply = {"error": str(error)}
+        replies.write(json.dumps(reply) + "\n")
+        replies.flush()
+
+
+def main() -> None:
+    """The child process: its own standard output carries replies, so other output goes to standard error."""
+    replies = os.fdopen(os.dup(sys.stdout.fileno()), "w")
+    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
+    # Ctrl-C reaches the whole group; the parent ends this process by closing its input.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    if hasattr(os, "nice"):
+        os.nice(5)
+    serve(sys.stdin, replies, json.loads(sys.stdin.readline())["shared_prefix"])
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,217 @@
+"""Child processes that compile kernels, so that neither the GIL nor numba's lock ever holds up a frame.
+
+A `CompilePool` keeps one daemon thread per child. Each thread sends its child one kernel at a time and waits
+for the reply without the GIL. Children stay for a while after the last kernel, because importing numba costs
+them more than compiling a few kernels. Where no child can be started the thread compiles in this process.
+"""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import json
+import os
+import queue
+import subprocess
+import sys
+import tempfile
+import threading
+import weakref
+from concurrent.futures import Future
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from engine.native_prelude import PRELUDE
+
+# A child costs about eight kernels' worth of time to start.
+KERNELS_PER_CHILD = 6
+IDLE_SECONDS = 20.0
+
+
+class CompileError(Exception):
+    """One kernel was refused; the message is the compiler's."""
+
+
+@dataclass(frozen=True)
+class CompileRequest:
+    """What a child needs to know of one kernel."""
+
+    name: str
+    source: str
+    entry: str
+    signature: str
+    symbol: str
+
+
+@dataclass(frozen=True)
+class CompiledObject:
+    """An object file and the process symbols that it refers to."""
+
+    code: bytes
+    externals: tuple[str, ...]
+
+
+class _Child:
+    """One running compiler process."""
+
+    def __init__(self) -> None:
+        script = Path(__file__).with_name("native_compile.py")
+        # Numba's own settings must not change what is stored under a key that does not hold them.
+        environment = {name: value for name, value in os.environ.items() if not name.startswith("NUMBA_")}
+        environment["NUMBA_DISABLE_INTEL_SVML"] = "1"
+        self._log = tempfile.TemporaryFile()  # noqa: SIM115 - lives as long as the process does
+        try:
+            self._process = subprocess.Popen(
+                [sys.executable, "-P", str(script)],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=self._log,
+                env=environment,
+                creationflags=getattr(subprocess, "CREATE_NO_WINDOW", 0),
+            )
+        except OSError:
+            self._log.close()
+            raise
+        self._send({"sys_path": [entry or os.getcwd() for entry in sys.path]})
+        self._send({"shared_prefix": PRELUDE})
+
+    def _send(self, message: dict[str, Any]) -> None:
+        assert self._process.stdin is not None
+        self._process.stdin.write(json.dumps(message).encode() + b"\n")
+        self._process.stdin.flush()
+
+    def compile(self, request: CompileRequest) -> CompiledObject:
+        """Raises `CompileError` for a refused kernel and OSError where the process has died."""
+        self._send(vars(request))
+        assert self._process.stdout is not None
+        line = self._process.stdout.readline()
+        if not line:
+            raise OSError(self._last_words())
+        reply = json.loads(line)
+        if "error" in reply:
+            raise CompileError(reply["error"])
+        return CompiledObject(base64.b64decode(reply["object"]), tuple(reply["externals"]))
+
+    def _last_words(self) -> str:
+        self._log.seek(0)
+        text = self._log.read().decode(errors="replace").strip()
+        return f"the compiling process ended with status {self._process.wait()}: {text[-2000:]}"
+
+    def close(self) -> None:
+        self._process.kill()
+        self._process.wait()
+        for stream in (self._process.stdin, self._process.stdout, self._log):
+            if stream is not None:
+                # What was still to be written to a dead process is of no use to anyone.
+                with contextlib.suppress(OSError):
+                    stream.close()
+
+
+class CompilePool:
+    """Compiles kernels on up to `limit` children (default: one per core), started as they are needed.
+
+    in_process: compile on this process's thread instead, which holds the GIL; for tests and frozen programs.
+    """
+
+    def __init__(self, limit: int | None = None, in_process: bool = False) -> None:
+        self._limit = max(1, limit if limit is not None else os.cpu_count() or 1)
+        self._in_process = in_process or not can_start_children()
+        self._queue: queue.SimpleQueue[tuple[CompileRequest, Future[CompiledObject]]] = queue.SimpleQueue()
+        self._lock = threading.Lock()
+        self._waiting = 0
+        self._threads = 0
+        self._children: set[_Child] = set()
+        self._pid = os.getpid()
+        self._stop = weakref.finalize(self, _close_children, self._children)
+
+    def submit(self, request: CompileRequest) -> Future[CompiledObject]:
+        """Starts compiling; the future raises `CompileError`."""
+        future: Future[CompiledObject] = Future()
+        if self._in_process:
+            try:
+                future.set_result(compile_here(request))
+            except CompileError as error:
+                future.set_exception(error)
+            return future
+        with self._lock:
+            if self._pid != os.getpid():
+                # After a fork the threads are gone, and the pipes belong to the parent.
+                self._pid, self._threads, self._waiting, self._children = os.getpid(), 0, 0, set()
+                self._queue = queue.SimpleQueue()
+            self._queue.put((request, future))
+            self._waiting += 1
+            wanted = min(self._limit, 1 + self._waiting // KERNELS_PER_CHILD)
+            if self._threads < wanted:
+                self._threads += 1
+                threading.Thread(target=self._run, name="gameglue-compile", daemon=True).start()
+        return future
+
+    def _run(self) -> None:
+        child: _Child | None = None
+        while True:
+            try:
+                request, future = self._queue.get(timeout=IDLE_SECONDS)
+            except queue.Empty:
+                with self._lock:
+                    # A request may have come since; it was counted before this lock was free.
+                    if self._waiting == 0 or self._threads > self._waiting:
+                        self._threads -= 1
+                        break
+                continue
+            try:
+                child, result = self._compile(child, request)
+                future.set_result(result)
+            except CompileError as error:
+                future.set_exception(error)
+            with self._lock:
+                self._waiting -= 1
+        if child is not None:
+            self._children.discard(child)
+            child.close()
+
+    def _compile(self, child: _Child | None, request: CompileRequest) -> tuple[_Child | None, CompiledObject]:
+        last_error: OSError | None = None
+        for _ in range(2):
+            try:
+                if child is None:
+                    child = _Child()
+                    self._children.add(child)
+                return child, child.compile(request)
+            except OSError as error:
+                last_error = error
+                if child is None:
+                    return None, compile_here(request)
+                self._children.discard(child)
+                child.close()
+                child = None
+        raise CompileError(str(last_error))
+
+
+def _close_children(children: set[_Child]) -> None:
+    for child in list(children):
+        child.close()
+
+
+def can_start_children() -> bool:
+    """Whether this Python can run a script of ours: not frozen, not embedded without an interpreter."""
+    return bool(sys.executable) and not getattr(sys, "frozen", False) and Path(__file__).is_file()
+
+
+def compile_here(request: CompileRequest) -> CompiledObject:
+    """Compiles on the calling thread."""
+    # Numba takes a third of a second to import, and a warm start never gets here.
+    from engine import native_compile
+
+    with _in_process_lock:
+        if not _in_process_compiler:
+            _in_process_compiler.append(native_compile.Compiler(PRELUDE))
+        try:
+            code, externals = _in_process_compiler[0].compile(**vars(request))
+        except native_compile.CompileFailure as error:
+            raise CompileError(str(error)) from error
+    return CompiledObject(code, tuple(externals))
+
+
+_in_process_lock = threading.Lock()
+_in_process_compiler: list[Any] = []
