@@ -92,13 +92,13 @@ def _opset_versions(proto: ModelProto | FunctionProto, subject: str) -> dict[str
     version = versions.get("")
     if version is not None and version < OLDEST_OPSET:
         raise ModelImportError(
-            f"{subject} uses opset {version}, and the engine reads {OLDEST_OPSET} to {newest}; export it again, "
-            f"or convert it with onnx.version_converter.convert_version(model, 13)"
+            f"{subject} uses opset {version}, and the engine reads {OLDEST_OPSET} to {newest}; export it "
+            f"again, or convert it with onnx.version_converter.convert_version(model, 13)"
         )
     if version is not None and version > newest:
         raise ModelImportError(
-            f"{subject} uses opset {version}, and the engine reads {OLDEST_OPSET} to {newest}, the newest that "
-            f"the installed onnx package knows; update onnx, or export the model for opset {newest}"
+            f"{subject} uses opset {version}, and the engine reads {OLDEST_OPSET} to {newest}, the newest "
+            f"that the installed onnx package knows; update onnx, or export the model for opset {newest}"
         )
     return versions
 
@@ -144,7 +144,7 @@ class _Reader:
         opsets = _opset_versions(proto, self.name)
         if not opsets:
             raise ModelImportError(
-                f"{self.name} does not say which opset it uses: it is damaged, cut short or older than ONNX 1.0"
+                f"{self.name} does not say which opset it uses: it is damaged, cut short or very old"
             )
         model = self.graph(proto.graph, _Scope(opsets, self.name))
         for item in model.inputs:
@@ -189,9 +189,7 @@ class _Reader:
             source=self.name,
         )
 
-    def layers(
-        self, nodes: Sequence[NodeProto], scope: _Scope, constants: dict[str, Array]
-    ) -> list[Layer]:
+    def layers(self, nodes: Sequence[NodeProto], scope: _Scope, constants: dict[str, Array]) -> list[Layer]:
         """The nodes as layers; `Constant` nodes go to `constants`, calls of functions become their bodies."""
         found: list[Layer] = []
         for node in nodes:
@@ -257,7 +255,8 @@ class _Reader:
                 if actual:
                     version = opsets.get("", OLDEST_OPSET)
                     copy = self._unique_name(f"{name}/{formal}", "Identity", scope)
-                    passed_through.append(Layer("Identity", copy, (bound[formal],), (actual,), version=version))
+                    identity = Layer("Identity", copy, (bound[formal],), (actual,), version=version)
+                    passed_through.append(identity)
             elif actual:
                 bound[formal] = actual
         inner = _Scope(
@@ -277,9 +276,7 @@ class _Reader:
         defaults = self._attributes(function.attribute_proto, _Scope({}, where), where)
         return {**defaults, **given}
 
-    def _attributes(
-        self, protos: Sequence[AttributeProto], scope: _Scope, subject: str
-    ) -> dict[str, Any]:
+    def _attributes(self, protos: Sequence[AttributeProto], scope: _Scope, subject: str) -> dict[str, Any]:
         """Attributes as Python values; a reference to one that the call does not give is left out."""
         found: dict[str, Any] = {}
         for proto in protos:
@@ -356,9 +353,7 @@ class _Reader:
         return name
 
 
-def _declared(
-    proto: TypeProto, subject: str
-) -> tuple[np.dtype[Any] | None, DynamicTensorShape | None, Kind]:
+def _declared(proto: TypeProto, subject: str) -> tuple[np.dtype[Any] | None, DynamicTensorShape | None, Kind]:
     """Element type, shape and kind of a declared type; None for what is not declared."""
     which = proto.WhichOneof("value")
     if which is None:

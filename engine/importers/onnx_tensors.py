@@ -75,7 +75,7 @@ def read_tensor(tensor: TensorProto, folder: Path | None, subject: str) -> Array
     except (ValueError, TypeError, OverflowError) as error:
         raise ModelImportError(f"{subject} cannot be read: {error}") from error
     if array.dtype == np.bool_:
-        array = array.view(np.uint8) != 0  # bytes other than 0 and 1 would break comparisons
+        array = np.asarray(array.view(np.uint8) != 0)  # bytes other than 0 and 1 would break comparisons
     if array.shape != dims:
         raise ModelImportError(f"{subject} should have the shape {dims}, its data have {array.shape}")
     return frozen(array)
@@ -93,7 +93,7 @@ def read_sparse_tensor(sparse: SparseTensorProto, folder: Path | None, subject: 
         raise ModelImportError(f"{subject} is malformed: needs a list of numbers and int64 indices")
     if indices.shape not in ((len(values),), (len(values), len(dims))):
         raise ModelImportError(
-            f"{subject} is malformed: {len(values)} values for the shape {dims}, indices of shape {indices.shape}"
+            f"{subject} is malformed: {len(values)} values, and indices of shape {indices.shape}"
         )
     limits = np.array(dims if indices.ndim == 2 else count, np.int64)
     if ((indices < 0) | (indices >= limits)).any():
