@@ -13,36 +13,17 @@ from typing import Any, Literal, Protocol
 import numpy as np
 
 from engine.kernels.expr import Expr, substitute
+from engine.kernels.hint import Hint as Hint
 from engine.kernels.kernel import Kernel, number
 from engine.kernels.value import Value
-
-HintKind = Literal["matmul", "conv", "pool", "reduce", "softmax", "concat", "lstm"]
-
-
-@dataclass(frozen=True)
-class Hint:
-    """What a formula computes, in the terms of the trade, for backends that know a faster way.
-
-    matmul: operands (a, b); facts m, n, k, batch (ints) and a_strides, b_strides (batch, row, column) in
-        elements, 0 for a broadcast batch. Output is (batch, m, n), row-major.
-    conv: operands (x, w) with x (N, C, *spatial) and w (M, C/group, *kernel); facts strides, dilations,
-        pads (begin, one per spatial axis), group. Output is (N, M, *out). A bias is in the epilogue.
-    pool: operands (x,); facts kind "max" or "average", kernel, strides, dilations, pads (begin),
-        include_pad, and ends (end pads). Output is (N, C, *out).
-    """
-
-    kind: HintKind
-    operands: tuple[Value, ...]
-    facts: Mapping[str, Any]
-
 
 @dataclass(slots=True)
 class Compute:
     """One kernel before numbering: `output`, in row-major order over `space`, becomes `body`.
 
     `epilogue`, if any, is the stored value as a formula over `acc` (what `body` yields, in the arithmetic
-    type of `core`), loads at `FLAT` and per-index loads over the same space. `core` is the storage type
-    that `body` would have been stored in.
+    type of the formula), loads at `FLAT` and loads by index over the same space. `groups` are the output's
+    axes that each axis of the space walks; `elementwise` marks formulas without loops or moved elements.
     """
 
     output: Value
@@ -52,6 +33,8 @@ class Compute:
     op_type: str
     hint: Hint | None = None
     epilogue: Expr | None = None
+    groups: tuple[tuple[int, ...], ...] = ()
+    elementwise: bool = False
 
     def formula(self) -> Expr:
         """Body and epilogue as one formula."""

@@ -204,8 +204,8 @@ def load(value: Value, position: Expr, where: Expr | None = None, other: Operand
     """Element `position` (row-major) of a tensor; where `where` is false, `other` and no read outside."""
     dtype = value.arithmetic
     if where is None:
-        return Expr("load", dtype, (position,), value)
-    safe = Expr("load", dtype, (select(where, position, lit(0)),), value)
+        return Expr("load", dtype, (position,), value.root)
+    safe = Expr("load", dtype, (select(where, position, lit(0)),), value.root)
     return select(where, safe, other if isinstance(other, Expr) else lit(other, dtype))
 
 

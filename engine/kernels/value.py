@@ -20,9 +20,10 @@ class Value:
     `known` holds the elements where they are known already (constants, results of shape arithmetic).
     `signature` tells which dimensions are fixed and which go together, for choosing a kernel's
     structure; kernels must not depend on `shape` otherwise than through run-time arguments.
+    `root` is the value whose buffer holds the elements: itself, or what it is a view of.
     """
 
-    __slots__ = ("dtype", "known", "name", "shape", "signature", "size")
+    __slots__ = ("dtype", "known", "name", "root", "shape", "signature", "size")
 
     def __init__(
         self,
@@ -38,6 +39,14 @@ class Value:
         self.signature = signature
         self.known = known
         self.size = prod(self.shape)
+        self.root: Value = self
+
+    def view(self, shape: Sequence[int], signature: Signature | None = None) -> Value:
+        """The same elements under another shape of the same size."""
+        known = None if self.known is None else self.known.reshape(tuple(shape))
+        other = Value(self.name, shape, self.dtype, signature, known)
+        other.root = self.root
+        return other
 
     def __repr__(self) -> str:
         return f"{self.name}: {self.dtype.name}{list(self.shape)}"

@@ -1,0 +1,28 @@
+"""What a formula computes in the terms of the trade, so that a backend may use a faster kernel of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from engine.kernels.value import Value
+
+HintKind = Literal["matmul", "conv", "pool", "reduce", "softmax", "concat", "lstm"]
+
+
+@dataclass(frozen=True)
+class Hint:
+    """What a formula computes, in the terms of the trade, for backends that know a faster way.
+
+    matmul: operands (a, b); facts m, n, k, batch (ints) and a_strides, b_strides (batch, row, column) in
+        elements, 0 for a broadcast batch. Output is (batch, m, n), row-major.
+    conv: operands (x, w) with x (N, C, *spatial) and w (M, C/group, *kernel); facts strides, dilations,
+        pads (begin, one per spatial axis), group. Output is (N, M, *out). A bias is in the epilogue.
+    pool: operands (x,); facts kind "max" or "average", kernel, strides, dilations, pads (begin),
+        include_pad, and ends (end pads). Output is (N, C, *out).
+    """
+
+    kind: HintKind
+    operands: tuple[Value, ...]
+    facts: Mapping[str, Any]

@@ -1,0 +1,185 @@
+"""What an operator's definition may do while a layer becomes kernels.
+
+An operator is one function `(k: Builder, *inputs, **attributes) -> Value | tuple[Value, ...]`. The same
+function serves shape inference (nothing but shapes flows), constant folding and the making of a plan, so
+an operator's shape rule and its formula cannot drift apart.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from typing import NoReturn
+
+import numpy as np
+
+from engine.errors import ShapeError
+from engine.kernels.expr import FLAT, Expr, arg, index, lit, load
+from engine.kernels.hint import Hint
+from engine.kernels.value import Signature, Value
+from engine.model import Layer
+
+Formula = Callable[..., Expr]
+Groups = tuple[tuple[int, ...], ...]
+"""For each axis of an index space, the neighbouring axes of the output that it walks as one."""
+
+
+class Builder(ABC):
+    """The door through which an operator's definition speaks to the compiler."""
+
+    layer: Layer
+    fan_in: int = 7
+    """How many tensors one kernel may read: GL guarantees 8 storage blocks, one of them for the output."""
+
+    @abstractmethod
+    def compute(
+        self,
+        shape: Sequence[int],
+        dtype: np.dtype,
+        formula: Formula,
+        *,
+        signature: Signature | None = None,
+        hint: Callable[[], Hint | None] | None = None,
+        groups: Groups | None = None,
+        elementwise: bool = False,
+    ) -> Value:
+        """A new tensor: element at `indices` is `formula(*indices)`, one index expression per axis.
+
+        With `groups`, the formula takes one index per group of output axes instead. `hint` says what is
+        computed to backends that have a faster way. The formula may be called never, once or repeatedly.
+        """
+
+    @abstractmethod
+    def alias(self, x: Value, shape: Sequence[int]) -> Value:
+        """The same elements in row-major order under another shape: no work at run time."""
+
+    @abstractmethod
+    def constant(self, array: np.ndarray) -> Value:
+        """A tensor whose elements are known now."""
+
+    @abstractmethod
+    def wants(self, position: int) -> bool:
+        """Whether anything reads the layer's output number `position`."""
+
+    @property
+    def version(self) -> int:
+        """The opset version under which the layer is read."""
+        return self.layer.version
+
+    def error(self, message: str) -> NoReturn:
+        """Refuse the layer: raises ShapeError that names it."""
+        raise ShapeError(f"{self.layer}: {message}")
+
+    def axis(self, axis: int, rank: int) -> int:
+        """A possibly negative axis as 0..rank-1."""
+        if not -rank <= axis < max(rank, 1):
+            self.error(f"axis {axis} is outside a tensor of rank {rank}")
+        return axis % rank if rank else 0
+
+    def ints(self, x: Value) -> list[int]:
+        """The elements of a known integer tensor (an input declared as read on the host)."""
+        assert x.known is not None, f"{x.name} is read on the host without being declared so"
+        return [int(v) for v in np.asarray(x.known).reshape(-1)]
+
+    # Shapes that every family needs
+
+    def broadcast_shape(self, *values: Value) -> tuple[int, ...]:
+        """The common shape of tensors under NumPy's (and ONNX's) broadcasting rule."""
+        return self.broadcast(*(v.shape for v in values))
+
+    def broadcast(self, *shapes: Sequence[int]) -> tuple[int, ...]:
+        """The common shape under broadcasting, for bare shapes."""
+        rank = max(map(len, shapes), default=0)
+        out = []
+        for axis in range(rank):
+            sizes = {s[axis - rank + len(s)] for s in shapes if axis - rank + len(s) >= 0} - {1}
+            if len(sizes) > 1:
+                self.error(f"cannot broadcast shapes {' and '.join(str(tuple(s)) for s in shapes)} together")
+            out.append(sizes.pop() if sizes else 1)
+        return tuple(out)
+
+    def elementwise(self, formula: Formula, *values: Value, dtype: np.dtype | None = None) -> Value:
+        """`formula` of one element of each tensor, broadcast; dtype defaults to the first tensor's."""
+        shape = self.broadcast_shape(*values)
+        dtype = values[0].dtype if dtype is None else np.dtype(dtype)
+        rank = len(shape)
+        signature = broadcast_signature(rank, values)
+        groups, strides = merge_axes(shape, signature, values)
+
+        def body(*indices: Expr) -> Expr:
+            loads = []
+            for value, steps in zip(values, strides, strict=True):
+                position = FLAT if steps is None else lit(0)
+                for i, step in zip(indices, steps or (), strict=steps is not None):
+                    position = position + i * step
+                loads.append(load(value, position))
+            return formula(*loads)
+
+        return self.compute(shape, dtype, body, signature=signature, groups=groups, elementwise=True)
+
+
+def broadcast_signature(rank: int, values: Sequence[Value]) -> Signature | None:
+    """The signature of tensors broadcast together, or None where one of them has none."""
+    columns: list[tuple[int, ...]] = []
+    if any(v.signature is None for v in values):
+        return None
+    for axis in range(rank):
+        dims = [v.signature[axis - rank + v.rank] for v in values if v.signature and axis - rank + v.rank >= 0]
+        width = max(map(len, dims))
+        if any(len(d) != width for d in dims):
+            return None
+        columns.append(tuple(next((s for s in sizes if s != 1), 1) for sizes in zip(*dims, strict=True)))
+    return tuple(columns)
+
+
+def merge_axes(
+    shape: tuple[int, ...], signature: Signature | None, values: Sequence[Value]
+) -> tuple[Groups, list[list[Expr] | None]]:
+    """Walk as one the neighbouring axes along which every tensor moves, or none does.
+
+    Returns the groups and, per tensor, None where it is read in the output's own order, else its step
+    along each group: a literal 0 or 1 where the model's symbolic shapes fix it, else a run-time argument
+    (0 included, where only the run knows whether the axis is broadcast).
+    """
+    rank = len(shape)
+
+    def pattern(value: Value, axis: int) -> str:
+        own = axis - rank + value.rank
+        if own < 0:
+            return "stay"
+        if signature is None or value.signature is None:
+            return "ask"
+        if value.signature[own] == signature[axis]:
+            return "move"
+        return "stay" if value.always_one(own) else "ask"
+
+    groups: list[list[int]] = []
+    patterns: list[tuple[str, ...]] = []
+    for axis in range(rank):
+        if signature is not None and set(signature[axis]) == {1}:
+            continue
+        here = tuple(pattern(v, axis) for v in values)
+        if patterns and patterns[-1] == here and "ask" not in here:
+            groups[-1] = [*range(groups[-1][0], axis + 1)]
+        else:
+            groups.append([axis])
+            patterns.append(here)
+    if not groups:
+        groups, patterns = [[*range(rank)]], [("move",) * len(values)]
+    strides: list[list[Expr] | None] = []
+    for column, value in enumerate(values):
+        moves = [p[column] for p in patterns]
+        if all(m == "move" for m in moves):
+            strides.append(None)
+            continue
+        steps: list[Expr] = []
+        for group, move in zip(groups, moves, strict=True):
+            last = group[-1] - rank + value.rank
+            if move == "stay":
+                steps.append(lit(0))
+            elif move == "move" and all(value.always_one(a) for a in range(last + 1, value.rank)):
+                steps.append(lit(1))
+            else:
+                steps.append(arg(0 if move == "ask" and value.shape[last] == 1 else value.stride(last)))
+        strides.append(steps)
+    return tuple(tuple(g) for g in groups), strides

@@ -1,0 +1,337 @@
+"""Elementwise operators: arithmetic, comparison, logic, activations, selection and casts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import reduce as chain
+from math import pi, sqrt
+
+import numpy as np
+
+from engine.dtypes import arithmetic_type, as_dtype
+from engine.kernels.expr import (
+    Expr,
+    arg,
+    binary,
+    cast,
+    clamp,
+    compare,
+    eq,
+    floor_mod,
+    fold,
+    lit,
+    maximum,
+    minimum,
+    select,
+    unary,
+)
+from engine.kernels.value import Value
+from engine.operators.builder import Builder
+from engine.operators.registry import operator
+
+BOOL = np.dtype(bool)
+
+
+def _zero(x: Expr) -> Expr:
+    return lit(0, x.dtype)
+
+
+def _unary(name: str, formula: Callable[[Expr], Expr], *, since: int = 1, to_bool: bool = False) -> None:
+    @operator(name, since=since)
+    def define(k: Builder, x: Value) -> Value:
+        return k.elementwise(formula, x, dtype=BOOL if to_bool else x.dtype)
+
+
+def _binary(name: str, formula: Callable[[Expr, Expr], Expr], *, since: int = 7, to_bool: bool = False) -> None:
+    @operator(name, since=since)
+    def define(k: Builder, a: Value, b: Value) -> Value:
+        return k.elementwise(formula, a, b, dtype=BOOL if to_bool else a.dtype)
+
+
+def _variadic(name: str, formula: Callable[[Expr, Expr], Expr], finish: bool = False) -> None:
+    @operator(name, since=6)
+    def define(k: Builder, *xs: Value) -> Value:
+        """More tensors than a kernel may read are combined in groups."""
+        total = xs[0]
+        rest = list(xs[1:])
+        while rest:
+            group, rest = rest[: k.fan_in - 1], rest[k.fan_in - 1 :]
+            total = k.elementwise(lambda *e: chain(formula, e), total, *group)
+        if finish:
+            return k.elementwise(lambda t: t / arg(len(xs), t.dtype), total)
+        return total if len(xs) > 1 else k.alias(total, total.shape)
+
+
+def sigmoid(x: Expr) -> Expr:
+    """1 / (1 + exp(-x)); exp overflows to infinity, which gives the right limit 0."""
+    return 1.0 / (1.0 + unary("exp", -x))
+
+
+def softplus(x: Expr) -> Expr:
+    """log(1 + exp(x)), written so that large x does not overflow."""
+    return maximum(x, 0.0) + unary("log", 1.0 + unary("exp", -unary("abs", x)))
+
+
+def gelu(x: Expr, approximate: str = "none") -> Expr:
+    """Gaussian error linear unit, exact or by tanh (Hendrycks and Gimpel, 2016)."""
+    if approximate == "tanh":
+        return 0.5 * x * (1.0 + unary("tanh", sqrt(2 / pi) * (x + 0.044715 * x * x * x)))
+    return 0.5 * x * (1.0 + unary("erf", x * sqrt(0.5)))
+
+
+for _name in "Sqrt Exp Log Sin Cos Tan Asin Acos Atan Sinh Cosh Tanh Asinh Acosh Atanh Erf Neg Abs Sign Floor Ceil".split():
+    _unary(_name, lambda x, op=_name.lower(): unary(op, x))  # type: ignore[misc]
+_unary("Round", lambda x: unary("round", x))
+_unary("Reciprocal", lambda x: 1.0 / x)
+_unary("Relu", lambda x: maximum(x, _zero(x)))
+_unary("Sigmoid", sigmoid)
+_unary("Softplus", softplus)
+_unary("Softsign", lambda x: x / (1.0 + unary("abs", x)))
+_unary("HardSwish", lambda x: x * clamp(x * (1.0 / 6.0) + 0.5, 0.0, 1.0))
+_unary("Mish", lambda x: x * unary("tanh", softplus(x)))
+_unary("Not", lambda x: unary("not", x), to_bool=True)
+_unary("BitwiseNot", lambda x: unary("bitnot", x))
+_unary("IsNaN", lambda x: unary("isnan", x), to_bool=True)
+
+_binary("Add", lambda a, b: a + b)
+_binary("Sub", lambda a, b: a - b)
+_binary("Mul", lambda a, b: a * b)
+_binary("Div", lambda a, b: a / b)
+_binary("And", lambda a, b: a & b, to_bool=True)
+_binary("Or", lambda a, b: a | b, to_bool=True)
+_binary("Xor", lambda a, b: a ^ b, to_bool=True)
+_binary("BitwiseAnd", lambda a, b: a & b)
+_binary("BitwiseOr", lambda a, b: a | b)
+_binary("BitwiseXor", lambda a, b: a ^ b)
+_binary("Equal", eq, to_bool=True)
+_binary("Less", lambda a, b: a < b, to_bool=True)
+_binary("Greater", lambda a, b: a > b, to_bool=True)
+_binary("LessOrEqual", lambda a, b: a <= b, to_bool=True, since=12)
+_binary("GreaterOrEqual", lambda a, b: a >= b, to_bool=True, since=12)
+_binary("PRelu", lambda x, slope: select(x < _zero(x), x * slope, x))
+
+_variadic("Sum", lambda a, b: a + b)
+_variadic("Max", maximum)
+_variadic("Min", minimum)
+_variadic("Mean", lambda a, b: a + b, finish=True)
+
+
+@operator("Pow", since=7)
+def pow_(k: Builder, x: Value, y: Value) -> Value:
+    """Base's type decides; integer bases with integer exponents are exact (repeated squaring)."""
+
+    def formula(a: Expr, b: Expr) -> Expr:
+        if a.dtype in ("float32", "float64"):
+            return binary("pow", a, cast(b, a.dtype))
+        if b.dtype in ("float32", "float64"):
+            return cast(binary("pow", cast(a, b.dtype), b), a.dtype)
+        return int_pow(a, cast(b, a.dtype))
+
+    return k.elementwise(formula, x, y)
+
+
+def int_pow(a: Expr, b: Expr) -> Expr:
+    """a ** b for integers by repeated squaring; a negative exponent truncates towards zero."""
+    one, zero = lit(1, a.dtype), _zero(a)
+
+    def step(_: Expr, base: Expr, left: Expr, result: Expr) -> tuple[Expr, Expr, Expr]:
+        odd = compare("ne", left & one, zero)
+        return base * base, left >> one, select(odd, result * base, result)
+
+    power = fold(lit(32), (a, maximum(b, zero), one), step)[2]
+    inverse = select(eq(a, one), one, select(eq(a, -one), select(eq(b & one, zero), one, -one), zero))
+    return power if a.dtype.startswith("u") else select(b < zero, inverse, power)
+
+
+@operator("Mod", since=10)
+def mod(k: Builder, a: Value, b: Value, *, fmod: int = 0) -> Value:
+    """Remainder with the sign of the divisor; with `fmod`, of the dividend."""
+
+    def formula(x: Expr, y: Expr) -> Expr:
+        if fmod:
+            return binary("rem", x, y)
+        if x.dtype in ("float32", "float64"):
+            k.error("Mod of floats needs fmod=1")
+        return floor_mod(x, y)
+
+    return k.elementwise(formula, a, b)
+
+
+@operator("BitShift", since=11)
+def bit_shift(k: Builder, a: Value, b: Value, *, direction: str) -> Value:
+    """Logical shift of unsigned integers."""
+    return k.elementwise(lambda x, y: x << y if direction == "LEFT" else x >> y, a, b)
+
+
+@operator("LeakyRelu", since=6)
+def leaky_relu(k: Builder, x: Value, *, alpha: float = 0.01) -> Value:
+    """x, or alpha * x below zero."""
+    return k.elementwise(lambda e: select(e < _zero(e), arg(alpha, e.dtype) * e, e), x)
+
+
+@operator("Elu", since=6)
+def elu(k: Builder, x: Value, *, alpha: float = 1.0) -> Value:
+    """x, or alpha * (exp(x) - 1) below zero."""
+    return k.elementwise(lambda e: select(e < 0.0, arg(alpha, e.dtype) * (unary("exp", e) - 1.0), e), x)
+
+
+@operator("Selu", since=6)
+def selu(k: Builder, x: Value, *, alpha: float = 1.6732632423543772, gamma: float = 1.0507009873554805) -> Value:
+    """gamma * Elu (Klambauer et al., 2017)."""
+
+    def formula(e: Expr) -> Expr:
+        low = arg(alpha, e.dtype) * (unary("exp", e) - 1.0)
+        return arg(gamma, e.dtype) * select(e < 0.0, low, e)
+
+    return k.elementwise(formula, x)
+
+
+@operator("Celu", since=12)
+def celu(k: Builder, x: Value, *, alpha: float = 1.0) -> Value:
+    """max(0, x) + min(0, alpha * (exp(x / alpha) - 1))."""
+
+    def formula(e: Expr) -> Expr:
+        a = arg(alpha, e.dtype)
+        return maximum(e, 0.0) + minimum(a * (unary("exp", e / a) - 1.0), 0.0)
+
+    return k.elementwise(formula, x)
+
+
+@operator("Gelu", since=20)
+def gelu_(k: Builder, x: Value, *, approximate: str = "none") -> Value:
+    """See `gelu`."""
+    return k.elementwise(lambda e: gelu(e, approximate), x)
+
+
+@operator("HardSigmoid", since=6)
+def hard_sigmoid(k: Builder, x: Value, *, alpha: float = 0.2, beta: float = 0.5) -> Value:
+    """alpha * x + beta, limited to 0..1."""
+    return k.elementwise(lambda e: clamp(arg(alpha, e.dtype) * e + arg(beta, e.dtype), 0.0, 1.0), x)
+
+
+@operator("ThresholdedRelu", since=10)
+def thresholded_relu(k: Builder, x: Value, *, alpha: float = 1.0) -> Value:
+    """x above alpha, else 0."""
+    return k.elementwise(lambda e: select(e > arg(alpha, e.dtype), e, 0.0), x)
+
+
+@operator("Shrink", since=9)
+def shrink(k: Builder, x: Value, *, bias: float = 0.0, lambd: float = 0.5) -> Value:
+    """x moved towards 0 by bias, and 0 within lambd of it."""
+
+    def formula(e: Expr) -> Expr:
+        wide = cast(e, "float32") if e.dtype != "float64" else e
+        limit, step = arg(lambd, wide.dtype), arg(bias, wide.dtype)
+        moved = select(wide < -limit, wide + step, select(wide > limit, wide - step, lit(0, wide.dtype)))
+        return cast(moved, e.dtype)
+
+    return k.elementwise(formula, x)
+
+
+@operator("Swish", since=24)
+def swish(k: Builder, x: Value, *, alpha: float = 1.0) -> Value:
+    """x * sigmoid(alpha * x)."""
+    return k.elementwise(lambda e: e * sigmoid(arg(alpha, e.dtype) * e), x)
+
+
+@operator("IsInf", since=10)
+def is_inf(k: Builder, x: Value, *, detect_negative: int = 1, detect_positive: int = 1) -> Value:
+    """Which elements are infinite, of the signs asked for."""
+
+    def formula(e: Expr) -> Expr:
+        infinite = unary("isinf", e)
+        if not detect_negative:
+            infinite = infinite & (e > _zero(e))
+        return infinite if detect_positive else infinite & (e < _zero(e))
+
+    return k.elementwise(formula, x, dtype=BOOL)
+
+
+@operator("Clip", since=6, until=10)
+def clip_6(k: Builder, x: Value, *, min: float = -3.4028234663852886e38, max: float = 3.4028234663852886e38) -> Value:
+    """x limited to min..max, which are attributes."""
+    return k.elementwise(lambda e: clamp(e, arg(min, e.dtype), arg(max, e.dtype)), x)
+
+
+@operator("Clip", since=11)
+def clip(k: Builder, x: Value, min: Value | None = None, max: Value | None = None) -> Value:
+    """x limited to min..max, either of which may be absent."""
+    bounds = [b for b in (min, max) if b is not None]
+
+    def formula(e: Expr, *limits: Expr) -> Expr:
+        if min is not None:
+            e = maximum(e, limits[0])
+        return e if max is None else minimum(e, limits[-1])
+
+    return k.elementwise(formula, x, *bounds)
+
+
+@operator("Where", since=9)
+def where(k: Builder, condition: Value, x: Value, y: Value) -> Value:
+    """x where the condition holds, else y."""
+    return k.elementwise(select, condition, x, y, dtype=x.dtype)
+
+
+def convert(k: Builder, x: Value, dtype: np.dtype) -> Value:
+    """Every element as `dtype`; to bool, whatever is not 0 is true."""
+
+    def formula(e: Expr) -> Expr:
+        if dtype == BOOL and e.dtype != "bool":
+            return compare("ne", e, _zero(e))
+        if dtype.name in ("uint8", "uint16", "int8", "int16") and e.dtype in ("float32", "float64"):
+            # Storage narrows by wrapping; floats pass through int32 first, as C and NumPy do.
+            return cast(e, "int32")
+        return cast(e, arithmetic_type(dtype))
+
+    if dtype == x.dtype:
+        return k.alias(x, x.shape)
+    return k.elementwise(formula, x, dtype=dtype)
+
+
+def dtype_of(k: Builder, code: int) -> np.dtype:
+    """The NumPy dtype of an ONNX element type number."""
+    name = ONNX_TYPES.get(code)
+    if name is None:
+        k.error(f"element type {code} is not supported here; supported: {', '.join(sorted(ONNX_TYPES.values()))}")
+    return as_dtype(name)
+
+
+ONNX_TYPES = {
+    1: "float32", 2: "uint8", 3: "int8", 4: "uint16", 5: "int16", 6: "int32", 7: "int64", 9: "bool",
+    10: "float16", 11: "float64", 12: "uint32", 13: "uint64", 16: "bfloat16",
+}  # fmt: skip
+"""TensorProto.DataType (onnx.proto) by number."""
+
+
+@operator("Cast", since=6)
+def cast_(k: Builder, x: Value, *, to: int, saturate: int = 1, round_mode: str = "up") -> Value:
+    """Conversion; `saturate` and `round_mode` matter for 8-bit floats only."""
+    return convert(k, x, dtype_of(k, to))
+
+
+@operator("CastLike", since=15)
+def cast_like(k: Builder, x: Value, target: Value, *, saturate: int = 1, round_mode: str = "up") -> Value:
+    """Conversion to another tensor's type."""
+    return convert(k, x, target.dtype)
+
+
+@operator("Identity", since=1)
+def identity(k: Builder, x: Value) -> Value:
+    """The same tensor."""
+    return k.alias(x, x.shape)
+
+
+@operator("Dropout", since=7, until=11)
+def dropout_7(k: Builder, x: Value, *, ratio: float = 0.5) -> tuple[Value, ...]:
+    """Inference: the same tensor, and a mask that keeps everything."""
+    return k.alias(x, x.shape), k.elementwise(lambda e: lit(True, "bool"), x, dtype=BOOL)
+
+
+@operator("Dropout", since=12, host=("training_mode",), precision="random")
+def dropout(
+    k: Builder, x: Value, ratio: Value | None = None, training_mode: Value | None = None, *, seed: int | None = None
+) -> tuple[Value, ...]:
+    """Inference: the same tensor, and a mask that keeps everything."""
+    if training_mode is not None and any(k.ints(training_mode)):
+        k.error("training mode is not supported; export the model for inference")
+    return k.alias(x, x.shape), k.elementwise(lambda e: lit(True, "bool"), x, dtype=BOOL)

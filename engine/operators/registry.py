@@ -1,0 +1,159 @@
+"""The list of operators, built by the decorators under which their definitions stand.
+
+A definition's signature is its declaration: positional parameters are the inputs (a default of None marks
+an optional one, `*xs` any number), keyword-only parameters the attributes with their defaults.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from engine.errors import ShapeError
+from engine.kernels.value import Value
+from engine.model import Layer
+from engine.operators.builder import Builder
+
+Definition = Callable[..., Value | tuple[Value | None, ...]]
+Precision = Literal["exact", "rounding", "random"]
+
+
+@dataclass(frozen=True)
+class Operator:
+    """One operator over a range of opset versions.
+
+    `since` and `until` bound the opset versions (inclusive; until None means the newest). `host` names the
+    inputs whose elements must be known before kernels can be chosen. `precision` tells how closely
+    backends agree: "exact", "rounding" (to the tolerance of floats) or "random" (in distribution).
+    """
+
+    name: str
+    domain: str
+    since: int
+    until: int | None
+    define: Definition
+    host: frozenset[str] = frozenset()
+    precision: Precision = "rounding"
+    inputs: tuple[str, ...] = ()
+    optional: frozenset[str] = frozenset()
+    variadic: str | None = None
+    attributes: Mapping[str, Any] = field(default_factory=dict)
+
+    def host_positions(self, count: int) -> tuple[int, ...]:
+        """Which of a layer's `count` inputs must be known on the host."""
+        names = [*self.inputs, *[self.variadic] * max(0, count - len(self.inputs))]
+        return tuple(i for i in range(count) if names[i] in self.host)
+
+    def problem(self, layer: Layer) -> str | None:
+        """What makes a layer unusable whatever its shapes: a missing input, an unknown attribute."""
+        if len(layer.inputs) > len(self.inputs) and self.variadic is None:
+            return f"takes at most {len(self.inputs)} inputs, not {len(layer.inputs)}"
+        given = {name for name, value in zip(self.inputs, layer.inputs, strict=False) if value}
+        if missing := [name for name in self.inputs if name not in given and name not in self.optional]:
+            return f"lacks its input {missing[0]}"
+        if unknown := sorted(set(layer.attributes) - set(self.attributes)):
+            known = ", ".join(self.attributes) or "none"
+            return f"has an unknown attribute {unknown[0]}; known: {known}"
+        required = [a for a, default in self.attributes.items() if default is inspect.Parameter.empty]
+        if absent := [a for a in required if a not in layer.attributes]:
+            return f"lacks its attribute {absent[0]}"
+        return None
+
+    def build(self, builder: Builder, inputs: tuple[Value | None, ...]) -> tuple[Value | None, ...]:
+        """Run the definition for a layer."""
+        layer = builder.layer
+        if message := self.problem(layer):
+            raise ShapeError(f"{layer} {message}")
+        result = self.define(builder, *inputs, **layer.attributes)
+        return result if isinstance(result, tuple) else (result,)
+
+
+class Registry:
+    """Operators by domain and name; `find` picks the one that covers an opset version."""
+
+    def __init__(self) -> None:
+        self._by_name: dict[tuple[str, str], list[Operator]] = {}
+
+    def add(self, op: Operator) -> None:
+        """Register; two definitions of one operator must not overlap in versions."""
+        group = self._by_name.setdefault((op.domain, op.name), [])
+        for other in group:
+            if (other.until is None or op.since <= other.until) and (op.until is None or other.since <= op.until):
+                raise ValueError(f"{op.name} is already defined for opset {other.since} to {other.until or 'newest'}")
+        group.append(op)
+
+    def find(self, domain: str, name: str, version: int) -> Operator | None:
+        """The definition for an opset version, or None."""
+        for op in self._by_name.get((domain, name), ()):
+            if op.since <= version and (op.until is None or version <= op.until):
+                return op
+        return None
+
+    def __iter__(self) -> Iterator[Operator]:
+        for group in self._by_name.values():
+            yield from group
+
+    def unsupported(self, domain: str, name: str, version: int) -> str | None:
+        """Why a model that uses this operator cannot run, or None."""
+        if self.find(domain, name, version):
+            return None
+        if (domain, name) in self._by_name:
+            ranges = ", ".join(f"{o.since} to {o.until or 'newest'}" for o in self._by_name[domain, name])
+            return f"opset version {version} is not supported (supported: {ranges})"
+        return "no such operator in this engine"
+
+
+OPERATORS = Registry()
+"""Every built-in operator; filled when `engine.operators` is imported."""
+
+
+def operator(
+    name: str,
+    *,
+    since: int = 1,
+    until: int | None = None,
+    domain: str = "",
+    host: tuple[str, ...] = (),
+    precision: Precision = "rounding",
+    registry: Registry = OPERATORS,
+) -> Callable[[Definition], Definition]:
+    """Register the decorated function as the definition of an operator."""
+
+    def register(define: Definition) -> Definition:
+        registry.add(declare(define, name, since, until, domain, host, precision))
+        return define
+
+    return register
+
+
+def declare(
+    define: Definition,
+    name: str,
+    since: int = 1,
+    until: int | None = None,
+    domain: str = "",
+    host: tuple[str, ...] = (),
+    precision: Precision = "rounding",
+) -> Operator:
+    """An `Operator` from a definition's signature."""
+    inputs: list[str] = []
+    optional: set[str] = set()
+    variadic: str | None = None
+    attributes: dict[str, Any] = {}
+    for parameter in list(inspect.signature(define).parameters.values())[1:]:
+        if parameter.kind is parameter.KEYWORD_ONLY:
+            attributes[parameter.name] = parameter.default
+        elif parameter.kind is parameter.VAR_POSITIONAL:
+            variadic = parameter.name
+        else:
+            inputs.append(parameter.name)
+            if parameter.default is not parameter.empty:
+                optional.add(parameter.name)
+    unknown = set(host) - set(inputs) - {variadic}
+    assert not unknown, f"{name}: host inputs {unknown} are not parameters"
+    return Operator(
+        name, domain, since, until, define, frozenset(host), precision,
+        tuple(inputs), frozenset(optional), variadic, attributes,
+    )  # fmt: skip
