@@ -1,0 +1,1 @@
+"""Games that show what gameglue does, one folder each."""
