@@ -7,7 +7,6 @@ These functions are bound from the addresses that a context's loader gives, and 
 from __future__ import annotations
 
 import ctypes
-import sys
 from collections.abc import Callable
 from typing import Any, Protocol
 
@@ -17,7 +16,8 @@ from engine.errors import DeviceError
 class Loader(Protocol):
     """Turns the name of an OpenGL function into its address (0 where the driver has none)."""
 
-    def load_opengl_function(self, name: str) -> int: ...
+    def load_opengl_function(self, name: str) -> int:
+        """The address of an OpenGL function."""
 
 
 class GL:
@@ -112,8 +112,9 @@ class GL:
     MAX_COMPUTE_TEXTURE_IMAGE_UNITS = 0x91BC
 
 
-# "result arguments: names". One letter a type: i GLint/GLsizei, u GLuint/GLenum/GLbitfield, f GLfloat, b GLboolean,
-# z GLintptr/GLsizeiptr, Q GLuint64, p a pointer or GLsync, s a C string; "-" for no result or no argument.
+# "result arguments: names". One letter a type: i GLint/GLsizei, u GLuint/GLenum/GLbitfield, f GLfloat, b
+# GLboolean, z GLintptr/GLsizeiptr, Q GLuint64, p a pointer or GLsync, s a C string; "-" for no result or
+# no argument.
 _SIGNATURES = """
 - -: glFinish glFlush
 u -: glCreateProgram glGetError
@@ -135,7 +136,7 @@ u -: glCreateProgram glGetError
 - iip: glUniform1fv glUniform2fv glUniform3fv glUniform4fv
 - uu: glAttachShader glBeginQuery glBindBuffer glBindFramebuffer glBindSampler glBindTexture glBlendFunc
 - uu: glDetachShader glPolygonMode glQueryCounter
-- uuu: glBindBufferBase glDispatchCompute glProgramParameteri glShaderStorageBlockBinding
+- uuu: glBindBufferBase glDispatchCompute glShaderStorageBlockBinding
 - uuu: glUniformBlockBinding
 - uuuzz: glBindBufferRange
 - uii: glDrawArrays
@@ -147,6 +148,7 @@ u -: glCreateProgram glGetError
 - uuuui: glFramebufferTexture2D
 - uuuii: glFramebufferTextureLayer
 u u: glCheckFramebufferStatus glCreateShader
+b p: glIsSync
 b u: glIsBuffer glIsEnabled glIsProgram glIsTexture glUnmapBuffer
 - uzpu: glBufferData glBufferStorage
 - uzzp: glBufferSubData glGetBufferSubData
@@ -157,7 +159,7 @@ p uzzu: glMapBufferRange
 - uiuup: glGetTexImage
 - uiiiiiuup: glTexImage2D glTexSubImage2D
 - uiuii: glTexStorage2D
-- uui: glTexParameteri
+- uui: glProgramParameteri glTexParameteri
 p uu: glFenceSync
 u puQ: glClientWaitSync
 - puQ: glWaitSync
@@ -189,7 +191,7 @@ _TYPES: dict[str, Any] = {
 }
 
 # OpenGL uses the stdcall convention on Windows; on 64-bit machines the two are the same.
-_FUNCTION_TYPE: Callable[..., Any] = getattr(ctypes, "WINFUNCTYPE") if sys.platform == "win32" else ctypes.CFUNCTYPE
+FUNCTION_TYPE: Callable[..., Any] = getattr(ctypes, "WINFUNCTYPE", ctypes.CFUNCTYPE)
 
 
 def _parse_signatures(table: str) -> dict[str, tuple[Any, tuple[Any, ...]]]:
@@ -220,7 +222,7 @@ class GLFunctions:
         signature = SIGNATURES.get(name)
         if signature is None:
             raise AttributeError(f"no signature for the OpenGL function {name!r}")
-        function: Callable[..., Any] = _FUNCTION_TYPE(signature[0], *signature[1])(self.address(name))
+        function: Callable[..., Any] = FUNCTION_TYPE(signature[0], *signature[1])(self.address(name))
         setattr(self, name, function)
         return function
 

@@ -1,0 +1,382 @@
+"""`GLDevice`: the OpenGL context in which inference runs, beside the game's and sharing its objects."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import weakref
+from collections import deque
+from collections.abc import Callable
+from typing import Any, Protocol, Self, cast
+
+import moderngl
+
+from engine.devices.counting import DeviceCounters
+from engine.devices.gl_context import Platform, Switch, current_platform
+from engine.devices.gl_create import (
+    create_native,
+    default_context_if_current,
+    destroy_abandoned,
+    wrap_in_moderngl,
+)
+from engine.devices.gl_functions import GL, GLFunctions, Loader
+from engine.devices.gl_limits import GLInfo, GLLimits
+from engine.devices.staging import StagingPool
+from engine.errors import DeviceError, DisposedError
+
+
+class Releasable(Protocol):
+    """Anything with `release()`: every moderngl object."""
+
+    def release(self) -> Any:
+        """Give the object up, on the context's thread with the context current."""
+
+
+class GLDevice:
+    """An OpenGL context of the engine's own, on the thread that created it.
+
+    With a moderngl context (or one that is current on this thread) it is a sibling of that context: it shares
+    buffers, textures, programs and fences, and has all other state to itself, so the game's drawing and the
+    engine's work cannot disturb each other. Otherwise it is a private context without a window.
+
+    Attributes:
+        ctx: a moderngl context over the device's own context; use it inside `with device.current():` only.
+        gl: the raw entry points, see `GLFunctions`; likewise.
+        info: renderer, vendor, version, extensions.
+        limits: what kernels must respect: the context's own limits, or stricter ones given by the caller.
+        counters: what was moved and waited for.
+        staging: buffers for readbacks and uploads that never wait.
+        shares_with_game: whether the device is a sibling of the game's context.
+    """
+
+    name = "gl"
+
+    def __init__(
+        self,
+        ctx: moderngl.Context | None = None,
+        *,
+        limits: GLLimits | None = None,
+        loader_wrapper: Callable[[Loader], Loader] | None = None,
+    ) -> None:
+        """Create the context.
+
+        Args:
+            ctx: the game's moderngl context, current on this thread; None takes the one that is current,
+                or creates a private one.
+            limits: limits to pretend, never looser than the context's own; for tests.
+            loader_wrapper: wraps the loader, such as `CountingLoader`; for tests.
+
+        Raises `DeviceError` where the platform offers no such context.
+        """
+        self._thread = threading.get_ident()
+        self._native, self._game_handle = create_native(ctx)
+        self.shares_with_game = self._game_handle != 0
+        self._switch = Switch(self._native)
+        self._disposed = False
+        self._trash: deque[Callable[[], Any]] = deque()
+        loader: Loader = _DeviceLoader(self._native.platform)
+        if loader_wrapper is not None:
+            loader = loader_wrapper(loader)
+        self.counters = DeviceCounters()
+        self.gl = GLFunctions(loader)
+        self._plain = _Current(self)
+        self._switch.enter()
+        try:
+            self.info = GLInfo.query(self.gl)
+            own_limits = GLLimits.query(self.gl, self.info.version_code)
+            self.limits = own_limits if limits is None else limits.restricted_to(own_limits)
+            self.ctx = wrap_in_moderngl(loader)
+            self._sentinel = self.gl.glFenceSync(GL.SYNC_GPU_COMMANDS_COMPLETE, 0)
+            self.gl.glPixelStorei(GL.PACK_ALIGNMENT, 1)
+            self.gl.glPixelStorei(GL.UNPACK_ALIGNMENT, 1)
+        finally:
+            self._switch.leave()
+        self.staging = StagingPool(self)
+        self._finalizer = weakref.finalize(self, destroy_abandoned, self._native, self._thread)
+        self._finalizer.atexit = False
+        _cache.register(self)
+
+    @classmethod
+    def for_context(cls, ctx: moderngl.Context | None = None) -> GLDevice:
+        """The device of a moderngl context, the same one each time; contexts are expensive.
+
+        With None: the device of the context that is current on this thread, else this thread's private one.
+        """
+        return _cache.device_for(ctx)
+
+    def current(self, *, after_game: bool = False, before_game: bool = False, flush: bool = True) -> _Current:
+        """A block in which the device's context is current: `with device.current(): ...`; may be nested.
+
+        Leaving makes current what was so before, be it none.
+
+        Args:
+            after_game: what the block does on the GPU waits there for what the game issued before; needed
+                to read what the game has just drawn or written.
+            before_game: what the game issues afterwards waits, on the GPU, for what the block did; needed
+                when the game reads a result as a texture or buffer.
+            flush: hand the commands to the GPU on leaving; False for blocks that issued none.
+        """
+        if not after_game and not before_game and flush:
+            return self._plain
+        return _Current(self, after_game, before_game, flush)
+
+    def address(self, name: str) -> int:
+        """The address of an OpenGL function, for native code that replays command lists."""
+        return self.gl.address(name)
+
+    def poll(self, fence: int) -> bool:
+        """Whether the GPU has passed a fence; never waits, and needs no switch while the game's context is
+        current.
+
+        Raises `DeviceError` if the context was lost.
+        """
+        self.check()
+        if self._native.platform.current_context() in (self._native.handle, self._game_handle):
+            status = self.gl.glClientWaitSync(fence, 0, 0)
+        else:
+            with self.current(flush=False):
+                status = self.gl.glClientWaitSync(fence, 0, 0)
+        if status == GL.WAIT_FAILED:
+            raise DeviceError(
+                "the OpenGL context was lost (driver reset); create the window and its workers again"
+            )
+        return status != GL.TIMEOUT_EXPIRED
+
+    def wait(self, fence: int) -> None:
+        """Block until the GPU has passed a fence; counted as a blocking call."""
+        with self.current():
+            self.counters.blocking["glClientWaitSync"] += 1
+            status = GL.TIMEOUT_EXPIRED
+            while status == GL.TIMEOUT_EXPIRED:
+                status = self.gl.glClientWaitSync(fence, GL.SYNC_FLUSH_COMMANDS_BIT, 1_000_000_000)
+        if status == GL.WAIT_FAILED:
+            raise DeviceError(
+                "the OpenGL context was lost (driver reset); create the window and its workers again"
+            )
+
+    def check_errors(self, doing: str) -> None:
+        """Raise `DeviceError` if OpenGL recorded an error; asks the driver, so not for the frame loop."""
+        with self.current(flush=False):
+            error = self.gl.glGetError()
+        if error != GL.NO_ERROR:
+            what = "out of memory" if error == GL.OUT_OF_MEMORY else f"error 0x{error:04x}"
+            raise DeviceError(f"OpenGL reports {what} while {doing}")
+
+    def release_later(self, resource: Releasable) -> None:
+        """Have a moderngl object released by the next `collect`; may be called from any thread."""
+        self._trash.append(resource.release)
+
+    def call_later(self, function: Callable[[], Any]) -> None:
+        """Have a function called, with the context current, by the next `collect`; from any thread."""
+        self._trash.append(function)
+
+    def collect(self) -> int:
+        """Release what was dropped since the last time; called by itself when the context is entered.
+
+        Returns how many objects were released.
+        """
+        with self._plain:
+            return self._collect()
+
+    def dispose(self) -> None:
+        """Destroy the context; call it before the game's window closes. A second call does nothing.
+
+        Raises `DeviceError` on another thread than the device's.
+        """
+        if self._disposed:
+            return
+        self.check()
+        # A window that was closed first took its objects with it: what is left is to forget them.
+        with contextlib.suppress(DeviceError), self._plain:
+            self.staging.dispose()
+            self.gl.glDeleteSync(self._sentinel)
+            self._collect()
+        self._disposed = True
+        self._finalizer.detach()
+        self._native.destroy()
+        self.ctx = cast(moderngl.Context, _DISPOSED)
+        self.gl = cast(GLFunctions, _DISPOSED)
+
+    def check(self) -> None:
+        """Raise `DisposedError` after `dispose`, `DeviceError` on another thread than the device's."""
+        if self._disposed:
+            raise DisposedError("this OpenGL device was disposed; create another one")
+        if threading.get_ident() != self._thread:
+            raise DeviceError(
+                "an OpenGL device belongs to the thread that created it; schedule and poll there, and"
+                " pass arrays to other threads"
+            )
+
+    @property
+    def is_disposed(self) -> bool:
+        """Whether `dispose` was called."""
+        return self._disposed
+
+    @property
+    def platform_name(self) -> str:
+        """The window system interface in use: EGL, GLX, WGL or CGL."""
+        return self._native.platform.name
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.dispose()
+
+    def __repr__(self) -> str:
+        state = (
+            "disposed"
+            if self._disposed
+            else f"{self.info.renderer}, OpenGL {self.info.version_code / 100:.1f}"
+        )
+        return f"<GLDevice {state}>"
+
+    def is_shared_with_current(self) -> bool:
+        """Whether the context current on this thread shares objects with the device's; asks the driver."""
+        is_current = self._native.platform.current_context() != 0
+        return not self._disposed and is_current and bool(self.gl.glIsSync(self._sentinel))
+
+    def _collect(self) -> int:
+        count = 0
+        while self._trash:
+            self._trash.popleft()()
+            count += 1
+        return count + (self.ctx.gc() if self.ctx.objects else 0)
+
+
+class _Current:
+    """The block of `GLDevice.current`."""
+
+    __slots__ = ("_after_game", "_before_game", "_device", "_flush", "_platform", "_switch")
+
+    def __init__(
+        self, device: GLDevice, after_game: bool = False, before_game: bool = False, flush: bool = True
+    ) -> None:
+        self._device = device
+        self._switch = device._switch
+        self._platform = device._native.platform
+        self._after_game = after_game
+        self._before_game = before_game
+        self._flush = flush
+
+    def __enter__(self) -> GLDevice:
+        device = self._device
+        device.check()
+        fence = self._fence_of_game() if self._after_game else None
+        if self._switch.enter():
+            device.counters.switches += 1
+        if fence is not None:
+            device.gl.glWaitSync(fence, 0, GL.TIMEOUT_IGNORED)
+            device.gl.glDeleteSync(fence)
+        if device._trash or device.ctx.objects:
+            device._collect()
+        return device
+
+    def __exit__(self, *exception: object) -> None:
+        device = self._device
+        if not self._switch.will_change:
+            self._switch.leave()
+            return
+        fence = None
+        if self._before_game and device.shares_with_game:
+            fence = device.gl.glFenceSync(GL.SYNC_GPU_COMMANDS_COMPLETE, 0)
+        if self._flush or fence is not None:
+            device.gl.glFlush()
+        self._switch.leave()
+        if fence is not None:
+            if self._platform.current_context() == device._game_handle:
+                device.gl.glWaitSync(fence, 0, GL.TIMEOUT_IGNORED)
+                device.gl.glDeleteSync(fence)
+            else:
+                device.call_later(lambda: device.gl.glDeleteSync(fence))
+
+    def _fence_of_game(self) -> int | None:
+        device = self._device
+        current = self._platform.current_context()
+        if not device.shares_with_game or not current or current == device._native.handle:
+            return None
+        if current != device._game_handle and not device.is_shared_with_current():
+            return None
+        fence: int = device.gl.glFenceSync(GL.SYNC_GPU_COMMANDS_COMPLETE, 0)
+        device.gl.glFlush()
+        return fence
+
+
+class _DeviceLoader:
+    """What moderngl asks of the object that stands for a native context."""
+
+    def __init__(self, platform: Platform) -> None:
+        self._platform = platform
+
+    def load_opengl_function(self, name: str) -> int:
+        return self._platform.load_opengl_function(name)
+
+    def __enter__(self) -> None:
+        raise DeviceError(
+            "this moderngl context belongs to a GLDevice; enter it with `with device.current():`"
+        )
+
+    def __exit__(self, *exception: object) -> None:
+        return None
+
+    def release(self) -> None:
+        """The device destroys its context itself."""
+
+
+class _Disposed:
+    """Stands in for what a disposed device no longer has."""
+
+    def __getattr__(self, name: str) -> Any:
+        raise DisposedError("this OpenGL device was disposed; create another one")
+
+
+_DISPOSED = _Disposed()
+
+
+class _DeviceCache:
+    """The device of each context; it keeps no context alive."""
+
+    def __init__(self) -> None:
+        self._by_context: weakref.WeakKeyDictionary[moderngl.Context, GLDevice] = weakref.WeakKeyDictionary()
+        # The device's own context leads to the device too.
+        self._by_own_context: weakref.WeakKeyDictionary[moderngl.Context, weakref.ref[GLDevice]]
+        self._by_own_context = weakref.WeakKeyDictionary()
+        self._by_handle: weakref.WeakValueDictionary[tuple[str, int], GLDevice] = (
+            weakref.WeakValueDictionary()
+        )
+        self._private: weakref.WeakValueDictionary[int, GLDevice] = weakref.WeakValueDictionary()
+
+    def register(self, device: GLDevice) -> None:
+        self._by_own_context[device.ctx] = weakref.ref(device)
+
+    def device_for(self, ctx: moderngl.Context | None) -> GLDevice:
+        if ctx is None:
+            ctx = default_context_if_current()
+        if ctx is not None:
+            return self._device_for_context(ctx)
+        platform = current_platform()
+        if platform is None:
+            return self._private_device()
+        key = (platform.name, platform.current_context())
+        device = self._by_handle.get(key)
+        # The handle of a destroyed context may return as that of an unrelated one.
+        if device is None or not device.is_shared_with_current():
+            device = self._by_handle[key] = GLDevice()
+        return device
+
+    def _device_for_context(self, ctx: moderngl.Context) -> GLDevice:
+        own = self._by_own_context.get(ctx)
+        device = own() if own is not None else self._by_context.get(ctx)
+        if device is None or device.is_disposed:
+            device = self._by_context[ctx] = GLDevice(ctx)
+        return device
+
+    def _private_device(self) -> GLDevice:
+        key = threading.get_ident()
+        device = self._private.get(key)
+        if device is None or device.is_disposed:
+            device = self._private[key] = GLDevice()
+        return device
+
+
+_cache = _DeviceCache()
