@@ -59,6 +59,9 @@ class Backend(ABC):
     name: ClassVar[str]
     """"cpu", "gl_compute", "gl_pixel" or "opencl"."""
 
+    fan_in: int = 7
+    """How many tensors one kernel may read here."""
+
     @abstractmethod
     def refusal(self, compute: Compute) -> str | None:
         """Why this backend cannot run a step (its types, or sizes beyond the device's limits), or None."""

@@ -1,0 +1,142 @@
+"""Activation fusion: an elementwise formula joins the kernel that makes its input, so no tensor lies between.
+
+`fuse_elementwise` takes formulas in execution order and returns fewer. A producer is fused when its
+result has one reader, that reader is elementwise over the same elements, and the joined kernel reads no
+more tensors than a kernel may. After a step with a hint (a convolution, say) the chain becomes its
+epilogue, which tuned kernels apply while the result is still in registers or cache.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+
+from engine.compiler.plan import Compute
+from engine.compiler.trace import reads
+from engine.dtypes import INTEGER_TYPES, SIGNED_TYPES
+from engine.kernels.expr import FLAT, Expr, acc, arg, cast, index, lit, substitute
+from engine.kernels.value import Value
+
+
+def fuse_elementwise(computes: Sequence[Compute], kept: Iterable[Value], fan_in: int) -> list[Compute]:
+    """Join elementwise formulas to their producers. `kept` are tensors that must exist on their own."""
+    pinned = {v.root for v in kept}
+    readers: Counter[Value] = Counter()
+    for compute in computes:
+        readers.update(set(reads(compute)))
+    made: dict[Value, Compute] = {}
+    for compute in computes:
+        current: Compute | None = compute
+        while current is not None:
+            compute = current
+            current = None
+            for producer in _candidates(compute, made, pinned, readers):
+                current = join(producer, compute, fan_in)
+                if current is not None:
+                    del made[producer.output]
+                    break
+        made[compute.output] = compute
+    return list(made.values())
+
+
+def _candidates(
+    compute: Compute, made: dict[Value, Compute], pinned: set[Value], readers: Counter[Value]
+) -> list[Compute]:
+    """Producers that `compute` may join, those that do the most work first: others can join those later."""
+    if not compute.elementwise:
+        return []
+    found = [made[v] for v in reads(compute) if v in made and v not in pinned and readers[v] == 1]
+    return sorted(found, key=lambda c: (c.hint is None, c.elementwise))
+
+
+def join(producer: Compute, consumer: Compute, fan_in: int) -> Compute | None:
+    """The two as one kernel that yields the consumer's output, or None where they do not fit."""
+    at_flat = Expr("load", producer.output.arithmetic, (FLAT,), producer.output)
+    formula = consumer.formula()
+    if consumer.hint is not None or producer.output.size != consumer.output.size:
+        return None
+    if not _only_reads_at_flat(formula, producer.output):
+        return None
+    own = narrowed(_value_of(producer), producer.output)
+    flat_consumer = not _uses_index(formula)
+    flat_producer = producer.epilogue is None and not _uses_index(producer.body)
+    if flat_consumer or _same_space(producer, consumer):
+        space, groups = producer.space, producer.groups
+    elif flat_producer and producer.hint is None:
+        space, groups = consumer.space, consumer.groups
+    elif (unfolded := _unfold(formula, producer, consumer)) is not None:
+        formula, space, groups = unfolded, producer.space, producer.groups
+    else:
+        return None
+    body, epilogue = producer.body, None
+    replaced = substitute(formula, lambda x: own if x == at_flat else None)
+    if producer.hint is not None:
+        epilogue = replaced
+    else:
+        body = replaced
+    layer = consumer.layer if producer.elementwise else producer.layer
+    joined = Compute(
+        consumer.output, space, body, layer, f"{producer.op_type}+{consumer.op_type}",
+        producer.hint, epilogue, groups, producer.elementwise,
+    )  # fmt: skip
+    return joined if len(set(reads(joined))) <= fan_in else None
+
+
+def _value_of(producer: Compute) -> Expr:
+    """What the producer stores, as seen from the joined formula."""
+    if producer.hint is None:
+        return producer.body
+    return producer.epilogue if producer.epilogue is not None else acc(producer.body.dtype)
+
+
+def narrowed(x: Expr, output: Value) -> Expr:
+    """`x` after the round trip through its storage type, which narrow integers do not survive unchanged."""
+    name = output.dtype.name
+    x = cast(x, output.arithmetic)
+    if name in INTEGER_TYPES and output.dtype.itemsize < 4:
+        bits = lit(32 - 8 * output.dtype.itemsize, "int32")
+        mask = lit((1 << 8 * output.dtype.itemsize) - 1, "int32")
+        return (x << bits) >> bits if name in SIGNED_TYPES else x & mask
+    return x
+
+
+def _only_reads_at_flat(formula: Expr, value: Value) -> bool:
+    return all(node.args[0] == FLAT for node in nodes(formula) if node.op == "load" and node.attr is value)
+
+
+def _uses_index(formula: Expr) -> bool:
+    return any(node.op == "index" for node in nodes(formula))
+
+
+def _same_space(producer: Compute, consumer: Compute) -> bool:
+    return producer.groups == consumer.groups and producer.space == consumer.space and producer.output.same_shape(
+        consumer.output
+    )
+
+
+def _unfold(formula: Expr, producer: Compute, consumer: Compute) -> Expr | None:
+    """The consumer's formula over the producer's axes, where its axes are runs of the producer's."""
+    if not producer.output.same_shape(consumer.output):
+        return None
+    axis_of = {g[0]: k for k, g in enumerate(producer.groups) if len(g) == 1}
+    positions: dict[int, Expr] = {}
+    for k, group in enumerate(consumer.groups):
+        if any(a not in axis_of for a in group):
+            return None
+        position: Expr = lit(0)
+        for a in group:
+            position = position * arg(consumer.output.shape[a]) + index(axis_of[a])
+        positions[k] = position
+    return substitute(formula, lambda x: positions[x.attr] if x.op == "index" else None)
+
+
+def nodes(formula: Expr) -> Iterable[Expr]:
+    """Every node of a formula, each once."""
+    seen: set[Expr] = set()
+    stack = [formula]
+    while stack:
+        node = stack.pop()
+        if node not in seen:
+            seen.add(node)
+            stack.extend(node.args)
+            yield node

@@ -1,0 +1,167 @@
+"""From formulas to plans: fusion, the choice of backend per step, tuned kernels, buffers.
+
+A `Planner` belongs to one model on one backend. It yields `Segment`s: runs of steps that one backend
+executes without interruption. There is one segment unless layers fall back to the CPU.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Literal, Protocol
+
+import numpy as np
+
+from engine.compiler.fusion import fuse_elementwise
+from engine.compiler.plan import BufferSpec, Compute, Plan, Tuner
+from engine.compiler.trace import Trace, Tracer, live, reads
+from engine.kernels.value import Value
+from engine.model import Model
+
+Place = Literal["native", "cpu"]
+
+
+class Target(Protocol):
+    """What the planner asks of a backend."""
+
+    fan_in: int
+
+    def refusal(self, compute: Compute) -> str | None:
+        """Why a step cannot run there, or None."""
+        ...
+
+    def tune(self, compute: Compute, tuner: Tuner) -> bool:
+        """Replace a step by tuned kernels."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Fallback:
+    """A step that leaves its backend: why, and how many bytes that moves each way per schedule."""
+
+    layer: str
+    op_type: str
+    reason: str
+    bytes_down: int
+    bytes_up: int
+
+
+@dataclass(slots=True)
+class Segment:
+    """Consecutive steps for one place. `imports` are tensors that earlier segments made elsewhere."""
+
+    place: Place
+    plan: Plan
+    imports: tuple[str, ...] = ()
+    exports: tuple[str, ...] = ()
+
+
+@dataclass(slots=True)
+class Lowered:
+    """A trace as segments, with what falls back and why."""
+
+    trace: Trace
+    segments: list[Segment] = field(default_factory=list)
+    fallbacks: list[Fallback] = field(default_factory=list)
+
+
+class Planner:
+    """Plans one model for one backend; remembers packed weights between plans."""
+
+    def __init__(self, model: Model, native: Target, cpu: Target | None, tracer: Tracer | None = None) -> None:
+        self.model = model
+        self.native = native
+        self.cpu = cpu
+        self.tracer = tracer if tracer is not None else Tracer(model)
+        self.packed: dict[str, np.ndarray] = {}
+
+    def lower(
+        self,
+        shapes: Mapping[str, tuple[int, ...]],
+        known: Mapping[str, np.ndarray] | None = None,
+        start: int = 0,
+        values: Mapping[str, Value] | None = None,
+    ) -> Lowered:
+        """Plan from layer `start` to the model's end or to the first layer that needs data not yet known."""
+        trace = self.tracer.trace(shapes, known, start, values, self.native.fan_in)
+        wanted = self.wanted(trace)
+        computes = fuse_elementwise(live(trace.computes, wanted), wanted, self.native.fan_in)
+        lowered = Lowered(trace)
+        runs: list[tuple[Place, list[Compute]]] = []
+        for compute in computes:
+            reason = self.native.refusal(compute)
+            place: Place = "native" if reason is None else "cpu"
+            if reason is not None:
+                down = sum(v.size * v.dtype.itemsize for v in reads(compute) if v.known is None)
+                up = compute.output.size * compute.output.dtype.itemsize
+                lowered.fallbacks.append(Fallback(compute.layer, compute.op_type, reason, down, up))
+            if not runs or runs[-1][0] != place:
+                runs.append((place, []))
+            runs[-1][1].append(compute)
+        kept = {v.root.name for v in wanted}
+        for position, (place, steps) in enumerate(runs):
+            later = {v.name for _, rest in runs[position + 1 :] for c in rest for v in reads(c)}
+            lowered.segments.append(self.segment(place, steps, kept | later))
+        return lowered
+
+    def wanted(self, trace: Trace) -> list[Value]:
+        """Tensors that must outlive a trace: outputs, what a stop waits for, what later layers read."""
+        names = {o.name for o in self.model.outputs} | set(trace.needs)
+        if trace.stopped_at is not None:
+            for layer in self.model.layers[trace.stopped_at :]:
+                names.update(layer.dependencies)
+        return [trace.values[n] for n in sorted(names) if n in trace.values]
+
+    def segment(self, place: Place, computes: Sequence[Compute], exported: set[str]) -> Segment:
+        """Number the formulas of one run and list its buffers."""
+        target = self.native if place == "native" else self.cpu
+        assert target is not None
+        plan = Plan()
+        loaded: dict[str, Value] = {}
+        made = {c.output.name for c in computes}
+        for compute in computes:
+            for value in reads(compute):
+                loaded[value.name] = value
+            tuner = Tuner(compute, self._constant(plan, compute), self._temporary(plan, compute))
+            if target.tune(compute, tuner):
+                plan.steps.extend(tuner.steps)
+            else:
+                plan.steps.append(compute.numbered())
+            output = compute.output
+            role: Literal["output", "temporary"] = "output" if output.name in exported else "temporary"
+            plan.buffers[output.name] = BufferSpec(output.name, output.size, output.dtype, role)
+        used = {name for step in plan.steps for name in step.inputs}
+        for name in sorted(used - made - set(plan.buffers)):
+            value = loaded[name]
+            role_in: Literal["constant", "input"] = "input" if value.known is None else "constant"
+            plan.buffers[name] = BufferSpec(name, value.size, value.dtype, role_in)
+            if value.known is not None:
+                plan.constants[name] = value.known
+        imports = tuple(n for n, b in plan.buffers.items() if b.role == "input")
+        exports = tuple(n for n, b in plan.buffers.items() if b.role == "output")
+        return Segment(place, plan, imports, exports)
+
+    def _constant(self, plan: Plan, compute: Compute) -> Callable[[str, Callable[[], np.ndarray]], str]:
+        operands = compute.hint.operands if compute.hint else ()
+        lasting = all(v.root.name in self.model.constants for v in operands if v.known is not None)
+
+        def constant(name: str, make: Callable[[], np.ndarray]) -> str:
+            # What is packed from a tensor that only this plan knows must not be taken for another plan's.
+            if not lasting:
+                name = f"{name}@{id(plan):x}"
+            if name not in self.packed or not lasting:
+                self.packed[name] = make()
+            array = self.packed[name]
+            plan.constants[name] = array
+            plan.buffers[name] = BufferSpec(name, array.size, array.dtype, "constant")
+            return name
+
+        return constant
+
+    def _temporary(self, plan: Plan, compute: Compute) -> Callable[[int, np.dtype], str]:
+        def temporary(elements: int, dtype: np.dtype) -> str:
+            name = f"{compute.output.name}~{len(plan.buffers)}"
+            plan.buffers[name] = BufferSpec(name, elements, np.dtype(dtype), "temporary")
+            return name
+
+        return temporary

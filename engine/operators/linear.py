@@ -1,0 +1,109 @@
+"""Matrix products: MatMul and Gemm, both expressed by one strided product that backends may tune."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import prod
+
+from engine.kernels.expr import Expr, arg, load, reduce
+from engine.kernels.hint import Hint
+from engine.kernels.value import Value
+from engine.operators.builder import Builder
+from engine.operators.registry import operator
+
+Strides = tuple[int, int, int]
+
+
+def matmul(
+    k: Builder,
+    a: Value,
+    b: Value,
+    shape: Sequence[int],
+    sizes: tuple[int, int, int, int],
+    a_strides: Strides,
+    b_strides: Strides,
+) -> Value:
+    """out[batch, m, n] = sum over j of a[batch, m, j] * b[batch, j, n], viewed as `shape`.
+
+    `sizes` are (batch, m, n, k); strides are (batch, row, column) in elements. The output's axes are
+    grouped as (everything but the last two, m, n).
+    """
+    batch, m, n, depth = sizes
+    out_shape = (batch, m, n)
+
+    def formula(p: Expr, i: Expr, j: Expr) -> Expr:
+        row = p * arg(a_strides[0]) + i * arg(a_strides[1])
+        column = p * arg(b_strides[0]) + j * arg(b_strides[2])
+        a_step, b_step = arg(a_strides[2]), arg(b_strides[1])
+        return reduce("sum", depth, lambda r: load(a, row + r * a_step) * load(b, column + r * b_step))
+
+    facts = {"m": m, "n": n, "k": depth, "batch": batch, "a_strides": a_strides, "b_strides": b_strides}
+    product = k.compute(out_shape, a.dtype, formula, hint=lambda: Hint("matmul", (a, b), facts))
+    return k.alias(product, shape)
+
+
+@operator("MatMul", since=1)
+def matmul_(k: Builder, a: Value, b: Value) -> Value:
+    """NumPy's matmul: the last two axes are matrices, the others broadcast."""
+    if a.rank == 0 or b.rank == 0:
+        k.error("MatMul needs tensors of rank 1 or more")
+    a2 = k.alias(a, (1, a.shape[0])) if a.rank == 1 else a
+    b2 = k.alias(b, (b.shape[0], 1)) if b.rank == 1 else b
+    m, depth, n = a2.shape[-2], a2.shape[-1], b2.shape[-1]
+    if b2.shape[-2] != depth:
+        k.error(f"cannot multiply {list(a.shape)} by {list(b.shape)}: {depth} columns meet {b2.shape[-2]} rows")
+    lead = k.broadcast(a2.shape[:-2], b2.shape[:-2])
+    shape = (*lead, *((m,) if a.rank > 1 else ()), *((n,) if b.rank > 1 else ()))
+    batch = prod(lead)
+    if prod(b2.shape[:-2]) == 1 and prod(a2.shape[:-2]) == batch:
+        # One matrix for the whole batch: the batch becomes rows.
+        return matmul(k, a, b, shape, (1, batch * m, n, depth), (0, depth, 1), (0, n, 1))
+    for x in (a2, b2):
+        if prod(x.shape[:-2]) not in (1, batch):
+            return _broadcast_matmul(k, a2, b2, lead, shape)
+    a_batch = m * depth if prod(a2.shape[:-2]) == batch else 0
+    b_batch = depth * n if prod(b2.shape[:-2]) == batch else 0
+    return matmul(k, a, b, shape, (batch, m, n, depth), (a_batch, depth, 1), (b_batch, n, 1))
+
+
+def _broadcast_matmul(k: Builder, a: Value, b: Value, lead: tuple[int, ...], shape: Sequence[int]) -> Value:
+    """Both sides broadcast, along different axes: the general formula."""
+    rank = len(lead)
+
+    def batch_indices(x: Value, indices: Sequence[Expr]) -> list[Expr]:
+        skipped = rank + 2 - x.rank
+        return [i * arg(0 if n == 1 else 1) for i, n in zip(indices[skipped:rank], x.shape, strict=False)]
+
+    def formula(*i: Expr) -> Expr:
+        a_at, b_at = batch_indices(a, i), batch_indices(b, i)
+        return reduce("sum", a.shape[-1], lambda r: a[(*a_at, i[-2], r)] * b[(*b_at, r, i[-1])])
+
+    return k.alias(k.compute((*lead, a.shape[-2], b.shape[-1]), a.dtype, formula), shape)
+
+
+def _gemm(k: Builder, a: Value, b: Value, c: Value | None, alpha: float, beta: float, trans_a: int, trans_b: int) -> Value:
+    if a.rank != 2 or b.rank != 2:
+        k.error(f"takes matrices, not tensors of rank {a.rank} and {b.rank}")
+    m, depth = a.shape[::-1] if trans_a else a.shape
+    depth_b, n = b.shape[::-1] if trans_b else b.shape
+    if depth != depth_b:
+        k.error(f"cannot multiply {m}x{depth} by {depth_b}x{n}")
+    a_strides = (0, 1, m) if trans_a else (0, depth, 1)
+    b_strides = (0, 1, depth) if trans_b else (0, n, 1)
+    product = matmul(k, a, b, (m, n), (1, m, n, depth), a_strides, b_strides)
+    if alpha != 1.0:
+        product = k.elementwise(lambda x: x * arg(alpha, x.dtype), product)
+    if c is None or beta == 0.0:
+        return product
+    if k.broadcast_shape(product, c) != (m, n):
+        k.error(f"cannot add C of shape {list(c.shape)} to a product of shape {[m, n]}")
+    return k.elementwise(lambda x, y: x + (y if beta == 1.0 else y * arg(beta, y.dtype)), product, c)
+
+
+@operator("Gemm", since=7)
+def gemm(
+    k: Builder, a: Value, b: Value, c: Value | None = None, *,
+    alpha: float = 1.0, beta: float = 1.0, transA: int = 0, transB: int = 0,  # noqa: N803 (ONNX's names)
+) -> Value:  # fmt: skip
+    """alpha * A' * B' + beta * C."""
+    return _gemm(k, a, b, c, float(alpha), float(beta), transA, transB)

@@ -1,0 +1,159 @@
+"""Pooling over windows, and over whole planes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import prod
+
+import numpy as np
+
+from engine.kernels.expr import Expr, arg, cast, fold, lit, reduce, select, unary
+from engine.kernels.hint import Hint
+from engine.kernels.printer import LIMITS
+from engine.kernels.value import Value
+from engine.operators.builder import Builder
+from engine.operators.registry import operator
+from engine.operators.windows import Windows, slide
+
+
+def _planes(k: Builder, x: Value) -> None:
+    if x.rank < 3:
+        k.error(f"takes a tensor (N, C, ...) of rank 3 or more, not {list(x.shape)}")
+
+
+def _hint(kind: str, x: Value, win: Windows, include_pad: bool = False) -> Hint:
+    facts = {
+        "kind": kind, "kernel": win.kernel, "strides": win.strides, "dilations": win.dilations,
+        "pads": win.begins, "ends": win.ends, "include_pad": include_pad,
+    }  # fmt: skip
+    return Hint("pool", (x,), facts)
+
+
+def lowest(dtype: str) -> float | int:
+    """What the maximum of nothing is."""
+    return LIMITS[dtype][0] if dtype in LIMITS else float("-inf")
+
+
+@operator("MaxPool", since=1)
+def max_pool(
+    k: Builder, x: Value, *, kernel_shape: Sequence[int], auto_pad: str = "NOTSET", ceil_mode: int = 0,
+    dilations: Sequence[int] = (), pads: Sequence[int] = (), storage_order: int = 0, strides: Sequence[int] = (),
+) -> tuple[Value | None, ...]:  # fmt: skip
+    """The largest element of each window; second output: its position in the whole tensor."""
+    _planes(k, x)
+    win = slide(k, x.shape[2:], kernel_shape, strides, dilations, pads, auto_pad, ceil_mode)
+    shape = (*x.shape[:2], *win.counts)
+    low = lit(lowest(x.arithmetic), x.arithmetic)
+
+    def tap(n: Expr, c: Expr, at: Sequence[Expr], r: Expr) -> tuple[Expr, Expr, list[Expr]]:
+        sources = [win.source(i, at[i], t) for i, t in enumerate(win.taps(r))]
+        inside = win.inside(sources)
+        return x.load_where(inside, (n, c, *sources), low), inside, sources
+
+    def formula(n: Expr, c: Expr, *at: Expr) -> Expr:
+        return reduce("max", prod(win.kernel), lambda r: tap(n, c, at, r)[0])
+
+    def position(n: Expr, c: Expr, *at: Expr) -> Expr:
+        def step(r: Expr, best: Expr, where: Expr) -> tuple[Expr, Expr]:
+            value, inside, sources = tap(n, c, at, r)
+            order = sources[::-1] if storage_order else sources
+            sizes = win.sizes[::-1] if storage_order else win.sizes
+            here: Expr = n * x.shape[1] + c
+            for source, size in zip(order, sizes, strict=True):
+                here = here * size + source
+            better = inside & ((value > best) | (where < lit(0)))
+            return select(better, value, best), select(better, here, where)
+
+        return cast(fold(prod(win.kernel), (low, lit(-1)), step)[1], "int64")
+
+    largest = k.compute(shape, x.dtype, formula, hint=lambda: _hint("max", x, win))
+    return largest, (k.compute(shape, np.dtype(np.int64), position) if k.wants(1) else None)
+
+
+@operator("AveragePool", since=7)
+def average_pool(
+    k: Builder, x: Value, *, kernel_shape: Sequence[int], auto_pad: str = "NOTSET", ceil_mode: int = 0,
+    count_include_pad: int = 0, dilations: Sequence[int] = (), pads: Sequence[int] = (), strides: Sequence[int] = (),
+) -> Value:  # fmt: skip
+    """The mean of each window, over the elements inside the input, or the padding too."""
+    _planes(k, x)
+    win = slide(k, x.shape[2:], kernel_shape, strides, dilations, pads, auto_pad, ceil_mode)
+
+    def formula(n: Expr, c: Expr, *at: Expr) -> Expr:
+        def sources(r: Expr) -> list[Expr]:
+            return [win.source(i, at[i], t) for i, t in enumerate(win.taps(r))]
+
+        taps = prod(win.kernel)
+        total = reduce("sum", taps, lambda r: x.load_where(win.inside(s := sources(r)), (n, c, *s)))
+        counted = reduce("sum", taps, lambda r: cast(win.inside(sources(r), bool(count_include_pad)), "index"))
+        return total / cast(counted, total.dtype)
+
+    hint = lambda: _hint("average", x, win, bool(count_include_pad))  # noqa: E731
+    return k.compute((*x.shape[:2], *win.counts), x.dtype, formula, hint=hint)
+
+
+@operator("LpPool", since=2)
+def lp_pool(
+    k: Builder, x: Value, *, kernel_shape: Sequence[int], p: int = 2, auto_pad: str = "NOTSET", ceil_mode: int = 0,
+    dilations: Sequence[int] = (), pads: Sequence[int] = (), strides: Sequence[int] = (),
+) -> Value:  # fmt: skip
+    """The p-norm of each window."""
+    _planes(k, x)
+    win = slide(k, x.shape[2:], kernel_shape, strides, dilations, pads, auto_pad, ceil_mode)
+
+    def formula(n: Expr, c: Expr, *at: Expr) -> Expr:
+        def tap(r: Expr) -> Expr:
+            sources = [win.source(i, at[i], t) for i, t in enumerate(win.taps(r))]
+            return p_power(x.load_where(win.inside(sources), (n, c, *sources)), p)
+
+        return p_root(reduce("sum", prod(win.kernel), tap), p)
+
+    return k.compute((*x.shape[:2], *win.counts), x.dtype, formula)
+
+
+def p_power(x: Expr, p: int) -> Expr:
+    """abs(x) ** p."""
+    if p == 2:
+        return x * x
+    return unary("abs", x) if p == 1 else Expr("pow", x.dtype, (unary("abs", x), arg(float(p), x.dtype)))
+
+
+def p_root(x: Expr, p: int) -> Expr:
+    """x ** (1 / p)."""
+    if p == 2:
+        return unary("sqrt", x)
+    return x if p == 1 else Expr("pow", x.dtype, (x, arg(1.0 / p, x.dtype)))
+
+
+def _whole_plane(k: Builder, x: Value, body: str, p: int = 0) -> Value:
+    _planes(k, x)
+    count = prod(x.shape[2:])
+    flat = k.alias(x, (*x.shape[:2], count))
+
+    def formula(n: Expr, c: Expr, *_: Expr) -> Expr:
+        if body == "max":
+            return reduce("max", count, lambda r: flat[n, c, r])
+        if body == "lp":
+            return p_root(reduce("sum", count, lambda r: p_power(flat[n, c, r], p)), p)
+        total = reduce("sum", count, lambda r: flat[n, c, r])
+        return total / arg(count, total.dtype)
+
+    return k.compute((*x.shape[:2], *(1,) * (x.rank - 2)), x.dtype, formula)
+
+
+@operator("GlobalAveragePool", since=1)
+def global_average_pool(k: Builder, x: Value) -> Value:
+    """The mean of each channel's plane."""
+    return _whole_plane(k, x, "mean")
+
+
+@operator("GlobalMaxPool", since=1)
+def global_max_pool(k: Builder, x: Value) -> Value:
+    """The largest element of each channel's plane."""
+    return _whole_plane(k, x, "max")
+
+
+@operator("GlobalLpPool", since=2)
+def global_lp_pool(k: Builder, x: Value, *, p: int = 2) -> Value:
+    """The p-norm of each channel's plane."""
+    return _whole_plane(k, x, "lp", p=p)
