@@ -20,7 +20,7 @@ class TensorShape(tuple[int, ...]):
 
     __slots__ = ()
 
-    def __new__(cls, *dims: int | Iterable[int]) -> Self:
+    def __new__(cls, *dims: SupportsIndex | Iterable[SupportsIndex]) -> Self:
         """The sizes one by one, or as one iterable."""
         values = []
         for dim in _spread(dims):

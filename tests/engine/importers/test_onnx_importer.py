@@ -14,7 +14,7 @@ from onnx import TensorProto, helper, numpy_helper, reference
 
 from engine.errors import ModelImportError
 from engine.importers import read_onnx
-from engine.model import UNTYPED, Model
+from engine.model import UNTYPED, Layer, Model
 
 F = TensorProto.FLOAT
 
@@ -353,14 +353,15 @@ def test_all_unsupported_operators_are_listed_at_once() -> None:
     nodes += [helper.make_node("If", ["c"], ["y"], then_branch=body, else_branch=body)]
     imports = [helper.make_opsetid("", 17), helper.make_opsetid("com.vendor", 1)]
 
-    def supported(domain: str, op_type: str, version: int) -> str | None:
-        assert version == (1 if domain else 17)
-        return None if op_type in ("Relu", "If") else "it is not an operator that the engine knows"
+    def supported(layer: Layer) -> str | None:
+        assert layer.version == (1 if layer.domain else 17)
+        return None if layer.op_type in ("Relu", "If") else "no such operator"
 
     with pytest.raises(ModelImportError) as caught:
         read(make_model(nodes, opset_imports=imports), name="net.onnx", supported=supported)
     message = str(caught.value)
     assert "net.onnx" in message
+    assert "7 of the 9 layers" in message
     assert "com.vendor.Fancy (opset 1) x5" in message
     assert "'fancy0', 'fancy1', 'fancy2' and 2 more" in message
     assert "Sneaky (opset 17) x2" in message

@@ -57,7 +57,8 @@ def test_odd_booleans_read_as_true() -> None:
 
 
 def test_strings_are_objects() -> None:
-    array = read_tensor(helper.make_tensor("t", TensorProto.STRING, [2], [b"a", "bé".encode()]), None, "t")
+    tensor = TensorProto(data_type=TensorProto.STRING, dims=[2], string_data=[b"a", "bé".encode()])
+    array = read_tensor(tensor, None, "t")
     assert array.dtype == object
     assert array.tolist() == ["a", "bé"]
 

@@ -1,0 +1,163 @@
+"""Model files in: `ModelLoader` reads them, `ModelAsset` is a reference to one, read when first needed."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Mapping
+from operator import index
+from pathlib import Path
+from typing import BinaryIO
+
+from engine.compiler.passes import optimize
+
+from engine.errors import InputError, ModelImportError
+from engine.importers import READERS
+from engine.importers.files import read_file
+from engine.model import Layer, Model
+from engine.operators import OPERATORS
+
+ModelSource = str | os.PathLike[str] | bytes | BinaryIO
+
+
+class ModelAsset:
+    """A reference to a model, by path or by bytes; what a component holds in a field.
+
+    Nothing is read before `load()`. Two assets are equal where their paths (made absolute) or their bytes
+    are, so an asset may be the key of a dict.
+    """
+
+    __slots__ = ("_data", "_loaded", "_lock", "_path")
+
+    def __init__(self, source: str | os.PathLike[str] | bytes) -> None:
+        if not isinstance(source, str | os.PathLike | bytes):
+            raise InputError(f"a ModelAsset takes a path or bytes, got {type(source).__name__}")
+        self._data = source if isinstance(source, bytes) else None
+        self._path = None if isinstance(source, bytes) else Path(os.path.abspath(source))
+        self._loaded: Model | None = None
+        self._lock = threading.Lock()
+
+    @property
+    def path(self) -> Path | None:
+        """Where the file lies; None for a model given as bytes."""
+        return self._path
+
+    @property
+    def name(self) -> str:
+        """The file's name without its suffix, or "<bytes>"."""
+        return "<bytes>" if self._path is None else self._path.stem
+
+    @property
+    def source(self) -> Path | bytes:
+        """What the asset was made from."""
+        if self._path is not None:
+            return self._path
+        assert self._data is not None
+        return self._data
+
+    def load(self) -> Model:
+        """The model, read at the first call and kept; raises what `ModelLoader.load` raises."""
+        with self._lock:
+            if self._loaded is None:
+                self._loaded = ModelLoader.load(self.source)
+            return self._loaded
+
+    def unload(self) -> None:
+        """Let go of the model that `load` keeps; the next `load` reads it anew."""
+        with self._lock:
+            self._loaded = None
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, ModelAsset):
+            return NotImplemented
+        return self.source == other.source
+
+    def __hash__(self) -> int:
+        return hash(self.source)
+
+    def __repr__(self) -> str:
+        content = f"{len(self._data)} bytes" if self._data is not None else repr(str(self._path))
+        return f"ModelAsset({content})"
+
+    def __reduce__(self) -> tuple[type[ModelAsset], tuple[Path | bytes]]:
+        return (ModelAsset, (self.source,))
+
+
+class ModelLoader:
+    """Reads model files. The format is told by the file's suffix; bytes are taken for ONNX."""
+
+    @staticmethod
+    def load(source: ModelSource | ModelAsset, *, dims: Mapping[str, int] | None = None) -> Model:
+        """The model in `source`, ready for a worker: read, checked, and put through the passes.
+
+        `source` is a path, bytes, a binary file object or a `ModelAsset`. `dims` makes named dimensions
+        static: `{"batch": 1}`. Raises `ModelImportError` for whatever is wrong with the file, `InputError`
+        for a wrong `source` or a name in `dims` that the model does not have.
+        """
+        if isinstance(source, ModelAsset):
+            if dims is None:
+                return source.load()
+            source = source.source
+        return optimize(ModelLoader.read(source, dims=dims))
+
+    @staticmethod
+    def read(source: ModelSource | ModelAsset, *, dims: Mapping[str, int] | None = None) -> Model:
+        """The model as the file has it, before any pass; otherwise as `load`."""
+        if isinstance(source, ModelAsset):
+            source = source.source
+        data, folder, name = _contents(source)
+        reader = READERS.get(Path(name).suffix.lower(), READERS[".onnx"])
+        model = reader(data, folder, name, _gap)
+        return model if dims is None else _with_dims(model, dims)
+
+
+def _gap(layer: Layer) -> str | None:
+    """Why the engine cannot run `layer`, or None."""
+    operator = OPERATORS.find(layer.domain, layer.op_type, layer.version)
+    if operator is None:
+        return OPERATORS.unsupported(layer.domain, layer.op_type, layer.version)
+    return operator.problem(layer)
+
+
+def _contents(source: ModelSource) -> tuple[bytes, Path | None, str]:
+    """The bytes of a model, the folder that its weight files lie in, and what messages call it."""
+    if isinstance(source, bytes | bytearray | memoryview):
+        return bytes(source), None, "<bytes>"
+    if isinstance(source, str | os.PathLike):
+        path = Path(source)
+        return read_file(path), path.parent, str(path)
+    if not hasattr(source, "read"):
+        raise InputError(
+            f"a model comes from a path, bytes, a binary file or a ModelAsset, got {type(source).__name__}"
+        )
+    name = getattr(source, "name", None)
+    try:
+        data = source.read()
+    except (OSError, ValueError) as error:
+        raise ModelImportError(f"cannot read the model from {name or source!r}: {error}") from error
+    if not isinstance(data, bytes):
+        raise InputError(f"the file {name or source!r} is open as text; open it with mode 'rb'")
+    if isinstance(name, str) and os.path.isfile(name):
+        return data, Path(name).parent, name
+    return data, None, "<file>"
+
+
+def _with_dims(model: Model, dims: Mapping[str, int]) -> Model:
+    """`model` with the named dimensions in `dims` made static; refuses names and sizes that cannot be."""
+    known = model.dim_names
+    unknown = [name for name in dims if name not in known]
+    if unknown:
+        names = ", ".join(f"'{name}'" for name in known)
+        raise InputError(
+            f"{model.source} has no dimension named {', '.join(map(repr, unknown))}; "
+            + (f"its named dimensions are {names}" if known else "none of its dimensions has a name")
+        )
+    sizes: dict[str, int] = {}
+    for name, size in dims.items():
+        try:
+            sizes[name] = index(size)
+        except TypeError:
+            raise InputError(f"the dimension '{name}' needs an integer size, got {size!r}") from None
+        if sizes[name] < 1:
+            raise InputError(f"the dimension '{name}' needs a size of at least 1, got {size}")
+    return model.with_dims(sizes)

@@ -1,0 +1,229 @@
+"""The packages import one way, without circles, and each outside package only where it belongs."""
+
+from __future__ import annotations
+
+import ast
+import fnmatch
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+PACKAGES = ("engine", "gameglue", "demos")
+
+# Lowest first: a module may import from its own level and from those above it in this list. A new module of
+# `engine` needs a place here.
+LEVELS = (
+    ("engine.errors", "engine.shapes", "engine.dtypes"),
+    ("engine.kernels", "engine.tensor*", "engine.devices", "engine.jobs*", "engine.native*", "engine.cache*"),
+    ("engine.operators", "engine.model"),
+    ("engine.importers", "engine.compiler"),
+    ("engine.asset", "engine.backends"),
+    ("engine.worker*", "engine.textures", "engine.report*"),
+    ("engine",),
+    ("gameglue",),
+    ("demos",),
+)
+
+# Packages that may be imported inside a function: slow to load, or absent on some machines.
+HEAVY = {
+    "glcontext", "llvmlite", "moderngl", "numba", "onnx", "onnxruntime", "pygame", "pyopencl", "rich",
+    "sklearn", "torch",
+}  # fmt: skip
+
+# Outside package -> where in `engine` it may be imported. What is not listed is free.
+CONFINED = {
+    "pygame": (),
+    "gameglue": (),
+    "demos": (),
+    "moderngl": ("engine.devices*", "engine.backends*"),
+    "glcontext": ("engine.devices*", "engine.backends*"),
+    "pyopencl": ("engine.devices*", "engine.backends*"),
+}
+
+
+@dataclass(frozen=True)
+class Import:
+    """One import statement's target, and how it stands in the source."""
+
+    importer: str
+    target: str
+    line: int
+    in_function: bool
+    for_types: bool
+    explained: bool
+
+
+def source_files(root: Path) -> dict[str, Path]:
+    """Every module of the packages, by its dotted name."""
+    found = {}
+    for package in PACKAGES:
+        for path in sorted((root / package).rglob("*.py")):
+            parts = path.relative_to(root).with_suffix("").parts
+            found[".".join(parts[:-1] if parts[-1] == "__init__" else parts)] = path
+    return found
+
+
+def imports_of(name: str, path: Path, modules: set[str]) -> Iterator[Import]:
+    """The imports in one file; `from package import module` counts as an import of the module."""
+    text = path.read_text(encoding="utf-8")
+    lines = text.splitlines()
+    package = name if path.name == "__init__.py" else name.rpartition(".")[0]
+
+    def visit(node: ast.AST, function: int, for_types: bool) -> Iterator[Import]:
+        targets = []
+        if isinstance(node, ast.Import):
+            targets = [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            base = node.module or ""
+            if node.level:
+                above = package.split(".")[: len(package.split(".")) - node.level + 1]
+                base = ".".join([*above, *([base] if base else [])])
+            targets = [f"{base}.{a.name}" if f"{base}.{a.name}" in modules else base for a in node.names]
+        for target in dict.fromkeys(targets):
+            line = getattr(node, "lineno", 0)
+            explained = any("#" in text for text in lines[function:line])
+            yield Import(name, target, line, function > 0, for_types, explained)
+        for child in ast.iter_child_nodes(node):
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+                function = node.lineno
+            types = for_types or (isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test))
+            yield from visit(child, function, types)
+
+    yield from visit(ast.parse(text), 0, False)
+
+
+def level(module: str) -> int | None:
+    """The place of a module in `LEVELS`, by the longest entry that covers it."""
+    best: tuple[int, int] | None = None
+    for number, patterns in enumerate(LEVELS):
+        for pattern in patterns:
+            covers = fnmatch.fnmatch(module, pattern) or module.startswith(pattern.rstrip("*") + ".")
+            # The package's own face is the top of the engine, its modules are not covered by that entry.
+            if pattern == "engine" and module != "engine":
+                covers = False
+            if covers and (best is None or len(pattern) > best[0]):
+                best = (len(pattern), number)
+    return None if best is None else best[1]
+
+
+def outside(imports: list[Import], package: str) -> list[Import]:
+    return [i for i in imports if i.target == package or i.target.startswith(package + ".")]
+
+
+def describe(found: list[Import]) -> list[str]:
+    return [f"{i.importer}:{i.line} imports {i.target}" for i in found]
+
+
+def circles(edges: dict[str, set[str]]) -> list[list[str]]:
+    """The modules that import each other round about: what is left when loose ends are peeled off."""
+    left = {name: set(targets) & set(edges) for name, targets in edges.items()}
+    changed = True
+    while changed:
+        importers = {target for targets in left.values() for target in targets}
+        loose = [name for name, targets in left.items() if not targets or name not in importers]
+        for name in loose:
+            del left[name]
+        for targets in left.values():
+            targets.difference_update(loose)
+        changed = bool(loose)
+    return [sorted(left)] if left else []
+
+
+@pytest.fixture(scope="module")
+def modules() -> dict[str, Path]:
+    return source_files(ROOT)
+
+
+@pytest.fixture(scope="module")
+def imports(modules: dict[str, Path]) -> list[Import]:
+    names = set(modules)
+    return [item for name, path in modules.items() for item in imports_of(name, path, names)]
+
+
+def test_every_module_has_a_level(modules: dict[str, Path]) -> None:
+    assert [name for name in modules if level(name) is None] == []
+
+
+def test_no_import_points_upward(imports: list[Import], modules: dict[str, Path]) -> None:
+    wrong = []
+    for item in imports:
+        above, below = level(item.target), level(item.importer)
+        if item.target in modules and above is not None and below is not None and above > below:
+            wrong.append(item)
+    assert describe(wrong) == []
+
+
+def test_there_is_no_circle(imports: list[Import], modules: dict[str, Path]) -> None:
+    edges: dict[str, set[str]] = {name: set() for name in modules}
+    for item in imports:
+        if item.target in modules and not item.for_types:
+            edges[item.importer].add(item.target)
+    assert circles(edges) == []
+
+
+def test_every_import_of_ours_exists(imports: list[Import], modules: dict[str, Path]) -> None:
+    ours = [i for i in imports if i.target.partition(".")[0] in PACKAGES]
+    assert ours
+    # A folder without __init__.py is a package too.
+    folders = {name.rpartition(".")[0] for name in modules}
+    assert describe([i for i in ours if i.target not in modules and i.target not in folders]) == []
+
+
+def test_the_engine_imports_outside_packages_only_where_they_belong(imports: list[Import]) -> None:
+    wrong = []
+    for package, places in CONFINED.items():
+        for item in outside(imports, package):
+            if item.importer.partition(".")[0] == "engine":
+                if not any(fnmatch.fnmatch(item.importer, place) for place in places):
+                    wrong.append(item)
+    assert describe(wrong) == []
+
+
+def test_gameglue_does_not_import_demos(imports: list[Import]) -> None:
+    assert describe([i for i in outside(imports, "demos") if i.importer.startswith("gameglue")]) == []
+
+
+def test_imports_inside_functions_are_heavy_or_explained(imports: list[Import]) -> None:
+    """Outside packages must be among the heavy ones; anything else needs a comment above, which says why."""
+    wrong = []
+    for item in imports:
+        if not item.in_function or item.for_types:
+            continue
+        top = item.target.partition(".")[0]
+        if top not in HEAVY and not item.explained:
+            wrong.append(item)
+    assert describe(wrong) == []
+
+
+def test_the_walk_sees_what_it_must(tmp_path: Path) -> None:
+    """The checks above on a small tree with one of each fault, so that they are known to be able to fail."""
+    (tmp_path / "engine" / "kernels").mkdir(parents=True)
+    (tmp_path / "engine" / "model.py").write_text("from engine.kernels import a\n")
+    (tmp_path / "engine" / "kernels" / "__init__.py").write_text("")
+    (tmp_path / "engine" / "kernels" / "a.py").write_text(
+        "from typing import TYPE_CHECKING\nfrom . import b\nif TYPE_CHECKING:\n    import engine.model\n"
+    )
+    (tmp_path / "engine" / "kernels" / "b.py").write_text(
+        "def f():\n    from ..kernels.a import x\n\n    # slow\n    import pygame\n"
+    )
+    found = source_files(tmp_path)
+    names = set(found)
+    assert names == {"engine.model", "engine.kernels", "engine.kernels.a", "engine.kernels.b"}
+    seen = {name: list(imports_of(name, path, names)) for name, path in found.items()}
+    assert [i.target for i in seen["engine.model"]] == ["engine.kernels.a"]
+    relative, types = seen["engine.kernels.a"][1:]
+    assert (relative.target, relative.for_types) == ("engine.kernels.b", False)
+    assert (types.target, types.for_types) == ("engine.model", True)
+    deferred, heavy = seen["engine.kernels.b"]
+    assert (deferred.target, deferred.in_function, deferred.explained) == ("engine.kernels.a", True, False)
+    assert (heavy.target, heavy.explained) == ("pygame", True)
+    assert level("engine.model") == 2
+    assert level("engine.kernels.a") == 1
+    assert level("engine.unheard_of") is None
+    assert level("engine") == 6
+    assert level("engine.devices.gl") == 1
+    assert circles({"a": {"b"}, "b": {"c"}, "c": {"b"}, "d": {"a"}}) == [["b", "c"]]
+    assert circles({"a": {"b", "c"}, "b": {"c"}, "c": set()}) == []
