@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+from engine.devices.cl import CLDevice, CLInfo, CLLimits, counting_cl_calls
 from engine.devices.counting import CountingLoader, DeviceCounters
 from engine.devices.gl import GLDevice
 from engine.devices.gl_functions import GL, GLFunctions
 from engine.devices.gl_limits import GLInfo, GLLimits
 from engine.devices.staging import StagingPool, StagingReadback
+from engine.devices.system_info import SystemInfo
 
 __all__ = [
     "GL",
+    "CLDevice",
+    "CLInfo",
+    "CLLimits",
     "CountingLoader",
     "DeviceCounters",
     "GLDevice",
@@ -18,4 +23,6 @@ __all__ = [
     "GLLimits",
     "StagingPool",
     "StagingReadback",
+    "SystemInfo",
+    "counting_cl_calls",
 ]

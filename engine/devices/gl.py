@@ -14,6 +14,7 @@ import moderngl
 from engine.devices.counting import DeviceCounters
 from engine.devices.gl_context import Platform, Switch, current_platform
 from engine.devices.gl_create import (
+    create_sibling,
     create_native,
     default_context_if_current,
     destroy_abandoned,
@@ -21,6 +22,7 @@ from engine.devices.gl_create import (
 )
 from engine.devices.gl_functions import GL, GLFunctions, Loader
 from engine.devices.gl_limits import GLInfo, GLLimits
+from engine.devices.gl_shared import SharedContext
 from engine.devices.staging import StagingPool
 from engine.errors import DeviceError, DisposedError
 
@@ -120,6 +122,14 @@ class GLDevice:
             return self._plain
         return _Current(self, after_game, before_game, flush)
 
+    def create_shared(self) -> SharedContext:
+        """Another context with the same objects, for one other thread: to compile programs in the background.
+
+        Raises `DeviceError` where the platform refuses.
+        """
+        with self.current(flush=False):
+            return SharedContext(create_sibling(self.info.version_code))
+
     def address(self, name: str) -> int:
         """The address of an OpenGL function, for native code that replays command lists."""
         return self.gl.address(name)
@@ -175,8 +185,12 @@ class GLDevice:
 
         Returns how many objects were released.
         """
-        with self._plain:
+        self.check()
+        self._switch.enter()
+        try:
             return self._collect()
+        finally:
+            self._switch.leave()
 
     def dispose(self) -> None:
         """Destroy the context; call it before the game's window closes. A second call does nothing.
@@ -241,7 +255,14 @@ class GLDevice:
         while self._trash:
             self._trash.popleft()()
             count += 1
-        return count + (self.ctx.gc() if self.ctx.objects else 0)
+        # Not `ctx.gc()`: it fails on an object that was released before it was dropped.
+        dropped = self.ctx.objects
+        while dropped:
+            release = getattr(dropped.popleft(), "release", None)
+            if release is not None:
+                release()
+                count += 1
+        return count
 
 
 class _Current:

@@ -174,17 +174,3 @@ class Switch:
         binding = other.binding()
         other.release_current(binding)
         return other, binding
-
-
-def create_sibling(version: tuple[int, int]) -> NativeContext:
-    """A context that shares objects with the one current on this thread, which stays current.
-
-    Raises `DeviceError` if there is none, or if the platform refuses.
-    """
-    platform = current_platform()
-    if platform is None:
-        raise DeviceError(
-            "no OpenGL context is current on this thread; create the window (or the moderngl context) first,"
-            " and create the device on the same thread"
-        )
-    return platform.create_sibling(version)

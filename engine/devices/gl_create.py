@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import threading
 import warnings
@@ -11,7 +12,7 @@ from typing import Any
 
 import moderngl
 
-from engine.devices.gl_context import NativeContext, Platform, create_sibling, current_platform
+from engine.devices.gl_context import NativeContext, Platform, current_platform
 from engine.devices.gl_egl import EGL
 from engine.devices.gl_functions import GLFunctions, Loader
 from engine.devices.gl_limits import query_version_code
@@ -87,8 +88,18 @@ def _create_sibling_of_current(platform: Platform) -> tuple[NativeContext, int]:
             f"the game's OpenGL context is version {version / 100:.1f}; inference needs 3.3 or later: ask the"
             " window library for version 3.3 and the core profile before it creates the window"
         )
-    native = create_sibling((version // 100, version // 10 % 10))
-    return native, platform.current_context()
+    return create_sibling(version), platform.current_context()
+
+
+def create_sibling(version_code: int) -> NativeContext:
+    """A context that shares objects with the one current on this thread, which stays current.
+
+    Raises `DeviceError` if there is none, or if the platform refuses.
+    """
+    platform = current_platform()
+    if platform is None:
+        raise DeviceError("no OpenGL context is current on this thread to share objects with")
+    return platform.create_sibling((version_code // 100, version_code // 10 % 10))
 
 
 @contextmanager
@@ -116,9 +127,15 @@ def _made_current(ctx: moderngl.Context) -> Iterator[None]:
 def _create_private() -> NativeContext:
     """A context without window, not current."""
     egl = EGL.load() if sys.platform not in ("win32", "darwin") else None
-    if egl is not None:
+    if egl is None:
+        return _create_hidden()
+    try:
         return egl.create_headless()
-    return _create_hidden()
+    except DeviceError:
+        if not os.environ.get("DISPLAY"):
+            raise
+        # An X server may still offer what EGL does not.
+        return _create_hidden()
 
 
 def _create_hidden() -> NativeContext:

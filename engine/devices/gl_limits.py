@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 from engine.devices.gl_functions import GL, GLFunctions
@@ -130,7 +130,7 @@ class GLInfo:
     version: str
     version_code: int
     """330 for OpenGL 3.3."""
-    extensions: frozenset[str]
+    extensions: frozenset[str] = field(repr=False)
 
     @property
     def is_software(self) -> bool:

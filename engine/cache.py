@@ -1,0 +1,69 @@
+"""Where compiled kernels and programs are kept between runs."""
+
+from __future__ import annotations
+
+import os
+import sys
+import tempfile
+from pathlib import Path
+
+
+def cache_dir(*parts: str) -> Path:
+    r"""The per-user cache folder, or a folder inside it, created if need be.
+
+    `GAMEGLUE_CACHE_DIR` names it; otherwise it is the system's usual place (`$XDG_CACHE_HOME/gameglue`,
+    `~/.cache/gameglue`, `~/Library/Caches/gameglue`, `%LOCALAPPDATA%\gameglue\Cache`). Where that cannot be
+    written it is a folder in the temporary directory that belongs to this user alone: what lies in it is
+    executed.
+    """
+    for candidate in (_configured(), _private_temporary()):
+        if candidate is None:
+            continue
+        folder = candidate.joinpath(*parts)
+        if _make_writable(folder):
+            return folder
+    return Path(tempfile.mkdtemp(prefix="gameglue-"))
+
+
+def _configured() -> Path | None:
+    named = os.environ.get("GAMEGLUE_CACHE_DIR")
+    if named:
+        return Path(named).expanduser()
+    if sys.platform == "win32":
+        local = os.environ.get("LOCALAPPDATA")
+        return Path(local) / "gameglue" / "Cache" if local else None
+    try:
+        home = Path.home()
+    except RuntimeError:
+        # No home folder can be told, as in some containers.
+        return None
+    if sys.platform == "darwin":
+        return home / "Library" / "Caches" / "gameglue"
+    base = os.environ.get("XDG_CACHE_HOME", "")
+    # The specification says to ignore a relative path.
+    return (Path(base) if base.startswith("/") else home / ".cache") / "gameglue"
+
+
+def _private_temporary() -> Path | None:
+    """A folder of a fixed name in the temporary directory, None if somebody else has made it."""
+    user = getattr(os, "getuid", lambda: 0)()
+    folder = Path(tempfile.gettempdir()) / f"gameglue-{user}"
+    try:
+        folder.mkdir(mode=0o700, exist_ok=True)
+        status = folder.lstat()
+    except OSError:
+        return None
+    is_ours = folder.is_dir() and not folder.is_symlink()
+    if sys.platform != "win32":
+        is_ours = is_ours and status.st_uid == user and not status.st_mode & 0o022
+    return folder if is_ours else None
+
+
+def _make_writable(folder: Path) -> bool:
+    """Create a folder and see whether a file can be made in it; a read-only file system shows only then."""
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder):
+            return True
+    except OSError:
+        return False

@@ -1,0 +1,315 @@
+"""`CLDevice`: an OpenCL device with one in-order queue, chosen by preference, index or name."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Self
+
+from engine.cache import cache_dir
+from engine.devices.counting import DeviceCounters
+from engine.errors import DeviceError, DisposedError
+
+if TYPE_CHECKING:
+    from types import ModuleType
+
+_INSTALL_HINT = 'install one for the CPU with: pip install "gameglue[pocl]", or the graphics card\'s driver'
+
+
+@dataclass(frozen=True)
+class CLInfo:
+    """What an OpenCL device says about itself."""
+
+    name: str
+    platform: str
+    vendor: str
+    version: str
+    driver_version: str
+    is_gpu: bool
+    extensions: frozenset[str] = field(repr=False)
+
+    @property
+    def is_software(self) -> bool:
+        """Whether the CPU does the work."""
+        return not self.is_gpu
+
+    @property
+    def has_half(self) -> bool:
+        """Whether kernels can compute in 16-bit floats."""
+        return "cl_khr_fp16" in self.extensions
+
+    @property
+    def has_double(self) -> bool:
+        """Whether kernels can compute in 64-bit floats."""
+        return "cl_khr_fp64" in self.extensions
+
+
+@dataclass(frozen=True)
+class CLLimits:
+    """Limits of an OpenCL device; sizes in bytes unless said."""
+
+    compute_units: int
+    max_work_group_size: int
+    """Work items in one group."""
+    max_work_item_sizes: tuple[int, ...]
+    """Work items in one group along each axis."""
+    local_memory: int
+    global_memory: int
+    max_allocation: int
+    """Largest buffer."""
+    max_argument_bytes: int
+    sub_buffer_alignment: int
+    preferred_float_width: int
+    """Floats in the vector that suits the device best."""
+
+
+class CLDevice:
+    """An OpenCL context and in-order queue on one device.
+
+    Attributes:
+        context: the `pyopencl.Context`.
+        queue: the `pyopencl.CommandQueue`; commands run in the order of their enqueueing.
+        cl: the `pyopencl` module.
+        info, limits, counters: what the device is, allows, and did.
+    """
+
+    name = "opencl"
+
+    def __init__(
+        self, device: int | str | None = None, *, platform: int | str | None = None, profiling: bool = False
+    ) -> None:
+        """Open a device.
+
+        Args:
+            device: a GPU before a CPU if None; else an index in the order of `list_devices`, or part of a
+                name.
+            platform: restricts the choice to one platform, by index or part of its name.
+            profiling: have the queue time its commands.
+
+        Raises `DeviceError` where there is no OpenCL, or no such device.
+        """
+        self.cl: Any = import_pyopencl()
+        chosen = _choose(list_cl_devices(self.cl, platform), device)
+        self.device: Any = chosen
+        try:
+            self.context: Any = self.cl.Context([chosen])
+            properties = self.cl.command_queue_properties.PROFILING_ENABLE if profiling else 0
+            self.queue: Any = self.cl.CommandQueue(self.context, chosen, properties=properties)
+        except self.cl.Error as error:
+            raise DeviceError(
+                f"the OpenCL device {chosen.name.strip()!r} cannot be opened: {error}"
+            ) from error
+        self.info = _describe(self.cl, chosen)
+        self.limits = _limits_of(chosen)
+        self.counters = DeviceCounters()
+        self._disposed = False
+
+    @staticmethod
+    def list_devices() -> list[CLInfo]:
+        """Every OpenCL device of this machine, in the order of the indices that the constructor takes.
+
+        Raises `DeviceError` where there is no OpenCL.
+        """
+        cl = import_pyopencl()
+        return [_describe(cl, device) for device in list_cl_devices(cl)]
+
+    def build(self, source: str, options: tuple[str, ...] = ()) -> Any:
+        """A `pyopencl.Program`, from pyopencl's cache in our cache folder if it was built before.
+
+        Raises `pyopencl.Error` if the compiler refuses the source.
+        """
+        self.check()
+        cache = str(cache_dir("opencl"))
+        return self.cl.Program(self.context, source).build(options=list(options), cache_dir=cache)
+
+    def finish(self) -> None:
+        """Block until the queue is empty; counted."""
+        self.check()
+        self.counters.blocking["clFinish"] += 1
+        self.queue.finish()
+
+    def wait(self, event: Any) -> None:
+        """Block until an event has happened; counted."""
+        self.check()
+        self.counters.blocking["clWaitForEvents"] += 1
+        event.wait()
+
+    def is_complete(self, event: Any) -> bool:
+        """Whether an event has happened; never waits. Raises `DeviceError` if its command failed."""
+        status = event.command_execution_status
+        if status < 0:
+            raise DeviceError(f"an OpenCL command failed on {self.info.name} with status {status}")
+        return bool(status == self.cl.command_execution_status.COMPLETE)
+
+    def check(self) -> None:
+        """Raise `DisposedError` after `dispose`."""
+        if self._disposed:
+            raise DisposedError("this OpenCL device was disposed; create another one")
+
+    @property
+    def is_disposed(self) -> bool:
+        """Whether `dispose` was called."""
+        return self._disposed
+
+    def dispose(self) -> None:
+        """Finish the queue and let go of the context. A second call does nothing."""
+        if self._disposed:
+            return
+        self.queue.finish()
+        self._disposed = True
+        self.queue = self.context = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.dispose()
+
+    def __repr__(self) -> str:
+        return f"<CLDevice {self.info.name}{', disposed' if self._disposed else ''}>"
+
+
+def import_pyopencl() -> ModuleType:
+    """The module `pyopencl`. Raises `DeviceError` where it is missing or cannot be loaded."""
+    # Imported on use: it takes 0.2 s, and its native part fails to load on some machines without OpenCL.
+    try:
+        import pyopencl
+    except ImportError as error:
+        raise DeviceError(
+            f"OpenCL needs the package pyopencl ({error}); install it with: pip install pyopencl"
+        ) from error
+    return pyopencl
+
+
+def list_cl_devices(cl: Any, platform: int | str | None = None) -> list[Any]:
+    """The `pyopencl.Device` objects of every platform, or of one.
+
+    Raises `DeviceError` where there is none.
+    """
+    try:
+        platforms = cl.get_platforms()
+    except cl.Error as error:
+        raise DeviceError(f"this machine has no OpenCL platform ({error}); {_INSTALL_HINT}") from error
+    names = [found.name.strip() for found in platforms]
+    if isinstance(platform, int):
+        if not 0 <= platform < len(platforms):
+            raise DeviceError(f"there is no OpenCL platform {platform}; found: {', '.join(names)}")
+        platforms = [platforms[platform]]
+    elif platform is not None:
+        platforms = [found for found in platforms if platform.lower() in found.name.lower()]
+        if not platforms:
+            raise DeviceError(f"no OpenCL platform is called {platform!r}; found: {', '.join(names)}")
+    devices = []
+    for found in platforms:
+        try:
+            devices.extend(found.get_devices())
+        except cl.Error:
+            # A platform without devices reports an error rather than an empty list.
+            continue
+    if not devices:
+        raise DeviceError(f"OpenCL offers no device on this machine; {_INSTALL_HINT}")
+    return devices
+
+
+@contextmanager
+def counting_cl_calls() -> Iterator[dict[str, int]]:
+    """Count the blocking OpenCL calls that anybody makes through pyopencl in a block, for tests.
+
+    Counted: finishing a queue, waiting for events, and copies between host and device that block (pyopencl's
+    default). What it yields is filled as the calls happen. Not seen: the wait of pyopencl when the event
+    of an unfinished host copy is dropped, so keep such events until `is_complete`.
+    """
+    cl: Any = import_pyopencl()
+    counts: dict[str, int] = {}
+
+    def count(name: str) -> None:
+        counts[name] = counts.get(name, 0) + 1
+
+    def counted(name: str, function: Any) -> Any:
+        def call(*arguments: Any, **keywords: Any) -> Any:
+            count(name)
+            return function(*arguments, **keywords)
+
+        return call
+
+    def counted_copy(function: Any) -> Any:
+        def call(queue: Any, destination: Any, source: Any, **keywords: Any) -> Any:
+            touches_host = not (
+                isinstance(destination, cl.MemoryObjectHolder) and isinstance(source, cl.MemoryObjectHolder)
+            )
+            if touches_host and keywords.get("is_blocking", True):
+                count("enqueue_copy")
+            return function(queue, destination, source, **keywords)
+
+        return call
+
+    def counted_map(function: Any) -> Any:
+        def call(*arguments: Any, **keywords: Any) -> Any:
+            if keywords.get("is_blocking", True):
+                count("enqueue_map_buffer")
+            return function(*arguments, **keywords)
+
+        return call
+
+    replaced = [
+        (cl.CommandQueue, "finish", counted("clFinish", cl.CommandQueue.finish)),
+        (cl.Event, "wait", counted("clWaitForEvents", cl.Event.wait)),
+        (cl, "wait_for_events", counted("clWaitForEvents", cl.wait_for_events)),
+        (cl, "enqueue_copy", counted_copy(cl.enqueue_copy)),
+        (cl, "enqueue_map_buffer", counted_map(cl.enqueue_map_buffer)),
+    ]
+    originals = [(owner, name, getattr(owner, name)) for owner, name, _ in replaced]
+    for owner, name, function in replaced:
+        setattr(owner, name, function)
+    try:
+        yield counts
+    finally:
+        for owner, name, function in originals:
+            setattr(owner, name, function)
+
+
+def _choose(devices: list[Any], wanted: int | str | None) -> Any:
+    names = [device.name.strip() for device in devices]
+    if wanted is None:
+        return min(devices, key=_preference)
+    if isinstance(wanted, int):
+        if not 0 <= wanted < len(devices):
+            raise DeviceError(f"there is no OpenCL device {wanted}; found: {', '.join(names)}")
+        return devices[wanted]
+    for device in devices:
+        if wanted.lower() in device.name.lower():
+            return device
+    raise DeviceError(f"no OpenCL device is called {wanted!r}; found: {', '.join(names)}")
+
+
+def _preference(device: Any) -> int:
+    gpu, accelerator = 1 << 2, 1 << 3
+    return 0 if device.type & gpu else 2 if device.type & accelerator else 1
+
+
+def _describe(cl: Any, device: Any) -> CLInfo:
+    return CLInfo(
+        name=device.name.strip(),
+        platform=device.platform.name.strip(),
+        vendor=device.vendor.strip(),
+        version=device.version.strip(),
+        driver_version=device.driver_version.strip(),
+        is_gpu=bool(device.type & cl.device_type.GPU),
+        extensions=frozenset(device.extensions.split()),
+    )
+
+
+def _limits_of(device: Any) -> CLLimits:
+    return CLLimits(
+        compute_units=device.max_compute_units,
+        max_work_group_size=device.max_work_group_size,
+        max_work_item_sizes=tuple(device.max_work_item_sizes),
+        local_memory=device.local_mem_size,
+        global_memory=device.global_mem_size,
+        max_allocation=device.max_mem_alloc_size,
+        max_argument_bytes=device.max_parameter_size,
+        # OpenCL states it in bits.
+        sub_buffer_alignment=device.mem_base_addr_align // 8,
+        preferred_float_width=device.preferred_vector_width_float,
+    )
