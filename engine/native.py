@@ -32,6 +32,7 @@ import llvmlite.binding as llvm
 
 from engine.errors import KernelCompileError
 from engine.native_pool import CompiledObject, CompileError, CompilePool, CompileRequest
+from engine.native_prelude import PRELUDE
 
 _MAGIC = b"GGOBJ1\n"
 _DIGEST_SIZE = 32
@@ -322,4 +323,7 @@ def _write_object(path: Path, key: str, compiled: CompiledObject) -> None:
 
 
 def _numbered(source: str) -> str:
-    return "\n".join(f"{number:4} | {line}" for number, line in enumerate(source.splitlines(), 1))
+    """The text with line numbers, as messages count them; the prelude, which all share, is left out."""
+    skipped = PRELUDE.count("\n") if source.startswith(PRELUDE) else 0
+    lines = enumerate(source.splitlines(), 1)
+    return "\n".join(f"{number:4} | {line}" for number, line in lines if number > skipped)

@@ -39,6 +39,7 @@ def target_machine() -> Any:
     """LLVM's target machine for this very CPU, with the options that MCJIT needs (as numba chooses them)."""
     llvm.initialize_native_target()
     llvm.initialize_native_asmprinter()
+    llvm.initialize_native_asmparser()  # kernels may hold inline assembly
     target = llvm.Target.from_default_triple()
     return target.create_target_machine(
         cpu=llvm.get_host_cpu_name(),

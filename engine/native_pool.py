@@ -86,7 +86,7 @@ class _Child:
         self._send(vars(request))
         assert self._process.stdout is not None
         line = self._process.stdout.readline()
-        if not line:
+        if not line.endswith(b"\n"):
             raise OSError(self._last_words())
         reply = json.loads(line)
         if "error" in reply:
@@ -122,8 +122,9 @@ class CompilePool:
         self._waiting = 0
         self._threads = 0
         self._children: set[_Child] = set()
+        self._closing = threading.Event()
         self._pid = os.getpid()
-        self._stop = weakref.finalize(self, _close_children, self._children)
+        weakref.finalize(self, _close_children, self._children, self._closing)
 
     def submit(self, request: CompileRequest) -> Future[CompiledObject]:
         """Starts compiling; the future raises `CompileError`."""
@@ -174,6 +175,8 @@ class CompilePool:
         last_error: OSError | None = None
         for _ in range(2):
             try:
+                if self._closing.is_set():
+                    raise CompileError("the program is ending")
                 if child is None:
                     child = _Child()
                     self._children.add(child)
@@ -188,7 +191,8 @@ class CompilePool:
         raise CompileError(str(last_error))
 
 
-def _close_children(children: set[_Child]) -> None:
+def _close_children(children: set[_Child], closing: threading.Event) -> None:
+    closing.set()
     for child in list(children):
         child.close()
 

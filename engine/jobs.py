@@ -1,0 +1,393 @@
+"""Jobs: lists of native commands that threads run without the GIL, with dependencies between them.
+
+A command is a parallel loop, `function(args, begin, end)` for the chunks of `range(total)`: `begin` is a
+multiple of `grain` and `end` is `min(begin + grain, total)`. The commands of a list run one after another;
+the chunks of one command run on all job threads. Job threads enter native code when they start and come back
+when they stop (`engine.jobs_program`), so jobs start, run, release their dependents and raise their
+completion flags while the main thread runs Python.
+
+Kernels cannot raise. One that writes outside its buffers ends the process: what a command is given must have
+been checked when the command list was made.
+
+After a fork, job threads exist only in the parent; in the child every use of an inherited `JobSystem` raises
+`DeviceError`, and `shared_job_system()` makes a new one.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import functools
+import os
+import struct
+import sys
+import threading
+import time
+import weakref
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+
+from engine import native
+from engine.errors import DeviceError, DisposedError, InputError
+from engine.jobs_program import (
+    INLINE_EDGES,
+    JOB_WORDS,
+    LAYOUT,
+    OP_RUN,
+    OP_STOP,
+    OP_SUBMIT,
+    OP_WAIT,
+    OP_WORK,
+    SYSTEM_WORDS,
+    program_source,
+)
+from engine.jobs_stock import COPY, FILL
+from engine.jobs_waiting import waiting_functions
+
+Priority = Literal["normal", "below_normal"]
+
+_STATE, _USERS, _REQUEST = LAYOUT["STATE"], LAYOUT["USERS"], LAYOUT["REQUEST"]
+_EDGES, _FIRST_EDGE = LAYOUT["EDGES"], LAYOUT["FIRST_EDGE"]
+# One write for a fresh record: STATE, COMMANDS, COUNT, LISTED, NEXT, DEPENDENTS, BLOCKERS; zeros to USERS.
+_FRESH = struct.Struct("=7q144x")
+_RECORDS_PER_BLOCK = 64
+# A blocked call comes back to Python this often, so that Ctrl-C works.
+_SLICE_NS = 100_000_000
+# No argument types: the caller passes a ready c_int64, which is four times as fast as converting an int.
+_PROGRAM = ctypes.CFUNCTYPE(ctypes.c_int64)
+_Program = Callable[[Any], int]
+
+
+class _Record(NamedTuple):
+    """One job's native memory: where it is, and the ready request that submits it."""
+
+    words: memoryview
+    base: int
+    address: int
+    request: ctypes.c_int64
+    raw: memoryview
+
+
+class CommandList:
+    """Commands in native memory: int64 (n, 4) rows of (function, args, total, grain).
+
+    It may be submitted any number of times, also while it is running; it must not change meanwhile.
+    `keep_alive` is held as long as the list is: what the args point to. A plain array works wherever a
+    `CommandList` does, and is checked at every call.
+    Raises `InputError` for rows that cannot run.
+    """
+
+    __slots__ = ("_request", "address", "array", "count", "keep_alive", "run_request")
+
+    def __init__(
+        self, rows: np.ndarray | Sequence[tuple[int, int, int, int]], keep_alive: object = None
+    ) -> None:
+        array = np.ascontiguousarray(rows, dtype=np.int64).reshape(-1, 4)
+        if array.size and (array[:, 0].min() <= 0 or array[:, 3].min() < 1):
+            raise InputError("a command needs a function address and a grain of at least 1")
+        self.array = array if array.size else _EMPTY
+        self.count = len(self.array)
+        self.address = int(self.array.ctypes.data)
+        self.keep_alive = keep_alive
+        self._request = np.array([OP_RUN, self.address, self.count, 0], np.int64)
+        self.run_request = ctypes.c_int64(self._request.ctypes.data)
+
+
+# A job of no commands still has to come round to its dependents: one command over an empty range.
+_EMPTY = np.array([[0, 0, 0, 1]], np.int64)
+
+
+class JobHandle:
+    """A submitted job. `is_completed` polls a flag in native memory; `complete` waits for it."""
+
+    __slots__ = ("__weakref__", "_base", "_finished", "_keep", "_pins", "_record", "_system", "_words")
+
+    def __init__(self, system: JobSystem, record: _Record, keep: object, finished: bool = False) -> None:
+        self._system = system
+        self._record = record
+        self._words = record.words
+        self._base = record.base
+        self._keep = keep
+        self._pins = 0
+        self._finished = finished
+
+    @property
+    def is_completed(self) -> bool:
+        """Whether every command has run; never waits."""
+        if self._finished:
+            return True
+        # Bound before the second look: another thread may retire this handle and reuse its record.
+        done = self._words[self._base + _STATE] == 1
+        return done or self._finished
+
+    def complete(self, timeout: float | None = None) -> bool:
+        """Waits without the GIL, lending a hand; returns whether the job is done.
+
+        timeout: seconds, None for as long as it takes.
+        Raises `DisposedError` when the job system was closed before the job was done.
+        """
+        if self.is_completed:
+            return True
+        with self._system._lock:
+            if self._finished:
+                return True
+            self._pins += 1
+        try:
+            return self._system._wait(self, timeout)
+        finally:
+            with self._system._lock:
+                self._pins -= 1
+
+    @staticmethod
+    def combine_dependencies(handles: Iterable[JobHandle]) -> JobHandle:
+        """A handle that is completed when all of them are. Needs at least one handle."""
+        handles = tuple(handles)
+        if not handles:
+            raise InputError("combine_dependencies needs at least one handle")
+        return handles[0]._system.submit(_EMPTY, handles, inline=True)
+
+    def _retire(self) -> _Record:
+        self._finished = True
+        self._keep = None
+        return self._record
+
+
+class JobSystem:
+    """Native threads, and the queue that they work from.
+
+    threads: how many, at least 1 (default: one per core). priority: "below_normal" lets the game's own
+    threads go first where the system has per-thread priorities (Linux, Windows). spin: how many pauses
+    (20 to 50 ns each) an idle thread spins before it sleeps; the default spins only where there is a core
+    to spare. waiting: the way to sleep, for tests.
+    """
+
+    def __init__(
+        self,
+        threads: int | None = None,
+        *,
+        priority: Priority = "normal",
+        spin: int | None = None,
+        waiting: str | None = None,
+    ) -> None:
+        cores = os.cpu_count() or 1
+        count = cores if threads is None else threads
+        if count < 1:
+            raise InputError(f"a job system needs at least 1 thread, not {count}")
+        kind, functions, futex = waiting_functions(waiting)
+        source = program_source(kind, futex)
+        self._call = _PROGRAM(native.load([source])[source.key])
+        block, words, address = _aligned_words(SYSTEM_WORDS)
+        words[LAYOUT["SPIN"]] = spin if spin is not None else (1500 if count < cores else 150)
+        for name, value in functions.items():
+            words[LAYOUT[name]] = value
+        self._address = address
+        self._lock = threading.Lock()
+        self._free: list[_Record] = []
+        self._live: deque[JobHandle] = deque()
+        self._closed = False
+        self._forked = False
+        self._blank = _Record(words, 0, 0, ctypes.c_int64(0), words)
+        self._memory: list[np.ndarray] = [block]
+        body = functools.partial(_thread_body, self._call, address, priority)
+        self._threads = [
+            threading.Thread(target=body, name=f"gameglue-job-{index}", daemon=True) for index in range(count)
+        ]
+        for thread in self._threads:
+            thread.start()
+        # Also runs at exit. It holds the memory that the threads use, and not the system.
+        self._finalizer = weakref.finalize(self, _abandon, self._call, address, self._threads, self._memory)
+        _systems.add(self)
+
+    @property
+    def thread_count(self) -> int:
+        """How many job threads there are."""
+        return len(self._threads)
+
+    def submit(
+        self,
+        commands: CommandList | np.ndarray,
+        depends_on: Sequence[JobHandle] = (),
+        *,
+        inline: bool = False,
+        keep_alive: object = None,
+    ) -> JobHandle:
+        """Queues the list behind the jobs in `depends_on`; never waits for anything to run.
+
+        inline: run it now on this thread if nothing is left to wait for: for lists that take less time
+        than waking a thread. keep_alive: held until the job is done.
+        Raises `InputError`, and `DisposedError` after `close`.
+        """
+        listed = commands if isinstance(commands, CommandList) else CommandList(commands)
+        if inline and all(handle.is_completed for handle in depends_on):
+            self._check_open()
+            self._call(listed.run_request)
+            return JobHandle(self, self._blank, None, finished=True)
+        with self._lock:
+            self._check_open()
+            self._sweep()
+            record = self._free.pop() if self._free else self._grow()
+            edges = 0
+            keep: object = (listed, keep_alive)
+            if depends_on:
+                edges, more = self._write_edges(record, depends_on)
+                keep = (listed, keep_alive, more)
+            record.words[record.base + _REQUEST + 3] = edges
+            _FRESH.pack_into(record.raw, 8 * record.base, 0, listed.address, listed.count, 0, 0, 0, edges + 1)
+            handle = JobHandle(self, record, keep)
+            self._live.append(handle)
+            self._call(record.request)
+        return handle
+
+    def run_inline(self, commands: CommandList | np.ndarray) -> None:
+        """Runs the list on the calling thread, without the GIL, chunk by chunk in order."""
+        listed = commands if isinstance(commands, CommandList) else CommandList(commands)
+        self._call(listed.run_request)
+
+    def close(self) -> None:
+        """Lets every submitted job finish, then ends the threads. Further calls do nothing."""
+        if self._closed or self._forked:
+            return
+        with self._lock:
+            self._closed = True
+            unfinished = list(self._live)
+        for handle in unfinished:
+            while not handle.is_completed:
+                _ask(self._call, OP_WAIT, self._address, handle._record.address, _SLICE_NS)
+        _ask(self._call, OP_STOP, self._address, 1, 0)
+        for thread in self._threads:
+            thread.join()
+        self._finalizer.detach()
+
+    def __enter__(self) -> JobSystem:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise DisposedError("the job system is closed")
+        if self._forked:
+            raise DeviceError("job threads do not survive a fork: make a new JobSystem in the child process")
+
+    def _wait(self, handle: JobHandle, timeout: float | None) -> bool:
+        deadline = None if timeout is None else time.monotonic_ns() + int(timeout * 1e9)
+        while True:
+            left = _SLICE_NS if deadline is None else min(deadline - time.monotonic_ns(), _SLICE_NS)
+            if self._forked:
+                self._check_open()
+            if _ask(self._call, OP_WAIT, self._address, handle._record.address, max(left, 0)):
+                return True
+            if deadline is not None and time.monotonic_ns() >= deadline:
+                return handle.is_completed
+
+    def _sweep(self) -> None:
+        """Takes back the records of a few finished jobs: several per submission, so they cannot pile up."""
+        live = self._live
+        for _ in range(min(4, len(live))):
+            handle = live.popleft()
+            words, base = handle._words, handle._base
+            if words[base + _STATE] == 1 and words[base + _USERS] == 0 and handle._pins == 0:
+                self._free.append(handle._retire())
+            else:
+                live.append(handle)
+
+    def _grow(self) -> _Record:
+        block, words, address = _aligned_words(_RECORDS_PER_BLOCK * JOB_WORDS)
+        self._memory.append(block)
+        raw = words.cast("B")
+        for base in range(0, _RECORDS_PER_BLOCK * JOB_WORDS, JOB_WORDS):
+            here = address + 8 * base
+            words[base + _REQUEST] = OP_SUBMIT
+            words[base + _REQUEST + 1] = self._address
+            words[base + _REQUEST + 2] = here
+            self._free.append(_Record(words, base, here, ctypes.c_int64(here + 8 * _REQUEST), raw))
+        return self._free.pop()
+
+    def _write_edges(self, record: _Record, depends_on: Sequence[JobHandle]) -> tuple[int, object]:
+        """How many jobs are left to wait for, and the memory that says which."""
+        earlier: list[int] = []
+        for handle in depends_on:
+            if handle._system is not self:
+                raise InputError("a job can only depend on jobs of its own job system")
+            if not handle._finished:
+                earlier.append(handle._record.address)
+        words, base = record.words, record.base
+        if len(earlier) <= INLINE_EDGES:
+            words[base + _EDGES] = record.address + 8 * _FIRST_EDGE
+            for index, other in enumerate(earlier):
+                words[base + _FIRST_EDGE + 2 * index] = other
+            return len(earlier), None
+        edges = np.zeros((len(earlier), 2), np.int64)
+        edges[:, 0] = earlier
+        words[base + _EDGES] = edges.ctypes.data
+        return len(earlier), edges
+
+
+def shared_job_system() -> JobSystem:
+    """The process's own job system, made on first use with one thread per core."""
+    with _shared_lock:
+        if not _shared or _shared[0]._closed:
+            _shared[:] = [JobSystem()]
+        return _shared[0]
+
+
+def job_sources() -> list[native.NativeSource]:
+    """Everything that a job system loads, for those who prepare kernels ahead of time."""
+    kind, _, futex = waiting_functions(None)
+    return [program_source(kind, futex), COPY, FILL]
+
+
+def _ask(program: _Program, operation: int, *operands: int) -> int:
+    return program((ctypes.c_int64 * 4)(operation, *operands))
+
+
+def _thread_body(program: _Program, address: int, priority: Priority) -> None:
+    if priority == "below_normal":
+        if sys.platform == "linux":
+            # A container may forbid it; the jobs run all the same.
+            with contextlib.suppress(OSError):
+                os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), 5)
+        elif sys.platform == "win32":
+            kernel = ctypes.windll.kernel32
+            kernel.SetThreadPriority(kernel.GetCurrentThread(), -1)
+    _ask(program, OP_WORK, address)
+
+
+def _abandon(
+    program: _Program, address: int, threads: list[threading.Thread], memory: list[np.ndarray]
+) -> None:
+    """Ends the threads after their current chunks; jobs that have not run by then never will."""
+    _ask(program, OP_STOP, address, 2)
+    for thread in threads:
+        # A chunk that takes longer than this must not keep the game from quitting.
+        thread.join(timeout=5.0)
+    if not any(thread.is_alive() for thread in threads):
+        memory.clear()
+
+
+def _aligned_words(count: int) -> tuple[np.ndarray, memoryview, int]:
+    """Zeroed int64 words that start on a cache line: their owner, a view, and the address."""
+    block = np.zeros(count + 8, np.int64)
+    skip = -(block.ctypes.data // 8) % 8
+    return block, block.data[skip : skip + count], block.ctypes.data + 8 * skip
+
+
+_systems: weakref.WeakSet[JobSystem] = weakref.WeakSet()
+_shared: list[JobSystem] = []
+_shared_lock = threading.Lock()
+
+
+def _after_fork_in_child() -> None:
+    for system in list(_systems):
+        system._forked = True
+        system._lock = threading.Lock()
+        system._finalizer.detach()
+    _shared.clear()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork_in_child)

@@ -1,0 +1,402 @@
+"""The native half of the job system, as kernel text: what job threads run, and never leave.
+
+One entry, `program(request)`, so that a warm start links one object; `request` is the address of four words,
+because every further argument costs ctypes 0.2 microseconds. All state is in memory that Python allocates and
+never moves: one system block, and one 320-byte record per job, both of 8-byte words.
+
+How it works
+    A job is a list of commands. Its TICKET holds (current command, next chunk) in one word, so that taking a
+    chunk is one atomic addition, whoever takes part. The thread that finishes a command's last chunk moves
+    the ticket on to the next command; a barrier therefore costs a waiting thread nothing but its absence.
+    Commands of one chunk are run at once by the thread that gets to them.
+    A job that becomes ready is pushed on INBOX without a lock, so submitting never waits. Job threads move
+    the inbox to the list of active jobs under a spin lock that only they (and a helping `complete`) take.
+    A thread holds USERS of a job while it may read the job's commands; Python reuses a record only when the
+    job is done and USERS is 0.
+    A dependency is an edge (dependent, next) pushed on the DEPENDENTS of the earlier job, which swaps it for
+    CLOSED when it completes: pushing on CLOSED means that there is nothing to wait for.
+    EVENT counts whatever a thread might be waiting for. Threads spin on it for a while (SPIN pauses), then
+    sleep until it changes. A waker adds to EVENT and then reads SLEEPERS; a sleeper adds to SLEEPERS and then
+    compares EVENT: in one total order at least one of the two sees the other.
+"""
+
+from __future__ import annotations
+
+from engine.jobs_waiting import CALL_OS, OS_TEXTS
+from engine.native import NativeSource
+from engine.native_prelude import PRELUDE
+
+OP_WORK, OP_SUBMIT, OP_WAIT, OP_RUN, OP_STOP = range(5)
+"""The first word of a request. `(OP_WORK, system, 0, 0)` is a job thread's life; `(OP_SUBMIT, system, job,
+edges)`; `(OP_WAIT, system, job, nanoseconds)` gives 1 when done; `(OP_RUN, commands, count, 0)` runs on this
+thread; `(OP_STOP, system, 1 or 2, 0)`: threads leave when there is no work, or after their current chunk."""
+
+LAYOUT = {
+    # The system block. Words that different threads write lie on different cache lines.
+    "EVENT": 0,
+    "SLEEPERS": 8,
+    "SPINNERS": 9,
+    "LOCK": 16,
+    "ACTIVE_HEAD": 17,
+    "ACTIVE_TAIL": 18,
+    "INBOX": 24,
+    "SPIN": 32,
+    "OS_WAIT": 33,
+    "OS_WAKE_ONE": 34,
+    "OS_WAKE_ALL": 35,
+    "OS_YIELD": 36,
+    "STOP": 40,
+    # A job's record.
+    "STATE": 0,
+    "COMMANDS": 1,
+    "COUNT": 2,
+    "LISTED": 3,
+    "NEXT": 4,
+    "DEPENDENTS": 5,
+    "BLOCKERS": 6,
+    "TICKET": 8,
+    "FINISHED": 16,
+    "USERS": 24,
+    "EDGES": 25,
+    "FIRST_EDGE": 26,
+    "REQUEST": 32,
+}
+SYSTEM_WORDS = 48
+JOB_WORDS = 40
+INLINE_EDGES = 3
+
+_BODY = '''
+
+CLOSED = 1
+CHUNK_BITS = 40
+CHUNK_MASK = (1 << CHUNK_BITS) - 1
+EVERYONE = 1 << 30
+
+
+@typed_helper("void(int64)")
+def lock(system):
+    turns = 0
+    while atomic_exchange_i64(system, LOCK, 1) != 0:
+        while atomic_load_i64(system, LOCK) != 0:
+            turns += 1
+            if turns % 256 == 0:
+                # The holder may have been taken off its core.
+                call_os(load_i64(system, OS_YIELD), 0, 0, 0, 0, 0, 0)
+            else:
+                cpu_pause()
+
+
+@typed_helper("void(int64)")
+def unlock(system):
+    atomic_store_i64(system, LOCK, 0)
+
+
+@typed_helper("void(int64, int64)")
+def wake(system, count):
+    """Lets up to `count` sleeping threads look; those that are spinning look anyway."""
+    asleep = atomic_load_i64(system, SLEEPERS)
+    if asleep > 0:
+        count = min(count - atomic_load_i64(system, SPINNERS), asleep)
+        if count > 0:
+            os_wake(system, system + 8 * EVENT, count)
+
+
+@typed_helper("int64(int64)")
+def chunks_of(record):
+    """At least 1: an empty command is one chunk in which nothing runs."""
+    grain = load_i64(record, 3)
+    return max((load_i64(record, 2) + grain - 1) // grain, 1)
+
+
+@typed_helper("void(int64, int64, int64)")
+def run_chunk(record, begin, grain):
+    total = load_i64(record, 2)
+    if begin < total:
+        call_kernel(load_i64(record, 0), load_i64(record, 1), begin, min(begin + grain, total))
+
+
+@typed_helper("int64(int64)")
+def chunks_left(job):
+    """How many chunks of the job's current command nobody has taken."""
+    ticket = atomic_load_i64(job, TICKET)
+    command = ticket >> CHUNK_BITS
+    if command >= load_i64(job, COUNT):
+        return 0
+    return chunks_of(load_i64(job, COMMANDS) + 32 * command) - (ticket & CHUNK_MASK)
+
+
+@typed_helper("void(int64, int64)")
+def push(system, job):
+    while True:
+        head = atomic_load_i64(system, INBOX)
+        atomic_store_i64(job, NEXT, head)
+        if atomic_cas_i64(system, INBOX, head, job) == head:
+            break
+
+
+@typed_helper("void(int64)")
+def drain(system):
+    """Inbox to active list, oldest first. Needs the lock."""
+    job = atomic_exchange_i64(system, INBOX, 0)
+    oldest = 0
+    while job != 0:
+        following = atomic_load_i64(job, NEXT)
+        atomic_store_i64(job, NEXT, oldest)
+        oldest = job
+        job = following
+    while oldest != 0:
+        following = atomic_load_i64(oldest, NEXT)
+        atomic_store_i64(oldest, NEXT, 0)
+        atomic_store_i64(oldest, LISTED, 1)
+        tail = load_i64(system, ACTIVE_TAIL)
+        if tail == 0:
+            atomic_store_i64(system, ACTIVE_HEAD, oldest)
+        else:
+            atomic_store_i64(tail, NEXT, oldest)
+        store_i64(system, ACTIVE_TAIL, oldest)
+        oldest = following
+
+
+@typed_helper("void(int64, int64)")
+def unlist(system, job):
+    lock(system)
+    before = 0
+    current = load_i64(system, ACTIVE_HEAD)
+    while current != job:
+        before = current
+        current = load_i64(current, NEXT)
+    after = load_i64(job, NEXT)
+    if before == 0:
+        atomic_store_i64(system, ACTIVE_HEAD, after)
+    else:
+        store_i64(before, NEXT, after)
+    if after == 0:
+        store_i64(system, ACTIVE_TAIL, before)
+    unlock(system)
+
+
+@typed_helper("void(int64, int64)")
+def finish(system, job):
+    unlist(system, job)
+    released = 0
+    edge = atomic_exchange_i64(job, DEPENDENTS, CLOSED)
+    while edge != 0:
+        dependent = load_i64(edge, 0)
+        # Read before the release: the edge is the dependent's memory.
+        edge = load_i64(edge, 1)
+        if atomic_add_i64(dependent, BLOCKERS, -1) == 1:
+            push(system, dependent)
+            released += 1
+    atomic_store_i64(job, TICKET, load_i64(job, COUNT) << CHUNK_BITS)
+    if atomic_exchange_i32(job, 2 * STATE, 1) == 2:
+        os_wake(system, job + 8 * STATE, EVERYONE)
+    if released > 0:
+        atomic_add_i32(system, 2 * EVENT, 1)
+        # This thread takes one of them itself.
+        wake(system, released - 1)
+
+
+@typed_helper("void(int64, int64, int64)")
+def advance(system, job, command):
+    """Starts `command`, the earlier ones being done; finishes the job after its last."""
+    while command < load_i64(job, COUNT):
+        record = load_i64(job, COMMANDS) + 32 * command
+        chunks = chunks_of(record)
+        if chunks > 1:
+            atomic_store_i64(job, FINISHED, 0)
+            atomic_store_i64(job, TICKET, command << CHUNK_BITS)
+            atomic_add_i32(system, 2 * EVENT, 1)
+            wake(system, chunks - 1)
+            return
+        if atomic_load_i64(system, STOP) == 2:
+            return
+        run_chunk(record, 0, load_i64(record, 3))
+        command += 1
+    finish(system, job)
+
+
+@typed_helper("int64(int64, int64)")
+def work_on(system, job):
+    """Runs chunks of the job until none can be taken; returns how many."""
+    ran = 0
+    while chunks_left(job) > 0 and atomic_load_i64(system, STOP) != 2:
+        ticket = atomic_add_i64(job, TICKET, 1)
+        command = ticket >> CHUNK_BITS
+        if command >= load_i64(job, COUNT):
+            break
+        record = load_i64(job, COMMANDS) + 32 * command
+        chunks = chunks_of(record)
+        chunk = ticket & CHUNK_MASK
+        if chunk < chunks:
+            grain = load_i64(record, 3)
+            run_chunk(record, chunk * grain, grain)
+            ran += 1
+            if atomic_add_i64(job, FINISHED, 1) + 1 == chunks:
+                advance(system, job, command + 1)
+    return ran
+
+
+@typed_helper("int64(int64, int64)")
+def find_work(system, held):
+    """The oldest job with a chunk to take, with USERS counted unless it is `held`; 0 if there is none."""
+    if atomic_load_i64(system, INBOX) == 0 and atomic_load_i64(system, ACTIVE_HEAD) == 0:
+        return 0
+    lock(system)
+    drain(system)
+    found = 0
+    more = 0
+    job = load_i64(system, ACTIVE_HEAD)
+    while job != 0:
+        left = chunks_left(job)
+        if left > 0:
+            if found == 0:
+                found = job
+                left -= 1
+                if job != held:
+                    atomic_add_i64(job, USERS, 1)
+            more += left
+            # Waking that many threads is all that this count is for.
+            if more >= 64:
+                break
+        job = load_i64(job, NEXT)
+    unlock(system)
+    if more > 0:
+        wake(system, more)
+    return found
+
+
+@typed_helper("int64(int64)")
+def let_go(job):
+    if job != 0:
+        atomic_add_i64(job, USERS, -1)
+    return 0
+
+
+@typed_helper("void(int64)")
+def live(system):
+    """A job thread, from start to stop."""
+    job = 0
+    turns = 0
+    while True:
+        event = atomic_load_i32(system, 2 * EVENT)
+        if job != 0:
+            if work_on(system, job) > 0:
+                turns = 0
+            if atomic_load_i32(job, 2 * STATE) == 1:
+                job = let_go(job)
+        found = find_work(system, job)
+        if found != 0:
+            if found != job:
+                let_go(job)
+                job = found
+            turns = 0
+            if atomic_load_i64(system, STOP) == 2:
+                break
+            continue
+        if atomic_load_i64(system, STOP) != 0:
+            break
+        limit = load_i64(system, SPIN)
+        atomic_add_i64(system, SPINNERS, 1)
+        while turns < limit and atomic_load_i32(system, 2 * EVENT) == event:
+            cpu_pause()
+            turns += 1
+        atomic_add_i64(system, SPINNERS, -1)
+        if atomic_load_i32(system, 2 * EVENT) != event:
+            turns = 0
+            continue
+        job = let_go(job)
+        atomic_add_i64(system, SLEEPERS, 1)
+        if atomic_load_i32(system, 2 * EVENT) == event:
+            os_wait(system, system + 8 * EVENT, event, -1)
+        atomic_add_i64(system, SLEEPERS, -1)
+        turns = 0
+    let_go(job)
+
+
+@typed_helper("void(int64, int64, int64)")
+def submit(system, job, edges):
+    satisfied = 1
+    for k in range(edges):
+        edge = load_i64(job, EDGES) + 16 * k
+        earlier = load_i64(edge, 0)
+        store_i64(edge, 0, job)
+        while True:
+            head = atomic_load_i64(earlier, DEPENDENTS)
+            if head == CLOSED:
+                satisfied += 1
+                break
+            atomic_store_i64(edge, 1, head)
+            if atomic_cas_i64(earlier, DEPENDENTS, head, edge) == head:
+                break
+    if atomic_add_i64(job, BLOCKERS, -satisfied) == satisfied:
+        push(system, job)
+        atomic_add_i32(system, 2 * EVENT, 1)
+        # One is enough: who finds more than it can do wakes the others, off the submitting thread.
+        wake(system, 1)
+
+
+@typed_helper("int64(int64, int64, int64)")
+def wait(system, job, nanoseconds):
+    """Helps with the job, spins, sleeps; returns 1 when the job is done."""
+    lock(system)
+    drain(system)
+    helping = atomic_load_i64(job, LISTED) == 1 and atomic_load_i32(job, 2 * STATE) != 1
+    if helping:
+        atomic_add_i64(job, USERS, 1)
+    unlock(system)
+    turns = 0
+    limit = load_i64(system, SPIN)
+    while turns < limit and atomic_load_i32(job, 2 * STATE) != 1:
+        if helping and work_on(system, job) > 0:
+            turns = 0
+        cpu_pause()
+        turns += 1
+    if helping:
+        let_go(job)
+    if atomic_load_i32(job, 2 * STATE) == 1:
+        return 1
+    if atomic_cas_i32(job, 2 * STATE, 0, 2) != 1:
+        os_wait(system, job + 8 * STATE, 2, nanoseconds)
+    return 1 if atomic_load_i32(job, 2 * STATE) == 1 else 0
+
+
+@typed_helper("void(int64, int64)")
+def run(commands, count):
+    for command in range(count):
+        record = commands + 32 * command
+        grain = load_i64(record, 3)
+        for chunk in range(chunks_of(record)):
+            run_chunk(record, chunk * grain, grain)
+
+
+@typed_helper("void(int64, int64)")
+def stop(system, how):
+    atomic_store_i64(system, STOP, how)
+    atomic_add_i32(system, 2 * EVENT, 1)
+    os_wake(system, system + 8 * EVENT, EVERYONE)
+
+
+def program(request):
+    operation = load_i64(request, 0)
+    a, b, c = load_i64(request, 1), load_i64(request, 2), load_i64(request, 3)
+    if operation == OP_RUN:
+        run(a, b)
+    elif operation == OP_SUBMIT:
+        submit(a, b, c)
+    elif operation == OP_WAIT:
+        return wait(a, b, c)
+    elif operation == OP_WORK:
+        live(a)
+    elif operation == OP_STOP:
+        stop(a, b)
+    return 0
+'''
+
+
+def program_source(waiting: str, futex_number: int = 0) -> NativeSource:
+    """The job system for one way of waiting: a key of `OS_TEXTS`."""
+    constants = {**LAYOUT, "OP_WORK": OP_WORK, "OP_SUBMIT": OP_SUBMIT, "OP_WAIT": OP_WAIT, "OP_RUN": OP_RUN}
+    constants |= {"OP_STOP": OP_STOP, "FUTEX": futex_number}
+    head = "".join(f"{name} = {value}\n" for name, value in constants.items())
+    text = PRELUDE + head + CALL_OS + OS_TEXTS[waiting] + _BODY
+    return NativeSource(f"jobs_{waiting}", text, "program", "int64(int64)")
