@@ -7,7 +7,8 @@ from engine.devices.counting import CountingLoader, DeviceCounters
 from engine.devices.gl import GLDevice
 from engine.devices.gl_functions import GL, GLFunctions
 from engine.devices.gl_limits import GLInfo, GLLimits
-from engine.devices.staging import StagingPool, StagingReadback
+from engine.devices.staging import StagingPool
+from engine.devices.staging_readback import StagingReadback
 from engine.devices.system_info import SystemInfo
 
 __all__ = [

@@ -12,10 +12,11 @@ from typing import Any, Protocol, Self, cast
 import moderngl
 
 from engine.devices.counting import DeviceCounters
-from engine.devices.gl_context import Platform, Switch, current_platform
+from engine.devices.gl_block import DISPOSED, CurrentBlock, DeviceLoader
+from engine.devices.gl_context import Switch, current_platform
 from engine.devices.gl_create import (
-    create_sibling,
     create_native,
+    create_sibling,
     default_context_if_current,
     destroy_abandoned,
     wrap_in_moderngl,
@@ -76,12 +77,12 @@ class GLDevice:
         self._switch = Switch(self._native)
         self._disposed = False
         self._trash: deque[Callable[[], Any]] = deque()
-        loader: Loader = _DeviceLoader(self._native.platform)
+        loader: Loader = DeviceLoader(self._native.platform)
         if loader_wrapper is not None:
             loader = loader_wrapper(loader)
         self.counters = DeviceCounters()
         self.gl = GLFunctions(loader)
-        self._plain = _Current(self)
+        self._wants_flush = self._wants_publishing = False
         self._switch.enter()
         try:
             self.info = GLInfo.query(self.gl)
@@ -106,7 +107,9 @@ class GLDevice:
         """
         return _cache.device_for(ctx)
 
-    def current(self, *, after_game: bool = False, before_game: bool = False, flush: bool = True) -> _Current:
+    def current(
+        self, *, after_game: bool = False, before_game: bool = False, flush: bool = True
+    ) -> CurrentBlock:
         """A block in which the device's context is current: `with device.current(): ...`; may be nested.
 
         Leaving makes current what was so before, be it none.
@@ -118,9 +121,7 @@ class GLDevice:
                 when the game reads a result as a texture or buffer.
             flush: hand the commands to the GPU on leaving; False for blocks that issued none.
         """
-        if not after_game and not before_game and flush:
-            return self._plain
-        return _Current(self, after_game, before_game, flush)
+        return CurrentBlock(self, after_game, before_game, flush)
 
     def create_shared(self) -> SharedContext:
         """Another context with the same objects, for one other thread: to compile programs in the background.
@@ -201,15 +202,15 @@ class GLDevice:
             return
         self.check()
         # A window that was closed first took its objects with it: what is left is to forget them.
-        with contextlib.suppress(DeviceError), self._plain:
+        with contextlib.suppress(DeviceError), self.current():
             self.staging.dispose()
             self.gl.glDeleteSync(self._sentinel)
             self._collect()
         self._disposed = True
         self._finalizer.detach()
         self._native.destroy()
-        self.ctx = cast(moderngl.Context, _DISPOSED)
-        self.gl = cast(GLFunctions, _DISPOSED)
+        self.ctx = cast(moderngl.Context, DISPOSED)
+        self.gl = cast(GLFunctions, DISPOSED)
 
     def check(self) -> None:
         """Raise `DisposedError` after `dispose`, `DeviceError` on another thread than the device's."""
@@ -263,95 +264,6 @@ class GLDevice:
                 release()
                 count += 1
         return count
-
-
-class _Current:
-    """The block of `GLDevice.current`."""
-
-    __slots__ = ("_after_game", "_before_game", "_device", "_flush", "_platform", "_switch")
-
-    def __init__(
-        self, device: GLDevice, after_game: bool = False, before_game: bool = False, flush: bool = True
-    ) -> None:
-        self._device = device
-        self._switch = device._switch
-        self._platform = device._native.platform
-        self._after_game = after_game
-        self._before_game = before_game
-        self._flush = flush
-
-    def __enter__(self) -> GLDevice:
-        device = self._device
-        device.check()
-        fence = self._fence_of_game() if self._after_game else None
-        if self._switch.enter():
-            device.counters.switches += 1
-        if fence is not None:
-            device.gl.glWaitSync(fence, 0, GL.TIMEOUT_IGNORED)
-            device.gl.glDeleteSync(fence)
-        if device._trash or device.ctx.objects:
-            device._collect()
-        return device
-
-    def __exit__(self, *exception: object) -> None:
-        device = self._device
-        if not self._switch.will_change:
-            self._switch.leave()
-            return
-        fence = None
-        if self._before_game and device.shares_with_game:
-            fence = device.gl.glFenceSync(GL.SYNC_GPU_COMMANDS_COMPLETE, 0)
-        if self._flush or fence is not None:
-            device.gl.glFlush()
-        self._switch.leave()
-        if fence is not None:
-            if self._platform.current_context() == device._game_handle:
-                device.gl.glWaitSync(fence, 0, GL.TIMEOUT_IGNORED)
-                device.gl.glDeleteSync(fence)
-            else:
-                device.call_later(lambda: device.gl.glDeleteSync(fence))
-
-    def _fence_of_game(self) -> int | None:
-        device = self._device
-        current = self._platform.current_context()
-        if not device.shares_with_game or not current or current == device._native.handle:
-            return None
-        if current != device._game_handle and not device.is_shared_with_current():
-            return None
-        fence: int = device.gl.glFenceSync(GL.SYNC_GPU_COMMANDS_COMPLETE, 0)
-        device.gl.glFlush()
-        return fence
-
-
-class _DeviceLoader:
-    """What moderngl asks of the object that stands for a native context."""
-
-    def __init__(self, platform: Platform) -> None:
-        self._platform = platform
-
-    def load_opengl_function(self, name: str) -> int:
-        return self._platform.load_opengl_function(name)
-
-    def __enter__(self) -> None:
-        raise DeviceError(
-            "this moderngl context belongs to a GLDevice; enter it with `with device.current():`"
-        )
-
-    def __exit__(self, *exception: object) -> None:
-        return None
-
-    def release(self) -> None:
-        """The device destroys its context itself."""
-
-
-class _Disposed:
-    """Stands in for what a disposed device no longer has."""
-
-    def __getattr__(self, name: str) -> Any:
-        raise DisposedError("this OpenGL device was disposed; create another one")
-
-
-_DISPOSED = _Disposed()
 
 
 class _DeviceCache:

@@ -15,7 +15,6 @@ from types import SimpleNamespace
 from typing import Any
 
 from engine.devices.gl_functions import FUNCTION_TYPE
-from engine.errors import DeviceError
 
 # What is current on a thread, as one platform describes it; the last item is the context's handle.
 Binding = tuple[int, ...]
@@ -148,6 +147,15 @@ class Switch:
         platform.make_current(context.binding)
         self._previous.append(previous)
         return True
+
+    @property
+    def outermost(self) -> Binding | None:
+        """What the outermost `leave` goes back to, if that is a context of the same platform."""
+        for previous in self._previous:
+            if previous is not None:
+                platform, binding = previous
+                return binding if platform is self._platform and binding[-1] else None
+        return None
 
     @property
     def will_change(self) -> bool:

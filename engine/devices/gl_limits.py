@@ -112,10 +112,10 @@ class GLLimits:
     def restricted_to(self, other: GLLimits) -> GLLimits:
         """The stricter of two sets of limits, field by field."""
         merged: dict[str, Any] = {}
-        for field in fields(self):
-            mine, theirs = getattr(self, field.name), getattr(other, field.name)
-            pick: Callable[..., int] = max if field.name.endswith("alignment") else min
-            merged[field.name] = (
+        for limit in fields(self):
+            mine, theirs = getattr(self, limit.name), getattr(other, limit.name)
+            pick: Callable[..., int] = max if limit.name.endswith("alignment") else min
+            merged[limit.name] = (
                 tuple(map(pick, mine, theirs)) if isinstance(mine, tuple) else pick(mine, theirs)
             )
         return GLLimits(**merged)

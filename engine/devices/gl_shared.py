@@ -1,4 +1,4 @@
-"""A further context with a device's objects, for another thread: where drivers compile programs on the caller's."""
+"""A further context with a device's objects, for a thread that compiles programs in the background."""
 
 from __future__ import annotations
 

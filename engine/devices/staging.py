@@ -10,7 +10,8 @@ import numpy as np
 import numpy.typing as npt
 
 from engine.devices.gl_functions import GL
-from engine.errors import DeviceError, DisposedError, ValuePending
+from engine.devices.staging_readback import StagingBuffer, StagingReadback
+from engine.errors import DeviceError, DisposedError
 
 if TYPE_CHECKING:
     from engine.devices.gl import GLDevice
@@ -18,20 +19,6 @@ if TYPE_CHECKING:
 _SMALLEST = 4096
 # Idle staging memory kept for the next readback: about ten full-HD RGBA images.
 _IDLE_LIMIT = 64 << 20
-
-
-class _Staging:
-    """One buffer; `pointer` is where it is mapped, 0 if it is not."""
-
-    __slots__ = ("buffer", "fence", "persistent", "pointer", "size", "upload")
-
-    def __init__(self, buffer: int, size: int, pointer: int, upload: bool) -> None:
-        self.buffer = buffer
-        self.size = size
-        self.pointer = pointer
-        self.persistent = pointer != 0
-        self.upload = upload
-        self.fence = 0
 
 
 class StagingPool:
@@ -47,11 +34,11 @@ class StagingPool:
         # runs.
         self._device_ref = weakref.ref(device)
         self._persistent = device.info.has_buffer_storage
-        self._idle: dict[tuple[int, bool], list[_Staging]] = {}
+        self._idle: dict[tuple[int, bool], list[StagingBuffer]] = {}
         self._idle_bytes = 0
-        self._busy_uploads: list[_Staging] = []
+        self._busy_uploads: list[StagingBuffer] = []
         self._framebuffer = 0
-        self._all: set[_Staging] = set()
+        self._all: set[StagingBuffer] = set()
 
     def read_buffer(
         self,
@@ -185,7 +172,7 @@ class StagingPool:
         return device
 
     def _finish_read(
-        self, staging: _Staging, nbytes: int, dtype: npt.DTypeLike, shape: tuple[int, ...] | None
+        self, staging: StagingBuffer, nbytes: int, dtype: npt.DTypeLike, shape: tuple[int, ...] | None
     ) -> StagingReadback:
         device = self._device
         staging.fence = device.gl.glFenceSync(GL.SYNC_GPU_COMMANDS_COMPLETE, 0)
@@ -198,19 +185,19 @@ class StagingPool:
             device, staging, nbytes, item, (nbytes // item.itemsize,) if shape is None else shape
         )
 
-    def _finish_write(self, staging: _Staging, nbytes: int) -> None:
+    def _finish_write(self, staging: StagingBuffer, nbytes: int) -> None:
         device = self._device
         staging.fence = device.gl.glFenceSync(GL.SYNC_GPU_COMMANDS_COMPLETE, 0)
         self._busy_uploads.append(staging)
         device.counters.uploads += 1
         device.counters.bytes_up += nbytes
 
-    def _fill(self, source: npt.NDArray[np.uint8]) -> _Staging:
+    def _fill(self, source: npt.NDArray[np.uint8]) -> StagingBuffer:
         """An upload buffer with these bytes in it."""
         gl = self._device.gl
         # In order of issue: the first that is still in use ends the search.
         while self._busy_uploads and self._device.poll(self._busy_uploads[0].fence):
-            self._recycle(self._busy_uploads.pop(0))
+            self.recycle(self._busy_uploads.pop(0))
         staging = self._acquire(source.nbytes, upload=True)
         pointer = staging.pointer
         if not staging.persistent:
@@ -227,7 +214,7 @@ class StagingPool:
             gl.glUnmapBuffer(GL.COPY_READ_BUFFER)
         return staging
 
-    def _acquire(self, nbytes: int, *, upload: bool) -> _Staging:
+    def _acquire(self, nbytes: int, *, upload: bool) -> StagingBuffer:
         size = max(_SMALLEST, 1 << max(0, nbytes - 1).bit_length())
         idle = self._idle.get((size, upload))
         if idle:
@@ -235,7 +222,7 @@ class StagingPool:
             return idle.pop()
         return self._create(size, upload)
 
-    def _create(self, size: int, upload: bool) -> _Staging:
+    def _create(self, size: int, upload: bool) -> StagingBuffer:
         gl = self._device.gl
         buffer = _generate(gl.glGenBuffers)
         gl.glBindBuffer(GL.COPY_WRITE_BUFFER, buffer)
@@ -250,11 +237,11 @@ class StagingPool:
                 raise DeviceError(f"OpenGL cannot map a staging buffer of {size} bytes; is memory exhausted?")
         else:
             gl.glBufferData(GL.COPY_WRITE_BUFFER, size, None, GL.STREAM_DRAW if upload else GL.STREAM_READ)
-        staging = _Staging(buffer, size, pointer, upload)
+        staging = StagingBuffer(buffer, size, pointer, upload)
         self._all.add(staging)
         return staging
 
-    def _recycle(self, staging: _Staging) -> None:
+    def recycle(self, staging: StagingBuffer) -> None:
         """Keep a buffer for the next use; on the device's thread with its context current."""
         gl = self._device.gl
         if staging.fence:
@@ -270,7 +257,7 @@ class StagingPool:
         self._idle_bytes += staging.size
         self._idle.setdefault((staging.size, staging.upload), []).append(staging)
 
-    def _delete(self, staging: _Staging) -> None:
+    def _delete(self, staging: StagingBuffer) -> None:
         gl = self._device.gl
         if staging.fence:
             gl.glDeleteSync(staging.fence)
@@ -279,96 +266,6 @@ class StagingPool:
         gl.glDeleteBuffers(1, ctypes.byref(ctypes.c_uint(staging.buffer)))
         staging.pointer = 0
         self._all.discard(staging)
-
-
-class StagingReadback:
-    """Data on its way from the GPU. Made by `StagingPool.read_buffer` and `read_texture`."""
-
-    def __init__(
-        self, device: GLDevice, staging: _Staging, nbytes: int, dtype: np.dtype[Any], shape: tuple[int, ...]
-    ) -> None:
-        self._device = device
-        self._staging = staging
-        self._nbytes = nbytes
-        self._dtype = dtype
-        self._shape = shape
-        self._is_done = False
-        self._value: npt.NDArray[Any] | None = None
-        # May run on any thread: it only leaves the buffer for the device to collect.
-        self._finalizer = weakref.finalize(self, device.call_later, _Recycle(device.staging, staging))
-        self._finalizer.atexit = False
-
-    def done(self) -> bool:
-        """Whether the data has arrived; never waits. Raises `DeviceError` if the context was lost."""
-        if not self._is_done:
-            self._is_done = self._device.poll(self._staging.fence)
-        return self._is_done
-
-    def wait(self) -> None:
-        """Block until the data has arrived; for a script, not for a frame loop."""
-        if not self.done():
-            self._device.wait(self._staging.fence)
-            self._is_done = True
-
-    def array(self, out: npt.NDArray[Any] | None = None) -> npt.NDArray[Any]:
-        """The data in an array of its own (or in `out`); the staging buffer goes back to the pool.
-
-        Raises `ValuePending` before `done()` is true.
-        """
-        if self._value is None:
-            view = self.view()
-            if out is not None:
-                np.copyto(out, view, casting="same_kind")
-                return out
-            self._value = view.copy()
-            self.release()
-        if out is None:
-            return self._value
-        np.copyto(out, self._value, casting="same_kind")
-        return out
-
-    def view(self) -> npt.NDArray[Any]:
-        """The data where it lies, read-only, valid until `release`.
-
-        Raises `ValuePending` before `done()` is true.
-        """
-        if not self._finalizer.alive:
-            raise DisposedError("this readback was released; its data is in what array() returned")
-        if not self.done():
-            raise ValuePending("the readback is still on its way; poll done(), or wait()")
-        if not self._nbytes:
-            return np.empty(self._shape, self._dtype)
-        staging = self._staging
-        if not staging.pointer:
-            gl = self._device.gl
-            with self._device.current(flush=False):
-                gl.glBindBuffer(GL.COPY_READ_BUFFER, staging.buffer)
-                staging.pointer = (
-                    gl.glMapBufferRange(GL.COPY_READ_BUFFER, 0, self._nbytes, GL.MAP_READ_BIT) or 0
-                )
-            if not staging.pointer:
-                raise DeviceError(
-                    f"OpenGL cannot map a readback of {self._nbytes} bytes; was the context lost?"
-                )
-        memory = memoryview((ctypes.c_ubyte * self._nbytes).from_address(staging.pointer))
-        view = np.frombuffer(memory, self._dtype).reshape(self._shape)
-        view.flags.writeable = False
-        return view
-
-    def release(self) -> None:
-        """Give the staging buffer back; its data is gone unless `array()` copied it."""
-        self._finalizer()
-
-
-class _Recycle:
-    """Gives a staging buffer back to its pool; holds no reference to the readback."""
-
-    def __init__(self, pool: StagingPool, staging: _Staging) -> None:
-        self._pool = pool
-        self._staging = staging
-
-    def __call__(self) -> None:
-        self._pool._recycle(self._staging)
 
 
 def _generate(generate: Any) -> int:
