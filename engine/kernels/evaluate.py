@@ -151,6 +151,15 @@ def _rem(a: Array, b: Array) -> Array:
     return np.where(b == 0, 0, np.fmod(a, safe)).astype(np.asarray(a).dtype)
 
 
+def _pow(a: Array, b: Array) -> Array:
+    a, b = np.asarray(a), np.asarray(b)
+    if a.dtype.kind != "i":
+        return np.power(a, b)
+    # A negative power truncates 1 / a**-b: nothing is left of it but for bases 1 and -1.
+    inverse = np.where(a == 1, 1, np.where(a == -1, 1 - 2 * (b & 1), 0)).astype(a.dtype)
+    return np.where(b < 0, inverse, np.power(a, np.maximum(b, 0)))
+
+
 def _shift(function: Callable[[Array, Array], Array], fill_sign: bool) -> Callable[[Array, Array], Array]:
     def shift(a: Array, b: Array) -> Array:
         a, b = np.asarray(a), np.asarray(b)
@@ -194,7 +203,7 @@ OPERATIONS: dict[str, Callable[..., Array]] = {
     "mul": np.multiply,
     "div": _div,
     "rem": _rem,
-    "pow": np.power,
+    "pow": _pow,
     "min": np.minimum,
     "max": np.maximum,
     "and": np.bitwise_and,

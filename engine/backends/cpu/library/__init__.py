@@ -1,0 +1,27 @@
+"""The text that CPU kernels start with: the language's operations as code that LLVM turns into instructions.
+
+The modules of this package are never imported by the engine. Their text becomes part of each kernel's
+source, and so of the key under which the kernel's object code is stored.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from pathlib import Path
+
+from engine.native_prelude import PRELUDE
+
+_PACKAGE = "from engine.backends.cpu.library"
+
+
+@cache
+def library_text(*extra: str) -> str:
+    """The prelude, the language's operations, and the modules named in `extra`, as one module's text."""
+    modules = ("lane", "functions", "operations", *extra)
+    return PRELUDE + "".join(_text(name) for name in modules)
+
+
+def _text(name: str) -> str:
+    text = Path(__file__).with_name(f"{name}.py").read_text(encoding="utf-8")
+    # All modules end up in one namespace.
+    return "".join(line for line in text.splitlines(keepends=True) if not line.startswith(_PACKAGE)) + "\n\n"

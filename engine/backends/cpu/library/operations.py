@@ -1,0 +1,319 @@
+# mypy: allow-untyped-defs, allow-incomplete-defs
+"""The operations of the kernel language as numba intrinsics, one name for all arithmetic types.
+
+Both operands have one type, which is also the result's: numba's own rules would turn int32 sums into
+int64 and mix uint64 with float64. `op_*` are the language's operations, `to_*` its casts, `read_*` and
+`write_*` its loads and stores. A kernel's output overlaps none of its inputs, and loads and stores say so,
+because LLVM would otherwise test it at run time or give up vectorising.
+"""
+
+from llvmlite import ir
+from numba import types
+from numba.core import errors
+from numba.extending import intrinsic
+
+from engine.backends.cpu.library.functions import function_lane
+from engine.backends.cpu.library.lane import Lane
+
+_BIT = ir.IntType(1)
+
+
+def _signed(kind):
+    return kind in types.signed_domain
+
+
+def _lane(builder, value, kind):
+    return Lane(builder, value, _signed(kind))
+
+
+def _same(kinds):
+    if any(kind != kinds[0] for kind in kinds):
+        raise errors.TypingError(f"operands differ: {', '.join(map(str, kinds))}")
+
+
+def _plain(kind):
+    """The type of a literal's value."""
+    return types.unliteral(kind)
+
+
+def _unary(step, result=None):
+    @intrinsic
+    def operation(typing_context, x):
+        def generate(context, builder, signature, args):
+            return step(_lane(builder, args[0], signature.args[0])).value
+
+        return (result or _plain(x))(_plain(x)), generate
+
+    return operation
+
+
+def _binary(step, result=None):
+    @intrinsic
+    def operation(typing_context, a, b):
+        _same((_plain(a), _plain(b)))
+
+        def generate(context, builder, signature, args):
+            kind = signature.args[0]
+            return step(_lane(builder, args[0], kind), _lane(builder, args[1], kind)).value
+
+        return (result or _plain(a))(_plain(a), _plain(b)), generate
+
+    return operation
+
+
+@intrinsic
+def op_select(typing_context, condition, a, b):
+    """Both sides are computed, and one is taken."""
+    _same((_plain(a), _plain(b)))
+
+    def generate(context, builder, signature, args):
+        return builder.select(*args)
+
+    return _plain(a)(types.boolean, _plain(a), _plain(b)), generate
+
+
+# Arithmetic
+
+
+def _or_bits(step, logic):
+    """Booleans add as `or` and multiply as `and`."""
+    return lambda a, b: logic(a, b) if a.element == _BIT else step(a, b)
+
+
+def _divisor(b):
+    """Where a division would trap, and a divisor with which it does not."""
+    zero = b.equals(0)
+    minus = b.equals(-1) if b.signed else None
+    traps = zero if minus is None else zero | minus
+    return zero, minus, b.constant(1).where(traps, b)
+
+
+def _divide(a, b):
+    if a.is_float:
+        return a / b
+    zero, minus, safe = _divisor(b)
+    quotient = a / safe
+    if minus is not None:
+        quotient = (-a).where(minus, quotient)
+    return a.constant(0).where(zero, quotient)
+
+
+def _remainder(a, b):
+    if a.is_float:
+        return a % b
+    zero, _, safe = _divisor(b)
+    return a.constant(0).where(zero, a % safe)
+
+
+def _extreme(symbol):
+    def step(a, b):
+        if not a.is_float:
+            return a.where(a.compare(symbol, b), b)
+        # A constant comes first, where the test for NaN vanishes and one instruction remains.
+        return a.where(a.differs(a), a.where(a.compare(symbol, b), b))
+
+    return step
+
+
+def _shift_left(a, b):
+    inside = Lane(b.builder, b.builder.icmp_unsigned("<", b.value, b.constant(b.width).value))
+    return (a << b.where(inside, b.constant(0))).where(inside, a.constant(0))
+
+
+def _shift_right(a, b):
+    inside = Lane(b.builder, b.builder.icmp_unsigned("<", b.value, b.constant(b.width).value))
+    if a.signed:
+        return a >> b.where(inside, b.constant(b.width - 1))
+    return (a >> b.where(inside, b.constant(0))).where(inside, a.constant(0))
+
+
+def _sign(x):
+    one, zero = x.constant(1), x.constant(0)
+    if not x.is_float and not x.signed:
+        return one.where(x.differs(0), zero)
+    known = one.where(x > 0, (-one).where(x < 0, zero))
+    return x.where(x.differs(x), known) if x.is_float else known
+
+
+def _round(name):
+    return lambda x: x.call(name)
+
+
+def _call(name):
+    return lambda x: function_lane(name, x)
+
+
+op_add = _binary(_or_bits(lambda a, b: a + b, lambda a, b: a | b))
+op_sub = _binary(lambda a, b: a - b)
+op_mul = _binary(_or_bits(lambda a, b: a * b, lambda a, b: a & b))
+op_div, op_rem = _binary(_divide), _binary(_remainder)
+op_max, op_min = _binary(_extreme(">")), _binary(_extreme("<"))
+op_and, op_or, op_xor = _binary(lambda a, b: a & b), _binary(lambda a, b: a | b), _binary(lambda a, b: a ^ b)
+op_shl, op_shr = _binary(_shift_left), _binary(_shift_right)
+op_eq = _binary(lambda a, b: a.equals(b), types.boolean)
+op_ne = _binary(lambda a, b: a.differs(b), types.boolean)
+op_lt = _binary(lambda a, b: a < b, types.boolean)
+op_le = _binary(lambda a, b: a <= b, types.boolean)
+op_gt = _binary(lambda a, b: a > b, types.boolean)
+op_ge = _binary(lambda a, b: a >= b, types.boolean)
+op_neg, op_abs, op_sign = _unary(lambda x: -x), _unary(lambda x: x.magnitude()), _unary(_sign)
+op_not = _unary(lambda x: x ^ 1)
+op_bitnot = _unary(lambda x: x ^ -1)
+op_isnan = _unary(lambda x: x.differs(x), types.boolean)
+op_isinf = _unary(lambda x: x.magnitude().equals(float("inf")), types.boolean)
+op_sqrt, op_floor, op_ceil = (
+    _unary(_round("llvm.sqrt")),
+    _unary(_round("llvm.floor")),
+    _unary(_round("llvm.ceil")),
+)
+op_round, op_trunc = _unary(_round("llvm.rint")), _unary(_round("llvm.trunc"))
+op_exp, op_log, op_erf = _unary(_call("exp")), _unary(_call("log")), _unary(_call("erf"))
+op_sin, op_cos, op_tan = _unary(_call("sin")), _unary(_call("cos")), _unary(_call("tan"))
+op_asin, op_acos, op_atan = _unary(_call("asin")), _unary(_call("acos")), _unary(_call("atan"))
+op_sinh, op_cosh, op_tanh = _unary(_call("sinh")), _unary(_call("cosh")), _unary(_call("tanh"))
+op_asinh, op_acosh, op_atanh = _unary(_call("asinh")), _unary(_call("acosh")), _unary(_call("atanh"))
+
+
+def _integer_power(a, b):
+    """By repeated squaring; a negative power truncates 1 / a**-b, and so is 0 except for bases 1 and -1."""
+    builder, one, zero = a.builder, a.constant(1), a.constant(0)
+    head, before = builder.append_basic_block("power"), builder.block
+    builder.branch(head)
+    builder.position_at_end(head)
+    total, base, left = (Lane(builder, builder.phi(a.type), a.signed) for _ in range(3))
+    unsigned = Lane(builder, left.value, False)
+    odd = (unsigned & 1).differs(0)
+    next_total = (total * base).where(odd, total)
+    next_base, next_left = base * base, unsigned >> 1
+    for phi, start, step in ((total, one, next_total), (base, a, next_base), (left, b, next_left)):
+        phi.value.add_incoming(start.value, before)
+        phi.value.add_incoming(step.value, builder.block)
+    after = builder.append_basic_block("power_done")
+    builder.cbranch(next_left.differs(0).value, head, after)
+    builder.position_at_end(after)
+    if not a.signed:
+        return next_total
+    flip = (b & 1).differs(0)
+    inverse = one.where(a.equals(1), (-one).where(flip, one).where(a.equals(-1), zero))
+    return inverse.where(b < 0, next_total)
+
+
+op_pow = _binary(lambda a, b: a.call("llvm.pow", b) if a.is_float else _integer_power(a, b))
+
+
+# Casts
+
+_ELEMENTS = {
+    "float32": (types.float32, ir.FloatType()),
+    "float64": (types.float64, ir.DoubleType()),
+    "int32": (types.int32, ir.IntType(32)),
+    "int64": (types.int64, ir.IntType(64)),
+    "uint32": (types.uint32, ir.IntType(32)),
+    "uint64": (types.uint64, ir.IntType(64)),
+    "bool": (types.boolean, _BIT),
+}
+
+
+def _cast(name):
+    kind, element = _ELEMENTS[name]
+    return _unary(lambda x: x.to(element, _signed(kind)), kind)
+
+
+to_float32, to_float64, to_bool = _cast("float32"), _cast("float64"), _cast("bool")
+to_int32, to_int64, to_uint32, to_uint64 = _cast("int32"), _cast("int64"), _cast("uint32"), _cast("uint64")
+
+
+# Memory
+
+
+def _element_pointer(builder, address, position, storage):
+    return builder.gep(builder.inttoptr(address, storage.as_pointer()), [position], inbounds=True)
+
+
+def _output_scope(module):
+    domain = module.add_metadata(["gameglue"])
+    return module.add_metadata([module.add_metadata(["output", domain])])
+
+
+def _read(kind, storage, size, convert):
+    @intrinsic
+    def read(typing_context, address, position):
+        def generate(context, builder, signature, args):
+            loaded = builder.load(_element_pointer(builder, args[0], args[1], storage), align=size)
+            loaded.set_metadata("noalias", _output_scope(builder.module))
+            return convert(Lane(builder, loaded)).value
+
+        return kind(types.int64, types.int64), generate
+
+    return read
+
+
+def _write(kind, storage, size, convert):
+    @intrinsic
+    def write(typing_context, address, position, value):
+        if value != kind:
+            raise errors.TypingError(f"a store of {kind} is given {value}")
+
+        def generate(context, builder, signature, args):
+            lane = convert(_lane(builder, args[2], kind))
+            stored = builder.store(
+                lane.value, _element_pointer(builder, args[0], args[1], storage), align=size
+            )
+            stored.set_metadata("alias.scope", _output_scope(builder.module))
+            return context.get_dummy_value()
+
+        return types.void(types.int64, types.int64, kind), generate
+
+    return write
+
+
+def _same_lane(x):
+    return x
+
+
+def _bfloat16_to_float32(x):
+    return (Lane(x.builder, x.value, False).to(ir.IntType(32)) << 16).as_float32()
+
+
+def _float32_to_bfloat16(x):
+    bits = x.bits()
+    unsigned = Lane(x.builder, bits.value, False)
+    even = (unsigned >> 16) & 1
+    rounded = (unsigned + even + 0x7FFF) >> 16
+    # Rounding could carry a NaN's bits into an infinity.
+    quiet = (unsigned >> 16) | 0x40
+    return quiet.where(x.differs(x), rounded).to(ir.IntType(16))
+
+
+def _narrow(bits):
+    return lambda x: x.to(ir.IntType(bits))
+
+
+def _widen(signed):
+    return lambda x: Lane(x.builder, x.value, signed).to(ir.IntType(32))
+
+
+read_float32, write_float32 = (make(types.float32, ir.FloatType(), 4, _same_lane) for make in (_read, _write))
+read_float64, write_float64 = (
+    make(types.float64, ir.DoubleType(), 8, _same_lane) for make in (_read, _write)
+)
+read_int32, write_int32 = (make(types.int32, ir.IntType(32), 4, _same_lane) for make in (_read, _write))
+read_int64, write_int64 = (make(types.int64, ir.IntType(64), 8, _same_lane) for make in (_read, _write))
+read_uint32, write_uint32 = (make(types.uint32, ir.IntType(32), 4, _same_lane) for make in (_read, _write))
+read_uint64, write_uint64 = (make(types.uint64, ir.IntType(64), 8, _same_lane) for make in (_read, _write))
+read_int8, write_int8 = (
+    _read(types.int32, ir.IntType(8), 1, _widen(True)),
+    _write(types.int32, ir.IntType(8), 1, _narrow(8)),
+)
+read_uint8, write_uint8 = _read(types.int32, ir.IntType(8), 1, _widen(False)), write_int8
+read_int16, write_int16 = (
+    _read(types.int32, ir.IntType(16), 2, _widen(True)),
+    _write(types.int32, ir.IntType(16), 2, _narrow(16)),
+)
+read_uint16, write_uint16 = _read(types.int32, ir.IntType(16), 2, _widen(False)), write_int16
+read_bool = _read(types.boolean, ir.IntType(8), 1, lambda x: x.differs(0))
+write_bool = _write(
+    types.boolean, ir.IntType(8), 1, lambda x: Lane(x.builder, x.value, False).to(ir.IntType(8))
+)
+read_bfloat16 = _read(types.float32, ir.IntType(16), 2, _bfloat16_to_float32)
+write_bfloat16 = _write(types.float32, ir.IntType(16), 2, _float32_to_bfloat16)

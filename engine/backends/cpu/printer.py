@@ -1,0 +1,195 @@
+"""Kernels printed as numba Python.
+
+The printed function is `kernel(args, begin, end)`. `args` is the address of 8-byte words: the sizes of the
+index space, the run-time arguments (integers, or the bits of a float64), the output's address and the
+inputs' addresses. begin..end counts elements where the space has one dimension, and rows (all dimensions
+but the last) where it has more, so that no division stands in the innermost loop.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import ClassVar
+
+import numpy as np
+
+from engine.backends.cpu.library import library_text
+from engine.dtypes import ArithmeticType, arithmetic_type, as_dtype
+from engine.kernels.expr import BINARY, COMPARE, UNARY, Expr
+from engine.kernels.printer import LIMITS, Printer
+from engine.native import NativeSource
+
+WIDEST_INDEX = (-(2**63), 2**63 - 1)
+
+
+class NumbaPrinter(Printer):
+    """Prints one kernel; `source` gives the whole module."""
+
+    TYPES: ClassVar[dict[str, str]] = {
+        "float32": "float32",
+        "float64": "float64",
+        "int32": "int32",
+        "int64": "int64",
+        "uint32": "uint32",
+        "uint64": "uint64",
+        "bool": "bool",
+        "index": "int64",
+    }
+    TEMPLATES: ClassVar[dict[str, str]] = {
+        **{op: f"op_{op}({{0}})" for op in UNARY},
+        **{op: f"op_{op}({{0}}, {{1}})" for op in BINARY | COMPARE},
+        "select": "op_select({0}, {1}, {2})",
+    }
+    close_loop: ClassVar[str | None] = None
+
+    def literal(self, value: int | float | bool, dtype: ArithmeticType) -> str:
+        """A constant, with its type spelled out: numba takes every bare integer for an int64."""
+        if dtype == "bool":
+            return str(bool(value))
+        if dtype in ("int64", "index"):
+            return f"({int(value)})" if value != LIMITS["int64"][0] else "(-9223372036854775807 - 1)"
+        if dtype in ("float32", "float64"):
+            value = float(value)
+            text = (
+                repr(value)
+                if np.isfinite(value)
+                else "NAN"
+                if np.isnan(value)
+                else "-INF"
+                if value < 0
+                else "INF"
+            )
+            return f"_types.{dtype}({text})"
+        return f"_types.{dtype}({int(value)})"
+
+    def param(self, slot: int, dtype: ArithmeticType) -> str:
+        """A run-time argument, read where the function starts."""
+        return f"p{slot}"
+
+    def load(self, slot: int, position: str, dtype: ArithmeticType) -> str:
+        """An element of an input."""
+        return read_text(self.kernel.buffers[slot], f"in{slot}", position)
+
+    def convert(self, text: str, source: ArithmeticType, target: ArithmeticType) -> str:
+        """`cast`; an index is an int64."""
+        return f"to_{self.TYPES[target]}({text})"
+
+    def declare(self, name: str, dtype: ArithmeticType, text: str) -> str:
+        """A statement that introduces a name."""
+        return f"{name} = {text}"
+
+    def assign(self, name: str, text: str) -> str:
+        """A statement that gives a name a new value."""
+        return f"{name} = {text}"
+
+    def open_loop(self, var: str, extent: str) -> str:
+        """The head of a loop over 0..extent-1."""
+        return f"for {var} in range({extent}):"
+
+    def accumulator(self, kind: str, dtype: ArithmeticType) -> ArithmeticType:
+        """Sums of float32 accumulate in float64, as NumPy evaluation does."""
+        return "float64" if dtype == "float32" and kind in ("sum", "prod") else dtype
+
+    def neutral(self, kind: str, dtype: ArithmeticType) -> str:
+        """What a reduction starts from; an index has 64 bits here."""
+        if dtype == "index" and kind in ("max", "min"):
+            return self.literal(WIDEST_INDEX[kind == "min"], dtype)
+        return super().neutral(kind, dtype)
+
+    def operation(self, node: Expr) -> str:
+        """One step. Constants go first in `min` and `max`, where that saves the test for NaN."""
+        if node.op in ("min", "max") and node.args[1].op == "const":
+            first, second = (self.text(a) for a in reversed(node.args))
+            return self.template(node.op, node.dtype).format(first, second)
+        return super().operation(node)
+
+    def arguments(self, first_word: int) -> list[str]:
+        """Statements that read the kernel's run-time arguments, and its output and inputs, from `args`."""
+        lines = [
+            f"p{k} = {argument_text(first_word + k, dtype)}" for k, dtype in enumerate(self.kernel.params)
+        ]
+        word = first_word + len(lines)
+        names = ["out", *(f"in{k}" for k in range(len(self.kernel.buffers)))]
+        return lines + [f"{name} = arg_i64(args, {word + k})" for k, name in enumerate(names)]
+
+    def store(self, position: str, body: Expr) -> str:
+        """The statement that stores the kernel's value."""
+        value = self.text(body)
+        stored_as = computed_type(self.kernel.dtype)
+        if self.TYPES[body.dtype] != stored_as:
+            value = f"to_{stored_as}({value})"
+        return write_text(self.kernel.dtype, "out", position, value)
+
+    def source(self) -> NativeSource:
+        """The kernel as a module that the native store compiles."""
+        kernel = self.kernel
+        lines = ["INF, NAN = float('inf'), float('nan')", "", "", "def kernel(args, begin, end):"]
+        body = [f"d{k} = arg_i64(args, {k})" for k in range(kernel.rank)] + self.arguments(kernel.rank)
+        self.open(frozenset())
+        loops = self.walk_elements() if kernel.rank == 1 else self.walk_rows()
+        body += self.close() + loops
+        text = library_text() + "\n".join(lines + indent(body)) + "\n"
+        return NativeSource(f"generic_{kernel.key[:8]}", text, "kernel")
+
+    def walk_elements(self) -> list[str]:
+        """One loop; the position is the index."""
+        self.variables |= {0: "i0", "flat": "i0"}
+        self.open(frozenset({0, "flat"}))
+        store = self.store("i0", self.kernel.body)
+        return ["for i0 in range(begin, end):", *indent([*self.close(), store])]
+
+    def walk_rows(self) -> list[str]:
+        """A loop over rows, whose indices are worked out once each, and one over the last dimension."""
+        last = self.kernel.rank - 1
+        self.variables |= {axis: f"i{axis}" for axis in range(last + 1)} | {"flat": "flat"}
+        self.open(frozenset(range(last)))
+        self.open(frozenset({last, "flat"}))
+        store = self.store("flat", self.kernel.body)
+        inner = [f"flat = start + i{last}", *self.close(), store]
+        row = [*split_row("row", last), f"start = row * d{last}", *self.close()]
+        row += [f"for i{last} in range(d{last}):", *indent(inner)]
+        return ["for row in range(begin, end):", *indent(row)]
+
+
+def split_row(row: str, axes: int) -> list[str]:
+    """Statements that turn a row number into the indices i0.. of the first `axes` dimensions."""
+    lines = []
+    rest = row
+    for axis in range(axes - 1, 0, -1):
+        lines += [f"i{axis} = op_rem({rest}, d{axis})", f"q{axis} = op_div({rest}, d{axis})"]
+        rest = f"q{axis}"
+    return [*lines, f"i0 = {rest}"] if axes else lines
+
+
+def argument_text(word: int, dtype: ArithmeticType) -> str:
+    """How a run-time argument of a type is read from the args block."""
+    if dtype in ("float32", "float64"):
+        return f"_types.{dtype}(arg_f64(args, {word}))"
+    if dtype == "bool":
+        return f"arg_i64(args, {word}) != 0"
+    return f"to_{NumbaPrinter.TYPES[dtype]}(arg_i64(args, {word}))"
+
+
+def read_text(storage: str, address: str, position: str) -> str:
+    """A load. Half precision comes from the prelude, which knows processors without it."""
+    return (
+        f"load_f16({address}, {position})"
+        if storage == "float16"
+        else f"read_{storage}({address}, {position})"
+    )
+
+
+def write_text(storage: str, address: str, position: str, value: str) -> str:
+    """A store."""
+    name = "store_f16" if storage == "float16" else f"write_{storage}"
+    return f"{name}({address}, {position}, {value})"
+
+
+def computed_type(storage: str) -> str:
+    """The type in which elements of a storage type are computed, by numba's name."""
+    return NumbaPrinter.TYPES[arithmetic_type(as_dtype(storage))]
+
+
+def indent(lines: Sequence[str]) -> list[str]:
+    """One level deeper."""
+    return ["    " + line for line in lines]

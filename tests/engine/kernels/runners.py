@@ -1,0 +1,65 @@
+"""What can run a kernel: each printer's way of computing one, under a name, for the tests of the language.
+
+A printer joins by adding a `Runner` to `RUNNERS`. `run(kernel, space, values, arrays)` returns the output,
+1-D, in its storage type.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from math import prod
+
+import numpy as np
+
+from engine import native
+from engine.backends.cpu.arguments import argument_words
+from engine.backends.cpu.printer import NumbaPrinter
+from engine.dtypes import ArithmeticType, as_dtype
+from engine.kernels.evaluate import evaluate
+from engine.kernels.kernel import Kernel
+
+Run = Callable[[Kernel, Sequence[int], Sequence[int | float], Sequence[np.ndarray]], np.ndarray]
+ALL_TYPES: frozenset[ArithmeticType] = frozenset(
+    {"float32", "float64", "int32", "int64", "uint32", "uint64", "bool", "index"}
+)
+
+
+@dataclass(frozen=True)
+class Runner:
+    """One way to run kernels.
+
+    types: the arithmetic types it computes in; tests of others are left out. ulps: how many units of the
+    last place a transcendental function may be off. denormals: whether the smallest floats are kept.
+    large_angles: whether sin and cos are right beyond 1e4.
+    """
+
+    run: Run
+    types: frozenset[ArithmeticType] = ALL_TYPES
+    ulps: float = 0.0
+    denormals: bool = True
+    large_angles: bool = True
+
+
+def run_on_cpu(
+    kernel: Kernel, space: Sequence[int], values: Sequence[int | float], arrays: Sequence[np.ndarray]
+) -> np.ndarray:
+    """Through the numba printer and the native store, in two chunks on this thread."""
+    source = NumbaPrinter(kernel).source()
+    address = native.load([source])[source.key]
+    output = np.zeros(prod(space), as_dtype(kernel.dtype))
+    inputs = [np.ascontiguousarray(a) for a in arrays]
+    words = argument_words(space, values, [a.ctypes.data for a in (output, *inputs)])
+    block = np.array(words, np.int64)
+    function = ctypes.CFUNCTYPE(None, ctypes.c_int64, ctypes.c_int64, ctypes.c_int64)(address)
+    count = space[0] if len(space) == 1 else prod(space[:-1])
+    for begin, end in ((count // 2, count), (0, count // 2)):
+        function(block.ctypes.data, begin, end)
+    return output
+
+
+RUNNERS: dict[str, Runner] = {
+    "numpy": Runner(evaluate),
+    "cpu": Runner(run_on_cpu, ulps=2.0),
+}
