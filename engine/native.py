@@ -6,7 +6,8 @@ it depends on: its complete source (prelude included), this CPU, and the version
 in child processes (`engine.native_pool`), so that a game in the meantime loses no frame; `prepare_async`
 starts that and returns.
 
-Environment: GAMEGLUE_CACHE_DIR moves the cache; GAMEGLUE_COMPILE=inline compiles in this process.
+Environment: GAMEGLUE_CACHE_DIR moves the cache (`engine.cache`); GAMEGLUE_COMPILE=inline compiles in
+this process.
 """
 
 from __future__ import annotations
@@ -18,7 +19,6 @@ import importlib.util
 import json
 import os
 import platform
-import sys
 import tempfile
 import threading
 from collections.abc import Callable, Sequence
@@ -30,10 +30,13 @@ from typing import Any
 
 import llvmlite.binding as llvm
 
+from engine.cache import cache_dir
 from engine.errors import KernelCompileError
 from engine.native_pool import CompiledObject, CompileError, CompilePool, CompileRequest
 from engine.native_prelude import PRELUDE
 
+# Addresses of code are plain numbers in command lists and threads: no code is ever unloaded.
+_engines: list[Any] = []
 _MAGIC = b"GGOBJ1\n"
 _DIGEST_SIZE = 32
 
@@ -151,14 +154,7 @@ class NativeStore:
             return future
         self._compilations += 1
         request = CompileRequest(source.name, source.source, source.entry, source.signature, source.symbol)
-        future = self._pool.submit(request)
-        # Runs on the pool's thread: storing costs the caller nothing.
-        future.add_done_callback(functools.partial(self._keep, source))
-        return future
-
-    def _keep(self, source: NativeSource, future: Future[CompiledObject]) -> None:
-        if future.exception() is None:
-            _write_object(self.path(source), source.key, future.result())
+        return self._pool.submit(request, functools.partial(_write_object, self.path(source), source.key))
 
     def _link(
         self, sources: Sequence[NativeSource], futures: dict[str, Future[CompiledObject]]
@@ -188,6 +184,9 @@ class NativeStore:
                 f"kernel {source.name!r} ({source.entry}: {source.signature}) was refused:\n{error}\n"
                 f"Its source:\n{_numbered(source.source)}"
             ) from error
+        # Creating the engine is what lets LLVM see the process's libraries.
+        if self._engine is None:
+            self._engine = _create_engine()
         # MCJIT ends the whole process when a symbol is missing, so ask first.
         missing = [name for name in compiled.externals if not llvm.address_of_symbol(name)]
         if missing:
@@ -195,8 +194,6 @@ class NativeStore:
                 f"kernel {source.name!r} calls {', '.join(missing)}, which this process does not have; "
                 f"write it out as arithmetic.\nIts source:\n{_numbered(source.source)}"
             )
-        if self._engine is None:
-            self._engine = _create_engine()
         self._engine.add_object_file(llvm.ObjectFileRef.from_data(compiled.code))
 
 
@@ -221,33 +218,7 @@ def compilations() -> int:
 def process_store() -> NativeStore:
     """The store that linked code is shared through: one per process, as machine code cannot be unloaded."""
     in_process = os.environ.get("GAMEGLUE_COMPILE", "process") == "inline"
-    return NativeStore(_usable(cache_folder()), CompilePool(in_process=in_process))
-
-
-def cache_folder() -> Path:
-    """Where object code is kept for this user."""
-    chosen = os.environ.get("GAMEGLUE_CACHE_DIR")
-    if chosen:
-        return Path(chosen) / "native"
-    home = Path.home()
-    if sys.platform == "win32":
-        base = Path(os.environ.get("LOCALAPPDATA") or home / "AppData" / "Local")
-    elif sys.platform == "darwin":
-        base = home / "Library" / "Caches"
-    else:
-        base = Path(os.environ.get("XDG_CACHE_HOME") or home / ".cache")
-    return base / "gameglue" / "native"
-
-
-def _usable(folder: Path) -> Path:
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        if os.access(folder, os.W_OK):
-            return folder
-    except OSError:
-        pass
-    # A read-only home costs every start its compile time, and nothing else.
-    return Path(tempfile.mkdtemp(prefix="gameglue-native-"))
+    return NativeStore(cache_dir("native"), CompilePool(in_process=in_process))
 
 
 @functools.cache
@@ -284,7 +255,9 @@ def _create_engine() -> Any:
     llvm.initialize_native_target()
     llvm.initialize_native_asmprinter()
     machine = llvm.Target.from_default_triple().create_target_machine(jit=True)
-    return llvm.create_mcjit_compiler(llvm.parse_assembly(""), machine)
+    engine = llvm.create_mcjit_compiler(llvm.parse_assembly(""), machine)
+    _engines.append(engine)
+    return engine
 
 
 def _read_object(path: Path, key: str) -> CompiledObject | None:

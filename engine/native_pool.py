@@ -17,10 +17,11 @@ import sys
 import tempfile
 import threading
 import weakref
+from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from engine.native_prelude import PRELUDE
 
@@ -50,6 +51,12 @@ class CompiledObject:
 
     code: bytes
     externals: tuple[str, ...]
+
+
+class _Task(NamedTuple):
+    request: CompileRequest
+    keep: Callable[[CompiledObject], None]
+    future: Future[CompiledObject]
 
 
 class _Child:
@@ -88,7 +95,10 @@ class _Child:
         line = self._process.stdout.readline()
         if not line.endswith(b"\n"):
             raise OSError(self._last_words())
-        reply = json.loads(line)
+        try:
+            reply = json.loads(line)
+        except ValueError as error:
+            raise OSError(f"the compiling process answered {line[:200]!r}") from error
         if "error" in reply:
             raise CompileError(reply["error"])
         return CompiledObject(base64.b64decode(reply["object"]), tuple(reply["externals"]))
@@ -117,7 +127,7 @@ class CompilePool:
     def __init__(self, limit: int | None = None, in_process: bool = False) -> None:
         self._limit = max(1, limit if limit is not None else os.cpu_count() or 1)
         self._in_process = in_process or not can_start_children()
-        self._queue: queue.SimpleQueue[tuple[CompileRequest, Future[CompiledObject]]] = queue.SimpleQueue()
+        self._queue: queue.SimpleQueue[_Task] = queue.SimpleQueue()
         self._lock = threading.Lock()
         self._waiting = 0
         self._threads = 0
@@ -126,12 +136,19 @@ class CompilePool:
         self._pid = os.getpid()
         weakref.finalize(self, _close_children, self._children, self._closing)
 
-    def submit(self, request: CompileRequest) -> Future[CompiledObject]:
-        """Starts compiling; the future raises `CompileError`."""
+    def submit(
+        self, request: CompileRequest, keep: Callable[[CompiledObject], None]
+    ) -> Future[CompiledObject]:
+        """Starts compiling; the future raises `CompileError`.
+
+        keep: called with the object before the future is done, on the thread that waited for it.
+        """
         future: Future[CompiledObject] = Future()
         if self._in_process:
             try:
-                future.set_result(compile_here(request))
+                result = compile_here(request)
+                keep(result)
+                future.set_result(result)
             except CompileError as error:
                 future.set_exception(error)
             return future
@@ -140,7 +157,7 @@ class CompilePool:
                 # After a fork the threads are gone, and the pipes belong to the parent.
                 self._pid, self._threads, self._waiting, self._children = os.getpid(), 0, 0, set()
                 self._queue = queue.SimpleQueue()
-            self._queue.put((request, future))
+            self._queue.put(_Task(request, keep, future))
             self._waiting += 1
             wanted = min(self._limit, 1 + self._waiting // KERNELS_PER_CHILD)
             if self._threads < wanted:
@@ -152,7 +169,7 @@ class CompilePool:
         child: _Child | None = None
         while True:
             try:
-                request, future = self._queue.get(timeout=IDLE_SECONDS)
+                task = self._queue.get(timeout=IDLE_SECONDS)
             except queue.Empty:
                 with self._lock:
                     # A request may have come since; it was counted before this lock was free.
@@ -161,10 +178,11 @@ class CompilePool:
                         break
                 continue
             try:
-                child, result = self._compile(child, request)
-                future.set_result(result)
+                child, result = self._compile(child, task.request)
+                task.keep(result)
+                task.future.set_result(result)
             except CompileError as error:
-                future.set_exception(error)
+                task.future.set_exception(error)
             with self._lock:
                 self._waiting -= 1
         if child is not None:
