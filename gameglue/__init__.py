@@ -1,0 +1,109 @@
+"""gameglue: neural networks inside a running game.
+
+The game side lives here (`App`, `MonoBehaviour`, graphics, profiling). Every public name of the inference
+engine is here too, so this is the one import a game needs:
+
+    from gameglue import App, BackendType, ModelLoader, MonoBehaviour, Worker
+"""
+
+from gameglue._engine_check import check_engine
+
+check_engine()
+
+from engine import *  # noqa: E402, F403
+from engine import __all__ as _engine_names  # noqa: E402
+from gameglue.app import App, ComponentError  # noqa: E402
+from gameglue.behaviour import MonoBehaviour  # noqa: E402
+from gameglue.coroutines import (  # noqa: E402
+    Coroutine,
+    WaitForEndOfFrame,
+    WaitForFixedUpdate,
+    WaitForSeconds,
+    WaitForSecondsRealtime,
+    WaitUntil,
+    WaitUntilDone,
+    WaitWhile,
+    YieldInstruction,
+    next_frame,
+    seconds,
+)
+from gameglue.errors import (  # noqa: E402
+    FieldError,
+    FrameError,
+    GameError,
+    GraphicsError,
+    HookError,
+    ResourceError,
+)
+from gameglue.frame import FRAME, Phase  # noqa: E402
+from gameglue.game_object import GameObject  # noqa: E402
+from gameglue.graphics import (  # noqa: E402
+    Camera2D,
+    Canvas,
+    Effect,
+    Gui,
+    LineRenderer,
+    Palette,
+    Renderer,
+    RenderTarget,
+    SpriteRenderer,
+    TextRenderer,
+    Texture,
+)
+from gameglue.inference import InferenceQueue, InferenceResult, Pumpable  # noqa: E402
+from gameglue.input import InputScript, InputState  # noqa: E402
+from gameglue.profiling import FrameReport, Profiler  # noqa: E402
+from gameglue.resources import Resources  # noqa: E402
+from gameglue.scene import Scene  # noqa: E402
+from gameglue.transform import Transform  # noqa: E402
+from gameglue.vector import Quaternion, Vec3  # noqa: E402
+
+__all__ = [
+    "FRAME",
+    "App",
+    "Camera2D",
+    "Canvas",
+    "ComponentError",
+    "Coroutine",
+    "Effect",
+    "FieldError",
+    "FrameError",
+    "FrameReport",
+    "GameError",
+    "GameObject",
+    "GraphicsError",
+    "Gui",
+    "HookError",
+    "InferenceQueue",
+    "InferenceResult",
+    "InputScript",
+    "InputState",
+    "LineRenderer",
+    "MonoBehaviour",
+    "Palette",
+    "Phase",
+    "Profiler",
+    "Pumpable",
+    "Quaternion",
+    "RenderTarget",
+    "Renderer",
+    "ResourceError",
+    "Resources",
+    "Scene",
+    "SpriteRenderer",
+    "TextRenderer",
+    "Texture",
+    "Transform",
+    "Vec3",
+    "WaitForEndOfFrame",
+    "WaitForFixedUpdate",
+    "WaitForSeconds",
+    "WaitForSecondsRealtime",
+    "WaitUntil",
+    "WaitUntilDone",
+    "WaitWhile",
+    "YieldInstruction",
+    "next_frame",
+    "seconds",
+]
+__all__ += list(_engine_names)

@@ -1,0 +1,330 @@
+"""`App`: the host. It opens a window, or none, and runs the frame that `gameglue.frame` writes down."""
+
+from __future__ import annotations
+
+import logging
+import random
+import threading
+import time as clock
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Literal, Self
+
+import moderngl
+import numpy as np
+
+from gameglue.behaviour import MonoBehaviour
+from gameglue.clock import Time
+from gameglue.coroutines import Coroutine, CoroutineRunner, NextFrame, Routine, WaitForSeconds, WaitUntilDone
+from gameglue.errors import FrameError
+from gameglue.frame import Frame
+from gameglue.graphics.device import Texture
+from gameglue.graphics.graphics import Graphics
+from gameglue.graphics.gui import Gui
+from gameglue.graphics.surface import open_surface
+from gameglue.inference import InferenceQueue
+from gameglue.input import InputSource, InputState
+from gameglue.lifecycle import Lifecycle
+from gameglue.profiling import FrameOverlay, FrameReport, Profiler
+from gameglue.resources import Resources
+from gameglue.scene import Scene
+
+_log = logging.getLogger("gameglue")
+
+
+@dataclass(frozen=True)
+class ComponentError:
+    """An exception that a game's code raised, and that the loop survived."""
+
+    component: object
+    where: str
+    error: Exception
+
+
+class App:
+    """A game: frame loop, scene, window, input, graphics, inference and profiler.
+
+        with App("pong", size=(800, 600)) as app:
+            app.scene.create("ball", Ball)
+            app.run()
+
+    Several apps may live in one process, each with its own everything; one of them may have the window. An
+    app is used on the thread that made it.
+    """
+
+    def __init__(
+        self,
+        title: str = "gameglue",
+        *,
+        size: tuple[int, int] = (960, 640),
+        headless: bool | None = None,
+        folder: str | Path | None = None,
+        input_source: InputSource | None = None,
+        seed: int | None = None,
+        target_frame_rate: float = 60.0,
+        real_time: bool | None = None,
+        fixed_delta_time: float = 1 / 50,
+        max_fixed_steps: int = 10,
+        max_delta_time: float = 0.25,
+        frame_budget_ms: float = 2.0,
+        resizable: bool = True,
+        vsync: bool = False,
+        on_error: Literal["log", "raise"] = "log",
+        time_source: Callable[[], float] = clock.perf_counter,
+        sleep: Callable[[float], object] = clock.sleep,
+    ) -> None:
+        """Open the window or off-screen surface and make everything ready; nothing runs yet.
+
+        size: width and height in pixels. headless: `None` opens a window if there is a display.
+        folder: where the game's files are; by default beside the running script.
+        input_source: an `InputScript`, played besides the window's own input.
+        seed: makes `app.random` (NumPy) and `app.python_random` repeat.
+        target_frame_rate: frames a second at most, in real time.
+        real_time: whether frames last as long as they take. `None` means with a window; without one every
+        frame stands for 1 / target_frame_rate seconds and none waits, so a headless run repeats exactly.
+        fixed_delta_time, max_fixed_steps, max_delta_time: see `gameglue.clock`; in seconds.
+        frame_budget_ms: what registered inference work may spend on submitting in each frame.
+        on_error: "raise" lets a component's exception out of `step()`, for tests.
+        time_source, sleep: the real clock in seconds, and how to wait; tests pass their own.
+
+        Raises `GraphicsError` if `headless=False` and no window can be had.
+        """
+        if target_frame_rate <= 0.0:
+            raise FrameError(f"target_frame_rate must be above 0 frames a second, got {target_frame_rate}")
+        self.title = title
+        self.target_frame_rate = target_frame_rate
+        self.frame_budget_ms = frame_budget_ms
+        self.errors: list[ComponentError] = []
+        self.random = np.random.default_rng(seed)
+        self.python_random = random.Random(seed)
+        self.frame = Frame()
+        self.time = Time(
+            fixed_delta_time=fixed_delta_time, max_delta_time=max_delta_time, max_fixed_steps=max_fixed_steps
+        )
+        self.profiler = Profiler()
+        self.overlay = FrameOverlay()
+        self.resources = Resources(folder)
+        self.inference = InferenceQueue(lambda: self.time.frame_count)
+        self.coroutines = CoroutineRunner(self.time, self._failed)
+        self.lifecycle = Lifecycle(self.time, self.coroutines, self._failed)
+        surface = open_surface(title, size, headless, resizable=resizable, vsync=vsync)
+        self.headless = not surface.is_window
+        self.real_time = surface.is_window if real_time is None else real_time
+        self.graphics = Graphics(surface, self.lifecycle, self._failed)
+        self.input = InputState()
+        self.input.sources = [surface] if input_source is None else [surface, input_source]
+        self.resources.register_loader(Texture, self._load_texture)
+        self._scene = Scene(self, "main")
+        self._scene.load()
+        self._next_scene: Scene | None = None
+        self._on_error = on_error
+        self._time_source = time_source
+        self._sleep = sleep
+        self._thread = threading.get_ident()
+        self._last_frame: float | None = None
+        self._in_frame = False
+        self._quitting = False
+        self._ended = False
+        self._disposed = False
+
+    # -- surroundings ---------------------------------------------------------------------------
+
+    @property
+    def ctx(self) -> moderngl.Context | None:
+        """The moderngl context; `None` where the machine has no OpenGL."""
+        return self.graphics.ctx
+
+    @property
+    def gui(self) -> Gui:
+        """What to draw with in `on_gui`."""
+        return self.graphics.gui
+
+    @property
+    def size(self) -> tuple[int, int]:
+        """Width and height of the picture in pixels."""
+        return self.graphics.size
+
+    @property
+    def is_quitting(self) -> bool:
+        """True once `quit()` was called."""
+        return self._quitting
+
+    # -- scenes ---------------------------------------------------------------------------------
+
+    @property
+    def scene(self) -> Scene:
+        """The loaded scene. There always is one; at first it is empty."""
+        return self._scene
+
+    def new_scene(self, name: str = "scene") -> Scene:
+        """An empty scene that is not loaded: fill it, then `load_scene(scene)`."""
+        return Scene(self, name)
+
+    def load_scene(self, scene: Scene) -> None:
+        """Put `scene` in the place of the loaded one, whose objects are destroyed.
+
+        Within a frame the change happens at its end.
+        """
+        self._next_scene = scene
+        if not self._in_frame:
+            self._change_scene()
+
+    def _change_scene(self) -> None:
+        if self._next_scene is not None and self._next_scene is not self._scene:
+            self._scene.unload()
+            self._scene = self._next_scene
+            self._scene.load()
+        self._next_scene = None
+
+    # -- running --------------------------------------------------------------------------------
+
+    def run(self, frames: int | None = None) -> None:
+        """Run frames until `quit()` is called or the window is closed, or for `frames` frames.
+
+        On quitting the hooks run: `on_application_quit`, `on_disable`, `on_destroy`. The last picture and the
+        report stay available until `dispose()`.
+        """
+        done = 0
+        try:
+            while not self._quitting and (frames is None or done < frames):
+                self.step()
+                done += 1
+                self._pace()
+        except KeyboardInterrupt:
+            _log.warning("interrupted in frame %d", self.time.frame_count)
+            self.quit()
+        if self._quitting:
+            self._end()
+
+    def step(self, dt: float | None = None) -> None:
+        """Run one frame that stands for `dt` seconds; without it, for the time since the last one.
+
+        The first frame, and without `real_time` every frame, stands for 1 / target_frame_rate seconds.
+        """
+        self._check_usable()
+        now = self._time_source()
+        if dt is None:
+            known = self.real_time and self._last_frame is not None
+            dt = now - (self._last_frame or 0.0) if known else 1.0 / self.target_frame_rate
+        self._last_frame = now
+        self.graphics.make_current()
+        self.time.begin_frame(dt)
+        profiler, tick = self.profiler, clock.perf_counter
+        self._in_frame = True
+        start = before = tick()
+        profiler.begin_frame(start)
+        try:
+            for phase in self.frame:
+                phase.run(self)
+                after = tick()
+                profiler.add_phase(phase.name, after - before)
+                before = after
+        finally:
+            self._in_frame = False
+            profiler.end_frame(before - start)
+        self._change_scene()
+
+    def quit(self) -> None:
+        """End the game after this frame."""
+        self._quitting = True
+
+    def next_frame(self) -> NextFrame:
+        """`await self.app.next_frame()` goes on in the next frame, after `update`."""
+        return NextFrame()
+
+    def seconds(self, duration: float) -> WaitForSeconds:
+        """`await self.app.seconds(0.5)` waits for half a second of game time."""
+        return WaitForSeconds(duration)
+
+    def until_done(self, handle: object) -> WaitUntilDone:
+        """`await self.app.until_done(handle)` waits for anything that has `is_done()` or `done()`."""
+        return WaitUntilDone(handle)
+
+    def start_coroutine(self, routine: Routine) -> Coroutine:
+        """Run a generator or coroutine that belongs to no component."""
+        return self.coroutines.start(routine)
+
+    def _pace(self) -> None:
+        if self.real_time and self._last_frame is not None and not self._quitting:
+            left = self._last_frame + 1.0 / self.target_frame_rate - self._time_source()
+            if left > 0.0:
+                self._sleep(left)
+
+    # -- results --------------------------------------------------------------------------------
+
+    def screenshot(self, path: str | Path) -> None:
+        """Save the picture as PNG: the last complete one, or within a frame the one that is being drawn.
+
+        Waits for the GPU. Where there is no OpenGL it logs a warning and writes nothing.
+        """
+        if self._in_frame:
+            self.graphics.request_screenshot(Path(path))
+        else:
+            self.graphics.save_picture(Path(path))
+
+    def report(self, **facts: object) -> FrameReport:
+        """The frame times so far; `facts` are added to the report as they are."""
+        own: dict[str, object] = {
+            "renderer": self.graphics.renderer,
+            "picture": f"{self.size[0]}x{self.size[1]}",
+            "window": "no" if self.headless else "yes",
+            "component errors": len(self.errors),
+            "fixed time dropped (s)": round(self.time.fixed.dropped, 3),
+        }
+        return FrameReport.of(self.profiler, self.title, {**own, **facts})
+
+    # -- end ------------------------------------------------------------------------------------
+
+    def dispose(self) -> None:
+        """End the game if it has not ended, free everything on the GPU and close the window."""
+        if self._disposed:
+            return
+        self._check_thread()
+        self.graphics.make_current()
+        self._end()
+        self._disposed = True
+        self.graphics.release()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.dispose()
+
+    def _end(self) -> None:
+        if self._ended:
+            return
+        self._ended = self._quitting = True
+        self.lifecycle.quit()
+        self._scene.unload()
+
+    # -- errors ---------------------------------------------------------------------------------
+
+    def _failed(self, component: object, where: str, error: Exception) -> None:
+        """A component, coroutine or callback of the game raised."""
+        self.errors.append(ComponentError(component, where, error))
+        if isinstance(component, MonoBehaviour):
+            _log.error("%r raised in %s and is disabled", component, where, exc_info=error)
+            self.lifecycle.disable_failed(component)
+        else:
+            _log.error("%s raised", where, exc_info=error)
+        if self._on_error == "raise":
+            raise error
+
+    def _check_usable(self) -> None:
+        if self._disposed or self._ended:
+            raise FrameError("this app has ended; make a new App to play again")
+        if self._in_frame:
+            raise FrameError("step() was called from within a frame; use a coroutine to wait for frames")
+        self._check_thread()
+
+    def _check_thread(self) -> None:
+        if threading.get_ident() != self._thread:
+            raise FrameError("an App is used on the thread that made it: its OpenGL context lives there")
+
+    def _load_texture(self, path: Path) -> Texture:
+        return self.graphics.texture(self.resources.read_image(path))

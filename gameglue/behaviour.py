@@ -1,0 +1,164 @@
+"""`MonoBehaviour`: the base class of everything that a game attaches to its objects."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
+
+from gameglue.coroutines import Coroutine, Routine
+from gameglue.fields import fields_of
+from gameglue.hooks import check_hooks
+
+if TYPE_CHECKING:
+    from gameglue.app import App
+    from gameglue.clock import Time
+    from gameglue.game_object import GameObject
+    from gameglue.input import InputState
+    from gameglue.resources import Resources
+    from gameglue.scene import Scene
+    from gameglue.transform import Transform
+
+T = TypeVar("T", bound="MonoBehaviour")
+
+
+class MonoBehaviour:
+    """A component of a `GameObject`: define the hooks you need, and the host calls them.
+
+    The hooks are `awake on_enable start fixed_update update late_update on_render_image on_gui on_disable
+    on_destroy on_application_quit`; `gameglue.hooks.HOOKS` says when each is called. Public annotated
+    attributes are serialized fields, given as `game_object.add_component(Door, speed=3.0)`. Objects are made
+    by the host: set things up in `awake` or `start` rather than in `__init__`.
+
+    A component that raises is logged with its traceback and disabled; the game goes on.
+    """
+
+    execution_order: ClassVar[int] = 0
+    """Lower numbers run earlier within a hook; equal ones in the order in which they were added."""
+
+    _declares_no_fields: ClassVar[bool] = True
+
+    _app: App
+    _game_object: GameObject
+    _enabled: bool = True
+    _is_awake: bool = False
+    _is_started: bool = False
+    _is_live: bool = False
+    _is_queued: bool = False
+    _is_destroyed: bool = False
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        cls._declares_no_fields = False
+        check_hooks(cls)
+
+    def __getattr__(self, name: str) -> Any:
+        cls = type(self)
+        if name in ("_app", "_game_object"):
+            raise AttributeError(
+                f"{cls.__name__} is not attached yet: make it with game_object.add_component({cls.__name__})"
+                ", and use its surroundings from awake() or start() on, not in __init__"
+            )
+        if name in fields_of(cls):
+            raise AttributeError(
+                f"{cls.__name__}.{name} has no value: pass it as add_component({cls.__name__}, {name}=...), "
+                "or set it in awake()"
+            )
+        raise AttributeError(f"{cls.__name__!r} object has no attribute {name!r}")
+
+    # -- surroundings ---------------------------------------------------------------------------
+
+    @property
+    def app(self) -> App:
+        """The host: window, frame loop, graphics and profiler."""
+        return self._app
+
+    @property
+    def time(self) -> Time:
+        """The clocks of the host, in seconds."""
+        return self._app.time
+
+    @property
+    def input(self) -> InputState:
+        """Mouse and keyboard in this frame."""
+        return self._app.input
+
+    @property
+    def resources(self) -> Resources:
+        """Finds the game's files by name."""
+        return self._app.resources
+
+    @property
+    def game_object(self) -> GameObject:
+        """The object that this component belongs to."""
+        return self._game_object
+
+    @property
+    def transform(self) -> Transform:
+        """Where the object is."""
+        return self._game_object.transform
+
+    @property
+    def scene(self) -> Scene:
+        """The scene that the object is in."""
+        return self._game_object.scene
+
+    @property
+    def name(self) -> str:
+        """The object's name."""
+        return self._game_object.name
+
+    # -- state ----------------------------------------------------------------------------------
+
+    @property
+    def enabled(self) -> bool:
+        """Whether the host calls the per-frame hooks; changing it calls `on_enable` or `on_disable`."""
+        return self._enabled
+
+    @enabled.setter
+    def enabled(self, enabled: bool) -> None:
+        if enabled != self._enabled:
+            self._enabled = enabled
+            self._app.lifecycle.refresh(self)
+
+    @property
+    def is_active_and_enabled(self) -> bool:
+        """True if this component is enabled and its object active."""
+        return self._enabled and not self._is_destroyed and self._game_object.active_in_hierarchy
+
+    @property
+    def is_destroyed(self) -> bool:
+        """True once `on_destroy` has been called."""
+        return self._is_destroyed
+
+    def destroy(self, delay: float = 0.0) -> None:
+        """Remove this component at the end of the frame, or of one `delay` seconds of game time later."""
+        self._app.lifecycle.destroy(self, delay)
+
+    # -- neighbours -----------------------------------------------------------------------------
+
+    def get_component(self, kind: type[T]) -> T | None:
+        """The object's first component of class `kind`, or `None`."""
+        return self._game_object.get_component(kind)
+
+    def get_components(self, kind: type[T]) -> list[T]:
+        """All components of class `kind` on this object."""
+        return self._game_object.get_components(kind)
+
+    # -- coroutines -----------------------------------------------------------------------------
+
+    def start_coroutine(self, routine: Routine) -> Coroutine:
+        """Run a generator or coroutine over the coming frames; up to its first wait it runs at once."""
+        return self._app.coroutines.start(routine, self)
+
+    def stop_coroutine(self, coroutine: Coroutine) -> None:
+        """End `coroutine` now; its `finally` blocks run."""
+        coroutine.stop()
+
+    def stop_all_coroutines(self) -> None:
+        """End every coroutine that this component started."""
+        self._app.coroutines.stop_all(self)
+
+    def __repr__(self) -> str:
+        owner = self.__dict__.get("_game_object")
+        return (
+            f"<{type(self).__name__} of {owner.name!r}>" if owner is not None else f"<{type(self).__name__}>"
+        )

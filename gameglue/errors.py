@@ -1,0 +1,29 @@
+"""Exceptions of the game side. All derive from `EngineError`, so a game can catch one class."""
+
+from __future__ import annotations
+
+from engine.errors import EngineError
+
+
+class GameError(EngineError):
+    """Base class of every exception that the game side raises on purpose."""
+
+
+class HookError(GameError, TypeError):
+    """A behaviour spells or shapes a hook in a way that would never be called."""
+
+
+class FieldError(GameError, TypeError):
+    """A component's serialized field is unknown, missing or of the wrong type."""
+
+
+class ResourceError(GameError, FileNotFoundError):
+    """An asset was looked up by name and is in none of the places that were searched."""
+
+
+class GraphicsError(GameError):
+    """A window or an OpenGL context was asked for and cannot be had, or a shader does not compile."""
+
+
+class FrameError(GameError):
+    """The frame loop was used wrongly: a phase that does not exist, another thread, after `dispose()`."""

@@ -1,0 +1,177 @@
+"""The frame, written down as a list: what happens in which order, and why there.
+
+`FRAME` is the list that an app starts with. A game inserts phases of its own with
+`app.frame.insert(Phase("physics", "...", run), after="fixed_update")`. The order of the hooks within a phase
+is each component's `execution_order`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from gameglue.coroutines import ResumePoint
+from gameglue.errors import FrameError
+from gameglue.input import QuitRequested
+
+if TYPE_CHECKING:
+    from gameglue.app import App
+
+
+@dataclass(frozen=True)
+class Phase:
+    """One named part of the frame. `doc` says what belongs there; `run` does it."""
+
+    name: str
+    doc: str
+    run: Callable[[App], None]
+
+
+def _input(app: App) -> None:
+    app.input.begin_frame(app.time.unscaled_time)
+    app.graphics.follow_window_size()
+    if any(isinstance(event, QuitRequested) for event in app.input.events):
+        app.quit()
+
+
+def _poll(app: App) -> None:
+    app.inference.poll()
+    app.coroutines.step(ResumePoint.RESULTS)
+
+
+def _wake(app: App) -> None:
+    app.lifecycle.wake_new()
+
+
+def _fixed_update(app: App) -> None:
+    time = app.time
+    steps = time.fixed.steps_due(time.game.delta)
+    time.in_fixed_step = True
+    try:
+        for _ in range(steps):
+            time.fixed.advance()
+            app.lifecycle.hooks["fixed_update"].run()
+            app.coroutines.step(ResumePoint.FIXED)
+    finally:
+        time.in_fixed_step = False
+
+
+def _update(app: App) -> None:
+    app.lifecycle.hooks["update"].run()
+
+
+def _coroutines(app: App) -> None:
+    app.coroutines.step(ResumePoint.FRAME)
+
+
+def _late_update(app: App) -> None:
+    app.lifecycle.hooks["late_update"].run()
+
+
+def _draw(app: App) -> None:
+    app.graphics.draw_cameras()
+
+
+def _render_image(app: App) -> None:
+    app.graphics.apply_image_effects(app.lifecycle.hooks["on_render_image"])
+
+
+def _gui(app: App) -> None:
+    app.lifecycle.hooks["on_gui"].run()
+    app.overlay.draw(app)
+    app.graphics.draw_gui()
+
+
+def _inference(app: App) -> None:
+    app.inference.pump(app.frame_budget_ms)
+
+
+def _present(app: App) -> None:
+    app.graphics.present()
+
+
+def _end_of_frame(app: App) -> None:
+    app.coroutines.step(ResumePoint.END)
+    app.lifecycle.sweep()
+
+
+FRAME: Final[tuple[Phase, ...]] = (
+    Phase(
+        "input",
+        "The window's and the script's events become this frame's `self.input`.",
+        _input,
+    ),
+    Phase(
+        "poll",
+        "Readbacks that have come are delivered: callbacks, and code that awaits them. It is early, so that "
+        "a result is used in the frame that finds it.",
+        _poll,
+    ),
+    Phase(
+        "wake",
+        "`awake` and `on_enable` of what is new, then `start`, so that a start finds its neighbours awake.",
+        _wake,
+    ),
+    Phase(
+        "fixed_update",
+        "None, one or several steps of equal length, as game time has passed; capped, the rest is dropped.",
+        _fixed_update,
+    ),
+    Phase("update", "The game's own logic, once a frame.", _update),
+    Phase("coroutines", "Waiting generators and `async def` whose condition holds go on.", _coroutines),
+    Phase("late_update", "What follows something else: cameras, labels. All else has moved.", _late_update),
+    Phase("draw", "Each camera clears if it has a background, and draws the scene's renderers.", _draw),
+    Phase(
+        "render_image",
+        "`on_render_image(source, destination)`: image effects, each fed with what the one before wrote.",
+        _render_image,
+    ),
+    Phase("gui", "`on_gui`: text, plots and panels in pixels, untouched by image effects.", _gui),
+    Phase(
+        "inference",
+        "Registered work submits its next slices, within `app.frame_budget_ms`. It stands behind the "
+        "drawing, so that the GPU has the frame's picture first.",
+        _inference,
+    ),
+    Phase("present", "The picture goes to the window. Screenshots that were asked for are taken.", _present),
+    Phase("end_of_frame", "Coroutines that wait for it; then what was destroyed goes.", _end_of_frame),
+)
+
+
+class Frame:
+    """The phases of one app, in order; may be changed between frames."""
+
+    def __init__(self, phases: tuple[Phase, ...] = FRAME) -> None:
+        self._phases = list(phases)
+
+    def __iter__(self) -> Iterator[Phase]:
+        return iter(tuple(self._phases))
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names in order."""
+        return tuple(phase.name for phase in self._phases)
+
+    def insert(self, phase: Phase, *, before: str | None = None, after: str | None = None) -> None:
+        """Put `phase` before or after the one of that name."""
+        if (before is None) == (after is None):
+            raise FrameError(f"say where {phase.name!r} goes: either before=... or after=...")
+        if phase.name in self.names:
+            raise FrameError(f"the frame already has a phase {phase.name!r}")
+        position = self._position(before if before is not None else after)
+        self._phases.insert(position + (before is None), phase)
+
+    def remove(self, name: str) -> Phase:
+        """Take the phase of that name out, and return it."""
+        return self._phases.pop(self._position(name))
+
+    def describe(self) -> str:
+        """The list as text, a line for each phase."""
+        return "\n".join(f"{phase.name}: {phase.doc}" for phase in self._phases)
+
+    def _position(self, name: str | None) -> int:
+        for position, phase in enumerate(self._phases):
+            if phase.name == name:
+                return position
+        raise FrameError(f"the frame has no phase {name!r}; its phases: {', '.join(self.names)}")

@@ -1,0 +1,270 @@
+"""`Canvas`: shapes, lines, text and pictures, in pixels or in world units."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+
+from gameglue.graphics.batch import PICTURE, Picture, QuadList, QuadPipeline, View
+from gameglue.graphics.colors import Color, Palette, parse_color, parse_colors
+from gameglue.graphics.device import RenderTarget
+from gameglue.graphics.text import Fonts, TextLayout
+
+Align = Literal["left", "center", "right"]
+VerticalAlign = Literal["top", "center", "bottom"]
+_SHIFT = {"left": 0.0, "center": 0.5, "right": 1.0, "top": 0.0, "bottom": 1.0}
+
+
+class Canvas:
+    """Collects what is drawn and hands it to the GPU in few batches.
+
+    `app.gui` is a canvas in pixels from the top left corner, y down. The canvas that a camera hands to
+    `Renderer.draw` is in world units, y up; sizes, widths and radii are then in world units too. What is
+    drawn later lies on top.
+    """
+
+    def __init__(self, pipeline: QuadPipeline, fonts: Fonts, view: View, size: tuple[int, int]) -> None:
+        self._pipeline = pipeline
+        self._fonts = fonts
+        self._quads = QuadList()
+        self.view = view
+        self.size = size
+
+    @property
+    def width(self) -> int:
+        """Width of the picture in pixels."""
+        return self.size[0]
+
+    @property
+    def height(self) -> int:
+        """Height of the picture in pixels."""
+        return self.size[1]
+
+    # -- shapes ---------------------------------------------------------------------------------
+
+    def rect(
+        self,
+        x: float,
+        y: float,
+        width: float,
+        height: float,
+        color: Color,
+        *,
+        color2: Color | None = None,
+        radius: float = 0.0,
+        border: float = 0.0,
+        shadow: float = 0.0,
+    ) -> None:
+        """A rectangle with its corner of lowest x and y at (`x`, `y`).
+
+        `color2` makes a gradient towards the higher y; `radius` rounds the corners; `border` draws only the
+        outline, that wide; `shadow` lays a soft shadow under it, that wide.
+        """
+        cx, cy, half_w, half_h = x + width / 2, y + height / 2, width / 2, height / 2
+        radius = min(radius, half_w, half_h)
+        if shadow > 0.0:
+            drop = shadow * (-0.25 if self.view.y_up else 0.25)
+            self._quads.add(cx, cy + drop, half_w, half_h, (0, 0, 0, 110), radius=radius, soft=shadow)
+        far = None if color2 is None else parse_color(color2)
+        self._quads.add(cx, cy, half_w, half_h, parse_color(color), color2=far, radius=radius, border=border)
+
+    def circle(
+        self, x: float, y: float, radius: float, color: Color, *, border: float = 0.0, glow: float = 0.0
+    ) -> None:
+        """A disc around (`x`, `y`), or a ring `border` wide; `glow` adds light around it, that wide."""
+        rgba = parse_color(color)
+        if glow > 0.0:
+            light = (*rgba[:3], rgba[3] // 2)
+            self._quads.add(x, y, radius, radius, light, radius=radius, soft=glow)
+        self._quads.add(x, y, radius, radius, rgba, radius=radius, border=border)
+
+    def line(self, x0: float, y0: float, x1: float, y1: float, color: Color, *, width: float = 2.0) -> None:
+        """A line with round ends."""
+        self.polyline(np.array([[x0, y0], [x1, y1]], np.float32), color, width=width)
+
+    def polyline(
+        self,
+        points: np.ndarray | Sequence[tuple[float, float]],
+        color: Color | np.ndarray,
+        *,
+        width: float = 2.0,
+        closed: bool = False,
+    ) -> None:
+        """Lines from point to point, with round joints.
+
+        points: (n, 2); color: one, or (n - 1, 3 or 4) numbers from 0 to 1, one row a segment.
+        """
+        path = np.asarray(points, np.float32).reshape(-1, 2)
+        if closed and len(path) > 2:
+            path = np.vstack((path, path[:1]))
+        if len(path) < 2:
+            return
+        start, step = path[:-1], np.diff(path, axis=0)
+        length = np.hypot(step[:, 0], step[:, 1])
+        safe = np.where(length > 0.0, length, 1.0)
+        half = max(width, self.view.pixel) / 2
+        quads = self._quads.reserve(len(start))
+        quads["center"] = start + step / 2
+        quads["half"][:, 0] = length / 2 + half
+        quads["half"][:, 1] = half
+        quads["axis"] = np.where(length[:, None] > 0.0, step / safe[:, None], (1.0, 0.0))
+        quads["uv"] = (0.0, 0.0, 1.0, 1.0)
+        quads["shape"] = (half, 0.0, 0.0, 0.0)
+        rgba = parse_colors(color, len(start))
+        if (
+            width < self.view.pixel
+        ):  # Thinner than a pixel: a pixel wide and fainter, so that it does not break.
+            rgba[:, 3] = rgba[:, 3] * (width / self.view.pixel)
+        quads["color"] = quads["color2"] = rgba
+
+    # -- pictures -------------------------------------------------------------------------------
+
+    def image(
+        self,
+        picture: Picture,
+        x: float,
+        y: float,
+        width: float | None = None,
+        height: float | None = None,
+        *,
+        color: Color = "white",
+        radius: float = 0.0,
+    ) -> None:
+        """A picture with its corner of lowest x and y at (`x`, `y`); its own size in pixels if none is given.
+
+        `color` multiplies the picture; `radius` rounds its corners.
+        """
+        w, h = _fit(picture, width, height)
+        self.sprite(picture, x + w / 2, y + h / 2, w, h, color=color, radius=radius)
+
+    def sprite(
+        self,
+        picture: Picture,
+        x: float,
+        y: float,
+        width: float,
+        height: float,
+        *,
+        rotation: float = 0.0,
+        color: Color = "white",
+        radius: float = 0.0,
+        region: tuple[float, float, float, float] = (0.0, 0.0, 1.0, 1.0),
+    ) -> None:
+        """A picture centred on (`x`, `y`), turned by `rotation` degrees.
+
+        `region` cuts out left, top, right and bottom, as fractions of the picture: a frame of a sheet.
+        """
+        angle = math.radians(rotation)
+        self._quads.add(
+            x,
+            y,
+            width / 2,
+            height / 2,
+            parse_color(color),
+            axis=(math.cos(angle), math.sin(angle)),
+            uv=self._region(picture, region),
+            radius=radius,
+            picture=picture,
+        )
+
+    def sprites(
+        self,
+        picture: Picture,
+        positions: np.ndarray,
+        size: float | np.ndarray,
+        *,
+        rotations: float | np.ndarray = 0.0,
+        colors: Color | np.ndarray = "white",
+    ) -> None:
+        """Many copies of one picture in one call.
+
+        positions: (n, 2) centres; size: one number, or (n, 2) widths and heights; rotations: one number of
+        degrees, or (n,); colors: one, or (n, 3 or 4) numbers from 0 to 1.
+        """
+        centers = np.asarray(positions, np.float32).reshape(-1, 2)
+        quads = self._quads.reserve(len(centers), picture)
+        angles = np.radians(np.broadcast_to(np.asarray(rotations, np.float32), (len(centers),)))
+        quads["center"] = centers
+        quads["half"] = np.asarray(size, np.float32) / 2
+        quads["axis"][:, 0] = np.cos(angles)
+        quads["axis"][:, 1] = np.sin(angles)
+        quads["uv"] = self._region(picture, (0.0, 0.0, 1.0, 1.0))
+        quads["shape"] = (0.0, 0.0, PICTURE, 0.0)
+        quads["color"] = quads["color2"] = parse_colors(colors, len(centers))
+
+    def _region(
+        self, picture: Picture, region: tuple[float, float, float, float]
+    ) -> tuple[float, float, float, float]:
+        left, top, right, bottom = region
+        if picture.bottom_up:
+            top, bottom = 1.0 - top, 1.0 - bottom
+        return (left, bottom, right, top) if self.view.y_up else (left, top, right, bottom)
+
+    # -- text -----------------------------------------------------------------------------------
+
+    def text(
+        self,
+        text: str,
+        x: float,
+        y: float,
+        *,
+        size: float = 16.0,
+        color: Color = Palette.TEXT,
+        align: Align = "left",
+        valign: VerticalAlign = "top",
+        font: Path | None = None,
+    ) -> float:
+        """Write `text`, which may have several lines, and return its width.
+
+        (`x`, `y`) is the left, centre or right, and the top, centre or bottom of the block; `size` is that of
+        the letters in the canvas's units.
+        """
+        if not text:
+            return 0.0
+        layout, unit = self._layout(text, size, font)
+        width, height = layout.width * unit, layout.height * unit
+        left = x - width * _SHIFT[align]
+        down = -1.0 if self.view.y_up else 1.0
+        top = y - down * height * _SHIFT[valign]
+        if not self.view.y_up:  # On whole pixels, so that letters keep the sharp edges they were drawn with.
+            left, top = round(left), round(top)
+        quads = self._quads.reserve(len(layout.quads))
+        quads[:] = layout.quads
+        quads["center"] = layout.quads["center"] * np.array((unit, unit * down), np.float32) + (left, top)
+        quads["half"] *= unit
+        if self.view.y_up:
+            quads["uv"] = layout.quads["uv"][:, (0, 3, 2, 1)]
+        quads["color"] = quads["color2"] = parse_color(color)
+        return width
+
+    def measure(self, text: str, *, size: float = 16.0, font: Path | None = None) -> tuple[float, float]:
+        """Width and height that `text` would have."""
+        layout, unit = self._layout(text, size, font)
+        return layout.width * unit, layout.height * unit
+
+    def _layout(self, text: str, size: float, font: Path | None) -> tuple[TextLayout, float]:
+        pixels = min(max(round(size / self.view.pixel), 6), 256)
+        unit = size / pixels if self.view.y_up else 1.0
+        return self._fonts.layout(text, pixels, font), unit
+
+    # -- for the host ---------------------------------------------------------------------------
+
+    def flush(self, target: RenderTarget) -> None:
+        """Draw everything collected into `target`, and start anew."""
+        if len(self._quads):
+            self._pipeline.draw(self._quads, target, self.view, self._fonts.upload())
+
+
+def _fit(picture: Picture, width: float | None, height: float | None) -> tuple[float, float]:
+    """The given size; a side that is not given follows from the picture's proportions."""
+    own_w, own_h = picture.size
+    if width is None and height is None:
+        return own_w, own_h
+    if width is None:
+        assert height is not None
+        return height * own_w / own_h, height
+    return (width, width * own_h / own_w) if height is None else (width, height)

@@ -1,0 +1,63 @@
+"""Opening an OpenGL context without a window, and saying what to install where that fails."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import platform
+from collections.abc import Callable
+from typing import Any
+
+import moderngl
+
+SYSTEM = platform.system()
+
+FORCE_OFF = "GAMEGLUE_NO_OPENGL"
+"""Set this environment variable to play as on a machine without OpenGL."""
+
+# 4.3 brings compute shaders; 3.3 is enough to draw and for the GPU_PIXEL backend.
+VERSIONS = (430, 330)
+
+
+def open_offscreen_context() -> tuple[moderngl.Context | None, str]:
+    """A context of its own that draws into textures, or `None` and the reasons why there is none."""
+    if os.environ.get(FORCE_OFF, "") not in ("", "0"):
+        return None, f"switched off by {FORCE_OFF}"
+    # EGL needs no display; the platform's own way (a hidden window) is what other systems have.
+    backends = ("egl", None) if SYSTEM == "Linux" else (None,)
+    reasons = []
+    for backend in backends:
+        if backend is None and SYSTEM == "Linux" and not os.environ.get("DISPLAY"):
+            continue
+        for version in VERSIONS:
+            try:
+                settings: dict[str, Any] = {"backend": backend} if backend is not None else {}
+                return moderngl.create_context(require=version, standalone=True, **settings), ""
+            except Exception as error:  # noqa: BLE001 - moderngl raises bare Exception for a missing driver
+                reasons.append(f"{backend or 'native'} {version // 100}.{version // 10 % 10}: {error}")
+    return None, "; ".join(dict.fromkeys(reasons))
+
+
+def flush_call(ctx: moderngl.Context) -> Callable[[], object]:
+    """`glFlush` of that context, which moderngl does not offer; it hands work to the GPU without waiting.
+
+    Without a window nothing else does so: on a software renderer, frames would pile up and be drawn all at
+    once (0.6 s at a time was measured).
+    """
+    loader = getattr(ctx.mglo, "_context", None)
+    address = loader.load_opengl_function("glFlush") if loader is not None else 0
+    # OpenGL has a calling convention of its own on 32-bit Windows.
+    kind: Any = getattr(ctypes, "WINFUNCTYPE", ctypes.CFUNCTYPE)
+    return kind(None)(address) if address else lambda: None
+
+
+def how_to_get_opengl() -> str:
+    """What to install on this system."""
+    if SYSTEM == "Linux":
+        return (
+            "apt install libegl1 libgl1 libgl1-mesa-dri  (Fedora: dnf install mesa-libEGL mesa-libGL "
+            "mesa-dri-drivers; Arch: pacman -S mesa libglvnd)"
+        )
+    if SYSTEM == "Windows":
+        return "install the graphics card maker's driver, or Mesa's opengl32.dll for software rendering"
+    return "macOS brings OpenGL 4.1; a session with access to the window server is needed"

@@ -1,0 +1,255 @@
+"""`GraphicsDevice`: one OpenGL context with what was made in it, or the absence of one.
+
+Everything that draws goes through a device, and a device without a context accepts every call and does
+nothing: that is the only place where "this machine has no OpenGL" is decided. Objects are freed explicitly,
+by `release()` of their own or of the device, on the thread that made the context.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Protocol
+
+import moderngl
+import numpy as np
+
+from gameglue.errors import GraphicsError
+from gameglue.graphics.shaders import COPY_FRAGMENT, FULLSCREEN_VERTEX, numbered
+
+
+class Releasable(Protocol):
+    """Something that holds GL objects."""
+
+    def release(self) -> None:
+        """Free them."""
+        ...
+
+
+class GraphicsDevice:
+    """Makes textures, render targets and effects; knows what is alive."""
+
+    def __init__(self, ctx: moderngl.Context | None) -> None:
+        self.ctx = ctx
+        self.renderer = str(ctx.info["GL_RENDERER"]) if ctx is not None else "none"
+        self.version = ctx.version_code if ctx is not None else 0
+        self._alive: dict[int, Releasable] = {}
+        self._copy: Effect | None = None
+
+    @property
+    def live_objects(self) -> int:
+        """How many textures, targets and effects were made and not released."""
+        return len(self._alive)
+
+    def keep(self, thing: Releasable) -> None:
+        """Free `thing` with the device, unless it is released before."""
+        self._alive[id(thing)] = thing
+
+    def forget(self, thing: Releasable) -> None:
+        """`thing` was released."""
+        self._alive.pop(id(thing), None)
+
+    def program(self, vertex: str, fragment: str) -> moderngl.Program:
+        """Compile a program. Raises `GraphicsError` with the numbered source."""
+        assert self.ctx is not None
+        try:
+            return self.ctx.program(vertex_shader=vertex.strip(), fragment_shader=fragment.strip())
+        except moderngl.Error as error:
+            raise GraphicsError(f"{error}\nin this fragment shader:\n{numbered(fragment)}") from error
+
+    def texture(
+        self, pixels: np.ndarray | None = None, *, size: tuple[int, int] | None = None, smooth: bool = True
+    ) -> Texture:
+        """A picture from an array, or an empty one of `size` (width, height); see `Texture.write`."""
+        return Texture(self, pixels, size, smooth)
+
+    def render_target(self, size: tuple[int, int]) -> RenderTarget:
+        """A picture to draw into."""
+        return RenderTarget(self, size)
+
+    def effect(self, fragment: str) -> Effect:
+        """A pass over the whole picture; see `Effect`."""
+        return Effect(self, fragment)
+
+    def copy(self, source: RenderTarget, destination: RenderTarget | moderngl.Framebuffer) -> None:
+        """Copy a picture, stretched where the sizes differ."""
+        if self._copy is None:
+            self._copy = Effect(self, COPY_FRAGMENT)
+        self._copy.apply(source, destination)
+
+    def release(self) -> None:
+        """Free everything that is still alive."""
+        for thing in list(self._alive.values()):
+            thing.release()
+        self._alive.clear()
+
+
+class Texture:
+    """A picture on the GPU, row 0 on top. Made by `graphics.texture(...)`.
+
+    `write` may be called every frame: it goes through a buffer whose old content the driver keeps for as long
+    as the GPU needs it, so nothing waits.
+    """
+
+    def __init__(
+        self, device: GraphicsDevice, pixels: np.ndarray | None, size: tuple[int, int] | None, smooth: bool
+    ) -> None:
+        if pixels is None and size is None:
+            raise ValueError("a texture needs pixels or a size")
+        if pixels is not None:
+            size = (pixels.shape[1], pixels.shape[0])
+        assert size is not None
+        self.size = (int(size[0]), int(size[1]))
+        self.smooth = smooth
+        self.texture: moderngl.Texture | None = None
+        self.bottom_up = False
+        self._device = device
+        self._channels = 1 if pixels is not None and pixels.ndim == 2 else 4
+        self._staging: moderngl.Buffer | None = None
+        if device.ctx is not None:
+            self.texture = device.ctx.texture(self.size, self._channels, alignment=1)
+            self.texture.repeat_x = self.texture.repeat_y = False
+            kind = moderngl.LINEAR if smooth else moderngl.NEAREST
+            self.texture.filter = (kind, kind)
+            if self._channels == 1:
+                self.texture.swizzle = "RRR1"
+            self._staging = device.ctx.buffer(
+                reserve=self.size[0] * self.size[1] * self._channels, dynamic=True
+            )
+            device.keep(self)
+        if pixels is not None:
+            self.write(pixels)
+
+    @property
+    def width(self) -> int:
+        """Pixels across."""
+        return self.size[0]
+
+    @property
+    def height(self) -> int:
+        """Pixels down."""
+        return self.size[1]
+
+    def write(self, pixels: np.ndarray) -> None:
+        """Replace the picture.
+
+        pixels: (height, width) for grey, or (height, width, 3 or 4); uint8 from 0 to 255, or floating point
+        from 0 to 1. A texture is grey or coloured for life. Raises `ValueError` for another shape.
+        """
+        expected = (self.height, self.width)
+        grey = pixels.ndim == 2
+        if (
+            pixels.shape[:2] != expected
+            or grey != (self._channels == 1)
+            or (not grey and (pixels.ndim != 3 or pixels.shape[2] not in (3, 4)))
+        ):
+            wanted = expected if self._channels == 1 else (*expected, "3 or 4")
+            raise ValueError(f"this texture takes pixels of shape {wanted}, got {pixels.shape}")
+        if self.texture is None or self._staging is None:
+            return
+        if np.issubdtype(pixels.dtype, np.floating):
+            pixels = np.clip(np.nan_to_num(pixels) * 255.0 + 0.5, 0.0, 255.0).astype(np.uint8)
+        elif pixels.dtype == np.bool_:
+            pixels = pixels.astype(np.uint8) * 255
+        if not grey and pixels.shape[2] == 3:
+            opaque = np.full((*expected, 4), 255, np.uint8)
+            opaque[..., :3] = pixels
+            pixels = opaque
+        self._staging.orphan()
+        self._staging.write(np.ascontiguousarray(pixels, np.uint8))
+        self.texture.write(self._staging, alignment=1)
+
+    def release(self) -> None:
+        """Free the GPU memory; drawing with it afterwards draws nothing."""
+        if self.texture is not None and self._staging is not None:
+            self.texture.release()
+            self._staging.release()
+            self.texture = self._staging = None
+        self._device.forget(self)
+
+
+class RenderTarget:
+    """A picture to draw into: an RGBA texture with its framebuffer. Row 0 is at the bottom, as in OpenGL."""
+
+    def __init__(self, device: GraphicsDevice, size: tuple[int, int]) -> None:
+        self.size = (max(1, int(size[0])), max(1, int(size[1])))
+        self.smooth = True
+        self.bottom_up = True
+        self.texture: moderngl.Texture | None = None
+        self.framebuffer: moderngl.Framebuffer | None = None
+        self._device = device
+        if device.ctx is not None:
+            self.texture = device.ctx.texture(self.size, 4)
+            self.texture.repeat_x = self.texture.repeat_y = False
+            self.framebuffer = device.ctx.framebuffer(color_attachments=[self.texture])
+            device.keep(self)
+
+    def clear(self, rgba: tuple[int, int, int, int]) -> None:
+        """Fill with one colour, channels from 0 to 255."""
+        if self.framebuffer is not None:
+            red, green, blue, alpha = (value / 255 for value in rgba)
+            self.framebuffer.clear(red, green, blue, alpha)
+
+    def read(self) -> np.ndarray:
+        """The picture as (height, width, 3) uint8, row 0 on top. Waits for the GPU: not for a frame."""
+        if self.framebuffer is None:
+            return np.zeros((self.size[1], self.size[0], 3), np.uint8)
+        data = self.framebuffer.read(components=3, alignment=1)
+        return np.frombuffer(data, np.uint8).reshape(self.size[1], self.size[0], 3)[::-1].copy()
+
+    def release(self) -> None:
+        """Free the GPU memory."""
+        if self.framebuffer is not None and self.texture is not None:
+            self.framebuffer.release()
+            self.texture.release()
+            self.framebuffer = self.texture = None
+        self._device.forget(self)
+
+
+class Effect:
+    """A fragment shader that is run over a whole picture.
+
+    The shader (GLSL 3.30) reads `uniform sampler2D source` at `in vec2 uv`, (0, 0) at the bottom left, and
+    writes `out vec4 color`. Further uniforms are given by name to `apply`.
+    """
+
+    def __init__(self, device: GraphicsDevice, fragment: str) -> None:
+        self._device = device
+        self._program: moderngl.Program | None = None
+        self._triangle: moderngl.VertexArray | None = None
+        if device.ctx is not None:
+            self._program = device.program(FULLSCREEN_VERTEX, fragment)
+            self._triangle = device.ctx.vertex_array(self._program, [])
+            if "source" in self._program:
+                self._program["source"] = 0
+            device.keep(self)
+
+    def apply(
+        self,
+        source: RenderTarget | Texture,
+        destination: RenderTarget | moderngl.Framebuffer,
+        uniforms: Mapping[str, object] | None = None,
+    ) -> None:
+        """Write every pixel of `destination` from `source`."""
+        ctx, program, triangle = self._device.ctx, self._program, self._triangle
+        target = destination.framebuffer if isinstance(destination, RenderTarget) else destination
+        if ctx is None or program is None or triangle is None or target is None or source.texture is None:
+            return
+        for name, value in (uniforms or {}).items():
+            if name not in program:
+                known = ", ".join(sorted(program)) or "none"
+                raise GraphicsError(f"this effect has no uniform {name!r}; it has: {known}")
+            program[name] = value
+        target.use()
+        ctx.scissor = None
+        ctx.enable_only(moderngl.NOTHING)
+        ctx.clear_samplers(0, 1)
+        source.texture.use(0)
+        triangle.render(moderngl.TRIANGLES, vertices=3)
+
+    def release(self) -> None:
+        """Free the program."""
+        if self._program is not None and self._triangle is not None:
+            self._triangle.release()
+            self._program.release()
+            self._program = self._triangle = None
+        self._device.forget(self)

@@ -1,0 +1,205 @@
+"""`Graphics`: one app's pictures, from the cameras to the window."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import moderngl
+import numpy as np
+
+from gameglue.behaviour import MonoBehaviour
+from gameglue.dispatch import ErrorHandler, HookList
+from gameglue.graphics.batch import QuadPipeline, View
+from gameglue.graphics.camera import Camera2D, Renderer, world_view
+from gameglue.graphics.canvas import Canvas
+from gameglue.graphics.colors import Palette, parse_color
+from gameglue.graphics.device import Effect, GraphicsDevice, RenderTarget, Texture
+from gameglue.graphics.gui import Gui
+from gameglue.graphics.surface import Surface
+from gameglue.graphics.text import Fonts
+from gameglue.lifecycle import Lifecycle
+from gameglue.pygame_ce import import_pygame
+
+_log = logging.getLogger("gameglue")
+
+
+class Graphics:
+    """Draws an app's cameras, image effects and GUI into a picture, and presents it.
+
+    The picture is a render target, with or without a window, so screenshots and image effects are the same in
+    both. Without OpenGL (`ctx` is `None`) everything may be called and nothing is drawn.
+    """
+
+    def __init__(self, surface: Surface, lifecycle: Lifecycle, on_error: ErrorHandler) -> None:
+        self.surface = surface
+        self.device = GraphicsDevice(surface.ctx)
+        self.fonts = Fonts(self.device)
+        self.background = Palette.BACKGROUND
+        self.white = self.device.texture(np.full((1, 1), 255, np.uint8))
+        self._pipeline = QuadPipeline(self.device)
+        self._on_error = on_error
+        self._cameras = lifecycle.watch(Camera2D)
+        self._renderers = lifecycle.watch(Renderer)
+        self._picture = self.device.render_target(surface.size)
+        self._spare: RenderTarget | None = None
+        size = self._picture.size
+        self.gui = Gui(self._pipeline, self.fonts, View.of_pixels(*size), size)
+        self._world = Canvas(self._pipeline, self.fonts, self.gui.view, size)
+        self._screenshots: list[Path] = []
+        self._warm_up()
+
+    def _warm_up(self) -> None:
+        """Draw a little of each kind now: drivers compile at the first draw, not when a program is linked."""
+        self.gui.rect(0, 0, 4, 4, "black")
+        self.gui.image(self.white, 0, 0, 4, 4)
+        self.gui.text("0", 0, 0)
+        self.gui.flush(self._picture)
+        self._picture.clear(parse_color(self.background))
+
+    # -- what games use -------------------------------------------------------------------------
+
+    @property
+    def ctx(self) -> moderngl.Context | None:
+        """The moderngl context, for a game's own OpenGL; `None` where there is none."""
+        return self.device.ctx
+
+    @property
+    def renderer(self) -> str:
+        """What draws, as the driver names it: `GL_RENDERER`."""
+        return self.device.renderer
+
+    @property
+    def size(self) -> tuple[int, int]:
+        """Width and height of the picture in pixels."""
+        return self._picture.size
+
+    @property
+    def picture(self) -> RenderTarget:
+        """What has been drawn of this frame so far, or the whole last frame between frames."""
+        return self._picture
+
+    def texture(
+        self, pixels: np.ndarray | None = None, *, size: tuple[int, int] | None = None, smooth: bool = True
+    ) -> Texture:
+        """A picture from an array, or an empty one of `size` (width, height); see `Texture.write`.
+
+        `smooth=False` keeps hard edges when it is enlarged.
+        """
+        return self.device.texture(pixels, size=size, smooth=smooth)
+
+    def render_target(self, size: tuple[int, int]) -> RenderTarget:
+        """A picture to draw into."""
+        return self.device.render_target(size)
+
+    def effect(self, fragment: str) -> Effect:
+        """A fragment shader for `on_render_image`; see `Effect`."""
+        return self.device.effect(fragment)
+
+    def copy(self, source: RenderTarget, destination: RenderTarget) -> None:
+        """Copy a picture, stretched where the sizes differ."""
+        self.device.copy(source, destination)
+
+    # -- what the frame uses --------------------------------------------------------------------
+
+    def make_current(self) -> None:
+        """Direct this thread's OpenGL calls to this app's context; another app may have taken the place."""
+        if self.device.ctx is not None:
+            self.device.ctx.__enter__()
+
+    def follow_window_size(self) -> None:
+        """Make the picture as large as the window."""
+        if self._picture.size != self.surface.size and min(self.surface.size) > 0:
+            for target in (self._picture, self._spare):
+                if target is not None:
+                    target.release()
+            self._picture, self._spare = self.device.render_target(self.surface.size), None
+            self.gui.size = self._world.size = self._picture.size
+            self.gui.view = View.of_pixels(*self._picture.size)
+
+    def draw_cameras(self) -> None:
+        """Clear, and draw the scene as each camera sees it."""
+        self.fonts.begin_frame()
+        self._picture.clear(parse_color(self.background))
+        cameras = sorted(self._cameras.values(), key=lambda camera: camera.depth)
+        renderers = sorted(self._renderers.values(), key=lambda renderer: renderer.order)
+        if not cameras:
+            self._draw_world(world_view((0.0, 0.0), 10.0, 0.0, self.size), renderers)
+        for camera in cameras:
+            if camera.background is not None:
+                self._picture.clear(parse_color(camera.background))
+            self._draw_world(camera.view(self.size), renderers)
+
+    def _draw_world(self, view: View, renderers: list[Renderer]) -> None:
+        self._world.view = view
+        for renderer in renderers:
+            if renderer.is_active_and_enabled:
+                self._guarded(renderer, "draw", renderer.draw, self._world)
+        self._world.flush(self._picture)
+
+    def apply_image_effects(self, hooks: HookList) -> None:
+        """Feed the picture through every `on_render_image`."""
+        if self.device.ctx is None:
+            return
+        for component, call in hooks.entries():
+            if not component.is_active_and_enabled:
+                continue
+            if self._spare is None:
+                self._spare = self.device.render_target(self._picture.size)
+            source, destination = self._picture, self._spare
+            # An effect that raises has written half a picture: the one before it stands.
+            if self._guarded(component, hooks.name, call, source, destination):
+                self._picture, self._spare = destination, source
+
+    def draw_gui(self) -> None:
+        """Draw what `app.gui` has collected."""
+        self.gui.flush(self._picture)
+
+    def present(self) -> None:
+        """Save the screenshots that were asked for, and show the picture."""
+        for path in self._screenshots:
+            self.save_picture(path)
+        self._screenshots.clear()
+        self.surface.present(self.device, self._picture)
+
+    # -- screenshots ----------------------------------------------------------------------------
+
+    def request_screenshot(self, path: Path) -> None:
+        """Save the picture when this frame is complete."""
+        self._screenshots.append(path)
+
+    def read_pixels(self) -> np.ndarray:
+        """The picture as (height, width, 3) uint8, row 0 on top. Waits for the GPU."""
+        self.make_current()
+        return self._picture.read()
+
+    def save_picture(self, path: Path) -> bool:
+        """Write the picture as PNG (or by extension); False, with a warning, where there is no OpenGL."""
+        if self.device.ctx is None:
+            _log.warning("no screenshot %s: there is no OpenGL to draw with", path)
+            return False
+        pygame = import_pygame()
+        pixels = self.read_pixels()
+        os.makedirs(path.parent, exist_ok=True)
+        surface = pygame.image.frombytes(pixels.tobytes(), (pixels.shape[1], pixels.shape[0]), "RGB")
+        pygame.image.save(surface, str(path))
+        return True
+
+    def release(self) -> None:
+        """Free everything on the GPU, and close the window."""
+        self.make_current()
+        self.device.release()
+        self.surface.close()
+        self.device.ctx = None
+
+    def _guarded(
+        self, component: MonoBehaviour, name: str, call: Callable[..., object], *arguments: object
+    ) -> bool:
+        try:
+            call(*arguments)
+        except Exception as error:  # noqa: BLE001 - one component's fault must not end the loop
+            self._on_error(component, name, error)
+            return False
+        return True

@@ -1,0 +1,126 @@
+"""`Gui`: the canvas of `on_gui`, in pixels, with plots and panels."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from gameglue.graphics.canvas import Canvas
+from gameglue.graphics.colors import Color, Palette, parse_color
+
+
+class Gui(Canvas):
+    """Pixels from the top left corner, y down. What `self.app.gui` is."""
+
+    def panel(self, x: float, y: float, width: float, height: float, title: str = "") -> float:
+        """A raised surface to put things on; returns the y below its title."""
+        self.rect(x, y, width, height, Palette.PANEL, radius=10, shadow=16)
+        if not title:
+            return y + 12
+        self.text(title, x + 16, y + 12, size=14, color=Palette.MUTED)
+        return y + 12 + 14 + 12
+
+    def plot(
+        self,
+        x: float,
+        y: float,
+        width: float,
+        height: float,
+        values: Sequence[float] | np.ndarray,
+        *,
+        low: float | None = None,
+        high: float | None = None,
+        color: Color = Palette.ACCENT,
+        fill: bool = True,
+        line_width: float = 2.0,
+    ) -> None:
+        """A curve through `values`, oldest on the left, over the whole width.
+
+        `low` and `high` are the values at the lower and upper edge; without them the curve fills the height.
+        Values that are not finite leave a gap.
+        """
+        curve = np.asarray(values, np.float64).ravel()
+        finite = np.isfinite(curve)
+        self.line(x, y + height, x + width, y + height, Palette.LINE, width=1)
+        if len(curve) < 2 or not finite.any():
+            return
+        bottom = float(curve[finite].min()) if low is None else low
+        top = float(curve[finite].max()) if high is None else high
+        span = top - bottom if top > bottom else 1.0
+        up = np.clip((curve - bottom) / span, 0.0, 1.0) * height
+        along = x + np.linspace(0.0, width, len(curve))
+        if fill:
+            self._fill_below(x, y + height, width, height, along, np.where(finite, up, 0.0), color)
+        points = np.stack((along, y + height - up), axis=1)
+        for stretch in np.split(points, np.flatnonzero(~finite)):
+            self.polyline(stretch[np.isfinite(stretch[:, 1])], color, width=line_width)
+
+    def _fill_below(
+        self,
+        x: float,
+        base: float,
+        width: float,
+        height: float,
+        along: np.ndarray,
+        up: np.ndarray,
+        color: Color,
+    ) -> None:
+        # One column a pixel, on whole pixels: neighbouring columns then share no half-covered edge.
+        columns = np.arange(round(x), round(x + width))
+        tall = np.interp(columns + 0.5, along, up)
+        quads = self._quads.reserve(len(columns))
+        quads["center"][:, 0] = columns + 0.5
+        quads["center"][:, 1] = base - tall / 2
+        quads["half"][:, 0] = 0.5
+        quads["half"][:, 1] = tall / 2
+        quads["axis"] = (1.0, 0.0)
+        quads["uv"] = (0.0, 0.0, 1.0, 1.0)
+        quads["shape"] = 0.0
+        red, green, blue, alpha = parse_color(color)
+        quads["color"] = (red, green, blue, 0)
+        quads["color"][:, 3] = alpha * (0.05 + 0.3 * tall / max(height, 1e-6))
+        quads["color2"] = (red, green, blue, alpha // 16)
+
+    def bars(
+        self,
+        x: float,
+        y: float,
+        width: float,
+        height: float,
+        values: Sequence[float] | np.ndarray,
+        *,
+        labels: Sequence[str] | None = None,
+        high: float | None = None,
+        highlight: int | None = None,
+        color: Color = Palette.LINE,
+        highlight_color: Color = Palette.ACCENT,
+    ) -> None:
+        """Upright bars, one a value from 0 to `high` (the largest value, if not given), with labels below.
+
+        `highlight` is the number of a bar to stand out.
+        """
+        tall = np.nan_to_num(np.asarray(values, np.float64).ravel())
+        if len(tall) == 0:
+            return
+        top = float(tall.max()) if high is None else high
+        room = height - (20 if labels is not None else 0)
+        step = width / len(tall)
+        thick = min(step * 0.72, 48.0)
+        for i, value in enumerate(tall):
+            share = min(max(value / top, 0.0), 1.0) if top > 0.0 else 0.0
+            left, tip = x + step * i + (step - thick) / 2, max(room * share, 2.0)
+            chosen = i == highlight
+            self.rect(left, y + room - tip, thick, tip, highlight_color if chosen else color, radius=4)
+            if labels is not None:
+                ink = Palette.TEXT if chosen else Palette.MUTED
+                self.text(labels[i], x + step * (i + 0.5), y + room + 4, size=14, color=ink, align="center")
+
+    def meter(
+        self, x: float, y: float, width: float, height: float, share: float, color: Color = Palette.ACCENT
+    ) -> None:
+        """A horizontal bar, filled from the left by `share` (0 to 1)."""
+        self.rect(x, y, width, height, Palette.RAISED, radius=height / 2)
+        filled = min(max(share, 0.0), 1.0) * width
+        if filled >= 1.0:
+            self.rect(x, y, max(filled, height), height, color, radius=height / 2)

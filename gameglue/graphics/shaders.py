@@ -1,0 +1,101 @@
+"""GLSL 3.30 of the drawing that gameglue does itself."""
+
+from __future__ import annotations
+
+from typing import Final
+
+# A quad an instance, its shape computed in the fragment shader as a distance to the outline: edges are
+# smooth at every size without multisampling, and rectangles, circles, lines and sprites are one batch.
+QUAD_VERTEX: Final = """
+#version 330 core
+in vec2 in_center;
+in vec2 in_half;
+in vec2 in_axis;
+in vec4 in_uv;
+in vec4 in_shape;
+in vec4 in_color;
+in vec4 in_color2;
+
+uniform vec3 view_x;
+uniform vec3 view_y;
+uniform float pixel;
+
+out vec2 local;
+out vec2 uv;
+flat out vec2 half_size;
+flat out vec4 shape;
+out vec4 tint;
+
+void main() {
+    vec2 corner = vec2(gl_VertexID & 1, gl_VertexID >> 1) * 2.0 - 1.0;
+    float margin = in_shape.z > 1.5 ? 0.0 : pixel + in_shape.w;
+    local = corner * (in_half + margin);
+    half_size = in_half;
+    shape = in_shape;
+    vec2 at = local / max(in_half, vec2(1e-6)) * 0.5 + 0.5;
+    uv = mix(in_uv.xy, in_uv.zw, at);
+    tint = mix(in_color, in_color2, clamp(at.y, 0.0, 1.0));
+    vec2 position = in_center + vec2(local.x * in_axis.x - local.y * in_axis.y,
+                                     local.x * in_axis.y + local.y * in_axis.x);
+    gl_Position = vec4(dot(view_x, vec3(position, 1.0)), dot(view_y, vec3(position, 1.0)), 0.0, 1.0);
+}
+"""
+
+# shape: corner radius, border width (0 fills), kind (0 plain, 1 picture, 2 glyph), softness of the edge.
+QUAD_FRAGMENT: Final = """
+#version 330 core
+in vec2 local;
+in vec2 uv;
+flat in vec2 half_size;
+flat in vec4 shape;
+in vec4 tint;
+
+uniform float pixel;
+uniform sampler2D glyphs;
+uniform sampler2D picture;
+
+out vec4 color;
+
+float coverage() {
+    vec2 q = abs(local) - half_size + shape.x;
+    float outside = length(max(q, 0.0)) + min(max(q.x, q.y), 0.0) - shape.x;
+    if (shape.y > 0.0) outside = abs(outside + shape.y * 0.5) - shape.y * 0.5;
+    if (shape.w > 0.0) {
+        float t = clamp(0.5 - outside / (2.0 * shape.w), 0.0, 1.0);
+        return t * t * (3.0 - 2.0 * t);
+    }
+    return clamp(0.5 - outside / pixel, 0.0, 1.0);
+}
+
+void main() {
+    color = tint;
+    if (shape.z > 1.5) {
+        color.a *= texture(glyphs, uv / vec2(textureSize(glyphs, 0))).r;
+    } else {
+        if (shape.z > 0.5) color *= texture(picture, uv);
+        color.a *= coverage();
+    }
+}
+"""
+
+FULLSCREEN_VERTEX: Final = """
+#version 330 core
+out vec2 uv;
+void main() {
+    uv = vec2((gl_VertexID << 1) & 2, gl_VertexID & 2);
+    gl_Position = vec4(uv * 2.0 - 1.0, 0.0, 1.0);
+}
+"""
+
+COPY_FRAGMENT: Final = """
+#version 330 core
+in vec2 uv;
+uniform sampler2D source;
+out vec4 color;
+void main() { color = vec4(texture(source, uv).rgb, 1.0); }
+"""
+
+
+def numbered(source: str) -> str:
+    """The source with line numbers, as compilers refer to them."""
+    return "\n".join(f"{i:4}  {line}" for i, line in enumerate(source.strip().splitlines(), start=1))

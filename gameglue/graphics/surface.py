@@ -1,0 +1,100 @@
+"""Where pictures go: a window, or nowhere but memory."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Sequence
+from typing import Protocol
+
+import moderngl
+
+from gameglue.errors import GraphicsError
+from gameglue.graphics.context import SYSTEM, flush_call, how_to_get_opengl, open_offscreen_context
+from gameglue.graphics.device import GraphicsDevice, RenderTarget
+from gameglue.graphics.window import Window
+from gameglue.input import InputEvent
+
+_log = logging.getLogger("gameglue")
+
+
+class Surface(Protocol):
+    """What an app draws to."""
+
+    ctx: moderngl.Context | None
+    size: tuple[int, int]
+    is_window: bool
+
+    def events(self, time: float) -> Sequence[InputEvent]:
+        """What the player did since the last call."""
+        ...
+
+    def present(self, device: GraphicsDevice, picture: RenderTarget) -> None:
+        """Show the finished picture."""
+        ...
+
+    def close(self) -> None:
+        """Give the window or context back."""
+        ...
+
+
+class Offscreen:
+    """No window: pictures stay in memory, for screenshots. `ctx` is `None` where there is no OpenGL."""
+
+    is_window = False
+
+    def __init__(self, size: tuple[int, int]) -> None:
+        self.size = size
+        self.ctx, self.reason = open_offscreen_context()
+        self._flush = flush_call(self.ctx) if self.ctx is not None else None
+
+    def events(self, time: float) -> Sequence[InputEvent]:
+        """Nobody is there."""
+        return ()
+
+    def present(self, device: GraphicsDevice, picture: RenderTarget) -> None:
+        """Nothing to show it on; the GPU begins to draw it."""
+        if self._flush is not None:
+            self._flush()
+
+    def close(self) -> None:
+        """Free the context."""
+        if self.ctx is not None:
+            self._flush = None
+            self.ctx.release()
+            self.ctx = None
+
+
+def has_display() -> bool:
+    """True if a window can probably be opened."""
+    if os.environ.get("SDL_VIDEODRIVER", "") in ("dummy", "offscreen"):
+        return False
+    if SYSTEM == "Linux":
+        return bool(os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY"))
+    return True
+
+
+def open_surface(
+    title: str, size: tuple[int, int], headless: bool | None, *, resizable: bool, vsync: bool
+) -> Surface:
+    """A window, or an off-screen surface.
+
+    headless: `None` decides by whether there is a display, and falls back to off-screen if the window
+    cannot be had; `False` raises `GraphicsError` then.
+    """
+    if headless is None:
+        headless = not has_display()
+        if not headless:
+            try:
+                return Window(title, size, resizable=resizable, vsync=vsync)
+            except GraphicsError as error:
+                _log.warning("no window, playing without one: %s", error)
+                headless = True
+    if not headless:
+        return Window(title, size, resizable=resizable, vsync=vsync)
+    offscreen = Offscreen(size)
+    if offscreen.ctx is None:
+        _log.warning(
+            "no OpenGL (%s): playing without drawing. To draw: %s", offscreen.reason, how_to_get_opengl()
+        )
+    return offscreen

@@ -1,0 +1,214 @@
+"""Fonts: glyphs are rasterised once by pygame into one atlas texture, and strings become quads.
+
+Works without a display: pygame.font needs none.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from gameglue.graphics.batch import GLYPH, QUAD
+from gameglue.graphics.device import GraphicsDevice, Texture
+from gameglue.pygame_ce import import_pygame
+
+_WIDTH = 1024
+_MAX_HEIGHT = 4096
+# Glyphs are drawn with a border of one pixel, read with interpolation.
+_GAP = 2
+_CACHED_LAYOUTS = 1024
+
+
+@dataclass(frozen=True)
+class Glyph:
+    """One character's place in the atlas, and how to place it, in pixels."""
+
+    x: int
+    y: int
+    width: int
+    height: int
+    left: int
+    top: int
+    advance: float
+
+
+@dataclass(frozen=True)
+class TextLayout:
+    """A string as quads: pixels from its top left corner, y down. `quads` is (n,) of dtype QUAD."""
+
+    quads: np.ndarray
+    width: float
+    height: float
+
+
+class GlyphAtlas:
+    """Packs glyphs in rows into one single-channel texture, which grows downwards."""
+
+    def __init__(self, device: GraphicsDevice) -> None:
+        self._device = device
+        self._pixels = np.zeros((256, _WIDTH), np.uint8)
+        self._x = self._y = _GAP
+        self._row = 0
+        self._changed = True
+        self.texture: Texture | None = None
+
+    def place(self, alpha: np.ndarray) -> tuple[int, int] | None:
+        """Find room for (height, width) uint8 coverage; returns x and y, or `None` if the atlas is full."""
+        height, width = alpha.shape
+        if self._x + width + _GAP > _WIDTH:
+            self._x, self._y, self._row = _GAP, self._y + self._row + _GAP, 0
+        while self._y + height + _GAP > len(self._pixels):
+            if len(self._pixels) * 2 > _MAX_HEIGHT:
+                return None
+            self._pixels = np.vstack((self._pixels, np.zeros_like(self._pixels)))
+        x, y = self._x, self._y
+        self._pixels[y : y + height, x : x + width] = alpha
+        self._x += width + _GAP
+        self._row = max(self._row, height)
+        self._changed = True
+        return x, y
+
+    def clear(self) -> None:
+        """Forget every glyph."""
+        self._pixels[:] = 0
+        self._x = self._y = _GAP
+        self._row = 0
+        self._changed = True
+
+    def upload(self) -> Texture:
+        """The texture, with everything placed so far."""
+        if self.texture is None or self.texture.height != len(self._pixels):
+            if self.texture is not None:
+                self.texture.release()
+            self.texture = self._device.texture(self._pixels)
+        elif self._changed:
+            self.texture.write(self._pixels)
+        self._changed = False
+        return self.texture
+
+
+class Font:
+    """One typeface at one size in pixels."""
+
+    def __init__(self, atlas: GlyphAtlas, path: Path, size: int) -> None:
+        pygame = import_pygame()
+        if not pygame.font.get_init():
+            pygame.font.init()
+        self._surfarray = pygame.surfarray
+        self._font = pygame.font.Font(str(path), size)
+        self._atlas = atlas
+        self._glyphs: dict[str, Glyph] = {}
+        self.line_height = self._font.get_linesize()
+
+    def glyph(self, character: str) -> Glyph | None:
+        """The character, rasterised if it is new; `None` if the atlas has no room left."""
+        found = self._glyphs.get(character)
+        if found is not None:
+            return found
+        metrics = self._font.metrics(character)[0] or self._font.metrics("?")[0]
+        advance = float(metrics[4])
+        alpha = self._coverage(character)
+        rows, columns = np.flatnonzero(alpha.any(axis=1)), np.flatnonzero(alpha.any(axis=0))
+        if len(rows) == 0:
+            glyph = Glyph(0, 0, 0, 0, 0, 0, advance)
+        else:
+            top, left = int(rows[0]), int(columns[0])
+            ink = alpha[top : rows[-1] + 1, left : columns[-1] + 1]
+            place = self._atlas.place(ink)
+            if place is None:
+                return None
+            # pygame starts the surface at the pen, or at the ink where that reaches left of the pen.
+            glyph = Glyph(*place, ink.shape[1], ink.shape[0], left + min(int(metrics[0]), 0), top, advance)
+        self._glyphs[character] = glyph
+        return glyph
+
+    def _coverage(self, character: str) -> np.ndarray:
+        surface = self._font.render(character, True, (255, 255, 255))
+        if surface.get_width() == 0:
+            return np.zeros((1, 1), np.uint8)
+        alpha: np.ndarray = self._surfarray.array_alpha(surface).T
+        return alpha
+
+
+class Fonts:
+    """The fonts of one device, their shared atlas, and a cache of laid-out strings."""
+
+    def __init__(self, device: GraphicsDevice) -> None:
+        self._atlas = GlyphAtlas(device)
+        self._fonts: dict[tuple[Path, int], Font] = {}
+        self._layouts: dict[tuple[str, int, Path], TextLayout] = {}
+        self._default: Path | None = None
+        self._full = False
+
+    @property
+    def default(self) -> Path:
+        """The font file that is used where none is given: the one that pygame brings along."""
+        if self._default is None:
+            pygame = import_pygame()
+            self._default = Path(pygame.__file__ or "").parent / pygame.font.get_default_font()
+        return self._default
+
+    @default.setter
+    def default(self, path: Path) -> None:
+        self._default = Path(path)
+
+    def line_height(self, size: int, path: Path | None = None) -> int:
+        """Distance between lines, in pixels."""
+        return self._font(path or self.default, size).line_height
+
+    def layout(self, text: str, size: int, path: Path | None = None) -> TextLayout:
+        """Place the characters of `text`, which may have several lines; `size` in pixels."""
+        key = (text, size, path or self.default)
+        found = self._layouts.pop(key, None)
+        if found is None:
+            if len(self._layouts) >= _CACHED_LAYOUTS:
+                self._layouts.pop(next(iter(self._layouts)))
+            found = self._place(*key)
+        self._layouts[key] = found
+        return found
+
+    def begin_frame(self) -> None:
+        """Start over if the atlas ran full in the frame before; quads of that frame are drawn by now."""
+        if self._full:
+            self._atlas.clear()
+            self._fonts.clear()
+            self._layouts.clear()
+            self._full = False
+
+    def upload(self) -> Texture:
+        """The atlas texture with all glyphs that were laid out."""
+        return self._atlas.upload()
+
+    def _font(self, path: Path, size: int) -> Font:
+        key = (path, size)
+        if key not in self._fonts:
+            self._fonts[key] = Font(self._atlas, path, size)
+        return self._fonts[key]
+
+    def _place(self, text: str, size: int, path: Path) -> TextLayout:
+        font = self._font(path, size)
+        placed: list[tuple[float, float, Glyph]] = []
+        width = 0.0
+        lines = text.split("\n")
+        for i, line in enumerate(lines):
+            pen = 0.0
+            for character in line:
+                glyph = font.glyph(character)
+                if glyph is None:
+                    self._full = True
+                    continue
+                if glyph.width:
+                    placed.append((pen + glyph.left, i * font.line_height + glyph.top, glyph))
+                pen += glyph.advance
+            width = max(width, pen)
+        quads = np.zeros(len(placed), QUAD)
+        quads["axis"][:, 0] = 1.0
+        quads["shape"][:, 2] = GLYPH
+        # A pixel of empty border each way: enlarged or between pixels, edges fade instead of being cut.
+        for quad, (x, y, glyph) in zip(quads, placed, strict=True):
+            quad["half"] = (glyph.width / 2 + 1, glyph.height / 2 + 1)
+            quad["center"] = (x + glyph.width / 2, y + glyph.height / 2)
+            quad["uv"] = (glyph.x - 1, glyph.y - 1, glyph.x + glyph.width + 1, glyph.y + glyph.height + 1)
+        return TextLayout(quads, width, float(len(lines) * font.line_height))
