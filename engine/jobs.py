@@ -98,6 +98,7 @@ class CommandList:
 
 # A job of no commands still has to come round to its dependents: one command over an empty range.
 _EMPTY = np.array([[0, 0, 0, 1]], np.int64)
+_NOTHING = CommandList(np.zeros((0, 4), np.int64))
 
 
 class JobHandle:
@@ -147,7 +148,7 @@ class JobHandle:
         handles = tuple(handles)
         if not handles:
             raise InputError("combine_dependencies needs at least one handle")
-        return handles[0]._system.submit(_EMPTY, handles, inline=True)
+        return handles[0]._system.submit(_NOTHING, handles, inline=True)
 
     def _retire(self) -> _Record:
         self._finished = True
@@ -243,6 +244,8 @@ class JobSystem:
 
     def run_inline(self, commands: CommandList | np.ndarray) -> None:
         """Runs the list on the calling thread, without the GIL, chunk by chunk in order."""
+        if self._closed or self._forked:
+            self._check_open()
         listed = commands if isinstance(commands, CommandList) else CommandList(commands)
         self._call(listed.run_request)
 
