@@ -1,0 +1,279 @@
+"""The CPU backend: one ordered stream of native command lists on a job system.
+
+Whatever is enqueued runs after what was enqueued before. When nothing is in flight, copies and plans that
+take less time than waking a thread are done at once, behind the same interface.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from math import prod
+from typing import Any, ClassVar
+
+import numpy as np
+
+from engine import native
+from engine.backends.base import Backend, DeviceBuffer, Program, Progress, Readback
+from engine.backends.cpu.arguments import argument_words
+from engine.backends.cpu.cost import INLINE_NS, grain, step_ns
+from engine.backends.cpu.memory import ALIGNMENT, CPUBuffer, allocate
+from engine.backends.cpu.native_kernel import NativeKernel, source_of
+from engine.backends.cpu.tuned import tune
+from engine.compiler.memory import place
+from engine.compiler.plan import AnyKernel, Compute, Plan, Step, Tuner
+from engine.dtypes import STORAGE_TYPES
+from engine.errors import DisposedError
+from engine.jobs import CommandList, JobHandle, JobSystem, shared_job_system
+from engine.jobs_stock import stock_functions
+
+_COPY_GRAIN = 1 << 18
+
+
+class CPUProgram(Program):
+    """A plan as one command list, with the memory that it works in."""
+
+    __slots__ = ("commands", "nanoseconds")
+
+    def __init__(self, commands: CommandList, nanoseconds: float) -> None:
+        self.commands: CommandList | None = commands
+        self.nanoseconds = nanoseconds
+
+    def release(self) -> None:
+        """Let go of commands and temporaries; a run in flight holds them until it is done."""
+        self.commands = None
+
+
+class CPUReadback(Readback):
+    """A copy that is made in stream order."""
+
+    __slots__ = ("_array", "_handle")
+
+    def __init__(self, array: np.ndarray, handle: JobHandle | None) -> None:
+        self._array = array
+        self._handle = handle
+
+    def done(self) -> bool:
+        """Whether the copy has been made."""
+        return self._handle is None or self._handle.is_completed
+
+    def array(self) -> np.ndarray:
+        """The copy, 1-D; the caller may keep it."""
+        return self._array
+
+    def wait(self) -> None:
+        """Block until the copy has been made."""
+        if self._handle is not None:
+            self._handle.complete()
+
+
+class _Copy:
+    """A copy command that is used again and again, and its own staging memory if it is an upload."""
+
+    __slots__ = ("commands", "handle", "staging", "words")
+
+    def __init__(self, function: int, staging_bytes: int = 0) -> None:
+        self.words = np.zeros(6, np.int64)
+        self.words[2:] = function, self.words.ctypes.data, 0, _COPY_GRAIN
+        self.staging = allocate(staging_bytes)
+        self.commands = CommandList(self.words[2:].reshape(1, 4), (self.words, self.staging))
+        self.handle: JobHandle | None = None
+
+    def aim(self, target: int, source: int, size: int) -> CommandList:
+        self.words[0] = target
+        self.words[1] = source
+        self.words[4] = size
+        return self.commands
+
+
+class CPUBackend(Backend):
+    """Runs plans on native job threads (`jobs`, by default the process's own).
+
+    One object is one stream and belongs to one thread.
+    """
+
+    name: ClassVar[str] = "cpu"
+    fan_in: ClassVar[int] = 16
+
+    def __init__(self, jobs: JobSystem | None = None) -> None:
+        self.jobs = jobs if jobs is not None else shared_job_system()
+        self._copy_function = stock_functions()["copy"]
+        self._functions: dict[str, int] = {}
+        self._last: JobHandle | None = None
+        self._marks: list[JobHandle] = []
+        self._copies: list[_Copy] = []
+        self._disposed = False
+
+    # Kernels
+
+    def refusal(self, compute: Compute) -> str | None:
+        """Only element types that no kernel knows are refused."""
+        name = compute.output.dtype.name
+        return None if name in STORAGE_TYPES else f"kernels cannot hold elements of type {name}"
+
+    def tune(self, compute: Compute, tuner: Tuner) -> bool:
+        """Use this backend's own kernel for the step, if there is one."""
+        return tune(compute, tuner, self.jobs.thread_count)
+
+    def prepare(self, kernels: Iterable[AnyKernel], progress: Progress | None = None) -> int:
+        """Compile or load what this backend has not yet; returns how many kernels that were."""
+        missing = {}
+        for kernel in kernels:
+            if kernel.key not in self._functions:
+                missing[kernel.key] = source_of(kernel)
+        if missing:
+            addresses = native.load(list(missing.values()), progress)
+            self._functions |= {key: addresses[source.key] for key, source in missing.items()}
+        return len(missing)
+
+    # Buffers
+
+    def create(self, elements: int, dtype: np.dtype, data: np.ndarray | None = None) -> CPUBuffer:
+        """A new buffer, zeroed or filled with `data`."""
+        buffer = CPUBuffer(elements, dtype)
+        if data is not None:
+            buffer.array[:] = np.asarray(data, buffer.dtype).reshape(-1)
+        return buffer
+
+    def upload(self, buffer: DeviceBuffer, data: np.ndarray) -> None:
+        """Set a buffer's value in stream order; `data` may change once this returns."""
+        assert isinstance(buffer, CPUBuffer)
+        if self._idle():
+            np.copyto(buffer.array, data.reshape(-1))
+            return
+        size = buffer.array.nbytes
+        copy = self._free_copy(size)
+        np.copyto(copy.staging[:size].view(buffer.dtype), data.reshape(-1))
+        copy.handle = self._submit(copy.aim(buffer.address, copy.staging.ctypes.data, size), buffer.array)
+
+    def copy(self, source: DeviceBuffer, target: DeviceBuffer) -> None:
+        """Copy a whole buffer in stream order."""
+        assert isinstance(source, CPUBuffer)
+        assert isinstance(target, CPUBuffer)
+        if self._idle() and source.array.nbytes <= _COPY_GRAIN:
+            np.copyto(target.array, source.array)
+            return
+        copy = self._free_copy(0)
+        commands = copy.aim(target.address, source.address, source.array.nbytes)
+        copy.handle = self._submit(commands, (source.array, target.array))
+
+    def readback(self, buffer: DeviceBuffer) -> CPUReadback:
+        """A copy of the buffer's value as of now in the stream."""
+        assert isinstance(buffer, CPUBuffer)
+        if self._idle() and buffer.array.nbytes <= _COPY_GRAIN:
+            return CPUReadback(buffer.array.copy(), None)
+        array = np.empty(buffer.elements, buffer.dtype)
+        copy = self._free_copy(0)
+        commands = copy.aim(array.ctypes.data, buffer.address, array.nbytes)
+        copy.handle = self._submit(commands, (array, buffer.array))
+        return CPUReadback(array, copy.handle)
+
+    # Plans
+
+    def record(self, plan: Plan, buffers: Mapping[str, DeviceBuffer]) -> CPUProgram:
+        """Place the temporaries, fill every step's args block, and list the commands."""
+        self.prepare(step.kernel for step in plan.steps)
+        sizes = {
+            name: max(b.elements * b.dtype.itemsize, 1)
+            for name, b in plan.buffers.items()
+            if b.role == "temporary"
+        }
+        lifetimes = plan.lifetimes()
+        offsets, total = place({n: s for n, s in sizes.items() if n in lifetimes}, lifetimes, ALIGNMENT)
+        arena = allocate(total)
+        addresses = {name: int(arena.ctypes.data) + offset for name, offset in offsets.items()}
+        held = [arena]
+        for name, buffer in buffers.items():
+            assert isinstance(buffer, CPUBuffer)
+            addresses[name] = buffer.address
+            held.append(buffer.array)
+        words: list[int] = []
+        rows: list[tuple[int, int, int, int]] = []
+        starts: list[int] = []
+        nanoseconds = 0.0
+        for step in plan.steps:
+            count = _units(step)
+            if count == 0:
+                continue
+            cost = step_ns(step)
+            nanoseconds += cost
+            starts.append(len(words))
+            names = (step.output, *step.inputs)
+            words += argument_words(step.space, step.values, [addresses[n] for n in names])
+            rows.append(
+                (self._functions[step.kernel.key], 0, count, grain(count, cost, self.jobs.thread_count))
+            )
+        block = np.array(words, np.int64)
+        table = np.array(rows, np.int64).reshape(-1, 4)
+        table[:, 1] = np.array(starts, np.int64) * 8 + block.ctypes.data
+        return CPUProgram(CommandList(table, (block, held)), nanoseconds)
+
+    def run(self, program: Program) -> None:
+        """Enqueue a recorded plan; a short one runs at once when nothing is in flight."""
+        assert isinstance(program, CPUProgram)
+        if program.commands is None:
+            raise DisposedError("this program was released")
+        if program.nanoseconds < INLINE_NS and self._idle():
+            self.jobs.run_inline(program.commands)
+        else:
+            self._submit(program.commands, None)
+
+    def flush(self) -> None:
+        """Nothing to do: what is submitted runs."""
+
+    def fence(self) -> JobHandle | None:
+        """The last job of this stream; None when nothing is in flight."""
+        return None if self._idle() else self._last
+
+    def after(self, mark: Any) -> None:
+        """Let what is enqueued from now on start after a job (of the same job system)."""
+        if isinstance(mark, JobHandle):
+            self._marks.append(mark)
+
+    def synchronize(self) -> None:
+        """Block until everything enqueued has run."""
+        for handle in (self._last, *self._marks):
+            if handle is not None:
+                handle.complete()
+
+    def dispose(self) -> None:
+        """Wait for what is in flight, and let go of everything."""
+        if not self._disposed:
+            self.synchronize()
+            self._copies.clear()
+            self._disposed = True
+
+    # The stream
+
+    def _idle(self) -> bool:
+        if self._marks:
+            self._marks = [m for m in self._marks if not m.is_completed]
+        return (self._last is None or self._last.is_completed) and not self._marks
+
+    def _submit(self, commands: CommandList, keep_alive: object) -> JobHandle:
+        if self._disposed:
+            raise DisposedError("this backend was disposed")
+        depends: list[JobHandle] = self._marks
+        self._marks = []
+        if self._last is not None and not self._last.is_completed:
+            depends = [*depends, self._last]
+        self._last = self.jobs.submit(commands, depends, keep_alive=keep_alive)
+        return self._last
+
+    def _free_copy(self, staging_bytes: int) -> _Copy:
+        """A copy command that is not in flight, with at least so much staging memory."""
+        best: _Copy | None = None
+        for copy in self._copies:
+            if len(copy.staging) >= staging_bytes and (copy.handle is None or copy.handle.is_completed):
+                if best is None or len(copy.staging) < len(best.staging):
+                    best = copy
+        if best is None:
+            best = _Copy(self._copy_function, staging_bytes)
+            self._copies.append(best)
+        return best
+
+
+def _units(step: Step) -> int:
+    """What a command's range counts: tasks of a tuned kernel, elements of a vector, else rows."""
+    if isinstance(step.kernel, NativeKernel) or len(step.space) == 1:
+        return step.space[0]
+    return prod(step.space[:-1]) if prod(step.space) else 0

@@ -1,0 +1,47 @@
+"""A kernel written for the CPU by hand, as text; stands in a plan where a generic kernel would."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+
+from engine.backends.cpu.printer import NumbaPrinter
+from engine.compiler.plan import AnyKernel
+from engine.kernels.kernel import Kernel
+from engine.native import NativeSource
+
+
+@dataclass(frozen=True)
+class NativeKernel:
+    """A whole module's text with the function `kernel(args, begin, end)`.
+
+    Steps of such kernels have a space of one dimension, the number of tasks, each worth a chunk of its own.
+    The first run-time argument is the estimated nanoseconds of one task; the kernel ignores it. In `args`
+    stand the number of tasks, the arguments, the output's address and the inputs' addresses.
+    """
+
+    name: str
+    text: str
+
+    @cached_property
+    def source(self) -> NativeSource:
+        """What the native store compiles."""
+        return NativeSource(self.name, self.text, "kernel")
+
+    @property
+    def key(self) -> str:
+        """A digest of the text, this processor and the compilers."""
+        return self.source.key
+
+
+def source_of(kernel: AnyKernel) -> NativeSource:
+    """The native source of a generic or tuned kernel."""
+    if isinstance(kernel, NativeKernel):
+        return kernel.source
+    assert isinstance(kernel, Kernel), f"{type(kernel).__name__} is not a kernel of the CPU"
+    return _printed(kernel)
+
+
+@lru_cache(maxsize=4096)
+def _printed(kernel: Kernel) -> NativeSource:
+    return NumbaPrinter(kernel).source()

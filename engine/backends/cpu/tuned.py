@@ -1,0 +1,18 @@
+"""The kernels that the CPU has of its own, by the kind of hint under which they are tried."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from engine.compiler.plan import Compute, Tuner
+
+Rule = Callable[[Compute, Tuner, int], bool]
+"""Emits steps for a formula that it recognises, for so many threads; False leaves it to the generic kernel."""
+
+RULES: dict[str, Rule] = {}
+
+
+def tune(compute: Compute, tuner: Tuner, threads: int) -> bool:
+    """Replace a formula by tuned kernels where a rule takes it."""
+    rule = RULES.get(compute.hint.kind) if compute.hint is not None else None
+    return rule is not None and rule(compute, tuner, threads)

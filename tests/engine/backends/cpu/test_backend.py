@@ -1,0 +1,197 @@
+"""The CPU backend on plans made by hand: order, snapshots, deferred and inline runs, memory."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+
+from engine.backends.cpu.backend import CPUBackend
+from engine.backends.cpu.cost import INLINE_NS
+from engine.compiler.plan import BufferSpec, Compute, Plan
+from engine.dtypes import as_dtype
+from engine.errors import DisposedError
+from engine.jobs import JobSystem
+from engine.kernels.expr import FLAT, Expr, arg, index, reduce
+from engine.kernels.value import Value
+
+F32 = np.dtype(np.float32)
+
+
+@pytest.fixture(scope="module")
+def jobs() -> Iterator[JobSystem]:
+    with JobSystem(2) as system:
+        yield system
+
+
+@pytest.fixture
+def backend(jobs: JobSystem) -> Iterator[CPUBackend]:
+    made = CPUBackend(jobs)
+    yield made
+    made.dispose()
+
+
+def chain(n: int, steps: int) -> Plan:
+    """y = x + 1, `steps` times, through temporaries that share memory."""
+    plan = Plan()
+    before = Value("x", (n,), F32)
+    plan.buffers["x"] = BufferSpec("x", n, F32, "input")
+    for k in range(steps):
+        last = k == steps - 1
+        after = Value("y" if last else f"t{k}", (n,), F32)
+        body = before.at(FLAT) + arg(1.0, "float32")
+        plan.steps.append(Compute(after, (n,), body, f"add{k}", "Add").numbered())
+        plan.buffers[after.name] = BufferSpec(after.name, n, F32, "output" if last else "temporary")
+        before = after
+    return plan
+
+
+def rows_plan(shape: tuple[int, int]) -> Plan:
+    """y[i, j] = x[i, j] - the largest of row i: a plan that takes a while."""
+    x, y = Value("x", shape, F32), Value("y", shape, F32)
+    body = x.at(FLAT) - reduce("max", shape[1], lambda r: x[index(0), r])
+    plan = Plan([Compute(y, shape, body, "rows", "Rows").numbered()])
+    plan.buffers["x"] = BufferSpec("x", x.size, F32, "input")
+    plan.buffers["y"] = BufferSpec("y", y.size, F32, "output")
+    return plan
+
+
+@pytest.mark.parametrize("n", [5, 4_000_000])
+def test_a_chain_of_steps(backend: CPUBackend, n: int) -> None:
+    x, y = backend.create(n, F32), backend.create(n, F32)
+    program = backend.record(chain(n, 5), {"x": x, "y": y})
+    assert (program.nanoseconds < INLINE_NS) == (n == 5)
+    given = np.arange(n, dtype=np.float32)
+    backend.upload(x, given)
+    backend.run(program)
+    readback = backend.readback(y)
+    readback.wait()
+    assert readback.done()
+    np.testing.assert_array_equal(readback.array(), given + 5)
+
+
+def test_three_schedules_in_flight_do_not_mix(backend: CPUBackend) -> None:
+    shape = (2000, 300)
+    x, y = backend.create(shape[0] * shape[1], F32), backend.create(shape[0] * shape[1], F32)
+    program = backend.record(rows_plan(shape), {"x": x, "y": y})
+    rng = np.random.default_rng(0)
+    given = [rng.standard_normal(shape).astype(np.float32) for _ in range(3)]
+    readbacks = []
+    for array in given:
+        scratch = array.copy()
+        backend.upload(x, scratch)
+        scratch[:] = -1.0
+        backend.run(program)
+        readbacks.append(backend.readback(y))
+    for array, readback in zip(given, readbacks, strict=True):
+        readback.wait()
+        np.testing.assert_array_equal(
+            readback.array().reshape(shape), array - array.max(axis=1, keepdims=True)
+        )
+
+
+def test_a_run_returns_before_it_is_done(backend: CPUBackend) -> None:
+    shape = (4000, 2000)
+    x, y = backend.create(shape[0] * shape[1], F32), backend.create(shape[0] * shape[1], F32)
+    program = backend.record(rows_plan(shape), {"x": x, "y": y})
+    backend.run(program)
+    readback = backend.readback(y)
+    assert not readback.done()
+    backend.synchronize()
+    assert readback.done()
+
+
+def test_copies_happen_in_stream_order(backend: CPUBackend) -> None:
+    n = 300_000
+    x, y, z = (backend.create(n, F32) for _ in range(3))
+    program = backend.record(chain(n, 20), {"x": x, "y": y})
+    backend.upload(x, np.zeros(n, np.float32))
+    backend.run(program)
+    backend.copy(y, z)
+    backend.upload(x, np.full(n, 100, np.float32))
+    backend.run(program)
+    first, second = backend.readback(z), backend.readback(y)
+    second.wait()
+    assert first.done()
+    np.testing.assert_array_equal(first.array(), np.full(n, 20, np.float32))
+    np.testing.assert_array_equal(second.array(), np.full(n, 120, np.float32))
+
+
+def test_another_stream_waits_for_a_fence(jobs: JobSystem) -> None:
+    shape = (3000, 1000)
+    first, second = CPUBackend(jobs), CPUBackend(jobs)
+    x, y = first.create(shape[0] * shape[1], F32), first.create(shape[0] * shape[1], F32)
+    z = second.create(shape[0] * shape[1], F32)
+    given = np.random.default_rng(1).standard_normal(shape).astype(np.float32)
+    program = first.record(rows_plan(shape), {"x": x, "y": y})
+    first.upload(x, given)
+    first.run(program)
+    second.after(first.fence())
+    second.copy(y, z)
+    readback = second.readback(z)
+    readback.wait()
+    np.testing.assert_array_equal(readback.array().reshape(shape), given - given.max(axis=1, keepdims=True))
+    first.dispose()
+    second.dispose()
+
+
+def test_buffers_may_be_released_while_work_is_in_flight(backend: CPUBackend) -> None:
+    n = 1_000_000
+    x, y = backend.create(n, F32, np.ones(n)), backend.create(n, F32)
+    program = backend.record(chain(n, 8), {"x": x, "y": y})
+    backend.run(program)
+    readback = backend.readback(y)
+    x.release()
+    y.release()
+    program.release()
+    readback.wait()
+    np.testing.assert_array_equal(readback.array(), np.full(n, 9, np.float32))
+    with pytest.raises(DisposedError):
+        backend.run(program)
+    with pytest.raises(DisposedError):
+        backend.readback(y)
+
+
+def test_temporaries_share_one_arena(backend: CPUBackend) -> None:
+    """A long chain alternates between two places, whatever its length."""
+    n = 1000
+    x, y = backend.create(n, F32), backend.create(n, F32)
+    program = backend.record(chain(n, 40), {"x": x, "y": y})
+    assert program.commands is not None
+    block = program.commands.keep_alive[0]  # type: ignore[index]
+    targets = {int(output) for output in block.reshape(40, 4)[:, 2]}
+    assert len(targets) == 3
+    backend.upload(x, np.zeros(n, np.float32))
+    backend.run(program)
+    readback = backend.readback(y)
+    readback.wait()
+    np.testing.assert_array_equal(readback.array(), np.full(n, 40, np.float32))
+
+
+def test_an_empty_tensor_costs_no_command(backend: CPUBackend) -> None:
+    x, y = backend.create(0, F32), backend.create(0, F32)
+    program = backend.record(chain(0, 1), {"x": x, "y": y})
+    backend.run(program)
+    assert backend.readback(y).array().size == 0
+
+
+def test_every_storage_type_has_a_buffer(backend: CPUBackend) -> None:
+    for name in ("float16", "bfloat16", "int8", "bool", "uint64"):
+        dtype = as_dtype(name)
+        buffer = backend.create(3, dtype, np.array([0, 1, 1]).astype(dtype))
+        assert buffer.address % 64 == 0
+        np.testing.assert_array_equal(backend.readback(buffer).array().astype(np.float64), [0, 1, 1])
+
+
+def test_kernels_are_prepared_once(backend: CPUBackend) -> None:
+    plan = chain(16, 3)
+    assert backend.prepare(step.kernel for step in plan.steps) == 1
+    assert backend.prepare(step.kernel for step in chain(4096, 7).steps) == 0
+
+
+def test_strings_are_refused(backend: CPUBackend) -> None:
+    value = Value("s", (2,), np.dtype(object))
+    formula: Expr = arg(1.0, "float32")
+    assert backend.refusal(Compute(value, (2,), formula, "s", "StringOp")) is not None
+    assert backend.refusal(Compute(Value("f", (2,), F32), (2,), formula, "f", "Op")) is None
