@@ -1,0 +1,138 @@
+"""Fixtures for tests that need OpenGL, OpenCL or a display, and how they run code in a process of its own."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import moderngl
+import pytest
+
+from engine.devices import CLDevice, GLDevice
+from engine.devices.gl_context import current_platform
+from engine.devices.gl_functions import GL, GLFunctions
+from engine.errors import DeviceError
+
+ROOT = Path(__file__).resolve().parent.parent
+RunChild = Callable[..., str]
+
+
+@pytest.fixture(scope="session")
+def game_context() -> Iterator[moderngl.Context]:
+    """The moderngl context of this process's "game". One only, as hundreds fail. Use `game` instead."""
+    create: Any = moderngl.create_standalone_context
+    try:
+        ctx: moderngl.Context = create(**({"backend": "egl"} if sys.platform.startswith("linux") else {}))
+    except Exception as error:  # noqa: BLE001 - what glcontext raises
+        pytest.skip(f"no OpenGL here: {error}")
+    yield ctx
+    ctx.release()
+
+
+@pytest.fixture(scope="session")
+def session_device(game_context: moderngl.Context) -> Iterator[GLDevice]:
+    """The device of the game's context, shared by all tests. Use `gl_device` instead."""
+    device = GLDevice.for_context(game_context)
+    yield device
+    device.dispose()
+
+
+@pytest.fixture
+def game_gl(game_context: moderngl.Context) -> GLFunctions:
+    """Raw OpenGL of the game's context."""
+    return GLFunctions(game_context.mglo._context)
+
+
+@pytest.fixture
+def game(game_context: moderngl.Context, game_gl: GLFunctions) -> Iterator[moderngl.Context]:
+    """The game's moderngl context, current, without OpenGL errors before the test and after it."""
+    platform = current_platform()
+    assert platform is not None, "an earlier test left no context current"
+    handle = platform.current_context()
+    assert game_gl.glGetError() == GL.NO_ERROR, "an earlier test left an OpenGL error in the game's context"
+    # moderngl binds the framebuffer that was in use again when it makes another, even one that was released.
+    game_context.detect_framebuffer(0).use()
+    yield game_context
+    assert platform.current_context() == handle, "the test left another context current"
+    assert game_gl.glGetError() == GL.NO_ERROR, "the test caused an OpenGL error in the game's context"
+
+
+@pytest.fixture
+def gl_device(game: moderngl.Context, session_device: GLDevice) -> Iterator[GLDevice]:
+    """The device that shares with `game`, its counters at zero, its OpenGL errors checked like the game's."""
+    session_device.check_errors("running an earlier test")
+    with session_device.current():
+        session_device.ctx.screen.use()
+    session_device.counters.reset()
+    yield session_device
+    session_device.collect()
+    session_device.check_errors("running this test")
+
+
+@pytest.fixture(scope="session")
+def cl_device() -> Iterator[CLDevice]:
+    """An OpenCL device, PoCL where there is no other."""
+    try:
+        device = CLDevice()
+    except DeviceError as error:
+        pytest.skip(str(error))
+    yield device
+    device.dispose()
+
+
+@pytest.fixture(scope="session")
+def display() -> Iterator[str]:
+    """An X display of our own (Xvfb), by its name."""
+    program = shutil.which("Xvfb")
+    if program is None:
+        pytest.skip("Xvfb is not installed")
+    read_end, write_end = os.pipe()
+    command = [program, "-displayfd", str(write_end), "-screen", "0", "640x480x24", "-nolisten", "tcp"]
+    server = subprocess.Popen(
+        command, pass_fds=(write_end,), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+    )
+    os.close(write_end)
+    with os.fdopen(read_end) as answer:
+        number = answer.readline().strip()
+    if not number:
+        server.wait()
+        pytest.skip("Xvfb does not start here")
+    yield f":{number}"
+    server.terminate()
+    server.wait()
+
+
+@pytest.fixture
+def run_child(tmp_path: Path) -> RunChild:
+    """`run_child(code, **environment)`: run Python code in its own process and return what it prints.
+
+    The process ends with the test; a failure shows what the code wrote.
+    """
+
+    def run(code: str, **environment: str) -> str:
+        script = tmp_path / "child.py"
+        script.write_text(code, encoding="utf-8")
+        variables = {**os.environ, "PYTHONPATH": str(ROOT), "PYGAME_HIDE_SUPPORT_PROMPT": "1", **environment}
+        result = subprocess.run(
+            [sys.executable, "-X", "faulthandler", str(script)],
+            env=variables,
+            capture_output=True,
+            text=True,
+            timeout=120,
+            check=False,
+        )
+        assert result.returncode == 0, f"exit code {result.returncode}\n{result.stdout}\n{result.stderr}"
+        return result.stdout
+
+    return run
+
+
+@pytest.fixture
+def held_to_3_3() -> dict[str, str]:
+    """The environment in which Mesa really refuses what is newer than OpenGL 3.3."""
+    return {"MESA_GL_VERSION_OVERRIDE": "3.3", "MESA_GLSL_VERSION_OVERRIDE": "330"}

@@ -1,0 +1,323 @@
+"""The GL device: a context beside the game's that shares its objects and nothing else."""
+
+from __future__ import annotations
+
+import dataclasses
+import gc
+import threading
+
+import moderngl
+import numpy as np
+import pytest
+
+from engine.devices import GL, GLDevice, GLLimits
+from engine.devices.gl_context import current_platform
+from engine.devices.gl_functions import SIGNATURES, GLFunctions
+from engine.errors import DeviceError, DisposedError
+
+pytestmark = pytest.mark.gl
+
+
+def current_handle() -> int:
+    platform = current_platform()
+    return platform.current_context() if platform is not None else 0
+
+
+def test_a_buffer_of_the_game_is_readable_in_the_device(game: moderngl.Context, gl_device: GLDevice) -> None:
+    values = np.arange(16, dtype=np.float32)
+    buffer = game.buffer(values.tobytes())
+    with gl_device.current(after_game=True):
+        seen = gl_device.ctx.external_buffer(buffer.glo, buffer.size).read()
+    assert np.array_equal(np.frombuffer(seen, np.float32), values)
+    buffer.release()
+
+
+def test_a_buffer_and_a_texture_of_the_device_are_readable_in_the_game(
+    game: moderngl.Context, gl_device: GLDevice
+) -> None:
+    values = np.arange(12, dtype=np.float32)
+    with gl_device.current(before_game=True):
+        buffer = gl_device.ctx.buffer(values.tobytes())
+        texture = gl_device.ctx.texture((3, 1), 4, values.tobytes(), dtype="f4")
+    assert np.array_equal(np.frombuffer(game.external_buffer(buffer.glo, 48).read(), np.float32), values)
+    framebuffer = game.framebuffer([game.external_texture(texture.glo, (3, 1), 4, 0, "f4")])
+    assert np.array_equal(np.frombuffer(framebuffer.read(components=4, dtype="f4"), np.float32), values)
+    framebuffer.release()
+    with gl_device.current():
+        buffer.release()
+        texture.release()
+
+
+def test_a_program_of_the_device_computes_on_a_buffer_of_the_game(
+    game: moderngl.Context, gl_device: GLDevice
+) -> None:
+    if not gl_device.info.supports_compute:
+        pytest.skip("needs OpenGL 4.3")
+    buffer = game.buffer(np.arange(8, dtype=np.float32).tobytes())
+    with gl_device.current(after_game=True, before_game=True):
+        shader = gl_device.ctx.compute_shader(
+            """#version 430
+            layout(local_size_x = 8) in;
+            layout(std430, binding = 0) buffer Data { float data[]; };
+            void main() { data[gl_GlobalInvocationID.x] *= 3.0; }"""
+        )
+        gl_device.gl.glBindBufferBase(GL.SHADER_STORAGE_BUFFER, 0, buffer.glo)
+        gl_device.gl.glUseProgram(shader.glo)
+        gl_device.gl.glDispatchCompute(1, 1, 1)
+        gl_device.gl.glMemoryBarrier(GL.BUFFER_UPDATE_BARRIER_BIT)
+        shader.release()
+    assert np.array_equal(np.frombuffer(buffer.read(), np.float32), 3.0 * np.arange(8))
+    buffer.release()
+
+
+def test_leaving_makes_current_what_was_so_before(game: moderngl.Context, gl_device: GLDevice) -> None:
+    outside = current_handle()
+    with gl_device.current():
+        inside = current_handle()
+        with gl_device.current():
+            assert current_handle() == inside
+        assert current_handle() == inside
+    assert inside != outside
+    assert current_handle() == outside
+    with pytest.raises(RuntimeError, match="from within"), gl_device.current():
+        raise RuntimeError("from within")
+    assert current_handle() == outside
+    assert gl_device.counters.switches == 2
+
+
+def test_leaving_leaves_nothing_current_where_nothing_was(
+    game: moderngl.Context, gl_device: GLDevice
+) -> None:
+    platform = current_platform()
+    assert platform is not None
+    binding = platform.binding()
+    platform.release_current(binding)
+    try:
+        with gl_device.current():
+            assert current_handle() != 0
+        assert current_handle() == 0
+        assert gl_device.poll(gl_device._sentinel)
+        assert current_handle() == 0
+    finally:
+        platform.make_current(binding)
+
+
+def test_moderngl_keeps_the_default_context_of_the_game(game: moderngl.Context) -> None:
+    before = moderngl.get_context()
+    with GLDevice(game) as device:
+        assert moderngl.get_context() is before
+        assert device.ctx is not before
+    assert moderngl.get_context() is before
+
+
+def test_a_context_has_one_device(game: moderngl.Context, gl_device: GLDevice) -> None:
+    assert GLDevice.for_context(game) is gl_device
+    assert GLDevice.for_context(gl_device.ctx) is gl_device
+    assert moderngl.get_context() is game
+    assert GLDevice.for_context() is gl_device
+    assert gl_device.shares_with_game
+    assert gl_device.is_shared_with_current()
+
+
+def test_a_private_device_needs_no_context(game: moderngl.Context) -> None:
+    platform = current_platform()
+    assert platform is not None
+    binding = platform.binding()
+    platform.release_current(binding)
+    try:
+        with GLDevice.for_context() as private:
+            assert not private.shares_with_game
+            assert current_handle() == 0
+            assert GLDevice.for_context() is private
+            with private.current(after_game=True, before_game=True):
+                buffer = private.ctx.buffer(b"abcd")
+                assert buffer.read() == b"abcd"
+            platform.make_current(binding)
+            assert not private.is_shared_with_current()
+            platform.release_current(binding)
+    finally:
+        platform.make_current(binding)
+
+
+def test_the_version_is_that_of_the_game(game: moderngl.Context, gl_device: GLDevice) -> None:
+    assert gl_device.info.version_code == game.version_code == gl_device.ctx.version_code
+    assert gl_device.info.renderer == game.info["GL_RENDERER"]
+    if "llvmpipe" in gl_device.info.renderer:
+        assert gl_device.info.is_software
+
+
+def test_another_thread_is_refused(gl_device: GLDevice) -> None:
+    caught: list[Exception] = []
+
+    def enter() -> None:
+        try:
+            gl_device.current().__enter__()
+        except DeviceError as error:
+            caught.append(error)
+
+    thread = threading.Thread(target=enter)
+    thread.start()
+    thread.join()
+    assert "thread" in str(caught[0])
+
+
+def test_use_after_dispose_raises(game: moderngl.Context) -> None:
+    device = GLDevice(game)
+    device.dispose()
+    device.dispose()
+    for use in (
+        lambda: device.current().__enter__(),
+        lambda: device.ctx.buffer,
+        lambda: device.gl.glFlush,
+        lambda: device.poll(1),
+    ):
+        with pytest.raises(DisposedError, match="disposed"):
+            use()
+
+
+def test_what_another_thread_drops_is_freed_on_the_device_thread(gl_device: GLDevice) -> None:
+    with gl_device.current():
+        buffers = [gl_device.ctx.buffer(reserve=16)]
+        released_first = gl_device.ctx.buffer(reserve=16)
+        name = buffers[0].glo
+        released_first.release()
+        del released_first
+        gl_device.collect()
+
+        def drop() -> None:
+            buffers.clear()
+            gc.collect()
+
+        thread = threading.Thread(target=drop)
+        thread.start()
+        thread.join()
+        assert gl_device.gl.glIsBuffer(name)
+        assert gl_device.collect() == 1
+        assert not gl_device.gl.glIsBuffer(name)
+
+
+def test_work_inside_an_inner_block_waits_for_the_game(game: moderngl.Context, gl_device: GLDevice) -> None:
+    buffer = game.buffer(b"\0" * 16)
+    with gl_device.current():
+        inside = current_handle()
+        with gl_device.current(after_game=True):
+            assert current_handle() == inside
+        assert current_handle() == inside
+    buffer.release()
+
+
+def test_forced_limits_are_never_looser_than_the_context(game: moderngl.Context) -> None:
+    wanted = GLLimits.minimum(330)
+    with GLDevice(game, limits=wanted) as device:
+        assert device.limits.max_texture_size == 1024
+        assert device.limits.max_texture_image_units == 16
+        assert device.limits.uniform_buffer_offset_alignment == 256
+        assert device.limits.max_compute_storage_blocks == 0
+    with GLDevice(game) as device:
+        own = device.limits
+    huge = dataclasses.replace(own, max_texture_size=1 << 30)
+    with GLDevice(game, limits=huge) as device:
+        assert device.limits == own
+
+
+def test_the_context_fulfils_the_minimum_of_its_version(gl_device: GLDevice) -> None:
+    minimum = GLLimits.minimum(gl_device.info.version_code)
+    assert minimum.restricted_to(gl_device.limits) == minimum
+
+
+def test_limits_agree_with_what_moderngl_reads(game: moderngl.Context, gl_device: GLDevice) -> None:
+    info = game.info
+    limits = gl_device.limits
+    assert limits.max_texture_size == info["GL_MAX_TEXTURE_SIZE"]
+    assert limits.max_texture_image_units == info["GL_MAX_TEXTURE_IMAGE_UNITS"]
+    assert limits.max_fragment_uniform_components == info["GL_MAX_FRAGMENT_UNIFORM_COMPONENTS"]
+    if gl_device.info.supports_compute:
+        assert limits.max_compute_group_count == tuple(info["GL_MAX_COMPUTE_WORK_GROUP_COUNT"])
+        assert limits.max_compute_storage_blocks == info["GL_MAX_COMPUTE_SHADER_STORAGE_BLOCKS"]
+
+
+def test_every_entry_point_of_the_table_binds(gl_device: GLDevice) -> None:
+    with gl_device.current():
+        for name in SIGNATURES:
+            assert callable(getattr(gl_device.gl, name)), name
+            assert gl_device.address(name) != 0
+    with pytest.raises(AttributeError, match="glNoSuchThing"):
+        gl_device.gl.glNoSuchThing  # noqa: B018 - the access is what is tested
+
+
+def test_a_lost_address_is_an_error_of_ours() -> None:
+    class Empty:
+        def load_opengl_function(self, name: str) -> int:
+            return 0
+
+    with pytest.raises(DeviceError, match="glFlush"):
+        GLFunctions(Empty()).glFlush()
+
+
+def test_a_context_of_another_thread_compiles_for_the_device(gl_device: GLDevice) -> None:
+    shared = gl_device.create_shared()
+    made: list[int] = []
+
+    def compile_there() -> None:
+        with shared.current():
+            made.append(shared.gl.glCreateProgram())
+
+    thread = threading.Thread(target=compile_there)
+    thread.start()
+    thread.join()
+    with pytest.raises(DeviceError, match="thread"), shared.current():
+        pass
+    with gl_device.current():
+        assert gl_device.gl.glIsProgram(made[0])
+        gl_device.gl.glDeleteProgram(made[0])
+    shared.dispose()
+    with pytest.raises(DisposedError), shared.current():
+        pass
+
+
+CHILD_3_3 = """
+import moderngl, numpy as np
+from engine.devices import GL, GLDevice
+ctx = moderngl.create_standalone_context(backend="egl")
+with GLDevice(ctx) as device:
+    assert ctx.version_code == device.info.version_code == device.ctx.version_code == 330, device.info
+    assert not device.info.supports_compute
+    assert device.limits.max_compute_storage_blocks == 0
+    values = np.arange(64, dtype=np.float32)
+    buffer = ctx.buffer(values.tobytes())
+    readback = device.staging.read_buffer(buffer.glo, buffer.size, np.float32)
+    readback.wait()
+    assert np.array_equal(readback.array(), values)
+    device.staging.write_buffer(buffer.glo, 2 * values)
+    readback = device.staging.read_buffer(buffer.glo, buffer.size, np.float32)
+    readback.wait()
+    assert np.array_equal(readback.array(), 2 * values)
+    device.check_errors("using OpenGL 3.3")
+with GLDevice.for_context() as device:
+    assert device.info.version_code == 330
+assert ctx.error == "GL_NO_ERROR", ctx.error
+print("done")
+"""
+
+
+def test_a_machine_held_to_opengl_3_3(run_child, held_to_3_3) -> None:
+    assert "done" in run_child(CHILD_3_3, **held_to_3_3)
+
+
+CHILD_TOO_OLD = """
+import moderngl
+from engine.devices import GLDevice
+from engine.errors import DeviceError
+try:
+    GLDevice()
+except DeviceError as error:
+    print(error)
+"""
+
+
+def test_a_machine_with_too_old_an_opengl_says_so(run_child) -> None:
+    answer = run_child(
+        CHILD_TOO_OLD, MESA_GL_VERSION_OVERRIDE="3.1", MESA_GLSL_VERSION_OVERRIDE="140", DISPLAY=""
+    )
+    assert "3.3" in answer
+    assert "driver" in answer
