@@ -1,0 +1,116 @@
+"""A command list: OpenGL calls as rows of integers, replayed by native code.
+
+A call from Python costs about half a microsecond; a loop over rows of (function, five arguments) in machine
+code a sixth of that, in one Python call for a whole plan. All calls in it take integers and pointers only,
+and none returns anything that is used.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from typing import Any
+
+import numpy as np
+
+from engine.devices.gl_functions import FUNCTION_TYPE
+from engine.errors import KernelCompileError
+from engine.native import NativeSource, PendingLoad, prepare_async
+from engine.native_prelude import PRELUDE
+
+ARGUMENTS = 5
+_ROW = 1 + ARGUMENTS
+
+# Callees read as many arguments as they have: on every 64-bit calling convention the rest does no harm.
+_REPLAY = NativeSource(
+    "replay of OpenGL calls",
+    PRELUDE
+    + f"""
+
+@_intrinsic
+def _call_row(typing_context, row):
+    def generate(context, builder, signature, args):
+        pointer = builder.inttoptr(args[0], _I64.as_pointer())
+        words = [builder.load(builder.gep(pointer, [_I64(k)])) for k in range({_ROW})]
+        kind = _ir.FunctionType(_ir.VoidType(), [_I64] * {ARGUMENTS})
+        builder.call(builder.inttoptr(words[0], kind.as_pointer()), words[1:])
+        return context.get_dummy_value()
+
+    return _types.void(_types.int64), generate
+
+
+def replay(args, begin, end):
+    for k in range(begin, end):
+        _call_row(args + k * {8 * _ROW})
+""",
+    "replay",
+)
+
+_NATIVE = ctypes.CFUNCTYPE(None, ctypes.c_int64, ctypes.c_int64, ctypes.c_int64)
+
+
+class CommandList:
+    """Rows in the making, then in one array. `keep` holds what their pointers point to."""
+
+    def __init__(self) -> None:
+        self._rows: list[tuple[int, ...]] = []
+        self._keep: list[np.ndarray] = []
+        self.table = np.zeros((0, _ROW), np.int64)
+
+    def call(self, function: int, *arguments: int) -> None:
+        """Add a call of the function at an address."""
+        self._rows.append((function, *arguments, *[0] * (ARGUMENTS - len(arguments))))
+
+    def pointer(self, array: np.ndarray) -> int:
+        """The address of an array that lives as long as this list."""
+        self._keep.append(array)
+        return array.ctypes.data
+
+    def finish(self) -> None:
+        """Make the rows ready for replay."""
+        self.table = np.array(self._rows, np.int64).reshape(-1, _ROW)
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+
+class Replayer:
+    """Runs command lists: in native code once that is there, through ctypes until then."""
+
+    def __init__(self) -> None:
+        self._pending: PendingLoad | None = prepare_async([_REPLAY])
+        self._native: Any = None
+        self._functions: dict[int, Any] = {}
+
+    @property
+    def is_native(self) -> bool:
+        """Whether lists are replayed by machine code."""
+        if self._pending is not None and self._pending.done():
+            self._take(self._pending)
+        return self._native is not None
+
+    def wait(self) -> bool:
+        """Wait until the native code is there; False if it cannot be had."""
+        if self._pending is not None:
+            self._take(self._pending)
+        return self._native is not None
+
+    def _take(self, pending: PendingLoad) -> None:
+        self._pending = None
+        try:
+            self._native = _NATIVE(pending.result()[_REPLAY.key])
+        except KernelCompileError:
+            # Machines on which numba cannot compile still run, more slowly.
+            self._native = None
+
+    def run(self, commands: CommandList) -> None:
+        """Issue the calls of a finished list; the context must be current."""
+        table = commands.table
+        if self.is_native:
+            self._native(table.ctypes.data, 0, len(table))
+            return
+        for address, *arguments in table.tolist():
+            function = self._functions.get(address)
+            if function is None:
+                function = FUNCTION_TYPE(None, *[ctypes.c_int64] * ARGUMENTS)(address)
+                self._functions[address] = function
+            function(*arguments)

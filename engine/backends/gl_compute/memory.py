@@ -1,0 +1,164 @@
+"""Buffers of the compute backend: 32-bit words in GL buffers, and views of them as buffer textures."""
+
+from __future__ import annotations
+
+import ctypes
+import weakref
+from math import prod
+
+import numpy as np
+
+from engine.backends.base import DeviceBuffer, Readback
+from engine.backends.glsl import from_words, word_dtype
+from engine.devices import GL, GLDevice, StagingReadback
+from engine.devices.gl_functions import FUNCTION_TYPE
+from engine.errors import DisposedError
+
+TEXTURE_BUFFER = 0x8C2A
+WORD_SIZE = 4
+# A view as four-component texels covers whole texels only.
+_SIZE_STEP = 16
+
+_FORMATS = {
+    ("float32", 1): GL.R32F,
+    ("float32", 4): GL.RGBA32F,
+    ("int32", 1): GL.R32I,
+    ("uint32", 1): 0x8236,
+}
+
+
+def buffer_size(elements: int) -> int:
+    """Bytes that a tensor takes; empty ones take a little, as OpenGL has no empty bindings."""
+    return max(1, -(-elements * WORD_SIZE // _SIZE_STEP)) * _SIZE_STEP
+
+
+class GLMemory:
+    """One GL buffer and the buffer textures that look at ranges of it, deleted together."""
+
+    def __init__(self, device: GLDevice, nbytes: int, data: np.ndarray | None = None) -> None:
+        self.device = device
+        self.nbytes = nbytes
+        self._textures: dict[tuple[int, int, int], int] = {}
+        gl = device.gl
+        with device.current(flush=False):
+            name = ctypes.c_uint(0)
+            gl.glGenBuffers(1, ctypes.byref(name))
+            self.name = name.value
+            gl.glBindBuffer(GL.COPY_WRITE_BUFFER, self.name)
+            exact = data is not None and data.nbytes == nbytes
+            pointer = data.ctypes.data if data is not None and exact else None
+            gl.glBufferData(GL.COPY_WRITE_BUFFER, nbytes, pointer, GL.DYNAMIC_COPY)
+            if data is not None and data.nbytes and not exact:
+                # The storage is new, so no command can be using it.
+                gl.glBufferSubData(GL.COPY_WRITE_BUFFER, 0, data.nbytes, data.ctypes.data)
+        self._finalizer = weakref.finalize(
+            self, device.call_later, _Delete(weakref.ref(device), self.name, self._textures)
+        )
+        self._finalizer.atexit = False
+
+    def texture(self, word: str, width: int, offset: int, nbytes: int) -> int:
+        """The GL name of a buffer texture over a range; `word` is a NumPy type name, `width` 1 or 4."""
+        kind = _FORMATS[word, width]
+        key = (kind, offset, nbytes)
+        if key not in self._textures:
+            gl = self.device.gl
+            with self.device.current(flush=False):
+                name = ctypes.c_uint(0)
+                gl.glGenTextures(1, ctypes.byref(name))
+                gl.glBindTexture(TEXTURE_BUFFER, name.value)
+                tex_buffer_range = FUNCTION_TYPE(None, *_RANGE_TYPES)(self.device.address("glTexBufferRange"))
+                tex_buffer_range(TEXTURE_BUFFER, kind, self.name, offset, nbytes)
+                gl.glBindTexture(TEXTURE_BUFFER, 0)
+            self._textures[key] = name.value
+        return self._textures[key]
+
+    def release(self) -> None:
+        """Delete everything; OpenGL keeps it until the commands issued so far are done."""
+        self._finalizer()
+
+    @property
+    def is_released(self) -> bool:
+        """Whether `release` was called."""
+        return not self._finalizer.alive
+
+
+_RANGE_TYPES = (ctypes.c_uint, ctypes.c_uint, ctypes.c_uint, ctypes.c_ssize_t, ctypes.c_ssize_t)
+
+
+class _Delete:
+    """Deletes a buffer and its textures; holds no reference to the memory object."""
+
+    def __init__(
+        self, device: weakref.ref[GLDevice], name: int, textures: dict[tuple[int, int, int], int]
+    ) -> None:
+        self._device = device
+        self._name = name
+        self._textures = textures
+
+    def __call__(self) -> None:
+        device = self._device()
+        if device is None:
+            return
+        names = list(self._textures.values())
+        if names:
+            device.gl.glDeleteTextures(len(names), (ctypes.c_uint * len(names))(*names))
+        device.gl.glDeleteBuffers(1, ctypes.byref(ctypes.c_uint(self._name)))
+
+
+class GLComputeBuffer(DeviceBuffer):
+    """A tensor in a GL buffer of its own."""
+
+    def __init__(
+        self, device: GLDevice, elements: int, dtype: np.dtype, words: np.ndarray | None = None
+    ) -> None:
+        self.elements = elements
+        self.dtype = np.dtype(dtype)
+        self.memory = GLMemory(device, buffer_size(elements), words)
+
+    @property
+    def name(self) -> int:
+        """The GL name. Raises `DisposedError` after `release`."""
+        if self.memory.is_released:
+            raise DisposedError("this buffer was released; its tensor or worker was disposed")
+        return self.memory.name
+
+    def release(self) -> None:
+        """Give the memory back."""
+        self.memory.release()
+
+
+class GLReadback(Readback):
+    """Words on their way to the CPU, given in the tensor's type."""
+
+    def __init__(self, staging: StagingReadback | None, elements: int, dtype: np.dtype) -> None:
+        self._staging = staging
+        self._elements = elements
+        self._dtype = dtype
+        self._value: np.ndarray | None = None
+
+    @classmethod
+    def start(cls, device: GLDevice, buffer: GLComputeBuffer) -> GLReadback:
+        """Copy a buffer, as it is at this point of the stream."""
+        if not buffer.elements:
+            return cls(None, 0, buffer.dtype)
+        nbytes = prod((buffer.elements, WORD_SIZE))
+        staging = device.staging.read_buffer(buffer.name, nbytes, word_dtype(buffer.dtype))
+        return cls(staging, buffer.elements, buffer.dtype)
+
+    def done(self) -> bool:
+        """Whether the words have arrived."""
+        return self._staging is None or self._value is not None or self._staging.done()
+
+    def wait(self) -> None:
+        """Block until they have."""
+        if self._staging is not None and self._value is None:
+            self._staging.wait()
+
+    def array(self) -> np.ndarray:
+        """The value, 1-D. Raises `ValuePending` before `done`."""
+        if self._value is None:
+            if self._staging is None:
+                self._value = np.empty(0, self._dtype)
+            else:
+                self._value = from_words(self._staging.array(), self._dtype)
+        return self._value

@@ -1,0 +1,159 @@
+"""A kernel's formula as a compute shader: one thread per output element.
+
+Tensors are read from storage buffers, or as buffer textures where that is faster: llvmpipe walks the lanes
+of a storage buffer load one by one (8 ns each), and gathers a texel fetch in one go (12 ns for 8 lanes).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from engine.backends.glsl import GLSLPrinter, pack_arguments, word_type
+from engine.kernels.kernel import Kernel
+
+LOCAL_SIZE = 64
+"""Threads in a group of a generic kernel."""
+
+ARGUMENTS_LOCATION = 0
+"""Location of the argument array `A` in every program of this backend."""
+
+# What the stage adds to the kernel's arguments: first and last-plus-one flat index, then per axis after
+# the first its size and what divides by it.
+_BEGIN, _END, _AXES = 0, 1, 2
+_PER_AXIS = 3
+
+DIVIDE = """
+int k_divide(int n, int multiplier, int shift) {
+    uint high, low;
+    umulExtended(uint(n), uint(multiplier), high, low);
+    return int((high + uint(n)) >> uint(shift));
+}"""
+"""Quotient of a non-negative n by a divisor that `divisor` prepared: a product is faster than a division."""
+
+_TEXEL_BUFFER = {"float": "samplerBuffer", "int": "isamplerBuffer", "uint": "usamplerBuffer"}
+
+
+class ComputePrinter(GLSLPrinter):
+    """Prints a generic kernel.
+
+    Storage buffer 0 is the output; input k is storage buffer 1 + k, or with `texels` a buffer texture on
+    unit k.
+    """
+
+    def __init__(self, kernel: Kernel, texels: bool) -> None:
+        super().__init__(kernel)
+        self.texels = texels
+        self.first_input = 0
+        """Number of the shader's input that the kernel's slot 0 is."""
+
+    def fetch(self, slot: int, position: str) -> str:
+        """An element of an input."""
+        return fetch(self.first_input + slot, position, self.texels)
+
+    def shader(self) -> str:
+        """The whole compute shader."""
+        kernel = self.kernel
+        axes = sorted(a for a in kernel.body.free if isinstance(a, int))
+        variables: dict[int | str, str] = {"flat": "i"} | {axis: f"i{axis}" for axis in axes}
+        lines, value = self.body(kernel.body, variables)
+        main = [
+            f"int i = {self.extra(_BEGIN)} + {flat_thread(LOCAL_SIZE)};",
+            f"if (i >= {self.extra(_END)}) return;",
+            *self.unravel(axes, _AXES),
+            *lines,
+            f"o[i] = {self.stored(value, kernel.body.dtype, kernel.dtype)};",
+        ]
+        text = "void main() {\n" + "".join(f"    {line}\n" for line in main) + "}\n"
+        extra = _AXES + axis_arguments(kernel.rank)
+        inputs = [(kind, 1) for kind in kernel.buffers]
+        return shader_text(LOCAL_SIZE, kernel.dtype, inputs, self.arguments(extra), text, self.texels)
+
+    def unravel(self, axes: Sequence[int], first: int) -> list[str]:
+        """Statements that take the flat index `i` apart into the indices `i0`... of those axes.
+
+        first: number of the extra argument where the space's sizes start (`axis_values`).
+        """
+        lines: list[str] = []
+        if not axes:
+            return lines
+        rest = "i"
+        for axis in range(self.kernel.rank - 1, max(axes[0], 1) - 1, -1):
+            size, multiplier, shift = (self.extra(first + _PER_AXIS * (axis - 1) + k) for k in range(3))
+            lines.append(f"int q{axis} = k_divide({rest}, {multiplier}, {shift});")
+            if axis in axes:
+                lines.append(f"int i{axis} = {rest} - q{axis} * {size};")
+            rest = f"q{axis}"
+        if axes[0] == 0:
+            lines.append(f"int i0 = {rest};")
+        return lines
+
+
+def fetch(number: int, position: str, texels: bool, components: str = ".x") -> str:
+    """The text that reads an input."""
+    return f"texelFetch(b{number}, {position}){components}" if texels else f"b{number}[{position}]"
+
+
+def flat_thread(local_size: int) -> str:
+    """The number of a thread in a grid that may be folded into rows."""
+    return f"int(gl_GlobalInvocationID.x + gl_GlobalInvocationID.y * (gl_NumWorkGroups.x * {local_size}u))"
+
+
+def shader_text(
+    local_size: int | tuple[int, int],
+    output: str,
+    inputs: Sequence[tuple[str, int]],
+    arguments: str,
+    main: str,
+    texels: bool,
+) -> str:
+    """A compute shader over one output `o` and inputs `b0`..., with the functions that `main` uses.
+
+    output: storage type. inputs: storage type and how many of its elements a load yields (1 or 4).
+    """
+    lines = [f"layout(std430, binding = 0) restrict writeonly buffer Output {{ {word_type(output)} o[]; }};"]
+    for k, (kind, width) in enumerate(inputs):
+        word = word_type(kind)
+        if texels:
+            lines.append(f"layout(binding = {k}) uniform {_TEXEL_BUFFER[word]} b{k};")
+        else:
+            item = word if width == 1 else f"vec{width}"
+            block = f"restrict readonly buffer Input{k} {{ {item} b{k}[]; }};"
+            lines.append(f"layout(std430, binding = {k + 1}) {block}")
+    sizes = local_size if isinstance(local_size, tuple) else (local_size, 1)
+    return "\n".join(
+        [
+            "#version 430",
+            f"layout(local_size_x = {sizes[0]}, local_size_y = {sizes[1]}) in;",
+            *lines,
+            f"layout(location = {ARGUMENTS_LOCATION}) {arguments}",
+            GLSLPrinter.functions(main) + (DIVIDE if "k_divide(" in main else ""),
+            main,
+        ]
+    )
+
+
+def axis_arguments(rank: int) -> int:
+    """How many extra arguments take a flat index apart."""
+    return _PER_AXIS * (rank - 1)
+
+
+def axis_values(space: Sequence[int]) -> list[int]:
+    """The extra arguments that take a flat index over `space` apart."""
+    return [word for size in space[1:] for word in (size, *divisor(size))]
+
+
+def arguments(
+    kernel: Kernel, values: Sequence[int | float], space: Sequence[int], begin: int, end: int
+) -> np.ndarray:
+    """The contents of `A` for one dispatch of a generic kernel over flat indices begin..end-1."""
+    return pack_arguments(kernel.params, values, [begin, end, *axis_values(space)])
+
+
+def divisor(size: int) -> tuple[int, int]:
+    """(multiplier, shift) with which `k_divide` divides any n below 2**31 by `size`; int32 bit patterns."""
+    size = max(size, 1)
+    shift = (size - 1).bit_length()
+    multiplier = (((1 << 32) * ((1 << shift) - size)) // size + 1) & 0xFFFFFFFF
+    return multiplier - (1 << 32) if multiplier >= 1 << 31 else multiplier, shift
