@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import AbstractContextManager, nullcontext
+from enum import Enum
 from typing import Any, ClassVar
 
 import numpy as np
@@ -16,6 +18,19 @@ from engine.compiler.plan import AnyKernel, Compute, Plan, Tuner
 
 Progress = Callable[[int, int], None]
 """Called with (kernels ready, kernels wanted)."""
+
+
+class BackendType(Enum):
+    """Where a worker runs its model."""
+
+    CPU = "cpu"
+    """Native jobs on the processor's cores."""
+    GPU_COMPUTE = "gpu_compute"
+    """GL compute shaders on the game's context, or OpenCL."""
+    GPU_PIXEL = "gpu_pixel"
+    """GL fragment shaders; needs OpenGL 3.3 only."""
+    GPU_COMMAND_BUFFER = "gpu_compute"
+    """Another name of GPU_COMPUTE, for those who come from the 1.x interface."""
 
 
 class DeviceBuffer(ABC):
@@ -105,6 +120,10 @@ class Backend(ABC):
     @abstractmethod
     def flush(self) -> None:
         """Make sure that what was enqueued will run without further calls."""
+
+    def entered(self) -> AbstractContextManager[Any]:
+        """A block in which several calls cost one change of GL context instead of one each."""
+        return nullcontext()
 
     def fence(self) -> Any:
         """A mark in this stream, for another stream's `after`; None where streams of a device are one."""

@@ -58,16 +58,14 @@ def join(producer: Compute, consumer: Compute, fan_in: int) -> Compute | None:
     if not _only_reads_at_flat(formula, producer.output):
         return None
     own = narrowed(_value_of(producer), producer.output)
-    flat_consumer = not _uses_index(formula)
-    flat_producer = producer.epilogue is None and not _uses_index(producer.body)
-    if flat_consumer or _same_space(producer, consumer):
-        space, groups = producer.space, producer.groups
-    elif flat_producer and producer.hint is None:
-        space, groups = consumer.space, consumer.groups
-    elif (unfolded := _unfold(formula, producer, consumer)) is not None:
-        formula, space, groups = unfolded, producer.space, producer.groups
-    else:
-        return None
+    space, extents = producer.space, producer.extents
+    if _uses_index(formula):
+        if (indices := match_axes(consumer, producer)) is not None:
+            formula = substitute(formula, lambda x: indices[x.attr] if x.op == "index" else None)
+        elif producer.hint is None and not _uses_index(producer.body):
+            space, extents = consumer.space, consumer.extents
+        else:
+            return None
     body, epilogue = producer.body, None
     replaced = substitute(formula, lambda x: own if x == at_flat else None)
     if producer.hint is not None:
@@ -77,7 +75,7 @@ def join(producer: Compute, consumer: Compute, fan_in: int) -> Compute | None:
     layer = consumer.layer if producer.elementwise else producer.layer
     joined = Compute(
         consumer.output, space, body, layer, f"{producer.op_type}+{consumer.op_type}",
-        producer.hint, epilogue, groups, producer.elementwise,
+        producer.hint, epilogue, extents, producer.elementwise,
     )  # fmt: skip
     return joined if len(set(reads(joined))) <= fan_in else None
 
@@ -108,26 +106,26 @@ def _uses_index(formula: Expr) -> bool:
     return any(node.op == "index" for node in nodes(formula))
 
 
-def _same_space(producer: Compute, consumer: Compute) -> bool:
-    return producer.groups == consumer.groups and producer.space == consumer.space and producer.output.same_shape(
-        consumer.output
-    )
-
-
-def _unfold(formula: Expr, producer: Compute, consumer: Compute) -> Expr | None:
-    """The consumer's formula over the producer's axes, where its axes are runs of the producer's."""
-    if not producer.output.same_shape(consumer.output):
+def match_axes(consumer: Compute, producer: Compute) -> dict[int, Expr] | None:
+    """The consumer's index along each axis in terms of the producer's, where each of its axes is one axis
+    or a run of axes of the producer's for every input shape; None where they do not line up."""
+    if consumer.extents is None or producer.extents is None:
         return None
-    axis_of = {g[0]: k for k, g in enumerate(producer.groups) if len(g) == 1}
-    positions: dict[int, Expr] = {}
-    for k, group in enumerate(consumer.groups):
-        if any(a not in axis_of for a in group):
-            return None
+    supply = [(k, sizes) for k, sizes in enumerate(producer.extents) if set(sizes) != {1}]
+    indices: dict[int, Expr] = {}
+    for axis, wanted in enumerate(consumer.extents):
         position: Expr = lit(0)
-        for a in group:
-            position = position * arg(consumer.output.shape[a]) + index(axis_of[a])
-        positions[k] = position
-    return substitute(formula, lambda x: positions[x.attr] if x.op == "index" else None)
+        reached = (1,) * len(wanted)
+        while reached != wanted:
+            if not supply:
+                return None
+            k, sizes = supply.pop(0)
+            if len(sizes) != len(wanted):
+                return None
+            reached = tuple(a * b for a, b in zip(reached, sizes, strict=True))
+            position = position * arg(producer.space[k]) + index(k)
+        indices[axis] = position
+    return None if supply else indices
 
 
 def nodes(formula: Expr) -> Iterable[Expr]:

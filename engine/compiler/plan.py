@@ -15,15 +15,15 @@ import numpy as np
 from engine.kernels.expr import Expr, substitute
 from engine.kernels.hint import Hint as Hint
 from engine.kernels.kernel import Kernel, number
-from engine.kernels.value import Value
+from engine.kernels.value import Signature, Value
 
 @dataclass(slots=True)
 class Compute:
     """One kernel before numbering: `output`, in row-major order over `space`, becomes `body`.
 
     `epilogue`, if any, is the stored value as a formula over `acc` (what `body` yields, in the arithmetic
-    type of the formula), loads at `FLAT` and loads by index over the same space. `groups` are the output's
-    axes that each axis of the space walks; `elementwise` marks formulas without loops or moved elements.
+    type of the formula), loads at `FLAT` and loads by index over the same space. `extents` is the signature
+    of the space, None where it is unknown; `elementwise` marks formulas without loops or moved elements.
     """
 
     output: Value
@@ -33,7 +33,7 @@ class Compute:
     op_type: str
     hint: Hint | None = None
     epilogue: Expr | None = None
-    groups: tuple[tuple[int, ...], ...] = ()
+    extents: Signature | None = None
     elementwise: bool = False
 
     def formula(self) -> Expr:

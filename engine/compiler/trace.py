@@ -47,6 +47,15 @@ def space_of(shape: Sequence[int], groups: Groups | None) -> tuple[int, ...]:
     return tuple(shape) or (1,)
 
 
+def extents_of(value: Value, groups: Groups | None) -> Signature | None:
+    """The signature of an output's index space."""
+    if value.signature is None:
+        return None
+    runs = groups if groups is not None else tuple((a,) for a in range(value.rank))
+    signature = value.signature
+    return tuple(tuple(map(prod, zip(*(signature[a] for a in run), strict=True))) for run in runs)
+
+
 class ShapeBuilder(Builder):
     """Works out shapes, and elements where every input of the layer is known. Makes no kernels."""
 
@@ -146,7 +155,7 @@ class PlanBuilder(ShapeBuilder):
         found = hint() if callable(hint) else None
         assert found is None or isinstance(found, Hint)
         compute = Compute(value, space, body, self.layer.name, self.layer.op_type, found)
-        compute.groups = groups if groups is not None else tuple((a,) for a in range(value.rank))
+        compute.extents = extents_of(value, groups)
         compute.elementwise = elementwise
         self.computes.append(compute)
         return value

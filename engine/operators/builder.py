@@ -78,6 +78,8 @@ class Builder(ABC):
 
     def ints(self, x: Value) -> list[int]:
         """The elements of a known integer tensor (an input declared as read on the host)."""
+        if not x.size:
+            return []
         assert x.known is not None, f"{x.name} is read on the host without being declared so"
         return [int(v) for v in np.asarray(x.known).reshape(-1)]
 

@@ -1,0 +1,72 @@
+"""Neural network inference for games: models in, a worker per model, results that arrive without a wait.
+
+A game imports these names from `gameglue`.
+"""
+
+from __future__ import annotations
+
+from engine.asset import ModelAsset, ModelLoader
+from engine.backends.base import BackendType
+from engine.backends.tensor_data import ComputeTensorData, TextureTensorData
+from engine.compat import CommandBuffer, Graphics, IWorker, WorkerFactory
+from engine.devices import CLDevice, GLDevice, SystemInfo
+from engine.errors import (
+    DeviceError,
+    DisposedError,
+    EngineError,
+    InputError,
+    KernelCompileError,
+    ModelImportError,
+    ShapeError,
+    ShapePending,
+    StaleTensorError,
+    UnsupportedLayerError,
+    ValuePending,
+)
+from engine.jobs import JobHandle, JobSystem
+from engine.model import Input, Layer, Model, Output
+from engine.shapes import DynamicTensorShape, TensorShape
+from engine.tensor import CPUTensorData, Tensor, TensorData
+from engine.worker import PlanReport, Worker
+
+ENGINE_OF = "gameglue"
+"""Tells `gameglue` that this is the engine it means, and not a game's own engine.py."""
+
+__all__ = [
+    "BackendType",
+    "CLDevice",
+    "CPUTensorData",
+    "CommandBuffer",
+    "ComputeTensorData",
+    "DeviceError",
+    "DisposedError",
+    "DynamicTensorShape",
+    "EngineError",
+    "GLDevice",
+    "Graphics",
+    "IWorker",
+    "Input",
+    "InputError",
+    "JobHandle",
+    "JobSystem",
+    "KernelCompileError",
+    "Layer",
+    "Model",
+    "ModelAsset",
+    "ModelImportError",
+    "ModelLoader",
+    "Output",
+    "PlanReport",
+    "ShapeError",
+    "ShapePending",
+    "StaleTensorError",
+    "SystemInfo",
+    "Tensor",
+    "TensorData",
+    "TensorShape",
+    "TextureTensorData",
+    "UnsupportedLayerError",
+    "ValuePending",
+    "Worker",
+    "WorkerFactory",
+]

@@ -1,0 +1,93 @@
+"""Storage of tensors that lie on a backend."""
+
+from __future__ import annotations
+
+from math import prod
+from typing import ClassVar, Self
+
+import numpy as np
+
+from engine.backends.base import Backend, BackendType, DeviceBuffer
+from engine.backends.select import DeviceChoice, shared_backend
+from engine.tensor import CPUTensorData, PendingRead, Tensor, TensorData
+
+
+class BufferTensorData(TensorData):
+    """Elements in a backend's buffer."""
+
+    def __init__(self, backend: Backend, buffer: DeviceBuffer, shape: tuple[int, ...], owned: bool = True) -> None:
+        self.backend = backend
+        self.buffer = buffer
+        self.dtype = buffer.dtype
+        self.shape_or_none = shape
+        self._owned = owned
+
+    def request(self) -> PendingRead:
+        with self.backend.entered():
+            read = self.backend.readback(self.buffer)
+            self.backend.flush()
+        return read
+
+    def upload(self, array: np.ndarray) -> None:
+        self.backend.upload(self.buffer, array)
+
+    def dispose(self) -> None:
+        if self._owned:
+            self._owned = False
+            self.buffer.release()
+
+
+class _Pinned(BufferTensorData):
+    """What `pin` of the GPU storages has in common."""
+
+    _backend_type: ClassVar[BackendType]
+
+    @classmethod
+    def pin(cls, tensor: Tensor, device: DeviceChoice = None) -> Self:
+        """Move a tensor's elements to this kind of storage and return it.
+
+        Elements on the CPU are uploaded without waiting; elements on another backend are downloaded first,
+        which blocks.
+        """
+        data = tensor.data_on_backend
+        if isinstance(data, cls):
+            return data
+        backend = shared_backend(cls._backend_type, device)
+        array = data.array if type(data) is CPUTensorData else tensor.download_to_array()
+        shape = tuple(tensor.shape)
+        with backend.entered():
+            buffer = backend.create(max(prod(shape), 1), tensor.dtype, array if array.size else None)
+        pinned = cls(backend, buffer, shape)
+        tensor._replace_data(pinned)
+        return pinned
+
+
+class ComputeTensorData(_Pinned):
+    """Elements in a GPU buffer (GL shader storage, or OpenCL)."""
+
+    _backend_type = BackendType.GPU_COMPUTE
+
+
+class TextureTensorData(_Pinned):
+    """Elements in a texture, four to a texel, in row-major order."""
+
+    _backend_type = BackendType.GPU_PIXEL
+
+
+class CPUBufferTensorData(BufferTensorData, CPUTensorData):
+    """Elements in memory that the CPU backend's jobs write to."""
+
+    @property
+    def array(self) -> np.ndarray:
+        """A copy of the elements; blocks until the jobs that write them are done."""
+        return self.download()
+
+
+def storage_of(backend: Backend) -> type[BufferTensorData]:
+    """The storage class of a backend's buffers."""
+    return {
+        "cpu": CPUBufferTensorData,
+        "gl_compute": ComputeTensorData,
+        "opencl": ComputeTensorData,
+        "gl_pixel": TextureTensorData,
+    }[backend.name]

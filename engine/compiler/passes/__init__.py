@@ -1,0 +1,42 @@
+"""Passes: functions Model -> Model, one file each, run in the order of `PASSES`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from engine.compiler.passes.fold_batch_norm import fold_batch_norm
+from engine.compiler.passes.fold_constants import fold_constants
+from engine.compiler.passes.remove_dead_layers import remove_dead_layers
+from engine.model import Model
+
+Pass = Callable[[Model], Model]
+
+PASSES: tuple[Pass, ...] = (fold_constants, fold_batch_norm, remove_dead_layers)
+"""In order: batch-norm folding needs constant parameters, and both leave unused layers and constants behind."""
+
+
+@dataclass(frozen=True, slots=True)
+class PassRecord:
+    """What one pass did: number of layers before and after, and the layers that it took away."""
+
+    name: str
+    before: int
+    after: int
+    removed: tuple[str, ...]
+
+
+def optimize(model: Model, records: list[PassRecord] | None = None) -> Model:
+    """Run all passes; `records` receives one entry per pass. The graph is verified after each."""
+    for step in PASSES:
+        changed = step(model)
+        changed.check()
+        if records is not None:
+            left = {layer.name for layer in changed.layers}
+            removed = tuple(str(layer) for layer in model.layers if layer.name not in left)
+            records.append(PassRecord(step.__name__, len(model.layers), len(changed.layers), removed))
+        model = changed
+    return model
+
+
+__all__ = ["PASSES", "PassRecord", "fold_batch_norm", "fold_constants", "optimize", "remove_dead_layers"]

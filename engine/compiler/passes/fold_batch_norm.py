@@ -1,0 +1,64 @@
+"""Batch normalisation after a convolution: its scale goes into the weights, its shift into the bias."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from engine.model import Layer, Model
+
+
+def fold_batch_norm(model: Model) -> Model:
+    """Fold BatchNormalization into the Conv or ConvTranspose before it, where nothing else reads between.
+
+    y = (conv(x) - mean) * s + b with s = scale / sqrt(var + epsilon) is a convolution with weights w * s
+    and bias (bias - mean) * s + b (Ioffe and Szegedy, 2015). Computed in float64, stored as the weights are.
+    """
+    producers, consumers = model.producers(), model.consumers()
+    outputs = {o.name for o in model.outputs}
+    constants = dict(model.constants)
+    replaced: dict[str, Layer] = {}
+    for norm in model.layers:
+        if norm.op_type != "BatchNormalization" or norm.domain or norm.attributes.get("training_mode", 0):
+            continue
+        if len(norm.outputs) != 1 or not norm.attributes.get("spatial", 1):
+            continue
+        conv = producers.get(norm.inputs[0])
+        if conv is None or conv.domain or conv.op_type not in ("Conv", "ConvTranspose"):
+            continue
+        # A batch-norm that was folded into this convolution before leaves its trace in `replaced`.
+        if norm.inputs[0] in outputs or len(consumers[norm.inputs[0]]) != 1 or conv.name in replaced:
+            continue
+        bias_name = conv.inputs[2] if len(conv.inputs) > 2 else ""
+        names = [conv.inputs[1], *norm.inputs[1:], *([bias_name] if bias_name else [])]
+        if not all(name in constants for name in names):
+            continue
+        weights = constants[conv.inputs[1]]
+        scale, shift, mean, var = (constants[name].astype(np.float64) for name in norm.inputs[1:5])
+        factor = scale / np.sqrt(var + float(norm.attributes.get("epsilon", 1e-5)))
+        bias = constants[bias_name].astype(np.float64) if bias_name else np.zeros_like(mean)
+        scaled = _scaled(conv, weights, factor)
+        if scaled is None:
+            continue
+        w_name, b_name = f"{conv.name}/weights*{norm.name}", f"{conv.name}/bias+{norm.name}"
+        constants[w_name] = scaled.astype(weights.dtype)
+        constants[b_name] = ((bias - mean) * factor + shift).astype(weights.dtype)
+        replaced[conv.name] = conv.replace(inputs=(conv.inputs[0], w_name, b_name), outputs=norm.outputs)
+        replaced[norm.name] = norm
+    layers = [replaced.get(layer.name, layer) for layer in model.layers]
+    folded = {name for name, layer in replaced.items() if layer.op_type == "BatchNormalization"}
+    return model.replace(layers=tuple(x for x in layers if x.name not in folded), constants=constants)
+
+
+def _scaled(conv: Layer, weights: np.ndarray, factor: np.ndarray) -> np.ndarray | None:
+    """Weights with each output channel multiplied; the channel's axis differs between the two operators."""
+    wide = weights.astype(np.float64)
+    if conv.op_type == "Conv":
+        return wide * factor.reshape(-1, *(1,) * (weights.ndim - 1))
+    groups = int(conv.attributes.get("group", 1))
+    per_group = weights.shape[1]
+    if factor.size != groups * per_group:
+        return None
+    # (C, M/group, ...): the input channels of group g yield output channels g * M/group and on.
+    by_group = wide.reshape(groups, weights.shape[0] // groups, per_group, *weights.shape[2:])
+    shaped = factor.reshape(groups, 1, per_group, *(1,) * (weights.ndim - 2))
+    return (by_group * shaped).reshape(weights.shape)

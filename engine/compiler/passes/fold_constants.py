@@ -1,0 +1,50 @@
+"""Constant folding: layers whose inputs are all constants become constants, evaluated with NumPy."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from engine.compiler.trace import ShapeBuilder
+from engine.errors import EngineError
+from engine.kernels.value import Value
+from engine.model import Layer, Model
+from engine.operators import OPERATORS
+
+
+def fold_constants(model: Model) -> Model:
+    """Evaluate what does not depend on the model's inputs. Results beyond the fold limit stay layers."""
+    constants = dict(model.constants)
+    kept: list[Layer] = []
+    for layer in model.layers:
+        results = None if layer.subgraphs else _evaluate(layer, constants)
+        if results is None:
+            kept.append(layer)
+        else:
+            constants.update(results)
+    return model.replace(layers=tuple(kept), constants=constants)
+
+
+def _evaluate(layer: Layer, constants: dict[str, np.ndarray]) -> dict[str, np.ndarray] | None:
+    if not all(name in constants for name in layer.inputs if name):
+        return None
+    operator = OPERATORS.find(layer.domain, layer.op_type, layer.version)
+    if operator is None or operator.precision == "random":
+        return None
+    inputs = [_known(name, constants[name]) if name else None for name in layer.inputs]
+    builder = ShapeBuilder(layer, True, [bool(name) for name in layer.outputs])
+    try:
+        outputs = operator.build(builder, tuple(inputs))
+    except (EngineError, ArithmeticError, LookupError, TypeError, ValueError):
+        # A layer that cannot run is reported when it is planned, with its shapes.
+        return None
+    results = {}
+    for name, value in zip(layer.outputs, outputs, strict=False):
+        if name:
+            if value is None or value.known is None:
+                return None
+            results[name] = value.known
+    return results
+
+
+def _known(name: str, array: np.ndarray) -> Value:
+    return Value(name, array.shape, array.dtype, None, array)

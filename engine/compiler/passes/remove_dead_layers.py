@@ -1,0 +1,17 @@
+"""Dead layers: what no output depends on is dropped, with the constants that only it used."""
+
+from __future__ import annotations
+
+from engine.model import Layer, Model
+
+
+def remove_dead_layers(model: Model) -> Model:
+    """Keep the layers and constants that the outputs depend on."""
+    needed = {output.name for output in model.outputs}
+    kept: list[Layer] = []
+    for layer in reversed(model.layers):
+        if needed.intersection(layer.outputs):
+            kept.append(layer)
+            needed.update(layer.dependencies)
+    constants = {name: array for name, array in model.constants.items() if name in needed}
+    return model.replace(layers=tuple(reversed(kept)), constants=constants)

@@ -1,0 +1,60 @@
+"""Explicit lifetimes: `dispose()`, `with`, and, in debug mode, a report of what was never disposed."""
+
+from __future__ import annotations
+
+import logging
+import os
+import traceback
+from types import TracebackType
+from typing import Self
+
+from engine.errors import DisposedError
+
+log = logging.getLogger("engine")
+
+DEBUG_VARIABLE = "GAMEGLUE_DEBUG"
+"""Set this environment variable to 1 to learn which objects were never disposed, and who made them."""
+
+
+class Disposable:
+    """Base of what holds memory outside Python. Subclasses implement `_dispose`, called at most once."""
+
+    _disposed = False
+    _made_at: str | None = None
+    _owns_memory = True
+
+    def __init__(self) -> None:
+        if os.environ.get(DEBUG_VARIABLE, "0") not in ("", "0"):
+            frames = [f for f in traceback.extract_stack() if f"{os.sep}engine{os.sep}" not in f.filename]
+            last = frames[-1] if frames else traceback.extract_stack()[0]
+            self._made_at = f"{last.filename}:{last.lineno} ({last.line})"
+
+    @property
+    def is_disposed(self) -> bool:
+        """Whether `dispose` was called."""
+        return self._disposed
+
+    def dispose(self) -> None:
+        """Free what this object holds; a second call does nothing."""
+        if not self._disposed:
+            self._disposed = True
+            self._dispose()
+
+    def _dispose(self) -> None:
+        """Free what this object holds."""
+
+    def _check_alive(self) -> None:
+        if self._disposed:
+            raise DisposedError(f"this {type(self).__name__} was disposed; make a new one")
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.dispose()
+
+    def __del__(self) -> None:
+        if self._made_at is not None and not self._disposed and self._owns_memory:
+            log.warning("%s made at %s was never disposed", type(self).__name__, self._made_at)

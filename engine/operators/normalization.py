@@ -1,0 +1,309 @@
+"""Softmax and its kin, and normalisation by batch, layer, instance, group, neighbourhood or norm."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import prod
+
+import numpy as np
+
+from engine.kernels.expr import Expr, arg, binary, cast, lit, reduce, select, unary
+from engine.kernels.value import Value
+from engine.operators.builder import Builder
+from engine.operators.registry import operator
+
+FLOAT32 = np.dtype(np.float32)
+
+
+def rows_of(k: Builder, x: Value, axis: int, until: int | None = None) -> tuple[Value, tuple[int, int, int]]:
+    """x as (outer, middle, inner), where middle holds the axes axis..until-1 (default: one axis)."""
+    until = axis + 1 if until is None else until
+    sizes = prod(x.shape[:axis]), prod(x.shape[axis:until]), prod(x.shape[until:])
+    return k.alias(x, sizes), sizes
+
+
+def softmax_over(k: Builder, x: Value, axis: int, until: int, logarithm: bool = False) -> Value:
+    """exp(x - max) / sum, or its logarithm, over the axes axis..until-1; computed in float32 at least."""
+    rows, (outer, count, inner) = rows_of(k, x, axis, until)
+    dtype = x.dtype if x.dtype.itemsize >= 4 else FLOAT32
+    top = k.compute((outer, inner), dtype, lambda o, i: reduce("max", count, lambda r: rows[o, r, i]))
+    total = k.compute(
+        (outer, inner), dtype, lambda o, i: reduce("sum", count, lambda r: unary("exp", rows[o, r, i] - top[o, i]))
+    )
+
+    def formula(o: Expr, c: Expr, i: Expr) -> Expr:
+        shifted = rows[o, c, i] - top[o, i]
+        return shifted - unary("log", total[o, i]) if logarithm else unary("exp", shifted) / total[o, i]
+
+    return k.alias(k.compute((outer, count, inner), x.dtype, formula), x.shape)
+
+
+@operator("Softmax", since=1, until=12)
+def softmax_1(k: Builder, x: Value, *, axis: int = 1) -> Value:
+    """Over all axes from `axis` on, taken as one."""
+    return softmax_over(k, x, k.axis(axis, x.rank), x.rank)
+
+
+@operator("Softmax", since=13)
+def softmax(k: Builder, x: Value, *, axis: int = -1) -> Value:
+    """Over one axis."""
+    axis = k.axis(axis, x.rank)
+    return softmax_over(k, x, axis, axis + 1)
+
+
+@operator("LogSoftmax", since=1, until=12)
+def log_softmax_1(k: Builder, x: Value, *, axis: int = 1) -> Value:
+    """Over all axes from `axis` on, taken as one."""
+    return softmax_over(k, x, k.axis(axis, x.rank), x.rank, logarithm=True)
+
+
+@operator("LogSoftmax", since=13)
+def log_softmax(k: Builder, x: Value, *, axis: int = -1) -> Value:
+    """Over one axis."""
+    axis = k.axis(axis, x.rank)
+    return softmax_over(k, x, axis, axis + 1, logarithm=True)
+
+
+def _hardmax(k: Builder, x: Value, axis: int, until: int) -> Value:
+    rows, (outer, count, inner) = rows_of(k, x, axis, until)
+    index_type = np.dtype(np.int32)
+    top = k.compute((outer, inner), x.dtype, lambda o, i: reduce("max", count, lambda r: rows[o, r, i]))
+
+    def first(o: Expr, i: Expr) -> Expr:
+        found = reduce("min", count, lambda r: select(rows[o, r, i] >= top[o, i], r, arg(count)))
+        return cast(found, "int32")
+
+    where = k.compute((outer, inner), index_type, first)
+    hit = k.compute(
+        (outer, count, inner),
+        x.dtype,
+        lambda o, c, i: cast(Expr("eq", "bool", (cast(c, "int32"), where[o, i])), x.arithmetic),
+    )
+    return k.alias(hit, x.shape)
+
+
+@operator("Hardmax", since=1, until=12)
+def hardmax_1(k: Builder, x: Value, *, axis: int = 1) -> Value:
+    """1 at the first largest element over all axes from `axis` on, 0 elsewhere."""
+    return _hardmax(k, x, k.axis(axis, x.rank), x.rank)
+
+
+@operator("Hardmax", since=13)
+def hardmax(k: Builder, x: Value, *, axis: int = -1) -> Value:
+    """1 at the first largest element along the axis, 0 elsewhere."""
+    axis = k.axis(axis, x.rank)
+    return _hardmax(k, x, axis, axis + 1)
+
+
+def per_channel(k: Builder, parameter: Value, rank: int) -> Value:
+    """A (C) tensor shaped to broadcast over (N, C, *spatial)."""
+    return k.alias(parameter, (parameter.size, *(1,) * max(rank - 2, 0)))
+
+
+def _batch_normalization(
+    k: Builder, x: Value, scale: Value, bias: Value, mean: Value, var: Value, epsilon: float
+) -> Value:
+    """scale * (x - mean) / sqrt(var + epsilon) + bias, per channel (Ioffe and Szegedy, 2015)."""
+
+    def formula(e: Expr, s: Expr, b: Expr, m: Expr, v: Expr) -> Expr:
+        m, v, s, b = (cast(p, e.dtype) for p in (m, v, s, b))
+        return (e - m) / unary("sqrt", v + arg(epsilon, e.dtype)) * s + b
+
+    return k.elementwise(formula, x, *(per_channel(k, p, x.rank) for p in (scale, bias, mean, var)))
+
+
+@operator("BatchNormalization", since=7, until=13)
+def batch_normalization_7(
+    k: Builder, x: Value, scale: Value, b: Value, mean: Value, var: Value, *,
+    epsilon: float = 1e-5, momentum: float = 0.9, spatial: int = 1,
+) -> Value:  # fmt: skip
+    """Inference form; `momentum` is for training, and `spatial=0` was removed from ONNX."""
+    if not spatial:
+        k.error("spatial=0 (one statistic per element) is not supported")
+    return _batch_normalization(k, x, scale, b, mean, var, epsilon)
+
+
+@operator("BatchNormalization", since=14)
+def batch_normalization(
+    k: Builder, x: Value, scale: Value, b: Value, input_mean: Value, input_var: Value, *,
+    epsilon: float = 1e-5, momentum: float = 0.9, training_mode: int = 0,
+) -> tuple[Value, ...]:  # fmt: skip
+    """Inference; in training mode with the batch's own statistics, and the running ones as outputs 2 and 3."""
+    if not training_mode:
+        return (_batch_normalization(k, x, scale, b, input_mean, input_var, epsilon),)
+    channels, count = x.shape[1], prod((x.shape[0], *x.shape[2:]))
+    plane = prod(x.shape[2:])
+    flat = k.alias(x, (x.shape[0], channels, plane))
+
+    def over_batch(formula: object) -> Value:
+        def total(c: Expr) -> Expr:
+            found = reduce("sum", x.shape[0], lambda n: reduce("sum", plane, lambda p: formula(flat[n, c, p], c)))  # type: ignore[operator]
+            return found / arg(count, found.dtype)
+
+        return k.compute((channels,), x.dtype, total)
+
+    mean = over_batch(lambda e, c: e)
+    var = over_batch(lambda e, c: (e - mean[c]) * (e - mean[c]))
+    y = _batch_normalization(k, x, scale, b, mean, var, epsilon)
+
+    def running(old: Value, new: Value) -> Value:
+        return k.elementwise(
+            lambda o, n: o * arg(momentum, o.dtype) + cast(n, o.dtype) * arg(1.0 - momentum, o.dtype), old, new
+        )
+
+    return y, running(input_mean, mean), running(input_var, var)
+
+
+def moments(k: Builder, rows: Value, epsilon: float) -> tuple[Value, Value]:
+    """Mean and 1 / sqrt(variance + epsilon) of each row of (rows, count), in float32 at least."""
+    count = rows.shape[1]
+    dtype = rows.dtype if rows.dtype.itemsize >= 4 else FLOAT32
+
+    def mean_of(o: Expr) -> Expr:
+        total = reduce("sum", count, lambda r: rows[o, r])
+        return total / arg(count, total.dtype)
+
+    mean = k.compute((rows.shape[0],), dtype, mean_of)
+
+    def inverse_of(o: Expr) -> Expr:
+        total = reduce("sum", count, lambda r: (rows[o, r] - mean[o]) * (rows[o, r] - mean[o]))
+        return 1.0 / unary("sqrt", total / arg(count, total.dtype) + arg(epsilon, total.dtype))
+
+    return mean, k.compute((rows.shape[0],), dtype, inverse_of)
+
+
+def normalized(k: Builder, x: Value, rows: Value, mean: Value, inverse: Value) -> Value:
+    """(x - mean) * inverse by row, in the shape of x."""
+    y = k.compute(rows.shape, x.dtype, lambda o, r: (rows[o, r] - mean[o]) * inverse[o])
+    return k.alias(y, x.shape)
+
+
+@operator("LayerNormalization", since=17)
+def layer_normalization(
+    k: Builder, x: Value, scale: Value, b: Value | None = None, *,
+    axis: int = -1, epsilon: float = 1e-5, stash_type: int = 1,
+) -> tuple[Value, ...]:  # fmt: skip
+    """Over the axes from `axis` on (Ba et al., 2016); outputs 2 and 3 are the mean and 1 / deviation."""
+    axis = k.axis(axis, x.rank)
+    rows = k.alias(x, (prod(x.shape[:axis]), prod(x.shape[axis:])))
+    mean, inverse = moments(k, rows, epsilon)
+    y = normalized(k, x, rows, mean, inverse)
+    y = k.elementwise(lambda e, s: e * s, y, scale)
+    if b is not None:
+        y = k.elementwise(lambda e, s: e + s, y, b)
+    kept = (*x.shape[:axis], *(1,) * (x.rank - axis))
+    return y, k.alias(mean, kept), k.alias(inverse, kept)
+
+
+@operator("InstanceNormalization", since=6)
+def instance_normalization(k: Builder, x: Value, scale: Value, b: Value, *, epsilon: float = 1e-5) -> Value:
+    """Over the plane of each sample's channel (Ulyanov et al., 2016)."""
+    return _group_normalization(k, x, x.shape[1], epsilon, scale, b)
+
+
+def _group_normalization(k: Builder, x: Value, groups: int, epsilon: float, scale: Value, b: Value) -> Value:
+    rows = k.alias(x, (x.shape[0] * groups, prod(x.shape[1:]) // groups))
+    mean, inverse = moments(k, rows, epsilon)
+    y = normalized(k, x, rows, mean, inverse)
+    return k.elementwise(lambda e, s, t: e * s + t, y, per_channel(k, scale, x.rank), per_channel(k, b, x.rank))
+
+
+@operator("GroupNormalization", since=21)
+def group_normalization(
+    k: Builder, x: Value, scale: Value, b: Value, *, num_groups: int, epsilon: float = 1e-5, stash_type: int = 1
+) -> Value:
+    """Over groups of channels of each sample (Wu and He, 2018)."""
+    if x.shape[1] % num_groups:
+        k.error(f"{x.shape[1]} channels do not divide into {num_groups} groups")
+    return _group_normalization(k, x, num_groups, epsilon, scale, b)
+
+
+@operator("RMSNormalization", since=23)
+def rms_normalization(
+    k: Builder, x: Value, scale: Value, *, axis: int = -1, epsilon: float = 1e-5, stash_type: int = 1
+) -> Value:
+    """x / sqrt(mean(x * x) + epsilon) * scale over the axes from `axis` on (Zhang and Sennrich, 2019)."""
+    axis = k.axis(axis, x.rank)
+    count = prod(x.shape[axis:])
+    rows = k.alias(x, (prod(x.shape[:axis]), count))
+    dtype = x.dtype if x.dtype.itemsize >= 4 else FLOAT32
+
+    def inverse_of(o: Expr) -> Expr:
+        total = reduce("sum", count, lambda r: rows[o, r] * rows[o, r])
+        return 1.0 / unary("sqrt", total / arg(count, total.dtype) + arg(epsilon, total.dtype))
+
+    inverse = k.compute((rows.shape[0],), dtype, inverse_of)
+    y = k.alias(k.compute(rows.shape, x.dtype, lambda o, r: rows[o, r] * inverse[o]), x.shape)
+    return k.elementwise(lambda e, s: e * s, y, scale)
+
+
+@operator("LRN", since=1)
+def lrn(
+    k: Builder, x: Value, *, size: int, alpha: float = 1e-4, beta: float = 0.75, bias: float = 1.0
+) -> Value:
+    """x / (bias + alpha / size * sum of squares over neighbouring channels) ** beta (Krizhevsky et al., 2012)."""
+    planes = k.alias(x, (x.shape[0], x.shape[1], prod(x.shape[2:])))
+    before = (size - 1) // 2
+
+    def formula(n: Expr, c: Expr, p: Expr) -> Expr:
+        def square(r: Expr) -> Expr:
+            channel = c + r - before
+            inside = (channel >= lit(0)) & (channel < x.shape[1])
+            value = planes.load_where(inside, (n, channel, p))
+            return value * value
+
+        total = reduce("sum", size, square)
+        dtype = total.dtype
+        scale = arg(bias, dtype) + arg(alpha / size, dtype) * total
+        return planes[n, c, p] / binary("pow", scale, arg(beta, dtype))
+
+    return k.alias(k.compute(planes.shape, x.dtype, formula), x.shape)
+
+
+@operator("LpNormalization", since=1)
+def lp_normalization(k: Builder, x: Value, *, axis: int = -1, p: int = 2) -> Value:
+    """x / p-norm along an axis; 0 where the norm is 0."""
+    axis = k.axis(axis, x.rank)
+    rows, (outer, count, inner) = rows_of(k, x, axis)
+
+    def norm(o: Expr, i: Expr) -> Expr:
+        if p == 1:
+            return reduce("sum", count, lambda r: unary("abs", rows[o, r, i]))
+        return unary("sqrt", reduce("sum", count, lambda r: rows[o, r, i] * rows[o, r, i]))
+
+    size = k.compute((outer, inner), x.dtype, norm)
+
+    def formula(o: Expr, c: Expr, i: Expr) -> Expr:
+        n, zero = size[o, i], lit(0, size.arithmetic)
+        empty = Expr("eq", "bool", (n, zero))
+        return select(empty, zero, rows[o, c, i] / select(empty, lit(1, n.dtype), n))
+
+    return k.alias(k.compute(rows.shape, x.dtype, formula), x.shape)
+
+
+@operator("MeanVarianceNormalization", since=9)
+def mean_variance_normalization(k: Builder, x: Value, *, axes: Sequence[int] = (0, 2, 3)) -> Value:
+    """(x - mean) / deviation over some axes, by default all but the channels."""
+    chosen = sorted(k.axis(a, x.rank) for a in axes)
+    sizes = [x.shape[a] for a in chosen]
+    count = prod(sizes)
+    shape = tuple(1 if a in chosen else n for a, n in enumerate(x.shape))
+
+    def mean_of(formula: object) -> Value:
+        def total(*at: Expr) -> Expr:
+            def loop(found: list[Expr]) -> Expr:
+                if len(found) < len(chosen):
+                    return reduce("sum", sizes[len(found)], lambda r: loop([*found, r]))
+                where = [found[chosen.index(a)] if a in chosen else at[a] for a in range(x.rank)]
+                return formula(x[tuple(where)], at)  # type: ignore[operator]
+
+            result = loop([])
+            return result / arg(count, result.dtype)
+
+        return k.compute(shape, x.dtype, total)
+
+    mean = mean_of(lambda e, at: e)
+    var = mean_of(lambda e, at: (e - mean[at]) * (e - mean[at]))
+    return k.elementwise(lambda e, m, v: (e - m) / (unary("sqrt", v) + lit(1e-9, e.dtype)), x, mean, var)
+
+

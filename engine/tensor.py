@@ -1,0 +1,353 @@
+"""Tensors: values that may still be on their way from a backend.
+
+A `Tensor` has a shape, a dtype and a `TensorData`, which says where the elements lie. Asking for the
+elements is a request that is polled; only `download_to_array` and `readback_and_clone` wait.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Generator, Sequence
+from typing import Any, Protocol, Self
+
+import numpy as np
+from numpy.typing import ArrayLike, DTypeLike
+
+from engine.errors import InputError, ShapePending, ValuePending
+from engine.lifetime import Disposable
+from engine.shapes import DynamicTensorShape as DynamicTensorShape
+from engine.shapes import TensorShape
+
+POLL_SECONDS = 0.0005
+"""How long an awaited readback sleeps between polls in an asyncio loop."""
+
+
+class PendingRead(Protocol):
+    """Elements on their way to the CPU."""
+
+    def done(self) -> bool:
+        """Whether `array` is there. Never waits."""
+        ...
+
+    def wait(self) -> None:
+        """Block until done."""
+        ...
+
+    def array(self) -> np.ndarray:
+        """The elements, 1-D, after `done` or `wait`."""
+        ...
+
+
+class TensorData(ABC):
+    """Where a tensor's elements lie."""
+
+    dtype: np.dtype
+    shape_or_none: tuple[int, ...] | None
+
+    @abstractmethod
+    def request(self) -> PendingRead:
+        """Start a copy of the elements as they are now; what is scheduled later does not change it."""
+
+    def concrete(self) -> TensorData:
+        """The storage itself, where this is only a promise of it."""
+        return self
+
+    def download(self) -> np.ndarray:
+        """The elements in their shape. Blocks until they are there."""
+        read = self.request()
+        read.wait()
+        array = read.array()
+        return array if self.shape_or_none is None else array.reshape(self.shape_or_none)
+
+    @abstractmethod
+    def upload(self, array: np.ndarray) -> None:
+        """Replace the elements."""
+
+    def dispose(self) -> None:
+        """Free the storage, if it is this object's."""
+
+
+class ArrivedRead:
+    """A read that was done when it began."""
+
+    def __init__(self, array: np.ndarray) -> None:
+        self._array = array
+
+    def done(self) -> bool:
+        """Always true."""
+        return True
+
+    def wait(self) -> None:
+        """Nothing to wait for."""
+
+    def array(self) -> np.ndarray:
+        """The elements, 1-D."""
+        return self._array.reshape(-1)
+
+
+class CPUTensorData(TensorData):
+    """Elements in a NumPy array."""
+
+    def __init__(self, array: np.ndarray) -> None:
+        self._array: np.ndarray = array
+        self.dtype = array.dtype
+        self.shape_or_none = array.shape
+
+    @property
+    def array(self) -> np.ndarray:
+        """The elements themselves, not a copy."""
+        return self._array
+
+    def request(self) -> PendingRead:
+        return ArrivedRead(self.array.copy())
+
+    def upload(self, array: np.ndarray) -> None:
+        self.array[...] = array.reshape(self.array.shape)
+
+    @staticmethod
+    def pin(tensor: Tensor) -> CPUTensorData:
+        """Move a tensor's elements to the CPU and return its storage. Blocks if they are elsewhere."""
+        data = tensor.data_on_backend
+        if not isinstance(data, CPUTensorData) or type(data) is not CPUTensorData:
+            data = CPUTensorData(tensor.download_to_array())
+            tensor._replace_data(data)
+        return data
+
+
+class Tensor(Disposable):
+    """A tensor of any backend.
+
+    `Tensor(array)` copies the array; `Tensor.wrap(array)` uses it in place, so changing the array before the
+    work that reads it is done is the caller's error. Tensors that `Worker.peek_output` returns belong to the
+    worker: they are stale after its next `schedule`, except for a readback that was requested before.
+    """
+
+    def __init__(self, data: ArrayLike, dtype: DTypeLike | None = None) -> None:
+        super().__init__()
+        array = np.array(data, dtype=dtype, order="C")
+        if dtype is None and array.dtype == np.float64 and not isinstance(data, np.ndarray | np.generic):
+            # Python floats are meant as what networks compute in.
+            array = array.astype(np.float32)
+        self._setup(CPUTensorData(array), owned=False)
+
+    def _setup(self, data: TensorData, owned: bool) -> None:
+        self._data = data
+        self._view: tuple[int, ...] | None = None
+        self._pending: PendingRead | None = None
+        self._arrived: np.ndarray | None = None
+        self._callbacks: list[Callable[[bool], None]] = []
+        self._owns_memory = owned
+
+    @classmethod
+    def of(cls, data: TensorData, *, owned: bool = True) -> Tensor:
+        """A tensor over existing storage; `owned` storage is freed with the tensor."""
+        tensor = cls.__new__(cls)
+        Disposable.__init__(tensor)
+        tensor._setup(data, owned)
+        return tensor
+
+    @classmethod
+    def wrap(cls, array: np.ndarray) -> Tensor:
+        """A tensor over the array itself. Raises `InputError` if its elements are not in row-major order."""
+        if not isinstance(array, np.ndarray) or not array.flags.c_contiguous:
+            raise InputError("Tensor.wrap needs a C-contiguous numpy array; use Tensor(array), which copies")
+        return cls.of(CPUTensorData(array), owned=False)
+
+    # Facts
+
+    @property
+    def dtype(self) -> np.dtype:
+        """Element type."""
+        return self._data.dtype
+
+    @property
+    def shape_or_none(self) -> TensorShape | None:
+        """Shape, or None while it depends on data that is still being computed."""
+        self._check_alive()
+        shape = self._view if self._view is not None else self._data.shape_or_none
+        return None if shape is None else TensorShape(shape)
+
+    @property
+    def shape(self) -> TensorShape:
+        """Shape; raises `ShapePending` while it depends on data that is still being computed."""
+        shape = self.shape_or_none
+        if shape is None:
+            raise ShapePending("this output's shape depends on data still being computed; poll shape_or_none")
+        return shape
+
+    @property
+    def size(self) -> int:
+        """Number of elements."""
+        return self.shape.size
+
+    @property
+    def data_on_backend(self) -> TensorData:
+        """The storage: `CPUTensorData`, `ComputeTensorData` or `TextureTensorData`."""
+        self._check_alive()
+        return self._data.concrete()
+
+    def __repr__(self) -> str:
+        if self._disposed:
+            return "Tensor(disposed)"
+        shape = "pending" if (s := self._data.shape_or_none) is None else str(tuple(self._view or s))
+        return f"Tensor(shape={shape}, dtype={self.dtype.name}, data={type(self._data).__name__})"
+
+    # Elements
+
+    def reshape(self, *shape: int | Sequence[int]) -> Self:
+        """Give this tensor another shape of the same size; one entry may be -1. Returns the tensor."""
+        wanted = tuple(shape[0]) if len(shape) == 1 and isinstance(shape[0], Sequence) else shape
+        sizes = [int(n) for n in wanted]  # type: ignore[arg-type]
+        known = int(np.prod([n for n in sizes if n != -1]))
+        if sizes.count(-1) == 1 and known:
+            sizes[sizes.index(-1)] = self.size // known
+        if int(np.prod(sizes)) != self.size or min(sizes, default=0) < 0:
+            raise InputError(f"cannot reshape a tensor of shape {tuple(self.shape)} to {tuple(wanted)}")
+        self._view = tuple(sizes)
+        if self._arrived is not None:
+            self._arrived = self._arrived.reshape(self._view)
+        return self
+
+    def upload(self, array: ArrayLike) -> None:
+        """Replace all elements. The array is converted to the tensor's dtype; its size must fit."""
+        self._check_alive()
+        source = np.ascontiguousarray(array, dtype=self.dtype)
+        if source.size != self.size:
+            raise InputError(f"upload of {source.size} elements into a tensor of shape {tuple(self.shape)}")
+        self._pending = self._arrived = None
+        self._data.upload(source)
+
+    def __getitem__(self, key: Any) -> Any:
+        return self._on_cpu("index it")[key]
+
+    def __setitem__(self, key: Any, value: Any) -> None:
+        data = self.data_on_backend
+        if type(data) is not CPUTensorData:
+            raise ValuePending("this tensor lies on a backend; CPUTensorData.pin(tensor) before writing elements")
+        data.array.reshape(self.shape)[key] = value
+
+    def __array__(self, dtype: DTypeLike | None = None, copy: bool | None = None) -> np.ndarray:
+        array = self._on_cpu("convert it")
+        if copy is False and dtype is not None and np.dtype(dtype) != array.dtype:
+            raise ValueError(f"a conversion from {array.dtype} to {np.dtype(dtype)} needs a copy")
+        return np.array(array, dtype=dtype, copy=copy)
+
+    def __dlpack__(self, **options: Any) -> Any:
+        return self._on_cpu("share it").__dlpack__(**options)
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return self._on_cpu("share it").__dlpack_device__()
+
+    def _on_cpu(self, purpose: str) -> np.ndarray:
+        """The elements, if they are on the CPU already."""
+        self._check_alive()
+        self.is_readback_request_done()
+        if self._arrived is not None:
+            return self._arrived
+        if type(self._data) is CPUTensorData:
+            return self._data.array.reshape(self.shape)
+        raise ValuePending(f"the value is not on the CPU yet; await a readback or download it, then {purpose}")
+
+    # Readback
+
+    def readback_request(self, callback: Callable[[bool], None] | None = None) -> None:
+        """Start copying the elements, as they are at this point of the schedule, to the CPU.
+
+        `callback(True)` is called by the first `is_readback_request_done` that finds the copy arrived.
+        """
+        self._check_alive()
+        if self._pending is None and self._arrived is None:
+            self._pending = self._data.request()
+        if callback is not None:
+            self._callbacks.append(callback)
+
+    def is_readback_request_done(self) -> bool:
+        """Whether the requested elements have arrived. Never waits; False without a request."""
+        self._check_alive()
+        if self._pending is not None and self._pending.done():
+            self._arrive()
+        if self._arrived is not None and self._callbacks:
+            callbacks, self._callbacks = self._callbacks, []
+            for callback in callbacks:
+                callback(True)
+        return self._arrived is not None
+
+    def _arrive(self) -> np.ndarray:
+        assert self._pending is not None
+        array = self._pending.array()
+        self._pending = None
+        shape = self._view if self._view is not None else self._data.shape_or_none
+        self._arrived = array if shape is None else array.reshape(shape)
+        return self._arrived
+
+    def download_to_array(self, out: np.ndarray | None = None) -> np.ndarray:
+        """The elements as an array of the tensor's shape and dtype, or in `out`. Blocks until they are there."""
+        self._check_alive()
+        array = self._arrived
+        if array is None:
+            read = self._pending if self._pending is not None else self._data.request()
+            read.wait()
+            if self._pending is None:
+                # Nobody else will see this array, so it needs no copy.
+                self._pending = read
+                array = self._arrive()
+                self._arrived = None
+                if out is None:
+                    return array
+            else:
+                array = self._arrive()
+        if out is None:
+            return array.copy()
+        if out.shape != array.shape or out.dtype != array.dtype:
+            raise InputError(
+                f"out has shape {out.shape} and dtype {out.dtype}; the tensor has {array.shape} and {array.dtype}"
+            )
+        np.copyto(out, array)
+        return out
+
+    def readback_and_clone(self) -> Tensor:
+        """A CPU tensor with the elements. Blocks until they are there."""
+        return Tensor.of(CPUTensorData(np.ascontiguousarray(self.download_to_array())), owned=False)
+
+    def readback_and_clone_async(self) -> Readable:
+        """An awaitable that yields a CPU tensor; from an asyncio loop or from the host's async hooks."""
+        self.readback_request()
+        return Readable(self)
+
+    def _replace_data(self, data: TensorData) -> None:
+        if self._owns_memory:
+            self._data.dispose()
+        self._setup(data, owned=type(data) is not CPUTensorData)
+
+    def _dispose(self) -> None:
+        self._pending = self._arrived = None
+        if self._owns_memory:
+            self._data.dispose()
+
+
+class Readable:
+    """Awaits a requested readback by polling it: once a frame under the host, now and then under asyncio."""
+
+    def __init__(self, tensor: Tensor) -> None:
+        self._tensor = tensor
+
+    def done(self) -> bool:
+        """Whether awaiting would not suspend."""
+        return self._tensor.is_readback_request_done()
+
+    def __await__(self) -> Generator[Any, None, Tensor]:
+        while not self._tensor.is_readback_request_done():
+            if _in_asyncio():
+                yield from asyncio.sleep(POLL_SECONDS).__await__()
+            else:
+                yield None
+        return self._tensor.readback_and_clone()
+
+
+def _in_asyncio() -> bool:
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return False
+    return True

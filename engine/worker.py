@@ -1,0 +1,346 @@
+"""`Worker`: a model bound to a backend."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Mapping
+from dataclasses import dataclass
+from time import perf_counter
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from engine.asset import ModelAsset, ModelLoader
+from engine.backends.base import BackendType, Progress
+from engine.backends.select import DeviceChoice, create_backend
+from engine.backends.tensor_data import storage_of
+from engine.compiler.lower import Fallback
+from engine.errors import DisposedError, InputError
+from engine.jobs import JobSystem
+from engine.lifetime import Disposable
+from engine.model import Input, Model
+from engine.run import Run, RunOutput
+from engine.session import HOST_INPUT_LIMIT, INT32_BACKENDS, Session, check_int32
+from engine.tensor import CPUTensorData, Tensor, TensorData
+
+InputValue = Tensor | ArrayLike
+
+
+@dataclass(frozen=True, slots=True)
+class Transfer:
+    """A tensor that moves between the backend and the CPU in every schedule."""
+
+    tensor: str
+    layer: str
+    bytes_down: int
+    bytes_up: int
+
+
+@dataclass(frozen=True, slots=True)
+class PlanReport:
+    """How a worker runs its model: steps after fusion, tuned ones among them, and whatever leaves the backend."""
+
+    backend: str
+    device: str
+    layers: int
+    steps: int
+    tuned_steps: int
+    kernels: int
+    fallbacks: tuple[Fallback, ...]
+    transfers: tuple[Transfer, ...]
+
+    def __str__(self) -> str:
+        text = (
+            f"{self.backend} on {self.device}: {self.layers} layers in {self.steps} steps "
+            f"({self.tuned_steps} tuned), {self.kernels} kernels"
+        )
+        lines = [text, *(f"  on the CPU: layer '{f.layer}' ({f.op_type}): {f.reason}" for f in self.fallbacks)]
+        return "\n".join(lines)
+
+
+class Worker(Disposable):
+    """Runs a model: `schedule` enqueues and returns, outputs are tensors that arrive later.
+
+    One worker runs its schedules in order; several workers run independently. All calls are made on the
+    thread that made the worker (with OpenGL, the thread of its context).
+    """
+
+    def __init__(
+        self,
+        model: Model | ModelAsset,
+        backend_type: BackendType = BackendType.CPU,
+        *,
+        device: DeviceChoice = None,
+        allow_fallback: bool = True,
+        jobs: JobSystem | None = None,
+        progress: Progress | None = None,
+    ) -> None:
+        """Bind a model to a backend and compile its kernels.
+
+        Args:
+            model: what `ModelLoader.load` returned, or an asset.
+            backend_type: where to run.
+            device: for the GPU types: a `GLDevice` or `CLDevice`, "gl" or "opencl"; by default the moderngl
+                context that is current on this thread, else a private one.
+            allow_fallback: whether layers that the backend lacks may run on the CPU.
+            jobs: job threads of the CPU backend; by default those that all workers share.
+            progress: called with (kernels ready, kernels wanted) while they compile.
+
+        Raises `DeviceError` where the device is missing, `UnsupportedLayerError` where a layer cannot run.
+        """
+        self._disposed = True  # until the session exists, there is nothing to dispose
+        super().__init__()
+        if isinstance(model, ModelAsset):
+            model = ModelLoader.load(model)
+        if not isinstance(model, Model):
+            raise InputError(f"a Worker takes a Model or ModelAsset, not {type(model).__name__}; use ModelLoader.load")
+        for item in model.inputs:
+            if item.kind != "tensor":
+                raise InputError(f"input '{item.name}' is a {item.kind}; workers take tensors")
+        self.model = model
+        self.backend_type = backend_type
+        native = create_backend(backend_type, device, jobs)
+        fallback = create_backend(BackendType.CPU, None, jobs) if native.name != "cpu" else None
+        self._session = Session(model, native, fallback, allow_fallback)
+        self._inputs: dict[str, Input] = {item.name: item for item in model.inputs}
+        self._set: dict[str, InputValue] = {}
+        self._queue: deque[Run] = deque()
+        self.latest: Run | None = None
+        self._disposed = False
+        try:
+            with native.entered():
+                self._session.prepare(progress)
+        except BaseException:
+            self.dispose()
+            raise
+
+    @property
+    def device(self) -> Any:
+        """The `GLDevice`, `CLDevice` or `JobSystem` that does the work."""
+        backend = self._session.backends["native"]
+        return getattr(backend, "device", None) or getattr(backend, "jobs", None)
+
+    # Scheduling
+
+    def set_input(self, name: str, value: InputValue) -> None:
+        """Keep a value for an input, used by every `schedule` that does not give it."""
+        self._check_alive()
+        if name not in self._inputs:
+            raise InputError(self._unknown(name))
+        self._set[name] = value
+
+    def schedule(self, *inputs: InputValue | Mapping[str, InputValue], **named: InputValue) -> None:
+        """Enqueue one inference and return without waiting for it.
+
+        Inputs are arrays or tensors: in the model's order, by keyword, as one dict (for names that are no
+        Python identifiers), or set before with `set_input`. Arrays are copied before this returns.
+        Raises `InputError` that names the input whose name, shape or dtype is wrong.
+        """
+        self._check_alive()
+        feeds = self._collect(inputs, named)
+        shapes: dict[str, tuple[int, ...]] = {}
+        known: dict[str, np.ndarray] = {}
+        prepared: dict[str, TensorData | np.ndarray] = {}
+        for name, item in self._inputs.items():
+            feed = self._feed(item, feeds[name])
+            prepared[name] = feed
+            shape = feed.shape_or_none if isinstance(feed, TensorData) else feed.shape
+            assert shape is not None
+            shapes[name] = tuple(shape)
+            if name in self._session.host_inputs and feed_size(shapes[name]) <= HOST_INPUT_LIMIT:
+                known[name] = feed.download() if isinstance(feed, TensorData) else feed
+        self._check_dims(shapes)
+        with self._session.backends["native"].entered():
+            run = Run(self._session, self._session.part(shapes, known), shapes, prepared)
+            self.pump()
+            if self._queue:
+                run.hold_inputs()
+            self._queue.append(run)
+            self.latest = run
+            self.pump()
+
+    def _collect(
+        self, inputs: tuple[InputValue | Mapping[str, InputValue], ...], named: Mapping[str, InputValue]
+    ) -> dict[str, InputValue]:
+        feeds: dict[str, InputValue] = dict(self._set)
+        if len(inputs) == 1 and isinstance(inputs[0], Mapping):
+            feeds.update(inputs[0])
+        else:
+            if len(inputs) > len(self._inputs):
+                raise InputError(f"model '{self.model.name}' takes {len(self._inputs)} input(s), got {len(inputs)}")
+            feeds.update(zip(self._inputs, inputs, strict=False))  # type: ignore[arg-type]
+        feeds.update(named)
+        for name in feeds:
+            if name not in self._inputs:
+                raise InputError(self._unknown(name))
+        if missing := [name for name in self._inputs if name not in feeds]:
+            raise InputError(f"schedule lacks the input '{missing[0]}': {self._describe(self._inputs[missing[0]])}")
+        return feeds
+
+    def _unknown(self, name: str) -> str:
+        known = ", ".join(f"'{n}'" for n in self._inputs) or "none"
+        return f"model '{self.model.name}' has no input '{name}'; its inputs: {known}"
+
+    @staticmethod
+    def _describe(item: Input) -> str:
+        return f"{item.dtype.name}{'' if item.shape is None else ' ' + str(item.shape)}"
+
+    def _feed(self, item: Input, value: InputValue) -> TensorData | np.ndarray:
+        """One input, checked: storage on a backend, or an array."""
+        feed: TensorData | np.ndarray
+        if isinstance(value, Tensor):
+            shape = tuple(value.shape)
+            data = value.data_on_backend
+            feed = data.array.reshape(shape) if type(data) is CPUTensorData else data
+            dtype = value.dtype
+        else:
+            # Lists and numbers have no dtype of their own; arrays must have the model's.
+            given = value if isinstance(value, np.ndarray | np.generic) else None
+            feed = np.asarray(value, dtype=None if given is not None else item.dtype)
+            shape, dtype = feed.shape, feed.dtype
+        if dtype != item.dtype:
+            raise InputError(
+                f"input '{item.name}' needs {self._describe(item)}, got {dtype.name}; convert it with "
+                f".astype(numpy.{item.dtype.name})"
+            )
+        if item.shape is not None and not item.shape.matches(shape):
+            raise InputError(f"input '{item.name}' needs {self._describe(item)}, got shape {tuple(shape)}")
+        if isinstance(feed, np.ndarray):
+            native = self._session.backends["native"].name
+            if native in INT32_BACKENDS:
+                check_int32(item.name, feed, f"input '{item.name}'", native)
+        return feed
+
+    def _check_dims(self, shapes: Mapping[str, tuple[int, ...]]) -> None:
+        """A named dimension has one size in all inputs of a schedule."""
+        sizes: dict[str, tuple[int, str]] = {}
+        for name, shape in shapes.items():
+            for dim, size in zip(self._inputs[name].shape or (), shape, strict=False):
+                if isinstance(dim, str):
+                    known, first = sizes.setdefault(dim, (size, name))
+                    if known != size:
+                        raise InputError(f"dimension '{dim}' is {known} in input '{first}' and {size} in input '{name}'")
+
+    def pump(self, budget_ms: float | None = None) -> bool:
+        """Take up schedules that wait for data of their own; True when nothing is left to enqueue.
+
+        With a budget, stops after about that many milliseconds of this thread's time. Never waits.
+        """
+        started = perf_counter()
+        while self._queue:
+            if self._disposed:
+                raise DisposedError("this Worker was disposed")
+            if not self._queue[0].advance():
+                return False
+            self._queue.popleft()
+            if budget_ms is not None and (perf_counter() - started) * 1000 >= budget_ms:
+                break
+        return not self._queue
+
+    def drive(self, run: Run) -> None:
+        """Block until a run, and those before it, have enqueued all their work."""
+        with self._session.backends["native"].entered():
+            while not run.finished:
+                self._queue[0].advance(wait=True)
+                self._queue.popleft()
+
+    # Results
+
+    def _output(self, name: str | int | None) -> tuple[Run, str, np.dtype]:
+        self._check_alive()
+        if self.latest is None:
+            raise InputError("nothing was scheduled yet; call schedule first")
+        names = [o.name for o in self.model.outputs]
+        if isinstance(name, int):
+            if not 0 <= name < len(names):
+                raise InputError(f"model '{self.model.name}' has {len(names)} output(s), no number {name}")
+            name = names[name]
+        name = names[0] if name is None else name
+        if name not in names:
+            known = ", ".join(f"'{n}'" for n in names)
+            raise InputError(f"model '{self.model.name}' has no output '{name}'; its outputs: {known}")
+        value = self.latest.part.lowered.trace.values.get(name)
+        declared = self.model.outputs[names.index(name)].dtype
+        dtype = value.dtype if value is not None else declared
+        return self.latest, name, np.dtype(np.float32) if dtype is None else dtype
+
+    def peek_output(self, name: str | int | None = None) -> Tensor:
+        """An output of the latest schedule (by name or number; the first by default), owned by the worker.
+
+        It is stale after the next `schedule`; a readback requested before stays good.
+        """
+        run, name, dtype = self._output(name)
+        return Tensor.of(RunOutput(self, run, name, dtype), owned=False)
+
+    def copy_output(self, name: str | int | None = None) -> Tensor:
+        """A copy of an output of the latest schedule, on the same backend, that the caller owns.
+
+        Blocks only where the output's size is still being computed.
+        """
+        run, name, _ = self._output(name)
+        self.drive(run)
+        location = run.location(name)
+        if location.buffer is None or location.place is None:
+            value = location.value
+            return Tensor(np.empty(value.shape, value.dtype) if value.known is None else value.known)
+        backend = self._session.backends[location.place]
+        with backend.entered():
+            buffer = backend.create(location.buffer.elements, location.buffer.dtype)
+            backend.copy(location.buffer, buffer)
+        return Tensor.of(storage_of(backend)(backend, buffer, location.value.shape))
+
+    def plan_report(self) -> PlanReport:
+        """How the latest plan runs: fallbacks and transfers included."""
+        self._check_alive()
+        native = self._session.backends["native"]
+        lowered = self._session.lowered
+        steps = [] if lowered is None else [s for segment in lowered.segments for s in segment.plan.steps]
+        fallbacks = () if lowered is None else tuple(lowered.fallbacks)
+        device = self.device
+        info = getattr(device, "info", None)
+        shown = getattr(info, "renderer", None) or getattr(info, "name", None) or (
+            f"{device.thread_count} job thread(s)" if hasattr(device, "thread_count") else "this machine"
+        )
+        return PlanReport(
+            backend=native.name,
+            device=str(shown),
+            layers=len(self.model.layers),
+            steps=len(steps),
+            tuned_steps=sum(not s.is_generic for s in steps),
+            kernels=len({s.kernel.key for s in steps}),
+            fallbacks=fallbacks,
+            transfers=() if lowered is None else self._transfers(),
+        )
+
+    def _transfers(self) -> tuple[Transfer, ...]:
+        """Tensors that cross between the backend and the CPU in the middle of the model."""
+        lowered = self._session.lowered
+        assert lowered is not None
+        made: dict[str, str] = {}
+        found = []
+        for segment in lowered.segments:
+            for name in segment.imports:
+                if name in made and made[name] != segment.place:
+                    spec = segment.plan.buffers[name]
+                    size = spec.elements * spec.dtype.itemsize
+                    down, up = (size, 0) if made[name] == "native" else (0, size)
+                    reader = next(s.layer for s in segment.plan.steps if name in s.inputs)
+                    found.append(Transfer(name, reader, down, up))
+            for name in segment.exports:
+                made[name] = segment.place
+        return tuple(found)
+
+    def _dispose(self) -> None:
+        self._queue.clear()
+        self.latest = None
+        with self._session.backends["native"].entered():
+            self._session.release()
+
+
+def feed_size(shape: tuple[int, ...]) -> int:
+    """Number of elements."""
+    return int(np.prod(shape))
+
+
+__all__ = ["PlanReport", "Transfer", "Worker"]
