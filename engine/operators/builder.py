@@ -80,6 +80,8 @@ class Builder(ABC):
         """The elements of a known integer tensor (an input declared as read on the host)."""
         if not x.size:
             return []
+        if x.size == 0:
+            return []
         assert x.known is not None, f"{x.name} is read on the host without being declared so"
         return [int(v) for v in np.asarray(x.known).reshape(-1)]
 

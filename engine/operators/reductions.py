@@ -1,0 +1,265 @@
+"""Reductions over axes, the position of the largest or smallest element, and running sums and products."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from math import prod
+
+import numpy as np
+
+from engine.kernels.expr import FLOATS, Expr, arg, cast, eq, fold, lit, minimum, reduce, select, unary
+from engine.kernels.value import Value
+from engine.operators.builder import Builder
+from engine.operators.registry import operator
+
+FLOAT32 = np.dtype(np.float32)
+INT64 = np.dtype(np.int64)
+
+Step = Callable[[Expr], Expr]
+Finish = Callable[[Expr, Expr], Expr]
+"""The stored value from what a loop has gathered and how many elements it met (of the same type)."""
+Definition = Callable[[Builder, Value, frozenset[int], int], Value]
+"""The layer's output from its input, the axes to reduce and whether they stay as 1."""
+
+
+def runs_of(rank: int, axes: frozenset[int]) -> list[tuple[int, ...]]:
+    """All axes in order, neighbours of one kind together: reduced and kept runs take turns."""
+    runs: list[tuple[int, ...]] = []
+    for axis in range(rank):
+        if runs and (runs[-1][-1] in axes) == (axis in axes):
+            runs[-1] += (axis,)
+        else:
+            runs.append((axis,))
+    return runs
+
+
+def wide(dtype: np.dtype) -> np.dtype:
+    """The type in which sums over elements of `dtype` are kept between kernels."""
+    return FLOAT32 if dtype.itemsize < 4 and dtype.kind not in "iub" else dtype
+
+
+class Reduction:
+    """One reduction of a tensor: which runs of axes are looped over, which are walked."""
+
+    def __init__(self, k: Builder, x: Value, axes: frozenset[int]) -> None:
+        self.k = k
+        self.x = x
+        self.axes = axes
+        self.runs = runs_of(x.rank, axes)
+        self.sizes = [prod(x.shape[a] for a in run) for run in self.runs]
+        self.merged = k.alias(x, self.sizes)
+        self.kept = [run[0] not in axes for run in self.runs]
+        self.space = [n for n, kept in zip(self.sizes, self.kept, strict=True) if kept]
+        self.count = prod(n for n, kept in zip(self.sizes, self.kept, strict=True) if not kept)
+
+    def element(self, walked: Sequence[Expr], looped: Sequence[Expr]) -> Expr:
+        """The element at indices along the kept and along the reduced runs."""
+        if self.x.size == 0:
+            # No loop reaches this, and an empty tensor has no buffer to bind.
+            return lit(0, self.x.arithmetic)
+        at_kept, at_reduced = iter(walked), iter(looped)
+        return self.merged[tuple(next(at_kept if kept else at_reduced) for kept in self.kept)]
+
+    def loop(self, kind: str, walked: Sequence[Expr], step: Step) -> Expr:
+        """`kind` over every element of one output, each passed through `step`."""
+        extents = [n for n, kept in zip(self.sizes, self.kept, strict=True) if not kept]
+
+        def nest(found: list[Expr]) -> Expr:
+            if len(found) == len(extents):
+                return step(self.element(walked, found))
+            return reduce(kind, extents[len(found)], lambda r: nest([*found, r]))
+
+        return nest([])
+
+    def compute(self, kind: str, step: Step, finish: Finish, dtype: np.dtype) -> Value:
+        """The reduced tensor, one axis per kept run."""
+
+        def formula(*walked: Expr) -> Expr:
+            gathered = self.loop(kind, walked, step)
+            return finish(gathered, arg(self.count, gathered.dtype))
+
+        return self.k.compute(self.space, dtype, formula)
+
+    def shaped(self, y: Value, keepdims: int) -> Value:
+        """A result over the kept runs in the shape that ONNX asks for."""
+        shape = enumerate(self.x.shape)
+        kept = [1 if a in self.axes else n for a, n in shape if keepdims or a not in self.axes]
+        return self.k.alias(y, kept)
+
+
+def _same(e: Expr) -> Expr:
+    return e
+
+
+def _abs(e: Expr) -> Expr:
+    return e if e.dtype.startswith("u") else unary("abs", e)
+
+
+def _is_float(e: Expr) -> bool:
+    return e.dtype in FLOATS
+
+
+def _through_float(function: str) -> Callable[[Expr], Expr]:
+    """A float function; integers pass through float32 and are truncated."""
+
+    def apply(e: Expr) -> Expr:
+        return unary(function, e) if _is_float(e) else cast(unary(function, cast(e, "float32")), e.dtype)
+
+    return apply
+
+
+SIMPLE: dict[str, tuple[str, Step, Finish]] = {
+    "ReduceSum": ("sum", _same, lambda t, n: t),
+    "ReduceMean": ("sum", _same, lambda t, n: t / n),
+    "ReduceProd": ("prod", _same, lambda t, n: t),
+    "ReduceL1": ("sum", _abs, lambda t, n: t),
+    "ReduceL2": ("sum", lambda e: e * e, lambda t, n: _through_float("sqrt")(t)),
+    "ReduceSumSquare": ("sum", lambda e: e * e, lambda t, n: t),
+    "ReduceLogSum": ("sum", _same, lambda t, n: _through_float("log")(t)),
+}
+"""Per operator: how elements are combined, what is done to each before, and to the result after."""
+
+
+def simple(name: str) -> Definition:
+    """The definition of one of `SIMPLE`."""
+    kind, step, finish = SIMPLE[name]
+
+    def define(k: Builder, x: Value, axes: frozenset[int], keepdims: int) -> Value:
+        reduction = Reduction(k, x, axes)
+        return reduction.shaped(reduction.compute(kind, step, finish, x.dtype), keepdims)
+
+    return define
+
+
+def extreme(kind: str) -> Definition:
+    """ReduceMax or ReduceMin; booleans are compared as 0 and 1."""
+
+    def define(k: Builder, x: Value, axes: frozenset[int], keepdims: int) -> Value:
+        reduction = Reduction(k, x, axes)
+        if x.dtype == np.dtype(bool):
+            # Of nothing, the largest int32 is below 0 and the smallest above: the right bool either way.
+            found = reduction.compute(
+                kind, lambda e: cast(e, "int32"), lambda t, n: t > lit(0, "int32"), x.dtype
+            )
+        else:
+            found = reduction.compute(kind, lambda e: e, lambda t, n: t, x.dtype)
+        return reduction.shaped(found, keepdims)
+
+    return define
+
+
+def log_sum_exp(k: Builder, x: Value, axes: frozenset[int], keepdims: int) -> Value:
+    """log(sum(exp(x))), shifted by the maximum so that exp does not overflow."""
+    if x.dtype.kind in "iub":
+        k.error(f"takes floats, not {x.dtype.name}; cast the input")
+    reduction = Reduction(k, x, axes)
+    top = reduction.compute("max", lambda e: e, lambda t, n: t, wide(x.dtype))
+
+    def formula(*walked: Expr) -> Expr:
+        peak = top[walked] if top.size else lit(0, top.arithmetic)
+        # An infinite peak must not be subtracted from itself.
+        shift = select(unary("isinf", peak), lit(0, peak.dtype), peak)
+        return unary("log", reduction.loop("sum", walked, lambda e: unary("exp", e - shift))) + shift
+
+    return reduction.shaped(k.compute(reduction.space, x.dtype, formula), keepdims)
+
+
+def _register(name: str, axes_input_since: int, define: Definition) -> None:
+    """One operator in its two styles: axes as an attribute, later as an input."""
+
+    @operator(name, since=1, until=axes_input_since - 1)
+    def by_attribute(k: Builder, x: Value, *, axes: Sequence[int] = (), keepdims: int = 1) -> Value:
+        """Over `axes`, or all."""
+        chosen = [k.axis(a, x.rank) for a in axes] or range(x.rank)
+        return define(k, x, frozenset(chosen), keepdims)
+
+    @operator(name, since=axes_input_since, host=("axes",))
+    def by_input(
+        k: Builder, x: Value, axes: Value | None = None, *, keepdims: int = 1, noop_with_empty_axes: int = 0
+    ) -> Value:
+        """Over `axes`; without any, over all, or none with `noop_with_empty_axes`."""
+        chosen = [k.axis(a, x.rank) for a in k.ints(axes)] if axes is not None else []
+        everything = not chosen and not noop_with_empty_axes
+        return define(k, x, frozenset(range(x.rank) if everything else chosen), keepdims)
+
+
+for _name in SIMPLE:
+    _register(_name, 13 if _name == "ReduceSum" else 18, simple(_name))
+_register("ReduceMax", 18, extreme("max"))
+_register("ReduceMin", 18, extreme("min"))
+_register("ReduceLogSumExp", 18, log_sum_exp)
+
+
+# The position of an extreme element
+
+
+def position_of_extreme(k: Builder, x: Value, axis: int, keepdims: int, last: int, largest: bool) -> Value:
+    """Index along `axis` of the largest (smallest) element; of equals the first, or the last. NaN wins."""
+    axis = k.axis(axis, x.rank)
+    kept = [1 if a == axis else n for a, n in enumerate(x.shape) if keepdims or a != axis]
+    outer, count, inner = prod(x.shape[:axis]), x.shape[axis] if x.rank else 1, prod(x.shape[axis + 1 :])
+    if count == 0:
+        k.error(f"cannot choose among the 0 elements along axis {axis} of {list(x.shape)}")
+    rows = k.alias(x, (outer, count, inner))
+
+    def formula(o: Expr, i: Expr) -> Expr:
+        def step(r: Expr, best: Expr, where: Expr) -> tuple[Expr, Expr]:
+            e = rows[o, r, i]
+            better = (e > best) if largest else (e < best)
+            if last:
+                better = better | eq(e, best)
+            if _is_float(e):
+                better = (
+                    better | unary("isnan", e)
+                    if last
+                    else better | (unary("isnan", e) & ~unary("isnan", best))
+                )
+            return select(better, e, best), select(better, r, where)
+
+        return cast(fold(count, (rows[o, lit(0), i], lit(0)), step)[1], "int64")
+
+    return k.alias(k.compute((outer, inner), INT64, formula), kept)
+
+
+@operator("ArgMax", since=1)
+def arg_max(k: Builder, x: Value, *, axis: int = 0, keepdims: int = 1, select_last_index: int = 0) -> Value:
+    """Where the largest element along an axis is."""
+    return position_of_extreme(k, x, axis, keepdims, select_last_index, largest=True)
+
+
+@operator("ArgMin", since=1)
+def arg_min(k: Builder, x: Value, *, axis: int = 0, keepdims: int = 1, select_last_index: int = 0) -> Value:
+    """Where the smallest element along an axis is."""
+    return position_of_extreme(k, x, axis, keepdims, select_last_index, largest=False)
+
+
+# Running sums and products
+
+
+def running(k: Builder, x: Value, axis: Value, kind: str, exclusive: int, reverse: int) -> Value:
+    """At each element, `kind` of it (unless exclusive) and all before it (in reverse, after it)."""
+    if axis.size != 1:
+        k.error(f"takes one axis, not {axis.size}")
+    along = k.axis(k.ints(axis)[0], x.rank)
+    outer, count, inner = prod(x.shape[:along]), x.shape[along], prod(x.shape[along + 1 :])
+    rows = k.alias(x, (outer, count, inner))
+
+    def formula(o: Expr, c: Expr, i: Expr) -> Expr:
+        others = arg(count - 1) - c if reverse else c
+        first = c + lit(1 if exclusive else 0) if reverse else lit(0)
+        extent = others if exclusive else others + lit(1)
+        return reduce(kind, extent, lambda r: rows[o, minimum(first + r, count - 1), i])
+
+    return k.alias(k.compute((outer, count, inner), x.dtype, formula), x.shape)
+
+
+@operator("CumSum", since=11, host=("axis",))
+def cum_sum(k: Builder, x: Value, axis: Value, *, exclusive: int = 0, reverse: int = 0) -> Value:
+    """The running sum along an axis."""
+    return running(k, x, axis, "sum", exclusive, reverse)
+
+
+@operator("CumProd", since=26, host=("axis",))
+def cum_prod(k: Builder, x: Value, axis: Value, *, exclusive: int = 0, reverse: int = 0) -> Value:
+    """The running product along an axis."""
+    return running(k, x, axis, "prod", exclusive, reverse)
