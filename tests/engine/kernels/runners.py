@@ -7,16 +7,22 @@ A printer joins by adding a `Runner` to `RUNNERS`. `run(kernel, space, values, a
 from __future__ import annotations
 
 import ctypes
+import functools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import prod
 
 import numpy as np
+import pytest
 
 from engine import native
 from engine.backends.cpu.arguments import argument_words
 from engine.backends.cpu.printer import NumbaPrinter
+from engine.backends.opencl import OpenCLBackend
+from engine.compiler.plan import BufferSpec, Plan, Step
+from engine.devices.cl import CLDevice
 from engine.dtypes import ArithmeticType, as_dtype
+from engine.errors import DeviceError
 from engine.kernels.evaluate import evaluate
 from engine.kernels.kernel import Kernel
 
@@ -59,7 +65,35 @@ def run_on_cpu(
     return output
 
 
+@functools.cache
+def _opencl_backend() -> OpenCLBackend:
+    return OpenCLBackend(CLDevice())
+
+
+def run_on_opencl(
+    kernel: Kernel, space: Sequence[int], values: Sequence[int | float], arrays: Sequence[np.ndarray]
+) -> np.ndarray:
+    """Through the OpenCL printer, as a plan of one step. Skips the test where there is no OpenCL."""
+    try:
+        backend = _opencl_backend()
+    except DeviceError as error:
+        pytest.skip(str(error))
+    names = tuple(f"x{k}" for k in range(len(arrays)))
+    buffers = {name: backend.create(a.size, a.dtype, a) for name, a in zip(names, arrays, strict=True)}
+    buffers["y"] = backend.create(prod(space), as_dtype(kernel.dtype))
+    plan = Plan([Step("layer", "Test", kernel, tuple(space), tuple(values), names, "y")])
+    plan.buffers = {name: BufferSpec(name, b.elements, b.dtype, "input") for name, b in buffers.items()}
+    program = backend.record(plan, buffers)
+    backend.run(program)
+    result = backend.readback(buffers["y"])
+    result.wait()
+    program.release()
+    return result.array()
+
+
 RUNNERS: dict[str, Runner] = {
     "numpy": Runner(evaluate),
     "cpu": Runner(run_on_cpu, ulps=2.0),
+    # 64-bit integers are 32 bits wide there, so NumPy is no yardstick for them.
+    "opencl": Runner(run_on_opencl, frozenset({"float32", "int32", "uint32", "bool", "index"}), ulps=4.0),
 }

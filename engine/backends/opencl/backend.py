@@ -1,0 +1,236 @@
+"""`OpenCLBackend`: one in-order queue, kernels whose arguments are set once, transfers that never wait."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from math import prod
+from typing import Any, ClassVar
+
+import numpy as np
+
+from engine.backends.base import Backend, DeviceBuffer, Program, Progress, Readback
+from engine.backends.opencl.memory import CLBuffer, CLReadback, HostPool, Transfers
+from engine.backends.opencl.printer import GenericSource, nodes
+from engine.backends.opencl.programs import Compiled, ProgramStore
+from engine.backends.opencl.rules import tune
+from engine.backends.opencl.storage import WORDS, device_dtype, to_device
+from engine.backends.opencl.tuned import Dispatch, TunedKernel
+from engine.cache import cache_dir
+from engine.compiler.memory import place, share
+from engine.compiler.plan import AnyKernel, Compute, Plan, Step, Tuner
+from engine.devices.cl import CLDevice
+from engine.errors import InputError
+from engine.kernels.expr import Expr
+from engine.kernels.kernel import Kernel
+
+# PoCL compiles a kernel again for grids with more groups than this along an axis.
+_MAX_GROUPS = 65535
+# Loop rounds of one dispatch. Drivers reset devices whose dispatches take a second or two.
+_MAX_WORK = 1 << 32
+# OpenCL promises room for 1024 bytes of arguments, and a pointer takes 8.
+_FAN_IN = 32
+
+Command = tuple[Any, tuple[int, ...], tuple[int, ...]]
+"""Kernel with its arguments, work-items, work-items in a group."""
+
+
+class CLProgram(Program):
+    """A recorded plan: commands in order, and the temporaries that belong to it."""
+
+    def __init__(self, commands: list[Command], memory: list[Any]) -> None:
+        self.commands = commands
+        self._memory = memory
+
+    def release(self) -> None:
+        """Free the temporaries and the commands; OpenCL keeps both until what is enqueued has run."""
+        self.commands.clear()
+        for mem in self._memory:
+            mem.release()
+        self._memory.clear()
+
+
+class OpenCLBackend(Backend):
+    """Runs plans on an OpenCL device.
+
+    form: "cpu" or "gpu", which family of tuned kernels to use; by the device's kind if None. pinned: whether
+    transfers go through pinned memory; by the device's kind if None.
+    """
+
+    name: ClassVar[str] = "opencl"
+    fan_in = _FAN_IN
+
+    def __init__(self, device: CLDevice, *, form: str | None = None, pinned: bool | None = None) -> None:
+        device.check()
+        self.device = device
+        self.form = form or ("gpu" if device.info.is_gpu else "cpu")
+        self.programs = ProgramStore(device, cache_dir("opencl"))
+        is_apart = device.info.is_gpu and not device.device.host_unified_memory
+        self._transfers = Transfers(device, HostPool(device, is_apart if pinned is None else pinned))
+
+    def refusal(self, compute: Compute) -> str | None:
+        """Why this device cannot run a step, or None."""
+        formula = compute.formula()
+        values = {node.attr for node in nodes(formula) if node.op == "load"} | {compute.output}
+        if not self.device.info.has_double:
+            types = {node.dtype for node in nodes(formula)} | {v.dtype.name for v in values}
+            if "float64" in types:
+                return f"{self.device.info.name} has no float64"
+        for value in values:
+            if value.dtype.name not in WORDS:
+                return f"OpenCL kernels have no {value.dtype.name}"
+            size = value.size * device_dtype(value.dtype).itemsize
+            if size > self.device.limits.max_allocation:
+                limit = self.device.limits.max_allocation
+                return f"{value} takes {size} bytes; a buffer of {self.device.info.name} holds {limit}"
+            if value.size >= 1 << 31:
+                return f"{value} has 2^31 elements or more, beyond 32-bit indices"
+        if len(values) - 1 > _FAN_IN:
+            return f"it reads {len(values) - 1} tensors; a kernel reads {_FAN_IN} at most"
+        return None
+
+    def tune(self, compute: Compute, tuner: Tuner) -> bool:
+        """Replace the step by tuned kernels through `tuner`; False leaves it to the generic kernel."""
+        limits = self.device.limits
+        if self.form == "gpu" and (limits.max_work_group_size < 256 or limits.local_memory < 16384):
+            return False
+        return tune(compute, tuner, self.form)
+
+    def prepare(self, kernels: Iterable[AnyKernel], progress: Progress | None = None) -> int:
+        """Compile what is not compiled yet; returns how many kernels that were. Blocks: loading time only."""
+        wanted = {k.key: k for k in kernels if not self.programs.is_ready(k)}
+        compiled = 0
+        for position, kernel in enumerate(wanted.values(), 1):
+            compiled += self.programs.load(kernel)
+            if progress is not None:
+                progress(position, len(wanted))
+        return compiled
+
+    def create(self, elements: int, dtype: np.dtype, data: np.ndarray | None = None) -> CLBuffer:
+        """A new buffer, filled with `data` if given."""
+        nbytes = elements * device_dtype(dtype).itemsize
+        buffer = CLBuffer(self._allocate(nbytes), elements, dtype)
+        if data is not None:
+            self.upload(buffer, data)
+        return buffer
+
+    def upload(self, buffer: DeviceBuffer, data: np.ndarray) -> None:
+        """Set a buffer's value, in stream order. `data` is copied before this returns."""
+        target = _own(buffer)
+        if np.size(data) != target.elements:
+            raise InputError(f"{np.size(data)} values do not fill a buffer of {target.elements}")
+        self._transfers.write(target.mem, to_device(data, target.dtype))
+
+    def copy(self, source: DeviceBuffer, target: DeviceBuffer) -> None:
+        """Copy a whole buffer on the device, in stream order."""
+        a, b = _own(source), _own(target)
+        if a.nbytes:
+            self.device.cl.enqueue_copy(self.device.queue, b.mem, a.mem, byte_count=a.nbytes)
+
+    def record(self, plan: Plan, buffers: Mapping[str, DeviceBuffer]) -> CLProgram:
+        """Turn a plan into a command list. `buffers` binds inputs, outputs and constants by name."""
+        memory, temporaries = self._place(plan)
+        bound = {name: _own(buffer).mem for name, buffer in buffers.items()} | temporaries
+        commands: list[Command] = []
+        for step in plan.steps:
+            if prod(step.space) == 0:
+                continue
+            operands = [bound[name] for name in (*step.inputs, step.output)]
+            compiled = self.programs.get(step.kernel)
+            for values, size in dispatches(compiled, step):
+                numbers: list[Any] = list(compiled.source.signature.numbers(values))
+                if compiled.source.signature.in_buffer:
+                    block = self._allocate(numbers[0].nbytes)
+                    self._transfers.write(block, numbers[0])
+                    memory.append(block)
+                    numbers = [block]
+                commands.append((compiled.new_kernel(operands, numbers), size, compiled.source.local))
+        return CLProgram(commands, memory)
+
+    def run(self, program: Program) -> None:
+        """Enqueue a recorded plan."""
+        assert isinstance(program, CLProgram)
+        enqueue, queue = self.device.cl.enqueue_nd_range_kernel, self.device.queue
+        for kernel, size, local in program.commands:
+            enqueue(queue, kernel, size, local)
+
+    def readback(self, buffer: DeviceBuffer) -> Readback:
+        """Start a copy of the buffer's value, as of now in the stream, to the CPU."""
+        source = _own(buffer)
+        transfer = self._transfers.read(source.mem, source.nbytes) if source.nbytes else None
+        return CLReadback(self._transfers, transfer, source.elements, source.dtype)
+
+    def flush(self) -> None:
+        """Make sure that what was enqueued will run without further calls."""
+        self.device.queue.flush()
+
+    def synchronize(self) -> None:
+        """Block until everything enqueued has run. For tests and disposal, never in a frame."""
+        self.device.finish()
+
+    def dispose(self) -> None:
+        """Free everything that this backend object still owns."""
+        self._transfers.dispose()
+        self.programs.dispose()
+
+    def _allocate(self, nbytes: int) -> Any:
+        cl = self.device.cl
+        return cl.Buffer(self.device.context, cl.mem_flags.READ_WRITE, max(16, nbytes))
+
+    def _place(self, plan: Plan) -> tuple[list[Any], dict[str, Any]]:
+        """Memory for a plan's temporaries: what to release in the end, and a buffer for each name."""
+        lifetimes = plan.lifetimes()
+        sizes = {}
+        for name in lifetimes:
+            spec = plan.buffers[name]
+            sizes[name] = max(16, spec.elements * device_dtype(spec.dtype).itemsize)
+        if not sizes:
+            return [], {}
+        offsets, total = place(sizes, lifetimes, self.device.limits.sub_buffer_alignment)
+        if total <= self.device.limits.max_allocation:
+            arena = self._allocate(total)
+            found = {name: arena.get_sub_region(offset, sizes[name]) for name, offset in offsets.items()}
+            return [*found.values(), arena], found
+        # One buffer cannot hold them all: several that take turns.
+        slots, slot_sizes = share(sizes, lifetimes)
+        memory = [self._allocate(n) for n in slot_sizes]
+        return memory, {name: memory[slot] for name, slot in slots.items()}
+
+
+def dispatches(compiled: Compiled, step: Step) -> list[Dispatch]:
+    """The dispatches of a step, none of them too long for a driver's watchdog."""
+    source, kernel = compiled.source, step.kernel
+    if not isinstance(source, GenericSource):
+        assert isinstance(kernel, TunedKernel)
+        return kernel.dispatches(step.space, step.values, _MAX_GROUPS)
+    assert isinstance(kernel, Kernel)
+    total, local = prod(step.space), source.local[0]
+    limit = max(local, min(_MAX_GROUPS * local, _MAX_WORK // rounds(kernel.body, step.values)))
+    limit -= limit % local
+    parts: list[Dispatch] = []
+    for first in range(0, total, limit):
+        count = min(limit, total - first)
+        parts.append((source.values(step.values, step.space, first, count), (-(-count // local) * local,)))
+    return parts
+
+
+def rounds(formula: Expr, values: tuple[int | float, ...]) -> int:
+    """About how many loop rounds one element takes: the product of nested loops' extents."""
+    memo: dict[Expr, int] = {}
+
+    def visit(node: Expr) -> int:
+        if node not in memo:
+            inner = max((visit(a) for a in node.args), default=1)
+            memo[node] = inner * extent(node.args[0]) if node.op in ("reduce", "fold") else inner
+        return memo[node]
+
+    def extent(node: Expr) -> int:
+        if node.op == "param":
+            return max(1, int(values[node.attr]))
+        return max(1, int(node.attr)) if node.op == "const" else 1
+
+    return visit(formula)
+
+
+def _own(buffer: DeviceBuffer) -> CLBuffer:
+    assert isinstance(buffer, CLBuffer), f"{type(buffer).__name__} belongs to another backend"
+    return buffer

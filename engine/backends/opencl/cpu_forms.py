@@ -1,0 +1,207 @@
+"""Tuned kernels for OpenCL devices that are CPUs: one work-item computes a tile of rows x 16 columns.
+
+Groups have one work-item, so that the tile stays in registers and the compiler sees plain vector code;
+with more, PoCL would keep every private value in an array over the group.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from engine.backends.opencl.tuned import Epilogue, TunedKernel, build, indent
+
+COLUMNS = 16
+_LOCAL = (1, 1, 1)
+# A dereference of this type is one unaligned vector move; PoCL's vload16 is a function call.
+_HEAD = "typedef float16 loose16 __attribute__((aligned(4)));\n"
+MATMUL_NUMBERS = ("M", "N", "K", "a_b", "a_m", "a_k", "b_b", "b_strip", "b_k", "readable")
+CONV_NUMBERS = (
+    "Q", "Mg", "Cg", "KH", "KW", "G", "OH", "OW", "Wq", "x_n", "x_g", "x_c", "plane",
+    "sh", "sw", "qh", "qw", "rh", "rw", "readable",
+)  # fmt: skip
+PACK_NUMBERS = ("H", "W", "Hq", "Wq", "sh", "sw", "top", "left", "planes")
+PACK_ROWS = 8
+STRIP_NUMBERS = ("N", "K", "b_b", "b_row", "b_col", "strips")
+
+
+def rows_for(count: int) -> int:
+    """Rows of a tile for a matrix with `count` rows: 6 x 16 results fill 12 of 16 AVX registers."""
+    return 6 if count > 4 else 4 if count > 2 else count
+
+
+def _accumulators(rows: int) -> list[str]:
+    return [f"float16 a{i} = 0.0f;" for i in range(rows)]
+
+
+def _products(weights: Sequence[str]) -> list[str]:
+    # Contracted to one instruction; PoCL's fma is a function call.
+    return [f"a{i} += {w} * v;" for i, w in enumerate(weights)]
+
+
+def _loaded(is_whole: bool, left: str) -> list[str]:
+    if is_whole:
+        return ["const float16 v = *(__global const loose16*)b;"]
+    return [
+        "float part[16];",
+        f"for (int l = 0; l < 16; ++l) part[l] = l < {left} ? b[l] : 0.0f;",
+        "const float16 v = *(loose16*)part;",
+    ]
+
+
+def matmul(epilogue: Epilogue, rows: int) -> TunedKernel:
+    """(batch, M, K) by (batch, K, N). Rows of the second operand are contiguous, at least in strips of 16."""
+
+    def loop(count: int, is_whole: bool) -> str:
+        # Rows beyond the last read the last: their results are not stored.
+        lines = [f"__global const float* r{i} = A0 + (long)min(m0 + {i}, M - 1) * a_m;" for i in range(count)]
+        lines += ["__global const float* b = B0;"]
+        lines += ["for (int k = 0, ka = 0; k < K; ++k, ka += a_k, b += b_k) {"]
+        lines += ["    " + s for s in _loaded(is_whole, "N - j0")]
+        lines += ["    " + s for s in _products([f"r{i}[ka]" for i in range(count)])]
+        return indent([*lines, "}"], 2)
+
+    stores = "".join(f"    *(loose16*)(tile + {16 * i}) = a{i};\n" for i in range(rows))
+    body = f"""\
+    const int m0 = (f0 + (int)get_global_id(0)) * {rows}, j0 = (f1 + (int)get_global_id(1)) * 16;
+    const int batch = f2 + (int)get_global_id(2);
+    if (m0 >= M || j0 >= N) return;
+    __global const float* A0 = A + (long)batch * a_b;
+    __global const float* B0 = B + (long)batch * b_b + (long)(j0 / 16) * b_strip;
+{indent(_accumulators(rows), 1)}\
+    if (j0 + 16 > readable) {{
+{loop(rows, False)}\
+    }} else if (M == 1) {{
+{loop(1, True)}\
+    }} else {{
+{loop(rows, True)}\
+    }}
+    float tile[{16 * rows}];
+{stores}\
+    const int rows = min({rows}, M - m0), columns = min(16, N - j0);
+    for (int r = 0; r < rows; ++r) {{
+        const int m = m0 + r;
+{indent(epilogue.row_lines, 2)}\
+        const int base = (batch * M + m) * N + j0;
+        for (int l = 0; l < columns; ++l) {{
+            const int flat = base + l, j = j0 + l;
+            const float acc = tile[r * 16 + l];
+{indent(epilogue.lines, 3)}\
+        }}
+    }}
+"""
+    return build(
+        body, epilogue, ("A", "B"), MATMUL_NUMBERS, _LOCAL, rounds=("K",), area=16 * rows, head=_HEAD
+    )
+
+
+def strips() -> TunedKernel:
+    """A matrix with any strides -> strips of 16 columns, each contiguous, the last filled up with 0."""
+    body = """\
+    const int k = f0 + (int)get_global_id(0), strip = f1 + (int)get_global_id(1);
+    const int batch = f2 + (int)get_global_id(2);
+    if (k >= K || strip >= strips) return;
+    __global const float* from = B + (long)batch * b_b + (long)k * b_row;
+    __global float* to = y + (((long)batch * strips + strip) * K + k) * 16;
+    for (int l = 0; l < 16; ++l) {
+        const int j = strip * 16 + l;
+        to[l] = j < N ? from[(long)j * b_col] : 0.0f;
+    }
+"""
+    return build(body, None, ("B",), STRIP_NUMBERS, _LOCAL)
+
+
+def conv(epilogue: Epilogue, rows: int) -> TunedKernel:
+    """Convolution over a padded input whose rows lie `Wq` apart.
+
+    Results are numbered over the padded rows (q = row * Wq + column), so 16 neighbours always read 16
+    neighbours; those that fall between two rows are dropped. With strides, the input is split into
+    sh * sw images (`pack`), and this holds again. Weights are [group][tile][kh][kw][c][row].
+    """
+
+    def loop(is_whole: bool) -> str:
+        lines = ["__global const float* w = W0;"]
+        lines += ["for (int kh = 0, ph = 0, oh = 0; kh < KH; ++kh) {"]
+        lines += ["    for (int kw = 0, pw = 0, ow = 0; kw < KW; ++kw) {"]
+        lines += ["        __global const float* b = X0 + (ph * sw + pw) * plane + oh * Wq + ow;"]
+        lines += [f"        for (int c = 0; c < Cg; ++c, b += x_c, w += {rows}) {{"]
+        lines += ["            " + s for s in _loaded(is_whole, "Q - q0")]
+        lines += ["            " + s for s in _products([f"w[{i}]" for i in range(rows)])]
+        lines += ["        }", "        pw += rw; ow += qw;", "        if (pw >= sw) { pw -= sw; ++ow; }"]
+        lines += ["    }"]
+        lines += ["    ph += rh; oh += qh;", "    if (ph >= sh) { ph -= sh; ++oh; }", "}"]
+        return indent(lines, 2)
+
+    stores = "".join(f"    *(loose16*)(tile + {16 * i}) = a{i};\n" for i in range(rows))
+    body = f"""\
+    const int tile_row = f0 + (int)get_global_id(0), q0 = (f1 + (int)get_global_id(1)) * 16;
+    const int image_group = f2 + (int)get_global_id(2), m0 = tile_row * {rows};
+    if (q0 >= Q || m0 >= Mg) return;
+    const int n = image_group / G, g = image_group - n * G;
+    __global const float* X0 = X + (long)n * x_n + (long)g * x_g + q0;
+    const int tiles = (Mg + {rows - 1}) / {rows};
+    __global const float* W0 = W + (long)(g * tiles + tile_row) * Cg * KH * KW * {rows};
+{indent(_accumulators(rows), 1)}\
+    if (q0 + 16 <= readable) {{
+{loop(True)}\
+    }} else {{
+{loop(False)}\
+    }}
+    float tile[{16 * rows}];
+{stores}\
+    const int rows = min({rows}, Mg - m0), oh0 = q0 / Wq, ow0 = q0 - oh0 * Wq;
+    const bool in_a_row = ow0 + 16 <= OW || (Wq == OW && q0 + 16 <= Q);
+    for (int r = 0; r < rows; ++r) {{
+        const int m = g * Mg + m0 + r;
+{indent(epilogue.row_lines, 2)}\
+        const int plane0 = (n * Mg * G + m) * OH * OW;
+        if (in_a_row) {{
+            for (int l = 0; l < 16; ++l) {{
+                const int flat = plane0 + oh0 * OW + ow0 + l;
+                const float acc = tile[r * 16 + l];
+{indent(epilogue.lines, 4)}\
+            }}
+        }} else {{
+            for (int l = 0, oh = oh0, ow = ow0; l < 16; ++l) {{
+                if (ow < OW && oh < OH) {{
+                    const int flat = plane0 + oh * OW + ow;
+                    const float acc = tile[r * 16 + l];
+{indent(epilogue.lines, 5)}\
+                }}
+                if (++ow == Wq) {{ ow = 0; ++oh; }}
+            }}
+        }}
+    }}
+"""
+    rounds = ("Cg", "KH", "KW")
+    return build(body, epilogue, ("X", "W"), CONV_NUMBERS, _LOCAL, rounds=rounds, area=16 * rows, head=_HEAD)
+
+
+def pack() -> TunedKernel:
+    """Images -> padded with 0, and split into sh * sw images of every sh-th row and sw-th column."""
+    body = f"""\
+    const int first = (f0 + (int)get_global_id(0)) * {PACK_ROWS}, phase = f1 + (int)get_global_id(1);
+    const int image = f2 + (int)get_global_id(2);
+    if (first >= Hq || image >= planes) return;
+    const int ph = phase / sw, pw = phase - ph * sw, last = min(first + {PACK_ROWS}, Hq);
+    // Columns lo..hi-1 come from the input: 0 <= column * sw + pw - left < W.
+    const int lo = min(Wq, max(0, (left - pw + sw - 1) / sw));
+    const int end = W + left - pw;
+    const int hi = end <= 0 ? lo : max(lo, min(Wq, (end - 1) / sw + 1));
+    for (int row = first; row < last; ++row) {{
+        __global float* to = y + (((long)image * sh * sw + phase) * Hq + row) * Wq;
+        const int h = row * sh + ph - top;
+        if (h < 0 || h >= H) {{
+            for (int i = 0; i < Wq; ++i) to[i] = 0.0f;
+            continue;
+        }}
+        __global const float* from = X + ((long)image * H + h) * W + pw - left;
+        for (int i = 0; i < lo; ++i) to[i] = 0.0f;
+        if (sw == 1) {{
+            for (int i = lo; i < hi; ++i) to[i] = from[i];
+        }} else {{
+            for (int i = lo; i < hi; ++i) to[i] = from[i * sw];
+        }}
+        for (int i = hi; i < Wq; ++i) to[i] = 0.0f;
+    }}
+"""
+    return build(body, None, ("X",), PACK_NUMBERS, _LOCAL)

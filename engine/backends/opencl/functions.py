@@ -1,0 +1,125 @@
+"""OpenCL C texts of the kernel language's operations: templates, and the functions that they call."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+_COMMON: dict[Any, str] = {
+    "add": "({0} + {1})",
+    "sub": "({0} - {1})",
+    "mul": "({0} * {1})",
+    "neg": "(-{0})",
+    "and": "({0} & {1})",
+    "or": "({0} | {1})",
+    "xor": "({0} ^ {1})",
+    "bitnot": "(~{0})",
+    "not": "(!{0})",
+    "eq": "({0} == {1})",
+    "ne": "({0} != {1})",
+    "lt": "({0} < {1})",
+    "le": "({0} <= {1})",
+    "gt": "({0} > {1})",
+    "ge": "({0} >= {1})",
+    "select": "({0} ? {1} : {2})",
+    "isnan": "(isnan({0}) != 0)",
+    "isinf": "(isinf({0}) != 0)",
+}
+_SAME_NAME = "sqrt exp log sin cos tan asin acos atan sinh cosh tanh asinh acosh atanh floor ceil trunc erf"
+_FLOAT: dict[Any, str] = {(op, "float"): f"{op}({{0}})" for op in _SAME_NAME.split()} | {
+    ("abs", "float"): "fabs({0})",
+    ("round", "float"): "rint({0})",
+    ("sign", "float"): "k_sign_{T}({0})",
+    ("div", "float"): "({0} / {1})",
+    ("rem", "float"): "fmod({0}, {1})",
+    ("pow", "float"): "pow({0}, {1})",
+    ("min", "float"): "k_min_{T}({0}, {1})",
+    ("max", "float"): "k_max_{T}({0}, {1})",
+}
+# Signed overflow is undefined in C, so what has to wrap is computed unsigned. Indices never overflow.
+_INT: dict[Any, str] = {
+    ("add", "int"): "(int)((uint){0} + (uint){1})",
+    ("sub", "int"): "(int)((uint){0} - (uint){1})",
+    ("mul", "int"): "(int)((uint){0} * (uint){1})",
+    ("neg", "int"): "(int)(0u - (uint){0})",
+    ("abs", "int"): "(int)abs({0})",
+    ("sign", "int"): "(({0} > 0) - ({0} < 0))",
+    ("div", "int"): "k_idiv({0}, {1})",
+    ("rem", "int"): "k_irem({0}, {1})",
+    ("pow", "int"): "k_ipow({0}, {1})",
+    ("min", "int"): "min({0}, {1})",
+    ("max", "int"): "max({0}, {1})",
+    ("shl", "int"): "(int)k_shl((uint){0}, (uint){1})",
+    ("shr", "int"): "({0} >> min((uint){1}, 31u))",
+    ("add", "index"): "({0} + {1})",
+    ("sub", "index"): "({0} - {1})",
+    ("mul", "index"): "({0} * {1})",
+    ("neg", "index"): "(-{0})",
+    ("abs", "uint"): "{0}",
+    ("sign", "uint"): "({0} != 0u ? 1u : 0u)",
+    ("div", "uint"): "k_udiv({0}, {1})",
+    ("rem", "uint"): "k_urem({0}, {1})",
+    ("pow", "uint"): "k_upow({0}, {1})",
+    ("min", "uint"): "min({0}, {1})",
+    ("max", "uint"): "max({0}, {1})",
+    ("shl", "uint"): "k_shl({0}, {1})",
+    ("shr", "uint"): "k_shr({0}, {1})",
+} | {(op, kind): "{0}" for op in ("floor", "ceil", "trunc", "round") for kind in ("int", "uint")}
+_BOOL: dict[Any, str] = {
+    ("add", "bool"): "({0} || {1})",
+    ("mul", "bool"): "({0} && {1})",
+    ("max", "bool"): "({0} || {1})",
+    ("min", "bool"): "({0} && {1})",
+    ("bitnot", "bool"): "(!{0})",
+}
+TEMPLATES: Mapping[Any, str] = _COMMON | _FLOAT | _INT | _BOOL
+
+_POWER = "uint r = 1u; for (; n > 0u; n >>= 1) { r = n & 1u ? r * a : r; a *= a; }"
+_FUNCTIONS = {
+    f"{name}_{kind}": text.replace("T", kind)
+    for kind in ("float", "double")
+    for name, text in {
+        "k_sign": "T k_sign_T(T a) { return a != a ? a : (T)((a > 0) - (a < 0)); }",
+        # The comparison is false when b is NaN, so b is what comes back.
+        "k_min": "T k_min_T(T a, T b) { return a < b || a != a ? a : b; }",
+        "k_max": "T k_max_T(T a, T b) { return a > b || a != a ? a : b; }",
+    }.items()
+} | {
+    # Processors trap on both: a quotient by 0 and the smallest int by -1.
+    "k_idiv": "int k_idiv(int a, int b) { return b == 0 ? 0 : b == -1 ? (int)(0u - (uint)a) : a / b; }",
+    "k_irem": "int k_irem(int a, int b) { return b == 0 || b == -1 ? 0 : a % b; }",
+    "k_udiv": "uint k_udiv(uint a, uint b) { return b == 0u ? 0u : a / b; }",
+    "k_urem": "uint k_urem(uint a, uint b) { return b == 0u ? 0u : a % b; }",
+    "k_shl": "uint k_shl(uint a, uint b) { return b > 31u ? 0u : a << (b & 31u); }",
+    "k_shr": "uint k_shr(uint a, uint b) { return b > 31u ? 0u : a >> (b & 31u); }",
+    "k_upow": f"uint k_upow(uint a, uint n) {{ {_POWER} return r; }}",
+    # A negative exponent leaves 0, but for the bases 1 and -1.
+    "k_ipow": "int k_ipow(int b, int m) {\n"
+    "    if (m < 0) return b == 1 || (b == -1 && !(m & 1)) ? 1 : b == -1 ? -1 : 0;\n"
+    f"    uint a = (uint)b, n = (uint)m; {_POWER} return (int)r;\n}}",
+    "k_to_int": "int k_to_int(float a) { return a != a ? 0 : convert_int_sat(a); }",
+    "k_to_uint": "uint k_to_uint(float a) { return a != a ? 0u : convert_uint_sat(a); }",
+    "k_to_int_double": "int k_to_int_double(double a) { return a != a ? 0 : convert_int_sat(a); }",
+    "k_to_uint_double": "uint k_to_uint_double(double a) { return a != a ? 0u : convert_uint_sat(a); }",
+    # Round to nearest even on the upper half; NaN stays NaN.
+    "k_bfloat": "ushort k_bfloat(float a) {\n"
+    "    uint u = as_uint(a);\n"
+    "    return (ushort)(a != a ? (u >> 16) | 64u : (u + 0x7fffu + ((u >> 16) & 1u)) >> 16);\n}",
+    # Exact for 0 <= a < 2^31 with the numbers of `divider`.
+    "k_quotient": "int k_quotient(int a, uint magic, uint shift) {"
+    " return (int)(((ulong)magic * (uint)a) >> shift); }",
+}
+_CALL = re.compile(r"\bk_\w+")
+
+
+def functions_for(text: str) -> str:
+    """Definitions of the functions that `text` calls."""
+    wanted = sorted(set(_CALL.findall(text)))
+    return "".join(f"static inline {_FUNCTIONS[name]}\n" for name in wanted)
+
+
+def divider(divisor: int) -> tuple[int, int]:
+    """(magic, shift) such that a // divisor == a * magic >> shift for every 0 <= a < 2**31."""
+    bits = (divisor - 1).bit_length()
+    return -(-(1 << (31 + bits)) // divisor), 31 + bits

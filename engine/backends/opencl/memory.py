@@ -1,0 +1,241 @@
+"""Memory of the OpenCL backend: device buffers, host memory for transfers, and transfers that never wait."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from engine.backends.base import DeviceBuffer, Readback
+from engine.backends.opencl.storage import device_dtype, from_device
+from engine.devices.cl import CLDevice
+from engine.errors import DisposedError, ValuePending
+
+_SMALLEST = 4096
+# Idle host memory kept for the next transfer: about ten full-HD RGBA images.
+_IDLE_LIMIT = 64 << 20
+
+
+class CLBuffer(DeviceBuffer):
+    """Device memory. `mem` is the `pyopencl.Buffer`; `nbytes` what its elements take there."""
+
+    def __init__(self, mem: Any, elements: int, dtype: np.dtype) -> None:
+        self.elements = elements
+        self.dtype = np.dtype(dtype)
+        self.nbytes = elements * device_dtype(self.dtype).itemsize
+        self._mem = mem
+
+    @property
+    def mem(self) -> Any:
+        """The OpenCL memory object."""
+        if self._mem is None:
+            raise DisposedError("this OpenCL buffer was released")
+        return self._mem
+
+    def release(self) -> None:
+        """Give the memory back; OpenCL keeps it until the commands that use it have run."""
+        if self._mem is not None:
+            self._mem.release()
+            self._mem = None
+
+
+class HostBlock:
+    """Host memory of one transfer: `array` is uint8. `mapping` keeps pinned memory's buffer alive."""
+
+    __slots__ = ("array", "mapping")
+
+    def __init__(self, array: np.ndarray, mapping: Any = None) -> None:
+        self.array = array
+        self.mapping = mapping
+
+
+class HostPool:
+    """Host memory for transfers, used again and again; pinned on devices with a memory of their own.
+
+    From ordinary memory some drivers copy while the caller waits, even when asked not to.
+    """
+
+    def __init__(self, device: CLDevice, pinned: bool) -> None:
+        self._device = device
+        self._idle: dict[int, list[HostBlock]] = {}
+        self._idle_bytes = 0
+        # Mapping waits its turn in a queue: this one never has work, so the turn comes at once.
+        self._map_queue = device.cl.CommandQueue(device.context, device.device) if pinned else None
+        self._mapping: list[tuple[int, HostBlock, Any]] = []
+
+    def acquire(self, nbytes: int) -> HostBlock:
+        """A block of at least `nbytes`."""
+        size = max(_SMALLEST, 1 << max(0, nbytes - 1).bit_length())
+        self._collect_mapped()
+        idle = self._idle.get(size)
+        if idle:
+            self._idle_bytes -= size
+            return idle.pop()
+        if self._map_queue is not None:
+            self._start_mapping(size)
+            self._collect_mapped()
+            if self._idle.get(size):
+                self._idle_bytes -= size
+                return self._idle[size].pop()
+        return HostBlock(np.empty(size, np.uint8))
+
+    def give_back(self, block: HostBlock) -> None:
+        """Keep a block for the next transfer. Nothing may still use it."""
+        # With pinned memory at hand, ordinary blocks are stopgaps.
+        is_stopgap = self._map_queue is not None and block.mapping is None
+        if not is_stopgap and self._idle_bytes + block.array.nbytes <= _IDLE_LIMIT:
+            self._idle_bytes += block.array.nbytes
+            self._idle.setdefault(block.array.nbytes, []).append(block)
+
+    def dispose(self) -> None:
+        """Let go of idle blocks."""
+        self._idle.clear()
+        self._mapping.clear()
+        self._idle_bytes = 0
+
+    def _start_mapping(self, size: int) -> None:
+        cl = self._device.cl
+        flags = cl.mem_flags.READ_WRITE | cl.mem_flags.ALLOC_HOST_PTR
+        buffer = cl.Buffer(self._device.context, flags, size)
+        access = cl.map_flags.READ | cl.map_flags.WRITE
+        array, event = cl.enqueue_map_buffer(
+            self._map_queue, buffer, access, 0, (size,), np.uint8, is_blocking=False
+        )
+        assert self._map_queue is not None
+        self._map_queue.flush()
+        self._mapping.append((size, HostBlock(array, buffer), event))
+
+    def _collect_mapped(self) -> None:
+        waiting = []
+        for size, block, event in self._mapping:
+            if self._device.is_complete(event):
+                self._idle.setdefault(size, []).append(block)
+                self._idle_bytes += size
+            else:
+                waiting.append((size, block, event))
+        self._mapping = waiting
+
+
+class Transfer:
+    """A copy between host and device under way.
+
+    pyopencl waits when the event of an unfinished host copy is dropped, so `Transfers` holds it until done.
+    """
+
+    __slots__ = ("block", "event", "kept")
+
+    def __init__(self, event: Any, block: HostBlock, kept: bool) -> None:
+        self.event = event
+        self.block = block
+        self.kept = kept
+        """Whether somebody still wants to read the block."""
+
+
+class Transfers:
+    """The copies under way of one backend, and their host memory."""
+
+    def __init__(self, device: CLDevice, pool: HostPool) -> None:
+        self._device = device
+        self._pool = pool
+        self._pending: list[Transfer] = []
+
+    def write(self, mem: Any, data: np.ndarray) -> None:
+        """Start copying an array into device memory; the array may be changed afterwards."""
+        self.collect()
+        if not data.nbytes:
+            return
+        block = self._pool.acquire(data.nbytes)
+        staged = block.array[: data.nbytes]
+        staged[:] = data.reshape(-1).view(np.uint8)
+        event = self._device.cl.enqueue_copy(self._device.queue, mem, staged, is_blocking=False)
+        self._pending.append(Transfer(event, block, kept=False))
+        self._device.counters.uploads += 1
+        self._device.counters.bytes_up += data.nbytes
+
+    def read(self, mem: Any, nbytes: int) -> Transfer:
+        """Start copying device memory to the host."""
+        self.collect()
+        block = self._pool.acquire(nbytes)
+        event = self._device.cl.enqueue_copy(self._device.queue, block.array[:nbytes], mem, is_blocking=False)
+        # Without it a poll might ask for ever about a copy that never left for the device.
+        self._device.queue.flush()
+        transfer = Transfer(event, block, kept=True)
+        self._pending.append(transfer)
+        self._device.counters.readbacks += 1
+        self._device.counters.bytes_down += nbytes
+        return transfer
+
+    def is_done(self, transfer: Transfer) -> bool:
+        """Whether a copy has arrived; never waits. Raises `DeviceError` if it failed."""
+        return self._device.is_complete(transfer.event)
+
+    def wait(self, transfer: Transfer) -> None:
+        """Block until a copy has arrived."""
+        self._device.wait(transfer.event)
+
+    def release(self, transfer: Transfer) -> None:
+        """Nobody wants to read the block any more."""
+        transfer.kept = False
+        if transfer not in self._pending:
+            self._pool.give_back(transfer.block)
+
+    def collect(self) -> None:
+        """Take back the memory of finished copies; never waits."""
+        # In order: the first unfinished one ends the search.
+        finished = 0
+        for transfer in self._pending:
+            if not self._device.is_complete(transfer.event):
+                break
+            finished += 1
+            if not transfer.kept:
+                self._pool.give_back(transfer.block)
+        del self._pending[:finished]
+
+    def dispose(self) -> None:
+        """Wait for what is under way, and forget it."""
+        for transfer in self._pending:
+            transfer.event.wait()
+        self._pending.clear()
+        self._pool.dispose()
+
+
+class CLReadback(Readback):
+    """A value on its way to the CPU."""
+
+    def __init__(
+        self, transfers: Transfers, transfer: Transfer | None, elements: int, dtype: np.dtype
+    ) -> None:
+        self._transfers = transfers
+        self._transfer = transfer
+        self._elements = elements
+        self._dtype = dtype
+        self._value = np.empty(0, dtype) if transfer is None else None
+
+    def done(self) -> bool:
+        """Whether `array` can be had at once. Never waits."""
+        return self._transfer is None or self._transfers.is_done(self._transfer)
+
+    def array(self) -> np.ndarray:
+        """The value, 1-D, in the buffer's dtype. Raises `ValuePending` before `done`."""
+        if self._transfer is not None:
+            if not self.done():
+                raise ValuePending("the readback is still on its way; poll done(), or wait()")
+            item = device_dtype(self._dtype)
+            data = self._transfer.block.array[: self._elements * item.itemsize].view(item)
+            self._value = from_device(data, self._dtype)
+            self._release()
+        assert self._value is not None
+        return self._value
+
+    def wait(self) -> None:
+        """Block until done."""
+        if not self.done() and self._transfer is not None:
+            self._transfers.wait(self._transfer)
+
+    def _release(self) -> None:
+        if self._transfer is not None:
+            self._transfers.release(self._transfer)
+            self._transfer = None
+
+    def __del__(self) -> None:
+        self._release()

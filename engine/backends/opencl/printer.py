@@ -1,0 +1,335 @@
+"""Kernels as OpenCL C 1.2: one work-item computes one element.
+
+Sizes are plain kernel arguments: they are set once when a plan is recorded, and replaying costs nothing.
+Only a kernel with more of them than every device takes reads them from a buffer instead.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from engine.backends.opencl.functions import TEMPLATES, divider, functions_for
+from engine.backends.opencl.storage import WORDS
+from engine.dtypes import ArithmeticType, arithmetic_type, as_dtype
+from engine.kernels.expr import Expr
+from engine.kernels.kernel import Kernel
+from engine.kernels.printer import Printer, Scope
+
+SUM_BLOCK = 256
+"""Terms of a float32 sum that are added up before they join the total: keeps long sums accurate."""
+
+LOCAL_SIZE = 64
+"""Work-items in a group of a generic kernel. Fixed, as PoCL compiles a kernel again for every size."""
+
+# OpenCL guarantees 1024 bytes of arguments.
+_ARGUMENT_BYTES = 1024
+
+
+class OpenCLPrinter(Printer):
+    """Prints formulas as OpenCL C. Buffer `k` of the kernel is named `b{k}`, argument `k` is `p{k}`."""
+
+    TYPES = {
+        "float32": "float",
+        "float64": "double",
+        "index": "int",
+        "int32": "int",
+        "int64": "int",
+        "uint32": "uint",
+        "uint64": "uint",
+        "bool": "bool",
+    }
+    TEMPLATES = TEMPLATES
+
+    def literal(self, value: int | float | bool, dtype: ArithmeticType) -> str:
+        """A constant; integers beyond 32 bits saturate, as they stand for "no limit"."""
+        word = self.TYPES[dtype]
+        if word == "bool":
+            return "true" if value else "false"
+        if word in ("float", "double"):
+            return _float_literal(float(value), word)
+        number = saturate(int(value), dtype)
+        if word == "uint":
+            return f"{number}u"
+        return "(-2147483647 - 1)" if number == -(2**31) else f"({number})" if number < 0 else str(number)
+
+    def param(self, slot: int, dtype: ArithmeticType) -> str:
+        """A run-time argument."""
+        return f"(p{slot} != 0)" if dtype == "bool" else f"p{slot}"
+
+    def load(self, slot: int, position: str, dtype: ArithmeticType) -> str:
+        """An element in the type that kernels compute with."""
+        match self.kernel.buffers[slot]:
+            case "float16":
+                return f"vload_half({position}, b{slot})"
+            case "bfloat16":
+                return f"as_float((uint)b{slot}[{position}] << 16)"
+            case "bool":
+                return f"(b{slot}[{position}] != 0)"
+        return f"b{slot}[{position}]"
+
+    def store(self, buffer: str, position: str, text: str, source: ArithmeticType) -> str:
+        """The statement that stores a computed value in the kernel's output type."""
+        storage = self.kernel.dtype
+        text = self.convert(text, source, arithmetic_type(as_dtype(storage)))
+        match storage:
+            case "float16":
+                return f"vstore_half_rte({text}, {position}, {buffer});"
+            case "bfloat16":
+                text = f"k_bfloat({text})"
+        return f"{buffer}[{position}] = ({WORDS[storage]})({text});"
+
+    def convert(self, text: str, source: ArithmeticType, target: ArithmeticType) -> str:
+        """`cast`: floats saturate, integers wrap."""
+        a, b = self.TYPES[source], self.TYPES[target]
+        if a == b:
+            return text
+        if b == "bool":
+            return f"({text} != 0)"
+        if a in ("float", "double") and b in ("int", "uint"):
+            return f"k_to_{b}{'_double' if a == 'double' else ''}({text})"
+        return f"({b})({text})"
+
+    def neutral(self, kind: str, dtype: ArithmeticType) -> str:
+        """What a reduction starts from."""
+        short: ArithmeticType = "int32" if dtype == "int64" else "uint32" if dtype == "uint64" else dtype
+        return super().neutral(kind, short)
+
+    def reduce(self, node: Expr, name: str, home: Scope) -> None:
+        """A loop that accumulates; sums of float32 go block by block."""
+        kind, var = node.attr
+        if kind != "sum" or node.dtype != "float32":
+            super().reduce(node, name, home)
+            return
+        extent, term = node.args
+        count = self.text(extent)
+        part, loop = self.fresh("a"), self.fresh("r")
+        self.variables[var] = loop
+
+        def accumulate() -> list[str]:
+            last = f"({loop} & {SUM_BLOCK - 1}) == {SUM_BLOCK - 1}"
+            return [f"{part} += {self.text(term)};", f"if ({last}) {{ {name} += {part}; {part} = 0.0f; }}"]
+
+        inner = self._inside(self.scopes.index(home), frozenset({var}), accumulate)
+        home.lines += [f"float {name} = 0.0f;", f"float {part} = 0.0f;"]
+        self._loop(home, loop, count, inner)
+        home.lines.append(f"{name} += {part};")
+
+
+@dataclass(frozen=True, slots=True)
+class Signature:
+    """What a compiled kernel function takes, in order.
+
+    inputs: how many buffers it reads; they come first, the output buffer after them. arguments: types of
+    the numbers that follow. in_buffer: whether the numbers come as one int32 buffer instead.
+    """
+
+    inputs: int
+    arguments: tuple[ArithmeticType, ...]
+    in_buffer: bool
+
+    @staticmethod
+    def of(inputs: int, arguments: Sequence[ArithmeticType]) -> Signature:
+        """The form of a call: numbers as arguments where that many are allowed."""
+        # Pointers take 8 bytes, doubles too.
+        total = 8 * (inputs + 1) + sum(8 if t == "float64" else 4 for t in arguments)
+        return Signature(inputs, tuple(arguments), total > _ARGUMENT_BYTES)
+
+    def declarations(self, inputs: Sequence[str], output: str, names: Sequence[str]) -> tuple[str, list[str]]:
+        """The parameter list of the function, and the statements it begins with."""
+        buffers = [f"__global const {WORDS[t]}* restrict b{k}" for k, t in enumerate(inputs)]
+        buffers.append(f"__global {WORDS[output]}* restrict y")
+        if not self.in_buffer:
+            numbers = [f"const {argument_word(t)} {n}" for t, n in zip(self.arguments, names, strict=True)]
+            return ", ".join(buffers + numbers), []
+        heads, position = [], 0
+        for kind, name in zip(self.arguments, names, strict=True):
+            heads.append(f"const {argument_word(kind)} {name} = {_word_at(position, kind)};")
+            position += 2 if kind == "float64" else 1
+        return ", ".join([*buffers, "__global const int* restrict params"]), heads
+
+    def numbers(self, values: Sequence[int | float]) -> list[np.generic | np.ndarray]:
+        """The values to set after the buffers; one int32 array if they go into a buffer."""
+        typed = [typed_argument(v, t) for v, t in zip(values, self.arguments, strict=True)]
+        if not self.in_buffer:
+            return list(typed)
+        return [np.frombuffer(b"".join(x.tobytes() for x in typed), np.int32)]
+
+
+def argument_word(dtype: ArithmeticType) -> str:
+    """The OpenCL C type of a run-time argument; bool cannot be one."""
+    word = OpenCLPrinter.TYPES[dtype]
+    return "int" if word == "bool" else word
+
+
+def typed_argument(value: int | float, dtype: ArithmeticType) -> np.generic:
+    """A run-time argument in the type that the kernel takes; integers saturate at 32 bits."""
+    match argument_word(dtype):
+        case "float":
+            return np.float32(value)
+        case "double":
+            return np.float64(value)
+        case "uint":
+            return np.uint32(saturate(int(value), dtype))
+    return np.int32(saturate(int(value), dtype))
+
+
+def saturate(value: int, dtype: str) -> int:
+    """An integer limited to what 32 bits hold."""
+    if dtype.startswith("uint"):
+        return min(max(value, 0), 2**32 - 1)
+    return min(max(value, -(2**31)), 2**31 - 1)
+
+
+class GenericSource:
+    """A kernel of the language as OpenCL C, and what its arguments are for an index space.
+
+    Beside the kernel's own arguments it takes `total` (elements), `first` (the element where this dispatch
+    begins) and, where the formula uses single axes, the numbers that split a position into them.
+    """
+
+    local = (LOCAL_SIZE,)
+
+    def __init__(self, kernel: Kernel) -> None:
+        self.kernel = kernel
+        self.axes = AxisSplit.of(kernel.body, kernel.rank)
+        names = [f"p{k}" for k in range(len(kernel.params))] + ["total", "first", *self.axes.names]
+        types: list[ArithmeticType] = [*kernel.params, "index", "index", *self.axes.types]
+        self.signature = Signature.of(len(kernel.buffers), types)
+        head, loads = self.signature.declarations(kernel.buffers, kernel.dtype, names)
+        printer = OpenCLPrinter(kernel)
+        variables = {"flat": "i"} | {axis: f"i{axis}" for axis in self.axes.used}
+        lines, value = print_formula(printer, kernel.body, variables)
+        statements = [
+            *loads,
+            "const int i = first + (int)get_global_id(0);",
+            "if (i >= total) return;",
+            *self.axes.statements("i"),
+            *lines,
+            printer.store("y", "i", value, kernel.body.dtype),
+        ]
+        body = "".join(f"    {line}\n" for line in statements)
+        # Contraction would let a coordinate fall on the other side of a rounding edge than elsewhere.
+        function = f"__kernel void k({head})\n{{\n    #pragma OPENCL FP_CONTRACT OFF\n{body}}}\n"
+        self.text = extensions(function) + functions_for(function) + function
+
+    def values(
+        self, own: Sequence[int | float], space: Sequence[int], first: int, count: int
+    ) -> list[int | float]:
+        """All numbers for one dispatch of `count` elements from `first` on."""
+        return [*own, first + count, first, *self.axes.values(space)]
+
+
+def extensions(text: str) -> str:
+    """The directives that a kernel's text needs."""
+    return "#pragma OPENCL EXTENSION cl_khr_fp64 : enable\n" if "double" in text else ""
+
+
+def print_formula(printer: Printer, formula: Expr, variables: Mapping[Any, str]) -> tuple[list[str], str]:
+    """Statements that compute `formula`, and the text of its value.
+
+    variables: names of what the formula depends on: axis numbers, "flat", "acc".
+    """
+    printer.variables |= variables
+    scope = printer.open(frozenset(variables))
+    value = printer.text(formula)
+    printer.close()
+    return scope.lines, value
+
+
+@dataclass(frozen=True, slots=True)
+class AxisSplit:
+    """How a row-major position is split into the index axes that a formula uses.
+
+    used: the axes, outermost first. rank: of the index space. Divisors are run-time arguments, as
+    multiplier and shift: an integer division per element would cost more than most formulas.
+    """
+
+    used: tuple[int, ...]
+    rank: int
+
+    @staticmethod
+    def of(formula: Expr, rank: int) -> AxisSplit:
+        """The split that a formula needs."""
+        used = {node.attr for node in nodes(formula) if node.op == "index"}
+        return AxisSplit(tuple(sorted(used)), rank)
+
+    @property
+    def cuts(self) -> list[tuple[int, int, int | None]]:
+        """Divisions, innermost first: by the size of axes `start:stop`, the remainder being the axis named."""
+        result: list[tuple[int, int, int | None]] = []
+        stop = self.rank
+        for axis in reversed(self.used):
+            if axis + 1 < stop:
+                result.append((axis + 1, stop, None))
+            if axis > 0:
+                result.append((axis, axis + 1, axis))
+            stop = axis
+        return result
+
+    @property
+    def names(self) -> list[str]:
+        """Names of the numbers, in order."""
+        return [f"split_{letter}{k}" for k in range(len(self.cuts)) for letter in "dms"]
+
+    @property
+    def types(self) -> list[ArithmeticType]:
+        """Types of the numbers, in order."""
+        return ["index", "uint32", "uint32"] * len(self.cuts)
+
+    def statements(self, position: str) -> list[str]:
+        """Statements that define `i{axis}` for each axis used."""
+        lines, rest = [], position
+        for k, (_, _, axis) in enumerate(self.cuts):
+            lines.append(f"const int split_q{k} = k_quotient({rest}, split_m{k}, split_s{k});")
+            if axis is not None:
+                lines.append(f"const int i{axis} = {rest} - split_q{k} * split_d{k};")
+            rest = f"split_q{k}"
+        if 0 in self.used:
+            lines.append(f"const int i0 = {rest};")
+        return lines
+
+    def values(self, space: Sequence[int]) -> list[int]:
+        """The numbers for an index space."""
+        numbers: list[int] = []
+        for start, stop, _ in self.cuts:
+            divisor = max(1, prod(space[start:stop]))
+            numbers += [divisor, *divider(divisor)]
+        return numbers
+
+
+def nodes(formula: Expr) -> Iterator[Expr]:
+    """Every node of a formula once."""
+    seen: set[Expr] = set()
+    pending = [formula]
+    while pending:
+        node = pending.pop()
+        if node not in seen:
+            seen.add(node)
+            yield node
+            pending.extend(node.args)
+
+
+def _word_at(position: int, kind: ArithmeticType) -> str:
+    match argument_word(kind):
+        case "float":
+            return f"as_float(params[{position}])"
+        case "double":
+            return f"as_double((int2)(params[{position}], params[{position + 1}]))"
+        case "uint":
+            return f"(uint)params[{position}]"
+    return f"params[{position}]"
+
+
+def _float_literal(value: float, word: str) -> str:
+    if value != value:
+        return f"(({word})NAN)"
+    number = float(np.float32(value)) if word == "float" else value
+    if number in (float("inf"), float("-inf")):
+        return f"(({word}){'-' if number < 0 else ''}INFINITY)"
+    text = number.hex() + ("f" if word == "float" else "")
+    return f"({text})" if text.startswith("-") else text

@@ -1,0 +1,194 @@
+"""Compiled OpenCL programs: built once, kept on disk as binaries, dispatched once when loaded."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import tempfile
+import warnings
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+
+from engine.backends.opencl.printer import GenericSource, Signature
+from engine.backends.opencl.tuned import TunedKernel
+from engine.compiler.plan import AnyKernel
+from engine.devices.cl import CLDevice
+from engine.errors import KernelCompileError
+from engine.kernels.kernel import Kernel
+
+_FORMAT = b"gameglue-cl-1\n"
+
+
+class Source(Protocol):
+    """A kernel function `k` in OpenCL C: its text, its parameters, the work-items in a group."""
+
+    @property
+    def text(self) -> str:
+        """The program."""
+        ...
+
+    @property
+    def signature(self) -> Signature:
+        """What the function takes. With all numbers 0 it must do nothing: that is how it is warmed up."""
+        ...
+
+    @property
+    def local(self) -> tuple[int, ...]:
+        """Work-items in a group along each dimension."""
+        ...
+
+
+class Compiled:
+    """A program ready to run: `new_kernel` gives functions whose arguments are set independently."""
+
+    def __init__(self, device: CLDevice, program: Any, source: Source) -> None:
+        self.source = source
+        self._device = device
+        self._program = program
+
+    def new_kernel(self, buffers: list[Any], numbers: list[Any]) -> Any:
+        """A `pyopencl.Kernel` with its arguments set: buffers (the output last), then numbers."""
+        kernel = self._device.cl.Kernel(self._program, "k")
+        kernel.set_args(*buffers, *numbers)
+        return kernel
+
+
+class ProgramStore:
+    """The programs of one device. `folder` holds binaries between runs."""
+
+    def __init__(self, device: CLDevice, folder: Path) -> None:
+        self.compilations = 0
+        """Programs that had to be compiled from source, ever."""
+        self._device = device
+        self._folder = folder
+        self._ready: dict[str, Compiled] = {}
+        # Sources are printed when a kernel is first seen; compiling them is put off to `load`.
+        self._sources: dict[str, Source] = {}
+        self._scratch: Any = None
+        info = device.info
+        self._identity = "\0".join((info.platform, info.name, info.vendor, info.version, info.driver_version))
+        self._options = _options(device)
+
+    def is_ready(self, kernel: AnyKernel) -> bool:
+        """Whether a kernel can be dispatched without compiling."""
+        return kernel.key in self._ready
+
+    def source(self, kernel: AnyKernel) -> Source:
+        """A kernel's text."""
+        if kernel.key not in self._sources:
+            if isinstance(kernel, Kernel):
+                self._sources[kernel.key] = GenericSource(kernel)
+            else:
+                assert isinstance(kernel, TunedKernel), f"{type(kernel).__name__} is another backend's"
+                self._sources[kernel.key] = kernel
+        return self._sources[kernel.key]
+
+    def get(self, kernel: AnyKernel) -> Compiled:
+        """A kernel's program; compiled now if it is not ready."""
+        if kernel.key not in self._ready:
+            self.load(kernel)
+        return self._ready[kernel.key]
+
+    def load(self, kernel: AnyKernel) -> bool:
+        """Make a kernel ready; True if it had to be compiled. Waits for the compiler.
+
+        Raises `KernelCompileError`.
+        """
+        source = self.source(kernel)
+        head = [self._identity, " ".join(self._options), " ".join(map(str, source.local)), source.text]
+        path = self._folder / (hashlib.sha256("\0".join(head).encode()).hexdigest()[:40] + ".clbin")
+        program = self._from_binary(path)
+        compiled_now = program is None
+        if program is None:
+            program = self._from_source(source.text)
+            self.compilations += 1
+        compiled = Compiled(self._device, program, source)
+        self._warm(compiled)
+        if compiled_now:
+            # After the first dispatch: only then PoCL's binary holds machine code.
+            _write(path, program.get_info(self._device.cl.program_info.BINARIES)[0])
+        self._ready[kernel.key] = compiled
+        return compiled_now
+
+    def dispose(self) -> None:
+        """Forget every program."""
+        self._ready.clear()
+        self._scratch = None
+
+    def _from_source(self, text: str) -> Any:
+        cl = self._device.cl
+        program = cl.Program(self._device.context, text)
+        try:
+            with warnings.catch_warnings():
+                # Compilers remark on vector types, and pyopencl on the next line.
+                warnings.simplefilter("ignore")
+                # Asking before the build keeps pyopencl's own cache, which has no machine code, out of it.
+                _ = program.int_ptr
+                return program.build(options=list(self._options))
+        except cl.Error as error:
+            lines = enumerate(text.splitlines(), 1)
+            numbered = "\n".join(f"{number:4} | {line}" for number, line in lines)
+            message = f"{self._device.info.name} refused a kernel: {error}\n{numbered}"
+            raise KernelCompileError(message) from error
+
+    def _from_binary(self, path: Path) -> Any:
+        binary = _read(path)
+        if binary is None:
+            return None
+        cl = self._device.cl
+        try:
+            return cl.Program(self._device.context, [self._device.device], [binary]).build()
+        except cl.Error:
+            # A binary of another driver version, say: compiled again and replaced.
+            return None
+
+    def _warm(self, compiled: Compiled) -> None:
+        """Dispatch once with every number 0, which does nothing: drivers finish compiling then."""
+        device, signature = self._device, compiled.source.signature
+        if self._scratch is None:
+            self._scratch = device.cl.Buffer(device.context, device.cl.mem_flags.READ_WRITE, 1 << 16)
+            device.cl.enqueue_fill_buffer(device.queue, self._scratch, np.int32(0), 0, 1 << 16)
+        buffers = [self._scratch] * (signature.inputs + 1)
+        zeros: list[Any] = list(signature.numbers([0] * len(signature.arguments)))
+        if signature.in_buffer:
+            zeros = [self._scratch]
+        kernel = compiled.new_kernel(buffers, zeros)
+        local = compiled.source.local
+        device.cl.enqueue_nd_range_kernel(device.queue, kernel, local, local).wait()
+
+
+def _options(device: CLDevice) -> tuple[str, ...]:
+    correctly_rounded = device.cl.device_fp_config.CORRECTLY_ROUNDED_DIVIDE_SQRT
+    if device.device.single_fp_config & correctly_rounded:
+        return ("-cl-std=CL1.2", "-cl-fp32-correctly-rounded-divide-sqrt")
+    return ("-cl-std=CL1.2",)
+
+
+def _read(path: Path) -> bytes | None:
+    try:
+        data = path.read_bytes()
+    except OSError:
+        return None
+    start = len(_FORMAT) + 32
+    # Drivers crash on damaged binaries rather than refuse them.
+    if data[: len(_FORMAT)] != _FORMAT or hashlib.sha256(data[start:]).digest() != data[len(_FORMAT) : start]:
+        return None
+    return data[start:]
+
+
+def _write(path: Path, binary: bytes) -> None:
+    try:
+        handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=".writing-")
+        try:
+            with os.fdopen(handle, "wb") as file:
+                file.write(_FORMAT + hashlib.sha256(binary).digest() + binary)
+            # Another process may store the same program: the last one wins, and none reads half a file.
+            os.replace(temporary, path)
+        except OSError:
+            os.unlink(temporary)
+            raise
+    except OSError:
+        # A full or read-only disk: the program runs from memory, and compiles again next time.
+        return

@@ -1,0 +1,246 @@
+"""Which steps get tuned kernels, and how their operands are laid out for them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from math import prod
+
+import numpy as np
+
+from engine.backends.opencl import cpu_forms, gpu_forms
+from engine.backends.opencl.tuned import Epilogue, axis_names, is_float32
+from engine.compiler.plan import Compute, Tuner
+from engine.kernels.value import Value
+
+_FLOAT32 = np.dtype(np.float32)
+# Tiles read up to this many elements beyond an image; what they read there is dropped.
+_SLACK = 64
+
+
+def tune(compute: Compute, tuner: Tuner, form: str) -> bool:
+    """Replace a step by tuned kernels of a form, "cpu" or "gpu"; False leaves it to the generic kernel."""
+    rule = _RULES.get((compute.hint.kind, form)) if compute.hint else None
+    return rule is not None and is_float32(compute) and rule(compute, tuner)
+
+
+def _matmul_cpu(compute: Compute, tuner: Tuner) -> bool:
+    assert compute.hint is not None
+    (a, b), facts = compute.hint.operands, compute.hint.facts
+    m, n, k, batch = facts["m"], facts["n"], facts["k"], facts["batch"]
+    a_b, a_m, a_k = facts["a_strides"]
+    b_b, b_k, b_n = facts["b_strides"]
+    strips = -(-n // cpu_forms.COLUMNS)
+    source, b_strip, readable = b.root.name, cpu_forms.COLUMNS, n
+    if b.known is not None or b_n != 1:
+        slices = batch if b_b else 1
+        if b.known is not None:
+            known = b.known
+            label = f"{b.root.name}:strips:{slices}:{b_b}:{k}x{n}:{b_k}:{b_n}"
+            source = tuner.constant(label, lambda: pack_strips(known, slices, (b_b, b_k, b_n), k, n))
+        else:
+            source = tuner.temporary(slices * strips * k * cpu_forms.COLUMNS, _FLOAT32)
+            matrix = (n, k, b_b, b_k, b_n, strips)
+            tuner.emit(cpu_forms.strips(), (k, strips, slices), matrix, (b.root.name,), source)
+        b_strip, b_k, readable = k * cpu_forms.COLUMNS, cpu_forms.COLUMNS, strips * cpu_forms.COLUMNS
+        b_b = strips * b_strip if b_b else 0
+    row, column = axis_names(compute, 3, {0: "batch", 1: "m"}), axis_names(compute, 3, {2: "j"})
+    epilogue = Epilogue(compute, row, column)
+    rows = cpu_forms.rows_for(6)
+    kernel = cpu_forms.matmul(epilogue, rows)
+    numbers = (m, n, k, a_b, a_m, a_k, b_b, b_strip, b_k, readable)
+    grid = (-(-m // rows), strips, batch)
+    inputs = (*epilogue.inputs, a.root.name, source)
+    tuner.emit(kernel, grid, (*numbers, *epilogue.values), inputs, compute.output.name)
+    return True
+
+
+def _matmul_gpu(compute: Compute, tuner: Tuner) -> bool:
+    assert compute.hint is not None
+    (a, b), facts = compute.hint.operands, compute.hint.facts
+    m, n, k, batch = facts["m"], facts["n"], facts["k"], facts["batch"]
+    row, column = axis_names(compute, 3, {0: "batch", 1: "m"}), axis_names(compute, 3, {2: "j"})
+    epilogue = Epilogue(compute, row, column)
+    per_item = gpu_forms.rows_for(64)
+    kernel = gpu_forms.matmul(epilogue, per_item)
+    numbers = (m, n, k, *facts["a_strides"], *facts["b_strides"])
+    grid = (-(-m // (gpu_forms.SIDE * per_item)), -(-n // gpu_forms.COLUMNS), batch)
+    inputs = (*epilogue.inputs, a.root.name, b.root.name)
+    tuner.emit(kernel, grid, (*numbers, *epilogue.values), inputs, compute.output.name)
+    return True
+
+
+@dataclass(frozen=True)
+class _Geometry:
+    """A convolution over rows and columns; one spatial axis counts as columns of a single row.
+
+    `Hq`, `Wq`: rows and columns of a packed image; `plane`: its elements; `phases`: images per channel.
+    """
+
+    images: int
+    channels: int
+    outputs: int
+    group: int
+    sizes: tuple[int, int]
+    kernel: tuple[int, int]
+    strides: tuple[int, int]
+    dilations: tuple[int, int]
+    pads: tuple[int, int]
+    out: tuple[int, int]
+
+    @staticmethod
+    def of(compute: Compute) -> _Geometry | None:
+        """The geometry of a hinted step; None for three or more spatial axes."""
+        assert compute.hint is not None
+        (x, w), facts = compute.hint.operands, compute.hint.facts
+        rank = x.rank - 2
+        if rank not in (1, 2):
+            return None
+
+        def pair(values: object, fill: int) -> tuple[int, int]:
+            found = tuple(int(v) for v in values)  # type: ignore[attr-defined]
+            return (found[0], found[1]) if rank == 2 else (fill, found[0])
+
+        outputs = w.shape[0]
+        positions = compute.output.size // max(1, x.shape[0] * outputs)
+        sizes, strides = pair(x.shape[2:], 1), pair(facts["strides"], 1)
+        # Where spatial axes were merged, the sizes of the result follow from its elements.
+        out = pair(compute.space[2:], 1) if len(compute.space) == x.rank else (0, 0)
+        if prod(out) != positions:
+            return None
+        return _Geometry(
+            x.shape[0], x.shape[1], outputs, int(facts["group"]), sizes, pair(w.shape[2:], 1),
+            strides, pair(facts["dilations"], 1), pair(facts["pads"], 0), out,
+        )  # fmt: skip
+
+    @property
+    def is_pointwise(self) -> bool:
+        """Whether the input can be read where it lies, whatever its size."""
+        return self.kernel == (1, 1) and self.strides == (1, 1) and self.pads == (0, 0)
+
+    @property
+    def packed(self) -> tuple[int, int]:
+        """Rows and columns of a packed image: what the last window reaches."""
+        if self.is_pointwise:
+            return self.sizes
+        reach = [
+            (o - 1) * s + (k - 1) * d + 1
+            for o, s, k, d in zip(self.out, self.strides, self.kernel, self.dilations, strict=True)
+        ]
+        rows, columns = (-(-r // s) for r, s in zip(reach, self.strides, strict=True))
+        return rows, columns
+
+    @property
+    def phases(self) -> int:
+        """Packed images per channel."""
+        return self.strides[0] * self.strides[1]
+
+
+def _pack(geometry: _Geometry, x: Value, tuner: Tuner, form: str) -> str:
+    """The name of the packed input."""
+    if geometry.is_pointwise:
+        return x.root.name
+    rows, columns = geometry.packed
+    planes = geometry.images * geometry.channels
+    scratch = tuner.temporary(planes * geometry.phases * rows * columns + _SLACK, _FLOAT32)
+    numbers = (*geometry.sizes, rows, columns, *geometry.strides, *geometry.pads, planes)
+    if form == "cpu":
+        grid = (-(-rows // cpu_forms.PACK_ROWS), geometry.phases, planes)
+        tuner.emit(cpu_forms.pack(), grid, numbers, (x.root.name,), scratch)
+    else:
+        grid = (-(-rows * columns // gpu_forms.GROUP), geometry.phases, planes)
+        tuner.emit(gpu_forms.pack(), grid, numbers, (x.root.name,), scratch)
+    return scratch
+
+
+def _conv_cpu(compute: Compute, tuner: Tuner) -> bool:
+    assert compute.hint is not None
+    x, w = compute.hint.operands
+    geometry = _Geometry.of(compute)
+    if geometry is None or w.known is None:
+        return False
+    per_group, channels = geometry.outputs // geometry.group, geometry.channels // geometry.group
+    rows = cpu_forms.rows_for(per_group)
+    known, group = w.known.reshape(w.shape), geometry.group
+    label = f"{w.root.name}:tiles:{'x'.join(map(str, w.shape))}:{group}:{rows}"
+    weights = tuner.constant(label, lambda: pack_tiles(known, group, rows))
+    source = _pack(geometry, x, tuner, "cpu")
+    (hq, wq), (oh, ow) = geometry.packed, geometry.out
+    plane, (sh, sw), (dh, dw) = hq * wq, geometry.strides, geometry.dilations
+    x_c = plane * geometry.phases
+    positions = (oh - 1) * wq + ow
+    readable = positions if geometry.is_pointwise else 1 << 30
+    epilogue = Epilogue(compute, axis_names(compute, x.rank, {0: "n", 1: "m"}), {})
+    numbers = (
+        positions, per_group, channels, *geometry.kernel, group, oh, ow, wq,
+        x_c * geometry.channels, x_c * channels, x_c, plane, sh, sw,
+        dh // sh, dw // sw, dh % sh, dw % sw, readable,
+    )  # fmt: skip
+    grid = (-(-per_group // rows), -(-positions // cpu_forms.COLUMNS), geometry.images * group)
+    inputs = (*epilogue.inputs, source, weights)
+    kernel = cpu_forms.conv(epilogue, rows)
+    tuner.emit(kernel, grid, (*numbers, *epilogue.values), inputs, compute.output.name)
+    return True
+
+
+def _conv_gpu(compute: Compute, tuner: Tuner) -> bool:
+    assert compute.hint is not None
+    x, w = compute.hint.operands
+    geometry = _Geometry.of(compute)
+    if geometry is None or w.known is None:
+        return False
+    per_group, channels = geometry.outputs // geometry.group, geometry.channels // geometry.group
+    if per_group < 4:
+        # A tile would be nearly empty: depthwise convolutions are left to the generic kernel.
+        return False
+    per_item = gpu_forms.rows_for(per_group)
+    source = _pack(geometry, x, tuner, "gpu")
+    (hq, wq), (oh, ow) = geometry.packed, geometry.out
+    plane, depth = hq * wq, channels * prod(geometry.kernel)
+    x_c = plane * geometry.phases
+    taps = tuner.temporary(depth, np.dtype(np.int32))
+    numbers = (depth, *geometry.kernel, x_c, plane, wq, *geometry.strides, *geometry.dilations)
+    tuner.emit(gpu_forms.taps(), (-(-depth // gpu_forms.GROUP), 1, 1), numbers, (), taps)
+    positions = (oh - 1) * wq + ow
+    epilogue = Epilogue(compute, axis_names(compute, x.rank, {0: "n", 1: "m"}), {})
+    sizes = (per_group, positions, depth, geometry.group, oh, ow, wq, x_c * geometry.channels, x_c * channels)
+    grid = (
+        -(-per_group // (gpu_forms.SIDE * per_item)),
+        -(-positions // gpu_forms.COLUMNS),
+        geometry.images * geometry.group,
+    )
+    inputs = (*epilogue.inputs, source, w.root.name, taps)
+    kernel = gpu_forms.conv(epilogue, per_item)
+    tuner.emit(kernel, grid, (*sizes, *epilogue.values), inputs, compute.output.name)
+    return True
+
+
+def pack_strips(known: np.ndarray, batch: int, strides: tuple[int, int, int], k: int, n: int) -> np.ndarray:
+    """A strided (batch, k, n) matrix as (batch, strips, k, 16), the last strip filled up with 0."""
+    flat = np.ascontiguousarray(known).reshape(-1)
+    step = flat.itemsize
+    in_bytes = tuple(s * step for s in strides)
+    view = np.lib.stride_tricks.as_strided(flat, (batch, k, n), in_bytes, writeable=False)
+    width = cpu_forms.COLUMNS
+    count = -(-n // width)
+    wide = np.zeros((batch, k, count * width), flat.dtype)
+    wide[:, :, :n] = view
+    return np.ascontiguousarray(wide.reshape(batch, k, count, width).transpose(0, 2, 1, 3)).reshape(-1)
+
+
+def pack_tiles(known: np.ndarray, group: int, rows: int) -> np.ndarray:
+    """Weights (M, C, *kernel) as (group, tile, *kernel, c, row); a group's last tile is filled up with 0."""
+    per_group, channels, taps = known.shape[0] // group, known.shape[1], prod(known.shape[2:])
+    tiles = -(-per_group // rows)
+    wide = np.zeros((group, tiles * rows, channels, taps), known.dtype)
+    wide[:, :per_group] = known.reshape(group, per_group, channels, taps)
+    tiled = wide.reshape(group, tiles, rows, channels, taps).transpose(0, 1, 4, 3, 2)
+    return np.ascontiguousarray(tiled).reshape(-1)
+
+
+_RULES: dict[tuple[str, str], Callable[[Compute, Tuner], bool]] = {
+    ("matmul", "cpu"): _matmul_cpu,
+    ("matmul", "gpu"): _matmul_gpu,
+    ("conv", "cpu"): _conv_cpu,
+    ("conv", "gpu"): _conv_gpu,
+}
