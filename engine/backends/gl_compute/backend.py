@@ -12,7 +12,7 @@ from engine.backends.gl_compute.commands import Replayer
 from engine.backends.gl_compute.memory import WORD_SIZE, GLComputeBuffer, GLReadback, buffer_size
 from engine.backends.gl_compute.printer import ComputePrinter
 from engine.backends.gl_compute.programs import ProgramStore
-from engine.backends.gl_compute.record import GLComputeProgram, Recorder
+from engine.backends.gl_compute.record import GLComputeProgram, Recorder, program_key
 from engine.backends.gl_compute.shader import ShaderKernel
 from engine.backends.gl_compute.target import Target
 from engine.backends.gl_compute.tuning import TUNERS, slices_constant
@@ -83,8 +83,9 @@ class GLComputeBackend(Backend):
         """Compile and link what is missing; returns how many programs no stored binary could give."""
         sources = {}
         for kernel in kernels:
-            if kernel.key not in self._programs and kernel.key not in sources:
-                sources[kernel.key] = self.source(kernel)
+            key = program_key(kernel, self.texels)
+            if key not in self._programs and key not in sources:
+                sources[key] = self.source(kernel)
         return self._programs.prepare(sources, progress)
 
     def source(self, kernel: AnyKernel) -> str:

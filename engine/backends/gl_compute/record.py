@@ -16,7 +16,7 @@ from engine.backends.gl_compute.programs import ProgramStore
 from engine.backends.gl_compute.shader import ShaderKernel
 from engine.backends.glsl import WORDS, pack_arguments
 from engine.compiler.memory import place
-from engine.compiler.plan import Plan, Step
+from engine.compiler.plan import AnyKernel, Plan, Step
 from engine.devices import GL, GLDevice
 from engine.errors import DisposedError
 from engine.kernels.kernel import Kernel
@@ -70,6 +70,11 @@ class GLComputeProgram(Program):
         self._is_released = True
         if self._arena is not None:
             self._arena.release()
+
+
+def program_key(kernel: AnyKernel, texels: bool) -> str:
+    """Under which key a kernel's program is kept: a generic one has a text for each way of reading."""
+    return f"{kernel.key}{'t' if texels else 's'}"
 
 
 class Recorder:
@@ -135,7 +140,7 @@ class Recorder:
             storages, widths = kernel.buffers, kernel.widths
             x, y, z = (*step.space, 1, 1)[:3]
             grid = (x, y, z)
-        self._use(kernel.key, words)
+        self._use(program_key(kernel, self._texels), words)
         self._bind_storage(0, output)
         for k, (place_, storage, width) in enumerate(zip(inputs, storages, widths, strict=True)):
             if self._texels:
