@@ -1,0 +1,316 @@
+"""Operators that move elements: each output index reads one input index."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import prod
+
+from engine.kernels.expr import Expr, arg, cast, lit, maximum, minimum, select
+from engine.kernels.value import Value
+from engine.operators.builder import Builder
+from engine.operators.registry import operator
+
+
+def step_of(x: Value, axis: int) -> Expr:
+    """Distance between neighbours along `axis`: a literal 1 where nothing but axes of size 1 follows."""
+    innermost = all(x.always_one(a) for a in range(axis + 1, x.rank))
+    return lit(1) if innermost else arg(x.stride(axis))
+
+
+@operator("Transpose", since=1)
+def transpose(k: Builder, x: Value, *, perm: Sequence[int] = ()) -> Value:
+    """Axes in the order `perm` (reversed by default). Axes that stay neighbours are walked as one."""
+    order = [k.axis(a, x.rank) for a in perm] or [*range(x.rank)][::-1]
+    if sorted(order) != [*range(x.rank)]:
+        k.error(f"perm {list(perm)} does not order the axes of {list(x.shape)}")
+    shape = [x.shape[a] for a in order]
+    moving = [(to, source) for to, source in enumerate(order) if not x.always_one(source)]
+    ordered = sorted(source for _, source in moving)
+    if [source for _, source in moving] == ordered:
+        return k.alias(x, shape)
+    groups: list[tuple[int, ...]] = []
+    lasts: list[int] = []
+    for to, source in moving:
+        if lasts and ordered.index(source) == ordered.index(lasts[-1]) + 1:
+            groups[-1] = tuple(range(groups[-1][0], to + 1))
+            lasts[-1] = source
+        else:
+            groups.append((to,))
+            lasts.append(source)
+
+    def formula(*at: Expr) -> Expr:
+        position: Expr = lit(0)
+        for i, source in zip(at, lasts, strict=True):
+            position = position + i * step_of(x, source)
+        return x.at(position)
+
+    return k.compute(shape, x.dtype, formula, groups=tuple(groups))
+
+
+@operator("Expand", since=8, host=("shape",))
+def expand(k: Builder, x: Value, shape: Value) -> Value:
+    """Broadcast to the common shape of `x` and `shape`."""
+    wanted = k.ints(shape)
+    if min(wanted, default=0) < 0:
+        k.error(f"cannot expand to {wanted}: a size is negative")
+    out = k.broadcast(x.shape, wanted)
+    skipped = len(out) - x.rank
+    groups: list[tuple[int, ...]] = []
+    kinds: list[str] = []
+    for axis in range(len(out)):
+        own = axis - skipped
+        if own < 0 or x.always_one(own):
+            kind = "stay"
+        else:
+            kind = "move" if x.is_static(own) else "ask"
+        if kinds and kinds[-1] == kind != "ask":
+            groups[-1] += (axis,)
+        else:
+            groups.append((axis,))
+            kinds.append(kind)
+
+    def formula(*at: Expr) -> Expr:
+        position: Expr = lit(0)
+        for i, group, kind in zip(at, groups, kinds, strict=True):
+            own = group[-1] - skipped
+            if kind == "ask":
+                position = position + i * arg(0 if x.shape[own] == 1 else x.stride(own))
+            elif kind == "move":
+                position = position + i * step_of(x, own)
+        return x.at(position)
+
+    return k.compute(out, x.dtype, formula, groups=tuple(groups))
+
+
+@operator("Tile", since=6, host=("repeats",))
+def tile(k: Builder, x: Value, repeats: Value) -> Value:
+    """The whole tensor repeated along each axis."""
+    times = k.ints(repeats)
+    if len(times) != x.rank or min(times, default=0) < 0:
+        k.error(f"takes one repeat (0 or more) for each axis of {list(x.shape)}, not {times}")
+
+    def formula(*at: Expr) -> Expr:
+        return x[tuple(lit(0) if x.always_one(a) else i % x.dim(a) for a, i in enumerate(at))]
+
+    return k.compute([n * t for n, t in zip(x.shape, times, strict=True)], x.dtype, formula)
+
+
+# Joining and cutting
+
+
+@operator("Concat", since=4)
+def concat(k: Builder, *xs: Value, axis: int) -> Value:
+    """Tensors one after another along `axis`; more than a kernel may read are joined in groups."""
+    first = xs[0]
+    axis = k.axis(axis, first.rank)
+    for x in xs:
+        if x.rank != first.rank or any(
+            a != axis and n != m for a, (n, m) in enumerate(zip(x.shape, first.shape, strict=True))
+        ):
+            k.error(f"cannot join {list(first.shape)} and {list(x.shape)} along axis {axis}")
+        if x.dtype != first.dtype:
+            k.error(f"cannot join {first.dtype.name} and {x.dtype.name}")
+    outer = prod(first.shape[:axis])
+    rows = [k.alias(x, (outer, prod(x.shape[axis:]))) for x in xs]
+    while len(rows) > 1:
+        rows = [joined(k, rows[i : i + k.fan_in]) for i in range(0, len(rows), k.fan_in)]
+    return k.alias(rows[0], (*first.shape[:axis], sum(x.shape[axis] for x in xs), *first.shape[axis + 1 :]))
+
+
+def joined(k: Builder, parts: Sequence[Value]) -> Value:
+    """Matrices of equal height side by side."""
+    height, dtype = parts[0].shape[0], parts[0].dtype
+
+    def formula(row: Expr, column: Expr) -> Expr:
+        found: Expr = lit(0, parts[0].arithmetic)
+        start = 0
+        for part in parts:
+            width = part.shape[1]
+            # An empty tensor has no buffer to read.
+            if part.size:
+                own = column - arg(start)
+                here = (own >= lit(0)) & (own < arg(width))
+                found = part.load_where(here, (row, own), found)
+            start += width
+        return found
+
+    return k.compute((height, sum(p.shape[1] for p in parts)), dtype, formula)
+
+
+def split_at(k: Builder, x: Value, axis: int, sizes: Sequence[int]) -> tuple[Value, ...]:
+    """Pieces of the given sizes along an axis, which they must fill."""
+    if sum(sizes) != x.shape[axis] or min(sizes, default=0) < 0:
+        k.error(f"cannot split {x.shape[axis]} elements along axis {axis} into {list(sizes)}")
+    if len(sizes) < len(k.layer.outputs):
+        k.error(f"has {len(k.layer.outputs)} outputs for {len(sizes)} pieces")
+    outer, inner = prod(x.shape[:axis]), prod(x.shape[axis + 1 :])
+    rows = k.alias(x, (outer, x.shape[axis] * inner))
+    pieces = []
+    for position, size in enumerate(sizes):
+        start = sum(sizes[:position]) * inner
+
+        def formula(row: Expr, column: Expr, start: int = start) -> Expr:
+            return rows[row, column + start]
+
+        piece = k.compute((outer, size * inner), x.dtype, formula)
+        pieces.append(k.alias(piece, (*x.shape[:axis], size, *x.shape[axis + 1 :])))
+    return tuple(pieces)
+
+
+def even_sizes(k: Builder, count: int, pieces: int) -> list[int]:
+    """`count` cut into pieces of one size, the last of which may be smaller."""
+    if pieces < 1 or (count % pieces and k.version < 18):
+        k.error(f"cannot split {count} elements into {pieces} pieces")
+    size = -(-count // pieces)
+    return [max(0, min(size, count - size * p)) for p in range(pieces)]
+
+
+@operator("Split", since=2, until=12)
+def split_2(k: Builder, x: Value, *, axis: int = 0, split: Sequence[int] = ()) -> tuple[Value, ...]:
+    """Pieces along an axis, of the given sizes or of one size."""
+    axis = k.axis(axis, x.rank)
+    return split_at(k, x, axis, split or even_sizes(k, x.shape[axis], len(k.layer.outputs)))
+
+
+@operator("Split", since=13, host=("split",))
+def split(
+    k: Builder, x: Value, split: Value | None = None, *, axis: int = 0, num_outputs: int | None = None
+) -> tuple[Value, ...]:
+    """Pieces along an axis, of the given sizes or of one size."""
+    axis = k.axis(axis, x.rank)
+    if split is not None:
+        return split_at(k, x, axis, k.ints(split))
+    return split_at(k, x, axis, even_sizes(k, x.shape[axis], num_outputs or len(k.layer.outputs)))
+
+
+def slice_by(
+    k: Builder,
+    x: Value,
+    starts: Sequence[int],
+    ends: Sequence[int],
+    axes: Sequence[int] | None,
+    steps: Sequence[int] | None,
+) -> Value:
+    """NumPy's basic slicing along the named axes; the others are walked in runs."""
+    axes = [k.axis(a, x.rank) for a in (range(len(starts)) if axes is None else axes)]
+    steps = steps or [1] * len(axes)
+    if not len(starts) == len(ends) == len(axes) == len(steps):
+        k.error(f"has {len(starts)} starts, {len(ends)} ends, {len(axes)} axes and {len(steps)} steps")
+    if 0 in steps or len(set(axes)) < len(axes):
+        k.error(f"cannot slice along axes {axes} with steps {list(steps)}")
+    cuts = {
+        a: range(*slice(start, end, step).indices(x.shape[a]))
+        for a, start, end, step in zip(axes, starts, ends, steps, strict=True)
+    }
+    shape = [len(cuts[a]) if a in cuts else n for a, n in enumerate(x.shape)]
+    groups: list[tuple[int, ...]] = []
+    for axis in range(x.rank):
+        if groups and axis not in cuts and groups[-1][-1] not in cuts:
+            groups[-1] += (axis,)
+        else:
+            groups.append((axis,))
+
+    def formula(*at: Expr) -> Expr:
+        position: Expr = arg(sum(cut.start * x.stride(a) for a, cut in cuts.items()))
+        for i, group in zip(at, groups, strict=True):
+            last = group[-1]
+            # The step is an attribute's kind rather than a size: models fix it.
+            strided = last in cuts and cuts[last].step != 1
+            position = position + i * (arg(cuts[last].step * x.stride(last)) if strided else step_of(x, last))
+        return x.at(position)
+
+    return k.compute(shape, x.dtype, formula, groups=tuple(groups))
+
+
+@operator("Slice", since=1, until=9)
+def slice_1(
+    k: Builder, x: Value, *, starts: Sequence[int], ends: Sequence[int], axes: Sequence[int] | None = None
+) -> Value:
+    """From start to end (exclusive; negative counts from the end) along each named axis."""
+    return slice_by(k, x, starts, ends, axes, None)
+
+
+@operator("Slice", since=10, host=("starts", "ends", "axes", "steps"))
+def slice_(
+    k: Builder, x: Value, starts: Value, ends: Value, axes: Value | None = None, steps: Value | None = None
+) -> Value:
+    """From start to end (exclusive; negative counts from the end) by steps along each named axis."""
+    along = None if axes is None else k.ints(axes)
+    return slice_by(k, x, k.ints(starts), k.ints(ends), along, None if steps is None else k.ints(steps))
+
+
+# Blocks and triangles
+
+
+@operator("DepthToSpace", since=1)
+def depth_to_space(k: Builder, x: Value, *, blocksize: int, mode: str = "DCR") -> Value:
+    """(N, C * b * b, H, W) -> (N, C, H * b, W * b); the block index leads the channel (DCR) or trails it."""
+    if x.rank != 4 or blocksize < 1 or x.shape[1] % blocksize**2:
+        k.error(f"cannot move blocks of {blocksize}x{blocksize} out of the channels of {list(x.shape)}")
+    if mode not in ("DCR", "CRD"):
+        k.error(f"mode is {mode!r}; one of DCR, CRD")
+    n, depth, h, w = x.shape
+    channels = depth // blocksize**2
+
+    def formula(i: Expr, c: Expr, y: Expr, z: Expr) -> Expr:
+        b = arg(blocksize)
+        block = y % b * b + z % b
+        channel = block * arg(channels) + c if mode == "DCR" else c * arg(blocksize**2) + block
+        return x[i, channel, y // b, z // b]
+
+    return k.compute((n, channels, h * blocksize, w * blocksize), x.dtype, formula)
+
+
+@operator("SpaceToDepth", since=1)
+def space_to_depth(k: Builder, x: Value, *, blocksize: int, mode: str = "DCR") -> Value:
+    """(N, C, H * b, W * b) -> (N, C * b * b, H, W); the block index leads the channel (DCR) or trails it."""
+    if x.rank != 4 or blocksize < 1 or x.shape[2] % blocksize or x.shape[3] % blocksize:
+        k.error(f"cannot cut {list(x.shape)} into blocks of {blocksize}x{blocksize}")
+    if mode not in ("DCR", "CRD"):
+        k.error(f"mode is {mode!r}; one of DCR, CRD")
+    n, channels, h, w = x.shape
+
+    def formula(i: Expr, depth: Expr, y: Expr, z: Expr) -> Expr:
+        b = arg(blocksize)
+        inner = arg(channels if mode == "DCR" else blocksize**2)
+        block, c = (depth // inner, depth % inner) if mode == "DCR" else (depth % inner, depth // inner)
+        return x[i, c, y * b + block // b, z * b + block % b]
+
+    return k.compute((n, channels * blocksize**2, h // blocksize, w // blocksize), x.dtype, formula)
+
+
+@operator("Trilu", since=14, host=("diagonal",))
+def trilu(k: Builder, x: Value, diagonal: Value | None = None, *, upper: int = 1) -> Value:
+    """Each matrix with zeros below (above, for the lower triangle) the k-th diagonal."""
+    if x.rank < 2:
+        k.error(f"takes matrices, not {list(x.shape)}")
+    offset = k.ints(diagonal)[0] if diagonal is not None and diagonal.size else 0
+    rows, columns = x.shape[-2:]
+    # Beyond the matrix all diagonals are alike, and the number must fit an index.
+    offset = max(-rows - 1, min(columns + 1, offset))
+    matrices = k.alias(x, (prod(x.shape[:-2]), rows, columns))
+
+    def formula(b: Expr, i: Expr, j: Expr) -> Expr:
+        distance = j - i - arg(offset)
+        kept = distance >= lit(0) if upper else distance <= lit(0)
+        return select(kept, matrices[b, i, j], lit(0, x.arithmetic))
+
+    return k.alias(k.compute(matrices.shape, x.dtype, formula), x.shape)
+
+
+@operator("ReverseSequence", since=10)
+def reverse_sequence(
+    k: Builder, x: Value, sequence_lens: Value, *, batch_axis: int = 1, time_axis: int = 0
+) -> Value:
+    """The first `sequence_lens[b]` time steps of each sequence b in reverse, the rest as they are."""
+    if x.rank < 2 or {batch_axis, time_axis} != {0, 1} or sequence_lens.shape != (x.shape[batch_axis],):
+        k.error(f"takes axes 0 and 1 of {list(x.shape)} and one length per sequence, not {sequence_lens}")
+    planes = k.alias(x, (x.shape[0], x.shape[1], prod(x.shape[2:])))
+
+    def formula(i: Expr, j: Expr, rest: Expr) -> Expr:
+        t, b = (i, j) if time_axis == 0 else (j, i)
+        length = maximum(minimum(cast(sequence_lens[b], "index"), x.dim(time_axis)), lit(0))
+        source = select(t < length, length - lit(1) - t, t)
+        return planes[(source, b, rest) if time_axis == 0 else (b, source, rest)]
+
+    return k.alias(k.compute(planes.shape, x.dtype, formula), x.shape)
