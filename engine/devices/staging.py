@@ -48,6 +48,7 @@ class StagingPool:
         shape: tuple[int, ...] | None = None,
         *,
         offset: int = 0,
+        written_by_shader: bool = True,
     ) -> StagingReadback:
         """Start copying a range of a buffer to the CPU, in order with what was issued before.
 
@@ -57,12 +58,14 @@ class StagingPool:
             dtype: of the array that is read.
             shape: of the array that is read, one-dimensional if None.
             offset: where in the buffer, in bytes.
+            written_by_shader: whether a shader may have stored into it: the copy then needs a barrier
+                (on which llvmpipe waits).
         """
         device = self._device
         gl = device.gl
         with device.current():
             staging = self._acquire(nbytes, upload=False)
-            if device.info.version_code >= 420:
+            if written_by_shader and device.info.supports_compute:
                 gl.glMemoryBarrier(GL.BUFFER_UPDATE_BARRIER_BIT)
             gl.glBindBuffer(GL.COPY_READ_BUFFER, buffer)
             gl.glBindBuffer(GL.COPY_WRITE_BUFFER, staging.buffer)
@@ -110,8 +113,22 @@ class StagingPool:
             gl.glFramebufferTexture2D(GL.READ_FRAMEBUFFER, GL.COLOR_ATTACHMENT0, GL.TEXTURE_2D, 0, 0)
             return self._finish_read(staging, nbytes, dtype, shape)
 
-    def write_buffer(self, buffer: int, data: npt.NDArray[Any] | bytes, *, offset: int = 0) -> None:
-        """Copy data into a buffer, in order with what was issued before and without waiting for its users."""
+    def write_buffer(
+        self,
+        buffer: int,
+        data: npt.NDArray[Any] | bytes,
+        *,
+        offset: int = 0,
+        written_by_shader: bool = False,
+    ) -> None:
+        """Copy data into a buffer, in order with what was issued before and without waiting for its users.
+
+        Args:
+            buffer: OpenGL name of the buffer.
+            data: what to copy; it may be changed once this returns.
+            offset: where in the buffer, in bytes.
+            written_by_shader: as in `read_buffer`; False for buffers that only uploads change.
+        """
         device = self._device
         gl = device.gl
         source = np.frombuffer(data, np.uint8) if isinstance(data, bytes) else _bytes_of(data)
@@ -121,7 +138,7 @@ class StagingPool:
             staging = self._fill(source)
             gl.glBindBuffer(GL.COPY_READ_BUFFER, staging.buffer)
             gl.glBindBuffer(GL.COPY_WRITE_BUFFER, buffer)
-            if device.info.version_code >= 420:
+            if written_by_shader and device.info.supports_compute:
                 gl.glMemoryBarrier(GL.BUFFER_UPDATE_BARRIER_BIT)
             gl.glCopyBufferSubData(GL.COPY_READ_BUFFER, GL.COPY_WRITE_BUFFER, 0, offset, source.nbytes)
             self._finish_write(staging, source.nbytes)
