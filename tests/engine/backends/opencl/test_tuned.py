@@ -1,0 +1,165 @@
+"""Tuned kernels against the same sums in float64, in the forms for CPUs and for GPUs, over many shapes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+
+from engine.backends.opencl import OpenCLBackend
+from engine.compiler.plan import Tuner
+from engine.devices.cl import CLDevice
+from engine.kernels.expr import FLAT, acc, index, lit, load, maximum
+from tests.engine.backends.opencl.steps import conv_by_numpy, conv_step, matmul_step, run_steps, tensor
+
+pytestmark = pytest.mark.opencl
+
+RNG = np.random.default_rng(7)
+
+
+@pytest.fixture(scope="module", params=["cpu", "gpu"])
+def tuned(cl_device: CLDevice, request: pytest.FixtureRequest) -> Iterator[OpenCLBackend]:
+    backend = OpenCLBackend(cl_device, form=request.param)
+    yield backend
+    backend.dispose()
+
+
+def normal(*shape: int) -> np.ndarray:
+    return RNG.standard_normal(shape).astype(np.float32)
+
+
+def assert_agree(got: np.ndarray, expected: np.ndarray) -> None:
+    assert got.size == expected.size
+    error = np.abs(got - expected.reshape(-1)).max() / max(1.0, np.abs(expected).max())
+    assert error < 1e-5, f"off by {error}"
+
+
+CONVOLUTIONS = {
+    # x, w, strides, dilations, pads, ends, group
+    "pointwise": ((2, 5, 7, 9), (8, 5, 1, 1), (1, 1), (1, 1), (0, 0), (0, 0), 1),
+    "pointwise on one element": ((1, 40, 1, 1), (10, 40, 1, 1), (1, 1), (1, 1), (0, 0), (0, 0), 1),
+    "pointwise in exact tiles": ((1, 3, 4, 8), (64, 3, 1, 1), (1, 1), (1, 1), (0, 0), (0, 0), 1),
+    "3x3 same": ((2, 4, 13, 11), (7, 4, 3, 3), (1, 1), (1, 1), (1, 1), (1, 1), 1),
+    "3x3 valid": ((1, 3, 20, 40), (6, 3, 3, 3), (1, 1), (1, 1), (0, 0), (0, 0), 1),
+    "uneven padding": ((1, 3, 6, 5), (13, 3, 2, 4), (1, 1), (1, 1), (0, 3), (1, 0), 1),
+    "strided": ((1, 3, 23, 18), (9, 3, 3, 3), (2, 2), (1, 1), (0, 1), (1, 0), 1),
+    "stride beyond the kernel": ((1, 6, 17, 16), (5, 6, 2, 1), (3, 2), (1, 1), (0, 0), (0, 0), 1),
+    "dilated": ((1, 3, 16, 21), (20, 3, 3, 2), (1, 1), (2, 5), (2, 0), (2, 0), 1),
+    "strided and dilated": ((1, 3, 22, 19), (5, 3, 3, 3), (2, 3), (3, 2), (3, 1), (2, 1), 1),
+    "grouped": ((2, 8, 9, 9), (20, 4, 3, 3), (1, 1), (1, 1), (1, 1), (1, 1), 2),
+    "one axis": ((2, 4, 33), (6, 4, 5), (2,), (1,), (2,), (2,), 1),
+}
+
+
+@pytest.mark.parametrize("name", CONVOLUTIONS)
+def test_convolutions(tuned: OpenCLBackend, name: str) -> None:
+    x_shape, w_shape, *geometry, group = CONVOLUTIONS[name]
+    x, w = normal(*x_shape), normal(*w_shape)
+    step = conv_step(tensor("x", x), tensor("w", w, known=True), *geometry, group)
+    assert_agree(
+        run_steps(tuned, [step], {"x": x, "w": w}, tuned=True), conv_by_numpy(x, w, *geometry, group)
+    )
+
+
+@pytest.mark.parametrize("outputs", [6, 12, 18])
+def test_depthwise_convolutions(cl_device: CLDevice, outputs: int) -> None:
+    backend = OpenCLBackend(cl_device, form="cpu")
+    x, w = normal(2, 6, 15, 12), normal(outputs, 1, 3, 3)
+    geometry = ((2, 1), (1, 1), (1, 1), (1, 1), 6)
+    step = conv_step(tensor("x", x), tensor("w", w, known=True), *geometry)
+    assert_agree(run_steps(backend, [step], {"x": x, "w": w}, tuned=True), conv_by_numpy(x, w, *geometry))
+    backend.dispose()
+
+
+def test_a_convolution_with_its_epilogue(tuned: OpenCLBackend) -> None:
+    x, w, bias, residual = normal(2, 5, 10, 10), normal(8, 5, 3, 3), normal(8), normal(2, 8, 10, 10)
+    geometry = ((1, 1), (1, 1), (1, 1), (1, 1), 1)
+    step = conv_step(tensor("x", x), tensor("w", w, known=True), *geometry)
+    # A bias by channel, a residual by position, and a formula over another axis.
+    biased = acc("float32") + tensor("bias", bias)[index(1)]
+    by_row = load(tensor("bias", bias), index(2) % lit(8))
+    step.epilogue = maximum(biased, lit(0.0, "float32")) + load(tensor("residual", residual), FLAT) * by_row
+    arrays = {"x": x, "w": w, "bias": bias, "residual": residual}
+    expected = np.maximum(conv_by_numpy(x, w, *geometry) + bias[:, None, None], 0)
+    expected += residual * bias[np.arange(10) % 8][:, None]
+    assert_agree(run_steps(tuned, [step], arrays, tuned=True), expected)
+
+
+PRODUCTS = {
+    # (batch, m, n, k), a transposed, b transposed, b known, one b for the batch
+    "square": ((1, 70, 70, 70), False, False, False, False),
+    "known weights": ((1, 33, 50, 19), False, False, True, False),
+    "known transposed weights": ((1, 1, 100, 65), False, True, True, False),
+    "one row": ((1, 1, 40, 300), False, False, False, False),
+    "one column": ((1, 40, 1, 30), False, False, False, False),
+    "both transposed": ((1, 20, 35, 17), True, True, False, False),
+    "batches": ((3, 9, 20, 16), False, False, False, False),
+    "batches of attention": ((4, 16, 16, 8), False, True, False, False),
+    "batches and one matrix": ((3, 7, 18, 5), False, False, True, True),
+    "no terms": ((1, 3, 4, 0), False, False, False, False),
+}
+
+
+@pytest.mark.parametrize("name", PRODUCTS)
+def test_products(tuned: OpenCLBackend, name: str) -> None:
+    sizes, a_turned, b_turned, known, one_b = PRODUCTS[name]
+    batch, m, n, k = sizes
+    a = normal(batch, k, m) if a_turned else normal(batch, m, k)
+    slices = 1 if one_b else batch
+    b = normal(slices, n, k) if b_turned else normal(slices, k, n)
+    a_strides = (m * k, 1, m) if a_turned else (m * k, k, 1)
+    b_step = 0 if one_b else n * k
+    b_strides = (b_step, 1, k) if b_turned else (b_step, n, 1)
+    step = matmul_step(tensor("a", a), tensor("b", b, known), sizes, a_strides, b_strides)
+    left = a.transpose(0, 2, 1) if a_turned else a
+    right = b.transpose(0, 2, 1) if b_turned else b
+    expected = left.astype(np.float64) @ right.astype(np.float64)
+    assert_agree(run_steps(tuned, [step], {"a": a, "b": b}, tuned=True), expected)
+
+
+def test_a_product_with_its_epilogue(tuned: OpenCLBackend) -> None:
+    a, b, bias, scale = normal(2, 9, 20), normal(2, 20, 37), normal(37), normal(9)
+    step = matmul_step(tensor("a", a), tensor("b", b), (2, 9, 37, 20), (180, 20, 1), (740, 37, 1))
+    step.epilogue = acc("float32") * tensor("scale", scale)[index(1)] + tensor("bias", bias)[index(2)]
+    expected = (a.astype(np.float64) @ b) * scale[:, None] + bias
+    assert_agree(
+        run_steps(tuned, [step], {"a": a, "b": b, "bias": bias, "scale": scale}, tuned=True), expected
+    )
+
+
+def test_a_long_step_is_cut_into_dispatches(tuned: OpenCLBackend, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("engine.backends.opencl.tuned._MAX_MULTIPLICATIONS", 200_000)
+    x, w = normal(2, 6, 30, 30), normal(30, 6, 3, 3)
+    geometry = ((1, 1), (1, 1), (1, 1), (1, 1), 1)
+    step = conv_step(tensor("x", x), tensor("w", w, known=True), *geometry)
+    assert_agree(run_steps(tuned, [step], {"x": x, "w": w}, tuned=True), conv_by_numpy(x, w, *geometry))
+
+
+def test_the_generic_kernel_agrees_too(backend: OpenCLBackend) -> None:
+    x, w = normal(2, 3, 9, 8), normal(5, 3, 3, 2)
+    geometry = ((2, 1), (1, 2), (1, 0), (0, 1), 1)
+    step = conv_step(tensor("x", x), tensor("w", w), *geometry)
+    assert_agree(run_steps(backend, [step], {"x": x, "w": w}, tuned=False), conv_by_numpy(x, w, *geometry))
+
+
+def test_kernels_do_not_depend_on_sizes(tuned: OpenCLBackend) -> None:
+    def keys(height: int, width: int) -> list[str]:
+        x, w = normal(1, 4, height, width), normal(8, 4, 3, 3)
+        step = conv_step(tensor("x", x), tensor("w", w, known=True), (2, 2), (1, 1), (1, 1), (1, 1), 1)
+        step.epilogue = acc("float32") * load(tensor("s", normal(width)), index(3) % lit(5))
+        tuner = Tuner(step, lambda name, make: name, lambda elements, dtype: "scratch")
+        assert tuned.tune(step, tuner)
+        return [s.kernel.key for s in tuner.steps]
+
+    assert keys(10, 12) == keys(31, 200)
+
+
+def test_what_is_left_to_the_generic_kernel(tuned: OpenCLBackend) -> None:
+    x, w = normal(1, 2, 4, 4, 4), normal(3, 2, 1, 1, 1)
+    volume = conv_step(tensor("x", x), tensor("w", w, known=True), (1,) * 3, (1,) * 3, (0,) * 3, (0,) * 3, 1)
+    flat = conv_step(tensor("x", x[0]), tensor("w", w[:, :, 0]), (1, 1), (1, 1), (0, 0), (0, 0), 1)
+    for step in (volume, flat):
+        tuner = Tuner(step, lambda name, make: name, lambda elements, dtype: "scratch")
+        assert not tuned.tune(step, tuner)
+        assert tuner.steps == []
