@@ -9,13 +9,14 @@ import numpy as np
 
 from engine.backends.base import Backend, DeviceBuffer, Program, Progress
 from engine.backends.gl_compute.commands import Replayer
+from engine.backends.gl_compute.matmul import slices_constant
 from engine.backends.gl_compute.memory import WORD_SIZE, GLComputeBuffer, GLReadback, buffer_size
 from engine.backends.gl_compute.printer import ComputePrinter
 from engine.backends.gl_compute.programs import ProgramStore
 from engine.backends.gl_compute.record import GLComputeProgram, Recorder, program_key
 from engine.backends.gl_compute.shader import ShaderKernel
 from engine.backends.gl_compute.target import Target
-from engine.backends.gl_compute.tuning import TUNERS, slices_constant
+from engine.backends.gl_compute.tuning import TUNERS
 from engine.backends.glsl import exceeds_words, to_words, type_refusal
 from engine.compiler.plan import AnyKernel, Compute, Plan, Tuner
 from engine.devices import GL, GLDevice

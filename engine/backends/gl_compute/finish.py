@@ -10,6 +10,7 @@ from engine.backends.gl_compute.shader import ShaderKernel
 from engine.backends.gl_compute.target import Target
 from engine.backends.glsl import type_refusal
 from engine.compiler.plan import Compute, Tuner
+from engine.dtypes import ArithmeticType
 from engine.kernels.expr import acc
 from engine.kernels.kernel import number
 from engine.kernels.value import Value
@@ -58,7 +59,8 @@ class Finish:
         declaration = self._printer.arguments(own + sizes)
         text = self._text(own) + main
         source = shader_text(local_size, self.kernel.dtype, inputs, declaration, text, self._target.texels)
-        params = (*self.kernel.params, *("index",) * (own + sizes))
+        own_types: list[ArithmeticType] = ["index"] * (own + sizes)
+        params = (*self.kernel.params, *own_types)
         return ShaderKernel(source, params, tuple(k for k, _ in inputs), tuple(w for _, w in inputs))
 
     def emit(

@@ -18,7 +18,7 @@ from engine.errors import DeviceError, KernelCompileError
 
 _MAGIC = b"GGGLB1\n"
 _DIGEST_SIZE = 32
-_LOG_SIZE = 8192
+_LOG_SIZE = 2048
 
 Progress = Callable[[int, int], None]
 
