@@ -14,6 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from engine.backends.gl_compute.finish import Finish, grid_fits, is_float32
+from engine.backends.gl_compute.matmul import tune_pointwise
 from engine.backends.gl_compute.target import Target
 from engine.backends.glsl import COMPONENTS
 from engine.compiler.plan import Compute, Tuner
@@ -21,6 +22,7 @@ from engine.kernels.value import Value
 
 _PIXELS = 4
 _LOCAL_SIZE = 64
+_WRITTEN_ROWS = 3
 _OWN = 16
 """Arguments of the shaders below."""
 
@@ -59,8 +61,11 @@ def tune_conv(compute: Compute, tuner: Tuner, target: Target) -> bool:
     if not is_float32(x, w) or w.known is None or x.rank not in (3, 4):
         return False
     shape = _shape(compute, x, w)
+    if shape.is_pointwise and shape.group == 1:
+        return tune_pointwise(compute, tuner, target)
     tile = shape.tile
-    weights = tuner.constant(f"{w.name}:gl_conv{tile}", lambda: pack_weights(w, shape.group, tile))
+    layout = f"{tile}:{shape.group}:{'x'.join(map(str, w.shape))}"
+    weights = tuner.constant(f"{w.name}:gl_conv:{layout}", lambda: pack_weights(w, shape.group, tile))
     width = 4 if target.texels else 1
     weight_width = 4 if target.texels or tile > 1 else 1
     known = 2 if compute.space[:2] == (shape.n, shape.m) else 0
@@ -178,11 +183,31 @@ def _texel_main(shape: _Shape, finish: Finish, known: int) -> str:
     if masked:
         lines += [f"bool m{j} = uint(left + {j}) < uint(width);" for j in columns]
     per_row = -(-taps // 4) if tile == 1 else taps * tile // 4
+    rows = range(shape.kernel[0])
     lines += [
         "int plane = (n * channels + group * group_in) * height;",
         f"int w = (group * group_blocks * {tile} + first) / {tile} * group_in * rows * {per_row};",
         "for (int c = 0; c < group_in; ++c) {",
-        "for (int r = 0; r < rows; ++r) {",
+    ]
+    body = _texel_row(shape, shift, columns, texels, per_row)
+    # Written out, rows cost less than a loop's bookkeeping of which lanes still run; many only grow the text.
+    if len(rows) <= _WRITTEN_ROWS:
+        for r in rows:
+            lines += ["{", f"int r = {r};", *body, "}"]
+    else:
+        lines += ["for (int r = 0; r < rows; ++r) {", *body, "}"]
+    lines += ["plane += height;", "}"]
+    lines += _store(tile, "(y * out_width + x)", known, ["x + {p} < out_width"], 1)
+    return _main(lines)
+
+
+def _texel_row(
+    shape: _Shape, shift: int | None, columns: Sequence[int], texels: int, per_row: int
+) -> list[str]:
+    """One row of the kernel over one channel: fetch the window, put it in place, add its taps."""
+    tile, taps = shape.tile, shape.kernel[1]
+    step, dilation = shape.strides[1], shape.dilations[1]
+    lines = [
         "    int row = top + r * dilation_y;",
         "    int at = (plane + row) * width + left;",
         "    int q = at >> 2;",
@@ -196,7 +221,7 @@ def _texel_main(shape: _Shape, finish: Finish, known: int) -> str:
         texts = {j: f"(by1 ? u{j + 1} : u{j})" for j in columns}
     else:
         texts = {j: parts[j + shift] for j in columns}
-    if masked:
+    if not shape.is_pointwise:
         lines.append("    bool inside = uint(row) < uint(height);")
         texts = {j: f"(inside && m{j} ? {text} : 0.0)" for j, text in texts.items()}
     lines += [f"    float s{j} = {text};" for j, text in texts.items()]
@@ -212,9 +237,8 @@ def _texel_main(shape: _Shape, finish: Finish, known: int) -> str:
             lines.append(f"    vec4 w{k} = texelFetch(b1, w + {(t * tile + k) // 4});")
             lines += [f"    a{k + j} += w{k}.{COMPONENTS[j]} * p;" for j in range(4)]
         lines.append("    }")
-    lines += [f"    w += {per_row};", "}", "    plane += height;", "}"]
-    lines += _store(tile, "(y * out_width + x)", known, ["x + {p} < out_width"], 1)
-    return _main(lines)
+    lines.append(f"    w += {per_row};")
+    return lines
 
 
 def _storage_main(shape: _Shape, finish: Finish, known: int) -> str:

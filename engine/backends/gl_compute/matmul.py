@@ -9,8 +9,9 @@ A known second matrix is packed as (k, n), in slices of columns where it exceeds
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
+from math import prod
 from typing import Literal
 
 import numpy as np
@@ -22,8 +23,9 @@ from engine.backends.glsl import COMPONENTS
 from engine.compiler.plan import Compute, Tuner
 from engine.kernels.value import Value
 
-Access = Literal["k4", "n4", "scalar"]
-"""How a matrix is read: four floats along k or along n in a fetch, or one by one."""
+Access = Literal["k4", "n4", "n4 shifted", "scalar"]
+"""How a matrix is read: four floats along k or along n in a fetch (or in two, where rows do not start at
+multiples of four elements), or one by one."""
 
 _LOCAL_SIZE = 64
 _ROWS = 4
@@ -63,30 +65,61 @@ def tune_matmul(compute: Compute, tuner: Tuner, target: Target) -> bool:
         return False
     product = _product(compute)
     packed = _is_packable(compute)
-    rows = 1 if _is_single_row(a, product) else _ROWS
-    structure = _structure(a, b, product, packed, rows, target)
-    width_a = 4 if structure.a != "scalar" else 1
-    width_b = 4 if structure.b != "scalar" else 1
+    structure = _structure(a, b, product, packed, target)
     slices = _slices(product, target) if packed else [(0, product.n)]
     if not slices:
         return False
     for first, width in slices:
         name = b.root.name
         if packed:
-            # The name says what the array depends on: the columns, and padding to whole texels.
             pack = partial(pack_columns, b, product, first, width)
-            name = tuner.constant(f"{b.name}:gl_matmul{structure.b}:{first}", pack)
-        finish = Finish(compute, [(a.root.name, width_a), (name, width_b)], 0, target)
-        if not finish.fits():
-            return False
-        grid, local_size = _grid(product, structure, width, target)
-        if not grid_fits(grid, target):
-            return False
-        text = _texel_main(structure, finish) if target.texels else _storage_main(structure, finish)
+            # One tensor may serve several products, read as it is or transposed.
+            layout = f"{product.k},{product.b[1]},{product.b[2]}:{first}+{width}"
+            name = tuner.constant(f"{b.name}:gl_columns:{layout}", pack)
         steps = (0, -(-width // 4) * 4, 1) if packed else product.b
-        own = [product.m, product.n, product.k, *product.a, *steps, first, width]
-        assert len(own) == _OWN
-        finish.emit(tuner, finish.kernel_for(text, _OWN, local_size), grid, own)
+        part = replace(product, b=steps)
+        if not _emit(compute, tuner, target, part, structure, (a.root.name, name), (first, width)):
+            return False
+    return True
+
+
+def tune_pointwise(compute: Compute, tuner: Tuner, target: Target) -> bool:
+    """Replace a convolution of one group by single taps without padding: weights (m, c) by pixels (c, n)."""
+    assert compute.hint is not None
+    x, w = compute.hint.operands
+    m, c = w.shape[:2]
+    pixels = prod(x.shape[2:])
+    product = _Product(x.shape[0], m, pixels, c, (0, c, 1), (c * pixels, pixels, 1))
+    fixed = all(x.is_static(axis) for axis in range(2, x.rank))
+    b: Access = "n4" if fixed and pixels % 4 == 0 else "n4 shifted"
+    rows = 1 if m == 1 else _ROWS
+    structure = _Structure("k4" if c % 4 == 0 else "scalar", b, rows)
+    if not target.texels:
+        structure = _Structure("scalar", "scalar", rows)
+    name = tuner.constant(f"{w.name}:gl_rows", lambda: np.ascontiguousarray(w.known, np.float32).reshape(-1))
+    return _emit(compute, tuner, target, product, structure, (name, x.root.name), (0, pixels))
+
+
+def _emit(
+    compute: Compute,
+    tuner: Tuner,
+    target: Target,
+    product: _Product,
+    structure: _Structure,
+    operands: tuple[str, str],
+    columns: tuple[int, int],
+) -> bool:
+    """Add the dispatch for some columns (first, how many) of the product; False where it does not fit."""
+    first, width = columns
+    widths = [1 if access == "scalar" else 4 for access in (structure.a, structure.b)]
+    finish = Finish(compute, list(zip(operands, widths, strict=True)), 0, target)
+    grid, local_size = _grid(product, structure, width, target)
+    if not finish.fits() or not grid_fits(grid, target):
+        return False
+    text = _texel_main(structure, finish) if target.texels else _storage_main(structure, finish)
+    own = [product.m, product.n, product.k, *product.a, *product.b, first, width]
+    assert len(own) == _OWN
+    finish.emit(tuner, finish.kernel_for(text, _OWN, local_size), grid, own)
     return True
 
 
@@ -116,12 +149,9 @@ def _is_packable(compute: Compute) -> bool:
     return b.known is not None and b.size == facts["k"] * facts["n"]
 
 
-def _is_single_row(a: Value, product: _Product) -> bool:
+def _structure(a: Value, b: Value, p: _Product, packed: bool, target: Target) -> _Structure:
     static = a.signature is not None and all(a.is_static(axis) for axis in range(a.rank))
-    return static and product.m == 1
-
-
-def _structure(a: Value, b: Value, p: _Product, packed: bool, rows: int, target: Target) -> _Structure:
+    rows = 1 if static and p.m == 1 else _ROWS
     if not target.texels:
         return _Structure("scalar", "scalar", rows)
     fixed_k = (
@@ -203,6 +233,8 @@ def _texel_main(structure: _Structure, finish: Finish) -> str:
         lines += [f"a{r} /= 4;" for r in range(rows)]
     if structure.b == "n4":
         lines.append("int at = (batch * batch_b + column) / 4; step_b /= 4;")
+    elif structure.b == "n4 shifted":
+        lines.append("int at = batch * batch_b + column;")
     else:
         lines += [
             f"int at{j} = batch * batch_b + min(column + {j}, width - 1) * column_b;" for j in range(_COLUMNS)
@@ -230,13 +262,32 @@ def _texel_main(structure: _Structure, finish: Finish) -> str:
         f" finish(i + j, results[r * {_COLUMNS} + j]);",
         "}",
     ]
-    return _main(lines)
+    return (_SHIFTED if structure.b == "n4 shifted" else "") + _main(lines)
+
+
+_SHIFTED = """vec4 shifted(vec4 low, vec4 high, int by) {
+    bool by2 = (by & 2) != 0;
+    vec4 u = by2 ? vec4(low.zw, high.xy) : low;
+    return (by & 1) != 0 ? vec4(u.yzw, by2 ? high.z : high.x) : u;
+}
+
+"""
+"""Four of eight neighbours, from position `by` modulo four."""
 
 
 def _fetch_b(access: Access, step: int) -> list[str]:
     """w0...: along n one vector for each step of k; along k one vector for each column."""
     if access == "n4":
         return [f"    vec4 w{u} = texelFetch(b1, at + (k + {u}) * step_b);" for u in range(step)]
+    if access == "n4 shifted":
+        return [
+            line
+            for u in range(step)
+            for line in (
+                f"    int p{u} = at + (k + {u}) * step_b;",
+                f"    vec4 w{u} = shifted(texelFetch(b1, p{u} >> 2), texelFetch(b1, (p{u} >> 2) + 1), p{u});",
+            )
+        ]
     if access == "k4":
         return [f"    vec4 w{j} = texelFetch(b1, at{j} + (k >> 2));" for j in range(_COLUMNS)]
     lines = []
