@@ -224,6 +224,6 @@ class LateRead:
         self._read.wait()
 
     def array(self) -> np.ndarray:
-        """The elements, 1-D."""
+        """The elements in their shape."""
         assert self._read is not None
         return self._read.array()

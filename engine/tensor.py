@@ -9,12 +9,13 @@ from __future__ import annotations
 import asyncio
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator, Sequence
+from math import prod
 from typing import Any, Protocol, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike
 
-from engine.errors import InputError, ShapePending, ValuePending
+from engine.errors import EngineError, InputError, ShapePending, ValuePending
 from engine.lifetime import Disposable
 from engine.shapes import DynamicTensorShape as DynamicTensorShape
 from engine.shapes import TensorShape
@@ -35,7 +36,7 @@ class PendingRead(Protocol):
         ...
 
     def array(self) -> np.ndarray:
-        """The elements, 1-D, after `done` or `wait`."""
+        """The elements in their shape, after `done` or `wait`."""
         ...
 
 
@@ -57,8 +58,7 @@ class TensorData(ABC):
         """The elements in their shape. Blocks until they are there."""
         read = self.request()
         read.wait()
-        array = read.array()
-        return array if self.shape_or_none is None else array.reshape(self.shape_or_none)
+        return read.array()
 
     @abstractmethod
     def upload(self, array: np.ndarray) -> None:
@@ -82,8 +82,22 @@ class ArrivedRead:
         """Nothing to wait for."""
 
     def array(self) -> np.ndarray:
-        """The elements, 1-D."""
-        return self._array.reshape(-1)
+        """The elements in their shape."""
+        return self._array
+
+
+class ShapedRead:
+    """A backend's read of a buffer, seen in a tensor's shape."""
+
+    def __init__(self, read: PendingRead, shape: tuple[int, ...]) -> None:
+        self.done = read.done
+        self.wait = read.wait
+        self._read = read
+        self._shape = shape
+
+    def array(self) -> np.ndarray:
+        """The elements in their shape."""
+        return self._read.array()[: prod(self._shape)].reshape(self._shape)
 
 
 class CPUTensorData(TensorData):
@@ -165,6 +179,8 @@ class Tensor(Disposable):
     def shape_or_none(self) -> TensorShape | None:
         """Shape, or None while it depends on data that is still being computed."""
         self._check_alive()
+        if self._arrived is not None:
+            return TensorShape(self._arrived.shape)
         shape = self._view if self._view is not None else self._data.shape_or_none
         return None if shape is None else TensorShape(shape)
 
@@ -190,7 +206,10 @@ class Tensor(Disposable):
     def __repr__(self) -> str:
         if self._disposed:
             return "Tensor(disposed)"
-        shape = "pending" if (s := self._data.shape_or_none) is None else str(tuple(self._view or s))
+        try:
+            shape = str(tuple(self.shape))
+        except EngineError as error:
+            shape = type(error).__name__
         return f"Tensor(shape={shape}, dtype={self.dtype.name}, data={type(self._data).__name__})"
 
     # Elements
@@ -277,8 +296,7 @@ class Tensor(Disposable):
         assert self._pending is not None
         array = self._pending.array()
         self._pending = None
-        shape = self._view if self._view is not None else self._data.shape_or_none
-        self._arrived = array if shape is None else array.reshape(shape)
+        self._arrived = array if self._view is None else array.reshape(self._view)
         return self._arrived
 
     def download_to_array(self, out: np.ndarray | None = None) -> np.ndarray:

@@ -9,11 +9,13 @@ import numpy as np
 
 from engine.backends.base import Backend, BackendType, DeviceBuffer
 from engine.backends.select import DeviceChoice, shared_backend
-from engine.tensor import CPUTensorData, PendingRead, Tensor, TensorData
+from engine.tensor import CPUTensorData, PendingRead, ShapedRead, Tensor, TensorData
 
 
 class BufferTensorData(TensorData):
     """Elements in a backend's buffer."""
+
+    shape_or_none: tuple[int, ...]
 
     def __init__(self, backend: Backend, buffer: DeviceBuffer, shape: tuple[int, ...], owned: bool = True) -> None:
         self.backend = backend
@@ -26,7 +28,7 @@ class BufferTensorData(TensorData):
         with self.backend.entered():
             read = self.backend.readback(self.buffer)
             self.backend.flush()
-        return read
+        return ShapedRead(read, self.shape_or_none)
 
     def upload(self, array: np.ndarray) -> None:
         self.backend.upload(self.buffer, array)

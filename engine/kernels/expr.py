@@ -374,7 +374,8 @@ def substitute(x: Expr, replace: Callable[[Expr], Expr | None]) -> Expr:
     def visit(node: Expr) -> Expr:
         if node not in memo:
             fresh = rebuild(node, tuple(visit(a) for a in node.args)) if node.args else node
-            memo[node] = replace(fresh) or fresh
+            other = replace(fresh)
+            memo[node] = fresh if other is None else other
         return memo[node]
 
     return visit(x)

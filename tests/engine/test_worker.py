@@ -1,0 +1,272 @@
+"""A worker's contracts, on every backend: order, ownership, snapshots, shapes, continuations, disposal."""
+
+from __future__ import annotations
+
+import asyncio
+
+import numpy as np
+import pytest
+
+from engine import (
+    BackendType,
+    ComputeTensorData,
+    CPUTensorData,
+    DisposedError,
+    InputError,
+    ModelLoader,
+    StaleTensorError,
+    Tensor,
+    TextureTensorData,
+    UnsupportedLayerError,
+    ValuePending,
+    Worker,
+)
+from engine.model import Model
+from tests.engine.conftest import MakeWorker
+from tests.graphs import mlp, model, node
+
+SIZES = (6, 16, 16, 3)
+
+
+def policy() -> Model:
+    return ModelLoader.load(mlp(SIZES))
+
+
+def expected(x: np.ndarray) -> np.ndarray:
+    """The policy network in NumPy."""
+    constants = ModelLoader.read(mlp(SIZES)).constants
+    for i in range(len(SIZES) - 1):
+        x = x @ constants[f"w{i}"].T + constants[f"b{i}"]
+        if i < len(SIZES) - 2:
+            x = np.tanh(x)
+    return x
+
+
+def batch(seed: int, rows: int = 4) -> np.ndarray:
+    return np.random.default_rng(seed).normal(size=(rows, SIZES[0])).astype(np.float32)
+
+
+def test_three_schedules_in_flight_keep_their_own_values(channel: str, make_worker: MakeWorker) -> None:
+    worker = make_worker(policy(), channel)
+    inputs = [batch(seed) for seed in range(3)]
+    outputs = []
+    for x in inputs:
+        held = x.copy()
+        worker.schedule(held)
+        held[:] = np.nan  # the worker took a copy
+        outputs.append(worker.peek_output())
+        outputs[-1].readback_request()
+    for x, output in zip(inputs, outputs, strict=True):
+        np.testing.assert_allclose(output.download_to_array(), expected(x), atol=1e-4)
+
+
+def test_a_tensor_is_stale_after_the_next_schedule(channel: str, make_worker: MakeWorker) -> None:
+    worker = make_worker(policy(), channel)
+    worker.schedule(batch(0))
+    old = worker.peek_output()
+    worker.schedule(batch(1))
+    for use in (old.download_to_array, old.readback_request, lambda: old.shape, lambda: old.data_on_backend):
+        with pytest.raises(StaleTensorError, match="'y' was replaced by a newer schedule"):
+            use()
+    np.testing.assert_allclose(worker.peek_output().download_to_array(), expected(batch(1)), atol=1e-4)
+
+
+def test_a_copy_outlives_the_schedule_and_the_worker(channel: str, make_worker: MakeWorker) -> None:
+    worker = make_worker(policy(), channel)
+    worker.schedule(batch(0))
+    copy = worker.copy_output("y")
+    worker.schedule(batch(1))
+    np.testing.assert_allclose(copy.download_to_array(), expected(batch(0)), atol=1e-4)
+    copy.dispose()
+    with pytest.raises(DisposedError, match="Tensor was disposed"):
+        copy.download_to_array()
+
+
+def test_polling_ends_and_results_are_immediate_then(channel: str, make_worker: MakeWorker) -> None:
+    worker = make_worker(policy(), channel)
+    worker.schedule(batch(2))
+    output = worker.peek_output()
+    assert not output.is_readback_request_done()
+    told: list[bool] = []
+    output.readback_request(told.append)
+    for _ in range(100_000):
+        if output.is_readback_request_done():
+            break
+    assert told == [True]
+    out = np.empty((4, 3), np.float32)
+    assert output.download_to_array(out=out) is out
+    np.testing.assert_allclose(out, expected(batch(2)), atol=1e-4)
+    np.testing.assert_array_equal(np.asarray(output), out)
+    np.testing.assert_array_equal(np.from_dlpack(output), out)
+    assert output[0, 1] == out[0, 1]
+    clone = output.readback_and_clone()
+    assert isinstance(clone.data_on_backend, CPUTensorData)
+
+
+def test_a_readback_is_awaitable_from_asyncio(channel: str, make_worker: MakeWorker) -> None:
+    worker = make_worker(policy(), channel)
+
+    async def play() -> np.ndarray:
+        worker.schedule(batch(3))
+        tensor = await worker.peek_output().readback_and_clone_async()
+        return tensor.download_to_array()
+
+    np.testing.assert_allclose(asyncio.run(play()), expected(batch(3)), atol=1e-4)
+
+
+def test_a_pending_value_is_not_converted_by_accident(channel: str, make_worker: MakeWorker) -> None:
+    worker = make_worker(policy(), channel)
+    worker.schedule(batch(0))
+    output = worker.peek_output()
+    for use in (lambda: np.asarray(output), lambda: output[0], lambda: np.from_dlpack(output)):
+        with pytest.raises(ValuePending, match="not on the CPU yet"):
+            use()
+
+
+def test_tensors_go_from_worker_to_worker_on_their_backend(channel: str, make_worker: MakeWorker) -> None:
+    first = make_worker(ModelLoader.load(mlp((6, 8, 6))), channel)
+    second = make_worker(policy(), channel)
+    first.schedule(batch(0))
+    middle = first.peek_output()
+    second.schedule(middle)
+    np.testing.assert_allclose(
+        second.peek_output().download_to_array(), expected(first.peek_output().download_to_array()), atol=1e-4
+    )
+
+
+@pytest.mark.parametrize("storage", [CPUTensorData, ComputeTensorData, TextureTensorData])
+def test_pinned_tensors_feed_any_backend(storage: type, channel: str, make_worker: MakeWorker) -> None:
+    worker = make_worker(policy(), channel)
+    tensor = Tensor(batch(5))
+    if storage is CPUTensorData:
+        data = storage.pin(tensor)
+    else:
+        same = channel in ("gl_compute", "gl_pixel")
+        data = storage.pin(tensor, worker.device if same else None)
+    assert tensor.data_on_backend is data
+    worker.schedule(tensor)
+    np.testing.assert_allclose(worker.peek_output().download_to_array(), expected(batch(5)), atol=1e-4)
+    np.testing.assert_array_equal(data.download(), batch(5))
+    tensor.upload(batch(6))
+    worker.schedule(tensor)
+    np.testing.assert_allclose(worker.peek_output().download_to_array(), expected(batch(6)), atol=1e-4)
+    tensor.dispose()
+
+
+def test_a_new_batch_size_compiles_nothing(channel: str, make_worker: MakeWorker) -> None:
+    worker = make_worker(policy(), channel)
+    compiled: list[int] = []
+    for backend in worker._session.backends.values():
+        original = backend.prepare
+        backend.prepare = _counting(original, compiled)  # type: ignore[method-assign]
+    for rows in (1, 2, 3, 7, 64):
+        worker.schedule(batch(rows, rows))
+        np.testing.assert_allclose(worker.peek_output().download_to_array(), expected(batch(rows, rows)), atol=1e-4)
+    assert len(compiled) >= 5
+    assert sum(compiled) == 0
+
+
+def _counting(prepare: object, counts: list[int]) -> object:
+    def wrapped(kernels: object, progress: object = None) -> int:
+        counts.append(prepare(kernels, progress))  # type: ignore[operator]
+        return counts[-1]
+
+    return wrapped
+
+
+def test_inputs_by_position_keyword_dict_and_set_input(channel: str, make_worker: MakeWorker) -> None:
+    both = model(
+        [node("Sub", ["a", "b:0"], ["y"])],
+        {"a": ("float32", [3]), "b:0": ("float32", [3])},
+        {"y": ("float32", [3])},
+    )
+    worker = make_worker(both, channel)
+    a, b = np.float32([1, 2, 3]), np.float32([3, 1, 1])
+
+    def result() -> list[float]:
+        return list(worker.peek_output().download_to_array())
+
+    worker.schedule(a, b)
+    assert result() == [-2, 1, 2]
+    worker.schedule({"a": b, "b:0": a})
+    assert result() == [2, -1, -2]
+    worker.set_input("b:0", a)
+    worker.schedule(a=[5, 5, 5])
+    assert result() == [4, 3, 2]
+    with pytest.raises(InputError, match=r"has no input 'c'; its inputs: 'a', 'b:0'"):
+        worker.schedule(a, b, c=a)
+
+
+def test_a_shape_from_computed_data_continues_without_a_wait(channel: str, make_worker: MakeWorker) -> None:
+    """The size of the result depends on data: the run stops, reads back what it needs, and goes on."""
+    dynamic = model(
+        [
+            node("ReduceMax", ["x"], ["top"], keepdims=1),
+            node("Cast", ["top"], ["count"], to=7),
+            node("Reshape", ["count", "one"], ["shape"]),
+            node("ConstantOfShape", ["shape"], ["zeros"]),
+            node("Add", ["zeros", "x1"], ["y"]),
+        ],
+        {"x": ("float32", [4]), "x1": ("float32", [1])},
+        {"y": ("float32", None)},
+        {"one": np.array([1], np.int64)},
+    )
+    worker = make_worker(dynamic, channel)
+    outputs = []
+    for count in (3, 5, 3):
+        worker.schedule(np.float32([1, count, 0, 2]), np.float32([count]))
+        outputs.append(worker.peek_output())
+        outputs[-1].readback_request()
+    assert outputs[-1].shape_or_none in (None, (3,))
+    for count, output in zip((3, 5, 3), outputs, strict=True):
+        assert output.download_to_array().tolist() == [count] * count
+
+
+def test_fallback_is_reported_and_can_be_refused(channel: str, make_worker: MakeWorker) -> None:
+    wide = model(
+        [node("Relu", ["x"], ["r"]), node("Cast", ["r"], ["d"], to=11), node("Sqrt", ["d"], ["s"]), node("Cast", ["s"], ["y"], to=1)],
+        {"x": ("float32", [4])},
+        {"y": ("float32", [4])},
+    )
+    if channel in ("cpu", "opencl"):
+        worker = make_worker(wide, channel)
+        assert worker.plan_report().fallbacks == ()
+    else:
+        with pytest.raises(UnsupportedLayerError, match="float64"):
+            make_worker(wide, channel)
+        worker = make_worker(wide, channel, allow_fallback=True)
+        report = worker.plan_report()
+        assert report.fallbacks
+        assert "float64" in report.fallbacks[0].reason
+        assert "on the CPU" in str(report)
+    worker.schedule(np.float32([4, 9, -1, 2]))
+    np.testing.assert_allclose(
+        worker.peek_output().download_to_array(), np.sqrt(np.float64([4, 9, 0, 2])).astype(np.float32)
+    )
+
+
+def test_outputs_that_are_inputs_or_constants_or_empty(channel: str, make_worker: MakeWorker) -> None:
+    odd = model(
+        [node("Identity", ["x"], ["same"]), node("Slice", ["x", "two", "two"], ["none"])],
+        {"x": ("float32", [3])},
+        {"same": ("float32", [3]), "two": ("int64", [1]), "none": ("float32", [0])},
+        {"two": np.array([2], np.int64)},
+    )
+    worker = make_worker(odd, channel)
+    worker.schedule(np.float32([1, 2, 3]))
+    assert worker.peek_output("same").download_to_array().tolist() == [1, 2, 3]
+    assert worker.peek_output("two").download_to_array().tolist() == [2]
+    assert worker.peek_output("none").download_to_array().shape == (0,)
+
+
+def test_a_disposed_worker_says_so() -> None:
+    worker = Worker(policy(), BackendType.CPU)
+    worker.schedule(batch(0))
+    output = worker.peek_output()
+    worker.dispose()
+    worker.dispose()
+    for use in (lambda: worker.schedule(batch(0)), worker.peek_output, worker.plan_report):
+        with pytest.raises(DisposedError, match="Worker was disposed"):
+            use()
+    with pytest.raises(DisposedError, match="worker that was disposed"):
+        output.download_to_array()
