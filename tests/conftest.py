@@ -14,8 +14,8 @@ import moderngl
 import pytest
 
 from engine.devices import CLDevice, GLDevice
-from engine.devices.gl_context import current_platform
 from engine.devices.gl_functions import GL, GLFunctions
+from engine.devices.gl_switch import current_platform
 from engine.errors import DeviceError
 
 ROOT = Path(__file__).resolve().parent.parent

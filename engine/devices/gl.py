@@ -13,7 +13,6 @@ import moderngl
 
 from engine.devices.counting import DeviceCounters
 from engine.devices.gl_block import DISPOSED, CurrentBlock, DeviceLoader
-from engine.devices.gl_context import Switch, current_platform
 from engine.devices.gl_create import (
     create_native,
     create_sibling,
@@ -24,6 +23,7 @@ from engine.devices.gl_create import (
 from engine.devices.gl_functions import GL, GLFunctions, Loader
 from engine.devices.gl_limits import GLInfo, GLLimits
 from engine.devices.gl_shared import SharedContext
+from engine.devices.gl_switch import Switch, current_platform
 from engine.devices.staging import StagingPool
 from engine.errors import DeviceError, DisposedError
 

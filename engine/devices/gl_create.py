@@ -12,10 +12,11 @@ from typing import Any
 
 import moderngl
 
-from engine.devices.gl_context import NativeContext, Platform, current_platform
+from engine.devices.gl_context import NativeContext, Platform
 from engine.devices.gl_egl import EGL
 from engine.devices.gl_functions import GLFunctions, Loader
 from engine.devices.gl_limits import query_version_code
+from engine.devices.gl_switch import current_platform
 from engine.errors import DeviceError
 
 _OLDEST_VERSION = 330

@@ -6,8 +6,9 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from engine.devices.gl_context import NativeContext, Switch
+from engine.devices.gl_context import NativeContext
 from engine.devices.gl_functions import GL, GLFunctions
+from engine.devices.gl_switch import Switch
 from engine.errors import DeviceError, DisposedError
 
 

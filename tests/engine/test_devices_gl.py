@@ -5,14 +5,15 @@ from __future__ import annotations
 import dataclasses
 import gc
 import threading
+import weakref
 
 import moderngl
 import numpy as np
 import pytest
 
 from engine.devices import GL, GLDevice, GLLimits
-from engine.devices.gl_context import current_platform
 from engine.devices.gl_functions import SIGNATURES, GLFunctions
+from engine.devices.gl_switch import current_platform
 from engine.errors import DeviceError, DisposedError
 
 pytestmark = pytest.mark.gl
@@ -302,6 +303,54 @@ print("done")
 
 def test_a_machine_held_to_opengl_3_3(run_child, held_to_3_3) -> None:
     assert "done" in run_child(CHILD_3_3, **held_to_3_3)
+
+
+CHILD_UNUSUAL_GAME = """
+import sys
+from engine.devices import GLDevice
+from engine.devices import gl_egl
+
+extra = {
+    "robust": (gl_egl._ROBUST_ACCESS, 1, gl_egl._RESET_STRATEGY, gl_egl._LOSE_CONTEXT_ON_RESET),
+    "unchecked": (gl_egl._NO_ERROR, 1),
+}["KIND"]
+attributes = gl_egl._attributes
+gl_egl._attributes = lambda *values: attributes(
+    *values, *(extra if values[0] == gl_egl._CONTEXT_MAJOR else ())
+)
+egl = gl_egl.EGL.load()
+game = egl.create_headless()
+egl.make_current(game.binding)
+gl_egl._attributes = attributes
+device = GLDevice.for_context()
+assert device.shares_with_game and device.is_shared_with_current()
+assert GLDevice.for_context() is device
+assert egl.current_context() == game.handle
+print("shared")
+"""
+
+
+@pytest.mark.parametrize("kind", ["robust", "unchecked"])
+def test_a_game_context_of_an_unusual_kind_is_shared_with(run_child, kind: str) -> None:
+    """Sharing fails unless both contexts agree on these, and the first attempts do not."""
+    assert "shared" in run_child(CHILD_UNUSUAL_GAME.replace("KIND", kind))
+
+
+def test_a_device_that_is_dropped_goes_at_once(game: moderngl.Context) -> None:
+    """Left to the garbage collector it might be destroyed on another thread."""
+    device = GLDevice(game)
+    with device.current():
+        buffer = device.ctx.buffer(reserve=16)
+        readback = device.staging.read_buffer(buffer.glo, 16, np.float32)
+    readback.wait()
+    readback.array()
+    watch = weakref.ref(device)
+    gc.disable()
+    try:
+        del buffer, readback, device
+        assert watch() is None
+    finally:
+        gc.enable()
 
 
 CHILD_TOO_OLD = """

@@ -8,7 +8,7 @@ import moderngl
 import pytest
 
 from engine.devices import GLDevice, SystemInfo
-from engine.devices.gl_context import current_platform
+from engine.devices.gl_switch import current_platform
 
 
 @pytest.mark.gl

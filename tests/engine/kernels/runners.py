@@ -16,10 +16,13 @@ import numpy as np
 import pytest
 
 from engine import native
+from engine.backends.base import Backend
 from engine.backends.cpu.arguments import argument_words
 from engine.backends.cpu.printer import NumbaPrinter
+from engine.backends.gl_compute.backend import GLComputeBackend
 from engine.backends.opencl import OpenCLBackend
 from engine.compiler.plan import BufferSpec, Plan, Step
+from engine.devices import GLDevice
 from engine.devices.cl import CLDevice
 from engine.dtypes import ArithmeticType, as_dtype
 from engine.errors import DeviceError
@@ -78,6 +81,50 @@ def run_on_opencl(
         backend = _opencl_backend()
     except DeviceError as error:
         pytest.skip(str(error))
+    return _run_on(backend, kernel, space, values, arrays)
+
+
+@functools.cache
+def _gl_compute_backend(texels: bool) -> GLComputeBackend:
+    return GLComputeBackend(GLDevice.for_context(), texels=texels)
+
+
+def run_on_gl_compute(
+    kernel: Kernel, space: Sequence[int], values: Sequence[int | float], arrays: Sequence[np.ndarray]
+) -> np.ndarray:
+    """Through compute shaders that read buffer textures. Skips the test where there is no OpenGL 4.3."""
+    return _run_on_gl_compute(True, kernel, space, values, arrays)
+
+
+def run_on_gl_compute_storage(
+    kernel: Kernel, space: Sequence[int], values: Sequence[int | float], arrays: Sequence[np.ndarray]
+) -> np.ndarray:
+    """Through compute shaders that read storage buffers."""
+    return _run_on_gl_compute(False, kernel, space, values, arrays)
+
+
+def _run_on_gl_compute(
+    texels: bool,
+    kernel: Kernel,
+    space: Sequence[int],
+    values: Sequence[int | float],
+    arrays: Sequence[np.ndarray],
+) -> np.ndarray:
+    try:
+        backend = _gl_compute_backend(texels)
+    except DeviceError as error:
+        pytest.skip(str(error))
+    return _run_on(backend, kernel, space, values, arrays)
+
+
+def _run_on(
+    backend: Backend,
+    kernel: Kernel,
+    space: Sequence[int],
+    values: Sequence[int | float],
+    arrays: Sequence[np.ndarray],
+) -> np.ndarray:
+    """As a plan of one step."""
     names = tuple(f"x{k}" for k in range(len(arrays)))
     buffers = {name: backend.create(a.size, a.dtype, a) for name, a in zip(names, arrays, strict=True)}
     buffers["y"] = backend.create(prod(space), as_dtype(kernel.dtype))
@@ -88,12 +135,20 @@ def run_on_opencl(
     result = backend.readback(buffers["y"])
     result.wait()
     program.release()
+    for buffer in buffers.values():
+        buffer.release()
     return result.array()
 
+
+ON_GPU: frozenset[ArithmeticType] = frozenset({"float32", "int32", "uint32", "bool", "index"})
 
 RUNNERS: dict[str, Runner] = {
     "numpy": Runner(evaluate),
     "cpu": Runner(run_on_cpu, ulps=2.0),
     # 64-bit integers are 32 bits wide there, so NumPy is no yardstick for them.
-    "opencl": Runner(run_on_opencl, frozenset({"float32", "int32", "uint32", "bool", "index"}), ulps=4.0),
+    "opencl": Runner(run_on_opencl, ON_GPU, ulps=4.0),
+    "gl_compute": Runner(run_on_gl_compute, ON_GPU, ulps=4.0, denormals=False, large_angles=False),
+    "gl_compute storage": Runner(
+        run_on_gl_compute_storage, ON_GPU, ulps=4.0, denormals=False, large_angles=False
+    ),
 }

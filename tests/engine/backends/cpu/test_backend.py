@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import numpy as np
 import pytest
 
@@ -17,19 +15,6 @@ from engine.kernels.expr import FLAT, Expr, arg, index, reduce
 from engine.kernels.value import Value
 
 F32 = np.dtype(np.float32)
-
-
-@pytest.fixture(scope="module")
-def jobs() -> Iterator[JobSystem]:
-    with JobSystem(2) as system:
-        yield system
-
-
-@pytest.fixture
-def backend(jobs: JobSystem) -> Iterator[CPUBackend]:
-    made = CPUBackend(jobs)
-    yield made
-    made.dispose()
 
 
 def chain(n: int, steps: int) -> Plan:

@@ -85,6 +85,27 @@ def matmul_step(
     )
 
 
+def pool_step(
+    x: Value,
+    kind: str,
+    kernel: Sequence[int],
+    strides: Sequence[int],
+    dilations: Sequence[int],
+    pads: Sequence[int],
+    ends: Sequence[int],
+    out: Sequence[int],
+    include_pad: bool = False,
+) -> Compute:
+    """Pooling with `out` windows along each axis; only its hint matters, the formula is left empty."""
+    facts = {
+        "kind": kind, "kernel": tuple(kernel), "strides": tuple(strides), "dilations": tuple(dilations),
+        "pads": tuple(pads), "ends": tuple(ends), "include_pad": include_pad,
+    }  # fmt: skip
+    shape = (*x.shape[:2], *out)
+    body = lit(0.0, "float32")
+    return Compute(Value("y", shape, FLOAT32), shape, body, "pool", "Pool", Hint("pool", (x,), facts))
+
+
 def plan_of(
     backend: OpenCLBackend, computes: Sequence[Compute], inputs: Mapping[str, Value], tuned: bool
 ) -> Plan:
@@ -152,6 +173,34 @@ def run_steps(
     result = recorded.run()
     recorded.program.release()
     return result
+
+
+def pool_by_numpy(
+    x: np.ndarray,
+    kind: str,
+    kernel: Sequence[int],
+    strides: Sequence[int],
+    dilations: Sequence[int],
+    pads: Sequence[int],
+    ends: Sequence[int],
+    out: Sequence[int],
+    include_pad: bool = False,
+) -> np.ndarray:
+    """Pooling window by window."""
+    y = np.zeros((*x.shape[:2], *out))
+    sizes = x.shape[2:]
+    for at in np.ndindex(*out):
+        values, counted = [], 0
+        for tap in np.ndindex(*kernel):
+            i = [a * s + t * d - p for a, s, t, d, p in zip(at, strides, tap, dilations, pads, strict=True)]
+            margins = [(p, e) if include_pad else (0, 0) for p, e in zip(pads, ends, strict=True)]
+            counted += all(-p <= k < n + e for k, n, (p, e) in zip(i, sizes, margins, strict=True))
+            if all(0 <= k < n for k, n in zip(i, sizes, strict=True)):
+                values.append(x[(slice(None), slice(None), *i)])
+        y[(slice(None), slice(None), *at)] = (
+            np.max(values, 0) if kind == "max" else np.sum(values, 0) / counted
+        )
+    return y
 
 
 def conv_by_numpy(

@@ -11,7 +11,15 @@ from engine.backends.opencl import OpenCLBackend
 from engine.compiler.plan import Tuner
 from engine.devices.cl import CLDevice
 from engine.kernels.expr import FLAT, acc, index, lit, load, maximum
-from tests.engine.backends.opencl.steps import conv_by_numpy, conv_step, matmul_step, run_steps, tensor
+from tests.engine.backends.opencl.steps import (
+    conv_by_numpy,
+    conv_step,
+    matmul_step,
+    pool_by_numpy,
+    pool_step,
+    run_steps,
+    tensor,
+)
 
 pytestmark = pytest.mark.opencl
 
@@ -126,6 +134,34 @@ def test_a_product_with_its_epilogue(tuned: OpenCLBackend) -> None:
     assert_agree(
         run_steps(tuned, [step], {"a": a, "b": b, "bias": bias, "scale": scale}, tuned=True), expected
     )
+
+
+POOLS = {
+    # x, kernel, strides, dilations, pads, ends, out, include_pad
+    "2x2": ((2, 3, 12, 40), (2, 2), (2, 2), (1, 1), (0, 0), (0, 0), (6, 20), False),
+    "overlapping, with padding": ((1, 3, 9, 35), (3, 3), (2, 2), (1, 1), (1, 1), (1, 1), (5, 18), True),
+    "a window beyond the end": ((1, 2, 7, 7), (3, 3), (2, 2), (1, 1), (0, 0), (0, 0), (4, 4), True),
+    "dilated, uneven": ((1, 2, 11, 50), (2, 3), (1, 1), (2, 3), (1, 0), (0, 2), (10, 46), False),
+    "wide steps": ((1, 2, 5, 60), (1, 2), (1, 3), (1, 1), (0, 0), (0, 0), (5, 20), False),
+    "one axis": ((2, 3, 20), (3,), (1,), (1,), (1,), (1,), (20,), False),
+}
+
+
+@pytest.mark.parametrize("kind", ["max", "average"])
+@pytest.mark.parametrize("name", POOLS)
+def test_pooling(tuned: OpenCLBackend, name: str, kind: str) -> None:
+    shape, *geometry = POOLS[name]
+    x = normal(*shape)
+    step = pool_step(tensor("x", x), kind, *geometry)
+    assert_agree(run_steps(tuned, [step], {"x": x}, tuned=True), pool_by_numpy(x, kind, *geometry))
+
+
+def test_pooling_keeps_nan_and_infinity(tuned: OpenCLBackend) -> None:
+    x = normal(1, 1, 4, 70)
+    x[0, 0, 1, 5], x[0, 0, 3, 20], x[0, 0, 2:, 30:32] = np.nan, np.inf, -np.inf
+    geometry = ((2, 2), (2, 2), (1, 1), (0, 0), (0, 0), (2, 35))
+    got = run_steps(tuned, [pool_step(tensor("x", x), "max", *geometry)], {"x": x}, tuned=True)
+    np.testing.assert_array_equal(got.reshape(2, 35), x[0, 0].reshape(2, 2, 35, 2).max((1, 3)))
 
 
 def test_a_long_step_is_cut_into_dispatches(tuned: OpenCLBackend, monkeypatch: pytest.MonkeyPatch) -> None:
