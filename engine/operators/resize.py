@@ -1,0 +1,314 @@
+"""Resize in all its modes, and its predecessor Upsample.
+
+Where an output index reads from, and with which weights, depends on one axis at a time. So the host works
+that out once per plan, as tables with a row per output index of an axis; the kernel looks its rows up. All
+backends then read the same elements, which a coordinate near a boundary, computed on each, would not ensure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from engine.kernels.expr import FLOATS, Expr, arg, cast, clamp, lit, maximum, reduce, select, unary
+from engine.kernels.value import Value
+from engine.operators.builder import Builder
+from engine.operators.registry import operator
+
+FLOAT32 = np.float32
+COORDINATES = (
+    "half_pixel", "half_pixel_symmetric", "pytorch_half_pixel", "align_corners", "asymmetric",
+    "tf_half_pixel_for_nn", "tf_crop_and_resize",
+)  # fmt: skip
+NEAREST = ("round_prefer_floor", "round_prefer_ceil", "floor", "ceil", "simple")
+POLICIES = ("stretch", "not_larger", "not_smaller")
+
+
+@dataclass(frozen=True)
+class Sampling:
+    """The attributes of Resize that decide which elements an output element blends."""
+
+    mode: str = "nearest"
+    coordinates: str = "half_pixel"
+    nearest: str = "round_prefer_floor"
+    cubic_a: float = -0.75
+    antialias: bool = False
+    exclude_outside: bool = False
+
+    def problem(self) -> str | None:
+        """What is wrong with the attributes, if anything."""
+        for name, value, known in (
+            ("mode", self.mode, ("nearest", "linear", "cubic")),
+            ("coordinate_transformation_mode", self.coordinates, COORDINATES),
+            ("nearest_mode", self.nearest, NEAREST),
+        ):
+            if value not in known:
+                return f"{name} is {value!r}; one of {', '.join(known)}"
+        return "antialias needs mode linear or cubic" if self.antialias and self.mode == "nearest" else None
+
+
+@dataclass(frozen=True)
+class Axis:
+    """One axis: its sizes, the scale, and the part of it to read (0 to 1 is all), for tf_crop_and_resize."""
+
+    size: int
+    out: int
+    scale: float = 1.0
+    start: float = 0.0
+    end: float = 1.0
+
+
+def source_coordinates(axis: Axis, kind: str) -> np.ndarray:
+    """Where each output index lies among the input's, as float32 (ONNX's formulas by name)."""
+    i = np.arange(axis.out, dtype=FLOAT32)
+    scale, half, last = FLOAT32(axis.scale), FLOAT32(0.5), FLOAT32(axis.size - 1)
+    # The length before it was cut to a whole number.
+    length = scale * FLOAT32(axis.size)
+    if kind == "asymmetric":
+        return i / scale
+    if kind == "tf_half_pixel_for_nn":
+        return (i + half) / scale
+    if kind == "align_corners":
+        return np.zeros_like(i) if axis.out == 1 or length == 1 else i * last / (length - FLOAT32(1))
+    if kind == "tf_crop_and_resize":
+        start, end = FLOAT32(axis.start), FLOAT32(axis.end)
+        if axis.out == 1:
+            return np.full_like(i, half * (start + end) * last)
+        return start * last + i * (end - start) * last / FLOAT32(axis.out - 1)
+    if kind == "pytorch_half_pixel" and axis.out == 1:
+        return np.zeros_like(i)
+    x = (i + half) / scale - half
+    if kind == "half_pixel_symmetric":
+        x += FLOAT32(axis.size) * half * (FLOAT32(1) - FLOAT32(axis.out) / length)
+    return x
+
+
+def nearest_index(x: np.ndarray, rounding: str, shrinking: bool) -> np.ndarray:
+    """Coordinates rounded to whole indices."""
+    if rounding == "simple":
+        rounding = "ceil" if shrinking else "floor"
+    if rounding in ("floor", "ceil"):
+        found = np.floor(x) if rounding == "floor" else np.ceil(x)
+    elif rounding == "round_prefer_floor":
+        found = np.ceil(x - FLOAT32(0.5))
+    else:
+        found = np.floor(x + FLOAT32(0.5))
+    return found.astype(np.int64)
+
+
+def kernel_weights(distance: np.ndarray, mode: str, a: float) -> np.ndarray:
+    """The weight of an element at a distance: a triangle, or Keys' cubic convolution (1981)."""
+    d = np.abs(distance)
+    if mode == "linear":
+        return np.maximum(1.0 - d, 0.0)
+    near = ((a + 2) * d - (a + 3)) * d * d + 1
+    far = ((a * d - 5 * a) * d + 8 * a) * d - 4 * a
+    return np.where(d <= 1, near, np.where(d < 2, far, 0.0))
+
+
+def axis_table(axis: Axis, sampling: Sampling) -> tuple[np.ndarray, np.ndarray]:
+    """Indices (out, taps) to read along an axis and their weights; index -1 lies outside the crop."""
+    x = source_coordinates(axis, sampling.coordinates)
+    if sampling.mode == "nearest":
+        indices = nearest_index(x, sampling.nearest, axis.scale < 1)[:, None]
+        weights = np.ones(indices.shape)
+    else:
+        # Shrinking with antialias widens the kernel until it covers what is left out.
+        width = min(axis.scale, 1.0) if sampling.antialias else 1.0
+        first = int(np.floor(-(1 if sampling.mode == "linear" else 2) / width)) + 1
+        # A whole coordinate is taken as the right end of its interval, as the specification's reference does.
+        base = np.ceil(x).astype(np.int64) - 1 if sampling.antialias else np.floor(x).astype(np.int64)
+        indices = base[:, None] + np.arange(first, 2 - first)
+        weights = kernel_weights(
+            (indices - x[:, None].astype(np.float64)) * width, sampling.mode, sampling.cubic_a
+        )
+        if sampling.exclude_outside:
+            weights = np.where((indices >= 0) & (indices < axis.size), weights, 0.0)
+        if sampling.exclude_outside or sampling.antialias:
+            total = weights.sum(axis=1, keepdims=True)
+            weights = weights / np.where(total == 0, 1.0, total)
+    indices = np.clip(indices, 0, axis.size - 1)
+    if sampling.coordinates == "tf_crop_and_resize":
+        indices[(x < 0) | (x > axis.size - 1)] = -1
+    return indices, weights
+
+
+def resample(
+    k: Builder, x: Value, axes: Sequence[Axis], sampling: Sampling, extrapolation: float = 0.0
+) -> Value:
+    """The resized tensor; `axes` has one entry per axis of `x`."""
+    if message := sampling.problem():
+        k.error(message)
+    shape = [axis.out for axis in axes]
+    if x.size == 0 and min(shape, default=1) > 0:
+        k.error(f"cannot resize {list(x.shape)} to {shape}: it has no elements")
+    tables = [
+        axis_table(axis, sampling) if axis.size else (np.zeros((0, 1)), np.zeros((0, 1))) for axis in axes
+    ]
+    offsets = [sum(t.size for t, _ in tables[:a]) for a in range(x.rank)]
+    taps = [t.shape[1] for t, _ in tables]
+    dtype = x.dtype if x.dtype == np.float64 else np.dtype(FLOAT32)
+    rows = k.constant(np.concatenate([t.reshape(-1) for t, _ in tables]).astype(np.int32))
+    weights = k.constant(np.concatenate([w.reshape(-1) for _, w in tables]).astype(dtype))
+    crops = sampling.coordinates == "tf_crop_and_resize"
+    # An axis that no input shape changes is left alone; of others, one run may not decide.
+    idle = [x.is_static(a) and axis == Axis(axis.size, axis.size) for a, axis in enumerate(axes)]
+    groups: list[tuple[int, ...]] = []
+    for a in range(x.rank):
+        if groups and idle[a] and idle[groups[-1][-1]]:
+            groups[-1] += (a,)
+        else:
+            groups.append((a,))
+
+    def formula(*at: Expr) -> Expr:
+        inside: Expr = lit(True, "bool")
+        moving: list[tuple[int, Expr]] = []
+        start: Expr = lit(0)
+        for i, group in zip(at, groups, strict=True):
+            a = group[-1]
+            if idle[a]:
+                start = start + i * (lit(1) if a == x.rank - 1 else arg(x.stride(a)))
+                continue
+            row = arg(offsets[a]) + i * arg(taps[a])
+            moving.append((a, row))
+            if crops:
+                inside = inside & (rows.at(row) >= lit(0, "int32"))
+
+        def blend(position: Expr, left: Sequence[tuple[int, Expr]]) -> Expr:
+            if not left:
+                value = x.at(position)
+                return value if sampling.mode == "nearest" else cast(value, weights.arithmetic)
+            (a, row), rest = left[0], left[1:]
+
+            def source(entry: Expr) -> Expr:
+                index = maximum(cast(rows.at(entry), "index"), lit(0))
+                return position + index * arg(x.stride(a))
+
+            if sampling.mode == "nearest":
+                return blend(source(row), rest)
+            count = arg(taps[a]) if sampling.antialias else lit(2 if sampling.mode == "linear" else 4)
+            return reduce("sum", count, lambda r: weights.at(row + r) * blend(source(row + r), rest))
+
+        value = blend(start, moving)
+        if crops:
+            value = select(inside, value, _number(extrapolation, value))
+        return value if value.dtype == x.arithmetic else _stored(value, x)
+
+    return k.compute(shape, x.dtype, formula, groups=tuple(groups))
+
+
+def _number(number: float, like: Expr) -> Expr:
+    return arg(number if like.dtype in FLOATS else int(number), like.dtype)
+
+
+def _stored(value: Expr, x: Value) -> Expr:
+    """A blended value in the type of `x`: whole numbers are rounded and stay within the type's range."""
+    if x.dtype == np.dtype(bool):
+        return value > lit(0.5, value.dtype)
+    info = np.iinfo(x.dtype)
+    rounded = unary("round", value)
+    if x.dtype.itemsize < 4:
+        rounded = clamp(rounded, lit(float(info.min), value.dtype), lit(float(info.max), value.dtype))
+    return cast(rounded, x.arithmetic)
+
+
+# The operators
+
+
+def scaled(k: Builder, x: Value, axes: Sequence[int], scales: Sequence[float]) -> list[Axis]:
+    """Each axis with its output size, from scales for some of them."""
+    if len(scales) != len(axes) or not all(s > 0 for s in scales):
+        k.error(f"takes one scale above 0 for each of {len(axes)} axes, not {list(scales)}")
+    found = [Axis(n, n) for n in x.shape]
+    for a, scale in zip(axes, scales, strict=True):
+        found[a] = Axis(x.shape[a], int(FLOAT32(x.shape[a]) * FLOAT32(scale)), float(scale))
+    return found
+
+
+def sized(k: Builder, x: Value, axes: Sequence[int], sizes: Sequence[int], policy: str) -> list[Axis]:
+    """Each axis with its output size, given for some of them; a policy keeps their ratio instead."""
+    if len(sizes) != len(axes) or min(sizes, default=1) < 1 or min((x.shape[a] for a in axes), default=1) < 1:
+        k.error(f"takes one size above 0 for each of {len(axes)} axes of {list(x.shape)}, not {list(sizes)}")
+    if policy not in POLICIES:
+        k.error(f"keep_aspect_ratio_policy is {policy!r}; one of {', '.join(POLICIES)}")
+    ratios = [size / x.shape[a] for a, size in zip(axes, sizes, strict=True)]
+    found = [Axis(n, n) for n in x.shape]
+    for a, size, ratio in zip(axes, sizes, ratios, strict=True):
+        if policy != "stretch":
+            ratio = min(ratios) if policy == "not_larger" else max(ratios)
+            size = int(ratio * x.shape[a] + 0.5)
+        found[a] = Axis(x.shape[a], size, ratio)
+    return found
+
+
+def floats(x: Value | None) -> list[float]:
+    """The elements of a known tensor of floats, none for one that is left out."""
+    return [] if x is None or x.size == 0 else [float(v) for v in np.asarray(x.known).reshape(-1)]
+
+
+@operator("Resize", since=11, host=("roi", "scales", "sizes"))
+def resize(
+    k: Builder,
+    x: Value,
+    roi: Value | None = None,
+    scales: Value | None = None,
+    sizes: Value | None = None,
+    *,
+    antialias: int = 0,
+    axes: Sequence[int] | None = None,
+    coordinate_transformation_mode: str = "half_pixel",
+    cubic_coeff_a: float = -0.75,
+    exclude_outside: int = 0,
+    extrapolation_value: float = 0.0,
+    keep_aspect_ratio_policy: str = "stretch",
+    mode: str = "nearest",
+    nearest_mode: str = "round_prefer_floor",
+) -> Value:
+    """Resampled to `sizes`, or by `scales`, along `axes` (default: all)."""
+    sampling = Sampling(
+        mode,
+        coordinate_transformation_mode,
+        nearest_mode,
+        cubic_coeff_a,
+        bool(antialias),
+        bool(exclude_outside),
+    )
+    along = [k.axis(a, x.rank) for a in (range(x.rank) if axes is None else axes)]
+    factors, targets, region = floats(scales), [] if sizes is None else k.ints(sizes), floats(roi)
+    if bool(factors) == bool(targets):
+        k.error("takes either scales or sizes")
+    if factors:
+        found = scaled(k, x, along, factors)
+    else:
+        found = sized(k, x, along, targets, keep_aspect_ratio_policy)
+    if sampling.coordinates == "tf_crop_and_resize":
+        if len(region) != 2 * len(along):
+            k.error(f"takes a roi of {2 * len(along)} numbers, not {len(region)}")
+        for position, a in enumerate(along):
+            found[a] = replace(found[a], start=region[position], end=region[position + len(along)])
+    return resample(k, x, found, sampling, extrapolation_value)
+
+
+def _upsample(k: Builder, x: Value, scales: Sequence[float], mode: str) -> Value:
+    sampling = Sampling("linear" if mode == "bilinear" else mode, "asymmetric", "simple")
+    return resample(k, x, scaled(k, x, range(x.rank), scales), sampling)
+
+
+@operator("Resize", since=10, until=10, host=("scales",))
+def resize_10(k: Builder, x: Value, scales: Value, *, mode: str = "nearest") -> Value:
+    """By scales; mode nearest or linear."""
+    return _upsample(k, x, floats(scales), mode)
+
+
+@operator("Upsample", since=7, until=8)
+def upsample_7(k: Builder, x: Value, *, scales: Sequence[float], mode: str = "nearest") -> Value:
+    """By scales; mode nearest or linear."""
+    return _upsample(k, x, scales, mode)
+
+
+@operator("Upsample", since=9, host=("scales",))
+def upsample(k: Builder, x: Value, scales: Value, *, mode: str = "nearest") -> Value:
+    """By scales; mode nearest or linear."""
+    return _upsample(k, x, floats(scales), mode)
