@@ -260,7 +260,7 @@ class AxisSplit:
 
     @property
     def cuts(self) -> list[tuple[int, int, int | None]]:
-        """Divisions, innermost first: by the size of axes `start:stop`, the remainder being an axis or not."""
+        """Divisions, innermost first: by the size of axes `start:stop`; the remainder may be an axis."""
         result: list[tuple[int, int, int | None]] = []
         stop = self.rank
         for axis in reversed(self.used):

@@ -139,7 +139,9 @@ class ProgramStore:
             return None
         cl = self._device.cl
         try:
-            return cl.Program(self._device.context, [self._device.device], [binary]).build()
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                return cl.Program(self._device.context, [self._device.device], [binary]).build()
         except cl.Error:
             # A binary of another driver version, say: compiled again and replaced.
             return None

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import prod
 
 import numpy as np
 
-from engine.backends.opencl import cpu_forms, gpu_forms
+from engine.backends.opencl import cpu_forms, gpu_forms, pool_forms
 from engine.backends.opencl.tuned import Epilogue, axis_names, is_float32
 from engine.compiler.plan import Compute, Tuner
 from engine.kernels.value import Value
@@ -215,6 +215,37 @@ def _conv_gpu(compute: Compute, tuner: Tuner) -> bool:
     return True
 
 
+def _pool(compute: Compute, tuner: Tuner, form: str) -> bool:
+    assert compute.hint is not None
+    (x,), facts = compute.hint.operands, compute.hint.facts
+    rank = x.rank - 2
+    if rank not in (1, 2) or len(compute.space) != x.rank:
+        return False
+
+    def pair(values: Sequence[int], fill: int) -> tuple[int, ...]:
+        return (fill,) * (2 - rank) + tuple(int(v) for v in values)
+
+    sizes, out = pair(x.shape[2:], 1), pair(compute.space[2:], 1)
+    begins, ends = pair(facts["pads"], 0), pair(facts["ends"], 0)
+    margins = begins if facts["include_pad"] else (0, 0)
+    limits = [n + e if facts["include_pad"] else n for n, e in zip(sizes, ends, strict=True)]
+    planes = x.shape[0] * x.shape[1]
+    numbers = (
+        *sizes, *out, x.shape[1], planes, *pair(facts["kernel"], 1), *pair(facts["strides"], 1),
+        *pair(facts["dilations"], 1), *begins, *margins, *limits,
+    )  # fmt: skip
+    epilogue = Epilogue(compute, axis_names(compute, x.rank, {0: "n", 1: "m"}), {})
+    if form == "cpu":
+        kernel = pool_forms.cpu(epilogue, facts["kind"])
+        grid = (-(-out[1] // pool_forms.COLUMNS), out[0], planes)
+    else:
+        kernel = pool_forms.gpu(epilogue, facts["kind"])
+        grid = (-(-prod(out) // pool_forms.GROUP), 1, planes)
+    inputs = (*epilogue.inputs, x.root.name)
+    tuner.emit(kernel, grid, (*numbers, *epilogue.values), inputs, compute.output.name)
+    return True
+
+
 def pack_strips(known: np.ndarray, batch: int, strides: tuple[int, int, int], k: int, n: int) -> np.ndarray:
     """A strided (batch, k, n) matrix as (batch, strips, k, 16), the last strip filled up with 0."""
     flat = np.ascontiguousarray(known).reshape(-1)
@@ -243,4 +274,6 @@ _RULES: dict[tuple[str, str], Callable[[Compute, Tuner], bool]] = {
     ("matmul", "gpu"): _matmul_gpu,
     ("conv", "cpu"): _conv_cpu,
     ("conv", "gpu"): _conv_gpu,
+    ("pool", "cpu"): lambda compute, tuner: _pool(compute, tuner, "cpu"),
+    ("pool", "gpu"): lambda compute, tuner: _pool(compute, tuner, "gpu"),
 }
