@@ -153,9 +153,6 @@ _FLOAT = {
     for name in "exp log sin cos tan asin acos atan sinh cosh tanh asinh acosh atanh erf".split()
 }
 _INT = {
-    # Index quotients are of values that are not negative, by positive sizes.
-    ("div", "index"): "({0} / {1})",
-    ("rem", "index"): "({0} % {1})",
     ("div", "int"): "k_idiv({0}, {1})",
     ("rem", "int"): "k_irem({0}, {1})",
     ("pow", "int"): "k_ipow({0}, {1})",

@@ -125,19 +125,22 @@ float k_exp2(float n, float f) {
     p = ((p * r + 0.0416682888) * r + 0.166664102) * r + 0.499999916;
     return k_scale((p * r + 1.0) * r + 1.0, int(k));
 }""",
-    "k_split": """
-float k_split(float x, out int e) {
-    // The natural logarithm of x / 2^e, for a positive finite x.
+    "k_mantissa": """
+float k_mantissa(float x, out int e) {
+    // x / 2^e - 1, for a positive finite x; between sqrt(1/2) - 1 and sqrt(2) - 1.
     float a = x;
     e = 0;
     if (a < 1.17549435e-38) { a *= 8388608.0; e = -23; }
     int b = floatBitsToInt(a) - 0x3f3504f3;
     e += b >> 23;
-    float m = intBitsToFloat((b & 0x007fffff) + 0x3f3504f3) - 1.0;
-    float s = m / (m + 2.0);
+    return intBitsToFloat((b & 0x007fffff) + 0x3f3504f3) - 1.0;
+}""",
+    "k_series": """
+float k_series(float s) {
+    // log((1 + s) / (1 - s)) - 2s
     float z = s * s;
     float q = ((0.233385589 * z + 0.2855051) * z + 0.400001247) * z + 0.666666666;
-    return 2.0 * s + s * (z * q);
+    return s * (z * q);
 }""",
     "k_log": """
 float k_log(float x) {
@@ -146,7 +149,9 @@ float k_log(float x) {
     if (u > 0x80000000u) return uintBitsToFloat(0x7fc00000u);
     if (u >= 0x7f800000u) return x;
     int e;
-    float r = k_split(x, e);
+    float m = k_mantissa(x, e);
+    float s = m / (m + 2.0);
+    float r = 2.0 * s + k_series(s);
     return float(e) * 0.693359375 + (float(e) * -2.12194440e-4 + r);
 }""",
     "k_log1p": """
@@ -156,6 +161,29 @@ float k_log1p(float y) {
     float z = s * s;
     float q = ((0.237547676 * z + 0.285323392) * z + 0.400003167) * z + 0.666666663;
     return 2.0 * s + s * (z * q);
+}""",
+    "k_head": """
+float k_head(float x) { return uintBitsToFloat(floatBitsToUint(x) & 0xfffff000u); }""",
+    "k_power": """
+float k_power(float x, float b) {
+    // For a positive finite x. The logarithm is kept in two floats, the first of 12 bits: their products
+    // with a part of b of 12 bits are exact, so large exponents do not magnify its error.
+    int e;
+    float m = k_mantissa(x, e);
+    EXACT float d = m + 2.0;
+    float sh = k_head(m / d);
+    float dh = k_head(d);
+    EXACT float dl = m - (dh - 2.0);
+    EXACT float rest = (m - sh * dh) - sh * dl;
+    float sl = rest / d;
+    EXACT float th = sh * 2.884765625;
+    float tl = sh * 6.24456778e-4 + (2.0 * sl + k_series(sh + sl)) * 1.44269504;
+    EXACT float sum = (float(e) + th) + tl;
+    float t = k_head(sum);
+    EXACT float u = tl - ((t - float(e)) - th);
+    float bh = k_head(b);
+    EXACT float low = (b - bh) * t + b * u;
+    return k_exp2(bh * t, low);
 }""",
     "k_pow": """
 float k_pow(float a, float b) {
@@ -173,7 +201,8 @@ float k_pow(float a, float b) {
     else if (ua == 0u) r = b > 0.0 ? 0.0 : inf;
     else if (ua == 0x7f800000u) r = b > 0.0 ? inf : 0.0;
     else if (minus && !whole) return uintBitsToFloat(0x7fc00000u);
-    else if (whole && ub <= 0x42800000u) {
+    else if (whole && ub <= 0x41000000u) {
+        // Powers up to 8 are products, and so exact where the result is.
         r = 1.0;
         float p = m;
         for (int n = int(abs(b)); n > 0; n >>= 1) {
@@ -181,11 +210,7 @@ float k_pow(float a, float b) {
             p *= p;
         }
         if (b < 0.0) r = 1.0 / r;
-    } else {
-        int e;
-        float l = k_split(m, e);
-        r = k_exp2(b * float(e), b * l * 1.44269504);
-    }
+    } else r = k_power(m, b);
     return minus && odd ? -r : r;
 }""",
     # Circular functions.
