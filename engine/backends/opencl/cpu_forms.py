@@ -12,16 +12,26 @@ from engine.backends.opencl.tuned import Epilogue, TunedKernel, build, indent
 
 COLUMNS = 16
 _LOCAL = (1, 1, 1)
+# Multiplications that are worth a group of their own: a microsecond or two.
+_WORK = 1 << 15
 # A dereference of this type is one unaligned vector move; PoCL's vload16 is a function call.
 _HEAD = "typedef float16 loose16 __attribute__((aligned(4)));\n"
 MATMUL_NUMBERS = ("M", "N", "K", "a_b", "a_m", "a_k", "b_b", "b_strip", "b_k", "readable")
 CONV_NUMBERS = (
     "Q", "Mg", "Cg", "KH", "KW", "G", "OH", "OW", "Wq", "x_n", "x_g", "x_c", "plane",
-    "sh", "sw", "qh", "qw", "rh", "rw", "readable",
+    "sh", "sw", "qh", "qw", "rh", "rw", "readable", "span",
 )  # fmt: skip
 PACK_NUMBERS = ("H", "W", "Hq", "Wq", "sh", "sw", "top", "left", "planes")
 PACK_ROWS = 8
 STRIP_NUMBERS = ("N", "K", "b_b", "b_row", "b_col", "strips")
+
+
+def positions_for(multiplications: int) -> int:
+    """Positions that one work-item computes, where each takes this many multiplications.
+
+    So many that starting a group, about 100 ns, does not count.
+    """
+    return COLUMNS * max(1, -(-_WORK // max(1, multiplications * COLUMNS)))
 
 
 def rows_for(count: int) -> int:
@@ -129,51 +139,53 @@ def conv(epilogue: Epilogue, rows: int) -> TunedKernel:
         lines += ["        }", "        pw += rw; ow += qw;", "        if (pw >= sw) { pw -= sw; ++ow; }"]
         lines += ["    }"]
         lines += ["    ph += rh; oh += qh;", "    if (ph >= sh) { ph -= sh; ++oh; }", "}"]
-        return indent(lines, 2)
+        return indent(lines, 3)
 
-    stores = "".join(f"    *(loose16*)(tile + {16 * i}) = a{i};\n" for i in range(rows))
+    stores = "".join(f"        *(loose16*)(tile + {16 * i}) = a{i};\n" for i in range(rows))
     body = f"""\
-    const int tile_row = f0 + (int)get_global_id(0), q0 = (f1 + (int)get_global_id(1)) * 16;
+    const int tile_row = f0 + (int)get_global_id(0), q_first = (f1 + (int)get_global_id(1)) * span;
     const int image_group = f2 + (int)get_global_id(2), m0 = tile_row * {rows};
-    if (q0 >= Q || m0 >= Mg) return;
+    if (q_first >= Q || m0 >= Mg) return;
     const int n = image_group / G, g = image_group - n * G;
-    __global const float* X0 = X + (long)n * x_n + (long)g * x_g + q0;
     const int tiles = (Mg + {rows - 1}) / {rows};
     __global const float* W0 = W + (long)(g * tiles + tile_row) * Cg * KH * KW * {rows};
-{indent(_accumulators(rows), 1)}\
-    if (q0 + 16 <= readable) {{
+    for (int q0 = q_first; q0 < min(Q, q_first + span); q0 += 16) {{
+        __global const float* X0 = X + (long)n * x_n + (long)g * x_g + q0;
+{indent(_accumulators(rows), 2)}\
+        if (q0 + 16 <= readable) {{
 {loop(True)}\
-    }} else {{
-{loop(False)}\
-    }}
-    float tile[{16 * rows}];
-{stores}\
-    const int rows = min({rows}, Mg - m0), oh0 = q0 / Wq, ow0 = q0 - oh0 * Wq;
-    const bool in_a_row = ow0 + 16 <= OW || (Wq == OW && q0 + 16 <= Q);
-    for (int r = 0; r < rows; ++r) {{
-        const int m = g * Mg + m0 + r;
-{indent(epilogue.row_lines, 2)}\
-        const int plane0 = (n * Mg * G + m) * OH * OW;
-        if (in_a_row) {{
-            for (int l = 0; l < 16; ++l) {{
-                const int flat = plane0 + oh0 * OW + ow0 + l;
-                const float acc = tile[r * 16 + l];
-{indent(epilogue.lines, 4)}\
-            }}
         }} else {{
-            for (int l = 0, oh = oh0, ow = ow0; l < 16; ++l) {{
-                if (ow < OW && oh < OH) {{
-                    const int flat = plane0 + oh * OW + ow;
+{loop(False)}\
+        }}
+        float tile[{16 * rows}];
+{stores}\
+        const int rows = min({rows}, Mg - m0), oh0 = q0 / Wq, ow0 = q0 - oh0 * Wq;
+        const bool in_a_row = ow0 + 16 <= OW || (Wq == OW && q0 + 16 <= Q);
+        for (int r = 0; r < rows; ++r) {{
+            const int m = g * Mg + m0 + r;
+{indent(epilogue.row_lines, 3)}\
+            const int plane0 = (n * Mg * G + m) * OH * OW;
+            if (in_a_row) {{
+                for (int l = 0; l < 16; ++l) {{
+                    const int flat = plane0 + oh0 * OW + ow0 + l;
                     const float acc = tile[r * 16 + l];
 {indent(epilogue.lines, 5)}\
                 }}
-                if (++ow == Wq) {{ ow = 0; ++oh; }}
+            }} else {{
+                for (int l = 0, oh = oh0, ow = ow0; l < 16; ++l) {{
+                    if (ow < OW && oh < OH) {{
+                        const int flat = plane0 + oh * OW + ow;
+                        const float acc = tile[r * 16 + l];
+{indent(epilogue.lines, 6)}\
+                    }}
+                    if (++ow == Wq) {{ ow = 0; ++oh; }}
+                }}
             }}
         }}
     }}
 """
-    rounds = ("Cg", "KH", "KW")
-    return build(body, epilogue, ("X", "W"), CONV_NUMBERS, _LOCAL, rounds=rounds, area=16 * rows, head=_HEAD)
+    rounds = ("Cg", "KH", "KW", "span")
+    return build(body, epilogue, ("X", "W"), CONV_NUMBERS, _LOCAL, rounds=rounds, area=rows, head=_HEAD)
 
 
 def pack() -> TunedKernel:

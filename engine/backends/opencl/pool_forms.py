@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from engine.backends.opencl.tuned import Epilogue, TunedKernel, build, indent
 
-COLUMNS = 16
 GROUP = 64
+# Taps that are worth a group of their own on a CPU.
+_TAPS = 1 << 12
 NUMBERS = (
     "H", "W", "OH", "OW", "C", "planes", "KH", "KW", "sh", "sw", "dh", "dw", "top", "left",
     "margin_top", "margin_left", "end_h", "end_w",
@@ -36,51 +37,61 @@ _COUNT_ROWS = """\
 """
 
 
+def rows_for(taps: int) -> int:
+    """Rows that one work-item of the CPU form computes, where each takes this many taps."""
+    return max(1, -(-_TAPS // max(1, taps)))
+
+
 def cpu(epilogue: Epilogue, kind: str) -> TunedKernel:
-    """One work-item computes 16 neighbours of a row."""
+    """One work-item computes `span` rows, 16 neighbours at a time."""
     body = f"""\
-    const int ow0 = (f0 + (int)get_global_id(0)) * {COLUMNS}, oh = f1 + (int)get_global_id(1);
-    const int image = f2 + (int)get_global_id(2);
-    if (oh >= OH || ow0 >= OW || image >= planes) return;
+    const int first = (f1 + (int)get_global_id(1)) * span, image = f2 + (int)get_global_id(2);
+    if (first >= OH || image >= planes) return;
     __global const float* X0 = X + (long)image * H * W;
-    float16 a = {_START[kind]};
-    for (int kh = 0, h = oh * sh - top; kh < KH; ++kh, h += dh) {{
-        if (h < 0 || h >= H) continue;
-        for (int kw = 0, w = ow0 * sw - left; kw < KW; ++kw, w += dw) {{
-            __global const float* from = X0 + (long)h * W + w;
-            float part[16];
-            if (w >= 0 && w + 15 * sw < W) {{
-                if (sw == 1) {{
-                    for (int l = 0; l < 16; ++l) part[l] = from[l];
-                }} else if (sw == 2) {{
-                    for (int l = 0; l < 16; ++l) part[l] = from[2 * l];
-                }} else {{
-                    for (int l = 0; l < 16; ++l) part[l] = from[l * sw];
-                }}
-            }} else {{
-                for (int l = 0; l < 16; ++l) {{
-                    const int at = w + l * sw;
-                    part[l] = at >= 0 && at < W ? from[l * sw] : {_START[kind]};
+    const int n = image / C, m = image - n * C;
+{indent(epilogue.row_lines, 1)}\
+    for (int oh = first; oh < min(OH, first + span); ++oh) {{
+{_COUNT_ROWS if kind == "average" else ""}\
+        for (int ow0 = 0; ow0 < OW; ow0 += 16) {{
+            float16 a = {_START[kind]};
+            for (int kh = 0, h = oh * sh - top; kh < KH; ++kh, h += dh) {{
+                if (h < 0 || h >= H) continue;
+                for (int kw = 0, w = ow0 * sw - left; kw < KW; ++kw, w += dw) {{
+                    __global const float* from = X0 + (long)h * W + w;
+                    float part[16];
+                    if (w >= 0 && w + 15 * sw < W) {{
+                        if (sw == 1) {{
+                            for (int l = 0; l < 16; ++l) part[l] = from[l];
+                        }} else if (sw == 2) {{
+                            for (int l = 0; l < 16; ++l) part[l] = from[2 * l];
+                        }} else {{
+                            for (int l = 0; l < 16; ++l) part[l] = from[l * sw];
+                        }}
+                    }} else {{
+                        for (int l = 0; l < 16; ++l) {{
+                            const int at = w + l * sw;
+                            part[l] = at >= 0 && at < W ? from[l * sw] : {_START[kind]};
+                        }}
+                    }}
+                    const float16 v = *(loose16*)part;
+                    {_VECTOR_STEP[kind]}
                 }}
             }}
-            const float16 v = *(loose16*)part;
-            {_VECTOR_STEP[kind]}
+            float tile[16];
+            *(loose16*)tile = a;
+            for (int l = 0; l < min(16, OW - ow0); ++l) {{
+                const int flat = (image * OH + oh) * OW + ow0 + l;
+                float acc = tile[l];
+{indent(_mean(kind, "ow0 + l"), 4)}\
+{indent(epilogue.lines, 4)}\
+            }}
         }}
-    }}
-    float tile[16];
-    *(loose16*)tile = a;
-{_COUNT_ROWS if kind == "average" else ""}\
-    const int n = image / C, m = image - n * C, plane0 = (image * OH + oh) * OW + ow0;
-{indent(epilogue.row_lines, 1)}\
-    for (int l = 0; l < min(16, OW - ow0); ++l) {{
-        const int flat = plane0 + l;
-        float acc = tile[l];
-{indent(_mean(kind, "ow0 + l"), 2)}\
-{indent(epilogue.lines, 2)}\
     }}
 """
     head = "typedef float16 loose16 __attribute__((aligned(4)));\n"
-    return build(body, epilogue, ("X",), NUMBERS, (1, 1, 1), rounds=("KH", "KW"), area=COLUMNS, head=head)
+    numbers = (*NUMBERS, "span")
+    rounds = ("KH", "KW", "span", "OW")
+    return build(body, epilogue, ("X",), numbers, (1, 1, 1), rounds=rounds, head=head)
 
 
 def gpu(epilogue: Epilogue, kind: str) -> TunedKernel:

@@ -169,14 +169,15 @@ def _conv_cpu(compute: Compute, tuner: Tuner) -> bool:
     plane, (sh, sw), (dh, dw) = hq * wq, geometry.strides, geometry.dilations
     x_c = plane * geometry.phases
     positions = (oh - 1) * wq + ow
+    span = cpu_forms.positions_for(rows * channels * prod(geometry.kernel))
     readable = positions if geometry.is_pointwise else 1 << 30
     epilogue = Epilogue(compute, axis_names(compute, x.rank, {0: "n", 1: "m"}), {})
     numbers = (
         positions, per_group, channels, *geometry.kernel, group, oh, ow, wq,
         x_c * geometry.channels, x_c * channels, x_c, plane, sh, sw,
-        dh // sh, dw // sw, dh % sh, dw % sw, readable,
+        dh // sh, dw // sw, dh % sh, dw % sw, readable, span,
     )  # fmt: skip
-    grid = (-(-per_group // rows), -(-positions // cpu_forms.COLUMNS), geometry.images * group)
+    grid = (-(-per_group // rows), -(-positions // span), geometry.images * group)
     inputs = (*epilogue.inputs, source, weights)
     kernel = cpu_forms.conv(epilogue, rows)
     tuner.emit(kernel, grid, (*numbers, *epilogue.values), inputs, compute.output.name)
@@ -230,14 +231,16 @@ def _pool(compute: Compute, tuner: Tuner, form: str) -> bool:
     margins = begins if facts["include_pad"] else (0, 0)
     limits = [n + e if facts["include_pad"] else n for n, e in zip(sizes, ends, strict=True)]
     planes = x.shape[0] * x.shape[1]
-    numbers = (
+    numbers: tuple[int, ...] = (
         *sizes, *out, x.shape[1], planes, *pair(facts["kernel"], 1), *pair(facts["strides"], 1),
         *pair(facts["dilations"], 1), *begins, *margins, *limits,
     )  # fmt: skip
     epilogue = Epilogue(compute, axis_names(compute, x.rank, {0: "n", 1: "m"}), {})
     if form == "cpu":
         kernel = pool_forms.cpu(epilogue, facts["kind"])
-        grid = (-(-out[1] // pool_forms.COLUMNS), out[0], planes)
+        span = pool_forms.rows_for(out[1] * prod(facts["kernel"]))
+        numbers = (*numbers, span)
+        grid = (1, -(-out[0] // span), planes)
     else:
         kernel = pool_forms.gpu(epilogue, facts["kind"])
         grid = (-(-prod(out) // pool_forms.GROUP), 1, planes)
