@@ -92,7 +92,7 @@ class CPUBackend(Backend):
     """
 
     name: ClassVar[str] = "cpu"
-    fan_in: ClassVar[int] = 16
+    fan_in = 16
 
     def __init__(self, jobs: JobSystem | None = None) -> None:
         self.jobs = jobs if jobs is not None else shared_job_system()

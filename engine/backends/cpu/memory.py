@@ -11,7 +11,7 @@ from engine.errors import DisposedError
 ALIGNMENT = 64
 
 SLACK = 256
-"""Bytes after each buffer that kernels may read (never write), so that the last vector needs no special case."""
+"""Bytes behind each buffer that kernels may read (never write), so that no vector is a special case."""
 
 
 def allocate(size: int) -> np.ndarray:

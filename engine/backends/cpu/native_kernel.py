@@ -15,8 +15,8 @@ from engine.native import NativeSource
 class NativeKernel:
     """A whole module's text with the function `kernel(args, begin, end)`.
 
-    Steps of such kernels have a space of one dimension, the number of tasks, each worth a chunk of its own.
-    The first run-time argument is the estimated nanoseconds of one task; the kernel ignores it. In `args`
+    Steps of such kernels have a space of one dimension, the number of tasks; begin..end counts these. The
+    first run-time argument is the estimated nanoseconds of one task, which the kernel ignores. In `args`
     stand the number of tasks, the arguments, the output's address and the inputs' addresses.
     """
 

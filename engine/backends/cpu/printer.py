@@ -123,13 +123,11 @@ class NumbaPrinter(Printer):
     def source(self) -> NativeSource:
         """The kernel as a module that the native store compiles."""
         kernel = self.kernel
-        lines = ["INF, NAN = float('inf'), float('nan')", "", "", "def kernel(args, begin, end):"]
         body = [f"d{k} = arg_i64(args, {k})" for k in range(kernel.rank)] + self.arguments(kernel.rank)
         self.open(frozenset())
         loops = self.walk_elements() if kernel.rank == 1 else self.walk_rows()
         body += self.close() + loops
-        text = library_text() + "\n".join(lines + indent(body)) + "\n"
-        return NativeSource(f"generic_{kernel.key[:8]}", text, "kernel")
+        return NativeSource(f"generic_{kernel.key[:8]}", kernel_text(library_text(), body), "kernel")
 
     def walk_elements(self) -> list[str]:
         """One loop; the position is the index."""
@@ -149,6 +147,12 @@ class NumbaPrinter(Printer):
         row = [*split_row("row", last), f"start = row * d{last}", *self.close()]
         row += [f"for i{last} in range(d{last}):", *indent(inner)]
         return ["for row in range(begin, end):", *indent(row)]
+
+
+def kernel_text(head: str, body: Sequence[str]) -> str:
+    """A whole module: `head`, and `kernel` with the given statements."""
+    start = "INF, NAN = float('inf'), float('nan')\n\n\ndef kernel(args, begin, end):\n"
+    return head + start + "\n".join(indent(body)) + "\n"
 
 
 def split_row(row: str, axes: int) -> list[str]:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from engine.backends.cpu.conv import tune_conv
+from engine.backends.cpu.matmul import tune_matmul
 from engine.compiler.plan import Compute, Tuner
 
 Rule = Callable[[Compute, Tuner, int], bool]
-"""Emits steps for a formula that it recognises, for so many threads; False leaves it to the generic kernel."""
+"""Emits steps for a formula, for so many threads; False leaves it to the generic kernel."""
 
-RULES: dict[str, Rule] = {}
+RULES: dict[str, Rule] = {"matmul": tune_matmul, "conv": tune_conv}
 
 
 def tune(compute: Compute, tuner: Tuner, threads: int) -> bool:

@@ -1,0 +1,72 @@
+"""What a tuned kernel does to a row of finished sums while they are in cache: bias, activation, residual.
+
+The epilogue's formula is printed by the same printer as generic kernels, into a loop over one row, which
+LLVM vectorises.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from engine.backends.cpu.printer import NumbaPrinter, indent
+from engine.compiler.plan import Compute
+from engine.kernels.expr import acc
+from engine.kernels.kernel import number
+
+
+@dataclass(frozen=True)
+class Epilogue:
+    """Statements of a kernel, and what fills the words of `args` that they read.
+
+    arguments: read `p*`, `out` and `in*` from `args`; `words` is how many words they take. kernel: what
+    changes nowhere. store: stores one row, given the row's indices, `tile` (the address of its sums), `start`
+    (the flat position of the first), `columns` (how many), `first_column` and `last_size`.
+    """
+
+    arguments: list[str]
+    kernel: list[str]
+    store: list[str]
+    values: tuple[int | float, ...]
+    inputs: tuple[str, ...]
+
+    @property
+    def words(self) -> int:
+        """How many words of `args` the values, the output and the inputs take."""
+        return len(self.values) + 1 + len(self.inputs)
+
+
+def print_epilogue(compute: Compute, first_word: int, row_axes: int = 2) -> Epilogue:
+    """The epilogue over a space whose first `row_axes` indices (`i0`, `i1`...) are fixed in a row.
+
+    The other axes, one or two, run along it: column `first_column` + k is a position in the last axis, or in
+    the last two, where `last_size` is the size of the last.
+    """
+    formula = compute.epilogue if compute.epilogue is not None else acc("float32")
+    rank = len(compute.space)
+    kernel, values, inputs = number(formula, rank, compute.output.dtype)
+    printer = NumbaPrinter(kernel)
+    along = frozenset(range(row_axes, rank))
+    printer.variables |= {axis: f"i{axis}" for axis in range(rank)} | {"flat": "flat", "acc": "acc"}
+    arguments = printer.arguments(first_word)
+    printer.open(frozenset())
+    printer.open(frozenset(range(row_axes)))
+    printer.open(along | {"flat", "acc"})
+    store = printer.store("flat", kernel.body)
+    element = printer.close()
+    row = printer.close()
+    lead = ["acc = read_float32(tile, column)", "flat = start + column"]
+    if kernel.body.free & along:
+        at = "first_column + column"
+        if len(along) == 1:
+            lead.append(f"i{row_axes} = {at}")
+        else:
+            lead += [f"i{row_axes} = op_div({at}, last_size)", f"i{row_axes + 1} = op_rem({at}, last_size)"]
+    store_lines = [*row, "for column in range(columns):", *indent([*lead, *element, store])]
+    return Epilogue(arguments, printer.close(), store_lines, values, tuple(v.name for v in inputs))
+
+
+def is_float32_core(compute: Compute) -> bool:
+    """Whether a hinted formula computes in float32 from float32 tensors."""
+    assert compute.hint is not None
+    operands = compute.hint.operands
+    return compute.body.dtype == "float32" and all(v.dtype.name == "float32" for v in operands)

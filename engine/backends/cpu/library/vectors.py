@@ -1,0 +1,198 @@
+# mypy: allow-untyped-defs, allow-incomplete-defs
+"""Tiles of matrix products as explicit vector code, and copies of runs of elements.
+
+LLVM keeps a tile's sums in registers only if it is told which registers there are; its own vectoriser
+would not find this form.
+"""
+
+from llvmlite import ir
+from numba import types
+from numba.extending import intrinsic
+
+from engine.backends.cpu.library.lane import Lane
+
+_WORD = ir.IntType(64)
+_SINGLE = ir.FloatType()
+
+
+def _word(number):
+    return ir.Constant(_WORD, number)
+
+
+def _vector_at(builder, address, offset, kind):
+    return builder.inttoptr(builder.add(address, offset), kind.as_pointer())
+
+
+def _spread(builder, scalar, lanes):
+    """One number in every lane."""
+    kind = ir.VectorType(_SINGLE, lanes)
+    one = builder.insert_element(ir.Constant(kind, ir.Undefined), scalar, ir.Constant(ir.IntType(32), 0))
+    mask = ir.Constant(ir.VectorType(ir.IntType(32), lanes), [0] * lanes)
+    return builder.shuffle_vector(one, ir.Constant(kind, ir.Undefined), mask)
+
+
+def _counted_loop(builder, count, starts, steps, sums, body):
+    """A loop of `count` turns. `starts` advance by `steps` each turn; `body` gives the sums' new values."""
+    before = builder.block
+    head, inside, after = (
+        builder.append_basic_block(name) for name in ("tile_head", "tile_body", "tile_end")
+    )
+    builder.branch(head)
+    builder.position_at_end(head)
+    turn = builder.phi(_WORD)
+    places = [builder.phi(_WORD) for _ in starts]
+    totals = [builder.phi(total.type) for total in sums]
+    builder.cbranch(builder.icmp_signed("<", turn, count), inside, after)
+    builder.position_at_end(inside)
+    following = body(places, totals)
+    moved = [builder.add(place, step) for place, step in zip(places, steps, strict=True)]
+    next_turn = builder.add(turn, _word(1), flags=("nsw",))
+    end = builder.block
+    builder.branch(head)
+    phis = [turn, *places, *totals]
+    for phi, first, later in zip(
+        phis, [_word(0), *starts, *sums], [next_turn, *moved, *following], strict=True
+    ):
+        phi.add_incoming(first, before)
+        phi.add_incoming(later, end)
+    builder.position_at_end(after)
+    return places, totals
+
+
+def make_gemm_tile(rows, vectors, lanes, packed, unroll):
+    """A tile of `rows` x (`vectors` * `lanes`) sums of products.
+
+    gemm_tile(a, a_row, a_column, valid, b, k, c, c_row, first): c = A B, or c += A B unless `first` is 0.
+    Addresses are bytes, strides elements. A is read in place, its rows from `valid` on repeating the last;
+    with `packed` it is k groups of `rows` numbers instead, and the strides and `valid` are ignored. B is k
+    groups of one vector row each. `unroll` turns at a time keep sums of their own, for tiles so small that
+    an addition would wait for the one before.
+    """
+    kind = ir.VectorType(_SINGLE, lanes)
+    width = vectors * lanes * 4
+
+    @intrinsic
+    def gemm_tile(typing_context, a, a_row, a_column, valid, b, k, c, c_row, first):
+        def generate(context, builder, signature, args):
+            a, a_row, a_column, valid, b, k, c, c_row, first = args
+            if packed:
+                a_step = _word(rows * 4)
+                row_offsets = [_word(4 * r) for r in range(rows)]
+            else:
+                a_step = builder.mul(a_column, _word(4))
+                last = builder.sub(valid, _word(1))
+                row_offsets = []
+                for r in range(rows):
+                    inside = builder.icmp_signed("<", _word(r), last)
+                    row = builder.select(inside, _word(r), last)
+                    row_offsets.append(builder.mul(builder.mul(row, a_row), _word(4)))
+
+            def add_products(a_place, b_place, totals):
+                right = []
+                for v in range(vectors):
+                    pointer = _vector_at(builder, b_place, _word(4 * lanes * v), kind)
+                    right.append(Lane(builder, builder.load(pointer, align=4)))
+                sums = []
+                for r in range(rows):
+                    pointer = _vector_at(builder, a_place, row_offsets[r], _SINGLE)
+                    left = Lane(builder, _spread(builder, builder.load(pointer, align=4), lanes))
+                    for v in range(vectors):
+                        total = Lane(builder, totals[r * vectors + v])
+                        sums.append(left.times_plus(right[v], total).value)
+                return sums
+
+            zeros = [ir.Constant(kind, [0.0] * lanes)] * (rows * vectors)
+            size = len(zeros)
+
+            def turns(count):
+                def body(places, totals):
+                    following = []
+                    a_place, b_place = places
+                    for u in range(count):
+                        following += add_products(a_place, b_place, totals[u * size : (u + 1) * size])
+                        a_place = builder.add(a_place, a_step)
+                        b_place = builder.add(b_place, _word(width))
+                    return following
+
+                return body
+
+            whole = k if unroll == 1 else builder.sdiv(k, _word(unroll))
+            steps = [builder.mul(a_step, _word(unroll)), _word(width * unroll)]
+            places, totals = _counted_loop(builder, whole, [a, b], steps, zeros * unroll, turns(unroll))
+            if unroll > 1:
+                rest = builder.srem(k, _word(unroll))
+                steps = [a_step, _word(width)]
+                _, first_sums = _counted_loop(builder, rest, places, steps, totals[:size], turns(1))
+                sums = [Lane(builder, total) for total in first_sums]
+                for u in range(1, unroll):
+                    sums = [x + Lane(builder, totals[u * size + i]) for i, x in enumerate(sums)]
+                totals = [x.value for x in sums]
+            c_step = builder.mul(c_row, _word(4))
+            pointers = []
+            for r in range(rows):
+                row = builder.add(c, builder.mul(c_step, _word(r)))
+                pointers += [_vector_at(builder, row, _word(4 * lanes * v), kind) for v in range(vectors)]
+            with builder.if_else(builder.icmp_signed("==", first, _word(0))) as (store, add):
+                with store:
+                    for pointer, total in zip(pointers, totals, strict=True):
+                        builder.store(total, pointer, align=4)
+                with add:
+                    for pointer, total in zip(pointers, totals, strict=True):
+                        builder.store(builder.fadd(builder.load(pointer, align=4), total), pointer, align=4)
+            return context.get_dummy_value()
+
+        return types.void(*[types.int64] * 9), generate
+
+    return gemm_tile
+
+
+def make_copy_run(vectors, lanes):
+    """copy_run(target, source): one vector row of float32s, which need not be aligned."""
+    kind = ir.VectorType(_SINGLE, lanes)
+
+    @intrinsic
+    def copy_run(typing_context, target, source):
+        def generate(context, builder, signature, args):
+            offsets = [_word(4 * lanes * v) for v in range(vectors)]
+            loaded = [builder.load(_vector_at(builder, args[1], o, kind), align=4) for o in offsets]
+            for value, offset in zip(loaded, offsets, strict=True):
+                builder.store(value, _vector_at(builder, args[0], offset, kind), align=4)
+            return context.get_dummy_value()
+
+        return types.void(types.int64, types.int64), generate
+
+    return copy_run
+
+
+def make_tap_tile(vectors, lanes):
+    """tap_tile(source, offsets, weights, taps, target): a row of `vectors` * `lanes` sums of weighted runs.
+
+    Tap t adds weights[t] times the run that starts `offsets[t]` bytes behind `source`.
+    """
+    kind = ir.VectorType(_SINGLE, lanes)
+
+    @intrinsic
+    def tap_tile(typing_context, source, offsets, weights, taps, target):
+        def generate(context, builder, signature, args):
+            source, offsets, weights, taps, target = args
+
+            def body(places, totals):
+                offset = builder.load(builder.inttoptr(places[0], _WORD.as_pointer()), align=8)
+                weight = builder.load(builder.inttoptr(places[1], _SINGLE.as_pointer()), align=4)
+                factor = Lane(builder, _spread(builder, weight, lanes))
+                start = builder.add(source, offset)
+                sums = []
+                for v, total in enumerate(totals):
+                    run = builder.load(_vector_at(builder, start, _word(4 * lanes * v), kind), align=4)
+                    sums.append(factor.times_plus(Lane(builder, run), Lane(builder, total)).value)
+                return sums
+
+            zeros = [ir.Constant(kind, [0.0] * lanes)] * vectors
+            _, totals = _counted_loop(builder, taps, [offsets, weights], [_word(8), _word(4)], zeros, body)
+            for v, total in enumerate(totals):
+                builder.store(total, _vector_at(builder, target, _word(4 * lanes * v), kind), align=4)
+            return context.get_dummy_value()
+
+        return types.void(*[types.int64] * 5), generate
+
+    return tap_tile

@@ -1,0 +1,193 @@
+"""Inputs of windowed kernels, laid out so that every tap of a window reads a contiguous run.
+
+A plane is copied with its padding around it. With a stride of s along a row, each row becomes s rows, of
+which the first holds elements 0, s, 2s, ... and so on: neighbouring outputs then read neighbouring elements
+whatever the stride.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import prod
+
+import numpy as np
+
+from engine.backends.cpu.library import library_text
+from engine.backends.cpu.native_kernel import NativeKernel
+from engine.compiler.plan import Compute, Tuner
+
+MAX_TAPS = 512
+
+_NS_PER_ELEMENT = 0.5
+
+_TEXT = """
+
+@helper
+def fill_run(target, count, value):
+    for k in range(count):
+        write_float32(target, k, value)
+
+
+@helper
+def copy_strided(target, source, count, stride):
+    if stride == 1:
+        for k in range(count):
+            write_float32(target, k, read_float32(source, k))
+    elif stride == 2:
+        for k in range(count):
+            write_float32(target, k, read_float32(source, 2 * k))
+    else:
+        for k in range(count):
+            write_float32(target, k, read_float32(source, stride * k))
+
+
+def kernel(args, begin, end):
+    height, width = arg_i64(args, 2), arg_i64(args, 3)
+    rows, row_length, phases = arg_i64(args, 4), arg_i64(args, 5), arg_i64(args, 6)
+    stride, row_stride = arg_i64(args, 7), arg_i64(args, 8)
+    top, left = arg_i64(args, 9), arg_i64(args, 10)
+    padding = _types.float32(arg_f64(args, 11))
+    out, x = arg_i64(args, 12), arg_i64(args, 13)
+    for plane in range(begin, end):
+        for row in range(rows):
+            target = out + (plane * rows + row) * phases * row_length * 4
+            y = row * row_stride - top
+            if y < 0 or y >= height:
+                fill_run(target, phases * row_length, padding)
+            else:
+                source = x + (plane * height + y) * width * 4
+                for phase in range(phases):
+                    shift = left - phase
+                    low = min(max(op_div(shift + stride - 1, stride), 0), row_length)
+                    high = max(min(op_div(width - 1 + shift, stride) + 1, row_length), low)
+                    if width + shift <= 0:
+                        high = low
+                    fill_run(target, low, padding)
+                    copy_strided(target + low * 4, source + (low * stride - shift) * 4, high - low, stride)
+                    fill_run(target + high * 4, row_length - high, padding)
+                    target += row_length * 4
+"""
+
+TAP_OFFSETS = """
+
+@helper
+def tap_offsets(offsets, kernel_rows, kernel_columns, tap_row_step, row_length, dilation, stride):
+    for a in range(kernel_rows):
+        for b in range(kernel_columns):
+            reach = b * dilation
+            quotient = op_div(reach, stride)
+            offset = a * tap_row_step + (reach - quotient * stride) * row_length + quotient
+            store_i64(offsets, a * kernel_columns + b, offset * 4)
+"""
+"""`tap_offsets(offsets, ...)`: where each tap reads, in bytes from where an output's window starts."""
+
+
+@dataclass(frozen=True)
+class Windows:
+    """Windows over the last two axes of (planes, height, width); one axis is treated as a height of 1."""
+
+    height: int
+    width: int
+    kernel: tuple[int, int]
+    strides: tuple[int, int]
+    dilations: tuple[int, int]
+    pads: tuple[int, int]
+    out: tuple[int, int]
+
+    @property
+    def taps(self) -> int:
+        """Elements of a window."""
+        return prod(self.kernel)
+
+    @property
+    def is_pointwise(self) -> bool:
+        """Whether each window is one element, and every element has its window."""
+        plain = self.kernel == (1, 1) and self.strides == (1, 1) and self.pads == (0, 0)
+        return plain and self.out == (self.height, self.width)
+
+    @property
+    def reads_in_place(self) -> bool:
+        """Whether the input may be read as it is: no padding on any side, no stride along rows."""
+        return (
+            self.pads == (0, 0)
+            and self.strides[1] == 1
+            and all(
+                (out - 1) * s + (k - 1) * d + 1 <= size
+                for out, s, k, d, size in zip(
+                    self.out,
+                    self.strides,
+                    self.kernel,
+                    self.dilations,
+                    (self.height, self.width),
+                    strict=True,
+                )
+            )
+        )
+
+
+def windows_of(compute: Compute) -> Windows | None:
+    """The windows of a hinted convolution or pooling over one or two axes; None for other ranks."""
+    assert compute.hint is not None
+    facts, operands = compute.hint.facts, compute.hint.operands
+    spatial = operands[0].shape[2:]
+    kernel = tuple(facts["kernel"]) if "kernel" in facts else operands[1].shape[2:]
+    out = compute.space[2:]
+    if len(spatial) not in (1, 2) or len(out) != len(spatial) or len(kernel) != len(spatial):
+        return None
+
+    def two(numbers: object, default: int) -> tuple[int, int]:
+        items = [int(n) for n in numbers]  # type: ignore[attr-defined]
+        first, second = items if len(items) == 2 else (default, items[0])
+        return first, second
+
+    height, width = two(spatial, 1)
+    return Windows(
+        height, width, two(kernel, 1), two(facts["strides"], 1), two(facts["dilations"], 1),
+        two(facts["pads"], 0), two(out, 1),
+    )  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Planes:
+    """Where a tap finds its elements, in elements from the start of a plane.
+
+    Output (i, j) reads tap (a, b) at i * row_step + a * tap_row_step + (b * dilation % stride) * row_length
+    + b * dilation // stride + j.
+    """
+
+    name: str
+    plane_size: int
+    row_step: int
+    tap_row_step: int
+    row_length: int
+    dilation: int
+    stride: int
+
+
+def lay_out(tuner: Tuner, x: str, count: int, win: Windows, padding: float) -> Planes:
+    """The input as `Planes`: itself where that will do, else a copy that a step of its own makes."""
+    if win.reads_in_place:
+        row_step = win.strides[0] * win.width
+        size = win.height * win.width
+        return Planes(x, size, row_step, win.dilations[0] * win.width, win.width, win.dilations[1], 1)
+    (kh, kw), (sh, sw), (dh, dw), (oh, ow) = win.kernel, win.strides, win.dilations, win.out
+    # A window of one row needs only the rows that it visits; the same along rows.
+    row_stride, step = (sh, 1) if kh == 1 else (1, sh)
+    phases = min(sw, kw) if dw == 1 else sw
+    rows = (oh - 1) * step + (kh - 1) * dh + 1
+    length = ow + (kw - 1) * dw // sw
+    total = count * rows * phases * length
+    copy = tuner.temporary(total, x_dtype(tuner))
+    values = (
+        total * _NS_PER_ELEMENT / count, win.height, win.width, rows, length, phases, sw, row_stride,
+        win.pads[0], win.pads[1], float(padding),
+    )  # fmt: skip
+    tuner.emit(NativeKernel("planes", library_text() + _TEXT), (count,), values, (x,), copy)
+    row = phases * length
+    return Planes(copy, rows * row, step * row, dh * row, length, dw, sw)
+
+
+def x_dtype(tuner: Tuner) -> np.dtype:
+    """The element type of the windowed tensor."""
+    assert tuner.compute.hint is not None
+    return tuner.compute.hint.operands[0].dtype
