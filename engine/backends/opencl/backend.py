@@ -19,7 +19,7 @@ from engine.cache import cache_dir
 from engine.compiler.memory import place, share
 from engine.compiler.plan import AnyKernel, Compute, Plan, Step, Tuner
 from engine.devices.cl import CLDevice
-from engine.errors import InputError
+from engine.errors import DeviceError, InputError
 from engine.kernels.expr import Expr
 from engine.kernels.kernel import Kernel
 
@@ -150,8 +150,11 @@ class OpenCLBackend(Backend):
         """Enqueue a recorded plan."""
         assert isinstance(program, CLProgram)
         enqueue, queue = self.device.cl.enqueue_nd_range_kernel, self.device.queue
-        for kernel, size, local in program.commands:
-            enqueue(queue, kernel, size, local)
+        try:
+            for kernel, size, local in program.commands:
+                enqueue(queue, kernel, size, local)
+        except self.device.cl.Error as error:
+            raise DeviceError(f"{self.device.info.name} does not take a command: {error}") from error
 
     def readback(self, buffer: DeviceBuffer) -> Readback:
         """Start a copy of the buffer's value, as of now in the stream, to the CPU."""
@@ -174,7 +177,10 @@ class OpenCLBackend(Backend):
 
     def _allocate(self, nbytes: int) -> Any:
         cl = self.device.cl
-        return cl.Buffer(self.device.context, cl.mem_flags.READ_WRITE, max(16, nbytes))
+        try:
+            return cl.Buffer(self.device.context, cl.mem_flags.READ_WRITE, max(16, nbytes))
+        except cl.Error as error:
+            raise DeviceError(f"{self.device.info.name} cannot allocate {nbytes} bytes: {error}") from error
 
     def _place(self, plan: Plan) -> tuple[list[Any], dict[str, Any]]:
         """Memory for a plan's temporaries: what to release in the end, and a buffer for each name."""

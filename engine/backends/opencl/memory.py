@@ -194,7 +194,9 @@ class Transfers:
     def dispose(self) -> None:
         """Wait for what is under way, and forget it."""
         for transfer in self._pending:
-            transfer.event.wait()
+            if not self._device.is_complete(transfer.event):
+                self._device.counters.blocking["clWaitForEvents"] += 1
+                transfer.event.wait()
         self._pending.clear()
         self._pool.dispose()
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 import pytest
@@ -43,7 +44,7 @@ def assert_agree(got: np.ndarray, expected: np.ndarray) -> None:
     assert error < 1e-5, f"off by {error}"
 
 
-CONVOLUTIONS = {
+CONVOLUTIONS: dict[str, Any] = {
     # x, w, strides, dilations, pads, ends, group
     "pointwise": ((2, 5, 7, 9), (8, 5, 1, 1), (1, 1), (1, 1), (0, 0), (0, 0), 1),
     "pointwise on one element": ((1, 40, 1, 1), (10, 40, 1, 1), (1, 1), (1, 1), (0, 0), (0, 0), 1),
@@ -62,12 +63,11 @@ CONVOLUTIONS = {
 
 @pytest.mark.parametrize("name", CONVOLUTIONS)
 def test_convolutions(tuned: OpenCLBackend, name: str) -> None:
-    x_shape, w_shape, *geometry, group = CONVOLUTIONS[name]
+    x_shape, w_shape, strides, dilations, pads, ends, group = CONVOLUTIONS[name]
+    geometry = (strides, dilations, pads, ends, group)
     x, w = normal(*x_shape), normal(*w_shape)
-    step = conv_step(tensor("x", x), tensor("w", w, known=True), *geometry, group)
-    assert_agree(
-        run_steps(tuned, [step], {"x": x, "w": w}, tuned=True), conv_by_numpy(x, w, *geometry, group)
-    )
+    step = conv_step(tensor("x", x), tensor("w", w, known=True), *geometry)
+    assert_agree(run_steps(tuned, [step], {"x": x, "w": w}, tuned=True), conv_by_numpy(x, w, *geometry))
 
 
 @pytest.mark.parametrize("outputs", [6, 12, 18])
@@ -94,7 +94,7 @@ def test_a_convolution_with_its_epilogue(tuned: OpenCLBackend) -> None:
     assert_agree(run_steps(tuned, [step], arrays, tuned=True), expected)
 
 
-PRODUCTS = {
+PRODUCTS: dict[str, Any] = {
     # (batch, m, n, k), a transposed, b transposed, b known, one b for the batch
     "square": ((1, 70, 70, 70), False, False, False, False),
     "known weights": ((1, 33, 50, 19), False, False, True, False),
@@ -136,7 +136,7 @@ def test_a_product_with_its_epilogue(tuned: OpenCLBackend) -> None:
     )
 
 
-POOLS = {
+POOLS: dict[str, Any] = {
     # x, kernel, strides, dilations, pads, ends, out, include_pad
     "2x2": ((2, 3, 12, 40), (2, 2), (2, 2), (1, 1), (0, 0), (0, 0), (6, 20), False),
     "overlapping, with padding": ((1, 3, 9, 35), (3, 3), (2, 2), (1, 1), (1, 1), (1, 1), (5, 18), True),
