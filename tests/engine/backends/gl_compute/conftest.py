@@ -1,0 +1,55 @@
+"""Backends on the device of the session: reading buffer textures, and reading storage buffers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import moderngl
+import pytest
+
+from engine.backends.gl_compute.backend import GLComputeBackend
+from engine.devices import CountingLoader, GLDevice, GLLimits
+
+
+def made(device: GLDevice, texels: bool) -> GLComputeBackend:
+    if not device.info.supports_compute:
+        pytest.skip("no OpenGL 4.3 here")
+    return GLComputeBackend(device, texels=texels)
+
+
+@pytest.fixture(params=["texels", "storage"])
+def backend(gl_device: GLDevice, request: pytest.FixtureRequest) -> GLComputeBackend:
+    """Each way of reading tensors in turn."""
+    return made(gl_device, request.param == "texels")
+
+
+@pytest.fixture
+def texel_backend(gl_device: GLDevice) -> GLComputeBackend:
+    """The way that software rendering takes."""
+    return made(gl_device, True)
+
+
+@pytest.fixture(scope="session")
+def minimal_device(game_context: moderngl.Context) -> Iterator[GLDevice]:
+    """A device that pretends to have only what OpenGL 4.3 guarantees."""
+    device = GLDevice(game_context, limits=GLLimits.minimum(430))
+    if not device.info.supports_compute:
+        pytest.skip("no OpenGL 4.3 here")
+    yield device
+    device.dispose()
+
+
+@pytest.fixture(scope="session")
+def counted_device(game_context: moderngl.Context) -> Iterator[tuple[GLDevice, CountingLoader]]:
+    """A device whose blocking calls are counted, and the counter."""
+    loaders: list[CountingLoader] = []
+
+    def wrap(loader: object) -> CountingLoader:
+        loaders.append(CountingLoader(loader))
+        return loaders[0]
+
+    device = GLDevice(game_context, loader_wrapper=wrap)
+    if not device.info.supports_compute:
+        pytest.skip("no OpenGL 4.3 here")
+    yield device, loaders[0]
+    device.dispose()

@@ -1,0 +1,313 @@
+"""The compute backend as one ordered stream: snapshots, memory, limits, and nothing that waits."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import moderngl
+import numpy as np
+import pytest
+
+from engine.backends.gl_compute.backend import GLComputeBackend
+from engine.backends.gl_compute.commands import CommandList, Replayer
+from engine.backends.gl_compute.programs import ProgramStore
+from engine.compiler.plan import Compute
+from engine.devices import GL, CountingLoader, GLDevice
+from engine.devices.gl_functions import GLFunctions
+from engine.errors import DisposedError, InputError, KernelCompileError
+from engine.kernels.expr import Expr, arg, cast, index, lit, reduce, unary
+from engine.kernels.value import Value
+from tests.engine.backends.gl_compute.steps import F32, Bound, chain_plan, value
+
+pytestmark = pytest.mark.gl
+
+
+def step(name: str, source: Value, formula: Expr, size: int | None = None) -> Compute:
+    """One generic step over `size` elements, by default as many as the source has."""
+    n = source.size if size is None else size
+    return Compute(Value(name, (n,), F32), (n,), formula, name, "Test")
+
+
+def chain(source: Value, length: int) -> list[Compute]:
+    """y = 2 * (... 2 * (x + 1) + 1 ...), one step at a time."""
+    computes: list[Compute] = []
+    for k in range(length):
+        previous = computes[-1].output if computes else source
+        name = "y" if k == length - 1 else f"t{k}"
+        computes.append(step(name, previous, (previous[index(0)] + 1.0) * 2.0))
+    return computes
+
+
+def chain_expected(x: np.ndarray, length: int) -> np.ndarray:
+    for _ in range(length):
+        x = (x + 1) * 2
+    return x
+
+
+def test_three_runs_in_flight_keep_their_snapshots(backend: GLComputeBackend) -> None:
+    x = np.arange(1000, dtype=np.float32)
+    computes = chain(value("x", x), 5)
+    bound = Bound(backend, chain_plan(computes), {"x": x}, {"y": computes[-1].output})
+    readbacks = []
+    for k in range(3):
+        backend.upload(bound.buffers["x"], x * (k + 1))
+        bound.run()
+        readbacks.append(backend.readback(bound.buffers["y"]))
+    for k, readback in reversed(list(enumerate(readbacks))):
+        readback.wait()
+        assert readback.done()
+        np.testing.assert_array_equal(readback.array(), chain_expected(x * (k + 1), 5))
+
+
+def test_temporaries_share_memory_and_only_dependent_steps_get_barriers(backend: GLComputeBackend) -> None:
+    x = np.arange(64, dtype=np.float32)
+    source = value("x", x)
+    parallel = [step(f"p{k}", source, source[index(0)] * float(k)) for k in range(4)]
+    outputs = [c.output for c in parallel]
+    total = outputs[0][index(0)]
+    for output in outputs[1:]:
+        total = total + output[index(0)]
+    computes = [*parallel, step("y", source, total)]
+    bound = Bound(backend, chain_plan(computes), {"x": x}, {"y": computes[-1].output})
+    bound.run()
+    np.testing.assert_array_equal(bound.result(), x * 6)
+    # One before the first step, one before the sum.
+    assert (bound.program.dispatches, bound.program.barriers) == (5, 2)
+    long = Bound(backend, chain_plan(chain(source, 30)), {"x": x}, {"y": Value("y", (64,), F32)})
+    long.run()
+    np.testing.assert_array_equal(long.result(), chain_expected(x, 30))
+    # Two temporaries are alive at a time; 29 would take 7424 bytes even without alignment.
+    assert long.program.arena_bytes <= 2 * 256
+
+
+def test_a_step_that_overwrites_what_another_reads_waits_for_it(backend: GLComputeBackend) -> None:
+    # t0 dies after the second step, so the third's output takes its place.
+    x = np.arange(4096, dtype=np.float32)
+    computes = chain(value("x", x), 4)
+    bound = Bound(backend, chain_plan(computes), {"x": x}, {"y": computes[-1].output})
+    for _ in range(5):
+        bound.run()
+    np.testing.assert_array_equal(bound.result(), chain_expected(x, 4))
+
+
+def test_nothing_waits(counted_device: tuple[GLDevice, CountingLoader]) -> None:
+    device, loader = counted_device
+    backend = GLComputeBackend(device)
+    x = np.arange(1000, dtype=np.float32)
+    computes = chain(value("x", x), 5)
+    bound = Bound(backend, chain_plan(computes), {"x": x}, {"y": computes[-1].output})
+    target = backend.create(1000, F32)
+    assert backend._replayer.wait()
+    bound.run()
+    with loader.watching() as blocking:
+        pending = []
+        for k in range(4):
+            backend.upload(bound.buffers["x"], x + k)
+            bound.run()
+            backend.copy(bound.buffers["y"], target)
+            pending.append(backend.readback(target))
+        backend.flush()
+        finished: list[np.ndarray] = []
+        deadline = time.monotonic() + 30
+        while pending and time.monotonic() < deadline:
+            if pending[0].done():
+                finished.append(pending.pop(0).array())
+    assert not blocking, blocking
+    assert not device.counters.blocking
+    for k, result in enumerate(finished):
+        np.testing.assert_array_equal(result, chain_expected(x + k, 5))
+    with loader.watching() as blocking:
+        backend.synchronize()
+    # The counter sees what it should: this one does wait.
+    assert blocking["glClientWaitSync"]
+
+
+def test_the_native_replay_and_the_fallback_issue_the_same_calls(texel_backend: GLComputeBackend) -> None:
+    x = np.arange(100, dtype=np.float32)
+    computes = chain(value("x", x), 3)
+    bound = Bound(texel_backend, chain_plan(computes), {"x": x}, {"y": computes[-1].output})
+    native, fallback = Replayer(), Replayer()
+    assert native.wait()
+    fallback._pending = None
+    assert not fallback.is_native
+    for replayer in (native, fallback):
+        texel_backend.upload(bound.buffers["x"], x)
+        texel_backend.upload(bound.buffers["y"], np.zeros(100, np.float32))
+        with texel_backend.device.current():
+            replayer.run(bound.program.commands)
+        np.testing.assert_array_equal(bound.result(), chain_expected(x, 3))
+
+
+def test_replay_is_cheap(texel_backend: GLComputeBackend) -> None:
+    """0.15 µs a call were measured; glGetError stands in for calls of a driver that do little."""
+    device = texel_backend.device
+    commands = CommandList()
+    for _ in range(20_000):
+        commands.call(device.address("glActiveTexture"), GL.TEXTURE0)
+    commands.finish()
+    replayer = Replayer()
+    assert replayer.wait()
+    with device.current():
+        replayer.run(commands)
+        start = time.perf_counter()
+        replayer.run(commands)
+        seconds = time.perf_counter() - start
+    assert seconds / len(commands) < 1e-6
+
+
+def test_empty_tensors(backend: GLComputeBackend) -> None:
+    x = np.zeros(0, np.float32)
+    source = value("x", x)
+    total = reduce("sum", source.dim(0), lambda k: source[k]) + 3.0
+    computes = [step("none", source, source[index(0)] * 2.0), step("y", source, total, size=2)]
+    plan = chain_plan(computes, ("y", "none"))
+    bound = Bound(backend, plan, {"x": x}, {c.output.name: c.output for c in computes})
+    bound.run()
+    assert bound.result("none").shape == (0,)
+    np.testing.assert_array_equal(bound.result(), [3, 3])
+
+
+def test_large_index_spaces_fold_into_rows(minimal_device: GLDevice) -> None:
+    # 65,535 groups of 64 threads are what one row of a grid may have.
+    backend = GLComputeBackend(minimal_device)
+    n = 65535 * 64 + 1000
+    x = np.arange(1000, dtype=np.float32)
+    source = value("x", x)
+    formula = cast(index(0), "float32") + source[index(0) % arg(1000)] * 0.0
+    bound = Bound(
+        backend, chain_plan([step("y", source, formula, n)]), {"x": x}, {"y": Value("y", (n,), F32)}
+    )
+    bound.run()
+    np.testing.assert_array_equal(bound.result(), np.arange(n, dtype=np.float32))
+
+
+def test_minimum_limits(minimal_device: GLDevice) -> None:
+    backend = GLComputeBackend(minimal_device)
+    assert backend.fan_in == backend.max_inputs == 7
+    arrays = {f"x{k}": np.full(300, k, np.float32) for k in range(8)}
+    values = {name: value(name, array) for name, array in arrays.items()}
+
+    def total(count: int) -> Compute:
+        terms = [v[index(0)] for v in list(values.values())[:count]]
+        formula = terms[0]
+        for term in terms[1:]:
+            formula = formula + term
+        return step("y", values["x0"], formula)
+
+    bound = Bound(backend, chain_plan([total(7)]), arrays, {"y": Value("y", (300,), F32)})
+    bound.run()
+    np.testing.assert_array_equal(bound.result(), np.full(300, 21))
+    assert backend.refusal(total(7)) is None
+    assert "reads 8 tensors" in (backend.refusal(total(8)) or "")
+    huge = Value("huge", (1 << 22 | 1,), F32)
+    reason = backend.refusal(step("y", huge, huge[index(0)], 4))
+    assert reason is not None
+    assert "16777232 bytes" in reason
+    assert "16777216" in reason
+
+
+@pytest.mark.parametrize("dtype", ["float64", "complex64"])
+def test_types_that_shaders_lack_are_refused(texel_backend: GLComputeBackend, dtype: str) -> None:
+    out = Value("y", (4,), np.dtype(dtype))
+    refused = texel_backend.refusal(Compute(out, (4,), lit(1.0, "float32"), "y", "Test"))
+    assert refused is not None
+    assert dtype in refused
+
+
+def test_float64_inside_a_formula_is_refused(texel_backend: GLComputeBackend) -> None:
+    x = value("x", np.zeros(4, np.float32))
+    formula = cast(unary("sqrt", cast(x[index(0)], "float64")), "float32")
+    assert "float64" in (texel_backend.refusal(step("y", x, formula)) or "")
+
+
+def test_integers_beyond_32_bits_are_told(texel_backend: GLComputeBackend) -> None:
+    fits = np.array([-(2**31), 2**31 - 1])
+    buffer = texel_backend.create(2, fits.dtype, fits)
+    readback = texel_backend.readback(buffer)
+    readback.wait()
+    np.testing.assert_array_equal(readback.array(), fits)
+    assert readback.array().dtype == np.int64
+    with pytest.raises(InputError, match="beyond 32 bits"):
+        texel_backend.upload(buffer, np.array([0, 2**31]))
+    with pytest.raises(InputError, match="expected 2 elements of int64, got 3"):
+        texel_backend.upload(buffer, np.array([0, 1, 2]))
+
+
+@pytest.mark.parametrize("dtype", ["int64", "int32", "int8", "uint8", "uint16", "bool", "uint32", "float16"])
+def test_round_trips(texel_backend: GLComputeBackend, dtype: str) -> None:
+    data = np.array([0, 1, 2, 100, 1, 0]).astype(dtype)
+    buffer, other = texel_backend.create(6, data.dtype, data), texel_backend.create(6, data.dtype)
+    texel_backend.copy(buffer, other)
+    readback = texel_backend.readback(other)
+    readback.wait()
+    assert readback.array().dtype == data.dtype
+    np.testing.assert_array_equal(readback.array(), data)
+
+
+def test_a_game_in_any_state_changes_nothing(
+    game: moderngl.Context, game_gl: GLFunctions, backend: GLComputeBackend
+) -> None:
+    x = np.arange(500, dtype=np.float32)
+    computes = chain(value("x", x), 3)
+    bound = Bound(backend, chain_plan(computes), {"x": x}, {"y": computes[-1].output})
+    buffer = game.buffer(b"\x2a" * 4096)
+    program = game.compute_shader("#version 430\nlayout(local_size_x = 1) in;\nvoid main() {}")
+    for binding in range(4):
+        buffer.bind_to_storage_buffer(binding)
+    for target in (GL.COPY_READ_BUFFER, GL.COPY_WRITE_BUFFER, GL.PIXEL_PACK_BUFFER, GL.PIXEL_UNPACK_BUFFER):
+        game_gl.glBindBuffer(target, buffer.glo)
+    game_gl.glUseProgram(program.glo)
+    game_gl.glActiveTexture(GL.TEXTURE0 + 5)
+    bound.run()
+    result = backend.readback(bound.buffers["y"])
+    # More of the game's own work, before the result is there.
+    program.run(1, 1, 1)
+    result.wait()
+    np.testing.assert_array_equal(result.array(), chain_expected(x, 3))
+    for target in (GL.COPY_READ_BUFFER, GL.COPY_WRITE_BUFFER, GL.PIXEL_PACK_BUFFER, GL.PIXEL_UNPACK_BUFFER):
+        game_gl.glBindBuffer(target, 0)
+    game_gl.glUseProgram(0)
+    game_gl.glActiveTexture(GL.TEXTURE0)
+    assert buffer.read() == b"\x2a" * 4096
+    buffer.release()
+    program.release()
+
+
+def test_released_buffers_are_told(texel_backend: GLComputeBackend) -> None:
+    x = np.arange(4, dtype=np.float32)
+    computes = chain(value("x", x), 2)
+    bound = Bound(texel_backend, chain_plan(computes), {"x": x}, {"y": computes[-1].output})
+    bound.buffers["x"].release()
+    bound.buffers["x"].release()
+    with pytest.raises(DisposedError, match="released"):
+        bound.run()
+
+
+def test_a_refused_kernel_shows_its_source(texel_backend: GLComputeBackend) -> None:
+    store = ProgramStore.of(texel_backend.device)
+    with pytest.raises(KernelCompileError, match=r"   2 \| void main\(\) \{ nonsense; \}"):
+        store.prepare({"broken": "#version 430\nvoid main() { nonsense; }"})
+    assert "broken" not in store
+
+
+def test_programs_are_compiled_once_and_stored(texel_backend: GLComputeBackend, tmp_path: Path) -> None:
+    device = texel_backend.device
+    x = value("x", np.zeros(4, np.float32))
+    kernel = step("y", x, x[index(0)] * 3.25 + 0.125).numbered().kernel
+    assert texel_backend.prepare([kernel]) in (0, 1)
+    seen: list[tuple[int, int]] = []
+    assert texel_backend.prepare([kernel, kernel], lambda ready, total: seen.append((ready, total))) == 0
+    assert seen == [(0, 0)]
+    source = texel_backend.source(kernel)
+    store = ProgramStore(device, tmp_path)
+    assert store.prepare({"k": source}, lambda ready, total: seen.append((ready, total))) == 1
+    assert seen[-1] == (1, 1)
+    files = list(tmp_path.glob("*.bin"))
+    if not files:
+        pytest.skip("this driver gives out no program binaries")
+    assert ProgramStore(device, tmp_path).prepare({"k": source}) == 0
+    # A damaged file costs a compilation, no more.
+    files[0].write_bytes(files[0].read_bytes()[:-7] + b"garbage")
+    assert ProgramStore(device, tmp_path).prepare({"k": source}) == 1
+    device.check_errors("loading stored programs")
