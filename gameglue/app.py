@@ -60,6 +60,7 @@ class App:
         *,
         size: tuple[int, int] = (960, 640),
         headless: bool | None = None,
+        context: moderngl.Context | None = None,
         folder: str | Path | None = None,
         input_source: InputSource | None = None,
         seed: int | None = None,
@@ -78,6 +79,7 @@ class App:
         """Open the window or off-screen surface and make everything ready; nothing runs yet.
 
         size: width and height in pixels. headless: `None` opens a window if there is a display.
+        context: draw off-screen in this moderngl context, which stays the caller's.
         folder: where the game's files are; by default beside the running script.
         input_source: an `InputScript`, played besides the window's own input.
         seed: makes `app.random` (NumPy) and `app.python_random` repeat.
@@ -109,7 +111,7 @@ class App:
         self.inference = InferenceQueue(lambda: self.time.frame_count)
         self.coroutines = CoroutineRunner(self.time, self._failed)
         self.lifecycle = Lifecycle(self.time, self.coroutines, self._failed)
-        surface = open_surface(title, size, headless, resizable=resizable, vsync=vsync)
+        surface = open_surface(title, size, headless, context, resizable=resizable, vsync=vsync)
         self.headless = not surface.is_window
         self.real_time = surface.is_window if real_time is None else real_time
         self.graphics = Graphics(surface, self.lifecycle, self._failed)

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar, cast
 
 from gameglue.coroutines import Coroutine, Routine
-from gameglue.fields import fields_of
+from gameglue.fields import Unset, mark_unset_fields
 from gameglue.hooks import check_hooks
 
 if TYPE_CHECKING:
@@ -18,6 +18,11 @@ if TYPE_CHECKING:
     from gameglue.transform import Transform
 
 T = TypeVar("T", bound="MonoBehaviour")
+
+_NOT_ATTACHED = (
+    "{kind} is not attached yet: make it with game_object.add_component({kind}), and use its surroundings "
+    "from awake() or start() on, not in __init__"
+)
 
 
 class MonoBehaviour:
@@ -36,8 +41,8 @@ class MonoBehaviour:
 
     _declares_no_fields: ClassVar[bool] = True
 
-    _app: App
-    _game_object: GameObject
+    _app: App = cast("App", Unset(_NOT_ATTACHED))
+    _game_object: GameObject = cast("GameObject", Unset(_NOT_ATTACHED))
     _enabled: bool = True
     _is_awake: bool = False
     _is_started: bool = False
@@ -49,20 +54,7 @@ class MonoBehaviour:
         super().__init_subclass__(**kwargs)
         cls._declares_no_fields = False
         check_hooks(cls)
-
-    def __getattr__(self, name: str) -> Any:
-        cls = type(self)
-        if name in ("_app", "_game_object"):
-            raise AttributeError(
-                f"{cls.__name__} is not attached yet: make it with game_object.add_component({cls.__name__})"
-                ", and use its surroundings from awake() or start() on, not in __init__"
-            )
-        if name in fields_of(cls):
-            raise AttributeError(
-                f"{cls.__name__}.{name} has no value: pass it as add_component({cls.__name__}, {name}=...), "
-                "or set it in awake()"
-            )
-        raise AttributeError(f"{cls.__name__!r} object has no attribute {name!r}")
+        mark_unset_fields(cls)
 
     # -- surroundings ---------------------------------------------------------------------------
 

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Iterator
 from collections.abc import Coroutine as NativeCoroutine
 from dataclasses import dataclass, field
 from enum import Enum
@@ -23,7 +23,9 @@ from typing import Any
 from gameglue.clock import Time
 from gameglue.errors import GameError
 
-Routine = Generator[Any, Any, Any] | NativeCoroutine[Any, Any, Any]
+# Generators are often annotated as iterators; what runs must be able to take values and exceptions.
+Routine = Iterator[Any] | NativeCoroutine[Any, Any, Any]
+_Driven = Generator[Any, Any, Any] | NativeCoroutine[Any, Any, Any]
 
 
 class ResumePoint(Enum):
@@ -171,10 +173,10 @@ def _poll_handle(handle: object) -> Wait | None:
 class Coroutine(YieldInstruction):
     """A running generator or `async def`. Yield or await it to wait for its end; `stop()` ends it early."""
 
-    routine: Routine
+    routine: _Driven
     owner: object | None
     name: str
-    stack: list[Routine] = field(default_factory=list)
+    stack: list[_Driven] = field(default_factory=list)
     wait: Wait | None = None
     stopped: bool = False
     finished: bool = False

@@ -30,6 +30,17 @@ class _Missing:
 MISSING = _Missing()
 
 
+class Unset:
+    """Stands in the class for an attribute that every instance still has to get, and says how."""
+
+    def __init__(self, message: str) -> None:
+        self._message = message
+
+    def __get__(self, instance: object, owner: type) -> object:
+        """Always raises `AttributeError`: once an instance has a value of its own, that is found first."""
+        raise AttributeError(self._message.format(kind=owner.__name__))
+
+
 class Field:
     """One serialized field of a behaviour class."""
 
@@ -66,6 +77,14 @@ def fields_of(cls: type) -> dict[str, Field]:
                 continue
             found[name] = Field(owner, name, annotation, getattr(cls, name, MISSING))
     return found
+
+
+def mark_unset_fields(cls: type) -> None:
+    """Let reading a field that has neither default nor value say how to give it one."""
+    for name, field in fields_of(cls).items():
+        if field.owner is cls and field.default is MISSING:
+            way = f"pass it as add_component({{kind}}, {name}=...), or set it in awake()"
+            setattr(cls, name, Unset(f"{{kind}}.{name} has no value: {way}"))
 
 
 def apply_fields(component: object, values: Mapping[str, object]) -> None:

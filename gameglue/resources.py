@@ -11,6 +11,7 @@ from typing import Union, get_args, get_origin
 import numpy as np
 
 from gameglue.errors import ResourceError
+from gameglue.pygame_ce import import_pygame
 
 
 def packaged_assets() -> Path | None:
@@ -73,8 +74,6 @@ class Resources:
 
     def read_image(self, name: str | Path) -> np.ndarray:
         """A picture as (height, width, 4) uint8, red first, row 0 on top. Raises `ResourceError`."""
-        from gameglue.pygame_ce import import_pygame  # pygame is slow to import and not needed to find files
-
         pygame = import_pygame()
         path = self.find(name)
         try:

@@ -162,9 +162,7 @@ class QuadPipeline:
         """Draw `quads` over what `target` holds, and clear the list."""
         ctx, program, framebuffer = self._device.ctx, self._program, target.framebuffer
         if ctx is not None and program is not None and framebuffer is not None and len(quads):
-            framebuffer.use()
-            ctx.scissor = None
-            ctx.enable_only(moderngl.BLEND)
+            self._device.bind(framebuffer, moderngl.BLEND)
             # moderngl's stubs know only the forms with two values.
             blending: Any = ctx
             blending.blend_equation = moderngl.FUNC_ADD

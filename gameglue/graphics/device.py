@@ -8,7 +8,7 @@ by `release()` of their own or of the device, on the thread that made the contex
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Protocol
+from typing import Any, Protocol
 
 import moderngl
 import numpy as np
@@ -55,6 +55,20 @@ class GraphicsDevice:
             return self.ctx.program(vertex_shader=vertex.strip(), fragment_shader=fragment.strip())
         except moderngl.Error as error:
             raise GraphicsError(f"{error}\nin this fragment shader:\n{numbered(fragment)}") from error
+
+    def bind(self, framebuffer: moderngl.Framebuffer, flags: int) -> None:
+        """Draw into all of `framebuffer` from now on, with `flags` (such as `moderngl.BLEND`) and no others.
+
+        moderngl keeps viewport, scissor and mask with the framebuffer that is bound, where a game's
+        `ctx.viewport = ...` ends up too, so all are set again.
+        """
+        assert self.ctx is not None
+        target: Any = framebuffer  # The stubs do not know that `scissor` may be None.
+        target.viewport = (0, 0, *framebuffer.size)
+        target.scissor = None
+        target.color_mask = (True, True, True, True)
+        target.use()
+        self.ctx.enable_only(flags)
 
     def texture(
         self, pixels: np.ndarray | None = None, *, size: tuple[int, int] | None = None, smooth: bool = True
@@ -186,6 +200,7 @@ class RenderTarget:
     def clear(self, rgba: tuple[int, int, int, int]) -> None:
         """Fill with one colour, channels from 0 to 255."""
         if self.framebuffer is not None:
+            self._device.bind(self.framebuffer, moderngl.NOTHING)
             red, green, blue, alpha = (value / 255 for value in rgba)
             self.framebuffer.clear(red, green, blue, alpha)
 
@@ -236,12 +251,10 @@ class Effect:
             return
         for name, value in (uniforms or {}).items():
             if name not in program:
-                known = ", ".join(sorted(program)) or "none"
+                known = ", ".join(sorted(n for n in program if not n.startswith("gl_"))) or "none"
                 raise GraphicsError(f"this effect has no uniform {name!r}; it has: {known}")
             program[name] = value
-        target.use()
-        ctx.scissor = None
-        ctx.enable_only(moderngl.NOTHING)
+        self._device.bind(target, moderngl.NOTHING)
         ctx.clear_samplers(0, 1)
         source.texture.use(0)
         triangle.render(moderngl.TRIANGLES, vertices=3)

@@ -16,6 +16,7 @@ from gameglue.graphics.batch import QuadPipeline, View
 from gameglue.graphics.camera import Camera2D, Renderer, world_view
 from gameglue.graphics.canvas import Canvas
 from gameglue.graphics.colors import Palette, parse_color
+from gameglue.graphics.current import ContextSwitch
 from gameglue.graphics.device import Effect, GraphicsDevice, RenderTarget, Texture
 from gameglue.graphics.gui import Gui
 from gameglue.graphics.surface import Surface
@@ -35,6 +36,7 @@ class Graphics:
 
     def __init__(self, surface: Surface, lifecycle: Lifecycle, on_error: ErrorHandler) -> None:
         self.surface = surface
+        self._switch = ContextSwitch(surface.ctx) if surface.ctx is not None else None
         self.device = GraphicsDevice(surface.ctx)
         self.fonts = Fonts(self.device)
         self.background = Palette.BACKGROUND
@@ -106,8 +108,8 @@ class Graphics:
 
     def make_current(self) -> None:
         """Direct this thread's OpenGL calls to this app's context; another app may have taken the place."""
-        if self.device.ctx is not None:
-            self.device.ctx.__enter__()
+        if self._switch is not None:
+            self._switch.make_current()
 
     def follow_window_size(self) -> None:
         """Make the picture as large as the window."""
@@ -192,7 +194,7 @@ class Graphics:
         self.make_current()
         self.device.release()
         self.surface.close()
-        self.device.ctx = None
+        self.device.ctx = self._switch = None
 
     def _guarded(
         self, component: MonoBehaviour, name: str, call: Callable[..., object], *arguments: object

@@ -24,7 +24,8 @@ out vec2 local;
 out vec2 uv;
 flat out vec2 half_size;
 flat out vec4 shape;
-out vec4 tint;
+flat out vec4 near_color;
+flat out vec4 far_color;
 
 void main() {
     vec2 corner = vec2(gl_VertexID & 1, gl_VertexID >> 1) * 2.0 - 1.0;
@@ -34,7 +35,8 @@ void main() {
     shape = in_shape;
     vec2 at = local / max(in_half, vec2(1e-6)) * 0.5 + 0.5;
     uv = mix(in_uv.xy, in_uv.zw, at);
-    tint = mix(in_color, in_color2, clamp(at.y, 0.0, 1.0));
+    near_color = in_color;
+    far_color = in_color2;
     vec2 position = in_center + vec2(local.x * in_axis.x - local.y * in_axis.y,
                                      local.x * in_axis.y + local.y * in_axis.x);
     gl_Position = vec4(dot(view_x, vec3(position, 1.0)), dot(view_y, vec3(position, 1.0)), 0.0, 1.0);
@@ -48,7 +50,8 @@ in vec2 local;
 in vec2 uv;
 flat in vec2 half_size;
 flat in vec4 shape;
-in vec4 tint;
+flat in vec4 near_color;
+flat in vec4 far_color;
 
 uniform float pixel;
 uniform sampler2D glyphs;
@@ -68,7 +71,7 @@ float coverage() {
 }
 
 void main() {
-    color = tint;
+    color = mix(near_color, far_color, clamp(local.y / max(half_size.y, 1e-6) * 0.5 + 0.5, 0.0, 1.0));
     if (shape.z > 1.5) {
         color.a *= texture(glyphs, uv / vec2(textureSize(glyphs, 0))).r;
     } else {

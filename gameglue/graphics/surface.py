@@ -11,6 +11,7 @@ import moderngl
 
 from gameglue.errors import GraphicsError
 from gameglue.graphics.context import SYSTEM, flush_call, how_to_get_opengl, open_offscreen_context
+from gameglue.graphics.current import release_current_context
 from gameglue.graphics.device import GraphicsDevice, RenderTarget
 from gameglue.graphics.window import Window
 from gameglue.input import InputEvent
@@ -39,13 +40,21 @@ class Surface(Protocol):
 
 
 class Offscreen:
-    """No window: pictures stay in memory, for screenshots. `ctx` is `None` where there is no OpenGL."""
+    """No window: pictures stay in memory, for screenshots. `ctx` is `None` where there is no OpenGL.
+
+    A context that is given belongs to the caller, and is not released.
+    """
 
     is_window = False
 
-    def __init__(self, size: tuple[int, int]) -> None:
+    def __init__(self, size: tuple[int, int], ctx: moderngl.Context | None = None) -> None:
         self.size = size
-        self.ctx, self.reason = open_offscreen_context()
+        self._owned = ctx is None
+        self.reason = ""
+        if ctx is None:
+            release_current_context()
+            ctx, self.reason = open_offscreen_context()
+        self.ctx: moderngl.Context | None = ctx
         self._flush = flush_call(self.ctx) if self.ctx is not None else None
 
     def events(self, time: float) -> Sequence[InputEvent]:
@@ -61,7 +70,8 @@ class Offscreen:
         """Free the context."""
         if self.ctx is not None:
             self._flush = None
-            self.ctx.release()
+            if self._owned:
+                self.ctx.release()
             self.ctx = None
 
 
@@ -75,13 +85,21 @@ def has_display() -> bool:
 
 
 def open_surface(
-    title: str, size: tuple[int, int], headless: bool | None, *, resizable: bool, vsync: bool
+    title: str,
+    size: tuple[int, int],
+    headless: bool | None,
+    ctx: moderngl.Context | None,
+    *,
+    resizable: bool,
+    vsync: bool,
 ) -> Surface:
     """A window, or an off-screen surface.
 
     headless: `None` decides by whether there is a display, and falls back to off-screen if the window
-    cannot be had; `False` raises `GraphicsError` then.
+    cannot be had; `False` raises `GraphicsError` then. ctx: draw off-screen in this context.
     """
+    if ctx is not None:
+        return Offscreen(size, ctx)
     if headless is None:
         headless = not has_display()
         if not headless:

@@ -194,7 +194,9 @@ class Fonts:
         lines = text.split("\n")
         for i, line in enumerate(lines):
             pen = 0.0
-            for character in line:
+            for character in line.replace("\t", "    "):
+                if not character.isprintable():
+                    continue  # Control characters have no shape, and pygame refuses some of them.
                 glyph = font.glyph(character)
                 if glyph is None:
                     self._full = True

@@ -11,6 +11,7 @@ import moderngl
 
 from gameglue.errors import GraphicsError
 from gameglue.graphics.context import FORCE_OFF, SYSTEM, VERSIONS, how_to_get_opengl
+from gameglue.graphics.current import EglContext, release_current_context
 from gameglue.graphics.device import GraphicsDevice, RenderTarget
 from gameglue.input import (
     InputEvent,
@@ -50,6 +51,9 @@ class Window:
         except pygame.error as error:
             raise GraphicsError(f"no display: {error}") from error
         try:
+            if pygame.display.get_driver() in ("dummy", "offscreen"):
+                # What SDL falls back to without a word when the display that is named does not answer.
+                raise GraphicsError(f"no display: SDL only found its {pygame.display.get_driver()!r} driver")
             self._open(pygame, size, resizable, vsync)
         except GraphicsError:
             pygame.display.quit()
@@ -58,6 +62,7 @@ class Window:
         self.size = pygame.display.get_window_size()
 
     def _open(self, pygame: ModuleType, size: tuple[int, int], resizable: bool, vsync: bool) -> None:
+        release_current_context()
         flags = pygame.OPENGL | pygame.DOUBLEBUF | (pygame.RESIZABLE if resizable else 0)
         reasons = []
         for version in VERSIONS:
@@ -130,13 +135,14 @@ class Window:
 
 
 def _adopt_context() -> moderngl.Context:
-    """The context that SDL has made current; GLX first, then EGL, which is what SDL uses on Wayland."""
-    reasons = []
-    for backend in (None, "egl") if SYSTEM == "Linux" else (None,):
-        # Any setting makes moderngl detect anew, where it would reuse the context of another app.
-        settings: dict[str, Any] = {"context": None, "backend": backend}
-        try:
-            return moderngl.create_context(require=330, **settings)
-        except Exception as error:  # noqa: BLE001 - moderngl raises bare Exception for a missing driver
-            reasons.append(str(error))
-    raise GraphicsError("; ".join(reasons))
+    """The context that SDL has made current; SDL uses EGL on Wayland, which moderngl does not look for."""
+    settings: dict[str, Any] = {
+        "libgl": None
+    }  # Any setting makes moderngl look anew, not reuse another app's.
+    egl = EglContext.current()
+    if egl is not None:
+        settings = {"context": egl}
+    try:
+        return moderngl.create_context(require=330, **settings)
+    except Exception as error:
+        raise GraphicsError(str(error)) from error
