@@ -20,6 +20,7 @@ from engine.backends.base import Backend
 from engine.backends.cpu.arguments import argument_words
 from engine.backends.cpu.printer import NumbaPrinter
 from engine.backends.gl_compute.backend import GLComputeBackend
+from engine.backends.gl_pixel.backend import GLPixelBackend
 from engine.backends.opencl import OpenCLBackend
 from engine.compiler.plan import BufferSpec, Plan, Step
 from engine.devices import GLDevice
@@ -117,6 +118,22 @@ def _run_on_gl_compute(
     return _run_on(backend, kernel, space, values, arrays)
 
 
+@functools.cache
+def _gl_pixel_backend() -> GLPixelBackend:
+    return GLPixelBackend(GLDevice.for_context())
+
+
+def run_on_gl_pixel(
+    kernel: Kernel, space: Sequence[int], values: Sequence[int | float], arrays: Sequence[np.ndarray]
+) -> np.ndarray:
+    """Through fragment shaders. Skips the test where there is no OpenGL."""
+    try:
+        backend = _gl_pixel_backend()
+    except DeviceError as error:
+        pytest.skip(str(error))
+    return _run_on(backend, kernel, space, values, arrays)
+
+
 def _run_on(
     backend: Backend,
     kernel: Kernel,
@@ -151,4 +168,5 @@ RUNNERS: dict[str, Runner] = {
     "gl_compute storage": Runner(
         run_on_gl_compute_storage, ON_GPU, ulps=4.0, denormals=False, large_angles=False
     ),
+    "gl_pixel": Runner(run_on_gl_pixel, ON_GPU, ulps=4.0, denormals=False, large_angles=False),
 }

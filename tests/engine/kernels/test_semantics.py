@@ -104,6 +104,16 @@ def floats_for(runner: Runner, dtype: str) -> np.ndarray:
     return x if runner.denormals else x[~((np.abs(x) < smallest) & (x != 0))]
 
 
+def without_flushed(
+    runner: Runner, got: np.ndarray, expected: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """Leave out results that may have been flushed to 0, even if rounding would have made them normal."""
+    if runner.denormals or expected.dtype.kind != "f":
+        return got, expected
+    keep = (np.abs(expected) > np.finfo(expected.dtype).tiny) | (expected == 0) | ~np.isfinite(expected)
+    return got[keep], expected[keep]
+
+
 def assert_close(got: np.ndarray, expected: np.ndarray, ulps: float, label: str = "") -> None:
     assert got.dtype == expected.dtype
     if got.dtype.kind != "f" or ulps == 0:
@@ -133,6 +143,7 @@ def test_float_functions(runner: Runner, op: str, dtype: ArithmeticType) -> None
     if op in ("floor", "ceil", "round", "trunc", "sign"):
         # The sign of a zero is not part of the language.
         got, expected = got + x.dtype.type(0), expected + x.dtype.type(0)
+    got, expected = without_flushed(runner, got, expected)
     assert_close(got, expected, 0 if op in EXACT else max(runner.ulps, 1.0) if runner.ulps else 0, op)
 
 
@@ -142,10 +153,8 @@ def test_float_arithmetic(runner: Runner, op: str, dtype: ArithmeticType) -> Non
     needs(runner, dtype)
     a, b = pairs(floats_for(runner, dtype), dtype)
     got, expected = elementwise(runner, lambda x, y: binary(op, x, y), dtype, a, b)
-    keep = np.ones(len(a), bool)
-    if not runner.denormals:
-        keep = ~((np.abs(expected) < np.finfo(dtype).tiny) & (expected != 0))
-    assert_close(got[keep], expected[keep], runner.ulps if op in ("pow", "rem") else 0, op)
+    got, expected = without_flushed(runner, got, expected)
+    assert_close(got, expected, runner.ulps if op in ("pow", "rem") else 0, op)
 
 
 @pytest.mark.parametrize("dtype", ["int32", "int64", "uint32", "uint64"])

@@ -1,0 +1,66 @@
+"""How a tensor lies in a texture: four elements to a texel, texels in row-major order.
+
+Drivers that compile a shader for the textures it reads (llvmpipe does) tell apart sizes that are powers of
+two from others. So every width is a power of two and no height is: a new shape compiles nothing.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+_SMALLEST_WIDTH = 8
+_USUAL_WIDTH = 1024
+_LARGEST_WIDTH = 16384
+# Rasterisers work on blocks of a few rows: flatter textures would leave most of a block unused.
+_USUAL_ROWS = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """Texel t is at column t % width, row t // width; the width is 2**shift."""
+
+    shift: int
+    height: int
+
+    @classmethod
+    def of(cls, texels: int, limit: int) -> Layout:
+        """The layout for so many texels on a device with textures of at most limit x limit texels.
+
+        Raises ValueError beyond `capacity(limit)`.
+        """
+        if texels > capacity(limit):
+            raise ValueError(f"{texels} texels do not fit into a texture of {limit}x{limit}")
+        width = _SMALLEST_WIDTH
+        while width * 2 <= min(_USUAL_WIDTH, limit) and width * 2 * _USUAL_ROWS <= texels:
+            width *= 2
+        while width * limit < texels:
+            width *= 2
+        height = max(1, -(-texels // width))
+        if height & (height - 1) == 0 and height < limit:
+            height += 1
+        return cls(width.bit_length() - 1, height)
+
+    @property
+    def width(self) -> int:
+        """Texels in a row."""
+        return 1 << self.shift
+
+    @property
+    def texels(self) -> int:
+        """Texels in all."""
+        return self.width * self.height
+
+    def area(self, texels: int) -> tuple[int, int]:
+        """Columns and rows that cover the first so many texels."""
+        return min(texels, self.width), -(-texels // self.width)
+
+
+def texels_of(elements: int) -> int:
+    """Texels that a tensor takes; an empty one takes one."""
+    return max(1, -(-elements // 4))
+
+
+def capacity(limit: int) -> int:
+    """How many texels a tensor may have on a device with textures of at most limit x limit texels."""
+    width = 1 << (min(limit, _LARGEST_WIDTH).bit_length() - 1)
+    return width * limit

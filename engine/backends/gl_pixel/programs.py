@@ -1,0 +1,116 @@
+"""Fragment programs of one device: compiled once, kept for all workers, and stored between runs."""
+
+from __future__ import annotations
+
+import ctypes
+import weakref
+from collections.abc import Mapping
+from typing import Self
+
+from engine.backends.base import Progress
+from engine.backends.gl_compute.programs import ProgramStore
+from engine.backends.gl_pixel.layout import Layout
+from engine.backends.gl_pixel.memory import Texture, generate
+from engine.backends.gl_pixel.shader import Shader
+from engine.backends.glsl import WORDS
+from engine.devices import GL, GLDevice
+
+_VERTEX = b"""#version 330 core
+void main() {
+    vec2 corner = vec2(float(gl_VertexID & 1), float(gl_VertexID >> 1));
+    gl_Position = vec4(corner * 4.0 - 1.0, 0.0, 1.0);
+}
+"""
+_SIDE = 4
+
+
+class PixelPrograms(ProgramStore):
+    """GL names of linked programs by kernel key, and where their arguments are.
+
+    `vertex_array` is the vertex array with which they are drawn: it has nothing in it.
+    """
+
+    def __init__(self, device: GLDevice) -> None:
+        super().__init__(device)
+        self._locations: dict[str, int] = {}
+        self._scratch_textures: dict[tuple[str, int], Texture] = {}
+        gl = device.gl
+        with device.current(flush=False):
+            self.vertex_array = generate(gl.glGenVertexArrays)
+            self._vertex_shader = gl.glCreateShader(GL.VERTEX_SHADER)
+            self._give_source(self._vertex_shader, _VERTEX)
+            gl.glCompileShader(self._vertex_shader)
+
+    @classmethod
+    def of(cls, device: GLDevice) -> Self:
+        """The store that all backends on a device share."""
+        store = _stores.get(device)
+        if store is None:
+            store = _stores[device] = cls(device)
+        return store  # type: ignore[return-value]
+
+    def location(self, key: str) -> int:
+        """Where a program's arguments are."""
+        return self._locations[key]
+
+    def prepare_shaders(self, shaders: Mapping[str, Shader], progress: Progress | None = None) -> int:
+        """Compile what is missing and draw each once, on nothing; returns how many came from source."""
+        wanted = {key: shader for key, shader in shaders.items() if key not in self._locations}
+        if not wanted:
+            return 0
+        compiled = self.prepare({key: shader.source for key, shader in wanted.items()}, progress)
+        gl = self._require_device().gl
+        with self._require_device().current():
+            gl.glBindVertexArray(self.vertex_array)
+            for key, shader in wanted.items():
+                program = self[key]
+                gl.glUseProgram(program)
+                for k in range(len(shader.buffers)):
+                    gl.glUniform1i(gl.glGetUniformLocation(program, f"b{k}".encode()), k)
+                self._locations[key] = gl.glGetUniformLocation(program, b"A")
+                self._draw_once(shader)
+        return compiled
+
+    def _start(self, source: str) -> tuple[int, int]:
+        gl = self._require_device().gl
+        fragment = gl.glCreateShader(GL.FRAGMENT_SHADER)
+        self._give_source(fragment, source.encode("ascii"))
+        gl.glCompileShader(fragment)
+        program = gl.glCreateProgram()
+        gl.glAttachShader(program, self._vertex_shader)
+        gl.glAttachShader(program, fragment)
+        if self._folder is not None:
+            gl.glProgramParameteri(program, GL.PROGRAM_BINARY_RETRIEVABLE_HINT, 1)
+        gl.glLinkProgram(program)
+        return program, fragment
+
+    def _give_source(self, shader: int, text: bytes) -> None:
+        pointer = ctypes.c_char_p(text)
+        length = ctypes.byref(ctypes.c_int(len(text)))
+        self._require_device().gl.glShaderSource(shader, 1, ctypes.byref(pointer), length)
+
+    def _warm_up(self, program: int) -> None:
+        """Nothing here: a draw needs to know the shader, see `prepare_shaders`."""
+
+    def _draw_once(self, shader: Shader) -> None:
+        """Many drivers compile at the first draw, for the textures that are then in use."""
+        gl = self._require_device().gl
+        target = self._scratch_texture(shader.output, shader.layers, written=True)
+        gl.glBindFramebuffer(GL.FRAMEBUFFER, target.framebuffer)
+        for k, (kind, layered) in enumerate(shader.inputs):
+            texture = self._scratch_texture(kind, 8 if layered else 0, written=False)
+            gl.glActiveTexture(GL.TEXTURE0 + k)
+            gl.glBindTexture(texture.target, texture.name)
+        gl.glViewport(0, 0, 1, 1)
+        gl.glDrawArrays(GL.TRIANGLES, 0, 3)
+
+    def _scratch_texture(self, storage: str, layers: int, written: bool) -> Texture:
+        word = WORDS[storage]
+        key = (f"{word} {'written' if written else 'read'}", layers)
+        if key not in self._scratch_textures:
+            layout = Layout.of(_SIDE, self._require_device().limits.max_texture_size)
+            self._scratch_textures[key] = Texture(self._require_device(), layout, word, layers)
+        return self._scratch_textures[key]
+
+
+_stores: weakref.WeakKeyDictionary[GLDevice, PixelPrograms] = weakref.WeakKeyDictionary()
