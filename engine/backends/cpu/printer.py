@@ -15,7 +15,7 @@ import numpy as np
 
 from engine.backends.cpu.library import library_text
 from engine.dtypes import ArithmeticType, arithmetic_type, as_dtype
-from engine.kernels.expr import BINARY, COMPARE, UNARY, Expr
+from engine.kernels.expr import BINARY, COMPARE, REDUCTIONS, UNARY, Expr
 from engine.kernels.printer import LIMITS, Printer
 from engine.native import NativeSource
 
@@ -95,6 +95,11 @@ class NumbaPrinter(Printer):
         if dtype == "index" and kind in ("max", "min"):
             return self.literal(WIDEST_INDEX[kind == "min"], dtype)
         return super().neutral(kind, dtype)
+
+    def _accumulate(self, kind: str, total: str, body: Expr, wide: ArithmeticType) -> list[str]:
+        value = self.text(body)
+        value = value if wide == body.dtype else self.convert(value, body.dtype, wide)
+        return [self.assign(total, f"reduce_{REDUCTIONS[kind]}({total}, {value})")]
 
     def operation(self, node: Expr) -> str:
         """One step. Constants go first in `min` and `max`, where that saves the test for NaN."""

@@ -6,12 +6,13 @@ from collections.abc import Callable
 
 from engine.backends.cpu.conv import tune_conv
 from engine.backends.cpu.matmul import tune_matmul
+from engine.backends.cpu.pool import tune_pool
 from engine.compiler.plan import Compute, Tuner
 
 Rule = Callable[[Compute, Tuner, int], bool]
 """Emits steps for a formula, for so many threads; False leaves it to the generic kernel."""
 
-RULES: dict[str, Rule] = {"matmul": tune_matmul, "conv": tune_conv}
+RULES: dict[str, Rule] = {"matmul": tune_matmul, "conv": tune_conv, "pool": tune_pool}
 
 
 def tune(compute: Compute, tuner: Tuner, threads: int) -> bool:

@@ -148,6 +148,30 @@ op_sub = _binary(lambda a, b: a - b)
 op_mul = _binary(_or_bits(lambda a, b: a * b, lambda a, b: a & b))
 op_div, op_rem = _binary(_divide), _binary(_remainder)
 op_max, op_min = _binary(_extreme(">")), _binary(_extreme("<"))
+
+
+def _reordered(step, integer_step):
+    """A step of a reduction: the order is not part of the language, so several sums may be kept at once."""
+
+    def apply(a, b):
+        if a.is_float:
+            return a.like(getattr(a.builder, step)(a.value, b.value, flags=("reassoc",)))
+        return integer_step(a, b)
+
+    return apply
+
+
+def _reduced_extreme(name, symbol):
+    # LLVM vectorises reductions with this function, which treats NaN as the language does.
+    return lambda a, b: a.call(name, b) if a.is_float else a.where(a.compare(symbol, b), b)
+
+
+reduce_add = _binary(_reordered("fadd", _or_bits(lambda a, b: a + b, lambda a, b: a | b)))
+reduce_mul = _binary(_reordered("fmul", _or_bits(lambda a, b: a * b, lambda a, b: a & b)))
+reduce_max, reduce_min = (
+    _binary(_reduced_extreme("llvm.maximum", ">")),
+    _binary(_reduced_extreme("llvm.minimum", "<")),
+)
 op_and, op_or, op_xor = _binary(lambda a, b: a & b), _binary(lambda a, b: a | b), _binary(lambda a, b: a ^ b)
 op_shl, op_shr = _binary(_shift_left), _binary(_shift_right)
 op_eq = _binary(lambda a, b: a.equals(b), types.boolean)
