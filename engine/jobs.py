@@ -125,10 +125,9 @@ class JobHandle:
         return done or self._finished
 
     def complete(self, timeout: float | None = None) -> bool:
-        """Waits without the GIL, lending a hand; returns whether the job is done.
+        """Waits without the GIL; returns whether the job is done.
 
-        timeout: seconds, None for as long as it takes.
-        Raises `DisposedError` when the job system was closed before the job was done.
+        timeout: seconds. With None it takes as long as it takes, and this thread helps with the job.
         """
         if self.is_completed:
             return True
@@ -258,7 +257,7 @@ class JobSystem:
             unfinished = list(self._live)
         for handle in unfinished:
             while not handle.is_completed:
-                _ask(self._call, OP_WAIT, self._address, handle._record.address, _SLICE_NS)
+                _ask(self._call, OP_WAIT, self._address, handle._record.address, -_SLICE_NS)
         _ask(self._call, OP_STOP, self._address, 1, 0)
         for thread in self._threads:
             thread.join()
@@ -279,10 +278,10 @@ class JobSystem:
     def _wait(self, handle: JobHandle, timeout: float | None) -> bool:
         deadline = None if timeout is None else time.monotonic_ns() + int(timeout * 1e9)
         while True:
-            left = _SLICE_NS if deadline is None else min(deadline - time.monotonic_ns(), _SLICE_NS)
+            left = -_SLICE_NS if deadline is None else max(min(deadline - time.monotonic_ns(), _SLICE_NS), 0)
             if self._forked:
                 self._check_open()
-            if _ask(self._call, OP_WAIT, self._address, handle._record.address, max(left, 0)):
+            if _ask(self._call, OP_WAIT, self._address, handle._record.address, left):
                 return True
             if deadline is not None and time.monotonic_ns() >= deadline:
                 return handle.is_completed

@@ -175,8 +175,8 @@ def unlist(system, job):
     unlock(system)
 
 
-@typed_helper("void(int64, int64)")
-def finish(system, job):
+@typed_helper("void(int64, int64, int64)")
+def finish(system, job, stays):
     unlist(system, job)
     released = 0
     edge = atomic_exchange_i64(job, DEPENDENTS, CLOSED)
@@ -192,12 +192,12 @@ def finish(system, job):
         os_wake(system, job + 8 * STATE, EVERYONE)
     if released > 0:
         atomic_add_i32(system, 2 * EVENT, 1)
-        # This thread takes one of them itself.
-        wake(system, released - 1)
+        # A thread that stays takes one of them itself.
+        wake(system, released - stays)
 
 
-@typed_helper("void(int64, int64, int64)")
-def advance(system, job, command):
+@typed_helper("void(int64, int64, int64, int64)")
+def advance(system, job, command, stays):
     """Starts `command`, the earlier ones being done; finishes the job after its last."""
     while command < load_i64(job, COUNT):
         record = load_i64(job, COMMANDS) + 32 * command
@@ -212,12 +212,15 @@ def advance(system, job, command):
             return
         run_chunk(record, 0, load_i64(record, 3))
         command += 1
-    finish(system, job)
+    finish(system, job, stays)
 
 
-@typed_helper("int64(int64, int64)")
-def work_on(system, job):
-    """Runs chunks of the job until none can be taken; returns how many."""
+@typed_helper("int64(int64, int64, int64)")
+def work_on(system, job, stays):
+    """Runs chunks of the job until none can be taken; returns how many.
+
+    stays: 1 for a job thread, which goes on to other jobs; 0 for one that only helps with this one.
+    """
     ran = 0
     while chunks_left(job) > 0 and atomic_load_i64(system, STOP) != 2:
         ticket = atomic_add_i64(job, TICKET, 1)
@@ -232,15 +235,14 @@ def work_on(system, job):
             run_chunk(record, chunk * grain, grain)
             ran += 1
             if atomic_add_i64(job, FINISHED, 1) + 1 == chunks:
-                advance(system, job, command + 1)
+                advance(system, job, command + 1, stays)
     return ran
 
 
 @typed_helper("int64(int64, int64)")
 def find_work(system, held):
     """The oldest job with a chunk to take, with USERS counted unless it is `held`; 0 if there is none."""
-    if atomic_load_i64(system, INBOX) == 0 and atomic_load_i64(system, ACTIVE_HEAD) == 0:
-        return 0
+    # No look without the lock: while another thread moves the inbox, both it and the list may be empty.
     lock(system)
     drain(system)
     found = 0
@@ -280,7 +282,7 @@ def live(system):
     while True:
         event = atomic_load_i32(system, 2 * EVENT)
         if job != 0:
-            if work_on(system, job) > 0:
+            if work_on(system, job, 1) > 0:
                 turns = 0
             if atomic_load_i32(job, 2 * STATE) == 1:
                 job = let_go(job)
@@ -337,17 +339,22 @@ def submit(system, job, edges):
 
 @typed_helper("int64(int64, int64, int64)")
 def wait(system, job, nanoseconds):
-    """Helps with the job, spins, sleeps; returns 1 when the job is done."""
-    lock(system)
-    drain(system)
-    helping = atomic_load_i64(job, LISTED) == 1 and atomic_load_i32(job, 2 * STATE) != 1
-    if helping:
-        atomic_add_i64(job, USERS, 1)
-    unlock(system)
+    """Spins, then sleeps for a time at most; returns 1 when the job is done.
+
+    A negative time also means: help with the job first, for as long as there is anything to do.
+    """
+    helping = False
+    if nanoseconds < 0:
+        lock(system)
+        drain(system)
+        helping = atomic_load_i64(job, LISTED) == 1 and atomic_load_i32(job, 2 * STATE) != 1
+        if helping:
+            atomic_add_i64(job, USERS, 1)
+        unlock(system)
     turns = 0
-    limit = load_i64(system, SPIN)
+    limit = max(load_i64(system, SPIN), 1)
     while turns < limit and atomic_load_i32(job, 2 * STATE) != 1:
-        if helping and work_on(system, job) > 0:
+        if helping and work_on(system, job, 0) > 0:
             turns = 0
         cpu_pause()
         turns += 1
@@ -356,7 +363,7 @@ def wait(system, job, nanoseconds):
     if atomic_load_i32(job, 2 * STATE) == 1:
         return 1
     if atomic_cas_i32(job, 2 * STATE, 0, 2) != 1:
-        os_wait(system, job + 8 * STATE, 2, nanoseconds)
+        os_wait(system, job + 8 * STATE, 2, abs(nanoseconds))
     return 1 if atomic_load_i32(job, 2 * STATE) == 1 else 0
 
 

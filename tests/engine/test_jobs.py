@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from engine import native
+from engine import jobs_program, native
 from engine.errors import DisposedError, InputError
 from engine.jobs import CommandList, JobHandle, JobSystem, job_sources, shared_job_system
 from engine.jobs_stock import stock_functions
@@ -184,7 +184,7 @@ def test_a_helper_hands_on_what_it_releases(functions: dict[str, int]) -> None:
     long = command(functions["burn"], result, 500_000)
     add = command(functions["add"], out, 1, 0)
     with JobSystem(1, spin=0) as jobs:
-        for _ in range(40):
+        for _ in range(100):
             # Time for the thread to fall asleep, so that this one gets to the job first.
             time.sleep(0.001)
             first = jobs.submit(long)
@@ -193,20 +193,26 @@ def test_a_helper_hands_on_what_it_releases(functions: dict[str, int]) -> None:
             assert second.complete(5)
 
 
-def test_looking_for_work_never_misses_a_moving_inbox(functions: dict[str, int]) -> None:
-    """While `complete` moved jobs from inbox to list, a job thread saw both empty, and slept on."""
+def test_looking_for_work_never_misses_a_moving_inbox(
+    functions: dict[str, int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """While a helper moved jobs from inbox to list, job threads that looked saw both empty, and slept on.
+
+    The move takes nanoseconds, and one run in a hundred thousand hung; here it is made to take a while.
+    """
+    slow = "    if job != 0:\n        for _ in range(3000):\n            cpu_pause()\n"
+    start = "    job = atomic_exchange_i64(system, INBOX, 0)\n"
+    assert start in jobs_program._BODY
+    monkeypatch.setattr(jobs_program, "_BODY", jobs_program._BODY.replace(start, start + slow))
     out = np.zeros(1, np.int64)
     add = command(functions["add"], out, 1, 0)
-    with JobSystem(1, spin=0) as jobs:
-        for _ in range(300):
-            gate = Gate(functions)
-            held = jobs.submit(gate.commands)
-            many = [jobs.submit(add) for _ in range(50)]
-            gate.open()
-            assert many[0].complete()
-            assert held.complete(5)
-            assert many[-1].complete(5)
-    assert out[0] == 300 * 50
+    for _ in range(400):
+        # Threads that have just started look for work at any moment.
+        with JobSystem(3, spin=0) as jobs:
+            other = jobs.submit(add)
+            assert jobs.submit(add).complete()
+            assert other.complete(5)
+    assert out[0] == 800
 
 
 def test_three_schedules_of_one_list_are_in_flight(pair: JobSystem, functions: dict[str, int]) -> None:
