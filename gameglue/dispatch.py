@@ -11,7 +11,7 @@ from operator import length_hint
 
 from gameglue.behaviour import MonoBehaviour
 from gameglue.coroutines import Coroutine, CoroutineRunner
-from gameglue.hooks import waits
+from gameglue.hooks import hooks_of
 
 Call = Callable[..., object]
 ErrorHandler = Callable[[MonoBehaviour, str, Exception], None]
@@ -39,11 +39,11 @@ class WaitingHook:
 
 def resolve_hook(component: MonoBehaviour, name: str, runner: CoroutineRunner) -> Call | None:
     """What to call for hook `name` of `component`, or `None` if its class does not define it."""
-    function = getattr(type(component), name, None)
-    if function is None:
+    waits = hooks_of(type(component)).get(name)
+    if waits is None:
         return None
     method: Call = getattr(component, name)
-    return WaitingHook(component, name, method, runner) if waits(function) else method
+    return WaitingHook(component, name, method, runner) if waits else method
 
 
 class HookList:

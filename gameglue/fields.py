@@ -65,6 +65,15 @@ class Field:
 
 def fields_of(cls: type) -> dict[str, Field]:
     """The serialized fields of a behaviour class, base classes first."""
+    known: dict[str, Field] | None = cls.__dict__.get("_known_fields")
+    if known is None:
+        known = _find_fields(cls)
+        # Only now: while the class is being made, its annotations may name what its module defines later.
+        cls._known_fields = known  # type: ignore[attr-defined]
+    return known
+
+
+def _find_fields(cls: type) -> dict[str, Field]:
     found: dict[str, Field] = {}
     for owner in reversed(cls.__mro__):
         if owner.__dict__.get("_declares_no_fields", owner is object):
@@ -81,7 +90,7 @@ def fields_of(cls: type) -> dict[str, Field]:
 
 def mark_unset_fields(cls: type) -> None:
     """Let reading a field that has neither default nor value say how to give it one."""
-    for name, field in fields_of(cls).items():
+    for name, field in _find_fields(cls).items():
         if field.owner is cls and field.default is MISSING:
             way = f"pass it as add_component({{kind}}, {name}=...), or set it in awake()"
             setattr(cls, name, Unset(f"{{kind}}.{name} has no value: {way}"))

@@ -135,6 +135,15 @@ def _check_shape(cls: type, hook: Hook, function: object) -> None:
         )
 
 
+def hooks_of(cls: type) -> dict[str, bool]:
+    """The hooks that a behaviour class defines or inherits, with whether each is one that waits."""
+    known: dict[str, bool] | None = cls.__dict__.get("_known_hooks")
+    if known is None:
+        known = {name: waits(getattr(cls, name)) for name in HOOKS if hasattr(cls, name)}
+        cls._known_hooks = known  # type: ignore[attr-defined]
+    return known
+
+
 def waits(function: object) -> bool:
     """True if a call of `function` makes something that the host has to drive: a generator or coroutine."""
     return inspect.isgeneratorfunction(function) or inspect.iscoroutinefunction(function)

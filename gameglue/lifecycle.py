@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from gameglue.behaviour import MonoBehaviour
 from gameglue.coroutines import CoroutineRunner
 from gameglue.dispatch import ErrorHandler, HookList, resolve_hook
-from gameglue.hooks import PER_FRAME_HOOKS, waits
+from gameglue.hooks import PER_FRAME_HOOKS, hooks_of
 
 if TYPE_CHECKING:
     from gameglue.clock import Time
@@ -168,13 +168,13 @@ class Lifecycle:
         return list(self._live.values())
 
     def _call(self, component: MonoBehaviour, name: str) -> None:
-        function = getattr(type(component), name, None)
-        if function is None:
+        waits = hooks_of(type(component)).get(name)
+        if waits is None:
             return
         try:
             returned = getattr(component, name)()
         except Exception as error:  # noqa: BLE001 - one component's fault must not end the loop
             self._on_error(component, name, error)
             return
-        if waits(function):
+        if waits:
             self._coroutines.start(returned, component, f"{type(component).__name__}.{name}")

@@ -217,14 +217,25 @@ def test_text_is_written_where_it_is_asked_for(make_drawing_app: MakeApp) -> Non
         assert 50 <= y0 < y1 <= 50 + height
 
 
-def test_text_matches_what_pygame_itself_renders(make_drawing_app: MakeApp) -> None:
+def test_text_is_what_pygame_renders_four_times_larger_averaged(make_drawing_app: MakeApp) -> None:
     app = make_drawing_app()
-    # Without pairs that the font would move together: digits that change should not wander.
-    pixels = drawn(app, lambda: app.gui.text("Hi", 20, 10, size=24, color="white"))
-    font = pygame.font.Font(str(app.graphics.fonts.default), 24)
+    pixels = drawn(app, lambda: app.gui.text("Hi", 20, 10, size=24, color="white"))[..., 0]
+    font = pygame.font.Font(str(app.graphics.fonts.default), 96)
+    large = pygame.surfarray.array_alpha(font.render("Hi", True, "white")).T
+    down = round(font.get_ascent() / 4) * 4 - font.get_ascent()
+    sheet = np.zeros((160, 160))
+    sheet[down + 4 : down + 4 + large.shape[0], : large.shape[1]] = large
+    expected = sheet.reshape(40, 4, 40, 4).mean(axis=(1, 3))
+    assert np.abs(pixels[9:49, 20:60] - expected).max() <= 1
+
+
+def test_large_text_is_what_pygame_renders(make_drawing_app: MakeApp) -> None:
+    app = make_drawing_app()
+    pixels = drawn(app, lambda: app.gui.text("Hi", 20, 10, size=60, color="white"))[..., 0]
+    font = pygame.font.Font(str(app.graphics.fonts.default), 60)
     alpha = pygame.surfarray.array_alpha(font.render("Hi", True, "white")).T
     rows, columns = alpha.shape
-    assert np.abs(pixels[10 : 10 + rows, 20 : 20 + columns, 0].astype(int) - alpha).max() <= 2
+    assert np.abs(pixels[10 : 10 + rows, 20 : 20 + columns].astype(int) - alpha).max() <= 1
 
 
 def test_several_lines_and_missing_characters(make_drawing_app: MakeApp) -> None:

@@ -1,0 +1,108 @@
+"""The backends as the command line and the demos name them, and which one suits this machine."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal
+
+from engine import BackendType, CLDevice, GLDevice, Model, SystemInfo, Worker
+from engine.errors import EngineError, InputError
+
+Device = Literal["gl", "opencl"]
+
+BACKEND_NAMES = ("cpu", "gpu_compute", "gpu_pixel")
+
+Progress = Callable[[int, int], None]
+"""Called with (kernels ready, kernels wanted)."""
+
+
+@dataclass(frozen=True)
+class BackendChoice:
+    """A backend and, for GPU_COMPUTE, the kind of device; `None` takes OpenGL where it can."""
+
+    backend: BackendType
+    device: Device | None = None
+
+    @property
+    def label(self) -> str:
+        """As the command line writes it: "cpu", "gpu_compute", "gpu_compute (opencl)"."""
+        return self.backend.value + (f" ({self.device})" if self.device is not None else "")
+
+
+ALL_CHOICES = (
+    BackendChoice(BackendType.CPU),
+    BackendChoice(BackendType.GPU_COMPUTE, "gl"),
+    BackendChoice(BackendType.GPU_COMPUTE, "opencl"),
+    BackendChoice(BackendType.GPU_PIXEL),
+)
+"""Every way to run a model."""
+
+
+def default_choice(has_opengl: bool) -> tuple[BackendChoice, str]:
+    """The backend that suits a game on this thread's OpenGL context, and the reason in a few words.
+
+    A software renderer computes on the same cores as the CPU backend, only slower, so there the CPU is taken.
+    """
+    if not has_opengl:
+        return BackendChoice(BackendType.CPU), "there is no OpenGL here"
+    try:
+        info = GLDevice.for_context().info
+    except EngineError as error:
+        return BackendChoice(BackendType.CPU), str(error)
+    if info.is_software:
+        return BackendChoice(BackendType.CPU), f"OpenGL is drawn by the processor here ({info.renderer})"
+    if info.supports_compute:
+        return BackendChoice(BackendType.GPU_COMPUTE, "gl"), f"compute shaders on {info.renderer}"
+    return BackendChoice(BackendType.GPU_PIXEL), f"{info.renderer} has no compute shaders"
+
+
+def open_worker(model: Model, choice: BackendChoice, progress: Progress | None = None) -> Worker:
+    """A worker on this thread's OpenGL context, or on what `choice` names; raises `EngineError`."""
+    return Worker(model, choice.backend, device=choice.device, progress=progress)
+
+
+def exact_choice(choice: BackendChoice, worker: Worker) -> BackendChoice:
+    """`choice` with the kind of device that `worker` has found: one of `ALL_CHOICES`."""
+    if choice.backend is not BackendType.GPU_COMPUTE:
+        return BackendChoice(choice.backend)
+    return BackendChoice(choice.backend, "opencl" if isinstance(worker.device, CLDevice) else "gl")
+
+
+def add_backend_options(parser: argparse.ArgumentParser, default: str) -> None:
+    """Add `--backend` and `--device`; `default` says in the help what is taken without them."""
+    parser.add_argument(
+        "--backend",
+        choices=BACKEND_NAMES,
+        help=f"where the network runs: cpu (any machine), gpu_compute (OpenGL 4.3 or OpenCL), gpu_pixel "
+        f"(OpenGL 3.3). Default: {default}",
+    )
+    parser.add_argument(
+        "--device", choices=("gl", "opencl"), help="for --backend gpu_compute: which interface to use. Default: gl"
+    )
+
+
+def choice_of(arguments: argparse.Namespace) -> BackendChoice | None:
+    """What `--backend` and `--device` ask for; `None` if nothing. Raises `InputError` for a pair that cannot be."""
+    name, device = arguments.backend, arguments.device
+    if name is None:
+        return BackendChoice(BackendType.GPU_COMPUTE, device) if device is not None else None
+    if device is not None and name == "cpu":
+        raise InputError("--backend cpu takes no --device: it runs on the processor's cores")
+    if device == "opencl" and name == "gpu_pixel":
+        raise InputError("--backend gpu_pixel draws with OpenGL; for OpenCL use --backend gpu_compute --device opencl")
+    return BackendChoice(BackendType(name), device)
+
+
+def why_unavailable(choice: BackendChoice, info: SystemInfo) -> str | None:
+    """Why this machine cannot offer a backend, or `None` if it can."""
+    if choice.backend is BackendType.CPU:
+        return None
+    if choice.device == "opencl":
+        return None if info.cl_devices else (info.cl_reason or "there is no OpenCL device")
+    if info.gl is None:
+        return info.gl_reason or "there is no OpenGL"
+    if choice.backend is BackendType.GPU_COMPUTE and not info.gl.supports_compute:
+        return f"OpenGL {info.gl.version} has no compute shaders (4.3 has)"
+    return None

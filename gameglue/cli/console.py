@@ -1,0 +1,99 @@
+"""What commands print with: tables, key-value lines, and a progress bar for long loading."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from types import TracebackType
+from typing import Self
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.table import Table
+from rich.text import Text
+
+
+def output() -> Console:
+    """Standard output; without colours where it is no terminal."""
+    return Console(highlight=False, soft_wrap=True)
+
+
+def errors() -> Console:
+    """Standard error."""
+    return Console(stderr=True, highlight=False, soft_wrap=True)
+
+
+def facts(console: Console, rows: Iterable[tuple[str, object]], indent: int = 0) -> None:
+    """Print names and values in two columns; a value of several lines stays in its column."""
+    listed = [(name, str(value)) for name, value in rows]
+    width = max((len(name) for name, _ in listed), default=0)
+    for name, value in listed:
+        first, *rest = value.split("\n")
+        console.print(Text(" " * indent).append(f"{name:{width}}  ", style="cyan").append(first))
+        for line in rest:
+            console.print(Text(" " * (indent + width + 2) + line))
+
+
+def table(columns: Sequence[str], rows: Iterable[Sequence[object]], *, right: Sequence[str] = ()) -> Table:
+    """A plain table; the columns named in `right` are aligned to the right."""
+    made = Table(box=None, pad_edge=False, header_style="bold")
+    for column in columns:
+        made.add_column(column, justify="right" if column in right else "left", overflow="fold")
+    for row in rows:
+        made.add_row(*(cell if isinstance(cell, Text) else Text(str(cell)) for cell in row))
+    return made
+
+
+def title(console: Console, text: str) -> None:
+    """A heading with an empty line above it."""
+    console.print()
+    console.print(Text(text, style="bold"))
+
+
+class CompileProgress:
+    """A bar that appears only while kernels are being compiled; `Worker(progress=bar)` calls it."""
+
+    def __init__(self, label: str = "preparing kernels", *, redirect: bool = False) -> None:
+        self._label = label
+        self._bar: Progress | None = None
+        self._task = None
+        self._redirect = redirect
+
+    def __call__(self, done: int, wanted: int) -> None:
+        """`done` of `wanted` kernels are ready."""
+        if self._bar is None:
+            if done >= wanted:
+                return
+            self._bar = Progress(
+                TextColumn("{task.description}"),
+                BarColumn(),
+                MofNCompleteColumn(),
+                TimeElapsedColumn(),
+                console=errors(),
+                transient=True,
+            )
+            self._task = self._bar.add_task(self._label, total=wanted)
+            self._bar.start()
+        if self._task is not None:
+            self._bar.update(self._task, completed=done, total=wanted)
+
+    def close(self) -> None:
+        """Take the bar away."""
+        if self._bar is not None:
+            self._bar.stop()
+        self._bar = self._task = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+@contextmanager
+def compile_progress(label: str) -> Iterator[CompileProgress]:
+    """`with compile_progress("cpu") as bar: Worker(model, progress=bar)`."""
+    with CompileProgress(label) as bar:
+        yield bar

@@ -1,0 +1,26 @@
+"""`gameglue list`: the demos that can be played."""
+
+from __future__ import annotations
+
+import argparse
+
+from gameglue.cli.console import facts, output
+from gameglue.cli.demos import find_demos
+
+
+def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Describe the command."""
+    parser = commands.add_parser(
+        "list", help="show the demos", description="Show the demos that `gameglue play` can play."
+    )
+    parser.set_defaults(run=run)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Print each demo's name and description."""
+    console = output()
+    demos = find_demos()
+    facts(console, [(demo.name, demo.description) for demo in demos])
+    if demos:
+        console.print(f"\nplay one with: gameglue play {demos[0].name}")
+    return 0

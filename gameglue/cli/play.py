@@ -1,0 +1,106 @@
+"""`gameglue play DEMO`: play a demo in a window, or without one and leave a screenshot and a report."""
+
+from __future__ import annotations
+
+import argparse
+import re
+import time
+from pathlib import Path
+
+from gameglue.app import App
+from gameglue.cli.backends import add_backend_options, choice_of
+from gameglue.cli.console import CompileProgress, facts, output
+from gameglue.cli.demos import PlayOptions, find_demo
+from gameglue.graphics.surface import has_display
+from gameglue.profiling import FrameReport
+
+HEADLESS_FRAMES = 600
+"""How many frames a run without a window has, if nothing else is said: ten seconds of the game."""
+
+DEFAULT_SIZE = (960, 640)
+
+
+def window_size(text: str) -> tuple[int, int]:
+    """`960x640` as numbers of pixels."""
+    match = re.fullmatch(r"(\d{2,5})[xX](\d{2,5})", text)
+    if match is None:
+        raise argparse.ArgumentTypeError(f"a size is written as WIDTHxHEIGHT, such as 960x640, not {text!r}")
+    return int(match[1]), int(match[2])
+
+
+def positive(text: str) -> int:
+    """A whole number above 0."""
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"needs a whole number above 0, got {text!r}")
+    return int(text)
+
+
+def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Describe the command."""
+    parser = commands.add_parser(
+        "play",
+        help="play a demo",
+        description="Play a demo. With a display it opens a window and runs until you close it. Without one it plays "
+        f"by itself for {HEADLESS_FRAMES} frames and leaves a screenshot and a frame-time report in ./out.",
+        epilog="examples:\n  gameglue play digits\n  gameglue play digits --backend gpu_pixel\n"
+        "  gameglue play digits --headless --frames 600 --screenshot digits.png --report digits.json",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("demo", metavar="DEMO", help="name of a demo; `gameglue list` shows them")
+    add_backend_options(parser, "what suits this machine")
+    parser.add_argument("--headless", action="store_true", help="open no window, even if there is a display")
+    parser.add_argument("--autoplay", action="store_true", help="let the demo play itself; always so without a window")
+    parser.add_argument("--frames", type=positive, metavar="N", help="stop after N frames")
+    parser.add_argument("--seed", type=int, metavar="S", help="make everything random repeat")
+    parser.add_argument("--size", type=window_size, default=DEFAULT_SIZE, metavar="WxH", help="default: 960x640")
+    parser.add_argument("--screenshot", type=Path, metavar="FILE", help="save the last picture as PNG")
+    parser.add_argument("--report", type=Path, metavar="FILE", help="save frame times, as JSON or as text (.txt)")
+    parser.set_defaults(run=run)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Play, and print what the run cost."""
+    demo = find_demo(arguments.demo)
+    build = demo.load()
+    choice = choice_of(arguments)
+    headless = arguments.headless or not has_display()
+    with App(
+        f"gameglue: {demo.name}", size=arguments.size, headless=True if headless else None, seed=arguments.seed
+    ) as app:
+        # The window may have failed where a display was promised.
+        alone = app.headless
+        frames = arguments.frames if arguments.frames is not None or not alone else HEADLESS_FRAMES
+        screenshot = arguments.screenshot or (Path("out", f"{demo.name}.png") if alone else None)
+        report_path = arguments.report or (Path("out", f"{demo.name}.json") if alone else None)
+        with CompileProgress() as progress:
+            tell = build(app, PlayOptions(choice, arguments.autoplay or alone, arguments.seed, progress))
+        started = time.perf_counter()
+        app.run(frames)
+        seconds = time.perf_counter() - started
+        known = dict(tell()) if tell is not None else {}
+        app.quit()
+        report = app.report(**known)
+        saved: list[tuple[str, object]] = []
+        if screenshot is not None and app.graphics.save_picture(screenshot):
+            saved.append(("screenshot", screenshot.resolve()))
+        if report_path is not None:
+            saved.append(("report", report.write(report_path).resolve()))
+        _print_summary(report, seconds, known, saved)
+        return 1 if app.errors else 0
+
+
+def _print_summary(
+    report: FrameReport, seconds: float, known: dict[str, object], saved: list[tuple[str, object]]
+) -> None:
+    work = report.work
+    pace = report.frames / seconds if seconds > 0.0 else 0.0
+    rows: list[tuple[str, object]] = [
+        ("played", f"{report.frames} frames in {seconds:.1f} s ({pace:.0f} frames/s)"),
+        ("drawn by", report.facts["renderer"]),
+        ("frame times", f"median {work.median:.2f} ms, p95 {work.p95:.2f}, p99 {work.p99:.2f}, max {work.max:.2f}"),
+        *known.items(),
+    ]
+    errors = report.facts["component errors"]
+    if errors:
+        rows.append(("errors", f"{errors} component(s) raised and were disabled; see the log above"))
+    facts(output(), [*rows, *saved])
