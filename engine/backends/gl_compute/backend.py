@@ -50,7 +50,7 @@ class GLComputeBackend(Backend):
             self.fan_in = min(self.fan_in, limits.max_compute_texture_image_units)
         self._programs = ProgramStore.of(device)
         self._replayer = Replayer()
-        self._target = Target(device.limits, device.info.is_software, self.texels)
+        self._target = Target(device.limits, self.texels)
         self._sources: dict[str, str] = {}
 
     @property

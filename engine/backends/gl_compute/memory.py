@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ctypes
 import weakref
-from math import prod
 
 import numpy as np
 
@@ -141,7 +140,7 @@ class GLReadback(Readback):
         """Copy a buffer, as it is at this point of the stream."""
         if not buffer.elements:
             return cls(None, 0, buffer.dtype)
-        nbytes = prod((buffer.elements, WORD_SIZE))
+        nbytes = buffer.elements * WORD_SIZE
         staging = device.staging.read_buffer(buffer.name, nbytes, word_dtype(buffer.dtype))
         return cls(staging, buffer.elements, buffer.dtype)
 

@@ -23,6 +23,7 @@ from engine.kernels.kernel import Kernel
 
 # Buffer textures over parts of a buffer start at multiples of this at most (OpenGL's own upper bound).
 _TEXTURE_ALIGNMENT = 256
+_LARGE_ARENA = 256 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +107,9 @@ class Recorder:
         for step in plan.steps:
             self._step(step, plan, places)
         self._commands.finish()
-        self._device.check_errors("recording a plan")
+        # Asking for errors may wait for the driver: only where running out of memory is likely.
+        if arena is not None and arena.nbytes > _LARGE_ARENA:
+            self._device.check_errors(f"reserving {arena.nbytes >> 20} MiB for a plan's temporaries")
         program = GLComputeProgram(self._commands, arena, list(bound.values()))
         program.dispatches, program.barriers = self._dispatches, self._barriers
         return program

@@ -9,8 +9,7 @@ from engine.devices import GLLimits
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """limits: of the device. is_software: the CPU runs the shaders. texels: tensors are buffer textures."""
+    """limits: of the device. texels: tensors are read as buffer textures."""
 
     limits: GLLimits
-    is_software: bool
     texels: bool

@@ -101,6 +101,9 @@ def test_nothing_waits(counted_device: tuple[GLDevice, CountingLoader]) -> None:
     assert backend._replayer.wait()
     bound.run()
     with loader.watching() as blocking:
+        # A new input shape: its kernels are there, and its plan is recorded between two frames.
+        again = Bound(backend, chain_plan(computes), {"x": x}, {"y": computes[-1].output})
+        again.run()
         pending = []
         for k in range(4):
             backend.upload(bound.buffers["x"], x + k)
@@ -140,7 +143,7 @@ def test_the_native_replay_and_the_fallback_issue_the_same_calls(texel_backend: 
 
 
 def test_replay_is_cheap(texel_backend: GLComputeBackend) -> None:
-    """0.15 µs a call were measured; glGetError stands in for calls of a driver that do little."""
+    """0.15 µs a call were measured; glActiveTexture stands in for calls that do little."""
     device = texel_backend.device
     commands = CommandList()
     for _ in range(20_000):
