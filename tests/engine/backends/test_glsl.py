@@ -25,7 +25,8 @@ VERTEX = "#version 330\nvoid main() { gl_Position = vec4(0.0); }"
 
 @pytest.mark.gl
 def test_every_function_is_glsl_3_30(gl_device: GLDevice) -> None:
-    fragment = f"#version 330\n{ALL_FUNCTIONS}\nout float o;\nvoid main() {{ o = k_pow(k_erf(gl_FragCoord.x), 2.5); }}"
+    main = "out float o;\nvoid main() { o = k_pow(k_erf(gl_FragCoord.x), 2.5); }"
+    fragment = f"#version 330\n{ALL_FUNCTIONS}\n{main}"
     with gl_device.current():
         gl_device.ctx.program(vertex_shader=VERTEX, fragment_shader=fragment).release()
 
