@@ -23,7 +23,7 @@ from engine.errors import (
     UnsupportedLayerError,
     ValuePending,
 )
-from engine.jobs import JobHandle, JobSystem
+from engine.jobs import JobHandle, JobSystem, leave_a_core_to_the_game
 from engine.model import Input, Layer, Model, Output
 from engine.shapes import DynamicTensorShape, TensorShape
 from engine.tensor import CPUTensorData, Tensor, TensorData
@@ -69,4 +69,5 @@ __all__ = [
     "ValuePending",
     "Worker",
     "WorkerFactory",
+    "leave_a_core_to_the_game",
 ]

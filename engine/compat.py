@@ -18,7 +18,9 @@ class WorkerFactory:
     """The 1.x way to a worker."""
 
     @staticmethod
-    def create_worker(backend_type: BackendType, model: Model | ModelAsset, *, device: DeviceChoice = None) -> Worker:
+    def create_worker(
+        backend_type: BackendType, model: Model | ModelAsset, *, device: DeviceChoice = None
+    ) -> Worker:
         """A worker; the same as `Worker(model, backend_type, device=device)`."""
         return Worker(model, backend_type, device=device)
 

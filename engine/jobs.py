@@ -330,11 +330,21 @@ class JobSystem:
 
 
 def shared_job_system() -> JobSystem:
-    """The process's own job system, made on first use with one thread per core."""
+    """The process's own job system, made on first use: one thread per core, or as a game loop asked for."""
     with _shared_lock:
         if not _shared or _shared[0]._closed:
-            _shared[:] = [JobSystem()]
+            threads, priority = _shared_wishes[-1]
+            _shared[:] = [JobSystem(threads, priority=priority)]
         return _shared[0]
+
+
+def leave_a_core_to_the_game() -> None:
+    """Have the shared job system, if it does not exist yet, use one core less, below normal priority.
+
+    For frame loops: jobs then compete with drawing as little as they can.
+    """
+    with _shared_lock:
+        _shared_wishes.append((max(1, (os.cpu_count() or 2) - 1), "below_normal"))
 
 
 def job_sources() -> list[native.NativeSource]:
@@ -380,6 +390,7 @@ def _aligned_words(count: int) -> tuple[np.ndarray, memoryview, int]:
 
 _systems: weakref.WeakSet[JobSystem] = weakref.WeakSet()
 _shared: list[JobSystem] = []
+_shared_wishes: list[tuple[int | None, Priority]] = [(None, "normal")]
 _shared_lock = threading.Lock()
 
 

@@ -15,6 +15,8 @@ log = logging.getLogger("engine")
 DEBUG_VARIABLE = "GAMEGLUE_DEBUG"
 """Set this environment variable to 1 to learn which objects were never disposed, and who made them."""
 
+_PACKAGE = os.path.dirname(os.path.abspath(__file__)) + os.sep
+
 
 class Disposable:
     """Base of what holds memory outside Python. Subclasses implement `_dispose`, called at most once."""
@@ -25,7 +27,7 @@ class Disposable:
 
     def __init__(self) -> None:
         if os.environ.get(DEBUG_VARIABLE, "0") not in ("", "0"):
-            frames = [f for f in traceback.extract_stack() if f"{os.sep}engine{os.sep}" not in f.filename]
+            frames = [f for f in traceback.extract_stack() if not f.filename.startswith(_PACKAGE)]
             last = frames[-1] if frames else traceback.extract_stack()[0]
             self._made_at = f"{last.filename}:{last.lineno} ({last.line})"
 

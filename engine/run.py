@@ -20,7 +20,13 @@ if TYPE_CHECKING:
 class Run:
     """One schedule. Enqueues what it can, and goes on whenever data that it waits for has arrived."""
 
-    def __init__(self, session: Session, part: Part, shapes: Mapping[str, tuple[int, ...]], feeds: Mapping[str, TensorData | np.ndarray]) -> None:
+    def __init__(
+        self,
+        session: Session,
+        part: Part,
+        shapes: Mapping[str, tuple[int, ...]],
+        feeds: Mapping[str, TensorData | np.ndarray],
+    ) -> None:
         self.session = session
         self.part = part
         self.shapes = shapes
@@ -129,7 +135,11 @@ class Run:
         arrays = {}
         for name, place in located.items():
             array = place.value.known
-            arrays[name] = self._reads[place.value.root.name].array().reshape(place.value.shape) if array is None else array
+            arrays[name] = (
+                self._reads[place.value.root.name].array().reshape(place.value.shape)
+                if array is None
+                else array
+            )
         self._reads.clear()
         return arrays
 
@@ -164,7 +174,9 @@ class RunOutput(TensorData):
 
     def _check(self) -> None:
         if self.worker.is_disposed:
-            raise DisposedError(f"output '{self.name}' belongs to a worker that was disposed; copy_output outlives it")
+            raise DisposedError(
+                f"output '{self.name}' belongs to a worker that was disposed; copy_output outlives it"
+            )
         if self.worker.latest is not self.run:
             raise StaleTensorError(
                 f"output '{self.name}' was replaced by a newer schedule; peek_output again, request its readback "

@@ -97,7 +97,9 @@ class Session:
     def _host_inputs(self) -> frozenset[str]:
         """Integer inputs whose values decide shapes: those from which a host-read input is computed."""
         needed: set[str] = set()
-        for layer, operator in zip(reversed(self.model.layers), reversed(self.planner.tracer.operators), strict=True):
+        for layer, operator in zip(
+            reversed(self.model.layers), reversed(self.planner.tracer.operators), strict=True
+        ):
             host = {layer.inputs[i] for i in operator.host_positions(len(layer.inputs))}
             needed.update(n for n in host if n)
             if layer.op_type not in ("Shape", "Size") and needed.intersection(layer.outputs):
@@ -161,7 +163,9 @@ class Session:
         self._keep(self.parts, key, part)
         return part
 
-    def continuation(self, part: Part, shapes: Mapping[str, tuple[int, ...]], known: Mapping[str, np.ndarray]) -> Part:
+    def continuation(
+        self, part: Part, shapes: Mapping[str, tuple[int, ...]], known: Mapping[str, np.ndarray]
+    ) -> Part:
         """The part that follows one which stopped for data, now that the data is known."""
         key = self.key({}, known)
         if key in part.later:
@@ -201,8 +205,10 @@ class Session:
         for item in self.model.inputs:
             value = lowered.trace.values[item.name]
             places: list[Place] = [s.place for s in lowered.segments if item.name in s.imports]
-            if not places and lowered.trace.stopped_at is None and not any(
-                lowered.trace.values[n].root.name == item.name for n in wanted
+            if (
+                not places
+                and lowered.trace.stopped_at is None
+                and not any(lowered.trace.values[n].root.name == item.name for n in wanted)
             ):
                 part.inputs[item.name] = []
                 continue
@@ -277,5 +283,3 @@ def check_int32(name: str, array: np.ndarray, subject: str, backend: str) -> Non
                 f"{subject} holds {low if low < -(2**31) else high}, beyond the 32-bit integers of {backend}; "
                 "use BackendType.CPU for this model"
             )
-
-

@@ -243,7 +243,9 @@ class Tensor(Disposable):
     def __setitem__(self, key: Any, value: Any) -> None:
         data = self.data_on_backend
         if type(data) is not CPUTensorData:
-            raise ValuePending("this tensor lies on a backend; CPUTensorData.pin(tensor) before writing elements")
+            raise ValuePending(
+                "this tensor lies on a backend; CPUTensorData.pin(tensor) before writing elements"
+            )
         data.array.reshape(self.shape)[key] = value
 
     def __array__(self, dtype: DTypeLike | None = None, copy: bool | None = None) -> np.ndarray:
@@ -266,7 +268,9 @@ class Tensor(Disposable):
             return self._arrived
         if type(self._data) is CPUTensorData:
             return self._data.array.reshape(self.shape)
-        raise ValuePending(f"the value is not on the CPU yet; await a readback or download it, then {purpose}")
+        raise ValuePending(
+            f"the value is not on the CPU yet; await a readback or download it, then {purpose}"
+        )
 
     # Readback
 

@@ -15,6 +15,7 @@ from engine.asset import ModelAsset, ModelLoader
 from engine.backends.base import BackendType, Progress
 from engine.backends.select import DeviceChoice, create_backend
 from engine.backends.tensor_data import storage_of
+from engine.checks import check_computed_integers
 from engine.compiler.lower import Fallback
 from engine.errors import DisposedError, InputError
 from engine.jobs import JobSystem
@@ -55,7 +56,10 @@ class PlanReport:
             f"{self.backend} on {self.device}: {self.layers} layers in {self.steps} steps "
             f"({self.tuned_steps} tuned), {self.kernels} kernels"
         )
-        lines = [text, *(f"  on the CPU: layer '{f.layer}' ({f.op_type}): {f.reason}" for f in self.fallbacks)]
+        lines = [
+            text,
+            *(f"  on the CPU: layer '{f.layer}' ({f.op_type}): {f.reason}" for f in self.fallbacks),
+        ]
         return "\n".join(lines)
 
 
@@ -73,6 +77,7 @@ class Worker(Disposable):
         *,
         device: DeviceChoice = None,
         allow_fallback: bool = True,
+        debug: bool = False,
         jobs: JobSystem | None = None,
         progress: Progress | None = None,
     ) -> None:
@@ -84,6 +89,7 @@ class Worker(Disposable):
             device: for the GPU types: a `GLDevice` or `CLDevice`, "gl" or "opencl"; by default the moderngl
                 context that is current on this thread, else a private one.
             allow_fallback: whether layers that the backend lacks may run on the CPU.
+            debug: whether every `schedule` also checks that no computed integer exceeds a GPU's 32 bits. Slow.
             jobs: job threads of the CPU backend; by default those that all workers share.
             progress: called with (kernels ready, kernels wanted) while they compile.
 
@@ -94,12 +100,15 @@ class Worker(Disposable):
         if isinstance(model, ModelAsset):
             model = ModelLoader.load(model)
         if not isinstance(model, Model):
-            raise InputError(f"a Worker takes a Model or ModelAsset, not {type(model).__name__}; use ModelLoader.load")
+            raise InputError(
+                f"a Worker takes a Model or ModelAsset, not {type(model).__name__}; use ModelLoader.load"
+            )
         for item in model.inputs:
             if item.kind != "tensor":
                 raise InputError(f"input '{item.name}' is a {item.kind}; workers take tensors")
         self.model = model
         self.backend_type = backend_type
+        self._debug = debug
         native = create_backend(backend_type, device, jobs)
         fallback = create_backend(BackendType.CPU, None, jobs) if native.name != "cpu" else None
         self._session = Session(model, native, fallback, allow_fallback)
@@ -151,7 +160,11 @@ class Worker(Disposable):
             if name in self._session.host_inputs and feed_size(shapes[name]) <= HOST_INPUT_LIMIT:
                 known[name] = feed.download() if isinstance(feed, TensorData) else feed
         self._check_dims(shapes)
-        with self._session.backends["native"].entered():
+        native = self._session.backends["native"]
+        if self._debug and native.name in INT32_BACKENDS:
+            arrays = {n: f.download() if isinstance(f, TensorData) else f for n, f in prepared.items()}
+            check_computed_integers(self._session.planner.tracer, arrays, native.name)
+        with native.entered():
             run = Run(self._session, self._session.part(shapes, known), shapes, prepared)
             self.pump()
             if self._queue:
@@ -168,14 +181,18 @@ class Worker(Disposable):
             feeds.update(inputs[0])
         else:
             if len(inputs) > len(self._inputs):
-                raise InputError(f"model '{self.model.name}' takes {len(self._inputs)} input(s), got {len(inputs)}")
+                raise InputError(
+                    f"model '{self.model.name}' takes {len(self._inputs)} input(s), got {len(inputs)}"
+                )
             feeds.update(zip(self._inputs, inputs, strict=False))  # type: ignore[arg-type]
         feeds.update(named)
         for name in feeds:
             if name not in self._inputs:
                 raise InputError(self._unknown(name))
         if missing := [name for name in self._inputs if name not in feeds]:
-            raise InputError(f"schedule lacks the input '{missing[0]}': {self._describe(self._inputs[missing[0]])}")
+            raise InputError(
+                f"schedule lacks the input '{missing[0]}': {self._describe(self._inputs[missing[0]])}"
+            )
         return feeds
 
     def _unknown(self, name: str) -> str:
@@ -220,7 +237,9 @@ class Worker(Disposable):
                 if isinstance(dim, str):
                     known, first = sizes.setdefault(dim, (size, name))
                     if known != size:
-                        raise InputError(f"dimension '{dim}' is {known} in input '{first}' and {size} in input '{name}'")
+                        raise InputError(
+                            f"dimension '{dim}' is {known} in input '{first}' and {size} in input '{name}'"
+                        )
 
     def pump(self, budget_ms: float | None = None) -> bool:
         """Take up schedules that wait for data of their own; True when nothing is left to enqueue.
@@ -299,8 +318,10 @@ class Worker(Disposable):
         fallbacks = () if lowered is None else tuple(lowered.fallbacks)
         device = self.device
         info = getattr(device, "info", None)
-        shown = getattr(info, "renderer", None) or getattr(info, "name", None) or (
-            f"{device.thread_count} job thread(s)" if hasattr(device, "thread_count") else "this machine"
+        shown = (
+            getattr(info, "renderer", None)
+            or getattr(info, "name", None)
+            or (f"{device.thread_count} job thread(s)" if hasattr(device, "thread_count") else "this machine")
         )
         return PlanReport(
             backend=native.name,

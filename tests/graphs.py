@@ -66,4 +66,6 @@ def mlp(sizes: Sequence[int], seed: int = 0, batch: int | str = "batch") -> byte
         if not last:
             nodes.append(node("Tanh", [f"g{i}"], [f"t{i}"]))
         value = f"t{i}"
-    return proto(nodes, {"x": ("float32", [batch, sizes[0]])}, {"y": ("float32", [batch, sizes[-1]])}, constants)
+    return proto(
+        nodes, {"x": ("float32", [batch, sizes[0]])}, {"y": ("float32", [batch, sizes[-1]])}, constants
+    )

@@ -53,7 +53,10 @@ def trained_inputs(name: str, seed: int = 0) -> Inputs:
         return {"Input3": smooth((1, 1, 28, 28), seed, 0, 255)}
     if name == "godot_robotfps_policy":
         batch = 1 + seed % 3
-        return {"obs": rng.normal(size=(batch, 153)).astype(np.float32), "state_ins": rng.random(batch).astype(np.float32)}
+        return {
+            "obs": rng.normal(size=(batch, 153)).astype(np.float32),
+            "state_ins": rng.random(batch).astype(np.float32),
+        }
     if name == "yunet_n_320":
         return {"input": smooth((1, 3, 320, 320), seed, 0, 255)}
     if name == "squeezenet1.1_fp32":
@@ -114,7 +117,9 @@ def light_network(name: str) -> bytes:
     return bytes(model.SerializeToString())
 
 
-def _weights(rng: np.random.Generator, shape: tuple[int, ...], user: onnx.NodeProto, position: int) -> np.ndarray:
+def _weights(
+    rng: np.random.Generator, shape: tuple[int, ...], user: onnx.NodeProto, position: int
+) -> np.ndarray:
     op = user.op_type
     if op in ("Conv", "Gemm") and position == 1:
         transposed = any(a.name == "transB" and a.i for a in user.attribute)
@@ -146,7 +151,9 @@ def _set_statistics(model: onnx.ModelProto) -> None:
     del probe.graph.initializer[:]
     probe.graph.initializer.extend(kept_tensors)
     del probe.graph.output[:]
-    probe.graph.output.extend(helper.make_tensor_value_info(n.input[0], onnx.TensorProto.FLOAT, None) for n in norms)
+    probe.graph.output.extend(
+        helper.make_tensor_value_info(n.input[0], onnx.TensorProto.FLOAT, None) for n in norms
+    )
     session = onnxruntime.InferenceSession(probe.SerializeToString())
     results = session.run(None, light_inputs(model))
     statistics: dict[str, np.ndarray] = {}
@@ -177,10 +184,10 @@ def error(actual: np.ndarray, expected: np.ndarray) -> float:
     return float(np.max(np.abs(actual - expected)) / max(1.0, float(np.max(np.abs(expected)))))
 
 
-def bounds(source: str | bytes, inputs: Inputs, floor: float) -> tuple[dict[str, np.ndarray], dict[str, float]]:
+def bounds(
+    source: str | bytes, inputs: Inputs, floor: float
+) -> tuple[dict[str, np.ndarray], dict[str, float]]:
     """Expected outputs, and per output the error allowed: `floor`, or 4 times onnxruntime's own uncertainty."""
     expected = reference(source, inputs)
     plain = reference(source, inputs, optimised=False)
     return expected, {n: max(floor, 4 * error(plain[n], expected[n])) for n in expected}
-
-

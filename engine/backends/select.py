@@ -15,7 +15,9 @@ DeviceChoice = GLDevice | CLDevice | Literal["gl", "opencl"] | None
 """A device, or the name of the kind of device, or None for the natural one."""
 
 
-def create_backend(backend_type: BackendType, device: DeviceChoice = None, jobs: JobSystem | None = None) -> Backend:
+def create_backend(
+    backend_type: BackendType, device: DeviceChoice = None, jobs: JobSystem | None = None
+) -> Backend:
     """A new stream of work on a device. Raises `DeviceError` that says what is missing."""
     if not isinstance(backend_type, BackendType):
         raise InputError(f"backend_type is {backend_type!r}; one of {', '.join(map(str, BackendType))}")
@@ -30,7 +32,9 @@ def create_backend(backend_type: BackendType, device: DeviceChoice = None, jobs:
         return CPUBackend(jobs)
     if backend_type is BackendType.GPU_PIXEL:
         if device == "opencl" or isinstance(device, CLDevice):
-            raise InputError("BackendType.GPU_PIXEL draws with OpenGL; for OpenCL use BackendType.GPU_COMPUTE")
+            raise InputError(
+                "BackendType.GPU_PIXEL draws with OpenGL; for OpenCL use BackendType.GPU_COMPUTE"
+            )
         from engine.backends.gl_pixel.backend import GLPixelBackend
 
         return GLPixelBackend(gl_device(device))
@@ -38,7 +42,9 @@ def create_backend(backend_type: BackendType, device: DeviceChoice = None, jobs:
         return _opencl(device)
     try:
         chosen = gl_device(device)
-        problem = None if chosen.info.supports_compute else f"OpenGL {chosen.info.version} has no compute shaders"
+        problem = (
+            None if chosen.info.supports_compute else f"OpenGL {chosen.info.version} has no compute shaders"
+        )
     except DeviceError as error:
         if device is not None:
             raise

@@ -17,7 +17,9 @@ class BufferTensorData(TensorData):
 
     shape_or_none: tuple[int, ...]
 
-    def __init__(self, backend: Backend, buffer: DeviceBuffer, shape: tuple[int, ...], owned: bool = True) -> None:
+    def __init__(
+        self, backend: Backend, buffer: DeviceBuffer, shape: tuple[int, ...], owned: bool = True
+    ) -> None:
         self.backend = backend
         self.buffer = buffer
         self.dtype = buffer.dtype

@@ -68,7 +68,9 @@ class Lowered:
 class Planner:
     """Plans one model for one backend; remembers packed weights between plans."""
 
-    def __init__(self, model: Model, native: Target, cpu: Target | None, tracer: Tracer | None = None) -> None:
+    def __init__(
+        self, model: Model, native: Target, cpu: Target | None, tracer: Tracer | None = None
+    ) -> None:
         self.model = model
         self.native = native
         self.cpu = cpu

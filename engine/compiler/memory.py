@@ -9,7 +9,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 
-def place(sizes: Mapping[str, int], lifetimes: Mapping[str, tuple[int, int]], alignment: int) -> tuple[dict[str, int], int]:
+def place(
+    sizes: Mapping[str, int], lifetimes: Mapping[str, tuple[int, int]], alignment: int
+) -> tuple[dict[str, int], int]:
     """Offsets into one arena, and its size, in the unit of `sizes`; offsets are multiples of `alignment`."""
     offsets: dict[str, int] = {}
     total = 0
@@ -30,7 +32,9 @@ def place(sizes: Mapping[str, int], lifetimes: Mapping[str, tuple[int, int]], al
     return offsets, total
 
 
-def share(sizes: Mapping[str, int], lifetimes: Mapping[str, tuple[int, int]]) -> tuple[dict[str, int], list[int]]:
+def share(
+    sizes: Mapping[str, int], lifetimes: Mapping[str, tuple[int, int]]
+) -> tuple[dict[str, int], list[int]]:
     """Slots for objects that cannot be cut (textures): slot number per name, and each slot's size."""
     slots: dict[str, int] = {}
     slot_sizes: list[int] = []

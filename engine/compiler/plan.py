@@ -17,6 +17,7 @@ from engine.kernels.hint import Hint as Hint
 from engine.kernels.kernel import Kernel, number
 from engine.kernels.value import Signature, Value
 
+
 @dataclass(slots=True)
 class Compute:
     """One kernel before numbering: `output`, in row-major order over `space`, becomes `body`.
@@ -127,7 +128,12 @@ class Tuner:
         self.steps: list[Step] = []
 
     def emit(
-        self, kernel: AnyKernel, space: tuple[int, ...], values: tuple[int | float, ...], inputs: tuple[str, ...], output: str
+        self,
+        kernel: AnyKernel,
+        space: tuple[int, ...],
+        values: tuple[int | float, ...],
+        inputs: tuple[str, ...],
+        output: str,
     ) -> None:
         """Add a step of this backend's own kernel."""
         c = self.compute

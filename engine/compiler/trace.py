@@ -194,10 +194,13 @@ class Tracer:
                 reason = registry.unsupported(layer.domain, layer.op_type, layer.version)
                 raise UnsupportedLayerError(f"{layer}: {reason}")
             self.operators.append(found)
-        used = {name for layer in model.layers for name in layer.dependencies} | {o.name for o in model.outputs}
+        used = {name for layer in model.layers for name in layer.dependencies} | {
+            o.name for o in model.outputs
+        }
         self.wanted = [[name in used for name in layer.outputs] for layer in model.layers]
         self.constants = {
-            name: Value(name, array.shape, array.dtype, None, array) for name, array in model.constants.items()
+            name: Value(name, array.shape, array.dtype, None, array)
+            for name, array in model.constants.items()
         }
         self.samples = self._samples()
         width = len(self.samples) + 1
@@ -268,7 +271,9 @@ class Tracer:
 
     def foldable(self, position: int, inputs: Sequence[Value | None]) -> bool:
         """Whether a layer's result can be known ahead of time."""
-        return self.operators[position].precision != "random" and all(x is None or x.known is not None for x in inputs)
+        return self.operators[position].precision != "random" and all(
+            x is None or x.known is not None for x in inputs
+        )
 
     def trace(
         self,
@@ -289,7 +294,10 @@ class Tracer:
         if start == 0:
             for item in self.model.inputs:
                 env[item.name] = Value(
-                    item.name, shapes[item.name], item.dtype, self._input_signature(item.name, shapes[item.name])
+                    item.name,
+                    shapes[item.name],
+                    item.dtype,
+                    self._input_signature(item.name, shapes[item.name]),
                 )
         for name, array in known.items():
             env[name] = _with_elements(env[name], array)
@@ -302,7 +310,9 @@ class Tracer:
             inputs = [env[name] if name else None for name in layer.inputs]
             # After a stop shapes depend on data, of which the samples know nothing.
             recorded = None if start else self._recorded(position)
-            builder = PlanBuilder(layer, self.foldable(position, inputs), self.wanted[position], recorded, fan_in)
+            builder = PlanBuilder(
+                layer, self.foldable(position, inputs), self.wanted[position], recorded, fan_in
+            )
             try:
                 outputs = self.operators[position].build(builder, tuple(inputs))
             except EngineError:

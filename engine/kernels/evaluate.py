@@ -40,7 +40,9 @@ def store(x: np.ndarray, storage: str) -> np.ndarray:
 
 
 class _Evaluation:
-    def __init__(self, kernel: Kernel, space: tuple[int, ...], values: Sequence[int | float], inputs: list) -> None:
+    def __init__(
+        self, kernel: Kernel, space: tuple[int, ...], values: Sequence[int | float], inputs: list
+    ) -> None:
         self.kernel = kernel
         self.inputs = inputs
         self.values = values
@@ -110,7 +112,9 @@ class _Evaluation:
         extent = self.value(node.args[0])
         state = [self.value(x) for x in node.args[1 : k + 1]]
         for r in range(int(np.max(extent, initial=0))):
-            after = self.inner({var: np.int64(r), **dict(zip(names, state, strict=True))}, *node.args[k + 1 :])
+            after = self.inner(
+                {var: np.int64(r), **dict(zip(names, state, strict=True))}, *node.args[k + 1 :]
+            )
             state = [np.where(r < extent, new, old) for new, old in zip(after, state, strict=True)]
         return tuple(state)
 
@@ -128,7 +132,11 @@ def convert(x: Array, name: str) -> Array:
     x = np.asarray(x)
     if x.dtype.kind == "f" and dtype.kind in "iu":
         info = np.iinfo(dtype)
-        high = np.nextafter(float(info.max) + 1.0, 0.0, dtype=np.float64) if dtype.itemsize == 8 else float(info.max)
+        high = (
+            np.nextafter(float(info.max) + 1.0, 0.0, dtype=np.float64)
+            if dtype.itemsize == 8
+            else float(info.max)
+        )
         wide = np.nan_to_num(x.astype(np.float64), nan=0.0, posinf=np.inf, neginf=-np.inf)
         limited = np.clip(wide, float(info.min), high).astype(dtype)
         return np.where(wide > high, info.max, limited).astype(dtype)
@@ -164,8 +172,12 @@ def _shift(function: Callable[[Array, Array], Array], fill_sign: bool) -> Callab
     def shift(a: Array, b: Array) -> Array:
         a, b = np.asarray(a), np.asarray(b)
         width = a.dtype.itemsize * 8
-        outside = function(a, b.dtype.type(width - 1)) if fill_sign and a.dtype.kind == "i" else np.zeros_like(a)
-        return np.where((b >= width) | (b < 0), outside, function(a, np.clip(b, 0, width - 1))).astype(a.dtype)
+        outside = (
+            function(a, b.dtype.type(width - 1)) if fill_sign and a.dtype.kind == "i" else np.zeros_like(a)
+        )
+        return np.where((b >= width) | (b < 0), outside, function(a, np.clip(b, 0, width - 1))).astype(
+            a.dtype
+        )
 
     return shift
 
@@ -235,4 +247,3 @@ COMBINE: dict[str, tuple[Callable[[Array, Array], Array], Callable[[np.dtype], A
     "max": (np.maximum, _lowest),
     "min": (np.minimum, _highest),
 }
-

@@ -220,7 +220,9 @@ def lift(x: Operand, like: ArithmeticType) -> Expr:
         return lit(x, "bool")
     if like in FLOATS:
         if isinstance(x, int):
-            raise TypeError(f"{x} beside a {like}: write a float for a constant, arg({x}, {like!r}) for a size")
+            raise TypeError(
+                f"{x} beside a {like}: write a float for a constant, arg({x}, {like!r}) for a size"
+            )
         return lit(x, like)
     if isinstance(x, float):
         raise TypeError(f"{x} beside an {like}: cast one of them")
@@ -336,7 +338,9 @@ def fold(
     """A sequential loop: carried values start as `initial` and become `step(r, *carried)` at each r."""
     var = _loop_variable()
     ids = tuple(f"c{next(_fresh)}" for _ in initial)
-    carried = [Expr("carried", x.dtype, attr=c, free=frozenset({c})) for c, x in zip(ids, initial, strict=True)]
+    carried = [
+        Expr("carried", x.dtype, attr=c, free=frozenset({c})) for c, x in zip(ids, initial, strict=True)
+    ]
     after = tuple(step(var, *carried))
     for before, x in zip(initial, after, strict=True):
         if before.dtype != x.dtype:
@@ -362,7 +366,9 @@ def rebuild(x: Expr, args: tuple[Expr, ...]) -> Expr:
     if x.op == "fold":
         k = len(x.attr[1])
         bound = frozenset({x.attr[0], *x.attr[1]})
-        free = args[0].free.union(*(a.free for a in args[1 : k + 1]), *(a.free - bound for a in args[k + 1 :]))
+        free = args[0].free.union(
+            *(a.free for a in args[1 : k + 1]), *(a.free - bound for a in args[k + 1 :])
+        )
         return Expr(x.op, x.dtype, args, x.attr, free)
     return Expr(x.op, x.dtype, args, x.attr)
 

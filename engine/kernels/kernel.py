@@ -96,7 +96,9 @@ def number(body: Expr, rank: int, dtype: np.dtype) -> Numbered:
         return rebuild(node, args) if args else node
 
     numbered_body = visit(body)
-    kernel = Kernel(rank, numbered_body, np.dtype(dtype).name, tuple(v.dtype.name for v in inputs), tuple(types))
+    kernel = Kernel(
+        rank, numbered_body, np.dtype(dtype).name, tuple(v.dtype.name for v in inputs), tuple(types)
+    )
     return Numbered(kernel, tuple(values), tuple(inputs))
 
 

@@ -128,7 +128,9 @@ def broadcast_signature(rank: int, values: Sequence[Value]) -> Signature | None:
     if any(v.signature is None for v in values):
         return None
     for axis in range(rank):
-        dims = [v.signature[axis - rank + v.rank] for v in values if v.signature and axis - rank + v.rank >= 0]
+        dims = [
+            v.signature[axis - rank + v.rank] for v in values if v.signature and axis - rank + v.rank >= 0
+        ]
         width = max(map(len, dims))
         if any(len(d) != width for d in dims):
             return None

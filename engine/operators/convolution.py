@@ -27,7 +27,9 @@ def conv(
     """x (N, C, *spatial), w (M, C/group, *kernel), b (M) -> (N, M, *out)."""
     spatial = x.rank - 2
     if spatial < 1 or w.rank != x.rank:
-        k.error(f"takes x (N, C, ...) and w (M, C/group, ...) of one rank, not {list(x.shape)} and {list(w.shape)}")
+        k.error(
+            f"takes x (N, C, ...) and w (M, C/group, ...) of one rank, not {list(x.shape)} and {list(w.shape)}"
+        )
     if tuple(kernel_shape or w.shape[2:]) != w.shape[2:]:
         k.error(f"kernel_shape {tuple(kernel_shape)} contradicts the weights {list(w.shape)}")
     if w.shape[1] * group != x.shape[1] or w.shape[0] % group:
@@ -87,7 +89,9 @@ def conv_transpose(
             total = 0 if auto_pad == "VALID" else given[axis] + given[axis + spatial]
             count = full - total
         if auto_pad in ("SAME_UPPER", "SAME_LOWER") or output_shape:
-            begins.append(total // 2 if auto_pad == "SAME_UPPER" or auto_pad == "NOTSET" else total - total // 2)
+            begins.append(
+                total // 2 if auto_pad == "SAME_UPPER" or auto_pad == "NOTSET" else total - total // 2
+            )
         else:
             begins.append(0 if auto_pad == "VALID" else given[axis])
         counts.append(count)
@@ -120,5 +124,3 @@ def conv_transpose(
         k.error(f"its output would have the spatial shape {tuple(counts)}")
     shape = (x.shape[0], per_group * group, *counts)
     return add_bias(k, k.compute(shape, x.dtype, formula), b)
-
-

@@ -42,7 +42,9 @@ def _unary(name: str, formula: Callable[[Expr], Expr], *, since: int = 1, to_boo
         return k.elementwise(formula, x, dtype=BOOL if to_bool else x.dtype)
 
 
-def _binary(name: str, formula: Callable[[Expr, Expr], Expr], *, since: int = 7, to_bool: bool = False) -> None:
+def _binary(
+    name: str, formula: Callable[[Expr, Expr], Expr], *, since: int = 7, to_bool: bool = False
+) -> None:
     @operator(name, since=since)
     def define(k: Builder, a: Value, b: Value) -> Value:
         return k.elementwise(formula, a, b, dtype=BOOL if to_bool else a.dtype)
@@ -176,7 +178,9 @@ def elu(k: Builder, x: Value, *, alpha: float = 1.0) -> Value:
 
 
 @operator("Selu", since=6)
-def selu(k: Builder, x: Value, *, alpha: float = 1.6732632423543772, gamma: float = 1.0507009873554805) -> Value:
+def selu(
+    k: Builder, x: Value, *, alpha: float = 1.6732632423543772, gamma: float = 1.0507009873554805
+) -> Value:
     """gamma * Elu (Klambauer et al., 2017)."""
 
     def formula(e: Expr) -> Expr:
@@ -248,7 +252,9 @@ def is_inf(k: Builder, x: Value, *, detect_negative: int = 1, detect_positive: i
 
 
 @operator("Clip", since=6, until=10)
-def clip_6(k: Builder, x: Value, *, min: float = -3.4028234663852886e38, max: float = 3.4028234663852886e38) -> Value:
+def clip_6(
+    k: Builder, x: Value, *, min: float = -3.4028234663852886e38, max: float = 3.4028234663852886e38
+) -> Value:
     """x limited to min..max, which are attributes."""
     return k.elementwise(lambda e: clamp(e, arg(min, e.dtype), arg(max, e.dtype)), x)
 
@@ -292,7 +298,9 @@ def dtype_of(k: Builder, code: int) -> np.dtype:
     """The NumPy dtype of an ONNX element type number."""
     name = ONNX_TYPES.get(code)
     if name is None:
-        k.error(f"element type {code} is not supported here; supported: {', '.join(sorted(ONNX_TYPES.values()))}")
+        k.error(
+            f"element type {code} is not supported here; supported: {', '.join(sorted(ONNX_TYPES.values()))}"
+        )
     return as_dtype(name)
 
 
@@ -329,7 +337,12 @@ def dropout_7(k: Builder, x: Value, *, ratio: float = 0.5) -> tuple[Value, ...]:
 
 @operator("Dropout", since=12, host=("training_mode",), precision="random")
 def dropout(
-    k: Builder, x: Value, ratio: Value | None = None, training_mode: Value | None = None, *, seed: int | None = None
+    k: Builder,
+    x: Value,
+    ratio: Value | None = None,
+    training_mode: Value | None = None,
+    *,
+    seed: int | None = None,
 ) -> tuple[Value, ...]:
     """Inference: the same tensor, and a mask that keeps everything."""
     if training_mode is not None and any(k.ints(training_mode)):

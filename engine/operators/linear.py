@@ -51,7 +51,9 @@ def matmul_(k: Builder, a: Value, b: Value) -> Value:
     b2 = k.alias(b, (b.shape[0], 1)) if b.rank == 1 else b
     m, depth, n = a2.shape[-2], a2.shape[-1], b2.shape[-1]
     if b2.shape[-2] != depth:
-        k.error(f"cannot multiply {list(a.shape)} by {list(b.shape)}: {depth} columns meet {b2.shape[-2]} rows")
+        k.error(
+            f"cannot multiply {list(a.shape)} by {list(b.shape)}: {depth} columns meet {b2.shape[-2]} rows"
+        )
     lead = k.broadcast(a2.shape[:-2], b2.shape[:-2])
     shape = (*lead, *((m,) if a.rank > 1 else ()), *((n,) if b.rank > 1 else ()))
     batch = prod(lead)
@@ -81,7 +83,9 @@ def _broadcast_matmul(k: Builder, a: Value, b: Value, lead: tuple[int, ...], sha
     return k.alias(k.compute((*lead, a.shape[-2], b.shape[-1]), a.dtype, formula), shape)
 
 
-def _gemm(k: Builder, a: Value, b: Value, c: Value | None, alpha: float, beta: float, trans_a: int, trans_b: int) -> Value:
+def _gemm(
+    k: Builder, a: Value, b: Value, c: Value | None, alpha: float, beta: float, trans_a: int, trans_b: int
+) -> Value:
     if a.rank != 2 or b.rank != 2:
         k.error(f"takes matrices, not tensors of rank {a.rank} and {b.rank}")
     m, depth = a.shape[::-1] if trans_a else a.shape

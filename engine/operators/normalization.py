@@ -28,7 +28,9 @@ def softmax_over(k: Builder, x: Value, axis: int, until: int, logarithm: bool = 
     dtype = x.dtype if x.dtype.itemsize >= 4 else FLOAT32
     top = k.compute((outer, inner), dtype, lambda o, i: reduce("max", count, lambda r: rows[o, r, i]))
     total = k.compute(
-        (outer, inner), dtype, lambda o, i: reduce("sum", count, lambda r: unary("exp", rows[o, r, i] - top[o, i]))
+        (outer, inner),
+        dtype,
+        lambda o, i: reduce("sum", count, lambda r: unary("exp", rows[o, r, i] - top[o, i])),
     )
 
     def formula(o: Expr, c: Expr, i: Expr) -> Expr:
@@ -137,7 +139,9 @@ def batch_normalization(
 
     def over_batch(formula: object) -> Value:
         def total(c: Expr) -> Expr:
-            found = reduce("sum", x.shape[0], lambda n: reduce("sum", plane, lambda p: formula(flat[n, c, p], c)))  # type: ignore[operator]
+            found = reduce(
+                "sum", x.shape[0], lambda n: reduce("sum", plane, lambda p: formula(flat[n, c, p], c))
+            )  # type: ignore[operator]
             return found / arg(count, found.dtype)
 
         return k.compute((channels,), x.dtype, total)
@@ -148,7 +152,9 @@ def batch_normalization(
 
     def running(old: Value, new: Value) -> Value:
         return k.elementwise(
-            lambda o, n: o * arg(momentum, o.dtype) + cast(n, o.dtype) * arg(1.0 - momentum, o.dtype), old, new
+            lambda o, n: o * arg(momentum, o.dtype) + cast(n, o.dtype) * arg(1.0 - momentum, o.dtype),
+            old,
+            new,
         )
 
     return y, running(input_mean, mean), running(input_var, var)
@@ -205,12 +211,21 @@ def _group_normalization(k: Builder, x: Value, groups: int, epsilon: float, scal
     rows = k.alias(x, (x.shape[0] * groups, prod(x.shape[1:]) // groups))
     mean, inverse = moments(k, rows, epsilon)
     y = normalized(k, x, rows, mean, inverse)
-    return k.elementwise(lambda e, s, t: e * s + t, y, per_channel(k, scale, x.rank), per_channel(k, b, x.rank))
+    return k.elementwise(
+        lambda e, s, t: e * s + t, y, per_channel(k, scale, x.rank), per_channel(k, b, x.rank)
+    )
 
 
 @operator("GroupNormalization", since=21)
 def group_normalization(
-    k: Builder, x: Value, scale: Value, b: Value, *, num_groups: int, epsilon: float = 1e-5, stash_type: int = 1
+    k: Builder,
+    x: Value,
+    scale: Value,
+    b: Value,
+    *,
+    num_groups: int,
+    epsilon: float = 1e-5,
+    stash_type: int = 1,
 ) -> Value:
     """Over groups of channels of each sample (Wu and He, 2018)."""
     if x.shape[1] % num_groups:
@@ -305,5 +320,3 @@ def mean_variance_normalization(k: Builder, x: Value, *, axes: Sequence[int] = (
     mean = mean_of(lambda e, at: e)
     var = mean_of(lambda e, at: (e - mean[at]) * (e - mean[at]))
     return k.elementwise(lambda e, m, v: (e - m) / (unary("sqrt", v) + lit(1e-9, e.dtype)), x, mean, var)
-
-

@@ -85,7 +85,9 @@ def average_pool(
 
         taps = prod(win.kernel)
         total = reduce("sum", taps, lambda r: x.load_where(win.inside(s := sources(r)), (n, c, *s)))
-        counted = reduce("sum", taps, lambda r: cast(win.inside(sources(r), bool(count_include_pad)), "index"))
+        counted = reduce(
+            "sum", taps, lambda r: cast(win.inside(sources(r), bool(count_include_pad)), "index")
+        )
         return total / cast(counted, total.dtype)
 
     hint = lambda: _hint("average", x, win, bool(count_include_pad))  # noqa: E731

@@ -54,7 +54,12 @@ def activation(k: Builder, name: str, alpha: float | None, beta: float | None) -
 
 
 def choose_activations(
-    k: Builder, names: Sequence[str], defaults: Sequence[str], alpha: Sequence[float], beta: Sequence[float], count: int
+    k: Builder,
+    names: Sequence[str],
+    defaults: Sequence[str],
+    alpha: Sequence[float],
+    beta: Sequence[float],
+    count: int,
 ) -> list[Activation]:
     """One activation per gate and direction; alpha and beta are consumed in order, as ONNX words it."""
     names = list(names) or list(defaults) * count
@@ -86,7 +91,9 @@ def lstm(
     directions = 2 if direction == "bidirectional" else 1
     hidden = r.shape[2]
     steps, batch = (x.shape[1], x.shape[0]) if layout else x.shape[:2]
-    acts = choose_activations(k, activations, ("Sigmoid", "Tanh", "Tanh"), activation_alpha, activation_beta, directions)
+    acts = choose_activations(
+        k, activations, ("Sigmoid", "Tanh", "Tanh"), activation_alpha, activation_beta, directions
+    )
     if layout:
         x = k.compute((steps, batch, x.shape[2]), x.dtype, lambda t, n, i, x=x: x[n, t, i])
     states = []
@@ -122,7 +129,14 @@ class LstmCell:
         return None if self.p is None else self.p[self.d, h + gate * self.hidden] * cell
 
     def run(
-        self, x: Value, steps: int, lengths: Value | None, h0: Value | None, c0: Value | None, reverse: bool, layout: bool
+        self,
+        x: Value,
+        steps: int,
+        lengths: Value | None,
+        h0: Value | None,
+        c0: Value | None,
+        reverse: bool,
+        layout: bool,
     ) -> States:
         """All time steps; states of finished sequences stay as they are, and their outputs are 0."""
         k, hidden, batch = self.k, self.hidden, self.batch
@@ -184,12 +198,22 @@ def masked(k: Builder, h: Value, t: int, lengths: Value | None) -> Value:
 
 
 def input_product(
-    k: Builder, x: Value, w: Value, b: Value | None, d: int, width: int, steps: int, batch: int, halves: int = 2
+    k: Builder,
+    x: Value,
+    w: Value,
+    b: Value | None,
+    d: int,
+    width: int,
+    steps: int,
+    batch: int,
+    halves: int = 2,
 ) -> Value:
     """x[t] W' + Wb + Rb for all steps at once: (T, N, width)."""
     depth = x.shape[2]
     one = _direction(k, w, d)
-    sums = matmul(k, x, one, (steps, batch, width), (1, steps * batch, width, depth), (0, depth, 1), (0, 1, depth))
+    sums = matmul(
+        k, x, one, (steps, batch, width), (1, steps * batch, width, depth), (0, depth, 1), (0, 1, depth)
+    )
     if b is None:
         return sums
 
@@ -223,7 +247,16 @@ def initial_state(
 
 
 def recurrent_sums(
-    k: Builder, gates: Value, h: Value, r: Value, d: int, width: int, t: int, steps: int, lengths: Value | None, reverse: bool
+    k: Builder,
+    gates: Value,
+    h: Value,
+    r: Value,
+    d: int,
+    width: int,
+    t: int,
+    steps: int,
+    lengths: Value | None,
+    reverse: bool,
 ) -> Value:
     """The step's share of the input product plus h R'. Reversed sequences start from their own end."""
     batch, hidden = h.shape

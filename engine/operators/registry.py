@@ -80,8 +80,12 @@ class Registry:
         """Register; two definitions of one operator must not overlap in versions."""
         group = self._by_name.setdefault((op.domain, op.name), [])
         for other in group:
-            if (other.until is None or op.since <= other.until) and (op.until is None or other.since <= op.until):
-                raise ValueError(f"{op.name} is already defined for opset {other.since} to {other.until or 'newest'}")
+            if (other.until is None or op.since <= other.until) and (
+                op.until is None or other.since <= op.until
+            ):
+                raise ValueError(
+                    f"{op.name} is already defined for opset {other.since} to {other.until or 'newest'}"
+                )
         group.append(op)
 
     def find(self, domain: str, name: str, version: int) -> Operator | None:

@@ -80,7 +80,9 @@ def slide(
             begin, end = (0, 0) if auto_pad == "VALID" else (pads[axis], pads[axis + rank])
             room = size + begin + end - extent
             if room < 0:
-                k.error(f"a window of {extent} does not fit into {size} elements with padding {begin} and {end}")
+                k.error(
+                    f"a window of {extent} does not fit into {size} elements with padding {begin} and {end}"
+                )
             count = room // stride + 1
             if ceil_mode and room % stride:
                 # A window that would start in the end padding is left out (ONNX pooling, opset 19 on).

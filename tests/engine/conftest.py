@@ -33,7 +33,9 @@ def make_worker(request: pytest.FixtureRequest) -> Iterator[MakeWorker]:
             kind = BackendType.GPU_COMPUTE if channel == "gl_compute" else BackendType.GPU_PIXEL
             worker = Worker(model, kind, device=device, **options)
         elif channel == "opencl":
-            worker = Worker(model, BackendType.GPU_COMPUTE, device=request.getfixturevalue("cl_device"), **options)
+            worker = Worker(
+                model, BackendType.GPU_COMPUTE, device=request.getfixturevalue("cl_device"), **options
+            )
         else:
             worker = Worker(model, BackendType.CPU, **options)
         made.append(worker)

@@ -26,7 +26,9 @@ from tests.networks import (
 FLOOR = {"cpu": 1e-5, "gl_compute": 1e-4, "gl_pixel": 1e-4, "opencl": 1e-4}
 
 
-def compare(source: str | bytes, inputs: Callable[[int], Inputs], channel: str, make_worker: MakeWorker) -> None:
+def compare(
+    source: str | bytes, inputs: Callable[[int], Inputs], channel: str, make_worker: MakeWorker
+) -> None:
     """Two different inputs through one worker, each against onnxruntime."""
     model: Model = ModelLoader.load(source)
     worker = make_worker(model, channel)
@@ -70,7 +72,9 @@ def test_light_networks_agree_with_onnxruntime(name: str, channel: str, make_wor
 
 @pytest.mark.long
 @pytest.mark.parametrize("name", LIGHT_NAMES[2:])
-def test_large_light_networks_agree_with_onnxruntime(name: str, channel: str, make_worker: MakeWorker) -> None:
+def test_large_light_networks_agree_with_onnxruntime(
+    name: str, channel: str, make_worker: MakeWorker
+) -> None:
     _light(name, channel, make_worker)
 
 
@@ -90,7 +94,9 @@ def test_a_chain_of_layers_finishes_while_python_is_busy(make_worker: MakeWorker
     weights = (np.eye(size) * 0.9).astype(np.float32)
     names = ["x", *(f"m{i}" for i in range(20))]
     nodes = [node("MatMul", [a, "w"], [b]) for a, b in zip(names, names[1:], strict=False)]
-    chain = proto(nodes, {"x": ("float32", [size, size])}, {names[-1]: ("float32", [size, size])}, {"w": weights})
+    chain = proto(
+        nodes, {"x": ("float32", [size, size])}, {names[-1]: ("float32", [size, size])}, {"w": weights}
+    )
     with JobSystem(2) as jobs:
         worker = make_worker(ModelLoader.load(chain), "cpu", jobs=jobs)
         x = np.ones((size, size), np.float32)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 
 import numpy as np
 import pytest
@@ -153,27 +154,6 @@ def test_pinned_tensors_feed_any_backend(storage: type, channel: str, make_worke
     tensor.dispose()
 
 
-def test_a_new_batch_size_compiles_nothing(channel: str, make_worker: MakeWorker) -> None:
-    worker = make_worker(policy(), channel)
-    compiled: list[int] = []
-    for backend in worker._session.backends.values():
-        original = backend.prepare
-        backend.prepare = _counting(original, compiled)  # type: ignore[method-assign]
-    for rows in (1, 2, 3, 7, 64):
-        worker.schedule(batch(rows, rows))
-        np.testing.assert_allclose(worker.peek_output().download_to_array(), expected(batch(rows, rows)), atol=1e-4)
-    assert len(compiled) >= 5
-    assert sum(compiled) == 0
-
-
-def _counting(prepare: object, counts: list[int]) -> object:
-    def wrapped(kernels: object, progress: object = None) -> int:
-        counts.append(prepare(kernels, progress))  # type: ignore[operator]
-        return counts[-1]
-
-    return wrapped
-
-
 def test_inputs_by_position_keyword_dict_and_set_input(channel: str, make_worker: MakeWorker) -> None:
     both = model(
         [node("Sub", ["a", "b:0"], ["y"])],
@@ -224,7 +204,12 @@ def test_a_shape_from_computed_data_continues_without_a_wait(channel: str, make_
 
 def test_fallback_is_reported_and_can_be_refused(channel: str, make_worker: MakeWorker) -> None:
     wide = model(
-        [node("Relu", ["x"], ["r"]), node("Cast", ["r"], ["d"], to=11), node("Sqrt", ["d"], ["s"]), node("Cast", ["s"], ["y"], to=1)],
+        [
+            node("Relu", ["x"], ["r"]),
+            node("Cast", ["r"], ["d"], to=11),
+            node("Sqrt", ["d"], ["s"]),
+            node("Cast", ["s"], ["y"], to=1),
+        ],
         {"x": ("float32", [4])},
         {"y": ("float32", [4])},
     )
@@ -270,3 +255,32 @@ def test_a_disposed_worker_says_so() -> None:
             use()
     with pytest.raises(DisposedError, match="worker that was disposed"):
         output.download_to_array()
+
+
+def test_debug_mode_finds_computed_integers_beyond_32_bits(channel: str, make_worker: MakeWorker) -> None:
+    product = model([node("Mul", ["x", "x"], ["sq"]), node("Mod", ["sq", "m"], ["y"])],
+                    {"x": ("int64", [2])}, {"y": ("int64", [2])}, {"m": np.array([7], np.int64)})  # fmt: skip
+    worker = make_worker(product, channel, debug=True)
+    worker.schedule(np.array([3, 40_000]))
+    assert worker.peek_output().download_to_array().tolist() == [2, 40_000**2 % 7]
+    if channel != "cpu":
+        with pytest.raises(InputError, match="'sq' of layer 'sq_layer' holds 10000000000"):
+            worker.schedule(np.array([3, 100_000]))
+
+
+def test_what_is_never_disposed_is_reported_with_its_line(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setenv("GAMEGLUE_DEBUG", "1")
+    worker = Worker(policy(), BackendType.CPU)  # the line that is named
+    del worker
+    gc.collect()
+    (warning,) = [r.getMessage() for r in caplog.records if "never disposed" in r.getMessage()]
+    assert "test_worker.py" in warning
+    assert "the line that is named" in warning
+    caplog.clear()
+    with Worker(policy(), BackendType.CPU) as kept:
+        kept.schedule(batch(0))
+    del kept
+    gc.collect()
+    assert not caplog.records

@@ -56,39 +56,63 @@ TABLE: dict[str, tuple[Use, type[EngineError], str]] = {
     "text file": (lambda p: ModelLoader.load(p / "text.onnx"), ModelImportError, r"text\.onnx"),
     "empty file": (lambda p: ModelLoader.load(p / "empty.onnx"), ModelImportError, "empty"),
     "truncated": (lambda p: ModelLoader.load(p / "cut.onnx"), ModelImportError, r"cut\.onnx"),
-    "asset of a missing file": (lambda p: Worker(ModelAsset(p / "gone.onnx")), ModelImportError, r"gone\.onnx"),
+    "asset of a missing file": (
+        lambda p: Worker(ModelAsset(p / "gone.onnx")),
+        ModelImportError,
+        r"gone\.onnx",
+    ),
     "unknown operators": (
-        lambda p: ModelLoader.load(unknown_operators()), ModelImportError, r"Frobnicate(.|\n)*Twiddle",
+        lambda p: ModelLoader.load(unknown_operators()),
+        ModelImportError,
+        r"Frobnicate(.|\n)*Twiddle",
     ),
     "unknown dimension": (
-        lambda p: ModelLoader.load(mlp((4, 2)), dims={"bach": 1}), InputError, "'?bach'?(.|\n)*batch",
+        lambda p: ModelLoader.load(mlp((4, 2)), dims={"bach": 1}),
+        InputError,
+        "'?bach'?(.|\n)*batch",
     ),
     "not a model": (lambda p: Worker("model.onnx"), InputError, "use ModelLoader.load"),  # type: ignore[arg-type]
     "not a backend": (lambda p: Worker(ModelLoader.load(mlp((4, 2))), "gpu"), InputError, "one of"),  # type: ignore[arg-type]
     "unknown device": (
         lambda p: Worker(ModelLoader.load(mlp((4, 2))), BackendType.GPU_COMPUTE, device="cuda"),  # type: ignore[arg-type]
-        InputError, "one of 'gl', 'opencl'",
+        InputError,
+        "one of 'gl', 'opencl'",
     ),
     "device for the CPU": (
-        lambda p: Worker(ModelLoader.load(mlp((4, 2))), BackendType.CPU, device="gl"), InputError, "takes no device",
+        lambda p: Worker(ModelLoader.load(mlp((4, 2))), BackendType.CPU, device="gl"),
+        InputError,
+        "takes no device",
     ),
     "OpenCL for pixel": (
         lambda p: Worker(ModelLoader.load(mlp((4, 2))), BackendType.GPU_PIXEL, device="opencl"),
-        InputError, "GPU_COMPUTE",
+        InputError,
+        "GPU_COMPUTE",
     ),
     "wrong input name": (lambda p: worker().schedule(z=X), InputError, "no input 'z'; its inputs: 'x'"),
     "wrong set_input name": (lambda p: worker().set_input("z", X), InputError, "no input 'z'"),
     "missing input": (lambda p: worker().schedule(), InputError, "lacks the input 'x'"),
     "too many inputs": (lambda p: worker().schedule(X, X), InputError, r"takes 1 input\(s\), got 2"),
-    "wrong rank": (lambda p: worker().schedule(X[0]), InputError, r"input 'x' needs float32 \(batch, 4\), got shape \(4,\)"),
+    "wrong rank": (
+        lambda p: worker().schedule(X[0]),
+        InputError,
+        r"input 'x' needs float32 \(batch, 4\), got shape \(4,\)",
+    ),
     "wrong size": (lambda p: worker().schedule(X[:, :3]), InputError, r"got shape \(1, 3\)"),
-    "wrong dtype": (lambda p: worker().schedule(X.astype(np.float64)), InputError, r"float64.*astype\(numpy.float32\)"),
+    "wrong dtype": (
+        lambda p: worker().schedule(X.astype(np.float64)),
+        InputError,
+        r"float64.*astype\(numpy.float32\)",
+    ),
     "wrong tensor dtype": (lambda p: worker().schedule(Tensor(X.astype(np.int32))), InputError, "int32"),
     "peek before schedule": (lambda p: worker().peek_output(), InputError, "call schedule first"),
     "after dispose": (lambda p: disposed(), DisposedError, "Worker was disposed"),
     "shapes that contradict": (lambda p: conv_mismatch(), ShapeError, "y_layer.*5 input channels"),
     "wrap of a slice": (lambda p: Tensor.wrap(np.zeros((4, 4))[:, 1]), InputError, "C-contiguous"),
-    "reshape to another size": (lambda p: Tensor(X).reshape(3), InputError, r"cannot reshape .*\(1, 4\) to \(3,\)"),
+    "reshape to another size": (
+        lambda p: Tensor(X).reshape(3),
+        InputError,
+        r"cannot reshape .*\(1, 4\) to \(3,\)",
+    ),
     "upload of another size": (lambda p: Tensor(X).upload(np.zeros(3)), InputError, "3 elements"),
 }
 
@@ -129,7 +153,9 @@ def test_integers_beyond_32_bits_are_refused_by_name(cl_device: object) -> None:
     w.dispose()
 
 
-def test_a_context_too_old_for_compute_is_named(run_child: Callable[..., str], held_to_3_3: dict[str, str]) -> None:
+def test_a_context_too_old_for_compute_is_named(
+    run_child: Callable[..., str], held_to_3_3: dict[str, str]
+) -> None:
     code = """
 import moderngl
 from engine import BackendType, DeviceError, ModelLoader, Worker

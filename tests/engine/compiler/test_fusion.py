@@ -18,17 +18,27 @@ W = np.random.default_rng(0).normal(size=(4, 3, 3, 3)).astype(np.float32)
 X4: Declared = {"x": ("float32", ["n", 3, 8, 8])}
 
 
-def fused(nodes: list[onnx.NodeProto], inputs: Declared, outputs: Declared, constants: dict[str, np.ndarray], fan_in: int = 7) -> list[Compute]:
+def fused(
+    nodes: list[onnx.NodeProto],
+    inputs: Declared,
+    outputs: Declared,
+    constants: dict[str, np.ndarray],
+    fan_in: int = 7,
+) -> list[Compute]:
     """Fuse a graph, check its answer against the unfused one, and return the computes."""
     made = model(nodes, inputs, outputs, constants)
     tracer = Tracer(made)
-    shapes = {name: tuple(2 if isinstance(d, str) else d for d in dims or ()) for name, (_, dims) in inputs.items()}
+    shapes = {
+        name: tuple(2 if isinstance(d, str) else d for d in dims or ()) for name, (_, dims) in inputs.items()
+    }
     trace = tracer.trace(shapes)  # type: ignore[arg-type]
     wanted = [trace.values[o.name] for o in made.outputs]
     plain = live(trace.computes, wanted)
     result = fuse_elementwise(plain, wanted, fan_in)
     rng = np.random.default_rng(1)
-    feeds = {trace.values[n]: (rng.normal(size=s) * 40).astype(np.dtype(inputs[n][0])) for n, s in shapes.items()}
+    feeds = {
+        trace.values[n]: (rng.normal(size=s) * 40).astype(np.dtype(inputs[n][0])) for n, s in shapes.items()
+    }
     answers = []
     for computes in (plain, result):
         arrays: dict[Value, np.ndarray] = dict(feeds)
@@ -67,7 +77,10 @@ def test_a_result_with_two_readers_is_kept() -> None:
 
 def test_an_output_is_kept() -> None:
     computes = fused(
-        [node("Exp", ["x"], ["e"]), node("Neg", ["e"], ["y"])], X4, {"e": ("float32", None), "y": ("float32", None)}, {}
+        [node("Exp", ["x"], ["e"]), node("Neg", ["e"], ["y"])],
+        X4,
+        {"e": ("float32", None), "y": ("float32", None)},
+        {},
     )
     assert len(computes) == 2
 
@@ -100,7 +113,9 @@ def test_narrow_integers_wrap_between_fused_steps() -> None:
 def test_a_kernel_reads_no_more_tensors_than_it_may(fan_in: int) -> None:
     names = [f"c{i}" for i in range(8)]
     chain = [node("Add", ["x" if i == 0 else f"s{i - 1}", n], [f"s{i}"]) for i, n in enumerate(names)]
-    computes = fused(chain, {**{n: ("float32", [4]) for n in ("x", *names)}}, {"s7": ("float32", None)}, {}, fan_in)
+    computes = fused(
+        chain, {**{n: ("float32", [4]) for n in ("x", *names)}}, {"s7": ("float32", None)}, {}, fan_in
+    )
     assert len(computes) == -(-8 // (fan_in - 1))
 
 
@@ -111,5 +126,7 @@ def test_squeezenet_s_66_layers_are_41_kernels() -> None:
     trace = Tracer(made).trace({made.inputs[0].name: (1, 3, 224, 224)})
     wanted = [trace.values[o.name] for o in made.outputs]
     kinds = [c.op_type for c in fuse_elementwise(live(trace.computes, wanted), wanted, 7)]
-    assert len(kinds) == 38  # 26 convolutions, 8 joins, 3 pools, 1 mean; the test's network ends before softmax
+    assert (
+        len(kinds) == 38
+    )  # 26 convolutions, 8 joins, 3 pools, 1 mean; the test's network ends before softmax
     assert kinds.count("Conv+Conv+Relu") == 26

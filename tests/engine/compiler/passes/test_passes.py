@@ -7,7 +7,14 @@ import pytest
 
 from engine import ModelLoader
 from engine.compiler.interpret import interpret
-from engine.compiler.passes import PASSES, PassRecord, fold_batch_norm, fold_constants, optimize, remove_dead_layers
+from engine.compiler.passes import (
+    PASSES,
+    PassRecord,
+    fold_batch_norm,
+    fold_constants,
+    optimize,
+    remove_dead_layers,
+)
 from engine.model import Model
 from tests.graphs import node, proto
 from tests.networks import reference
@@ -30,7 +37,13 @@ def same_answer(source: bytes, changed: Model, x: np.ndarray) -> None:
 @pytest.mark.parametrize("bias", [False, True])
 def test_batch_norm_goes_into_the_convolution(op_type: str, group: int, bias: bool) -> None:
     shape = (6, 4 // group, 3, 3) if op_type == "Conv" else (4, 6 // group, 3, 3)
-    constants = {"w": weights(*shape), "s": weights(6), "b": weights(6), "m": weights(6), "v": weights(6) ** 2}
+    constants = {
+        "w": weights(*shape),
+        "s": weights(6),
+        "b": weights(6),
+        "m": weights(6),
+        "v": weights(6) ** 2,
+    }
     if bias:
         constants["c"] = weights(6)
     source = proto(
@@ -50,7 +63,13 @@ def test_batch_norm_goes_into_the_convolution(op_type: str, group: int, bias: bo
 
 @pytest.mark.parametrize("reason", ["another reader", "an output", "weights unknown"])
 def test_batch_norm_stays_where_folding_would_be_wrong(reason: str) -> None:
-    constants = {"w": weights(3, 2, 1, 1), "s": weights(3), "b": weights(3), "m": weights(3), "v": weights(3) ** 2}
+    constants = {
+        "w": weights(3, 2, 1, 1),
+        "s": weights(3),
+        "b": weights(3),
+        "m": weights(3),
+        "v": weights(3) ** 2,
+    }
     nodes = [
         node("Conv", ["x", "w"], ["y0"]),
         node("BatchNormalization", ["y0", "s", "b", "m", "v"], ["y"]),
@@ -95,7 +114,11 @@ def test_random_layers_are_not_folded() -> None:
 
 def test_dead_layers_and_their_constants_go() -> None:
     source = proto(
-        [node("Relu", ["x"], ["y"]), node("Add", ["x", "c"], ["unused"]), node("Exp", ["unused"], ["unused2"])],
+        [
+            node("Relu", ["x"], ["y"]),
+            node("Add", ["x", "c"], ["unused"]),
+            node("Exp", ["unused"], ["unused2"]),
+        ],
         {"x": ("float32", [2])},
         {"y": ("float32", [2])},
         {"c": weights(2)},
