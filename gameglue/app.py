@@ -15,6 +15,7 @@ from typing import Literal, Self
 import moderngl
 import numpy as np
 
+from engine import ModelAsset
 from gameglue.behaviour import MonoBehaviour
 from gameglue.clock import Time
 from gameglue.coroutines import Coroutine, CoroutineRunner, NextFrame, Routine, WaitForSeconds, WaitUntilDone
@@ -118,6 +119,7 @@ class App:
         self.input = InputState()
         self.input.sources = [surface] if input_source is None else [surface, input_source]
         self.resources.register_loader(Texture, self._load_texture)
+        self.resources.register_loader(ModelAsset, ModelAsset)
         self._scene = Scene(self, "main")
         self._scene.load()
         self._next_scene: Scene | None = None

@@ -118,16 +118,15 @@ class ContextSwitch:
         self._ctx = ctx
         self._apis = _apis()
         ctx.__enter__()
-        self._handles = self._current()
+        # Only one of them can have a current context, so the others need not be asked every frame.
+        self._own = next((api for api in self._apis if api.current()), None)
+        self._handle = self._own.current() if self._own is not None else 0
 
     def make_current(self) -> None:
         """Direct this thread's OpenGL calls to the context; next to nothing if they go there already."""
-        if not self._apis:
+        if self._own is None:
             self._ctx.__enter__()
-        elif self._current() != self._handles:
+        elif self._own.current() != self._handle:
             for api in self._apis:
                 api.release()
             self._ctx.__enter__()
-
-    def _current(self) -> tuple[int, ...]:
-        return tuple(api.current() for api in self._apis)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from gameglue import App, FrameReport, MonoBehaviour, Profiler
+from gameglue import App, FrameReport, InputScript, MonoBehaviour, Profiler
 from gameglue.profiling.profiler import Ring
 
 
@@ -95,3 +96,14 @@ def test_the_report_of_an_app_as_json_and_as_text(app: App, tmp_path: Path) -> N
     assert "late_update" in text
     assert "thinking" in text
     assert "5 calls" in text
+
+
+def test_f3_shows_and_hides_the_overlay(make_app: Callable[..., App]) -> None:
+    app = make_app(input_source=InputScript().press("f3", at=0.04).press("f3", at=0.2), on_error="raise")
+    seen = []
+    for _ in range(20):
+        app.step()
+        seen.append(app.overlay.visible)
+    assert seen[0] is False
+    assert seen[5] is True
+    assert seen[-1] is False
