@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager
 from typing import ClassVar
 
 import numpy as np
@@ -140,6 +141,10 @@ class GLComputeBackend(Backend):
     def readback(self, buffer: DeviceBuffer) -> GLReadback:
         """Start a copy of the value, as of now in the stream."""
         return GLReadback.start(self.device, _own(buffer))
+
+    def entered(self) -> AbstractContextManager[Any]:
+        """A block in which the context stays current."""
+        return self.device.current()
 
     def flush(self) -> None:
         """Hand over what was issued."""
