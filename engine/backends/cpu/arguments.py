@@ -4,16 +4,32 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterable, Sequence
+from math import prod
 
 _SIGN = 1 << 63
 _FULL = 1 << 64
 
 
-def argument_words(
-    space: Sequence[int], values: Sequence[int | float], addresses: Iterable[int]
+def generic_words(
+    space: Sequence[int], values: Sequence[int | float], addresses: Iterable[int], blocks: int = 1
 ) -> list[int]:
-    """Sizes of the index space, run-time arguments (floats as the bits of a float64), then addresses."""
-    words = [*space, *(float_bits(v) if isinstance(v, float) else int(v) for v in values), *addresses]
+    """The args of a printed kernel, each of whose rows is cut into so many blocks."""
+    cut = (blocks, -(-space[-1] // blocks)) if len(space) > 1 else ()
+    return argument_words((*space, *cut), values, addresses)
+
+
+def generic_units(space: Sequence[int], blocks: int = 1) -> int:
+    """What the range of a printed kernel counts: elements of a vector, else blocks of rows."""
+    if len(space) == 1:
+        return space[0]
+    return blocks * prod(space[:-1]) if space[-1] else 0
+
+
+def argument_words(
+    leading: Sequence[int], values: Sequence[int | float], addresses: Iterable[int]
+) -> list[int]:
+    """Sizes and other leading words, run-time arguments (floats as a float64's bits), then addresses."""
+    words = [*leading, *(float_bits(v) if isinstance(v, float) else int(v) for v in values), *addresses]
     # Words are signed; an unsigned 64-bit argument keeps its bits.
     return [w if -_SIGN <= w < _SIGN else (w & (_FULL - 1)) - (_FULL if w & _SIGN else 0) for w in words]
 

@@ -7,20 +7,19 @@ take less time than waking a thread are done at once, behind the same interface.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from math import prod
 from typing import Any, ClassVar
 
 import numpy as np
 
 from engine import native
 from engine.backends.base import Backend, DeviceBuffer, Program, Progress, Readback
-from engine.backends.cpu.arguments import argument_words
-from engine.backends.cpu.cost import INLINE_NS, grain, step_ns
+from engine.backends.cpu.arguments import argument_words, generic_units, generic_words
+from engine.backends.cpu.cost import INLINE_NS, grain, row_blocks, step_ns
 from engine.backends.cpu.memory import ALIGNMENT, CPUBuffer, allocate
 from engine.backends.cpu.native_kernel import NativeKernel, source_of
 from engine.backends.cpu.tuned import tune
 from engine.compiler.memory import place
-from engine.compiler.plan import AnyKernel, Compute, Plan, Step, Tuner
+from engine.compiler.plan import AnyKernel, Compute, Plan, Tuner
 from engine.dtypes import STORAGE_TYPES
 from engine.errors import DisposedError
 from engine.jobs import CommandList, JobHandle, JobSystem, shared_job_system
@@ -186,22 +185,27 @@ class CPUBackend(Backend):
             assert isinstance(buffer, CPUBuffer)
             addresses[name] = buffer.address
             held.append(buffer.array)
+        threads = self.jobs.thread_count
         words: list[int] = []
         rows: list[tuple[int, int, int, int]] = []
         starts: list[int] = []
         nanoseconds = 0.0
         for step in plan.steps:
-            count = _units(step)
+            cost = step_ns(step)
+            pointers = [addresses[n] for n in (step.output, *step.inputs)]
+            if isinstance(step.kernel, NativeKernel):
+                count = step.space[0]
+                block_words = argument_words(step.space, step.values, pointers)
+            else:
+                blocks = row_blocks(step.space, cost, threads)
+                count = generic_units(step.space, blocks)
+                block_words = generic_words(step.space, step.values, pointers, blocks)
             if count == 0:
                 continue
-            cost = step_ns(step)
             nanoseconds += cost
             starts.append(len(words))
-            names = (step.output, *step.inputs)
-            words += argument_words(step.space, step.values, [addresses[n] for n in names])
-            rows.append(
-                (self._functions[step.kernel.key], 0, count, grain(count, cost, self.jobs.thread_count))
-            )
+            words += block_words
+            rows.append((self._functions[step.kernel.key], 0, count, grain(count, cost, threads)))
         block = np.array(words, np.int64)
         table = np.array(rows, np.int64).reshape(-1, 4)
         table[:, 1] = np.array(starts, np.int64) * 8 + block.ctypes.data
@@ -270,10 +274,3 @@ class CPUBackend(Backend):
             best = _Copy(self._copy_function, staging_bytes)
             self._copies.append(best)
         return best
-
-
-def _units(step: Step) -> int:
-    """What a command's range counts: tasks of a tuned kernel, elements of a vector, else rows."""
-    if isinstance(step.kernel, NativeKernel) or len(step.space) == 1:
-        return step.space[0]
-    return prod(step.space[:-1]) if prod(step.space) else 0

@@ -22,6 +22,8 @@ from engine.compiler.plan import Compute, Tuner
 DEPTH = 320
 """Products per sum before the next columns are gathered; whole channels, so up to `MAX_TAPS`."""
 
+MAX_CONV_TAPS = 512
+
 FLOPS_PER_NS = 50.0
 
 _WORDS = (
@@ -79,7 +81,7 @@ def tune_conv(compute: Compute, tuner: Tuner, threads: int) -> bool:
     assert compute.hint is not None
     win = windows_of(compute)
     _, w = compute.hint.operands
-    if win is None or w.known is None or not is_float32_core(compute) or win.taps > MAX_TAPS:
+    if win is None or w.known is None or not is_float32_core(compute) or win.taps > MAX_CONV_TAPS:
         return False
     group = int(compute.hint.facts["group"])
     if w.shape[1] == 1 and group > 1:
@@ -136,7 +138,7 @@ def conv_text(tile: Tile, rows: int, epilogue: Epilogue) -> str:
     unroll = 2 if rows * tile.vectors < 8 else 1
     numbers = {"rows": rows, "vectors": tile.vectors, "lanes": tile.lanes, "width": width, "unroll": unroll}
     position = _FIRST_WORD + len(_WORDS) + epilogue.words
-    depth = max(DEPTH, MAX_TAPS)
+    depth = max(DEPTH, MAX_CONV_TAPS)
     body = [
         *(f"{name} = arg_i64(args, {_FIRST_WORD + k})" for k, name in enumerate(_WORDS)),
         *epilogue.arguments,

@@ -25,6 +25,7 @@ _FUNCTION_NS = 1.0
 _INTEGER_DIVISION_NS = 3.0
 _SCALAR_STEP_NS = 1.5
 _FUNCTIONS = frozenset("exp log sin cos tan asin acos atan sinh cosh tanh asinh acosh atanh erf pow".split())
+_SHORTEST_BLOCK = 256
 # What a loop's extent counts for when it depends on the element.
 _UNKNOWN_EXTENT = 16
 
@@ -71,3 +72,12 @@ def grain(total: int, nanoseconds: float, threads: int) -> int:
     if threads == 1 or chunks <= 1:
         return max(total, 1)
     return -(-total // chunks)
+
+
+def row_blocks(space: Sequence[int], nanoseconds: float, threads: int) -> int:
+    """Into how many blocks to cut each row of a printed kernel, where there are few and long ones."""
+    rows = prod(space[:-1])
+    wanted = min(int(nanoseconds / CHUNK_NS), threads * CHUNKS_PER_THREAD) if threads > 1 else 1
+    if len(space) == 1 or rows == 0 or rows >= wanted:
+        return 1
+    return max(1, min(-(-wanted // rows), space[-1] // _SHORTEST_BLOCK))

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from engine.backends.cpu.printer import NumbaPrinter, indent
+from engine.backends.cpu.printer import NumbaPrinter, indent, read_text
 from engine.compiler.plan import Compute
 from engine.kernels.expr import acc
 from engine.kernels.kernel import number
@@ -35,13 +35,13 @@ class Epilogue:
         return len(self.values) + 1 + len(self.inputs)
 
 
-def print_epilogue(compute: Compute, first_word: int, row_axes: int = 2) -> Epilogue:
+def print_epilogue(compute: Compute, first_word: int, row_axes: int = 2, core: str = "float32") -> Epilogue:
     """The epilogue over a space whose first `row_axes` indices (`i0`, `i1`...) are fixed in a row.
 
     The other axes, one or two, run along it: column `first_column` + k is a position in the last axis, or in
-    the last two, where `last_size` is the size of the last.
+    the last two, where `last_size` is the size of the last. `core` is the storage type of what `tile` holds.
     """
-    formula = compute.epilogue if compute.epilogue is not None else acc("float32")
+    formula = compute.epilogue if compute.epilogue is not None else acc(compute.body.dtype)
     rank = len(compute.space)
     kernel, values, inputs = number(formula, rank, compute.output.dtype)
     printer = NumbaPrinter(kernel)
@@ -54,7 +54,7 @@ def print_epilogue(compute: Compute, first_word: int, row_axes: int = 2) -> Epil
     store = printer.store("flat", kernel.body)
     element = printer.close()
     row = printer.close()
-    lead = ["acc = read_float32(tile, column)", "flat = start + column"]
+    lead = [f"acc = {read_text(core, 'tile', 'column')}", "flat = start + column"]
     if kernel.body.free & along:
         at = "first_column + column"
         if len(along) == 1:

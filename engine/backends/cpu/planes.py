@@ -16,7 +16,7 @@ from engine.backends.cpu.library import library_text
 from engine.backends.cpu.native_kernel import NativeKernel
 from engine.compiler.plan import Compute, Tuner
 
-MAX_TAPS = 512
+MAX_TAPS = 1024
 
 _NS_PER_ELEMENT = 0.5
 

@@ -1,9 +1,10 @@
 """Kernels printed as numba Python.
 
 The printed function is `kernel(args, begin, end)`. `args` is the address of 8-byte words: the sizes of the
-index space, the run-time arguments (integers, or the bits of a float64), the output's address and the
-inputs' addresses. begin..end counts elements where the space has one dimension, and rows (all dimensions
-but the last) where it has more, so that no division stands in the innermost loop.
+index space; where it has more than one dimension, into how many blocks each row (of the last dimension) is
+cut, and their length; the run-time arguments (integers, or the bits of a float64); the output's address and
+the inputs' addresses. begin..end counts elements of a space of one dimension, else blocks of rows, so that
+no division stands in the innermost loop.
 """
 
 from __future__ import annotations
@@ -128,7 +129,8 @@ class NumbaPrinter(Printer):
     def source(self) -> NativeSource:
         """The kernel as a module that the native store compiles."""
         kernel = self.kernel
-        body = [f"d{k} = arg_i64(args, {k})" for k in range(kernel.rank)] + self.arguments(kernel.rank)
+        names = [f"d{k}" for k in range(kernel.rank)] + (["blocks", "block_size"] if kernel.rank > 1 else [])
+        body = [f"{name} = arg_i64(args, {k})" for k, name in enumerate(names)] + self.arguments(len(names))
         self.open(frozenset())
         loops = self.walk_elements() if kernel.rank == 1 else self.walk_rows()
         body += self.close() + loops
@@ -142,16 +144,23 @@ class NumbaPrinter(Printer):
         return ["for i0 in range(begin, end):", *indent([*self.close(), store])]
 
     def walk_rows(self) -> list[str]:
-        """A loop over rows, whose indices are worked out once each, and one over the last dimension."""
+        """A loop over blocks of rows, whose indices are worked out once each, and one over their elements."""
         last = self.kernel.rank - 1
         self.variables |= {axis: f"i{axis}" for axis in range(last + 1)} | {"flat": "flat"}
         self.open(frozenset(range(last)))
         self.open(frozenset({last, "flat"}))
         store = self.store("flat", self.kernel.body)
         inner = [f"flat = start + i{last}", *self.close(), store]
-        row = [*split_row("row", last), f"start = row * d{last}", *self.close()]
-        row += [f"for i{last} in range(d{last}):", *indent(inner)]
-        return ["for row in range(begin, end):", *indent(row)]
+        row = [
+            "row = block if blocks == 1 else op_div(block, blocks)",
+            "first = (block - row * blocks) * block_size",
+            *split_row("row", last),
+            f"start = row * d{last}",
+            *self.close(),
+            f"for i{last} in range(first, min(first + block_size, d{last})):",
+            *indent(inner),
+        ]
+        return ["for block in range(begin, end):", *indent(row)]
 
 
 def kernel_text(head: str, body: Sequence[str]) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from engine.backends.cpu.concat import tune_concat
 from engine.backends.cpu.conv import tune_conv
 from engine.backends.cpu.matmul import tune_matmul
 from engine.backends.cpu.pool import tune_pool
@@ -12,7 +13,7 @@ from engine.compiler.plan import Compute, Tuner
 Rule = Callable[[Compute, Tuner, int], bool]
 """Emits steps for a formula, for so many threads; False leaves it to the generic kernel."""
 
-RULES: dict[str, Rule] = {"matmul": tune_matmul, "conv": tune_conv, "pool": tune_pool}
+RULES: dict[str, Rule] = {"matmul": tune_matmul, "conv": tune_conv, "pool": tune_pool, "concat": tune_concat}
 
 
 def tune(compute: Compute, tuner: Tuner, threads: int) -> bool:

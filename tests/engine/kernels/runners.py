@@ -17,7 +17,7 @@ import pytest
 
 from engine import native
 from engine.backends.base import Backend
-from engine.backends.cpu.arguments import argument_words
+from engine.backends.cpu.arguments import generic_units, generic_words
 from engine.backends.cpu.printer import NumbaPrinter
 from engine.backends.gl_compute.backend import GLComputeBackend
 from engine.backends.gl_pixel.backend import GLPixelBackend
@@ -55,15 +55,15 @@ class Runner:
 def run_on_cpu(
     kernel: Kernel, space: Sequence[int], values: Sequence[int | float], arrays: Sequence[np.ndarray]
 ) -> np.ndarray:
-    """Through the numba printer and the native store, in two chunks on this thread."""
+    """Through the numba printer and the native store: rows in two blocks each, in two chunks."""
     source = NumbaPrinter(kernel).source()
     address = native.load([source])[source.key]
     output = np.zeros(prod(space), as_dtype(kernel.dtype))
     inputs = [np.ascontiguousarray(a) for a in arrays]
-    words = argument_words(space, values, [a.ctypes.data for a in (output, *inputs)])
+    words = generic_words(space, values, [a.ctypes.data for a in (output, *inputs)], blocks=2)
     block = np.array(words, np.int64)
     function = ctypes.CFUNCTYPE(None, ctypes.c_int64, ctypes.c_int64, ctypes.c_int64)(address)
-    count = space[0] if len(space) == 1 else prod(space[:-1])
+    count = generic_units(space, blocks=2)
     for begin, end in ((count // 2, count), (0, count // 2)):
         function(block.ctypes.data, begin, end)
     return output

@@ -164,6 +164,44 @@ def make_copy_run(vectors, lanes):
     return copy_run
 
 
+def _larger(total, run):
+    """The larger of two, NaN included."""
+    return total.where(total.differs(total), total.where(total > run, run))
+
+
+def make_pool_tile(vectors, lanes, largest):
+    """pool_tile(source, offsets, taps, target): a row of `vectors` * `lanes` maxima or sums of runs.
+
+    Tap t takes the run that starts `offsets[t]` bytes behind `source`.
+    """
+    kind = ir.VectorType(_SINGLE, lanes)
+
+    @intrinsic
+    def pool_tile(typing_context, source, offsets, taps, target):
+        def generate(context, builder, signature, args):
+            source, offsets, taps, target = args
+
+            def body(places, totals):
+                offset = builder.load(builder.inttoptr(places[0], _WORD.as_pointer()), align=8)
+                start = builder.add(source, offset)
+                joined = []
+                for v, total in enumerate(totals):
+                    loaded = builder.load(_vector_at(builder, start, _word(4 * lanes * v), kind), align=4)
+                    total, run = Lane(builder, total), Lane(builder, loaded)
+                    joined.append((_larger(total, run) if largest else total + run).value)
+                return joined
+
+            starts = [ir.Constant(kind, [float("-inf") if largest else 0.0] * lanes)] * vectors
+            _, totals = _counted_loop(builder, taps, [offsets], [_word(8)], starts, body)
+            for v, total in enumerate(totals):
+                builder.store(total, _vector_at(builder, target, _word(4 * lanes * v), kind), align=4)
+            return context.get_dummy_value()
+
+        return types.void(*[types.int64] * 4), generate
+
+    return pool_tile
+
+
 def make_tap_tile(vectors, lanes):
     """tap_tile(source, offsets, weights, taps, target): a row of `vectors` * `lanes` sums of weighted runs.
 

@@ -1,0 +1,71 @@
+"""Joining tensors side by side: each part is one plain loop, where the formula chooses for every element."""
+
+from __future__ import annotations
+
+from math import prod
+
+from engine.backends.cpu.cost import CHUNK_NS, CHUNKS_PER_THREAD
+from engine.backends.cpu.epilogue import Epilogue, print_epilogue
+from engine.backends.cpu.library import library_text
+from engine.backends.cpu.native_kernel import NativeKernel
+from engine.backends.cpu.printer import indent, kernel_text
+from engine.compiler.plan import Compute, Tuner
+from engine.dtypes import as_dtype
+
+_NS_PER_ELEMENT = 0.3
+_FIRST_WORD = 2
+_WORDS = ("total", "blocks", "block_size")
+
+
+def tune_concat(compute: Compute, tuner: Tuner, threads: int) -> bool:
+    """Rule for hints of kind "concat": matrices of equal height side by side, as (height, columns)."""
+    assert compute.hint is not None
+    parts = [part for part in compute.hint.operands if part.size]
+    if len(compute.space) != 2 or any(part.rank != 2 for part in parts) or not parts:
+        return False
+    storage = {part.dtype.name for part in parts}
+    if len(storage) != 1 or parts[0].arithmetic != compute.body.dtype:
+        return False
+    height, total = compute.space
+    epilogue = print_epilogue(compute, _FIRST_WORD + len(_WORDS) + len(parts), row_axes=1, core=storage.pop())
+    nanoseconds = prod(compute.space) * _NS_PER_ELEMENT
+    wanted = min(int(nanoseconds / CHUNK_NS), threads * CHUNKS_PER_THREAD) if threads > 1 else 1
+    blocks = max(1, min(-(-wanted // height), total // 256))
+    tasks = height * blocks
+    widths = (part.shape[1] for part in parts)
+    values = (nanoseconds / tasks, total, blocks, -(-total // blocks), *widths, *epilogue.values)
+    names = (*epilogue.inputs, *(part.name for part in parts))
+    kernel = NativeKernel(f"concat_{len(parts)}", concat_text(len(parts), parts[0].dtype.name, epilogue))
+    tuner.emit(kernel, (tasks,), values, names, compute.output.name)
+    return True
+
+
+def concat_text(parts: int, storage: str, epilogue: Epilogue) -> str:
+    """The kernel's module."""
+    widths = _FIRST_WORD + len(_WORDS)
+    position = widths + parts + epilogue.words
+    body = [
+        *(f"{name} = arg_i64(args, {_FIRST_WORD + k})" for k, name in enumerate(_WORDS)),
+        *(f"width{k} = arg_i64(args, {widths + k})" for k in range(parts)),
+        *epilogue.arguments,
+        *(f"part{k} = arg_i64(args, {position + k})" for k in range(parts)),
+        *epilogue.kernel,
+        "for task in range(begin, end):",
+        "    i0 = op_div(task, blocks)",
+        "    low = (task - i0 * blocks) * block_size",
+        "    high = min(low + block_size, total)",
+        "    offset = 0",
+    ]
+    size = as_dtype(storage).itemsize
+    for k in range(parts):
+        body += indent(
+            [
+                "first_column = max(low, offset)",
+                f"columns = min(high, offset + width{k}) - first_column",
+                "start = i0 * total + first_column",
+                f"tile = part{k} + (i0 * width{k} + first_column - offset) * {size}",
+                *epilogue.store,
+                f"offset += width{k}",
+            ]
+        )
+    return kernel_text(library_text(), body)
