@@ -79,10 +79,10 @@ def source_coordinates(axis: Axis, kind: str) -> np.ndarray:
         return start * last + i * (end - start) * last / FLOAT32(axis.out - 1)
     if kind == "pytorch_half_pixel" and axis.out == 1:
         return np.zeros_like(i)
-    x = (i + half) / scale - half
+    x = (i + half) / scale
     if kind == "half_pixel_symmetric":
-        x += FLOAT32(axis.size) * half * (FLOAT32(1) - FLOAT32(axis.out) / length)
-    return x
+        x = FLOAT32(axis.size) * half * (FLOAT32(1) - FLOAT32(axis.out) / length) + x
+    return x - half
 
 
 def nearest_index(x: np.ndarray, rounding: str, shrinking: bool) -> np.ndarray:

@@ -1,0 +1,67 @@
+"""One-layer models: the shortest way from an operator, arrays and attributes to what the engine computes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from engine.compiler.interpret import interpret
+from engine.compiler.trace import Tracer
+from engine.kernels.kernel import number
+from engine.model import Input, Layer, Model, Output
+from engine.shapes import DynamicTensorShape
+
+NEWEST = 25
+"""The opset under which a layer is read unless a test says otherwise."""
+
+
+def one_layer(
+    op_type: str,
+    arrays: Sequence[np.ndarray | None],
+    attributes: Mapping[str, Any] | None = None,
+    *,
+    opset: int = NEWEST,
+    outputs: int = 1,
+    known: Sequence[int] = (),
+    dynamic: Sequence[int] = (),
+) -> Model:
+    """A model of the layer "it". Inputs at the positions `known` are constants; those at `dynamic` have
+    every size above 1 left open, equal sizes under one name.
+    """
+    names = [f"x{i}" if a is not None else "" for i, a in enumerate(arrays)]
+    inputs = []
+    for position, array in enumerate(arrays):
+        if array is None or position in known:
+            continue
+        dims = tuple(f"n{n}" if position in dynamic and n > 1 else n for n in array.shape)
+        inputs.append(Input(names[position], array.dtype, DynamicTensorShape(dims)))
+    constants = {names[p]: np.asarray(arrays[p]) for p in known if arrays[p] is not None}
+    made = tuple(f"y{i}" for i in range(outputs))
+    layer = Layer(op_type, "it", tuple(names), made, dict(attributes or {}), version=opset)
+    return Model(
+        "one", tuple(inputs), tuple(Output(n, None, None) for n in made), (layer,), constants, {"": opset}
+    )
+
+
+def run(
+    op_type: str,
+    arrays: Sequence[np.ndarray | None],
+    attributes: Mapping[str, Any] | None = None,
+    *,
+    opset: int = NEWEST,
+    outputs: int = 1,
+) -> list[np.ndarray]:
+    """The layer's outputs, computed by evaluating its formulas."""
+    model = one_layer(op_type, arrays, attributes, opset=opset, outputs=outputs)
+    given = {f"x{i}": a for i, a in enumerate(arrays) if a is not None}
+    found = interpret(model, given)
+    return [found[o.name] for o in model.outputs]
+
+
+def structures(model: Model, shapes: Mapping[str, Sequence[int]]) -> list[str]:
+    """The kernels that a model needs at the given input shapes, as digests of their structure."""
+    trace = Tracer(model).trace({name: tuple(shape) for name, shape in shapes.items()})
+    assert trace.stopped_at is None, f"layer {trace.stopped_at} waits for the elements of {trace.needs}"
+    return [number(c.formula(), len(c.space), c.output.dtype).kernel.key for c in trace.computes]
