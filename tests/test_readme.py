@@ -1,0 +1,55 @@
+"""The README tells the truth: its examples run, its names exist, its commands are commands."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import gameglue
+
+ROOT = Path(__file__).parent.parent
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+EXAMPLES = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
+
+
+@pytest.mark.parametrize("example", EXAMPLES, ids=["worker", "component"])
+def test_examples_run(example: str, tmp_path: Path) -> None:
+    script = tmp_path / "example.py"
+    script.write_text(example, encoding="utf-8")
+    environment = {k: v for k, v in os.environ.items() if k not in ("DISPLAY", "WAYLAND_DISPLAY")}
+    environment["PYTHONPATH"] = str(ROOT)
+    command = [sys.executable, str(script)]
+    result = subprocess.run(
+        command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=120, check=False
+    )
+    assert result.returncode == 0, result.stderr
+    assert "Traceback" not in result.stderr
+    assert re.search(r"\d", result.stdout)
+
+
+def test_the_first_example_is_ten_lines() -> None:
+    lines = [line for line in EXAMPLES[0].splitlines() if line.strip()]
+    assert len(lines) <= 10
+
+
+def test_names_for_those_who_come_from_unity_exist() -> None:
+    section = README.split("## Coming from Unity")[1].split("##")[0]
+    column = " ".join(row.split("|")[2] for row in section.splitlines() if row.startswith("| `"))
+    code = " ".join(re.findall(r"`[^`]*`", column))
+    names = set(re.findall(r"(?<![\w.])([A-Z][A-Za-z]+)(?=[.(`])", code))
+    assert len(names) > 12
+    missing = sorted(name for name in names if not hasattr(gameglue, name))
+    assert not missing
+
+
+ROOMS = sorted(set(re.findall(r"`((?:engine|gameglue|demos|assets|tests)/[\w/.]*)`", README)))
+
+
+@pytest.mark.parametrize("room", ROOMS)
+def test_rooms_exist(room: str) -> None:
+    assert (ROOT / room).exists()
