@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import ctypes
 import os
-import platform
 from collections.abc import Callable
 from typing import Any
 
 import moderngl
 
-SYSTEM = platform.system()
+from gameglue.graphics.current import SYSTEM, release_current_context
 
 FORCE_OFF = "GAMEGLUE_NO_OPENGL"
 """Set this environment variable to play as on a machine without OpenGL."""
@@ -23,6 +22,7 @@ def open_offscreen_context() -> tuple[moderngl.Context | None, str]:
     """A context of its own that draws into textures, or `None` and the reasons why there is none."""
     if os.environ.get(FORCE_OFF, "") not in ("", "0"):
         return None, f"switched off by {FORCE_OFF}"
+    release_current_context()
     # EGL needs no display; the platform's own way (a hidden window) is what other systems have.
     backends = ("egl", None) if SYSTEM == "Linux" else (None,)
     reasons = []

@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import ctypes
 import os
+import platform
 from typing import Any
 
 import moderngl
 
-from gameglue.graphics.context import SYSTEM
+SYSTEM = platform.system()
 
 _EGL_DRAW, _EGL_READ = 0x3059, 0x305A
 

@@ -11,7 +11,6 @@ import moderngl
 
 from gameglue.errors import GraphicsError
 from gameglue.graphics.context import SYSTEM, flush_call, how_to_get_opengl, open_offscreen_context
-from gameglue.graphics.current import release_current_context
 from gameglue.graphics.device import GraphicsDevice, RenderTarget
 from gameglue.graphics.window import Window
 from gameglue.input import InputEvent
@@ -52,7 +51,6 @@ class Offscreen:
         self._owned = ctx is None
         self.reason = ""
         if ctx is None:
-            release_current_context()
             ctx, self.reason = open_offscreen_context()
         self.ctx: moderngl.Context | None = ctx
         self._flush = flush_call(self.ctx) if self.ctx is not None else None

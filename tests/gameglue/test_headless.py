@@ -116,6 +116,7 @@ def test_a_driver_that_fails_is_quoted(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.delenv("GAMEGLUE_NO_OPENGL", raising=False)
     monkeypatch.delenv("DISPLAY", raising=False)
+    monkeypatch.setattr(context, "release_current_context", lambda: None)
     monkeypatch.setattr(context.moderngl, "create_context", fail)
     monkeypatch.setattr(context, "SYSTEM", "Linux")
     assert open_offscreen_context() == (
@@ -134,6 +135,7 @@ def test_an_older_opengl_is_taken_where_the_newer_is_refused(monkeypatch: pytest
         return "the context"
 
     monkeypatch.delenv("GAMEGLUE_NO_OPENGL", raising=False)
+    monkeypatch.setattr(context, "release_current_context", lambda: None)
     monkeypatch.setattr(context.moderngl, "create_context", only_3_3)
     assert open_offscreen_context() == ("the context", "")
     assert asked == [430, 330]
