@@ -7,15 +7,12 @@ import numpy as np
 from engine.backends.cpu.epilogue import Epilogue, print_epilogue
 from engine.backends.cpu.library import library_text
 from engine.backends.cpu.native_kernel import NativeKernel
-from engine.backends.cpu.planes import MAX_TAPS, TAP_OFFSETS, Windows, lay_out
+from engine.backends.cpu.planes import MAX_TAPS, PLANE_SUMS, TAP_OFFSETS, Windows, lay_out, walk_plane
 from engine.backends.cpu.printer import indent, kernel_text
 from engine.backends.cpu.tiles import Tile, host_tile
 from engine.compiler.plan import Compute, Tuner
 
 TILE_VECTORS = 4
-ROW_SUMS = 2048
-"""Sums of a row held at a time."""
-
 _FLOPS_PER_NS = 12.0
 
 _WORDS = (
@@ -33,8 +30,7 @@ def tune_depthwise(compute: Compute, tuner: Tuner, win: Windows) -> bool:
     elements = w.known
     batch, channels, m = x.shape[0], x.shape[1], w.shape[0]
     planes = lay_out(tuner, x.name, batch * channels, win, 0.0)
-    # The row is an axis of its own where there are two.
-    epilogue = print_epilogue(compute, _FIRST_WORD + len(_WORDS), row_axes=len(compute.space) - 1)
+    epilogue = print_epilogue(compute, _FIRST_WORD + len(_WORDS))
     weights = tuner.constant(f"{w.name}|flat", lambda: np.ascontiguousarray(elements).reshape(-1))
     sizes = (
         m, channels, *win.out, planes.plane_size, *win.kernel, planes.row_step, planes.tap_row_step,
@@ -50,7 +46,6 @@ def tune_depthwise(compute: Compute, tuner: Tuner, win: Windows) -> bool:
 def depthwise_text(tile: Tile, epilogue: Epilogue) -> str:
     """The kernel's module."""
     lanes = tile.lanes
-    wide = TILE_VECTORS * lanes
     position = _FIRST_WORD + len(_WORDS) + epilogue.words
     body = [
         *(f"{name} = arg_i64(args, {_FIRST_WORD + k})" for k, name in enumerate(_WORDS)),
@@ -59,7 +54,7 @@ def depthwise_text(tile: Tile, epilogue: Epilogue) -> str:
         f"w = arg_i64(args, {position + 1})",
         "taps = kernel_rows * kernel_columns",
         "multiplier = op_div(planes_out, planes_in)",
-        f"tile = stack_bytes({(ROW_SUMS + wide) * 4})",
+        f"tile = stack_bytes({(PLANE_SUMS + TILE_VECTORS * lanes) * 4})",
         f"offsets = stack_bytes({MAX_TAPS * 8})",
         "tap_offsets(offsets, kernel_rows, kernel_columns, tap_row_step, row_length, dilation, stride)",
         *epilogue.kernel,
@@ -70,20 +65,14 @@ def depthwise_text(tile: Tile, epilogue: Epilogue) -> str:
                 "i1 = plane - i0 * planes_out",
                 "origin = x + (i0 * planes_in + op_div(i1, multiplier)) * plane_size * 4",
                 "weights = w + i1 * taps * 4",
-                "for i2 in range(out_rows):",
-                f"    for first_column in range(0, last_size, {ROW_SUMS}):",
-                f"        columns = min({ROW_SUMS}, last_size - first_column)",
-                "        start = (plane * out_rows + i2) * last_size + first_column",
-                "        source = origin + (i2 * row_step + first_column) * 4",
-                "        done = 0",
-                "        while done < columns:",
-                f"            if columns - done > {lanes}:",
-                "                wide_tile(source + done * 4, offsets, weights, taps, tile + done * 4)",
-                f"                done += {wide}",
-                "            else:",
-                "                slim_tile(source + done * 4, offsets, weights, taps, tile + done * 4)",
-                f"                done += {lanes}",
-                *indent(indent(epilogue.store)),
+                *walk_plane(
+                    lanes,
+                    TILE_VECTORS,
+                    "wide_tile(source + done * 4, offsets, weights, taps, target + done * 4)",
+                    "slim_tile(source + done * 4, offsets, weights, taps, target + done * 4)",
+                    [],
+                    epilogue,
+                ),
             ]
         ),
     ]

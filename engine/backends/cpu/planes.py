@@ -12,11 +12,17 @@ from math import prod
 
 import numpy as np
 
+from engine.backends.cpu.epilogue import Epilogue
 from engine.backends.cpu.library import library_text
 from engine.backends.cpu.native_kernel import NativeKernel
+from engine.backends.cpu.printer import indent
+from engine.backends.cpu.tiles import host_tile
 from engine.compiler.plan import Compute, Tuner
 
 MAX_TAPS = 1024
+
+PLANE_SUMS = 2048
+"""Results held at a time: as many rows as fit, or part of one."""
 
 _NS_PER_ELEMENT = 0.5
 
@@ -31,14 +37,24 @@ def fill_run(target, count, value):
 @helper
 def copy_strided(target, source, count, stride):
     if stride == 1:
-        for k in range(count):
-            write_float32(target, k, read_float32(source, k))
-    elif stride == 2:
-        for k in range(count):
-            write_float32(target, k, read_float32(source, 2 * k))
+        copy_bytes(target, source, 4 * count)
     else:
         for k in range(count):
             write_float32(target, k, read_float32(source, stride * k))
+
+
+@helper
+def copy_pairs(evens, odds, source, count):
+    # The last vector may cover some pairs again.
+    if count < {lanes}:
+        copy_strided(evens, source, count, 2)
+        copy_strided(odds, source + 4, count, 2)
+    else:
+        for k in range(0, count - {lanes} + 1, {lanes}):
+            split_pairs(evens + 4 * k, odds + 4 * k, source + 8 * k)
+        if count % {lanes} != 0:
+            k = count - {lanes}
+            split_pairs(evens + 4 * k, odds + 4 * k, source + 8 * k)
 
 
 def kernel(args, begin, end):
@@ -56,6 +72,14 @@ def kernel(args, begin, end):
                 fill_run(target, phases * row_length, padding)
             else:
                 source = x + (plane * height + y) * width * 4
+                # Where a row becomes two, both take the pairs that lie inside at once, and their ends apart.
+                pairs, pairs_end = row_length, row_length
+                if stride == 2 and phases == 2:
+                    pairs = min((left + 1) >> 1, row_length)
+                    pairs_end = max(min((width + left) >> 1, row_length), pairs)
+                    second = target + row_length * 4
+                    begin_pairs = source + (2 * pairs - left) * 4
+                    copy_pairs(target + pairs * 4, second + pairs * 4, begin_pairs, pairs_end - pairs)
                 for phase in range(phases):
                     shift = left - phase
                     low = min(max(op_div(shift + stride - 1, stride), 0), row_length)
@@ -63,6 +87,9 @@ def kernel(args, begin, end):
                     if width + shift <= 0:
                         high = low
                     fill_run(target, low, padding)
+                    middle = min(max(pairs, low), high)
+                    copy_strided(target + low * 4, source + (low * stride - shift) * 4, middle - low, stride)
+                    low = max(min(pairs_end, high), middle)
                     copy_strided(target + low * 4, source + (low * stride - shift) * 4, high - low, stride)
                     fill_run(target + high * 4, row_length - high, padding)
                     target += row_length * 4
@@ -182,12 +209,52 @@ def lay_out(tuner: Tuner, x: str, count: int, win: Windows, padding: float) -> P
         total * _NS_PER_ELEMENT / count, win.height, win.width, rows, length, phases, sw, row_stride,
         win.pads[0], win.pads[1], float(padding),
     )  # fmt: skip
-    tuner.emit(NativeKernel("planes", library_text() + _TEXT), (count,), values, (x,), copy)
+    tuner.emit(NativeKernel("planes", _planes_text()), (count,), values, (x,), copy)
     row = phases * length
     return Planes(copy, rows * row, step * row, dh * row, length, dw, sw)
+
+
+def _planes_text() -> str:
+    lanes = host_tile().lanes
+    split = f"split_pairs = make_split_pairs({lanes})\n"
+    return library_text("vectors") + split + _TEXT.replace("{lanes}", str(lanes))
 
 
 def x_dtype(tuner: Tuner) -> np.dtype:
     """The element type of the windowed tensor."""
     assert tuner.compute.hint is not None
     return tuner.compute.hint.operands[0].dtype
+
+
+def walk_plane(
+    lanes: int, vectors: int, wide_tile: str, slim_tile: str, after_row: list[str], epilogue: Epilogue
+) -> list[str]:
+    """Statements that fill `tile` with a plane's results, some rows at a time, and store them as one run.
+
+    Given `origin`, `plane`, `out_rows`, `last_size` and `row_step`. The tile statements compute results from
+    `done` on, of the row whose input starts at `source` and whose results at `target`; `after_row` changes
+    the `length` results of `row` from column `first` on.
+    """
+    return [
+        f"rows_at_once = max(op_div(_types.int64({PLANE_SUMS}), last_size), 1)",
+        "for row0 in range(0, out_rows, rows_at_once):",
+        "    rows = min(rows_at_once, out_rows - row0)",
+        f"    for first in range(0, last_size, {PLANE_SUMS}):",
+        f"        length = min({PLANE_SUMS}, last_size - first)",
+        "        for row in range(row0, row0 + rows):",
+        "            source = origin + (row * row_step + first) * 4",
+        "            target = tile + (row - row0) * length * 4",
+        "            done = 0",
+        "            while done < length:",
+        f"                if length - done > {lanes}:",
+        f"                    {wide_tile}",
+        f"                    done += {vectors * lanes}",
+        "                else:",
+        f"                    {slim_tile}",
+        f"                    done += {lanes}",
+        *indent(indent(indent(after_row))),
+        "        columns = rows * length",
+        "        first_column = row0 * last_size + first",
+        "        start = plane * out_rows * last_size + first_column",
+        *indent(indent(epilogue.store)),
+    ]

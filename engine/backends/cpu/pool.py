@@ -5,14 +5,14 @@ from __future__ import annotations
 from engine.backends.cpu.epilogue import Epilogue, is_float32_core, print_epilogue
 from engine.backends.cpu.library import library_text
 from engine.backends.cpu.native_kernel import NativeKernel
-from engine.backends.cpu.planes import MAX_TAPS, TAP_OFFSETS, lay_out, windows_of
+from engine.backends.cpu.planes import MAX_TAPS, PLANE_SUMS, TAP_OFFSETS, lay_out, walk_plane, windows_of
 from engine.backends.cpu.printer import indent, kernel_text
 from engine.backends.cpu.tiles import Tile, host_tile
 from engine.compiler.plan import Compute, Tuner
 
 TILE_VECTORS = 2
-ROW_SUMS = 2048
-"""Results of a row held at a time."""
+MAX_COLUMNS = 8192
+"""Longest row of results that an average keeps counts for."""
 
 _NS_PER_TAP = 0.1
 _NS_PER_OUTPUT = 0.6
@@ -47,6 +47,8 @@ def tune_pool(compute: Compute, tuner: Tuner, threads: int) -> bool:
     kind = str(facts["kind"])
     if win is None or not is_float32_core(compute) or kind not in ("max", "average") or win.taps > MAX_TAPS:
         return False
+    if kind == "average" and win.out[1] > MAX_COLUMNS:
+        return False
     (x,) = compute.hint.operands
     top, left = win.pads
     counted = (0, win.height, 0, win.width)
@@ -56,7 +58,7 @@ def tune_pool(compute: Compute, tuner: Tuner, threads: int) -> bool:
         counted = (-top, win.height + bottom, -left, win.width + right)
     count = x.shape[0] * x.shape[1]
     planes = lay_out(tuner, x.name, count, win, float("-inf") if kind == "max" else 0.0)
-    epilogue = print_epilogue(compute, _FIRST_WORD + len(_WORDS), row_axes=len(compute.space) - 1)
+    epilogue = print_epilogue(compute, _FIRST_WORD + len(_WORDS))
     sizes = (
         x.shape[1], *win.out, planes.plane_size, *win.kernel, planes.row_step, planes.tap_row_step,
         planes.row_length, planes.dilation, planes.stride, *win.strides, win.dilations[0], top, left,
@@ -72,50 +74,45 @@ def tune_pool(compute: Compute, tuner: Tuner, threads: int) -> bool:
 def pool_text(tile: Tile, largest: bool, epilogue: Epilogue) -> str:
     """The kernel's module."""
     lanes = tile.lanes
-    wide = TILE_VECTORS * lanes
+    # Average: how many taps of each column of windows count, and of each row of windows.
     count_columns = [
-        "    for k in range(columns):",
-        "        reach = (first_column + k) * stride - left",
-        "        inside = taps_inside(reach, dilation, kernel_columns, count_left, count_right)",
-        "        store_f32(counts, k, to_float32(inside))",
+        "for column in range(last_size):",
+        "    reach = column * stride - left",
+        "    inside = taps_inside(reach, dilation, kernel_columns, count_left, count_right)",
+        "    store_f32(counts, column, to_float32(inside))",
     ]
     divide = [
-        "            reach = i2 * row_stride - top",
-        "            inside = taps_inside(reach, row_dilation, kernel_rows, count_top, count_bottom)",
-        "            rows_inside = to_float32(inside)",
-        "            for k in range(columns):",
-        "                amount = op_mul(rows_inside, load_f32(counts, k))",
-        "                store_f32(tile, k, op_div(load_f32(tile, k), amount))",
+        "reach = row * row_stride - top",
+        "inside = taps_inside(reach, row_dilation, kernel_rows, count_top, count_bottom)",
+        "rows_inside = to_float32(inside)",
+        "for k in range(length):",
+        "    amount = op_mul(rows_inside, load_f32(counts, first + k))",
+        "    store_f32(target, k, op_div(load_f32(target, k), amount))",
     ]
     body = [
         *(f"{name} = arg_i64(args, {_FIRST_WORD + k})" for k, name in enumerate(_WORDS)),
         *epilogue.arguments,
         f"x = arg_i64(args, {_FIRST_WORD + len(_WORDS) + epilogue.words})",
         "taps = kernel_rows * kernel_columns",
-        f"tile = stack_bytes({(ROW_SUMS + wide) * 4})",
-        *([] if largest else [f"counts = stack_bytes({ROW_SUMS * 4})"]),
+        f"tile = stack_bytes({(PLANE_SUMS + TILE_VECTORS * lanes) * 4})",
         f"offsets = stack_bytes({MAX_TAPS * 8})",
         "tap_offsets(offsets, kernel_rows, kernel_columns, tap_row_step, row_length, dilation, tap_stride)",
+        *([] if largest else [f"counts = stack_bytes({MAX_COLUMNS * 4})", *count_columns]),
         *epilogue.kernel,
-        f"for first_column in range(0, last_size, {ROW_SUMS}):",
-        f"    columns = min({ROW_SUMS}, last_size - first_column)",
-        *([] if largest else count_columns),
-        "    for plane in range(begin, end):",
-        "        i0 = op_div(plane, channels)",
-        "        i1 = plane - i0 * channels",
-        "        for i2 in range(out_rows):",
-        "            source = x + (plane * plane_size + i2 * row_step + first_column) * 4",
-        "            done = 0",
-        "            while done < columns:",
-        f"                if columns - done > {lanes}:",
-        "                    wide_tile(source + done * 4, offsets, taps, tile + done * 4)",
-        f"                    done += {wide}",
-        "                else:",
-        "                    slim_tile(source + done * 4, offsets, taps, tile + done * 4)",
-        f"                    done += {lanes}",
-        *([] if largest else divide),
-        "            start = (plane * out_rows + i2) * last_size + first_column",
-        *indent(indent(indent(epilogue.store))),
+        "for plane in range(begin, end):",
+        "    i0 = op_div(plane, channels)",
+        "    i1 = plane - i0 * channels",
+        "    origin = x + plane * plane_size * 4",
+        *indent(
+            walk_plane(
+                lanes,
+                TILE_VECTORS,
+                "wide_tile(source + done * 4, offsets, taps, target + done * 4)",
+                "slim_tile(source + done * 4, offsets, taps, target + done * 4)",
+                [] if largest else divide,
+                epilogue,
+            )
+        ),
     ]
     tiles = "".join(
         f"\n{name}_tile = make_pool_tile({vectors}, {lanes}, {largest})"

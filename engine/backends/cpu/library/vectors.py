@@ -164,6 +164,28 @@ def make_copy_run(vectors, lanes):
     return copy_run
 
 
+def make_split_pairs(lanes):
+    """split_pairs(evens, odds, source): `lanes` pairs of neighbours, first and second ones apart."""
+    kind = ir.VectorType(_SINGLE, lanes)
+    mask = ir.VectorType(ir.IntType(32), lanes)
+
+    @intrinsic
+    def split_pairs(typing_context, evens, odds, source):
+        def generate(context, builder, signature, args):
+            halves = [_vector_at(builder, args[2], _word(4 * lanes * half), kind) for half in (0, 1)]
+            low, high = (builder.load(pointer, align=4) for pointer in halves)
+            for target, first in ((args[0], 0), (args[1], 1)):
+                chosen = builder.shuffle_vector(
+                    low, high, ir.Constant(mask, list(range(first, 2 * lanes, 2)))
+                )
+                builder.store(chosen, _vector_at(builder, target, _word(0), kind), align=4)
+            return context.get_dummy_value()
+
+        return types.void(types.int64, types.int64, types.int64), generate
+
+    return split_pairs
+
+
 def _larger(total, run):
     """The larger of two, NaN included."""
     return total.where(total.differs(total), total.where(total > run, run))
