@@ -1,0 +1,144 @@
+"""GridSample: reading a tensor at places that another tensor names, between elements too."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from engine.kernels.expr import (
+    Expr,
+    arg,
+    cast,
+    clamp,
+    floor_mod,
+    lit,
+    load,
+    maximum,
+    minimum,
+    reduce,
+    select,
+    unary,
+)
+from engine.kernels.value import Value
+from engine.operators.builder import Builder
+from engine.operators.registry import operator
+
+MODES = {"nearest": "nearest", "linear": "linear", "bilinear": "linear", "cubic": "cubic", "bicubic": "cubic"}
+PADDINGS = ("zeros", "border", "reflection")
+CUBIC_A = -0.75
+
+
+def coordinate(g: Expr, size: int, align_corners: bool) -> Expr:
+    """From -1..1 to elements: the ends are the centres of the outermost elements, or their outer edges."""
+    n = arg(size, g.dtype)
+    if align_corners:
+        return (g + 1.0) * 0.5 * (n - 1.0)
+    return ((g + 1.0) * n - 1.0) * 0.5
+
+
+def brought_inside(x: Expr, size: int, mode: str, padding: str, align_corners: bool) -> Expr:
+    """A coordinate beyond the borders moved to where the padding mode finds its value.
+
+    In mode "cubic" a border repeats elements instead, as PyTorch and onnxruntime do it.
+    """
+    last = arg(size - 1, x.dtype)
+    if padding == "border" and mode != "cubic":
+        return clamp(x, lit(0.0, x.dtype), last)
+    if padding == "reflection":
+        low, span = (lit(0.0, x.dtype), last) if align_corners else (lit(-0.5, x.dtype), last + 1.0)
+        # The distance from the lower border, folded at the upper one; a span of 0 has one place only.
+        twice = maximum(span * 2.0, 1e-30)
+        phase = (x - low) - unary("floor", (x - low) / twice) * twice
+        return low + minimum(phase, twice - phase)
+    # Indices must not overflow; so far outside, all coordinates read the same.
+    return clamp(x, lit(-4.0, x.dtype), last + 4.0)
+
+
+def element_index(i: Expr, size: int, padding: str, align_corners: bool) -> Expr:
+    """An index next to a coordinate, moved inside as the padding mode says."""
+    if padding == "reflection":
+        repeated = 1 if align_corners else 0
+        period = arg(max(2 * (size - repeated), 1))
+        phase = floor_mod(i, period)
+        i = minimum(phase, period - lit(1 - repeated) - phase)
+    return clamp(i, lit(0), arg(size - 1))
+
+
+def cubic_weight(d: Expr) -> Expr:
+    """Keys' cubic convolution (1981) at a distance."""
+    d, a = unary("abs", d), CUBIC_A
+    near = ((a + 2.0) * d - (a + 3.0)) * d * d + 1.0
+    far = ((a * d - 5.0 * a) * d + 8.0 * a) * d - 4.0 * a
+    return select(d <= 1.0, near, select(d < 2.0, far, 0.0))
+
+
+def linear_weight(d: Expr) -> Expr:
+    """A triangle of width 2."""
+    return maximum(1.0 - unary("abs", d), 0.0)
+
+
+WEIGHTS: dict[str, tuple[int, int, Callable[[Expr], Expr]]] = {
+    "linear": (0, 2, linear_weight),
+    "cubic": (-1, 4, cubic_weight),
+}
+"""Per mode: the first element read (from the one below the coordinate), how many, and their weights."""
+
+
+@operator("GridSample", since=16)
+def grid_sample(
+    k: Builder, x: Value, grid: Value, *, align_corners: int = 0, mode: str = "linear",
+    padding_mode: str = "zeros",
+) -> Value:  # fmt: skip
+    """x (N, C, *spatial) at grid (N, *out, axes), whose last axis holds coordinates, innermost axis first."""
+    axes = x.rank - 2
+    if axes < 1 or grid.rank != x.rank or grid.shape[-1] != axes or grid.shape[0] != x.shape[0]:
+        k.error(f"takes x (N, C, ...) and grid (N, ..., axes), not {list(x.shape)} and {list(grid.shape)}")
+    if mode not in MODES or padding_mode not in PADDINGS:
+        k.error(
+            f"mode {mode!r} is not one of {', '.join(MODES)}, or {padding_mode!r} of {', '.join(PADDINGS)}"
+        )
+    if x.size == 0 and grid.size:
+        k.error(f"cannot read from {list(x.shape)}: it has no elements")
+    sizes, kind, aligned = x.shape[2:], MODES[mode], bool(align_corners)
+
+    def formula(n: Expr, c: Expr, *at: Expr) -> Expr:
+        def place(axis: int) -> Expr:
+            g = cast(
+                grid[(n, *at, lit(axes - 1 - axis))], "float64" if x.arithmetic == "float64" else "float32"
+            )
+            found = coordinate(g, sizes[axis], aligned)
+            if kind == "nearest":
+                found = unary("round", found)
+            return brought_inside(found, sizes[axis], kind, padding_mode, aligned)
+
+        places = [place(axis) for axis in range(axes)]
+
+        def value(indices: Sequence[Expr]) -> Expr:
+            inside: Expr = lit(True, "bool")
+            for i, size in zip(indices, sizes, strict=True):
+                inside = inside & (i >= lit(0)) & (i < arg(size))
+            sources = [
+                element_index(i, s, padding_mode, aligned) for i, s in zip(indices, sizes, strict=True)
+            ]
+            position = x.position((n, c, *sources))
+            return load(x, position, inside) if padding_mode == "zeros" else x.at(position)
+
+        if kind == "nearest":
+            # Half a step outside the borders rounds to an element beyond them.
+            return value([cast(unary("floor", p + 0.5), "index") for p in places])
+        first, count, weight = WEIGHTS[kind]
+
+        def blend(found: list[Expr]) -> Expr:
+            axis = len(found)
+            if axis == axes:
+                return cast(value(found), places[0].dtype)
+            base = unary("floor", places[axis])
+
+            def tap(r: Expr) -> Expr:
+                i = cast(base, "index") + r + lit(first)
+                return weight(places[axis] - cast(i, base.dtype)) * blend([*found, i])
+
+            return reduce("sum", lit(count), tap)
+
+        return blend([])
+
+    return k.compute((*x.shape[:2], *grid.shape[1:-1]), x.dtype, formula)
