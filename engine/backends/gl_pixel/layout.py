@@ -6,6 +6,7 @@ two from others. So every width is a power of two and no height is: a new shape 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 _SMALLEST_WIDTH = 8
@@ -13,17 +14,23 @@ _USUAL_WIDTH = 1024
 _LARGEST_WIDTH = 16384
 # Rasterisers work on blocks of a few rows: flatter textures would leave most of a block unused.
 _USUAL_ROWS = 8
+_ROWS_TOGETHER = 4
 
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """Texel t is at column t % width, row t // width; the width is 2**shift."""
+    """Texel t is at column t % width, row t // width; the width is 2**shift.
+
+    In `layers`, four rows go together: t is at column t // 4 % width, row t // 4 // width * 4 + t % 4. So
+    the 16 fragments that a rasteriser works on at once follow each other, and fetch the same weights.
+    """
 
     shift: int
     height: int
+    layers: bool = False
 
     @classmethod
-    def of(cls, texels: int, limit: int) -> Layout:
+    def of(cls, texels: int, limit: int, layers: bool = False) -> Layout:
         """The layout for so many texels on a device with textures of at most limit x limit texels.
 
         Raises ValueError beyond `capacity(limit)`.
@@ -35,10 +42,16 @@ class Layout:
             width *= 2
         while width * limit < texels:
             width *= 2
-        height = max(1, -(-texels // width))
-        if height & (height - 1) == 0 and height < limit:
-            height += 1
-        return cls(width.bit_length() - 1, height)
+        step = _ROWS_TOGETHER if layers else 1
+        height = max(1, -(-texels // (width * step))) * step
+        while height & (height - 1) == 0 and height + step <= limit:
+            height += step
+        return cls(width.bit_length() - 1, height, layers)
+
+    @classmethod
+    def around(cls, layouts: Sequence[Layout]) -> Layout:
+        """A texture with room for each of those, one at a time."""
+        return cls(max(x.shift for x in layouts), max(x.height for x in layouts), layouts[0].layers)
 
     @property
     def width(self) -> int:
@@ -52,7 +65,9 @@ class Layout:
 
     def area(self, texels: int) -> tuple[int, int]:
         """Columns and rows that cover the first so many texels."""
-        return min(texels, self.width), -(-texels // self.width)
+        step = _ROWS_TOGETHER if self.layers else 1
+        columns = -(-texels // step)
+        return min(columns, self.width), -(-columns // self.width) * step
 
 
 def texels_of(elements: int) -> int:

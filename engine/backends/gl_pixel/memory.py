@@ -103,6 +103,14 @@ class Texture:
         return not self._finalizer.alive
 
 
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a tensor lies: in the left columns of a texture that may be larger."""
+
+    texture: Texture
+    layout: Layout
+
+
 _TEX_IMAGE_3D = (ctypes.c_uint, *[ctypes.c_int] * 6, ctypes.c_uint, ctypes.c_uint, ctypes.c_void_p)
 
 
@@ -138,6 +146,11 @@ class GLPixelBuffer(DeviceBuffer):
         if self._memory.is_released:
             raise DisposedError("this buffer was released; its tensor or worker was disposed")
         return self._memory
+
+    @property
+    def place(self) -> Place:
+        """Where its elements are."""
+        return Place(self.memory, self.memory.layout)
 
     @property
     def is_released(self) -> bool:

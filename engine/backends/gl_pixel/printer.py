@@ -178,8 +178,10 @@ def shader_text(
         vector = _VECTOR[own]
         # Integer samplers have no default precision in some dialects; desktop GLSL ignores it.
         lines.append(f"uniform {_SAMPLER[own]}2D{'Array' if layered else ''} b{k};")
-        column = f"t & ((1 << {stage.input_shift(k)}) - 1), t >> {stage.input_shift(k)}"
+        shift = stage.input_shift(k)
+        column = f"t & ((1 << {shift}) - 1), t >> {shift}"
         if layered:
+            column = f"(t >> 2) & ((1 << {shift}) - 1), (t >> 2 >> {shift} << 2) + (t & 3)"
             head = f"{vector} k_texel{k}(int t, int layer)"
             readers.append(f"{head} {{ return texelFetch(b{k}, ivec3({column}, layer), 0); }}")
         else:
@@ -201,9 +203,15 @@ def element_function(word: str, flat: Sequence[tuple[str, str]], body: Iterable[
     return f"{word} k_element(int {_FLAT_NAME}{parameters}) {{\n{text}}}\n"
 
 
-def texel_number(stage: Stage) -> str:
-    """A statement that defines `t`, the texel of this fragment; those beyond the tensor repeat the last."""
-    position = f"(int(gl_FragCoord.y) << {stage.shift}) + int(gl_FragCoord.x)"
+def texel_number(stage: Stage, layers: int = 0) -> str:
+    """A statement that defines `t`, the texel of this fragment; those beyond the tensor repeat the last.
+
+    Where it lies is told by `Layout`.
+    """
+    x, y = "int(gl_FragCoord.x)", "int(gl_FragCoord.y)"
+    position = f"({y} << {stage.shift}) + {x}"
+    if layers:
+        position = f"((({y} >> 2 << {stage.shift}) + {x}) << 2) + ({y} & 3)"
     return f"int t = min({position}, {stage.last_texel});"
 
 

@@ -23,6 +23,12 @@ void main() {
 """
 _SIDE = 4
 
+_OFF = (
+    GL.BLEND, GL.DEPTH_TEST, GL.STENCIL_TEST, GL.SCISSOR_TEST, GL.CULL_FACE, GL.DITHER,
+    GL.RASTERIZER_DISCARD, GL.FRAMEBUFFER_SRGB, GL.COLOR_LOGIC_OP,
+)  # fmt: skip
+_FRONT_AND_BACK, _FILL = 0x0408, 0x1B02
+
 
 class PixelPrograms(ProgramStore):
     """GL names of linked programs by kernel key, and where their arguments are.
@@ -49,6 +55,18 @@ class PixelPrograms(ProgramStore):
             store = _stores[device] = cls(device)
         return store  # type: ignore[return-value]
 
+    def drawing_state(self) -> list[tuple[str | int, ...]]:
+        """Calls that set everything draws depend on, as function name and arguments.
+
+        The draw that a driver compiles for has to have the state of those that follow.
+        """
+        return [
+            *(("glDisable", state) for state in _OFF),
+            ("glColorMask", 1, 1, 1, 1),
+            ("glPolygonMode", _FRONT_AND_BACK, _FILL),
+            ("glBindVertexArray", self.vertex_array),
+        ]
+
     def location(self, key: str) -> int:
         """Where a program's arguments are."""
         return self._locations[key]
@@ -61,7 +79,8 @@ class PixelPrograms(ProgramStore):
         compiled = self.prepare({key: shader.source for key, shader in wanted.items()}, progress)
         gl = self._require_device().gl
         with self._require_device().current():
-            gl.glBindVertexArray(self.vertex_array)
+            for function, *arguments in self.drawing_state():
+                getattr(gl, str(function))(*arguments)
             for key, shader in wanted.items():
                 program = self[key]
                 gl.glUseProgram(program)
@@ -108,7 +127,7 @@ class PixelPrograms(ProgramStore):
         word = WORDS[storage]
         key = (f"{word} {'written' if written else 'read'}", layers)
         if key not in self._scratch_textures:
-            layout = Layout.of(_SIDE, self._require_device().limits.max_texture_size)
+            layout = Layout.of(_SIDE, self._require_device().limits.max_texture_size, layers > 0)
             self._scratch_textures[key] = Texture(self._require_device(), layout, word, layers)
         return self._scratch_textures[key]
 

@@ -9,7 +9,7 @@ from engine.backends.base import DeviceBuffer, Program
 from engine.backends.cpu.cost import formula_ns
 from engine.backends.gl_compute.commands import CommandList
 from engine.backends.gl_pixel.layout import Layout, texels_of
-from engine.backends.gl_pixel.memory import GLPixelBuffer, Texture
+from engine.backends.gl_pixel.memory import GLPixelBuffer, Place, Texture
 from engine.backends.gl_pixel.printer import arguments
 from engine.backends.gl_pixel.programs import PixelPrograms
 from engine.backends.gl_pixel.shader import Shader
@@ -22,12 +22,6 @@ from engine.kernels.kernel import Kernel
 
 # A processor's nanoseconds of work in one draw: the slowest GPUs take as long, and drivers reset after 1-2 s.
 _DRAW_NS = 2.5e8
-
-_OFF = (
-    GL.BLEND, GL.DEPTH_TEST, GL.STENCIL_TEST, GL.SCISSOR_TEST, GL.CULL_FACE, GL.DITHER,
-    GL.RASTERIZER_DISCARD, GL.FRAMEBUFFER_SRGB, GL.COLOR_LOGIC_OP,
-)  # fmt: skip
-_FRONT_AND_BACK, _FILL = 0x0408, 0x1B02
 
 ShaderOf = Callable[[AnyKernel], Shader]
 
@@ -81,11 +75,8 @@ class Recorder:
         self._begin()
 
     def _begin(self) -> None:
-        for state in _OFF:
-            self._call("glDisable", state)
-        self._call("glColorMask", 1, 1, 1, 1)
-        self._call("glPolygonMode", _FRONT_AND_BACK, _FILL)
-        self._call("glBindVertexArray", self._programs.vertex_array)
+        for function, *values in self._programs.drawing_state():
+            self._call(str(function), *(int(v) for v in values))
 
     def record(self, plan: Plan, buffers: Mapping[str, DeviceBuffer]) -> GLPixelProgram:
         """The plan as a program; `buffers` holds every tensor that is no temporary."""
@@ -93,16 +84,15 @@ class Recorder:
         for name, buffer in buffers.items():
             assert isinstance(buffer, GLPixelBuffer), f"{name} is no buffer of this backend"
             bound[name] = buffer
-        textures = {name: b.memory for name, b in bound.items()}
-        temporaries = self._make_temporaries(plan, textures)
+        places = {name: b.place for name, b in bound.items()}
+        temporaries = self._make_temporaries(plan, places)
         for step in plan.steps:
-            inputs = [textures[name] for name in step.inputs]
-            self.draw(step.kernel, step.values, step.space, inputs, textures[step.output])
+            inputs = [places[name] for name in step.inputs]
+            self.draw(step.kernel, step.values, step.space, inputs, places[step.output])
         self.commands.finish()
-        self._device.check_errors("recording a plan")
         return GLPixelProgram(self.commands, temporaries, list(bound.values()), self.draws)
 
-    def _make_temporaries(self, plan: Plan, textures: dict[str, Texture]) -> list[Texture]:
+    def _make_temporaries(self, plan: Plan, places: dict[str, Place]) -> list[Texture]:
         lifetimes = plan.lifetimes()
         layers = {s.output: self._shader_of(s.kernel).layers for s in plan.steps}
         kinds: dict[tuple[str, int], dict[str, int]] = {}
@@ -111,12 +101,15 @@ class Recorder:
             texels = -(-texels_of(spec.elements) // max(layers.get(name, 0), 1))
             kinds.setdefault((WORDS[spec.dtype.name], layers.get(name, 0)), {})[name] = texels
         made = []
+        limit = self._device.limits.max_texture_size
         for (word, count), sizes in kinds.items():
             slots, slot_sizes = share(sizes, {name: lifetimes[name] for name in sizes})
-            limit = self._device.limits.max_texture_size
-            group = [Texture(self._device, Layout.of(n, limit), word, count) for n in slot_sizes]
-            textures |= {name: group[slot] for name, slot in slots.items()}
-            made += group
+            layouts = {name: Layout.of(n, limit, count > 0) for name, n in sizes.items()}
+            for slot in range(len(slot_sizes)):
+                here = [layouts[name] for name in sizes if slots[name] == slot]
+                texture = Texture(self._device, Layout.around(here), word, count)
+                places |= {n: Place(texture, layouts[n]) for n in sizes if slots[n] == slot}
+                made.append(texture)
         return made
 
     def draw(
@@ -124,8 +117,8 @@ class Recorder:
         kernel: AnyKernel,
         values: Sequence[int | float],
         space: Sequence[int],
-        inputs: Sequence[Texture],
-        output: Texture,
+        inputs: Sequence[Place],
+        output: Place,
     ) -> None:
         """Add a step's draw, in parts if it may take long."""
         count = prod(space)
@@ -136,9 +129,9 @@ class Recorder:
         shifts = [output.layout.shift, *(t.layout.shift for t in inputs)]
         words = arguments(shader, values, space, shifts, texels)
         self._use(kernel.key, len(words) // 4, self.commands.pointer(words))
-        for k, texture in enumerate(inputs):
-            self._bind(k, texture)
-        self._call("glBindFramebuffer", GL.FRAMEBUFFER, output.framebuffer)
+        for k, place in enumerate(inputs):
+            self._bind(k, place.texture)
+        self._call("glBindFramebuffer", GL.FRAMEBUFFER, output.texture.framebuffer)
         columns, rows = output.layout.area(texels)
         step = max(1, min(rows, int(_DRAW_NS // (columns * _texel_ns(kernel, shader, values)))))
         for first in range(0, rows, step):

@@ -14,7 +14,7 @@ import numpy as np
 from engine.backends.base import Readback
 from engine.backends.gl_compute.commands import Replayer
 from engine.backends.gl_pixel.layout import Layout
-from engine.backends.gl_pixel.memory import FORMATS, GLPixelBuffer, Texture
+from engine.backends.gl_pixel.memory import FORMATS, GLPixelBuffer, Place, Texture
 from engine.backends.gl_pixel.printer import print_kernel
 from engine.backends.gl_pixel.programs import PixelPrograms
 from engine.backends.gl_pixel.record import Recorder
@@ -72,7 +72,8 @@ class Transfers:
         self.prepare(source.word)
         with self.device.current():
             recorder = Recorder(self.device, self._programs, self._shader)
-            recorder.draw(kernel, (), (elements,), [source], target)
+            places = [Place(texture, texture.layout) for texture in (source, target)]
+            recorder.draw(kernel, (), (elements,), places[:1], places[1])
             recorder.commands.finish()
             self._replayer.run(recorder.commands)
 

@@ -1,0 +1,49 @@
+"""Backends on the device of the session, and on devices that are watched or held to the minimum."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import moderngl
+import pytest
+
+from engine.backends.gl_pixel.backend import GLPixelBackend
+from engine.devices import CountingLoader, GLDevice, GLLimits
+
+
+@pytest.fixture(params=["at once", "deferred"])
+def backend(gl_device: GLDevice, request: pytest.FixtureRequest) -> Iterator[GLPixelBackend]:
+    """Each way of moving data in turn."""
+    made = GLPixelBackend(gl_device, deferred_transfers=request.param == "deferred")
+    yield made
+    made.dispose()
+
+
+@pytest.fixture
+def plain_backend(gl_device: GLDevice) -> Iterator[GLPixelBackend]:
+    """The way that suits the device."""
+    made = GLPixelBackend(gl_device)
+    yield made
+    made.dispose()
+
+
+@pytest.fixture(scope="session")
+def minimal_device(game_context: moderngl.Context) -> Iterator[GLDevice]:
+    """A device that pretends to have only what OpenGL 3.3 guarantees."""
+    device = GLDevice(game_context, limits=GLLimits.minimum(330))
+    yield device
+    device.dispose()
+
+
+@pytest.fixture(scope="session")
+def counted_device(game_context: moderngl.Context) -> Iterator[tuple[GLDevice, CountingLoader]]:
+    """A device whose blocking calls are counted, and the counter."""
+    loaders: list[CountingLoader] = []
+
+    def wrap(loader: object) -> CountingLoader:
+        loaders.append(CountingLoader(loader))
+        return loaders[0]
+
+    device = GLDevice(game_context, loader_wrapper=wrap)
+    yield device, loaders[0]
+    device.dispose()

@@ -1,0 +1,353 @@
+"""The pixel backend as one ordered stream: snapshots, memory, limits, and nothing that waits."""
+
+from __future__ import annotations
+
+import time
+
+import moderngl
+import numpy as np
+import pytest
+
+from engine.backends.gl_compute.commands import Replayer
+from engine.backends.gl_pixel import record
+from engine.backends.gl_pixel.backend import GLPixelBackend
+from engine.compiler.plan import Compute, Plan
+from engine.devices import GL, CountingLoader, GLDevice
+from engine.devices.gl_functions import GLFunctions
+from engine.errors import DisposedError, InputError, KernelCompileError
+from engine.kernels.expr import FLAT, Expr, arg, cast, index, lit, reduce, unary
+from engine.kernels.value import Value
+from tests.engine.backends.gl_compute.steps import F32, Bound, chain_plan, value
+
+pytestmark = pytest.mark.gl
+
+
+def bind(
+    backend: GLPixelBackend, plan: Plan, arrays: dict[str, np.ndarray], outputs: dict[str, Value]
+) -> Bound:
+    return Bound(backend, plan, arrays, outputs)  # type: ignore[arg-type]
+
+
+def step(name: str, source: Value, formula: Expr, size: int | None = None) -> Compute:
+    """One generic step over `size` elements, by default as many as the source has."""
+    n = source.size if size is None else size
+    return Compute(Value(name, (n,), F32), (n,), formula, name, "Test")
+
+
+def chain(source: Value, length: int) -> list[Compute]:
+    """y = 2 * (... 2 * (x + 1) + 1 ...), one step at a time."""
+    computes: list[Compute] = []
+    for k in range(length):
+        previous = computes[-1].output if computes else source
+        name = "y" if k == length - 1 else f"t{k}"
+        computes.append(step(name, previous, (previous[index(0)] + 1.0) * 2.0))
+    return computes
+
+
+def chain_expected(x: np.ndarray, length: int) -> np.ndarray:
+    for _ in range(length):
+        x = (x + 1) * 2
+    return x
+
+
+def bound_chain(backend: GLPixelBackend, n: int, length: int) -> tuple[np.ndarray, Bound]:
+    x = np.arange(n, dtype=np.float32)
+    computes = chain(value("x", x), length)
+    return x, bind(backend, chain_plan(computes), {"x": x}, {"y": computes[-1].output})
+
+
+@pytest.mark.parametrize("n", [1, 3, 1000, 8192 * 4, 100_003])
+def test_three_runs_in_flight_keep_their_snapshots(backend: GLPixelBackend, n: int) -> None:
+    x, bound = bound_chain(backend, n, 5)
+    readbacks = []
+    for k in range(3):
+        given = x * (k + 1)
+        backend.upload(bound.buffers["x"], given)
+        given[:] = -1
+        bound.run()
+        readbacks.append(backend.readback(bound.buffers["y"]))
+    for k, readback in reversed(list(enumerate(readbacks))):
+        readback.wait()
+        assert readback.done()
+        np.testing.assert_array_equal(readback.array(), chain_expected(x * (k + 1), 5))
+        assert readback.array().dtype == np.float32
+
+
+def test_temporaries_share_textures(backend: GLPixelBackend) -> None:
+    x, bound = bound_chain(backend, 6400, 30)
+    bound.run()
+    np.testing.assert_array_equal(bound.result(), chain_expected(x, 30))
+    # Two are alive at a time; a texture of 1,600 texels takes 128 x 13 of them.
+    assert bound.program.temporary_bytes == 2 * 16 * 128 * 13  # type: ignore[attr-defined]
+
+
+def test_nothing_waits(counted_device: tuple[GLDevice, CountingLoader]) -> None:
+    device, loader = counted_device
+    for deferred in (False, True):
+        backend = GLPixelBackend(device, deferred_transfers=deferred)
+        x, bound = bound_chain(backend, 1000, 5)
+        target = backend.create(1000, F32)
+        assert backend._replayer.wait()
+        bound.run()
+        backend.synchronize()
+        device.counters.reset()
+        with loader.watching() as blocking:
+            # A new input shape: its kernels are there, and its plan is recorded between two frames.
+            longer, again = bound_chain(backend, 1700, 5)
+            again.run()
+            pending = []
+            for k in range(4):
+                backend.upload(bound.buffers["x"], x + k)
+                bound.run()
+                backend.copy(bound.buffers["y"], target)
+                pending.append(backend.readback(target))
+            backend.flush()
+            finished: list[np.ndarray] = []
+            deadline = time.monotonic() + 30
+            while pending and time.monotonic() < deadline:
+                if pending[0].done():
+                    finished.append(pending.pop(0).array())
+        assert not blocking, blocking
+        assert not device.counters.blocking
+        assert len(finished) == 4
+        for k, result in enumerate(finished):
+            np.testing.assert_array_equal(result, chain_expected(x + k, 5))
+        np.testing.assert_array_equal(again.result(), chain_expected(longer, 5))
+        with loader.watching() as blocking:
+            backend.synchronize()
+        # The counter sees what it should: this one does wait.
+        assert blocking["glClientWaitSync"]
+        backend.dispose()
+
+
+def test_a_snapshot_is_read_while_later_work_runs(gl_device: GLDevice) -> None:
+    """On software rendering too, where reading what is being drawn would wait."""
+    backend = GLPixelBackend(gl_device, deferred_transfers=True)
+    x, short = bound_chain(backend, 4000, 1)
+    work = 4_000_000 if gl_device.info.is_software else 40_000_000
+    source = value("x", x)
+    total = reduce("sum", work // 4000, lambda k: source[(index(0) + k) % arg(4000)])
+    heavy = bind(backend, chain_plan([step("y", source, total)]), {"x": x}, {"y": Value("y", (4000,), F32)})
+    short.run()
+    backend.flush()
+    readback = backend.readback(short.buffers["y"])
+    while not backend._transfers.device.poll(readback._snapshot.fence):  # type: ignore[union-attr]
+        time.sleep(0.001)
+    heavy.run()
+    backend.flush()
+    start = time.perf_counter()
+    readback.done()
+    polled = time.perf_counter() - start
+    backend.synchronize()
+    whole = time.perf_counter() - start
+    assert polled < max(0.2 * whole, 0.01), f"{polled * 1e3:.1f} ms of {whole * 1e3:.1f}"
+    np.testing.assert_array_equal(readback.array(), chain_expected(x, 1))
+    backend.dispose()
+
+
+def test_long_draws_are_cut_into_parts(
+    plain_backend: GLPixelBackend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    x = np.arange(5000, dtype=np.float32)
+    source = value("x", x)
+    total = reduce("sum", 100, lambda k: source[(index(0) + k) % arg(5000)])
+    plan = chain_plan([step("y", source, total)])
+    output = {"y": Value("y", (5000,), F32)}
+    whole = bind(plain_backend, plan, {"x": x}, output)
+    monkeypatch.setattr(record, "_DRAW_NS", 1e5)
+    parts = bind(plain_backend, plan, {"x": x}, output)
+    assert whole.program.draws == 1  # type: ignore[attr-defined]
+    assert parts.program.draws > 4  # type: ignore[attr-defined]
+    whole.run()
+    parts.run()
+    np.testing.assert_array_equal(parts.result(), whole.result())
+    expected = np.convolve(np.tile(x.astype(np.float64), 2), np.ones(100), "valid")[:5000]
+    np.testing.assert_allclose(parts.result(), expected, rtol=1e-5)
+
+
+def test_the_native_replay_and_the_fallback_issue_the_same_calls(plain_backend: GLPixelBackend) -> None:
+    x, bound = bound_chain(plain_backend, 100, 3)
+    native, fallback = Replayer(), Replayer()
+    assert native.wait()
+    fallback._pending = None
+    assert not fallback.is_native
+    for replayer in (native, fallback):
+        plain_backend.upload(bound.buffers["y"], np.zeros(100, np.float32))
+        with plain_backend.device.current():
+            replayer.run(bound.program.commands)
+        np.testing.assert_array_equal(bound.result(), chain_expected(x, 3))
+
+
+def test_empty_tensors(backend: GLPixelBackend) -> None:
+    x = np.zeros(0, np.float32)
+    source = value("x", x)
+    total = reduce("sum", source.dim(0), lambda k: source[k]) + 3.0
+    computes = [step("none", source, source[index(0)] * 2.0), step("y", source, total, size=2)]
+    outputs = {c.output.name: c.output for c in computes}
+    bound = bind(backend, chain_plan(computes, ("y", "none")), {"x": x}, outputs)
+    bound.run()
+    assert bound.result("none").shape == (0,)
+    np.testing.assert_array_equal(bound.result(), [3, 3])
+
+
+def test_copies_between_layouts(backend: GLPixelBackend) -> None:
+    data = np.arange(9000, dtype=np.int32)
+    source, target = backend.create(9000, data.dtype, data), backend.create(500, data.dtype)
+    backend.copy(source, target)
+    readback = backend.readback(target)
+    readback.wait()
+    np.testing.assert_array_equal(readback.array(), data[:500])
+
+
+def test_divisions_of_positions_are_exact(plain_backend: GLPixelBackend) -> None:
+    """Positions up to the largest that a texture holds, by sizes that floats cannot tell apart."""
+    n = np.array([0, 1, 6, 7, 16_777_215, 16_777_217, 2**30 - 1, 2**30 - 7, 999_999_937], np.int32)
+    d = np.array([1, 2, 3, 7, 1000, 4097, 65_537, 16_777_213, 2**29 + 1, 2**30 - 1], np.int32)
+    a, b = np.repeat(n, len(d)), np.tile(d, len(n))
+    x, y = value("x", a), value("y", b)
+    numerator, divisor = cast(x.at(FLAT), "index"), cast(y.at(FLAT), "index")
+    for formula, expected in ((numerator // divisor, a // b), (numerator % divisor, a % b)):
+        out = Value("z", a.shape, np.dtype(np.int32))
+        compute = Compute(out, a.shape, cast(formula, "int32"), "z", "Test")
+        bound = bind(plain_backend, chain_plan([compute], ("z",)), {"x": a, "y": b}, {"z": out})
+        bound.run()
+        np.testing.assert_array_equal(bound.result("z"), expected)
+
+
+def test_minimum_limits(minimal_device: GLDevice) -> None:
+    backend = GLPixelBackend(minimal_device)
+    assert backend.fan_in == 15
+    arrays = {f"x{k}": np.full(300, k, np.float32) for k in range(16)}
+    values = {name: value(name, array) for name, array in arrays.items()}
+
+    def total(count: int) -> Compute:
+        terms = [v[index(0)] for v in list(values.values())[:count]]
+        formula = terms[0]
+        for term in terms[1:]:
+            formula = formula + term
+        return step("y", values["x0"], formula)
+
+    bound = bind(backend, chain_plan([total(15)]), arrays, {"y": Value("y", (300,), F32)})
+    bound.run()
+    np.testing.assert_array_equal(bound.result(), np.full(300, 105))
+    assert backend.refusal(total(15)) is None
+    assert "reads 16 tensors" in (backend.refusal(total(16)) or "")
+    largest = Value("largest", (1 << 22,), F32)
+    assert backend.refusal(step("y", largest, largest[index(0)], 4)) is None
+    huge = Value("huge", ((1 << 22) + 1,), F32)
+    reason = backend.refusal(step("y", huge, huge[index(0)], 4)) or ""
+    assert "4194305 elements" in reason
+    assert "1024x1024" in reason
+    full = backend.create(1 << 22, F32, np.arange(1 << 22, dtype=np.float32))
+    readback = backend.readback(full)
+    readback.wait()
+    np.testing.assert_array_equal(readback.array()[[0, 1023, 4096, -1]], [0, 1023, 4096, (1 << 22) - 1])
+    full.release()
+    backend.dispose()
+
+
+@pytest.mark.parametrize("dtype", ["float64", "complex64"])
+def test_types_that_shaders_lack_are_refused(plain_backend: GLPixelBackend, dtype: str) -> None:
+    out = Value("y", (4,), np.dtype(dtype))
+    refused = plain_backend.refusal(Compute(out, (4,), lit(1.0, "float32"), "y", "Test"))
+    assert refused is not None
+    assert dtype in refused
+
+
+def test_float64_inside_a_formula_is_refused(plain_backend: GLPixelBackend) -> None:
+    x = value("x", np.zeros(4, np.float32))
+    formula = cast(unary("sqrt", cast(x[index(0)], "float64")), "float32")
+    assert "float64" in (plain_backend.refusal(step("y", x, formula)) or "")
+
+
+def test_integers_beyond_32_bits_are_told(plain_backend: GLPixelBackend) -> None:
+    fits = np.array([-(2**31), 2**31 - 1])
+    buffer = plain_backend.create(2, fits.dtype, fits)
+    readback = plain_backend.readback(buffer)
+    readback.wait()
+    np.testing.assert_array_equal(readback.array(), fits)
+    assert readback.array().dtype == np.int64
+    with pytest.raises(InputError, match="beyond 32 bits"):
+        plain_backend.upload(buffer, np.array([0, 2**31]))
+    with pytest.raises(InputError, match="expected 2 elements of int64, got 3"):
+        plain_backend.upload(buffer, np.array([0, 1, 2]))
+
+
+@pytest.mark.parametrize("dtype", ["int64", "int32", "int8", "uint8", "uint16", "bool", "uint32", "float16"])
+def test_round_trips(backend: GLPixelBackend, dtype: str) -> None:
+    data = np.array([0, 1, 2, 100, 1, 0]).astype(dtype)
+    buffer, other = backend.create(6, data.dtype, data), backend.create(6, data.dtype)
+    backend.copy(buffer, other)
+    readback = backend.readback(other)
+    readback.wait()
+    assert readback.array().dtype == data.dtype
+    np.testing.assert_array_equal(readback.array(), data)
+
+
+def test_a_game_in_any_state_changes_nothing(
+    game: moderngl.Context, game_gl: GLFunctions, backend: GLPixelBackend
+) -> None:
+    x, bound = bound_chain(backend, 500, 3)
+    buffer = game.buffer(b"\x2a" * 4096)
+    states = (GL.BLEND, GL.SCISSOR_TEST, GL.RASTERIZER_DISCARD, GL.STENCIL_TEST, GL.CULL_FACE)
+    for state in states:
+        game_gl.glEnable(state)
+    game_gl.glColorMask(0, 0, 1, 0)
+    for target in (GL.PIXEL_PACK_BUFFER, GL.PIXEL_UNPACK_BUFFER):
+        game_gl.glBindBuffer(target, buffer.glo)
+    backend.upload(bound.buffers["x"], x)
+    bound.run()
+    result = backend.readback(bound.buffers["y"])
+    result.wait()
+    np.testing.assert_array_equal(result.array(), chain_expected(x, 3))
+    for state in states:
+        game_gl.glDisable(state)
+    game_gl.glColorMask(1, 1, 1, 1)
+    for target in (GL.PIXEL_PACK_BUFFER, GL.PIXEL_UNPACK_BUFFER):
+        game_gl.glBindBuffer(target, 0)
+    assert buffer.read() == b"\x2a" * 4096
+    buffer.release()
+
+
+def test_other_drawing_in_the_same_context_changes_nothing(plain_backend: GLPixelBackend) -> None:
+    """Texture conversion draws there too, with state of its own."""
+    x, bound = bound_chain(plain_backend, 5000, 4)
+    device = plain_backend.device
+    with device.current():
+        for state in (GL.BLEND, GL.SCISSOR_TEST, GL.DEPTH_TEST, GL.RASTERIZER_DISCARD, GL.DITHER):
+            device.gl.glEnable(state)
+        device.gl.glScissor(0, 0, 1, 1)
+        device.gl.glColorMask(1, 0, 1, 0)
+        device.gl.glActiveTexture(GL.TEXTURE0 + 3)
+        device.gl.glBindFramebuffer(GL.FRAMEBUFFER, 0)
+    bound.run()
+    np.testing.assert_array_equal(bound.result(), chain_expected(x, 4))
+
+
+def test_released_buffers_are_told(plain_backend: GLPixelBackend) -> None:
+    _, bound = bound_chain(plain_backend, 4, 2)
+    bound.buffers["x"].release()
+    bound.buffers["x"].release()
+    with pytest.raises(DisposedError, match="released"):
+        bound.run()
+    with pytest.raises(DisposedError, match="released"):
+        plain_backend.readback(bound.buffers["x"])
+
+
+def test_a_refused_kernel_shows_its_source(plain_backend: GLPixelBackend) -> None:
+    source = "#version 330 core\nvoid main() { nonsense; }"
+    with pytest.raises(KernelCompileError, match=r"   2 \| void main\(\) \{ nonsense; \}"):
+        plain_backend._programs.prepare({"broken": source})
+
+
+def test_programs_are_compiled_once_for_all_sizes(plain_backend: GLPixelBackend) -> None:
+    x = value("x", np.zeros(4, np.float32))
+    kernel = step("y", x, x[index(0)] * 3.75 + 0.0625).numbered().kernel
+    assert plain_backend.prepare([kernel]) in (0, 1)
+    compiled = plain_backend._programs.compilations
+    for n in (1, 50, 4096, 70_000):
+        y = value("x", np.zeros(n, np.float32))
+        other = step("y", y, y[index(0)] * 3.75 + 0.0625)
+        assert plain_backend.prepare([other.numbered().kernel]) == 0
+        assert bind(plain_backend, chain_plan([other]), {"x": np.zeros(n, np.float32)}, {"y": other.output})
+    assert plain_backend._programs.compilations == compiled
