@@ -20,6 +20,7 @@ from engine.backends.cpu.tiles import host_tile
 from engine.compiler.plan import Compute, Tuner
 
 MAX_TAPS = 1024
+MAX_STRIDE = 256
 
 PLANE_SUMS = 2048
 """Results held at a time: as many rows as fit, or part of one."""
@@ -64,6 +65,22 @@ def kernel(args, begin, end):
     top, left = arg_i64(args, 9), arg_i64(args, 10)
     padding = _types.float32(arg_f64(args, 11))
     out, x = arg_i64(args, 12), arg_i64(args, 13)
+    # Of each phase the elements low..high-1 lie inside the input.
+    limits = stack_bytes({max_stride_bytes})
+    for phase in range(phases):
+        shift = left - phase
+        low = min(max(op_div(shift + stride - 1, stride), 0), row_length)
+        high = max(min(op_div(width - 1 + shift, stride) + 1, row_length), low)
+        if width + shift <= 0:
+            high = low
+        store_i64(limits, 2 * phase, low)
+        store_i64(limits, 2 * phase + 1, high)
+    # Where a row becomes two, both take the pairs that lie inside at once, and their ends apart.
+    paired = stride == 2 and phases == 2
+    pairs, pairs_end = row_length, row_length
+    if paired:
+        pairs = min((left + 1) >> 1, row_length)
+        pairs_end = max(min((width + left) >> 1, row_length), pairs)
     for plane in range(begin, end):
         for row in range(rows):
             target = out + (plane * rows + row) * phases * row_length * 4
@@ -72,25 +89,18 @@ def kernel(args, begin, end):
                 fill_run(target, phases * row_length, padding)
             else:
                 source = x + (plane * height + y) * width * 4
-                # Where a row becomes two, both take the pairs that lie inside at once, and their ends apart.
-                pairs, pairs_end = row_length, row_length
-                if stride == 2 and phases == 2:
-                    pairs = min((left + 1) >> 1, row_length)
-                    pairs_end = max(min((width + left) >> 1, row_length), pairs)
-                    second = target + row_length * 4
+                if paired:
+                    evens = target + pairs * 4
                     begin_pairs = source + (2 * pairs - left) * 4
-                    copy_pairs(target + pairs * 4, second + pairs * 4, begin_pairs, pairs_end - pairs)
+                    copy_pairs(evens, evens + row_length * 4, begin_pairs, pairs_end - pairs)
                 for phase in range(phases):
-                    shift = left - phase
-                    low = min(max(op_div(shift + stride - 1, stride), 0), row_length)
-                    high = max(min(op_div(width - 1 + shift, stride) + 1, row_length), low)
-                    if width + shift <= 0:
-                        high = low
-                    fill_run(target, low, padding)
+                    low, high = load_i64(limits, 2 * phase), load_i64(limits, 2 * phase + 1)
+                    first = source + (phase - left) * 4
                     middle = min(max(pairs, low), high)
-                    copy_strided(target + low * 4, source + (low * stride - shift) * 4, middle - low, stride)
+                    fill_run(target, low, padding)
+                    copy_strided(target + low * 4, first + low * stride * 4, middle - low, stride)
                     low = max(min(pairs_end, high), middle)
-                    copy_strided(target + low * 4, source + (low * stride - shift) * 4, high - low, stride)
+                    copy_strided(target + low * 4, first + low * stride * 4, high - low, stride)
                     fill_run(target + high * 4, row_length - high, padding)
                     target += row_length * 4
 """
@@ -162,6 +172,9 @@ def windows_of(compute: Compute) -> Windows | None:
     if len(spatial) not in (1, 2) or len(out) != len(spatial) or len(kernel) != len(spatial):
         return None
 
+    if max(facts["strides"]) > MAX_STRIDE:
+        return None
+
     def two(numbers: object, default: int) -> tuple[int, int]:
         items = [int(n) for n in numbers]  # type: ignore[attr-defined]
         first, second = items if len(items) == 2 else (default, items[0])
@@ -217,7 +230,8 @@ def lay_out(tuner: Tuner, x: str, count: int, win: Windows, padding: float) -> P
 def _planes_text() -> str:
     lanes = host_tile().lanes
     split = f"split_pairs = make_split_pairs({lanes})\n"
-    return library_text("vectors") + split + _TEXT.replace("{lanes}", str(lanes))
+    text = _TEXT.replace("{lanes}", str(lanes)).replace("{max_stride_bytes}", str(16 * MAX_STRIDE))
+    return library_text("vectors") + split + text
 
 
 def x_dtype(tuner: Tuner) -> np.dtype:
