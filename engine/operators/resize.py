@@ -51,13 +51,22 @@ class Sampling:
 
 @dataclass(frozen=True)
 class Axis:
-    """One axis: its sizes, the scale, and the part of it to read (0 to 1 is all), for tf_crop_and_resize."""
+    """One axis: its sizes, the scale, and the part of it to read (0 to 1 is all), for tf_crop_and_resize.
+
+    `settled` tells that the model decides whether the axis is resized, and not the sizes of this run.
+    """
 
     size: int
     out: int
     scale: float = 1.0
     start: float = 0.0
     end: float = 1.0
+    settled: bool = True
+
+    @property
+    def is_kept(self) -> bool:
+        """Whether the output has the input's elements along this axis."""
+        return self.size == self.out and (self.scale, self.start, self.end) == (1.0, 0.0, 1.0)
 
 
 def source_coordinates(axis: Axis, kind: str) -> np.ndarray:
@@ -110,6 +119,8 @@ def kernel_weights(distance: np.ndarray, mode: str, a: float) -> np.ndarray:
 
 def axis_table(axis: Axis, sampling: Sampling) -> tuple[np.ndarray, np.ndarray]:
     """Indices (out, taps) to read along an axis and their weights; index -1 lies outside the crop."""
+    if axis.is_kept:
+        return np.arange(axis.size)[:, None], np.ones((axis.size, 1))
     x = source_coordinates(axis, sampling.coordinates)
     if sampling.mode == "nearest":
         indices = nearest_index(x, sampling.nearest, axis.scale < 1)[:, None]
@@ -153,8 +164,7 @@ def resample(
     rows = k.constant(np.concatenate([t.reshape(-1) for t, _ in tables]).astype(np.int32))
     weights = k.constant(np.concatenate([w.reshape(-1) for _, w in tables]).astype(dtype))
     crops = sampling.coordinates == "tf_crop_and_resize"
-    # An axis that no input shape changes is left alone; of others, one run may not decide.
-    idle = [x.is_static(a) and axis == Axis(axis.size, axis.size) for a, axis in enumerate(axes)]
+    idle = [axis.settled and axis.is_kept for axis in axes]
     groups: list[tuple[int, ...]] = []
     for a in range(x.rank):
         if groups and idle[a] and idle[groups[-1][-1]]:
@@ -188,7 +198,8 @@ def resample(
 
             if sampling.mode == "nearest":
                 return blend(source(row), rest)
-            count = arg(taps[a]) if sampling.antialias else lit(2 if sampling.mode == "linear" else 4)
+            unrolled = axes[a].settled and not sampling.antialias
+            count = lit(taps[a]) if unrolled else arg(taps[a])
             return reduce("sum", count, lambda r: weights.at(row + r) * blend(source(row + r), rest))
 
         value = blend(start, moving)
@@ -239,7 +250,7 @@ def sized(k: Builder, x: Value, axes: Sequence[int], sizes: Sequence[int], polic
         if policy != "stretch":
             ratio = min(ratios) if policy == "not_larger" else max(ratios)
             size = int(ratio * x.shape[a] + 0.5)
-        found[a] = Axis(x.shape[a], size, ratio)
+        found[a] = Axis(x.shape[a], size, ratio, settled=x.signature is None or x.is_static(a))
     return found
 
 
