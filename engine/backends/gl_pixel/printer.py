@@ -176,7 +176,6 @@ def shader_text(
     for k, (kind, layered) in enumerate(inputs):
         own = word_type(kind)
         vector = _VECTOR[own]
-        # Integer samplers have no default precision in some dialects; desktop GLSL ignores it.
         lines.append(f"uniform {_SAMPLER[own]}2D{'Array' if layered else ''} b{k};")
         shift = stage.input_shift(k)
         column = f"t & ((1 << {shift}) - 1), t >> {shift}"

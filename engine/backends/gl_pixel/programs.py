@@ -39,7 +39,6 @@ class PixelPrograms(ProgramStore):
     def __init__(self, device: GLDevice) -> None:
         super().__init__(device)
         self._locations: dict[str, int] = {}
-        self._scratch_textures: dict[tuple[str, int], Texture] = {}
         gl = device.gl
         with device.current(flush=False):
             self.vertex_array = generate(gl.glGenVertexArrays)
@@ -78,6 +77,8 @@ class PixelPrograms(ProgramStore):
             return 0
         compiled = self.prepare({key: shader.source for key, shader in wanted.items()}, progress)
         gl = self._require_device().gl
+        # Not kept: textures refer to their device, which this store must not keep alive.
+        scratch: dict[tuple[str, int], Texture] = {}
         with self._require_device().current():
             for function, *arguments in self.drawing_state():
                 getattr(gl, str(function))(*arguments)
@@ -87,7 +88,9 @@ class PixelPrograms(ProgramStore):
                 for k in range(len(shader.buffers)):
                     gl.glUniform1i(gl.glGetUniformLocation(program, f"b{k}".encode()), k)
                 self._locations[key] = gl.glGetUniformLocation(program, b"A")
-                self._draw_once(shader)
+                self._draw_once(shader, scratch)
+            for texture in scratch.values():
+                texture.release()
         return compiled
 
     def _start(self, source: str) -> tuple[int, int]:
@@ -111,25 +114,26 @@ class PixelPrograms(ProgramStore):
     def _warm_up(self, program: int) -> None:
         """Nothing here: a draw needs to know the shader, see `prepare_shaders`."""
 
-    def _draw_once(self, shader: Shader) -> None:
+    def _draw_once(self, shader: Shader, scratch: dict[tuple[str, int], Texture]) -> None:
         """Many drivers compile at the first draw, for the textures that are then in use."""
         gl = self._require_device().gl
-        target = self._scratch_texture(shader.output, shader.layers, written=True)
+
+        def texture_of(storage: str, layers: int, role: str) -> Texture:
+            key = (f"{WORDS[storage]} {role}", layers)
+            if key not in scratch:
+                device = self._require_device()
+                layout = Layout.of(_SIDE, device.limits.max_texture_size, layers > 0)
+                scratch[key] = Texture(device, layout, WORDS[storage], layers)
+            return scratch[key]
+
+        target = texture_of(shader.output, shader.layers, "written")
         gl.glBindFramebuffer(GL.FRAMEBUFFER, target.framebuffer)
         for k, (kind, layered) in enumerate(shader.inputs):
-            texture = self._scratch_texture(kind, 8 if layered else 0, written=False)
+            texture = texture_of(kind, _SIDE if layered else 0, "read")
             gl.glActiveTexture(GL.TEXTURE0 + k)
             gl.glBindTexture(texture.target, texture.name)
         gl.glViewport(0, 0, 1, 1)
         gl.glDrawArrays(GL.TRIANGLES, 0, 3)
-
-    def _scratch_texture(self, storage: str, layers: int, written: bool) -> Texture:
-        word = WORDS[storage]
-        key = (f"{word} {'written' if written else 'read'}", layers)
-        if key not in self._scratch_textures:
-            layout = Layout.of(_SIDE, self._require_device().limits.max_texture_size, layers > 0)
-            self._scratch_textures[key] = Texture(self._require_device(), layout, word, layers)
-        return self._scratch_textures[key]
 
 
 _stores: weakref.WeakKeyDictionary[GLDevice, PixelPrograms] = weakref.WeakKeyDictionary()
