@@ -27,7 +27,7 @@ from engine.jobs import JobHandle, JobSystem, leave_a_core_to_the_game
 from engine.model import Input, Layer, Model, Output
 from engine.shapes import DynamicTensorShape, TensorShape
 from engine.tensor import CPUTensorData, Tensor, TensorData
-from engine.worker import PlanReport, Worker
+from engine.worker import PlanReport, Worker, unfinished_workers
 
 ENGINE_OF = "gameglue"
 """Tells `gameglue` that this is the engine it means, and not a game's own engine.py."""
@@ -70,4 +70,5 @@ __all__ = [
     "Worker",
     "WorkerFactory",
     "leave_a_core_to_the_game",
+    "unfinished_workers",
 ]

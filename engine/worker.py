@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -171,7 +172,8 @@ class Worker(Disposable):
                 run.hold_inputs()
             self._queue.append(run)
             self.latest = run
-            self.pump()
+            if not self.pump():
+                _unfinished.add(self)
 
     def _collect(
         self, inputs: tuple[InputValue | Mapping[str, InputValue], ...], named: Mapping[str, InputValue]
@@ -255,6 +257,8 @@ class Worker(Disposable):
             self._queue.popleft()
             if budget_ms is not None and (perf_counter() - started) * 1000 >= budget_ms:
                 break
+        if not self._queue:
+            _unfinished.discard(self)
         return not self._queue
 
     def drive(self, run: Run) -> None:
@@ -359,9 +363,17 @@ class Worker(Disposable):
             self._session.release()
 
 
+_unfinished: weakref.WeakSet[Worker] = weakref.WeakSet()
+
+
+def unfinished_workers() -> tuple[Worker, ...]:
+    """Workers with a schedule that waits for data of its own: a host pumps them every frame."""
+    return tuple(_unfinished)
+
+
 def feed_size(shape: tuple[int, ...]) -> int:
     """Number of elements."""
     return int(np.prod(shape))
 
 
-__all__ = ["PlanReport", "Transfer", "Worker"]
+__all__ = ["PlanReport", "Transfer", "Worker", "unfinished_workers"]

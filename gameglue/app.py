@@ -15,7 +15,7 @@ from typing import Literal, Self
 import moderngl
 import numpy as np
 
-from engine import ModelAsset
+from engine import ModelAsset, leave_a_core_to_the_game, unfinished_workers
 from gameglue.behaviour import MonoBehaviour
 from gameglue.clock import Time
 from gameglue.coroutines import Coroutine, CoroutineRunner, NextFrame, Routine, WaitForSeconds, WaitUntilDone
@@ -109,7 +109,8 @@ class App:
         self.profiler = Profiler()
         self.overlay = FrameOverlay()
         self.resources = Resources(folder)
-        self.inference = InferenceQueue(lambda: self.time.frame_count)
+        self.inference = InferenceQueue(lambda: self.time.frame_count, unfinished_workers)
+        leave_a_core_to_the_game()
         self.coroutines = CoroutineRunner(self.time, self._failed)
         self.lifecycle = Lifecycle(self.time, self.coroutines, self._failed)
         surface = open_surface(title, size, headless, context, resizable=resizable, vsync=vsync)

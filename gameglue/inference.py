@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import time as clock
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Protocol, runtime_checkable
 
 import numpy as np
@@ -24,7 +24,7 @@ _log = logging.getLogger("gameglue")
 class Pumpable(Protocol):
     """Work that goes on in slices, such as a `Worker` whose plan is split."""
 
-    def pump(self, budget_ms: float) -> object:
+    def pump(self, budget_ms: float | None) -> object:
         """Submit what is ready, for at most `budget_ms` milliseconds, and return without waiting."""
         ...
 
@@ -110,8 +110,14 @@ class InferenceQueue:
     The host calls `poll` at the start of a frame and `pump` near its end. Outside the host, any loop may.
     """
 
-    def __init__(self, frame: Callable[[], int] = lambda: 0) -> None:
+    def __init__(
+        self,
+        frame: Callable[[], int] = lambda: 0,
+        unfinished: Callable[[], Iterable[Pumpable]] = tuple,
+    ) -> None:
+        """frame: the number of the current frame. unfinished: work that must go on though nobody registered it."""
         self._frame = frame
+        self._unfinished = unfinished
         # Weak, so that a worker nobody holds any more is not kept alive by being registered.
         self._work: list[weakref.ref[Pumpable]] = []
         self._results: list[InferenceResult] = []
@@ -157,6 +163,8 @@ class InferenceQueue:
             poll = getattr(work, "poll", None)
             if poll is not None:
                 self._guarded(work, poll)
+        for work in self._unfinished():
+            self._guarded(work, work.pump, None)
         waiting, self._results = self._results, []
         for asked in waiting:
             if not asked.poll():
