@@ -24,7 +24,7 @@ DEPTH = 320
 
 MAX_CONV_TAPS = 512
 
-FLOPS_PER_NS = 50.0
+FLOPS_PER_NS = 70.0
 
 _WORDS = (
     "m_size p_size c_size row_blocks column_blocks block_rows block_columns groups plane_size"
@@ -61,7 +61,10 @@ def gather(target, source, channels, plane_size, taps, offsets, runs, count):
         start = load_i64(runs, 1)
         for _ in range(channels):
             for tap in range(taps):
-                copy_run(target, source + load_i64(offsets, tap) + start)
+                origin = source + load_i64(offsets, tap) + start
+                copy_run(target, origin)
+                # The next columns' elements, which no hardware would guess.
+                prefetch(origin + {ahead})
                 target += {width} * 4
             source += plane_size * 4
     else:
@@ -70,6 +73,7 @@ def gather(target, source, channels, plane_size, taps, offsets, runs, count):
                 origin = source + load_i64(offsets, tap)
                 for r in range(count):
                     copy_run(target + load_i64(runs, 2 * r), origin + load_i64(runs, 2 * r + 1))
+                prefetch(origin + load_i64(runs, 2 * count - 1) + {ahead})
                 target += {width} * 4
             source += plane_size * 4
 
@@ -136,7 +140,14 @@ def conv_text(tile: Tile, rows: int, epilogue: Epilogue) -> str:
     width = tile.width
     # Few sums would wait for each other; taller tiles have enough of them.
     unroll = 2 if rows * tile.vectors < 8 else 1
-    numbers = {"rows": rows, "vectors": tile.vectors, "lanes": tile.lanes, "width": width, "unroll": unroll}
+    numbers = {
+        "rows": rows,
+        "vectors": tile.vectors,
+        "lanes": tile.lanes,
+        "width": width,
+        "unroll": unroll,
+        "ahead": width * 4 + 64,
+    }
     position = _FIRST_WORD + len(_WORDS) + epilogue.words
     depth = max(DEPTH, MAX_CONV_TAPS)
     body = [

@@ -16,8 +16,8 @@ from engine.kernels.value import Value
 DEPTH = 320
 """Products per sum before the next columns: so many that a tile's columns stay in first-level cache."""
 
-FLOPS_PER_NS = 50.0
-BYTES_PER_NS = 10.0
+FLOPS_PER_NS = 70.0
+BYTES_PER_NS = 30.0
 
 _WORDS = (
     "m_size n_size k_size row_blocks column_blocks block_rows block_columns"
@@ -62,7 +62,7 @@ def tune_matmul(compute: Compute, tuner: Tuner, threads: int) -> bool:
     right = _pack(tuner, b, (batch, k, n), b_strides, tile) if packed else b.name
     flops = 2.0 * m * n * k
     moved = 4.0 * k * (n if m < rows else 0)
-    total_ns = batch * (max(flops / FLOPS_PER_NS, moved / BYTES_PER_NS) + m * n * 0.3) + 200.0
+    total_ns = batch * (max(flops / FLOPS_PER_NS, moved / BYTES_PER_NS) + m * n * 0.3) + 100.0
     cut = partition(m, n, rows, tile, total_ns / batch, threads, columns_first=not packed or m < rows)
     tasks = batch * cut.tasks
     if packed:

@@ -164,6 +164,23 @@ def make_copy_run(vectors, lanes):
     return copy_run
 
 
+@intrinsic
+def prefetch(typing_context, address):
+    """Ask for the cache line at an address, which need not be valid."""
+
+    def generate(context, builder, signature, args):
+        pointer = builder.inttoptr(args[0], ir.IntType(8).as_pointer())
+        number = ir.IntType(32)
+        kind = ir.FunctionType(ir.VoidType(), [pointer.type, number, number, number])
+        function = builder.module.declare_intrinsic("llvm.prefetch", [pointer.type], kind)
+        builder.call(
+            function, [pointer, ir.Constant(number, 0), ir.Constant(number, 3), ir.Constant(number, 1)]
+        )
+        return context.get_dummy_value()
+
+    return types.void(types.int64), generate
+
+
 def make_split_pairs(lanes):
     """split_pairs(evens, odds, source): `lanes` pairs of neighbours, first and second ones apart."""
     kind = ir.VectorType(_SINGLE, lanes)
