@@ -1,0 +1,91 @@
+"""Comparing speeds fairly: contenders take turns, and the figures are medians of many calls.
+
+On a machine that others use too, what runs first and what runs later meet different loads. So contenders
+alternate within one run, and a ratio is formed from turns of the same round.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from statistics import median
+
+
+@dataclass(frozen=True)
+class Timing:
+    """What one contender's calls took: a tuple of seconds for each round that it took part in."""
+
+    turns: tuple[tuple[float, ...], ...]
+
+    @property
+    def calls(self) -> tuple[float, ...]:
+        """All calls in the order in which they were made, in seconds."""
+        return tuple(seconds for turn in self.turns for seconds in turn)
+
+    @property
+    def median(self) -> float:
+        """The middle one of all calls, in seconds."""
+        return median(self.calls)
+
+    @property
+    def best(self) -> float:
+        """The shortest call, in seconds."""
+        return min(self.calls)
+
+    def ratio(self, other: Timing) -> float:
+        """How many times as long as `other` this one takes: the median over the rounds that both were in."""
+        pairs = zip(self.turns, other.turns, strict=False)
+        return median(median(ours) / median(theirs) for ours, theirs in pairs)
+
+
+def alternate(
+    contenders: Mapping[str, Callable[[], object]],
+    rounds: int = 5,
+    *,
+    turn: float = 0.05,
+    budget: float = math.inf,
+    pause: float = 0.0,
+    clock: Callable[[], float] = time.perf_counter,
+    sleep: Callable[[float], object] = time.sleep,
+) -> dict[str, Timing]:
+    """Time `contenders`, by name, in turns; each call is one piece of work that must have ended on return.
+
+    In each round every contender has a turn: one call that does not count, as the caches are still another's,
+    then calls until `turn` seconds are over, at least one. Every other round goes through them backwards.
+
+    rounds: how many turns each has. budget: seconds after which a contender sits out the rounds that are left.
+    pause: seconds of rest before each turn, for the threads of others that still wait for work in a busy loop.
+    Raises `ValueError` unless `rounds` is at least 1.
+    """
+    if rounds < 1:
+        raise ValueError(f"a comparison needs at least one round, got {rounds}")
+    turns: dict[str, list[tuple[float, ...]]] = {name: [] for name in contenders}
+    spent = dict.fromkeys(contenders, 0.0)
+    names = list(contenders)
+    for number in range(rounds):
+        for name in names if number % 2 == 0 else reversed(names):
+            if number > 0 and spent[name] >= budget:
+                continue
+            if pause > 0.0:
+                sleep(pause)
+            call = contenders[name]
+            began = clock()
+            call()
+            before = start = clock()
+            calls: list[float] = []
+            while not calls or before - start < turn:
+                call()
+                after = clock()
+                calls.append(after - before)
+                before = after
+            spent[name] += before - began
+            turns[name].append(tuple(calls))
+    return {name: Timing(tuple(taken)) for name, taken in turns.items()}
+
+
+def geometric_mean(values: Iterable[float]) -> float:
+    """The mean of ratios; NaN for none."""
+    logs = [math.log(value) for value in values]
+    return math.exp(sum(logs) / len(logs)) if logs else math.nan
