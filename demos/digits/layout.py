@@ -63,7 +63,7 @@ class Layout:
     @staticmethod
     @functools.lru_cache(maxsize=8)
     def of(size: tuple[int, int]) -> Layout:
-        """Place everything in a window of `size` pixels: the sheet on the left, what the network says on the right."""
+        """Place everything in a window of `size` pixels: the sheet on the left, the panels on the right."""
         width, height = size
         unit = min(width / _REFERENCE[0], height / _REFERENCE[1])
         margin, gap, head, foot = 22 * unit, 14 * unit, 54 * unit, 46 * unit
@@ -72,7 +72,7 @@ class Layout:
         sheet = Box(round(margin), top, side, side)
         left = sheet.right + gap
         column = max(width - margin - left, 60.0)
-        upper, middle = round(0.36 * side), round(0.36 * side)
+        upper, middle = round(0.35 * side), round(0.34 * side)
         half = (column - gap) / 2
         answer = Box(left, top, half, upper)
         seen = Box(left + half + gap, top, half, upper)

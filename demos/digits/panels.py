@@ -1,7 +1,8 @@
-"""What the window shows beside the sheet: the digit, its probabilities, what the network sees, and the times."""
+"""What the window shows beside the sheet: digit, probabilities, what the network sees, times."""
 
 from __future__ import annotations
 
+import itertools
 import math
 
 import numpy as np
@@ -14,6 +15,9 @@ from gameglue import MonoBehaviour, Palette
 
 _SMOOTHING = 0.07  # seconds in which a bar covers two thirds of its way
 _FRAMES = 180
+_LETTERS = "0123456789. ms,"
+_LETTER_SIZES = (11, 13, 14)
+_SEEN = (0.75, 0.88, 0.95)  # red, green, blue of full ink in the network's picture
 _SCALES = (2.0, 5.0, 10.0, 20.0, 50.0, 100.0, 200.0, 500.0)  # milliseconds at the top of the frame-time curve
 _KEYS = (("drag", "draw"), ("C", "clear"), ("B", "backend"), ("F3", "profiler"), ("Esc", "quit"))
 
@@ -25,7 +29,7 @@ class Panel(MonoBehaviour):
         """Draw the card, and return the room under its title."""
         gui, layout = self.app.gui, Layout.of(self.app.size)
         unit, size = layout.unit, layout.text(14)
-        gui.rect(box.x, box.y, box.width, box.height, Palette.PANEL, radius=12 * unit, shadow=14 * unit)
+        gui.rect(box.x, box.y, box.width, box.height, Palette.PANEL, radius=12 * unit)
         inset, top = 16 * unit, box.y + 12 * unit
         gui.text(title, box.x + inset, top, size=size, color=Palette.MUTED)
         if value:
@@ -41,15 +45,18 @@ class Bars(Panel):
     sheet: Sheet
 
     def awake(self) -> None:
+        """Begin with all bars down."""
         self.shown = np.zeros(10)
 
     def update(self) -> None:
+        """Move the bars towards the latest answer, or down where the sheet is empty."""
         answer = self.reader.answer
         current = answer is not None and not answer.is_blank and answer.drawing == self.sheet.drawing
         wanted = answer.probabilities if answer is not None and current else np.zeros(10)
         self.shown += (wanted - self.shown) * (1.0 - math.exp(-self.time.unscaled_delta_time / _SMOOTHING))
 
     def on_gui(self) -> None:
+        """Draw both cards."""
         layout = Layout.of(self.app.size)
         best = int(self.shown.argmax())
         sure = float(self.shown[best])
@@ -62,14 +69,15 @@ class Bars(Panel):
         known = sure > 0.05
         room = self.card(layout.answer, "reads", f"{sure * 100:.0f} %" if known else "")
         x, y = room.center
+        size = min(room.height * 1.05, room.width)
+        gui.measure("-0123456789", size=size)
         text = str(best) if known else "-"
-        gui.text(
-            text, x, y, size=min(room.height * 1.05, room.width), color=color, align="center", valign="center"
-        )
+        # Nothing of a digit is below its line, so the middle of the ink is above that of the text.
+        gui.text(text, x, y + 0.05 * size, size=size, color=color, align="center", valign="center")
 
     def _draw_bars(self, layout: Layout, best: int, color: str) -> None:
         gui, unit, size = self.app.gui, layout.unit, layout.text(14)
-        room = self.card(layout.bars, "probability of each digit")
+        room = self.card(layout.bars, "probability")
         step, number = room.width / 10, layout.text(11)
         thick = min(step * 0.62, 40 * unit)
         base = room.bottom - size - 6 * unit
@@ -79,13 +87,14 @@ class Bars(Panel):
             chosen = digit == best and share > 0.05
             left, tip = middle - thick / 2, max(share * tallest, 2.0)
             gui.rect(left, base - tallest, thick, tallest, "#ffffff09", radius=4 * unit)
-            gui.rect(left, base - tip, thick, tip, color if chosen else "#4a5670", radius=min(4 * unit, tip / 2))
+            gui.rect(
+                left, base - tip, thick, tip, color if chosen else "#4a5670", radius=min(4 * unit, tip / 2)
+            )
             if share >= 0.01:
                 ink = Palette.TEXT if chosen else Palette.MUTED
-                gui.text(
-                    f"{share * 100:.0f}", middle, base - tip - 3 * unit, size=number, color=ink, align="center",
-                    valign="bottom",
-                )  # fmt: skip
+                above = base - tip - 3 * unit
+                text = f"{share * 100:.0f}"
+                gui.text(text, middle, above, size=number, color=ink, align="center", valign="bottom")
             ink = Palette.TEXT if chosen else Palette.MUTED
             gui.text(str(digit), middle, room.bottom, size=size, color=ink, align="center", valign="bottom")
 
@@ -95,22 +104,23 @@ class SeenPicture(Panel):
 
     reader: DigitReader
 
-    def awake(self) -> None:
-        blank = np.zeros((INPUT_SIDE, INPUT_SIDE), np.float32)
-        self._texture = self.app.graphics.texture(blank, smooth=False)
-        self._uploaded = blank
-
     def on_gui(self) -> None:
-        if self._uploaded is not self.reader.picture:
-            self._uploaded = self.reader.picture
-            self._texture.write(self._uploaded)
-        room = self.card(Layout.of(self.app.size).seen, "the network sees", "28 x 28")
+        """Draw a small square for each pixel that has ink."""
+        gui, layout = self.app.gui, Layout.of(self.app.size)
+        room = self.card(layout.seen, "it sees", f"{INPUT_SIDE} x {INPUT_SIDE}")
         # A whole number of pixels for each of the picture's: they are meant to be seen.
-        side = max(int(min(room.width, room.height)) // INPUT_SIDE, 1) * INPUT_SIDE
+        cell = max(int(min(room.width, room.height)) // INPUT_SIDE, 1)
+        side = cell * INPUT_SIDE
         x, y = room.center
         left, top = round(x - side / 2), round(y - side / 2)
-        self.app.gui.rect(left - 1, top - 1, side + 2, side + 2, Palette.LINE, border=1)
-        self.app.gui.image(self._texture, left, top, side, side)
+        gui.rect(left - 4, top - 4, side + 8, side + 8, "#0c0e13", radius=5 * layout.unit)
+        # Not a texture written anew in each frame: a software renderer waits until the frame before is drawn.
+        rows, columns = np.nonzero(self.reader.picture > 0.02)
+        if len(rows):
+            ink = self.reader.picture[rows, columns]
+            places = np.stack((left + (columns + 0.5) * cell, top + (rows + 0.5) * cell), axis=1)
+            shades = np.stack((*[ink * channel + 0.05 for channel in _SEEN],), axis=1)
+            gui.sprites(self.app.graphics.white, places, cell - (cell > 5), colors=shades)
 
 
 class Times(Panel):
@@ -119,14 +129,15 @@ class Times(Panel):
     reader: DigitReader
 
     def on_gui(self) -> None:
+        """Draw the curve, and what the answers took below it."""
         gui, layout = self.app.gui, Layout.of(self.app.size)
         work = self.app.profiler.work.latest(_FRAMES) * 1e3
         latest = work[-30:]
-        frame = f"{latest.mean():.1f} ms" if len(latest) else ""
+        frame = f"{latest.mean():.1f}" if len(latest) else ""
         waits = self.reader.waits[-30:]
         frames, ms = np.median(waits, axis=0) if waits else (0.0, 0.0)
         later = f"{frames:.0f} frame{'s' if round(frames) != 1 else ''}"
-        room = self.card(layout.times, "frame time", frame)
+        room = self.card(layout.times, "frame time, ms", frame)
         size = layout.text(13)
         gui.text("answer after", room.x, room.bottom, size=size, color=Palette.MUTED, valign="bottom")
         told = f"{later}, {ms:.1f} ms" if waits else "..."
@@ -138,11 +149,17 @@ class Times(Panel):
         peak = float(np.percentile(work, 97))
         scale = next((s for s in _SCALES if s >= peak * 1.15), _SCALES[-1])
         small = layout.text(11)
+        width = room.width - 2.6 * small
         for share in (0.0, 0.5):
             y = room.y + share * height
-            gui.line(room.x, y, room.right, y, "#ffffff10", width=1)
-        gui.plot(room.x, room.y, room.width, height, work, low=0.0, high=scale, line_width=max(1.5, 2 * layout.unit))
-        gui.text(f"{scale:.0f} ms", room.right, room.y + 2, size=small, color=Palette.MUTED, align="right")
+            gui.line(room.x, y, room.x + width, y, "#ffffff10", width=1)
+        gui.plot(
+            room.x, room.y, width, height, work, low=0.0, high=scale, line_width=max(1.5, 2 * layout.unit)
+        )
+        for share in (0.0, 0.5):
+            mark = f"{scale * (1.0 - share):g}"
+            y = room.y + share * height
+            gui.text(mark, room.right, y, size=small, color=Palette.MUTED, align="right", valign="center")
 
 
 class Frame(Panel):
@@ -150,7 +167,21 @@ class Frame(Panel):
 
     reader: DigitReader
 
+    def start(self) -> None:
+        """No letters yet."""
+        self._lettered: tuple[int, int] | None = None
+
+    def late_update(self) -> None:
+        """Have all letters drawn once: a new one later on means a texture written while the GPU reads it."""
+        if self._lettered != self.app.size:
+            self._lettered = self.app.size
+            layout = Layout.of(self.app.size)
+            for size, letter in itertools.product(_LETTER_SIZES, _LETTERS):
+                # Several of a kind: a letter is drawn anew for each quarter of a pixel at which it may begin.
+                self.app.gui.measure(letter * 8, size=layout.text(size))
+
     def on_gui(self) -> None:
+        """Draw them."""
         gui, layout = self.app.gui, Layout.of(self.app.size)
         unit, header, footer = layout.unit, layout.header, layout.footer
         y = header.center[1]
@@ -166,7 +197,7 @@ class Frame(Panel):
 
     def _shortened(self, text: str, room: float, size: float) -> str:
         while len(text) > 8 and self.app.gui.measure(text, size=size)[0] > room:
-            text = text[: -5] + "..."
+            text = text[:-5] + "..."
         return text
 
     def _draw_keys(self, footer: Box, layout: Layout) -> None:

@@ -17,9 +17,11 @@ class MousePen(MonoBehaviour):
     sheet: Sheet
 
     def awake(self) -> None:
+        """No button is held."""
         self._last: Point | None = None
 
     def update(self) -> None:
+        """Follow the mouse and the keys."""
         keys = self.input
         if keys.get_key_down("escape"):
             self.app.quit()
@@ -53,10 +55,12 @@ class AutoPen(MonoBehaviour):
     digits: tuple[int, ...] = tuple(range(10))
 
     def awake(self) -> None:
+        """Take up the pen."""
         self._pen = ScriptedPen(self.digits)
         self._clock = 0.0
 
     def update(self) -> None:
+        """Write as much as fits into this frame."""
         if self.input.get_mouse_button_down(LEFT):
             self.enabled = False
             return
@@ -73,5 +77,6 @@ class AutoPen(MonoBehaviour):
         self.sheet.written = motion.digit if motion.finished else None
 
     def on_disable(self) -> None:
+        """Leave an empty sheet to the player."""
         self.sheet.wipe()
         self.sheet.pen = None

@@ -13,7 +13,7 @@ from gameglue import InferenceResult, Model, MonoBehaviour, Worker
 from gameglue.cli.backends import ALL_CHOICES, BackendChoice, Progress, exact_choice, open_worker
 from gameglue.errors import EngineError
 
-_MOST_WAITING = 3  # questions on their way at once; a backend that is slower than the frames is asked less often
+_MOST_WAITING = 3  # questions on their way at once; a backend slower than the frames is asked less often
 _KEPT = 240
 
 
@@ -63,6 +63,7 @@ class DigitReader(MonoBehaviour):
     choice: BackendChoice
 
     def awake(self) -> None:
+        """Begin without an answer."""
         self.picture = np.zeros((INPUT_SIDE, INPUT_SIDE), np.float32)
         self.answer: Answer | None = None
         self.asked = self.answered = 0
@@ -83,10 +84,11 @@ class DigitReader(MonoBehaviour):
         self.app.inference.register(worker)
 
     def has_read(self, drawing: int) -> bool:
-        """Whether the finished drawing has been read. A drawing is finished when the sheet says what was written."""
+        """Whether a drawing has been read when it was complete, which only a script can tell."""
         return self._read_drawing >= drawing
 
     def update(self) -> None:
+        """Ask about the sheet as it is now."""
         if self._next is not None:
             self._switch(self._next)
         elif self.input.get_key_down("b"):
@@ -122,7 +124,7 @@ class DigitReader(MonoBehaviour):
             self.read.append((question.written, self.answer.digit))
 
     def _switch(self, choice: BackendChoice) -> None:
-        """Load another backend. The game stands still for that long; a game that minds would load both at first."""
+        """Load another backend. The game stands still meanwhile; one that minds would load both at first."""
         self._next = None
         try:
             worker = load_worker(self.model, choice)
@@ -136,5 +138,6 @@ class DigitReader(MonoBehaviour):
         self._employ(worker, choice)
 
     def on_destroy(self) -> None:
+        """Free what the worker holds."""
         self.app.inference.unregister(self.worker)
         self.worker.dispose()

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from importlib.metadata import PackageNotFoundError, version
 
 from engine.errors import EngineError
-from gameglue.cli import list_demos, play
+from gameglue.cli import bench_model, doctor, inspect_model, list_demos, play, run_model
 
 FAILED = 2
 """Exit code of what was asked for and cannot be done; argparse uses the same one for a wrong command line."""
@@ -30,11 +30,13 @@ def build_parser() -> argparse.ArgumentParser:
     parser.add_argument("--version", action="version", version=f"gameglue {_version()}")
     parser.add_argument("--traceback", action="store_true", help="show where in the code an error came from")
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
-    for module in (list_demos, play):
+    for module in (list_demos, play, run_model, inspect_model, bench_model, doctor):
         module.add_parser(commands)
     for command in commands.choices.values():
-        # Also behind the command, where one thinks of it; without a default of its own, or it would undo the first.
-        command.add_argument("--traceback", action="store_true", default=argparse.SUPPRESS, help=argparse.SUPPRESS)
+        # Also behind the command, where one thinks of it; a default of its own would undo the first.
+        command.add_argument(
+            "--traceback", action="store_true", default=argparse.SUPPRESS, help=argparse.SUPPRESS
+        )
     return parser
 
 
@@ -49,7 +51,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return code
     except (EngineError, OSError) as error:
         if isinstance(error, BrokenPipeError):
-            # Whoever read the output has left, as `head` does; Python's own flush at exit must not complain too.
+            # Whoever read the output has left, as `head` does; Python's flush at exit must not complain too.
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             return 0
         if arguments.traceback:

@@ -79,19 +79,23 @@ def add_backend_options(parser: argparse.ArgumentParser, default: str) -> None:
         f"(OpenGL 3.3). Default: {default}",
     )
     parser.add_argument(
-        "--device", choices=("gl", "opencl"), help="for --backend gpu_compute: which interface to use. Default: gl"
+        "--device",
+        choices=("gl", "opencl"),
+        help="for --backend gpu_compute: which interface to use. Default: gl",
     )
 
 
 def choice_of(arguments: argparse.Namespace) -> BackendChoice | None:
-    """What `--backend` and `--device` ask for; `None` if nothing. Raises `InputError` for a pair that cannot be."""
+    """What `--backend` and `--device` ask for, `None` if nothing; raises `InputError` where they disagree."""
     name, device = arguments.backend, arguments.device
     if name is None:
         return BackendChoice(BackendType.GPU_COMPUTE, device) if device is not None else None
     if device is not None and name == "cpu":
         raise InputError("--backend cpu takes no --device: it runs on the processor's cores")
     if device == "opencl" and name == "gpu_pixel":
-        raise InputError("--backend gpu_pixel draws with OpenGL; for OpenCL use --backend gpu_compute --device opencl")
+        raise InputError(
+            "--backend gpu_pixel draws with OpenGL; for OpenCL use --backend gpu_compute --device opencl"
+        )
     return BackendChoice(BackendType(name), device)
 
 

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Sequence
 from types import TracebackType
 from typing import Self
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 from rich.table import Table
 from rich.text import Text
 
@@ -51,37 +50,45 @@ def title(console: Console, text: str) -> None:
 
 
 class CompileProgress:
-    """A bar that appears only while kernels are being compiled; `Worker(progress=bar)` calls it."""
+    """A bar that appears only while kernels are being compiled; `Worker(progress=bar)` calls it.
 
-    def __init__(self, label: str = "preparing kernels", *, redirect: bool = False) -> None:
+    Where standard error is no terminal, it is one line, once.
+    """
+
+    def __init__(self, label: str = "preparing kernels") -> None:
         self._label = label
+        self._console = errors()
         self._bar: Progress | None = None
-        self._task = None
-        self._redirect = redirect
+        self._task = TaskID(0)
+        self._told = False
 
     def __call__(self, done: int, wanted: int) -> None:
         """`done` of `wanted` kernels are ready."""
+        if done >= wanted and self._bar is None:
+            return
+        if not self._console.is_terminal:
+            if not self._told:
+                self._console.print(f"{self._label}: {wanted} in all, this is done once", markup=False)
+            self._told = True
+            return
         if self._bar is None:
-            if done >= wanted:
-                return
             self._bar = Progress(
                 TextColumn("{task.description}"),
                 BarColumn(),
                 MofNCompleteColumn(),
                 TimeElapsedColumn(),
-                console=errors(),
+                console=self._console,
                 transient=True,
             )
             self._task = self._bar.add_task(self._label, total=wanted)
             self._bar.start()
-        if self._task is not None:
-            self._bar.update(self._task, completed=done, total=wanted)
+        self._bar.update(self._task, completed=done, total=wanted)
 
     def close(self) -> None:
         """Take the bar away."""
         if self._bar is not None:
             self._bar.stop()
-        self._bar = self._task = None
+        self._bar = None
 
     def __enter__(self) -> Self:
         return self
@@ -90,10 +97,3 @@ class CompileProgress:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
-
-
-@contextmanager
-def compile_progress(label: str) -> Iterator[CompileProgress]:
-    """`with compile_progress("cpu") as bar: Worker(model, progress=bar)`."""
-    with CompileProgress(label) as bar:
-        yield bar

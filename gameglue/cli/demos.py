@@ -1,8 +1,8 @@
 """Finding demos, and the convention that makes a folder a demo.
 
-A demo is `demos/<name>/main.py` with `build(app, options)`. The first line of its docstring is the description
-that `gameglue list` shows. `build` fills the app's scene; it may return a function whose result goes into the
-report when the run is over.
+A demo is `demos/<name>/main.py` with `build(app, options)`. The first line of its docstring is the
+description that `gameglue list` shows. `build` fills the app's scene; it may return a function whose result
+goes into the report when the run is over.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ Facts = Callable[[], Mapping[str, object]]
 class PlayOptions:
     """What the player asked for.
 
-    choice: the backend, `None` if the demo is to take what suits the machine. autoplay: play without a player.
+    choice: the backend, `None` if the demo is to take what suits the machine. autoplay: play by itself.
     seed: what was given as `--seed`; `app.random` is seeded with it already. progress: for `Worker`.
     """
 
@@ -53,8 +53,8 @@ class Demo:
         found = Path(module.__file__ or "").resolve().parent
         if found != self.folder:
             raise InputError(
-                f"`import demos.{self.name}` finds {found}, not gameglue's own demos in {self.folder}: rename that "
-                "folder, or run from elsewhere"
+                f"`import demos.{self.name}` finds {found}, not gameglue's own {self.folder}: rename that folder, "
+                "or run from elsewhere"
             )
         build: Build = module.build
         return build
@@ -69,7 +69,8 @@ def find_demos(folder: Path | None = None) -> list[Demo]:
     """Every demo in `folder`, by name. None is imported."""
     place = demos_folder() if folder is None else folder
     return [
-        Demo(main.parent.name, _first_line(main), main.parent.resolve()) for main in sorted(place.glob("*/main.py"))
+        Demo(main.parent.name, _first_line(main), main.parent.resolve())
+        for main in sorted(place.glob("*/main.py"))
     ]
 
 

@@ -40,8 +40,8 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     parser = commands.add_parser(
         "play",
         help="play a demo",
-        description="Play a demo. With a display it opens a window and runs until you close it. Without one it plays "
-        f"by itself for {HEADLESS_FRAMES} frames and leaves a screenshot and a frame-time report in ./out.",
+        description="Play a demo. With a display it opens a window and runs until you close it. Without one it "
+        f"plays by itself for {HEADLESS_FRAMES} frames and leaves a screenshot and a frame-time report in ./out.",
         epilog="examples:\n  gameglue play digits\n  gameglue play digits --backend gpu_pixel\n"
         "  gameglue play digits --headless --frames 600 --screenshot digits.png --report digits.json",
         formatter_class=argparse.RawDescriptionHelpFormatter,
@@ -49,12 +49,18 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     parser.add_argument("demo", metavar="DEMO", help="name of a demo; `gameglue list` shows them")
     add_backend_options(parser, "what suits this machine")
     parser.add_argument("--headless", action="store_true", help="open no window, even if there is a display")
-    parser.add_argument("--autoplay", action="store_true", help="let the demo play itself; always so without a window")
+    parser.add_argument(
+        "--autoplay", action="store_true", help="let the demo play itself; always so without a window"
+    )
     parser.add_argument("--frames", type=positive, metavar="N", help="stop after N frames")
     parser.add_argument("--seed", type=int, metavar="S", help="make everything random repeat")
-    parser.add_argument("--size", type=window_size, default=DEFAULT_SIZE, metavar="WxH", help="default: 960x640")
+    parser.add_argument(
+        "--size", type=window_size, default=DEFAULT_SIZE, metavar="WxH", help="default: 960x640"
+    )
     parser.add_argument("--screenshot", type=Path, metavar="FILE", help="save the last picture as PNG")
-    parser.add_argument("--report", type=Path, metavar="FILE", help="save frame times, as JSON or as text (.txt)")
+    parser.add_argument(
+        "--report", type=Path, metavar="FILE", help="save frame times, as JSON or as text (.txt)"
+    )
     parser.set_defaults(run=run)
 
 
@@ -65,7 +71,10 @@ def run(arguments: argparse.Namespace) -> int:
     choice = choice_of(arguments)
     headless = arguments.headless or not has_display()
     with App(
-        f"gameglue: {demo.name}", size=arguments.size, headless=True if headless else None, seed=arguments.seed
+        f"gameglue: {demo.name}",
+        size=arguments.size,
+        headless=True if headless else None,
+        seed=arguments.seed,
     ) as app:
         # The window may have failed where a display was promised.
         alone = app.headless
@@ -97,7 +106,10 @@ def _print_summary(
     rows: list[tuple[str, object]] = [
         ("played", f"{report.frames} frames in {seconds:.1f} s ({pace:.0f} frames/s)"),
         ("drawn by", report.facts["renderer"]),
-        ("frame times", f"median {work.median:.2f} ms, p95 {work.p95:.2f}, p99 {work.p99:.2f}, max {work.max:.2f}"),
+        (
+            "frame times",
+            f"median {work.median:.2f} ms, p95 {work.p95:.2f}, p99 {work.p99:.2f}, max {work.max:.2f}",
+        ),
         *known.items(),
     ]
     errors = report.facts["component errors"]

@@ -1,0 +1,173 @@
+"""`gameglue doctor`: what this machine offers, and what to install for the rest."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import platform
+import sys
+from collections.abc import Callable
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+from engine import SystemInfo
+from engine.cache import cache_dir
+from gameglue.cli.backends import ALL_CHOICES, why_unavailable
+from gameglue.cli.console import facts, output, title
+from gameglue.graphics.context import how_to_get_opengl
+from gameglue.graphics.surface import has_display
+from gameglue.pygame_ce import import_pygame
+
+Rows = list[tuple[str, object]]
+
+_PACKAGES = (
+    "gameglue",
+    "numpy",
+    "onnx",
+    "numba",
+    "llvmlite",
+    "moderngl",
+    "pygame-ce",
+    "pyopencl",
+    "onnxruntime",
+)
+_OPTIONAL = {"onnxruntime": "pip install onnxruntime, to compare with it in `gameglue bench`"}
+
+
+def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Describe the command."""
+    parser = commands.add_parser(
+        "doctor",
+        help="show what this machine offers",
+        description="Show what this machine offers: processor, OpenGL, OpenCL, display, kernel cache; which "
+        "backends run here; and what to install for those that do not. Always exits with 0.",
+    )
+    parser.set_defaults(run=run)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Print section after section; one that fails says so and the next one goes on."""
+    console = output()
+    advice: list[str] = []
+    sections: tuple[tuple[str, Callable[[list[str]], Rows]], ...] = (
+        ("machine", _machine),
+        ("OpenGL", _opengl),
+        ("OpenCL", _opencl),
+        ("display", _display),
+        ("kernel cache", _cache),
+        ("packages", _packages),
+        ("backends", _backends),
+    )
+    for name, ask in sections:
+        title(console, name)
+        try:
+            rows = ask(advice)
+        except Exception as error:  # noqa: BLE001 - whatever is broken here, the other answers are still wanted
+            rows = [("cannot tell", f"{type(error).__name__}: {error}")]
+        facts(console, rows, indent=2)
+    title(console, "to do")
+    if advice:
+        for line in advice:
+            console.print(f"  {line}", markup=False)
+    else:
+        console.print("  nothing, all is here")
+    return 0
+
+
+def _machine(advice: list[str]) -> Rows:
+    info = SystemInfo.query()
+    return [
+        ("system", info.operating_system),
+        ("python", f"{platform.python_version()} ({sys.executable})"),
+        ("processor", f"{info.cpu_name}, {info.cpu_cores} core(s) for this process"),
+        ("features", " ".join(info.cpu_features) or "not told by this system"),
+    ]
+
+
+def _opengl(advice: list[str]) -> Rows:
+    gl = SystemInfo.query().gl
+    if gl is None:
+        advice.append(f"OpenGL: {how_to_get_opengl()}")
+        return [("OpenGL", f"none: {SystemInfo.query().gl_reason}")]
+    drawn = "the processor (a software renderer)" if gl.is_software else "the graphics card"
+    if gl.is_software:
+        advice.append("OpenGL is drawn by the processor: with a graphics card, install its maker's driver")
+    return [
+        ("renderer", gl.renderer),
+        ("version", gl.version),
+        ("drawn by", drawn),
+        ("compute", "yes" if gl.supports_compute else "no (OpenGL 4.3 has it)"),
+    ]
+
+
+def _opencl(advice: list[str]) -> Rows:
+    info = SystemInfo.query()
+    if not info.cl_devices:
+        advice.append(
+            'OpenCL: pip install "gameglue[pocl]" (on the processor), or the graphics card\'s driver'
+        )
+        return [("OpenCL", f"none: {info.cl_reason or 'no device'}")]
+    return [
+        (device.platform, f"{device.name}, {device.version} ({'GPU' if device.is_gpu else 'processor'})")
+        for device in info.cl_devices
+    ]
+
+
+def _display(advice: list[str]) -> Rows:
+    names = ("DISPLAY", "WAYLAND_DISPLAY", "SDL_VIDEODRIVER")
+    told = ", ".join(f"{name}={os.environ[name]}" for name in names if os.environ.get(name))
+    if has_display():
+        return [("window", f"yes{f' ({told})' if told else ''}")]
+    advice.append(
+        "display: there is none, demos play without a window; with Xvfb: xvfb-run gameglue play digits"
+    )
+    return [("window", f"no display{f' ({told})' if told else ''}")]
+
+
+def _cache(advice: list[str]) -> Rows:
+    folder = cache_dir()
+    rows: Rows = [("folder", folder)]
+    for part in sorted(p for p in folder.iterdir() if p.is_dir()):
+        count, size = _measure(part)
+        rows.append((part.name, f"{count} files, {size / 2**20:.1f} MiB"))
+    if len(rows) == 1:
+        rows.append(("content", "empty: the first run of a model compiles its kernels"))
+    return rows
+
+
+def _measure(folder: Path) -> tuple[int, int]:
+    sizes = []
+    for file in folder.rglob("*"):
+        try:
+            if file.is_file():
+                sizes.append(file.stat().st_size)
+        except OSError:
+            continue  # Another process may tidy up at this moment.
+    return len(sizes), sum(sizes)
+
+
+def _packages(advice: list[str]) -> Rows:
+    rows: Rows = []
+    for name in _PACKAGES:
+        try:
+            rows.append((name, version(name)))
+        except PackageNotFoundError:
+            if name == "gameglue":
+                rows.append((name, "not installed, runs from its checkout"))
+                continue
+            rows.append((name, "not installed"))
+            advice.append(_OPTIONAL.get(name, f"pip install {name}"))
+    try:
+        pygame = import_pygame()
+        rows.append(
+            ("pygame", f"pygame-ce {pygame.version.ver}, SDL {'.'.join(map(str, pygame.get_sdl_version()))}")
+        )
+    except Exception as error:  # noqa: BLE001 - a broken SDL raises what it likes
+        rows.append(("pygame", f"cannot be used: {error}"))
+        advice.append(str(error))
+    return rows
+
+
+def _backends(advice: list[str]) -> Rows:
+    info = SystemInfo.query()
+    return [(choice.label, why_unavailable(choice, info) or "runs here") for choice in ALL_CHOICES]

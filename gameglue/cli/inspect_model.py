@@ -1,0 +1,134 @@
+"""`gameglue inspect MODEL`: what is in a model, what the passes make of it, how each backend runs it."""
+
+from __future__ import annotations
+
+import argparse
+from collections import Counter
+
+from rich.console import Console
+
+from engine import Layer, Model, ModelLoader, PlanReport, SystemInfo
+from engine.compiler.passes import PassRecord, optimize
+from engine.errors import EngineError
+from engine.model import qualified_op
+from gameglue.cli.backends import (
+    ALL_CHOICES,
+    BackendChoice,
+    add_backend_options,
+    choice_of,
+    exact_choice,
+    open_worker,
+    why_unavailable,
+)
+from gameglue.cli.console import CompileProgress, facts, output, table, title
+from gameglue.cli.models import add_model_options, dims_of, find_model
+
+_SHOWN = 6  # removed layers by name, unless all are asked for
+
+
+def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Describe the command."""
+    parser = commands.add_parser(
+        "inspect",
+        help="show what is in a model",
+        description="Show a model's inputs, outputs and layers, what each compiler pass changed, and each "
+        "backend's plan: steps, tuned kernels, and layers that fall back to the CPU, with the reason.",
+        epilog="examples:\n  gameglue inspect digits\n  gameglue inspect net.onnx --layers --backend cpu",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    add_model_options(parser)
+    add_backend_options(parser, "the plans of all")
+    parser.add_argument("--layers", action="store_true", help="list every layer")
+    parser.set_defaults(run=run)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Print it all."""
+    path = find_model(arguments.model)
+    wanted = choice_of(arguments)
+    before = ModelLoader.read(path, dims=dims_of(arguments))
+    records: list[PassRecord] = []
+    model = optimize(before, records)
+    console = output()
+    _print_model(console, before)
+    title(console, "passes")
+    facts(
+        console, [(record.name, _changes(record, all_names=arguments.layers)) for record in records], indent=2
+    )
+    if arguments.layers:
+        title(console, f"layers after the passes: {len(model.layers)}")
+        rows = [_row(number, layer) for number, layer in enumerate(model.layers)]
+        console.print(table(("", "layer", "operator", "inputs", "outputs"), rows))
+    title(console, "plans")
+    for choice in ALL_CHOICES:
+        if wanted is None or choice.backend is wanted.backend and wanted.device in (None, choice.device):
+            _print_plan(console, model, choice)
+    return 0
+
+
+def _print_model(console: Console, model: Model) -> None:
+    counts = Counter(qualified_op(layer.domain, layer.op_type) for layer in model.walk())
+    constants = model.constants.values()
+    size, weights = sum(a.nbytes for a in constants), sum(a.size for a in constants)
+    opsets = ", ".join(f"{domain or 'ai.onnx'} {version}" for domain, version in sorted(model.opsets.items()))
+    rows: list[tuple[str, object]] = [
+        ("model", f"{model.name} ({model.source})"),
+        ("made by", model.producer or "unknown"),
+        ("opsets", opsets),
+        ("inputs", "\n".join(f"{i.name}: {i.dtype} {_shape(i.shape)}" for i in model.inputs)),
+        ("outputs", "\n".join(f"{o.name}: {o.dtype or '?'} {_shape(o.shape)}" for o in model.outputs)),
+        ("constants", f"{len(constants)} with {weights:,} elements, {size / 2**20:.2f} MiB"),
+        ("layers", f"{counts.total()}: " + ", ".join(f"{n} {op}" for op, n in counts.most_common())),
+    ]
+    facts(console, rows)
+
+
+def _shape(shape: object) -> str:
+    return "of unknown rank" if shape is None else str(shape)
+
+
+def _changes(record: PassRecord, *, all_names: bool) -> str:
+    if record.before == record.after and not record.removed:
+        return "nothing to do"
+    shown = record.removed if all_names else record.removed[:_SHOWN]
+    lines = [f"{record.before} -> {record.after} layers", *(f"took away {name}" for name in shown)]
+    if len(record.removed) > len(shown):
+        lines.append(f"and {len(record.removed) - len(shown)} more (--layers lists all)")
+    return "\n".join(lines)
+
+
+def _row(number: int, layer: Layer) -> tuple[object, ...]:
+    op = qualified_op(layer.domain, layer.op_type)
+    return number, layer.name, op, ", ".join(layer.inputs), ", ".join(layer.outputs)
+
+
+def _print_plan(console: Console, model: Model, choice: BackendChoice) -> None:
+    reason = why_unavailable(choice, SystemInfo.query())
+    if reason is not None:
+        facts(console, [(f"{choice.label:20}", f"not here: {reason}")], indent=2)
+        return
+    try:
+        with (
+            CompileProgress(f"{choice.label}: preparing kernels") as progress,
+            open_worker(model, choice, progress) as worker,
+        ):
+            report, label = worker.plan_report(), exact_choice(choice, worker).label
+    except EngineError as error:
+        facts(console, [(f"{choice.label:20}", f"cannot run it: {error}")], indent=2)
+        return
+    facts(console, [(f"{label:20}", _plan(report))], indent=2)
+
+
+def _plan(report: PlanReport) -> str:
+    steps = f"{report.layers} layers in {report.steps} steps ({report.tuned_steps} tuned)"
+    lines = [report.device, f"{steps}, {report.kernels} kernels"]
+    if not report.fallbacks:
+        lines.append("everything runs there")
+    for fallback in report.fallbacks:
+        moved = f"{fallback.bytes_down:,} bytes down, {fallback.bytes_up:,} up"
+        lines.append(f"on the CPU: {fallback.layer} ({fallback.op_type}): {fallback.reason}; {moved}")
+    for transfer in report.transfers:
+        lines.append(
+            f"moved: {transfer.tensor}, {transfer.bytes_down:,} bytes down, {transfer.bytes_up:,} up"
+        )
+    return "\n".join(lines)

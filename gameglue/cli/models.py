@@ -1,0 +1,113 @@
+"""Models on the command line: finding the file, `--dim`, and inputs from files or at random."""
+
+from __future__ import annotations
+
+import argparse
+import difflib
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from engine import Input, Model
+from engine.errors import InputError
+from gameglue.resources import packaged_assets
+
+
+def add_model_options(parser: argparse.ArgumentParser) -> None:
+    """Add MODEL and `--dim`."""
+    parser.add_argument(
+        "model", metavar="MODEL", help="an .onnx file, or the name of a model that comes along: digits"
+    )
+    parser.add_argument(
+        "--dim",
+        action="append",
+        default=[],
+        metavar="NAME=SIZE",
+        help="size of a named dimension, such as batch=1; may be given several times. Default: 1",
+    )
+
+
+def add_input_options(parser: argparse.ArgumentParser) -> None:
+    """Add `--input` and `--seed`."""
+    parser.add_argument(
+        "--input",
+        action="append",
+        default=[],
+        metavar="NAME=FILE",
+        help="take an input from a .npy file; may be given several times. Other inputs are random",
+    )
+    parser.add_argument(
+        "--seed", type=int, default=0, metavar="S", help="seed of the random inputs. Default: 0"
+    )
+
+
+def find_model(name: str) -> Path:
+    """The file that MODEL means: a path, or one of gameglue's models; `InputError` has likely names."""
+    path = Path(name)
+    if path.exists():
+        return path
+    own = _packaged_models()
+    if name in own:
+        return own[name]
+    nearby = [str(p) for p in sorted(path.parent.glob("*.onnx"))] if path.parent.is_dir() else []
+    likely = difflib.get_close_matches(name, [*nearby, *own], n=3) or nearby[:3]
+    hint = f"did you mean {' or '.join(likely)}? " if likely else ""
+    raise InputError(f"there is no model {name!r}; {hint}models that come along: {', '.join(own) or 'none'}")
+
+
+def dims_of(arguments: argparse.Namespace, model: Model | None = None) -> dict[str, int]:
+    """`--dim` as numbers; with a model, its other named dimensions are 1. Raises `InputError`."""
+    dims = dict.fromkeys(model.dim_names, 1) if model is not None else {}
+    for text in arguments.dim:
+        name, _, size = text.rpartition("=")
+        if not name or not size.isdecimal():
+            raise InputError(f"--dim is written as NAME=SIZE, such as batch=1, not {text!r}")
+        dims[name] = int(size)
+    return dims
+
+
+def make_inputs(model: Model, arguments: argparse.Namespace) -> dict[str, np.ndarray]:
+    """Every input of `model`: from `--input`, or random. Raises `InputError`."""
+    given = _load_inputs(model.inputs, arguments.input)
+    rng = np.random.default_rng(arguments.seed)
+    made: dict[str, np.ndarray] = {}
+    for item in model.inputs:
+        # Drawn for given inputs too: the others then do not change with what is given.
+        drawn = random_input(item, rng, {})
+        made[item.name] = given.get(item.name, drawn)
+    return made
+
+
+def random_input(item: Input, rng: np.random.Generator, dims: Mapping[str, int]) -> np.ndarray:
+    """Normal numbers, or 0 and 1 for integers and truth values; unknown sizes are 1. Raises `InputError`."""
+    if item.kind != "tensor" or item.shape is None or item.dtype.kind not in "fiubV":
+        raise InputError(f"input '{item.name}' cannot be made up; give it with --input {item.name}=FILE.npy")
+    shape = [dim if isinstance(dim, int) else dims.get(dim or "", 1) for dim in item.shape]
+    if item.dtype.kind in "iub":
+        return rng.integers(0, 2, shape).astype(item.dtype)
+    return rng.standard_normal(shape).astype(item.dtype)
+
+
+def _load_inputs(inputs: Sequence[Input], texts: Sequence[str]) -> dict[str, np.ndarray]:
+    names = [item.name for item in inputs]
+    found: dict[str, np.ndarray] = {}
+    for text in texts:
+        name, _, file = text.partition("=")
+        if not name or not file:
+            raise InputError(f"--input is written as NAME=FILE.npy, not {text!r}")
+        if name not in names:
+            raise InputError(f"the model has no input {name!r}; its inputs: {', '.join(names)}")
+        try:
+            array = np.load(file, allow_pickle=False)
+        except (OSError, ValueError, EOFError) as error:
+            raise InputError(f"cannot read {file} for input '{name}' as a .npy file: {error}") from error
+        if not isinstance(array, np.ndarray):
+            raise InputError(f"{file} holds several arrays; save one with numpy.save")
+        found[name] = array
+    return found
+
+
+def _packaged_models() -> dict[str, Path]:
+    folder = packaged_assets()
+    return {} if folder is None else {path.stem: path for path in sorted(folder.glob("**/*.onnx"))}

@@ -1,0 +1,81 @@
+"""`gameglue run MODEL`: run a model once and print what comes out."""
+
+from __future__ import annotations
+
+import argparse
+import time
+from pathlib import Path
+
+import numpy as np
+from rich.table import Table
+
+from engine import BackendType, ModelLoader
+from gameglue.cli.backends import BackendChoice, add_backend_options, choice_of, open_worker
+from gameglue.cli.console import CompileProgress, facts, output, table, title
+from gameglue.cli.models import add_input_options, add_model_options, dims_of, find_model, make_inputs
+
+
+def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Describe the command."""
+    parser = commands.add_parser(
+        "run",
+        help="run a model once",
+        description="Run a model once, on random inputs or on given ones, and print its outputs.",
+        epilog="examples:\n  gameglue run digits\n"
+        "  gameglue run net.onnx --dim batch=4 --input image=cat.npy --output out.npz",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    add_model_options(parser)
+    add_input_options(parser)
+    add_backend_options(parser, "cpu")
+    parser.add_argument("--output", type=Path, metavar="FILE", help="save the outputs, by name, as .npz")
+    parser.set_defaults(run=run)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Run, print, save."""
+    path = find_model(arguments.model)
+    named = ModelLoader.load(path, dims=dims_of(arguments))
+    model = named.with_dims(dims_of(arguments, named))
+    inputs = make_inputs(model, arguments)
+    choice = choice_of(arguments) or BackendChoice(BackendType.CPU)
+    with CompileProgress() as progress, open_worker(model, choice, progress) as worker:
+        progress.close()
+        started = time.perf_counter()
+        worker.schedule(inputs)
+        values = {item.name: worker.peek_output(item.name).download_to_array() for item in model.outputs}
+        seconds = time.perf_counter() - started
+        report = worker.plan_report()
+    console = output()
+    facts(console, [("model", path), ("ran on", report), ("took", f"{seconds * 1e3:.2f} ms, the first time")])
+    title(console, "inputs")
+    console.print(_described(inputs))
+    title(console, "outputs")
+    console.print(_described(values))
+    if arguments.output is not None:
+        arguments.output.parent.mkdir(parents=True, exist_ok=True)
+        with arguments.output.open("wb") as file:
+            # With a file, not a name: NumPy would add ".npz" to another ending.
+            np.savez(file, **values)  # type: ignore[arg-type]
+        console.print(f"\nsaved {arguments.output.resolve()}", markup=False)
+    return 0
+
+
+def _described(arrays: dict[str, np.ndarray]) -> Table:
+    columns = ("name", "type", "shape", "lowest", "mean", "highest", "")
+    rows = [(name, array.dtype, array.shape, *_range(array)) for name, array in arrays.items()]
+    return table(columns, rows, right=("lowest", "mean", "highest"))
+
+
+def _range(array: np.ndarray) -> tuple[str, str, str, str]:
+    if array.size == 0:
+        return "", "", "", "empty"
+    if array.dtype.kind == "b":
+        return "", "", "", f"{int(array.sum())} of {array.size} true"
+    values = array.astype(np.float64)
+    finite = values[np.isfinite(values)]
+    odd = values.size - finite.size
+    note = f"{odd} not finite" if odd else ""
+    if finite.size == 0:
+        return "", "", "", note
+    return f"{finite.min():.6g}", f"{finite.mean():.6g}", f"{finite.max():.6g}", note
