@@ -29,7 +29,7 @@ def build_parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--version", action="version", version=f"gameglue {_version()}")
     parser.add_argument("--traceback", action="store_true", help="show where in the code an error came from")
-    commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
+    commands = parser.add_subparsers(title="commands", metavar="COMMAND")
     for module in (list_demos, play, run_model, inspect_model, bench_model, doctor):
         module.add_parser(commands)
     for command in commands.choices.values():
@@ -44,6 +44,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run a command and return its exit code: 0, or 2 with one line on standard error."""
     parser = build_parser()
     arguments = parser.parse_args(argv)
+    if "run" not in arguments:
+        parser.print_help(sys.stderr)
+        return FAILED
     logging.basicConfig(format="gameglue: %(message)s", level=logging.WARNING)
     try:
         code: int = arguments.run(arguments)

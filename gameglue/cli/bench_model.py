@@ -23,7 +23,7 @@ from gameglue.cli.backends import (
     open_worker,
     why_unavailable,
 )
-from gameglue.cli.console import CompileProgress, errors, facts, output, table
+from gameglue.cli.console import CompileProgress, errors, facts, output, paragraph, table
 from gameglue.cli.models import add_input_options, add_model_options, dims_of, find_model, make_inputs
 from gameglue.cli.play import positive
 
@@ -50,9 +50,11 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     parser = commands.add_parser(
         "bench",
         help="time a model on every backend",
-        description="Time a model on every backend of this machine, and on onnxruntime where that is "
-        "installed. All take turns in one run, so that they see the same machine. A time is that of one "
-        "inference from arrays to arrays: schedule, compute, read back.",
+        description=paragraph(
+            "Time a model on every backend of this machine, and on onnxruntime where that is installed.",
+            "All take turns in one run, so that they see the same machine. A time is that of one inference",
+            "from arrays to arrays: schedule, compute, read back.",
+        ),
         epilog="examples:\n  gameglue bench digits\n  gameglue bench net.onnx --dim batch=8 --runs 50",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import textwrap
+import time
 from collections.abc import Iterable, Sequence
 from types import TracebackType
 from typing import Self
@@ -20,6 +22,11 @@ def output() -> Console:
 def errors() -> Console:
     """Standard error."""
     return Console(stderr=True, highlight=False, soft_wrap=True)
+
+
+def paragraph(*sentences: str) -> str:
+    """Sentences, wrapped for a help text whose examples keep their lines."""
+    return textwrap.fill(" ".join(sentences), 80)
 
 
 def facts(console: Console, rows: Iterable[tuple[str, object]], indent: int = 0) -> None:
@@ -50,25 +57,31 @@ def title(console: Console, text: str) -> None:
 
 
 class CompileProgress:
-    """A bar that appears only while kernels are being compiled; `Worker(progress=bar)` calls it.
+    """A bar that appears where preparing kernels takes its time; `Worker(progress=bar)` calls it.
 
-    Where standard error is no terminal, it is one line, once.
+    Where standard error is no terminal, it is one line.
     """
 
-    def __init__(self, label: str = "preparing kernels") -> None:
+    def __init__(self, label: str = "preparing kernels", *, patience: float = 0.5) -> None:
+        """`patience`: after how many seconds to appear; kernels that come from the cache take less."""
         self._label = label
+        self._patience = patience
         self._console = errors()
+        self._began: float | None = None
         self._bar: Progress | None = None
         self._task = TaskID(0)
         self._told = False
 
     def __call__(self, done: int, wanted: int) -> None:
         """`done` of `wanted` kernels are ready."""
-        if done >= wanted and self._bar is None:
+        now = time.perf_counter()
+        if self._began is None:
+            self._began = now
+        if now - self._began < self._patience or (done >= wanted and self._bar is None):
             return
         if not self._console.is_terminal:
             if not self._told:
-                self._console.print(f"{self._label}: {wanted} in all, this is done once", markup=False)
+                self._console.print(f"{self._label}: {wanted} in all, kept for the next time", markup=False)
             self._told = True
             return
         if self._bar is None:

@@ -53,7 +53,7 @@ class Demo:
         found = Path(module.__file__ or "").resolve().parent
         if found != self.folder:
             raise InputError(
-                f"`import demos.{self.name}` finds {found}, not gameglue's own {self.folder}: rename that folder, "
+                f"`import demos.{self.name}` finds {found}, not gameglue's own {self.folder}: rename that, "
                 "or run from elsewhere"
             )
         build: Build = module.build

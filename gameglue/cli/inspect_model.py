@@ -20,7 +20,7 @@ from gameglue.cli.backends import (
     open_worker,
     why_unavailable,
 )
-from gameglue.cli.console import CompileProgress, facts, output, table, title
+from gameglue.cli.console import CompileProgress, facts, output, paragraph, table, title
 from gameglue.cli.models import add_model_options, dims_of, find_model
 
 _SHOWN = 6  # removed layers by name, unless all are asked for
@@ -31,8 +31,10 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     parser = commands.add_parser(
         "inspect",
         help="show what is in a model",
-        description="Show a model's inputs, outputs and layers, what each compiler pass changed, and each "
-        "backend's plan: steps, tuned kernels, and layers that fall back to the CPU, with the reason.",
+        description=paragraph(
+            "Show a model's inputs, outputs and layers, what each compiler pass changed, and each backend's",
+            "plan: steps, tuned kernels, and layers that fall back to the CPU, with the reason.",
+        ),
         epilog="examples:\n  gameglue inspect digits\n  gameglue inspect net.onnx --layers --backend cpu",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from gameglue.app import App
 from gameglue.cli.backends import add_backend_options, choice_of
-from gameglue.cli.console import CompileProgress, facts, output
+from gameglue.cli.console import CompileProgress, facts, output, paragraph
 from gameglue.cli.demos import PlayOptions, find_demo
 from gameglue.graphics.surface import has_display
 from gameglue.profiling import FrameReport
@@ -40,8 +40,10 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     parser = commands.add_parser(
         "play",
         help="play a demo",
-        description="Play a demo. With a display it opens a window and runs until you close it. Without one it "
-        f"plays by itself for {HEADLESS_FRAMES} frames and leaves a screenshot and a frame-time report in ./out.",
+        description=paragraph(
+            "Play a demo. With a display it opens a window and runs until you close it. Without one it plays",
+            f"by itself for {HEADLESS_FRAMES} frames and leaves a screenshot and a frame-time report in ./out.",
+        ),
         epilog="examples:\n  gameglue play digits\n  gameglue play digits --backend gpu_pixel\n"
         "  gameglue play digits --headless --frames 600 --screenshot digits.png --report digits.json",
         formatter_class=argparse.RawDescriptionHelpFormatter,
@@ -81,13 +83,13 @@ def run(arguments: argparse.Namespace) -> int:
         frames = arguments.frames if arguments.frames is not None or not alone else HEADLESS_FRAMES
         screenshot = arguments.screenshot or (Path("out", f"{demo.name}.png") if alone else None)
         report_path = arguments.report or (Path("out", f"{demo.name}.json") if alone else None)
+        _show_loading(app)
         with CompileProgress() as progress:
             tell = build(app, PlayOptions(choice, arguments.autoplay or alone, arguments.seed, progress))
         started = time.perf_counter()
         app.run(frames)
         seconds = time.perf_counter() - started
         known = dict(tell()) if tell is not None else {}
-        app.quit()
         report = app.report(**known)
         saved: list[tuple[str, object]] = []
         if screenshot is not None and app.graphics.save_picture(screenshot):
@@ -96,6 +98,13 @@ def run(arguments: argparse.Namespace) -> int:
             saved.append(("report", report.write(report_path).resolve()))
         _print_summary(report, seconds, known, saved)
         return 1 if app.errors else 0
+
+
+def _show_loading(app: App) -> None:
+    """Something to look at while kernels are compiled."""
+    app.gui.text("loading", app.gui.width / 2, app.gui.height / 2, size=24, align="center", valign="center")
+    app.graphics.draw_gui()
+    app.graphics.present()
 
 
 def _print_summary(
