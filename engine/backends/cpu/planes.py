@@ -217,7 +217,7 @@ def lay_out(tuner: Tuner, x: str, count: int, win: Windows, padding: float) -> P
     rows = (oh - 1) * step + (kh - 1) * dh + 1
     length = ow + (kw - 1) * dw // sw
     total = count * rows * phases * length
-    copy = tuner.temporary(total, x_dtype(tuner))
+    copy = tuner.temporary(total, np.dtype(np.float32))
     values = (
         total * _NS_PER_ELEMENT / count, win.height, win.width, rows, length, phases, sw, row_stride,
         win.pads[0], win.pads[1], float(padding),
@@ -232,12 +232,6 @@ def _planes_text() -> str:
     split = f"split_pairs = make_split_pairs({lanes})\n"
     text = _TEXT.replace("{lanes}", str(lanes)).replace("{max_stride_bytes}", str(16 * MAX_STRIDE))
     return library_text("vectors") + split + text
-
-
-def x_dtype(tuner: Tuner) -> np.dtype:
-    """The element type of the windowed tensor."""
-    assert tuner.compute.hint is not None
-    return tuner.compute.hint.operands[0].dtype
 
 
 def walk_plane(

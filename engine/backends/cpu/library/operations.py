@@ -12,7 +12,7 @@ from numba import types
 from numba.core import errors
 from numba.extending import intrinsic
 
-from engine.backends.cpu.library.functions import function_lane
+from engine.backends.cpu.library.functions import function_lane, pow_lane
 from engine.backends.cpu.library.lane import Lane
 
 _BIT = ir.IntType(1)
@@ -222,7 +222,13 @@ def _integer_power(a, b):
     return inverse.where(b < 0, next_total)
 
 
-op_pow = _binary(lambda a, b: a.call("llvm.pow", b) if a.is_float else _integer_power(a, b))
+def _power(a, b):
+    if not a.is_float:
+        return _integer_power(a, b)
+    return pow_lane(a, b) if isinstance(a.element, ir.FloatType) else a.call("llvm.pow", b)
+
+
+op_pow = _binary(_power)
 
 
 # Casts
