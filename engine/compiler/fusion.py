@@ -14,7 +14,7 @@ from collections.abc import Iterable, Sequence
 from engine.compiler.plan import Compute
 from engine.compiler.trace import reads
 from engine.dtypes import INTEGER_TYPES, SIGNED_TYPES
-from engine.kernels.expr import FLAT, Expr, acc, arg, cast, index, lit, substitute
+from engine.kernels.expr import FLAT, Expr, acc, arg, cast, index, lit, nodes, substitute
 from engine.kernels.value import Value
 
 
@@ -126,15 +126,3 @@ def match_axes(consumer: Compute, producer: Compute) -> dict[int, Expr] | None:
             position = position * arg(producer.space[k]) + index(k)
         indices[axis] = position
     return None if supply else indices
-
-
-def nodes(formula: Expr) -> Iterable[Expr]:
-    """Every node of a formula, each once."""
-    seen: set[Expr] = set()
-    stack = [formula]
-    while stack:
-        node = stack.pop()
-        if node not in seen:
-            seen.add(node)
-            stack.extend(node.args)
-            yield node

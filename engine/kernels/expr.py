@@ -19,7 +19,7 @@ Rules that keep one definition usable everywhere:
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from engine.dtypes import ArithmeticType
@@ -355,6 +355,21 @@ def fold(
 def _loop_variable() -> Expr:
     name = f"r{next(_fresh)}"
     return Expr("loopvar", "index", attr=name, free=frozenset({name}))
+
+
+# Walking
+
+
+def nodes(*formulas: Expr) -> Iterator[Expr]:
+    """Every node of the formulas, each once."""
+    seen: set[Expr] = set()
+    pending = list(formulas)
+    while pending:
+        node = pending.pop()
+        if node not in seen:
+            seen.add(node)
+            pending.extend(node.args)
+            yield node
 
 
 def rebuild(x: Expr, args: tuple[Expr, ...]) -> Expr:

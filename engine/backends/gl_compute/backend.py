@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import AbstractContextManager
 from typing import Any, ClassVar
 
@@ -22,7 +22,7 @@ from engine.backends.glsl import exceeds_words, to_words, type_refusal
 from engine.compiler.plan import AnyKernel, Compute, Plan, Tuner
 from engine.devices import GL, GLDevice
 from engine.errors import DeviceError, InputError
-from engine.kernels.expr import Expr
+from engine.kernels.expr import nodes
 from engine.kernels.kernel import Kernel
 
 _LARGEST_INDEX = 2**31 - 1
@@ -61,9 +61,10 @@ class GLComputeBackend(Backend):
 
     def refusal(self, compute: Compute) -> str | None:
         """Types that GLSL lacks, sizes beyond what a shader can address, more inputs than it can bind."""
-        inputs = {node.attr for node in _nodes(compute) if node.op == "load"}
+        found = list(nodes(compute.body, *([] if compute.epilogue is None else [compute.epilogue])))
+        inputs = {node.attr for node in found if node.op == "load"}
         reason = type_refusal([compute.output.dtype, *(v.dtype for v in inputs)])
-        if reason is None and any(node.dtype == "float64" for node in _nodes(compute)):
+        if reason is None and any(node.dtype == "float64" for node in found):
             reason = "GLSL kernels do not compute in float64"
         if reason is not None:
             return reason
@@ -177,15 +178,3 @@ class GLComputeBackend(Backend):
 def _own(buffer: DeviceBuffer) -> GLComputeBuffer:
     assert isinstance(buffer, GLComputeBuffer), "a buffer of another backend"
     return buffer
-
-
-def _nodes(compute: Compute) -> Iterator[Expr]:
-    """Every node of body and epilogue, once."""
-    seen: set[Expr] = set()
-    stack = [compute.body] if compute.epilogue is None else [compute.body, compute.epilogue]
-    while stack:
-        node = stack.pop()
-        if node not in seen:
-            seen.add(node)
-            yield node
-            stack.extend(node.args)

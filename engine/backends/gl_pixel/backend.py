@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import AbstractContextManager
 from typing import Any, ClassVar
 
@@ -22,7 +22,7 @@ from engine.backends.glsl import exceeds_words, to_words, type_refusal
 from engine.compiler.plan import AnyKernel, Compute, Plan, Tuner
 from engine.devices import GL, GLDevice
 from engine.errors import DeviceError, InputError
-from engine.kernels.expr import Expr
+from engine.kernels.expr import nodes
 from engine.kernels.kernel import Kernel
 
 _OLDEST = 330
@@ -56,10 +56,10 @@ class GLPixelBackend(Backend):
 
     def refusal(self, compute: Compute) -> str | None:
         """Types that GLSL lacks, tensors beyond what a texture holds, more inputs than it can bind."""
-        nodes = list(_nodes(compute))
-        inputs = {node.attr for node in nodes if node.op == "load"}
+        found = list(nodes(compute.body, *([] if compute.epilogue is None else [compute.epilogue])))
+        inputs = {node.attr for node in found if node.op == "load"}
         reason = type_refusal([compute.output.dtype, *(v.dtype for v in inputs)])
-        if reason is None and any(node.dtype == "float64" for node in nodes):
+        if reason is None and any(node.dtype == "float64" for node in found):
             reason = "GLSL kernels do not compute in float64"
         if reason is not None:
             return reason
@@ -74,7 +74,7 @@ class GLPixelBackend(Backend):
                     f" {4 * capacity(side)}"
                 )
         room = limits.max_fragment_uniform_components - _STAGE_ARGUMENTS
-        arguments = sum(node.op == "param" for node in nodes)
+        arguments = sum(node.op == "param" for node in found)
         if arguments > room:
             return f"it takes {arguments} arguments; a fragment shader here can take {room}"
         return None
@@ -174,15 +174,3 @@ def _words(data: np.ndarray, dtype: np.dtype, elements: int) -> np.ndarray:
 def _own(buffer: DeviceBuffer) -> GLPixelBuffer:
     assert isinstance(buffer, GLPixelBuffer), "a buffer of another backend"
     return buffer
-
-
-def _nodes(compute: Compute) -> Iterator[Expr]:
-    """Every node of body and epilogue, once."""
-    seen: set[Expr] = set()
-    stack = [compute.body] if compute.epilogue is None else [compute.body, compute.epilogue]
-    while stack:
-        node = stack.pop()
-        if node not in seen:
-            seen.add(node)
-            yield node
-            stack.extend(node.args)

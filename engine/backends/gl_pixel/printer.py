@@ -18,7 +18,7 @@ from engine.backends.glsl import (
     word_type,
 )
 from engine.dtypes import ArithmeticType
-from engine.kernels.expr import FLAT, LOOPS, Expr
+from engine.kernels.expr import FLAT, LOOPS, Expr, nodes
 from engine.kernels.kernel import Kernel
 
 _SAMPLER = {"float": "sampler", "int": "isampler", "uint": "usampler"}
@@ -241,22 +241,11 @@ def _main(word: str, slots: Sequence[int], kinds: Sequence[str], stage: Stage, l
 
 def flat_slots(formula: Expr) -> list[int]:
     """Slots of the inputs that are read in the output's own order."""
-    return sorted({node.attr for node in _nodes(formula) if node.op == "load" and node.args[0] == FLAT})
+    return sorted({node.attr for node in nodes(formula) if node.op == "load" and node.args[0] == FLAT})
 
 
 def _has_loops(formula: Expr) -> bool:
-    return any(node.op in LOOPS for node in _nodes(formula))
-
-
-def _nodes(formula: Expr) -> Iterable[Expr]:
-    seen: set[Expr] = set()
-    stack = [formula]
-    while stack:
-        node = stack.pop()
-        if node not in seen:
-            seen.add(node)
-            stack.extend(node.args)
-            yield node
+    return any(node.op in LOOPS for node in nodes(formula))
 
 
 def print_kernel(kernel: Kernel) -> Shader:

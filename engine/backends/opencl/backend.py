@@ -10,7 +10,7 @@ import numpy as np
 
 from engine.backends.base import Backend, DeviceBuffer, Program, Progress, Readback
 from engine.backends.opencl.memory import CLBuffer, CLReadback, HostPool, Transfers
-from engine.backends.opencl.printer import GenericSource, nodes
+from engine.backends.opencl.printer import GenericSource
 from engine.backends.opencl.programs import Compiled, ProgramStore
 from engine.backends.opencl.rules import tune
 from engine.backends.opencl.storage import WORDS, device_dtype, to_device
@@ -20,7 +20,7 @@ from engine.compiler.memory import place, share
 from engine.compiler.plan import AnyKernel, Compute, Plan, Step, Tuner
 from engine.devices.cl import CLDevice
 from engine.errors import DeviceError, InputError
-from engine.kernels.expr import Expr
+from engine.kernels.expr import Expr, nodes
 from engine.kernels.kernel import Kernel
 
 # PoCL compiles a kernel again for grids with more groups than this along an axis.

@@ -6,7 +6,7 @@ Only a kernel with more of them than every device takes reads them from a buffer
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
 from typing import Any
@@ -16,7 +16,7 @@ import numpy as np
 from engine.backends.opencl.functions import TEMPLATES, divider, functions_for
 from engine.backends.opencl.storage import WORDS
 from engine.dtypes import ArithmeticType, arithmetic_type, as_dtype
-from engine.kernels.expr import Expr
+from engine.kernels.expr import Expr, nodes
 from engine.kernels.kernel import Kernel
 from engine.kernels.printer import Printer, Scope
 
@@ -300,18 +300,6 @@ class AxisSplit:
             divisor = max(1, prod(space[start:stop]))
             numbers += [divisor, *divider(divisor)]
         return numbers
-
-
-def nodes(formula: Expr) -> Iterator[Expr]:
-    """Every node of a formula once."""
-    seen: set[Expr] = set()
-    pending = [formula]
-    while pending:
-        node = pending.pop()
-        if node not in seen:
-            seen.add(node)
-            yield node
-            pending.extend(node.args)
 
 
 def _word_at(position: int, kind: ArithmeticType) -> str:

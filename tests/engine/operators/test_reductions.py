@@ -7,9 +7,9 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import pytest
 
-from engine.compiler.fusion import nodes
 from engine.compiler.trace import Tracer
 from engine.errors import ShapeError
+from engine.kernels.expr import nodes
 from tests.engine.operators.single import one_layer, run
 from tests.onnx_cases import disagreement
 
