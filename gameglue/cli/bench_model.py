@@ -116,13 +116,12 @@ def agreement(values: Mapping[str, np.ndarray], expected: Mapping[str, np.ndarra
         value = values[name]
         if value.shape != wanted.shape:
             return float("inf")
-        if wanted.size:
-            a, b = value.astype(np.float64), wanted.astype(np.float64)
-            same = (a == b) | (np.isnan(a) & np.isnan(b))
-            # Infinities that agree are no difference; others are infinite ones.
-            difference = np.where(same, 0.0, np.abs(a - np.where(same, a, b)))
-            finite = np.abs(b[np.isfinite(b)])
-            worst = max(worst, float(difference.max()) / max(1.0, float(finite.max(initial=0.0))))
+        a, b = value.astype(np.float64), wanted.astype(np.float64)
+        finite = np.isfinite(a) & np.isfinite(b)
+        if not np.array_equal(a[~finite], b[~finite], equal_nan=True):
+            return float("inf")
+        difference = np.abs(a[finite] - b[finite]).max(initial=0.0)
+        worst = max(worst, float(difference) / max(1.0, float(np.abs(b[finite]).max(initial=0.0))))
     return worst
 
 

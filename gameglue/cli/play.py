@@ -42,7 +42,7 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         help="play a demo",
         description=paragraph(
             "Play a demo. With a display it opens a window and runs until you close it. Without one it plays",
-            f"by itself for {HEADLESS_FRAMES} frames and leaves a screenshot and a frame-time report in ./out.",
+            f"by itself for {HEADLESS_FRAMES} frames and leaves a screenshot and a report in ./out.",
         ),
         epilog="examples:\n  gameglue play digits\n  gameglue play digits --backend gpu_pixel\n"
         "  gameglue play digits --headless --frames 600 --screenshot digits.png --report digits.json",

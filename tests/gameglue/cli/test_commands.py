@@ -1,0 +1,258 @@
+"""What the commands print and write, in this process, on the CPU backend; onnx and onnxruntime judge."""
+
+from __future__ import annotations
+
+import sys
+from collections import Counter
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+
+from engine import SystemInfo
+from gameglue.cli import build_parser, main
+from gameglue.cli.bench_model import agreement
+from gameglue.cli.console import CompileProgress
+from gameglue.cli.demos import Demo, demos_folder, find_demos
+from gameglue.graphics.context import how_to_get_opengl
+
+ROOT = Path(__file__).parents[3]
+DIGITS = ROOT / "assets" / "digits" / "digits.onnx"
+Capture = pytest.CaptureFixture[str]
+
+
+def expected(image: np.ndarray) -> np.ndarray:
+    """What onnxruntime says to a picture."""
+    onnxruntime = pytest.importorskip("onnxruntime")
+    session = onnxruntime.InferenceSession(DIGITS, providers=["CPUExecutionProvider"])
+    (probabilities,) = session.run(None, {"image": image})
+    return np.asarray(probabilities)
+
+
+def test_list_shows_each_demo_with_its_first_line(capsys: Capture) -> None:
+    assert main(["list"]) == 0
+    printed = capsys.readouterr().out
+    assert "digits" in printed
+    assert "Draw a digit with the mouse; a network reads it in every frame." in printed
+    assert "gameglue play digits" in printed
+
+
+def test_demos_are_folders_with_a_main(tmp_path: Path) -> None:
+    for name, text in (("pong", '"""Two paddles.\n\nMore."""\n'), ("quiet", "x = 1\n")):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "main.py").write_text(text, encoding="utf-8")
+    (tmp_path / "not_a_demo").mkdir()
+    found = find_demos(tmp_path)
+    assert [(demo.name, demo.description) for demo in found] == [("pong", "Two paddles."), ("quiet", "")]
+
+
+def test_a_demo_that_another_package_hides_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=r"not gameglue's own .*elsewhere"):
+        Demo("digits", "", tmp_path).load()
+    assert Demo("digits", "", demos_folder() / "digits").load().__name__ == "build"
+
+
+def test_run_gives_the_outputs_of_the_given_inputs(tmp_path: Path, capsys: Capture) -> None:
+    image = np.random.default_rng(5).random((3, 1, 28, 28)).astype(np.float32)
+    np.save(tmp_path / "image.npy", image)
+    saved = tmp_path / "new" / "out.npz"
+    command = ["run", str(DIGITS), "--dim", "batch=3", "--input", f"image={tmp_path / 'image.npy'}"]
+    assert main([*command, "--output", str(saved)]) == 0
+    printed = capsys.readouterr().out
+    assert "probabilities" in printed
+    assert "(3, 10)" in printed
+    with np.load(saved) as outputs:
+        assert outputs.files == ["probabilities"]
+        np.testing.assert_allclose(outputs["probabilities"], expected(image), atol=1e-5)
+
+
+def test_random_inputs_repeat_with_their_seed(tmp_path: Path) -> None:
+    results: list[np.ndarray] = []
+    for seed in (1, 1, 2):
+        file = tmp_path / f"{len(results)}.npz"
+        assert main(["run", "digits", "--seed", str(seed), "--output", str(file)]) == 0
+        results.append(np.load(file)["probabilities"])
+    assert np.array_equal(results[0], results[1])
+    assert not np.array_equal(results[0], results[2])
+
+
+def test_inspect_tells_what_the_file_holds_and_what_the_passes_did(capsys: Capture) -> None:
+    counts = Counter(node.op_type for node in onnx.load(DIGITS).graph.node)
+    assert main(["inspect", "digits", "--backend", "cpu", "--layers"]) == 0
+    printed = capsys.readouterr().out
+    assert "image: float32 (batch, 1, 28, 28)" in printed
+    assert "probabilities: float32 (batch, 10)" in printed
+    for name, count in counts.items():
+        assert f"{count} {name}" in printed
+    before = counts.total()
+    after = before - counts["BatchNormalization"]
+    assert f"{before} -> {after} layers" in printed
+    assert f"layers after the passes: {after}" in printed
+    assert "everything runs there" in printed
+    assert "gpu_pixel" not in printed
+
+
+def test_inspect_says_why_a_backend_is_missing(capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
+    bare = SystemInfo("cpu", 1, (), "system", None, None, "no libEGL", (), "no platform")
+    monkeypatch.setattr(SystemInfo, "query", lambda: bare)
+    assert main(["inspect", "digits"]) == 0
+    printed = capsys.readouterr().out
+    assert printed.count("not here: no libEGL") == 2
+    assert printed.count("not here: no platform") == 1
+
+
+def test_bench_compares_with_onnxruntime(capsys: Capture) -> None:
+    pytest.importorskip("onnxruntime")
+    assert main(["bench", "digits", "--backend", "cpu", "--runs", "3", "--dim", "batch=2"]) == 0
+    printed = capsys.readouterr().out
+    assert "image (2, 1, 28, 28)" in printed
+    assert "medians of 3" in printed
+    (row,) = [line.split() for line in printed.splitlines() if line.startswith("cpu")]
+    median, fastest, ratio, difference = (float(row[i]) for i in (1, 2, 3, 5))
+    assert 0.0 < fastest <= median
+    assert ratio > 0.0
+    assert difference < 1e-5
+
+
+def test_bench_names_what_it_leaves_out(capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "onnxruntime", None)
+    assert main(["bench", "digits", "--backend", "cpu", "--runs", "1"]) == 0
+    assert "onnxruntime  left out: not installed" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("value", "wanted", "difference"),
+    [
+        ([1.0, 2.0], [1.0, 2.0], 0.0),
+        ([1.0, 2.5], [1.0, 2.0], 0.25),
+        ([0.1], [0.2], 0.1),
+        ([np.nan, np.inf], [np.nan, np.inf], 0.0),
+        ([np.nan], [1.0], np.inf),
+        ([1.0], [np.inf], np.inf),
+        ([1.0, 2.0], [1.0], np.inf),
+        ([], [], 0.0),
+    ],
+)
+def test_agreement(value: list[float], wanted: list[float], difference: float) -> None:
+    assert agreement({"y": np.array(value)}, {"y": np.array(wanted)}) == pytest.approx(difference)
+
+
+def test_doctor_tells_what_is_here(capsys: Capture, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("GAMEGLUE_CACHE_DIR", str(tmp_path))
+    (tmp_path / "native").mkdir()
+    (tmp_path / "native" / "kernel").write_bytes(bytes(3 << 20))
+    assert main(["doctor"]) == 0
+    printed = capsys.readouterr().out
+    for section in (
+        "machine",
+        "OpenGL",
+        "OpenCL",
+        "display",
+        "kernel cache",
+        "packages",
+        "backends",
+        "to do",
+    ):
+        assert f"\n{section}\n" in printed
+    assert str(tmp_path) in printed
+    assert "1 files, 3.0 MiB" in printed
+    assert np.__version__ in printed
+
+
+def test_doctor_says_what_to_install(capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
+    bare = SystemInfo("cpu", 1, (), "system", None, None, "no libEGL", (), "no platform")
+    monkeypatch.setattr(SystemInfo, "query", lambda: bare)
+    assert main(["doctor"]) == 0
+    printed = capsys.readouterr().out
+    assert "none: no libEGL" in printed
+    assert f"OpenGL: {how_to_get_opengl()}" in printed
+    assert 'pip install "gameglue[pocl]"' in printed
+
+
+def test_doctor_survives_a_broken_machine(capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail() -> SystemInfo:
+        raise RuntimeError("the driver is on fire")
+
+    monkeypatch.setattr(SystemInfo, "query", fail)
+    assert main(["doctor"]) == 0
+    printed = capsys.readouterr().out
+    assert printed.count("RuntimeError: the driver is on fire") == 4
+    assert "numpy" in printed
+
+
+@pytest.mark.parametrize(
+    ("command", "message"),
+    [
+        ("play digit", "no demo 'digit'; did you mean 'digits'?"),
+        ("play digits --backend cpu --device gl", "takes no --device"),
+        ("play digits --backend gpu_pixel --device opencl", "--backend gpu_compute --device opencl"),
+        ("run nothing_like_it.onnx", "there is no model 'nothing_like_it.onnx'; "),
+        ("run assets/digits/digit.onnx", "did you mean assets/digits/digits.onnx?"),
+        ("inspect README.md", "README.md is not an ONNX model"),
+        ("bench assets", "assets"),
+        ("run digits --dim batch", "--dim is written as NAME=SIZE"),
+        ("run digits --dim bach=1", "no dimension named 'bach'"),
+        ("run digits --input image", "--input is written as NAME=FILE.npy"),
+        ("run digits --input picture=x.npy", "no input 'picture'; its inputs: image"),
+        ("run digits --input image=README.md", "cannot read README.md"),
+        ("run digits --output README.md/x.npz", "README.md"),
+    ],
+)
+def test_what_cannot_be_done_is_one_line_and_exit_code_2(
+    command: str, message: str, capsys: Capture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(ROOT)
+    assert main(command.split()) == 2
+    told = capsys.readouterr().err.strip()
+    assert message in told
+    assert len(told.splitlines()) == 1
+    assert "Traceback" not in told
+
+
+def test_traceback_shows_where_an_error_came_from() -> None:
+    for command in (["--traceback", "run", "missing"], ["run", "missing", "--traceback"]):
+        with pytest.raises(ValueError, match="no model 'missing'"):
+            main(command)
+
+
+@pytest.mark.parametrize(
+    ("command", "message"),
+    [
+        ("play digits --size big", "written as WIDTHxHEIGHT"),
+        ("play digits --frames 0", "needs a whole number above 0"),
+        ("play digits --backend gpu", "cpu"),
+        ("dance", "play"),
+    ],
+)
+def test_a_wrong_command_line_says_what_is_right(command: str, message: str, capsys: Capture) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(command.split())
+    assert ended.value.code == 2
+    assert message in capsys.readouterr().err
+
+
+def test_without_a_command_the_help_is_shown(capsys: Capture) -> None:
+    assert main([]) == 2
+    assert "start here:" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("command", ["list", "play", "run", "inspect", "bench", "doctor"])
+def test_every_command_explains_itself(command: str, capsys: Capture) -> None:
+    with pytest.raises(SystemExit) as ended:
+        build_parser().parse_args([command, "--help"])
+    assert ended.value.code == 0
+    printed = capsys.readouterr().out
+    assert f"usage: gameglue {command}" in printed
+    assert max(map(len, printed.splitlines())) <= 100
+
+
+def test_progress_appears_only_after_a_while(capsys: Capture) -> None:
+    with CompileProgress("kernels") as patient:
+        for done in range(4):
+            patient(done, 3)
+    assert capsys.readouterr().err == ""
+    with CompileProgress("kernels", patience=0.0) as impatient:
+        for done in range(4):
+            impatient(done, 3)
+    assert capsys.readouterr().err == "kernels: 3 in all, kept for the next time\n"
