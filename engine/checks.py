@@ -1,4 +1,4 @@
-"""What `Worker(debug=True)` checks beside running the model."""
+"""Integers that GPU backends cannot hold: they keep 64-bit ones in 32 bits."""
 
 from __future__ import annotations
 
@@ -11,23 +11,39 @@ from engine.compiler.trace import Tracer
 from engine.errors import InputError
 from engine.kernels.value import Value
 
+INT32_BACKENDS = frozenset({"gl_compute", "gl_pixel", "opencl"})
+
+
+def beyond_int32(array: np.ndarray) -> int | None:
+    """An element of a 64-bit integer array that 32 bits do not hold, or None."""
+    if array.dtype not in (np.int64, np.uint64) or not array.size:
+        return None
+    low, high = int(array.min()), int(array.max())
+    return low if low < -(2**31) else high if high > 2**31 - 1 else None
+
+
+def check_int32(array: np.ndarray, subject: str, backend: str) -> None:
+    """Refuse an input or constant that does not fit; raises `InputError` that names it."""
+    if (found := beyond_int32(array)) is not None:
+        raise InputError(
+            f"{subject} holds {found}, beyond the 32-bit integers of {backend}; "
+            "use BackendType.CPU for this model"
+        )
+
 
 def check_computed_integers(tracer: Tracer, inputs: Mapping[str, np.ndarray], backend: str) -> None:
     """Work out every tensor with NumPy and refuse 64-bit integers that a GPU's 32 bits would wrap.
 
-    Covers the layers before the first whose shape depends on data. Slow: for finding out, not for playing.
+    For `Worker(debug=True)`. Covers the layers before the first whose shape depends on data. Slow.
     """
     trace = tracer.trace({name: array.shape for name, array in inputs.items()})
     arrays: dict[Value, np.ndarray] = {trace.values[name].root: array for name, array in inputs.items()}
     names = {value.root: name for name, value in trace.values.items()}
     run_computes(trace.computes, arrays)
     for compute in trace.computes:
-        array = arrays[compute.output]
-        if array.dtype not in (np.int64, np.uint64):
-            continue
-        low, high = int(array.min()), int(array.max())
-        if low < -(2**31) or high > 2**31 - 1:
+        if (found := beyond_int32(arrays[compute.output])) is not None:
+            name = names.get(compute.output, compute.output.name)
             raise InputError(
-                f"'{names.get(compute.output, compute.output.name)}' of layer '{compute.layer}' holds "
-                f"{low if low < -(2**31) else high}, which {backend} would wrap to 32 bits; use BackendType.CPU"
+                f"'{name}' of layer '{compute.layer}' holds {found}, which {backend} would wrap to 32 bits; "
+                "use BackendType.CPU"
             )

@@ -3,22 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from math import prod
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from engine.backends.base import DeviceBuffer, Readback
+from engine.backends.base import Backend, DeviceBuffer, Readback
 from engine.backends.tensor_data import BufferTensorData, storage_of
 from engine.errors import DisposedError, StaleTensorError
 from engine.session import Location, Part, Session
-from engine.tensor import ArrivedRead, CPUTensorData, PendingRead, TensorData
+from engine.tensor import CPUTensorData, PendingRead, TensorData
 
 if TYPE_CHECKING:
     from engine.worker import Worker
 
 
 class Run:
-    """One schedule. Enqueues what it can, and goes on whenever data that it waits for has arrived."""
+    """One schedule. Enqueues what it can, and goes on whenever data that it waits for has arrived.
+
+    What goes wrong on the way stays in `error`: `check` raises it to whoever asks for the outputs.
+    """
 
     def __init__(
         self,
@@ -30,33 +34,45 @@ class Run:
         self.session = session
         self.part = part
         self.shapes = shapes
+        self.started = False
         self.finished = False
+        self.error: Exception | None = None
+        self.reported = False
         self.on_finished: list[Callable[[], None]] = []
-        self._feeds = dict(feeds)
-        self._arriving: dict[str, PendingRead] = {}
-        self._started = False
+        self._feeds = feeds
+        # What is but a promise yet is asked for at once: a later schedule may replace it.
+        self._arriving: dict[str, PendingRead] = {
+            name: feed.request()
+            for name, feed in feeds.items()
+            if isinstance(feed, TensorData) and not isinstance(feed, BufferTensorData)
+        }
         self._stage = 0
         self._reads: dict[str, Readback] = {}
+        self._held = [part]
+        part.users += 1
 
     def hold_inputs(self) -> None:
         """Take copies of the inputs: this run starts later, when they may have changed."""
+        held: dict[str, TensorData | np.ndarray] = {}
         for name, feed in self._feeds.items():
-            if isinstance(feed, TensorData):
+            held[name] = feed
+            if isinstance(feed, np.ndarray):
+                held[name] = feed.copy()
+            elif name not in self._arriving:
                 self._arriving[name] = feed.request()
-            else:
-                self._feeds[name] = feed.copy()
+        self._feeds = held
 
     def advance(self, wait: bool = False) -> bool:
         """Enqueue up to the end, or to the first thing that is not there yet; True at the end."""
         if self.finished:
             return True
-        if not self._start(wait):
+        if not self.started and not self._start(wait):
             return False
         backends = self.session.backends
         while True:
             while self._stage < len(self.part.stages):
                 stage = self.part.stages[self._stage]
-                if not self._move({n: s for n, s, _ in stage.moves}, wait):
+                if stage.moves and not self._move({n: s for n, s, _ in stage.moves}, wait):
                     return False
                 for name, _, target in stage.moves:
                     backends[stage.place].upload(target, self._reads[name].array())
@@ -70,9 +86,11 @@ class Run:
             if known is None:
                 return False
             self.part = self.session.continuation(self.part, self.shapes, known)
+            self.part.users += 1
+            self._held.append(self.part)
             self._stage = 0
         self.finished = True
-        self._feeds.clear()
+        self._feeds = {}
         for backend in backends.values():
             backend.flush()
         for callback in self.on_finished:
@@ -80,37 +98,69 @@ class Run:
         self.on_finished.clear()
         return True
 
+    def fail(self, error: Exception) -> None:
+        """End this run without a result. If a readback waits for it, that is where `error` will be raised."""
+        self.error = error
+        self.reported = bool(self.on_finished)
+        self._feeds = {}
+        self._arriving.clear()
+        self._reads.clear()
+        self.on_finished.clear()
+
+    def check(self) -> None:
+        """Raise what ended this run, if anything did."""
+        if self.error is not None:
+            self.reported = True
+            raise self.error
+
+    @property
+    def is_over(self) -> bool:
+        """Whether nothing is left to enqueue."""
+        return self.finished or self.error is not None
+
+    def let_go(self) -> None:
+        """Let this run's plans be dropped: its outputs are used no more."""
+        for part in self._held:
+            part.users -= 1
+        self._held.clear()
+
     def _start(self, wait: bool) -> bool:
-        """Bring the inputs to the places that read them."""
-        if self._started:
-            return True
+        """Bring the inputs to the places that read them; False while one of them is still on its way."""
         for name, feed in self._feeds.items():
-            if isinstance(feed, TensorData) and name not in self._arriving and not self._copies(name, feed):
+            if (
+                isinstance(feed, BufferTensorData)
+                and name not in self._arriving
+                and not self._copies(name, feed)
+            ):
                 self._arriving[name] = feed.request()
         for read in self._arriving.values():
             if wait:
                 read.wait()
             if not read.done():
                 return False
+        backends = self.session.backends
         for name, places in self.part.inputs.items():
-            feed = self._feeds.get(name)
+            feed = self._feeds[name]
             for place, buffer in places:
-                if isinstance(feed, BufferTensorData) and name not in self._arriving:
-                    self.session.backends[place].after(feed.backend.fence())
-                    self.session.backends[place].copy(feed.buffer, buffer)
-                elif feed is not None:
-                    array = self._arriving[name].array() if name in self._arriving else feed
-                    assert isinstance(array, np.ndarray)
-                    self.session.backends[place].upload(buffer, array)
-        self._started = True
+                backend = backends[place]
+                if name in self._arriving:
+                    backend.upload(buffer, self._arriving[name].array())
+                elif isinstance(feed, np.ndarray):
+                    backend.upload(buffer, feed)
+                else:
+                    assert isinstance(feed, BufferTensorData)
+                    backend.after(feed.backend.fence())
+                    backend.copy(feed.buffer, buffer)
+                    # Its owner may write it again as soon as this returns.
+                    feed.backend.after(backend.fence())
+        self._arriving.clear()
+        self.started = True
         return True
 
-    def _copies(self, name: str, feed: TensorData) -> bool:
+    def _copies(self, name: str, feed: BufferTensorData) -> bool:
         """Whether an input can be copied on the device itself."""
         places = self.part.inputs[name]
-        return isinstance(feed, BufferTensorData) and all(
-            same_device(self.session, place, feed) for place, _ in places
-        )
+        return all(same_device(self.session.backends[place], feed.backend) for place, _ in places)
 
     def _move(self, sources: Mapping[str, DeviceBuffer], wait: bool) -> bool:
         """Read buffers back to the CPU; True once all have arrived in `_reads`."""
@@ -148,12 +198,9 @@ class Run:
         return self.part.locate(name)
 
 
-def same_device(session: Session, place: str, feed: BufferTensorData) -> bool:
-    """Whether a tensor's buffer can be read by the backend at a place."""
-    backend = session.backends[place]  # type: ignore[index]
-    if type(backend) is not type(feed.backend):
-        return False
-    return getattr(backend, "device", None) is getattr(feed.backend, "device", None)
+def same_device(one: Backend, other: Backend) -> bool:
+    """Whether a backend can read the other's buffers."""
+    return one.name == other.name and one.owner is other.owner
 
 
 class RunOutput(TensorData):
@@ -179,14 +226,19 @@ class RunOutput(TensorData):
             )
         if self.worker.latest is not self.run:
             raise StaleTensorError(
-                f"output '{self.name}' was replaced by a newer schedule; peek_output again, request its readback "
-                "before the next schedule, or use copy_output"
+                f"output '{self.name}' was replaced by a newer schedule; peek_output again, request its "
+                "readback before the next schedule, or use copy_output"
             )
+        self.run.check()
 
     def concrete(self) -> TensorData:
         self._check()
         self.worker.drive(self.run)
-        return data_at(self.run.session, self.run.location(self.name), owned=False)
+        return data_at(self.run.session, self.run.location(self.name))
+
+    def at_hand(self) -> TensorData:
+        self._check()
+        return self.concrete() if self.worker.take_up(self.run) else self
 
     def request(self) -> PendingRead:
         self._check()
@@ -196,14 +248,12 @@ class RunOutput(TensorData):
         self.concrete().upload(array)
 
 
-def data_at(session: Session, location: Location, owned: bool) -> TensorData:
-    """A location as tensor storage."""
-    value = location.value
+def data_at(session: Session, location: Location) -> TensorData:
+    """A location as storage of a tensor that does not own it."""
     if location.buffer is None or location.place is None:
-        array = value.known if value.known is not None else np.empty(value.shape, value.dtype)
-        return CPUTensorData(array.reshape(value.shape))
+        return CPUTensorData(location.array())
     backend = session.backends[location.place]
-    return storage_of(backend)(backend, location.buffer, value.shape, owned)
+    return storage_of(backend)(backend, location.buffer, location.value.shape, owned=False)
 
 
 class LateRead:
@@ -213,29 +263,44 @@ class LateRead:
         self._worker = worker
         self._run = run
         self._name = name
-        self._read: PendingRead | None = None
+        self._read: Readback | None = None
+        self._array: np.ndarray | None = None
+        self._shape: tuple[int, ...] = ()
+        self._begun = False
         if run.finished:
             self._begin()
         else:
             run.on_finished.append(self._begin)
 
     def _begin(self) -> None:
-        data = data_at(self._run.session, self._run.location(self._name), owned=False)
-        self._read = ArrivedRead(data.array.copy()) if type(data) is CPUTensorData else data.request()
+        location = self._run.location(self._name)
+        self._begun = True
+        self._shape = location.value.shape
+        if location.buffer is None or location.place is None:
+            self._array = location.array()
+            return
+        backend = self._run.session.backends[location.place]
+        with backend.entered():
+            self._read = backend.readback(location.buffer)
+            backend.flush()
 
     def done(self) -> bool:
         """Whether the elements have arrived; takes the worker's continuations up again."""
-        if self._read is None:
-            self._worker.pump()
-        return self._read is not None and self._read.done()
+        if not self._begun:
+            self._worker.take_up(self._run)
+            self._run.check()
+        return self._begun and (self._read is None or self._read.done())
 
     def wait(self) -> None:
         """Block until done."""
-        self._worker.drive(self._run)
-        assert self._read is not None
-        self._read.wait()
+        if not self._begun:
+            self._worker.drive(self._run)
+        if self._read is not None:
+            self._read.wait()
 
     def array(self) -> np.ndarray:
         """The elements in their shape."""
-        assert self._read is not None
-        return self._read.array()
+        if self._read is None:
+            assert self._array is not None
+            return self._array
+        return self._read.array()[: prod(self._shape)].reshape(self._shape)

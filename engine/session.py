@@ -14,20 +14,19 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from engine.backends.base import Backend, DeviceBuffer, Program, Progress
+from engine.checks import INT32_BACKENDS, check_int32
 from engine.compiler.lower import Lowered, Place, Planner, Segment
 from engine.compiler.plan import Plan
-from engine.compiler.trace import Tracer
-from engine.errors import InputError, UnsupportedLayerError
+from engine.errors import UnsupportedLayerError
 from engine.kernels.value import Value
 from engine.model import Model
 
 KEPT_PLANS = 16
-"""How many sets of input shapes keep their recorded plans; the least recently used goes first."""
+"""How many sets of input shapes keep their recorded plans; the least recently used goes first. Those in use
+stay, however many they are."""
 
 HOST_INPUT_LIMIT = 4096
 """Largest input, in elements, whose value may shape a plan (axes, sizes, pads: a handful of integers)."""
-
-INT32_BACKENDS = frozenset({"gl_compute", "gl_pixel", "opencl"})
 
 
 @dataclass
@@ -37,6 +36,13 @@ class Location:
     value: Value
     place: Place | None = None
     buffer: DeviceBuffer | None = None
+
+    def array(self) -> np.ndarray:
+        """A copy of elements that lie in no buffer: known ahead of time, or none at all."""
+        value = self.value
+        if value.known is None:
+            return np.empty(value.shape, value.dtype)
+        return value.known.reshape(value.shape).copy()
 
 
 @dataclass
@@ -50,7 +56,10 @@ class Stage:
 
 @dataclass
 class Part:
-    """A recorded stretch of a model: its stages, and the buffers that outlive them."""
+    """A recorded stretch of a model: its stages, and the buffers that outlive them.
+
+    `users` counts the runs that have it on their way or as their result; without any it may be dropped.
+    """
 
     lowered: Lowered
     stages: list[Stage] = field(default_factory=list)
@@ -59,6 +68,7 @@ class Part:
     owned: list[DeviceBuffer] = field(default_factory=list)
     inputs: dict[str, list[tuple[Place, DeviceBuffer]]] = field(default_factory=dict)
     later: OrderedDict[object, Part] = field(default_factory=OrderedDict)
+    users: int = 0
 
     def locate(self, name: str) -> Location:
         """Where a tensor of the model lies once this part has run."""
@@ -88,7 +98,7 @@ class Session:
         self.backends: dict[Place, Backend] = {"native": native}
         if cpu is not None:
             self.backends["cpu"] = cpu
-        self.planner = Planner(model, native, cpu, Tracer(model))
+        self.planner = Planner(model, native, cpu)
         self.host_inputs = self._host_inputs()
         self.constants: dict[tuple[Place, str], tuple[np.ndarray, DeviceBuffer]] = {}
         self.parts: OrderedDict[object, Part] = OrderedDict()
@@ -182,8 +192,9 @@ class Session:
     @staticmethod
     def _keep(parts: OrderedDict[object, Part], key: object, part: Part) -> None:
         parts[key] = part
-        while len(parts) > KEPT_PLANS:
-            parts.popitem(last=False)[1].release()
+        unused = [k for k, p in parts.items() if not p.users and p is not part]
+        for oldest in unused[: max(0, len(parts) - KEPT_PLANS)]:
+            parts.pop(oldest).release()
 
     def record(self, lowered: Lowered, before: Part | None) -> Part:
         """Buffers and programs for a plan; tensors of the part before keep their buffers."""
@@ -213,7 +224,9 @@ class Session:
                 part.inputs[item.name] = []
                 continue
             part.inputs[item.name] = []
-            for place in dict.fromkeys(places or ["native"]):
+            if not places:
+                places.append("native")
+            for place in dict.fromkeys(places):
                 buffer = self._buffer(part, place, value.name, value.size, value.dtype)
                 part.inputs[item.name].append((place, buffer))
             part.home[item.name] = part.inputs[item.name][0][0]
@@ -250,17 +263,13 @@ class Session:
             return held[1]
         backend = self.backends[place]
         if backend.name in INT32_BACKENDS:
-            check_int32(name, array, f"the constant '{name}' of model '{self.model.name}'", backend.name)
+            check_int32(array, f"the constant '{name}' of model '{self.model.name}'", backend.name)
         buffer = backend.create(max(array.size, 1), array.dtype, array)
         if name in self.model.constants or name in self.planner.packed:
             self.constants[place, name] = (array, buffer)
         else:
             part.owned.append(buffer)
         return buffer
-
-    def report(self) -> Lowered | None:
-        """The latest plan."""
-        return self.lowered
 
     def release(self) -> None:
         """Free everything."""
@@ -272,14 +281,3 @@ class Session:
         self.constants.clear()
         for backend in self.backends.values():
             backend.dispose()
-
-
-def check_int32(name: str, array: np.ndarray, subject: str, backend: str) -> None:
-    """GPU backends hold 64-bit integers in 32 bits: refuse what does not fit."""
-    if array.dtype in (np.int64, np.uint64) and array.size:
-        low, high = int(array.min()), int(array.max())
-        if low < -(2**31) or high > 2**31 - 1:
-            raise InputError(
-                f"{subject} holds {low if low < -(2**31) else high}, beyond the 32-bit integers of {backend}; "
-                "use BackendType.CPU for this model"
-            )

@@ -51,7 +51,11 @@ class TensorData(ABC):
         """Start a copy of the elements as they are now; what is scheduled later does not change it."""
 
     def concrete(self) -> TensorData:
-        """The storage itself, where this is only a promise of it."""
+        """The storage itself, where this is only a promise of it. Blocks until it exists."""
+        return self
+
+    def at_hand(self) -> TensorData:
+        """The storage itself if it exists by now, else this promise of it. Never waits."""
         return self
 
     def download(self) -> np.ndarray:
@@ -203,6 +207,12 @@ class Tensor(Disposable):
         self._check_alive()
         return self._data.concrete()
 
+    @property
+    def data_at_hand(self) -> TensorData:
+        """The storage, or a promise of it while the work that makes it is not enqueued yet. Never waits."""
+        self._check_alive()
+        return self._data.at_hand()
+
     def __repr__(self) -> str:
         if self._disposed:
             return "Tensor(disposed)"
@@ -304,7 +314,7 @@ class Tensor(Disposable):
         return self._arrived
 
     def download_to_array(self, out: np.ndarray | None = None) -> np.ndarray:
-        """The elements as an array of the tensor's shape and dtype, or in `out`. Blocks until they are there."""
+        """The elements as an array of the tensor's shape and dtype, or in `out`. Blocks until they arrive."""
         self._check_alive()
         array = self._arrived
         if array is None:
@@ -323,7 +333,8 @@ class Tensor(Disposable):
             return array.copy()
         if out.shape != array.shape or out.dtype != array.dtype:
             raise InputError(
-                f"out has shape {out.shape} and dtype {out.dtype}; the tensor has {array.shape} and {array.dtype}"
+                f"out has shape {out.shape} and dtype {out.dtype}; "
+                f"the tensor has {array.shape} and {array.dtype}"
             )
         np.copyto(out, array)
         return out

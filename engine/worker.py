@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import weakref
 from collections import deque
 from collections.abc import Mapping
@@ -16,14 +17,14 @@ from engine.asset import ModelAsset, ModelLoader
 from engine.backends.base import BackendType, Progress
 from engine.backends.select import DeviceChoice, create_backend
 from engine.backends.tensor_data import storage_of
-from engine.checks import check_computed_integers
+from engine.checks import INT32_BACKENDS, check_computed_integers, check_int32
 from engine.compiler.lower import Fallback
 from engine.errors import DisposedError, InputError
 from engine.jobs import JobSystem
 from engine.lifetime import Disposable
 from engine.model import Input, Model
 from engine.run import Run, RunOutput
-from engine.session import HOST_INPUT_LIMIT, INT32_BACKENDS, Session, check_int32
+from engine.session import HOST_INPUT_LIMIT, Session
 from engine.tensor import CPUTensorData, Tensor, TensorData
 
 InputValue = Tensor | ArrayLike
@@ -41,7 +42,7 @@ class Transfer:
 
 @dataclass(frozen=True, slots=True)
 class PlanReport:
-    """How a worker runs its model: steps after fusion, tuned ones among them, and whatever leaves the backend."""
+    """How a worker runs its model: steps after fusion, tuned ones among them, and what leaves the backend."""
 
     backend: str
     device: str
@@ -90,7 +91,7 @@ class Worker(Disposable):
             device: for the GPU types: a `GLDevice` or `CLDevice`, "gl" or "opencl"; by default the moderngl
                 context that is current on this thread, else a private one.
             allow_fallback: whether layers that the backend lacks may run on the CPU.
-            debug: whether every `schedule` also checks that no computed integer exceeds a GPU's 32 bits. Slow.
+            debug: whether every `schedule` also checks that computed integers fit a GPU's 32 bits. Slow.
             jobs: job threads of the CPU backend; by default those that all workers share.
             progress: called with (kernels ready, kernels wanted) while they compile.
 
@@ -114,8 +115,11 @@ class Worker(Disposable):
         fallback = create_backend(BackendType.CPU, None, jobs) if native.name != "cpu" else None
         self._session = Session(model, native, fallback, allow_fallback)
         self._inputs: dict[str, Input] = {item.name: item for item in model.inputs}
+        dims = [{d for d in item.shape or () if isinstance(d, str)} for item in model.inputs]
+        self._has_shared_dims = len(set().union(*dims)) < sum(map(len, dims))
         self._set: dict[str, InputValue] = {}
         self._queue: deque[Run] = deque()
+        self._failed: list[Run] = []
         self.latest: Run | None = None
         self._disposed = False
         try:
@@ -128,8 +132,7 @@ class Worker(Disposable):
     @property
     def device(self) -> Any:
         """The `GLDevice`, `CLDevice` or `JobSystem` that does the work."""
-        backend = self._session.backends["native"]
-        return getattr(backend, "device", None) or getattr(backend, "jobs", None)
+        return self._session.backends["native"].owner
 
     # Scheduling
 
@@ -153,27 +156,32 @@ class Worker(Disposable):
         known: dict[str, np.ndarray] = {}
         prepared: dict[str, TensorData | np.ndarray] = {}
         for name, item in self._inputs.items():
-            feed = self._feed(item, feeds[name])
+            feed, shape = self._feed(item, feeds[name])
             prepared[name] = feed
-            shape = feed.shape_or_none if isinstance(feed, TensorData) else feed.shape
-            assert shape is not None
-            shapes[name] = tuple(shape)
-            if name in self._session.host_inputs and feed_size(shapes[name]) <= HOST_INPUT_LIMIT:
-                known[name] = feed.download() if isinstance(feed, TensorData) else feed
-        self._check_dims(shapes)
+            shapes[name] = shape
+            # Elements that lie on a device are not waited for here: the plan stops where it needs them.
+            if name in self._session.host_inputs and isinstance(feed, np.ndarray):
+                if feed.size <= HOST_INPUT_LIMIT:
+                    known[name] = feed.reshape(shape)
+        if self._has_shared_dims:
+            self._check_dims(shapes)
         native = self._session.backends["native"]
         if self._debug and native.name in INT32_BACKENDS:
-            arrays = {n: f.download() if isinstance(f, TensorData) else f for n, f in prepared.items()}
+            arrays = {
+                n: (f.download() if isinstance(f, TensorData) else f).reshape(shapes[n])
+                for n, f in prepared.items()
+            }
             check_computed_integers(self._session.planner.tracer, arrays, native.name)
         with native.entered():
             run = Run(self._session, self._session.part(shapes, known), shapes, prepared)
-            self.pump()
-            if self._queue:
-                run.hold_inputs()
+            before, self.latest = self.latest, run
+            if before is not None and before.is_over:
+                before.let_go()
             self._queue.append(run)
-            self.latest = run
-            if not self.pump():
-                _unfinished.add(self)
+            self._take_up_queue()
+            if not run.started:
+                run.hold_inputs()
+        run.check()
 
     def _collect(
         self, inputs: tuple[InputValue | Mapping[str, InputValue], ...], named: Mapping[str, InputValue]
@@ -205,13 +213,14 @@ class Worker(Disposable):
     def _describe(item: Input) -> str:
         return f"{item.dtype.name}{'' if item.shape is None else ' ' + str(item.shape)}"
 
-    def _feed(self, item: Input, value: InputValue) -> TensorData | np.ndarray:
-        """One input, checked: storage on a backend, or an array."""
+    def _feed(self, item: Input, value: InputValue) -> tuple[TensorData | np.ndarray, tuple[int, ...]]:
+        """One input, checked: storage on a backend, or an array; and its shape."""
         feed: TensorData | np.ndarray
+        shape: tuple[int, ...]
         if isinstance(value, Tensor):
             shape = tuple(value.shape)
-            data = value.data_on_backend
-            feed = data.array.reshape(shape) if type(data) is CPUTensorData else data
+            data = value.data_at_hand
+            feed = data.array if type(data) is CPUTensorData else data
             dtype = value.dtype
         else:
             # Lists and numbers have no dtype of their own; arrays must have the model's.
@@ -228,8 +237,8 @@ class Worker(Disposable):
         if isinstance(feed, np.ndarray):
             native = self._session.backends["native"].name
             if native in INT32_BACKENDS:
-                check_int32(item.name, feed, f"input '{item.name}'", native)
-        return feed
+                check_int32(feed, f"input '{item.name}'", native)
+        return feed, shape
 
     def _check_dims(self, shapes: Mapping[str, tuple[int, ...]]) -> None:
         """A named dimension has one size in all inputs of a schedule."""
@@ -246,27 +255,53 @@ class Worker(Disposable):
     def pump(self, budget_ms: float | None = None) -> bool:
         """Take up schedules that wait for data of their own; True when nothing is left to enqueue.
 
-        With a budget, stops after about that many milliseconds of this thread's time. Never waits.
+        With a budget, stops after about that many milliseconds of this thread's time. Never waits. Raises the
+        error of a schedule that cannot go on and whose outputs nobody reads, once; the others go on.
         """
+        self._take_up_queue(budget_ms)
+        while self._failed:
+            if not (run := self._failed.pop(0)).reported:
+                run.check()
+        return not self._queue
+
+    def _take_up_queue(self, budget_ms: float | None = None) -> None:
+        """Enqueue whatever can be without waiting, in order; errors stay with their runs."""
         started = perf_counter()
-        while self._queue:
-            if self._disposed:
-                raise DisposedError("this Worker was disposed")
-            if not self._queue[0].advance():
-                return False
-            self._queue.popleft()
+        while self._queue and self._step():
             if budget_ms is not None and (perf_counter() - started) * 1000 >= budget_ms:
                 break
-        if not self._queue:
-            _unfinished.discard(self)
-        return not self._queue
+        if self._queue:
+            _unfinished.workers.add(self)
+        else:
+            _unfinished.workers.discard(self)
+
+    def _step(self, wait: bool = False) -> bool:
+        """Take up the oldest schedule; False where it has to wait for data."""
+        run = self._queue[0]
+        try:
+            if not run.advance(wait):
+                return False
+        except Exception as error:  # noqa: BLE001 - it belongs to whoever asks for this run's outputs
+            run.fail(error)
+            self._failed = [r for r in (*self._failed, run) if not r.reported]
+        self._queue.popleft()
+        if run is not self.latest:
+            run.let_go()
+        return True
+
+    def take_up(self, run: Run) -> bool:
+        """Go on as far as data has arrived; whether a run has enqueued all its work. Never waits."""
+        if not run.is_over:
+            self._take_up_queue()
+        return run.finished
 
     def drive(self, run: Run) -> None:
         """Block until a run, and those before it, have enqueued all their work."""
-        with self._session.backends["native"].entered():
-            while not run.finished:
-                self._queue[0].advance(wait=True)
-                self._queue.popleft()
+        if not run.is_over:
+            with self._session.backends["native"].entered():
+                while not run.is_over:
+                    self._step(wait=True)
+        run.check()
 
     # Results
 
@@ -305,8 +340,7 @@ class Worker(Disposable):
         self.drive(run)
         location = run.location(name)
         if location.buffer is None or location.place is None:
-            value = location.value
-            return Tensor(np.empty(value.shape, value.dtype) if value.known is None else value.known)
+            return Tensor.wrap(location.array())
         backend = self._session.backends[location.place]
         with backend.entered():
             buffer = backend.create(location.buffer.elements, location.buffer.dtype)
@@ -357,23 +391,28 @@ class Worker(Disposable):
         return tuple(found)
 
     def _dispose(self) -> None:
+        for run in self._queue:
+            run.fail(DisposedError("the worker was disposed before this schedule had enqueued all its work"))
         self._queue.clear()
+        _unfinished.workers.discard(self)
         self.latest = None
         with self._session.backends["native"].entered():
             self._session.release()
 
 
-_unfinished: weakref.WeakSet[Worker] = weakref.WeakSet()
+class _Unfinished(threading.local):
+    """The workers of each thread that have a schedule on its way: no other thread may take them up."""
+
+    def __init__(self) -> None:
+        self.workers: weakref.WeakSet[Worker] = weakref.WeakSet()
+
+
+_unfinished = _Unfinished()
 
 
 def unfinished_workers() -> tuple[Worker, ...]:
-    """Workers with a schedule that waits for data of its own: a host pumps them every frame."""
-    return tuple(_unfinished)
-
-
-def feed_size(shape: tuple[int, ...]) -> int:
-    """Number of elements."""
-    return int(np.prod(shape))
+    """This thread's workers with a schedule that waits for data of its own: a host pumps them every frame."""
+    return tuple(_unfinished.workers)
 
 
 __all__ = ["PlanReport", "Transfer", "Worker", "unfinished_workers"]

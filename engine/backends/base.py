@@ -77,6 +77,11 @@ class Backend(ABC):
     fan_in: int = 7
     """How many tensors one kernel may read here."""
 
+    @property
+    def owner(self) -> Any:
+        """The `GLDevice`, `CLDevice` or `JobSystem` that does the work."""
+        return getattr(self, "device", None) or getattr(self, "jobs", None)
+
     @abstractmethod
     def refusal(self, compute: Compute) -> str | None:
         """Why this backend cannot run a step (its types, or sizes beyond the device's limits), or None."""

@@ -68,13 +68,11 @@ class Lowered:
 class Planner:
     """Plans one model for one backend; remembers packed weights between plans."""
 
-    def __init__(
-        self, model: Model, native: Target, cpu: Target | None, tracer: Tracer | None = None
-    ) -> None:
+    def __init__(self, model: Model, native: Target, cpu: Target | None) -> None:
         self.model = model
         self.native = native
         self.cpu = cpu
-        self.tracer = tracer if tracer is not None else Tracer(model)
+        self.tracer = Tracer(model, native.fan_in)
         self.packed: dict[str, np.ndarray] = {}
 
     def lower(
@@ -85,7 +83,7 @@ class Planner:
         values: Mapping[str, Value] | None = None,
     ) -> Lowered:
         """Plan from layer `start` to the model's end or to the first layer that needs data not yet known."""
-        trace = self.tracer.trace(shapes, known, start, values, self.native.fan_in)
+        trace = self.tracer.trace(shapes, known, start, values)
         wanted = self.wanted(trace)
         computes = fuse_elementwise(live(trace.computes, wanted), wanted, self.native.fan_in)
         lowered = Lowered(trace)
@@ -150,10 +148,9 @@ class Planner:
         def constant(name: str, make: Callable[[], np.ndarray]) -> str:
             # What is packed from a tensor that only this plan knows must not be taken for another plan's.
             if not lasting:
-                name = f"{name}@{id(plan):x}"
-            if name not in self.packed or not lasting:
-                self.packed[name] = make()
-            array = self.packed[name]
+                name, array = f"{name}@{len(plan.buffers)}", make()
+            else:
+                array = self.packed[name] if name in self.packed else self.packed.setdefault(name, make())
             plan.constants[name] = array
             plan.buffers[name] = BufferSpec(name, array.size, array.dtype, "constant")
             return name

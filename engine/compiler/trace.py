@@ -9,7 +9,7 @@ coincidence that the samples suggest and the run refutes is never believed.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from math import prod
 
@@ -19,17 +19,17 @@ from engine.compiler.plan import Compute
 from engine.dtypes import arithmetic_type
 from engine.errors import EngineError, ShapeError, UnsupportedLayerError
 from engine.kernels.evaluate import evaluate
-from engine.kernels.expr import index
+from engine.kernels.expr import index, nodes
 from engine.kernels.hint import Hint
 from engine.kernels.kernel import number
 from engine.kernels.value import Signature, Value
 from engine.model import Layer, Model
 from engine.operators import OPERATORS
-from engine.operators.builder import Builder, Formula, Groups
+from engine.operators.builder import FAN_IN, Builder, Formula, Groups
 from engine.operators.registry import Operator, Registry
 
 FOLD_LIMIT = 1 << 22
-"""Largest tensor, in elements, that is evaluated ahead of time; a shape has a few, a weight up to millions."""
+"""Largest tensor, in elements, evaluated ahead of time; a shape has a few, a weight up to millions."""
 
 SAMPLES: tuple[tuple[int, ...], ...] = (
     (1,) * 8,
@@ -37,7 +37,7 @@ SAMPLES: tuple[tuple[int, ...], ...] = (
     (64, 96, 128, 160, 192, 224, 256, 288),
     (5, 3, 7, 2, 9, 4, 8, 6),
 )
-"""Sizes given to a model's named dimensions, in order of appearance; sets that a model refuses are left out."""
+"""Sizes given to a model's open dimensions, in order of appearance; sets that a model refuses go unused."""
 
 
 def space_of(shape: Sequence[int], groups: Groups | None) -> tuple[int, ...]:
@@ -59,10 +59,11 @@ def extents_of(value: Value, groups: Groups | None) -> Signature | None:
 class ShapeBuilder(Builder):
     """Works out shapes, and elements where every input of the layer is known. Makes no kernels."""
 
-    def __init__(self, layer: Layer, foldable: bool, wanted: Sequence[bool]) -> None:
+    def __init__(self, layer: Layer, foldable: bool, wanted: Sequence[bool], fan_in: int = FAN_IN) -> None:
         self.layer = layer
         self.foldable = foldable
         self.wanted = wanted
+        self.fan_in = fan_in
         self.shapes: list[tuple[int, ...]] = []
 
     def compute(
@@ -76,7 +77,7 @@ class ShapeBuilder(Builder):
         groups: Groups | None = None,
         elementwise: bool = False,
     ) -> Value:
-        value = Value(f"{self.layer.name}:{len(self.shapes)}", shape, dtype)
+        value = Value(f"{self.layer.name} #{len(self.shapes)}", shape, dtype)
         if min(value.shape, default=0) < 0:
             self.error(f"its output would have the shape {value.shape}; the input is too small for it")
         self.shapes.append(value.shape)
@@ -101,7 +102,7 @@ class ShapeBuilder(Builder):
 
     def constant(self, array: np.ndarray) -> Value:
         self.shapes.append(array.shape)
-        return Value(f"{self.layer.name}:known{len(self.shapes)}", array.shape, array.dtype, None, array)
+        return Value(f"{self.layer.name} #{len(self.shapes)} known", array.shape, array.dtype, None, array)
 
     def wants(self, position: int) -> bool:
         return self.wanted[position] if position < len(self.wanted) else False
@@ -115,12 +116,11 @@ class PlanBuilder(ShapeBuilder):
         layer: Layer,
         foldable: bool,
         wanted: Sequence[bool],
-        recorded: list[list[tuple[int, ...]]] | None,
         fan_in: int,
+        recorded: list[list[tuple[int, ...]]] | None,
     ) -> None:
-        super().__init__(layer, foldable, wanted)
+        super().__init__(layer, foldable, wanted, fan_in)
         self.recorded = recorded
-        self.fan_in = fan_in
         self.computes: list[Compute] = []
 
     def signature(self, shape: Sequence[int]) -> Signature | None:
@@ -174,7 +174,8 @@ class PlanBuilder(ShapeBuilder):
 @dataclass
 class Trace:
     """Formulas of consecutive layers. `stopped_at` is the first layer that needs elements not yet known,
-    `needs` the tensors it needs them of; None and empty at the model's end."""
+    `needs` the tensors it needs them of; None and empty at the model's end.
+    """
 
     computes: list[Compute] = field(default_factory=list)
     values: dict[str, Value] = field(default_factory=dict)
@@ -183,10 +184,14 @@ class Trace:
 
 
 class Tracer:
-    """Runs the operators' definitions of one model; holds what its samples say."""
+    """Runs the operators' definitions of one model; holds what its samples say.
 
-    def __init__(self, model: Model, registry: Registry = OPERATORS) -> None:
+    `fan_in` is how many tensors a kernel may read: layers with many inputs become as many steps as it takes.
+    """
+
+    def __init__(self, model: Model, fan_in: int = FAN_IN, registry: Registry = OPERATORS) -> None:
         self.model = model
+        self.fan_in = fan_in
         self.operators: list[Operator] = []
         for layer in model.layers:
             found = registry.find(layer.domain, layer.op_type, layer.version)
@@ -252,7 +257,7 @@ class Tracer:
             inputs = [values[name] if name else None for name in layer.inputs]
             if self.missing(position, values):
                 break
-            builder = ShapeBuilder(layer, self.foldable(position, inputs), self.wanted[position])
+            builder = ShapeBuilder(layer, self.foldable(position, inputs), self.wanted[position], self.fan_in)
             try:
                 outputs = self.operators[position].build(builder, tuple(inputs))
             except EngineError:
@@ -281,7 +286,6 @@ class Tracer:
         known: Mapping[str, np.ndarray] | None = None,
         start: int = 0,
         values: Mapping[str, Value] | None = None,
-        fan_in: int = 7,
     ) -> Trace:
         """Formulas for given input shapes, from layer `start` (0, or where an earlier trace stopped).
 
@@ -311,7 +315,7 @@ class Tracer:
             # After a stop shapes depend on data, of which the samples know nothing.
             recorded = None if start else self._recorded(position)
             builder = PlanBuilder(
-                layer, self.foldable(position, inputs), self.wanted[position], recorded, fan_in
+                layer, self.foldable(position, inputs), self.wanted[position], self.fan_in, recorded
             )
             try:
                 outputs = self.operators[position].build(builder, tuple(inputs))
@@ -352,9 +356,8 @@ class Sample:
 
 
 def _with_elements(value: Value, array: np.ndarray) -> Value:
-    copy = Value(value.name, array.shape, value.dtype, value.signature, np.asarray(array, dtype=value.dtype))
-    copy.root = value.root
-    return copy
+    """The tensor once more, known from here on: what reads it reads a constant, and can be folded."""
+    return Value(value.name, array.shape, value.dtype, value.signature, np.array(array, dtype=value.dtype))
 
 
 def _bind(layer: Layer, outputs: Sequence[Value | None], values: dict[str, Value]) -> None:
@@ -378,6 +381,7 @@ def live(computes: Sequence[Compute], wanted: Sequence[Value]) -> list[Compute]:
     return kept[::-1]
 
 
-def reads(compute: Compute) -> Iterator[Value]:
+def reads(compute: Compute) -> tuple[Value, ...]:
     """The tensors that a formula loads, each once."""
-    yield from number(compute.formula(), len(compute.space), compute.output.dtype).inputs
+    formulas = (compute.body,) if compute.epilogue is None else (compute.epilogue, compute.body)
+    return tuple(dict.fromkeys(node.attr for node in nodes(*formulas) if node.op == "load"))

@@ -14,10 +14,13 @@ from typing import NoReturn
 import numpy as np
 
 from engine.errors import ShapeError
-from engine.kernels.expr import FLAT, Expr, arg, index, lit, load
+from engine.kernels.expr import FLAT, Expr, arg, lit, load
 from engine.kernels.hint import Hint
 from engine.kernels.value import Signature, Value
 from engine.model import Layer
+
+FAN_IN = 7
+"""How many tensors one kernel may read: GL guarantees 8 storage blocks, one of them for the output."""
 
 Formula = Callable[..., Expr]
 Groups = tuple[tuple[int, ...], ...]
@@ -28,8 +31,8 @@ class Builder(ABC):
     """The door through which an operator's definition speaks to the compiler."""
 
     layer: Layer
-    fan_in: int = 7
-    """How many tensors one kernel may read: GL guarantees 8 storage blocks, one of them for the output."""
+    fan_in: int = FAN_IN
+    """How many tensors one kernel may read."""
 
     @abstractmethod
     def compute(
@@ -78,8 +81,6 @@ class Builder(ABC):
 
     def ints(self, x: Value) -> list[int]:
         """The elements of a known integer tensor (an input declared as read on the host)."""
-        if not x.size:
-            return []
         if x.size == 0:
             return []
         assert x.known is not None, f"{x.name} is read on the host without being declared so"
