@@ -79,7 +79,7 @@ def _opencl(device: object) -> Backend:
 
     if isinstance(device, CLDevice):
         return OpenCLBackend(device)
-    # One queue serves all workers: OpenCL contexts cost time and memory, and streams of one queue are ordered.
+    # One queue serves all workers: OpenCL contexts cost time and memory, and one queue keeps its order.
     found = _cl_default[0]() if _cl_default else None
     if found is None:
         found = CLDevice()

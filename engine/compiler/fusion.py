@@ -13,9 +13,12 @@ from collections.abc import Iterable, Sequence
 
 from engine.compiler.plan import Compute
 from engine.compiler.trace import reads
-from engine.dtypes import INTEGER_TYPES, SIGNED_TYPES
+from engine.dtypes import FLOAT_TYPES, INTEGER_TYPES, SIGNED_TYPES
 from engine.kernels.expr import FLAT, Expr, acc, arg, cast, index, lit, nodes, substitute
 from engine.kernels.value import Value
+
+DEPTH_LIMIT = 120
+"""Deepest formula that fusion makes: what walks formulas recurses, and compilers' time grows with depth."""
 
 
 def fuse_elementwise(computes: Sequence[Compute], kept: Iterable[Value], fan_in: int) -> list[Compute]:
@@ -23,7 +26,7 @@ def fuse_elementwise(computes: Sequence[Compute], kept: Iterable[Value], fan_in:
     pinned = {v.root for v in kept}
     readers: Counter[Value] = Counter()
     for compute in computes:
-        readers.update(set(reads(compute)))
+        readers.update(reads(compute))
     made: dict[Value, Compute] = {}
     for compute in computes:
         current: Compute | None = compute
@@ -55,6 +58,8 @@ def join(producer: Compute, consumer: Compute, fan_in: int) -> Compute | None:
     formula = consumer.formula()
     if consumer.hint is not None or producer.output.size != consumer.output.size:
         return None
+    if _rounds(producer, consumer) or formula.depth + _value_of(producer).depth > DEPTH_LIMIT:
+        return None
     if not _only_reads_at_flat(formula, producer.output):
         return None
     own = narrowed(_value_of(producer), producer.output)
@@ -77,7 +82,13 @@ def join(producer: Compute, consumer: Compute, fan_in: int) -> Compute | None:
         consumer.output, space, body, layer, f"{producer.op_type}+{consumer.op_type}",
         producer.hint, epilogue, extents, producer.elementwise,
     )  # fmt: skip
-    return joined if len(set(reads(joined))) <= fan_in else None
+    return joined if len(reads(joined)) <= fan_in else None
+
+
+def _rounds(producer: Compute, consumer: Compute) -> bool:
+    """Whether the tensor between rounds visibly: a narrow float that the consumer turns into another type."""
+    between = producer.output.dtype
+    return between.name in FLOAT_TYPES and between.itemsize < 4 and consumer.output.dtype != between
 
 
 def _value_of(producer: Compute) -> Expr:
@@ -108,7 +119,8 @@ def _uses_index(formula: Expr) -> bool:
 
 def match_axes(consumer: Compute, producer: Compute) -> dict[int, Expr] | None:
     """The consumer's index along each axis in terms of the producer's, where each of its axes is one axis
-    or a run of axes of the producer's for every input shape; None where they do not line up."""
+    or a run of axes of the producer's for every input shape; None where they do not line up.
+    """
     if consumer.extents is None or producer.extents is None:
         return None
     supply = [(k, sizes) for k, sizes in enumerate(producer.extents) if set(sizes) != {1}]

@@ -1,4 +1,4 @@
-"""Running a model's formulas with NumPy, one after another: for folding constants and for checking backends."""
+"""Running a model's formulas with NumPy, one after another: for folding constants and checking backends."""
 
 from __future__ import annotations
 

@@ -147,7 +147,7 @@ def _div(a: Array, b: Array) -> Array:
     if np.asarray(a).dtype.kind == "f":
         return np.divide(a, b)
     safe = np.where(b == 0, 1, b).astype(np.asarray(b).dtype)
-    q = np.floor_divide(a, safe)
+    q: Array = np.floor_divide(a, safe)
     q = q + ((q < 0) & (q * safe != a)) if np.asarray(a).dtype.kind == "i" else q
     return np.where(b == 0, 0, q).astype(np.asarray(a).dtype)
 
@@ -175,9 +175,8 @@ def _shift(function: Callable[[Array, Array], Array], fill_sign: bool) -> Callab
         outside = (
             function(a, b.dtype.type(width - 1)) if fill_sign and a.dtype.kind == "i" else np.zeros_like(a)
         )
-        return np.where((b >= width) | (b < 0), outside, function(a, np.clip(b, 0, width - 1))).astype(
-            a.dtype
-        )
+        shifted = function(a, np.clip(b, 0, width - 1))
+        return np.asarray(np.where((b >= width) | (b < 0), outside, shifted), a.dtype)
 
     return shift
 

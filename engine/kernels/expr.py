@@ -46,10 +46,11 @@ _fresh = itertools.count()
 class Expr:
     """One node: `op` names what it does, `args` are the nodes it reads, `attr` what else defines it.
 
-    `free` is the set of variables (index axes, loop variables, `flat`, `acc`) the value depends on.
+    `free` is the set of variables (index axes, loop variables, `flat`, `acc`) the value depends on; `depth`
+    counts the nodes on the longest way to a leaf.
     """
 
-    __slots__ = ("_hash", "args", "attr", "dtype", "free", "op")
+    __slots__ = ("_hash", "args", "attr", "depth", "dtype", "free", "op")
 
     def __init__(
         self,
@@ -65,8 +66,9 @@ class Expr:
         self.attr = attr
         if free is None:
             free = args[0].free.union(*(a.free for a in args[1:])) if args else frozenset()
-        self.free = free
-        self._hash = hash((op, dtype, attr, tuple(a._hash for a in args)))
+        self.free: frozenset[Any] = free
+        self.depth: int = 1 + max((a.depth for a in args), default=0)
+        self._hash: int = hash((op, dtype, attr, tuple(a._hash for a in args)))
 
     def __hash__(self) -> int:
         return self._hash

@@ -13,7 +13,7 @@ from engine.model import Model
 Pass = Callable[[Model], Model]
 
 PASSES: tuple[Pass, ...] = (fold_constants, fold_batch_norm, remove_dead_layers)
-"""In order: batch-norm folding needs constant parameters, and both leave unused layers and constants behind."""
+"""In order: batch-norm folding needs constant parameters, and both leave unused layers and constants."""
 
 
 @dataclass(frozen=True, slots=True)
