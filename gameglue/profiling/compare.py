@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
 
@@ -26,8 +26,8 @@ class Timing:
 
     @property
     def median(self) -> float:
-        """The middle one of all calls, in seconds."""
-        return median(self.calls)
+        """The middle one of the turns' medians, in seconds; a turn with many short calls counts no more."""
+        return median(median(turn) for turn in self.turns)
 
     @property
     def best(self) -> float:
@@ -40,6 +40,18 @@ class Timing:
         return median(median(ours) / median(theirs) for ours, theirs in pairs)
 
 
+def take_turns(names: Sequence[str], rounds: int) -> Iterator[tuple[int, str]]:
+    """Every name once in each of `rounds` rounds, as (round, name); every other round backwards.
+
+    Raises `ValueError` unless `rounds` is at least 1.
+    """
+    if rounds < 1:
+        raise ValueError(f"a comparison needs at least one round, got {rounds}")
+    for number in range(rounds):
+        for name in names if number % 2 == 0 else reversed(names):
+            yield number, name
+
+
 def alternate(
     contenders: Mapping[str, Callable[[], object]],
     rounds: int = 5,
@@ -47,6 +59,7 @@ def alternate(
     turn: float = 0.05,
     budget: float = math.inf,
     pause: float = 0.0,
+    progress: Callable[[int, int], object] = lambda done, wanted: None,
     clock: Callable[[], float] = time.perf_counter,
     sleep: Callable[[float], object] = time.sleep,
 ) -> dict[str, Timing]:
@@ -55,33 +68,32 @@ def alternate(
     In each round every contender has a turn: one call that does not count, as the caches are still another's,
     then calls until `turn` seconds are over, at least one. Every other round goes through them backwards.
 
-    rounds: how many turns each has. budget: seconds after which a contender sits out the rounds that are left.
-    pause: seconds of rest before each turn, for the threads of others that still wait for work in a busy loop.
+    rounds: how many turns each has.
+    budget: seconds after which a contender sits out the rounds that are left.
+    pause: seconds of rest before each turn, for threads of others that still wait for work in a busy loop.
+    progress: called with (turns over, turns in all).
     Raises `ValueError` unless `rounds` is at least 1.
     """
-    if rounds < 1:
-        raise ValueError(f"a comparison needs at least one round, got {rounds}")
     turns: dict[str, list[tuple[float, ...]]] = {name: [] for name in contenders}
     spent = dict.fromkeys(contenders, 0.0)
-    names = list(contenders)
-    for number in range(rounds):
-        for name in names if number % 2 == 0 else reversed(names):
-            if number > 0 and spent[name] >= budget:
-                continue
-            if pause > 0.0:
-                sleep(pause)
-            call = contenders[name]
-            began = clock()
+    for done, (number, name) in enumerate(take_turns(list(contenders), rounds)):
+        progress(done, rounds * len(contenders))
+        if number > 0 and spent[name] >= budget:
+            continue
+        if pause > 0.0:
+            sleep(pause)
+        call = contenders[name]
+        began = clock()
+        call()
+        before = start = clock()
+        calls: list[float] = []
+        while not calls or before - start < turn:
             call()
-            before = start = clock()
-            calls: list[float] = []
-            while not calls or before - start < turn:
-                call()
-                after = clock()
-                calls.append(after - before)
-                before = after
-            spent[name] += before - began
-            turns[name].append(tuple(calls))
+            after = clock()
+            calls.append(after - before)
+            before = after
+        spent[name] += before - began
+        turns[name].append(tuple(calls))
     return {name: Timing(tuple(taken)) for name, taken in turns.items()}
 
 

@@ -1,0 +1,227 @@
+"""What a game feels: frame times of a scene without a window, with and without a network in flight.
+
+    python -m tests.benchmarks.frames --models digits --backends cpu gl_compute --frames 300
+
+One app plays one scene all the time. In turns, nothing, or one network on one backend, runs beside it: a
+component schedules it, polls in every frame, and schedules again as soon as the answer is there. A frame's
+time is what its phases take on the main thread; "in the engine" is the part spent in calls of the engine.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+from rich.console import Console
+from rich.progress import track
+
+from engine import ModelLoader, Tensor, Worker
+from gameglue import App, MonoBehaviour, SpriteRenderer
+from gameglue.cli.console import errors
+from gameglue.profiling import Spread
+from gameglue.profiling.compare import take_turns
+from gameglue.profiling.contenders import infer
+from tests.benchmarks.setting import (
+    add_backend_option,
+    chosen_backends,
+    console,
+    load_average,
+    open_worker,
+    positive,
+    print_setting,
+    print_table,
+)
+from tests.benchmarks.subjects import add_model_option, present, subject
+from tests.networks import Inputs
+
+NOTHING = "nothing in flight"
+SETTLE_FRAMES = 5
+SAMPLE = "engine"
+
+
+class Dancer(MonoBehaviour):
+    """A sprite that goes round and turns."""
+
+    phase: float = 0.0
+
+    def update(self) -> None:
+        angle = self.phase + self.time.time
+        self.transform.local_position = (4 * math.cos(angle), 3 * math.sin(1.3 * angle), 0.0)
+        self.transform.rotate(90 * self.time.delta_time)
+
+
+class Board(MonoBehaviour):
+    """What is drawn over the scene: a plot, bars and lines of text."""
+
+    def awake(self) -> None:
+        self.history = np.zeros(120)
+
+    def on_gui(self) -> None:
+        self.history = np.append(self.history[1:], math.sin(3 * self.time.time))
+        gui = self.app.gui
+        gui.panel(16, 16, 260, 150, "scene")
+        gui.plot(28, 56, 236, 60, self.history, low=-1.0, high=1.0)
+        gui.text(f"frame {self.time.frame_count}", 28, 130, size=14)
+
+
+class Asker(MonoBehaviour):
+    """Keeps one inference in flight, if it has a worker."""
+
+    worker: Worker | None = None
+
+    def awake(self) -> None:
+        self.inputs: Inputs = {}
+        self.pending: Tensor | None = None
+        self.answers = 0
+
+    def employ(self, worker: Worker | None, inputs: Inputs) -> None:
+        """Ask `worker` from the next frame on, or nobody."""
+        self.worker, self.inputs, self.pending, self.answers = worker, inputs, None, 0
+
+    def update(self) -> None:
+        if self.worker is None:
+            return
+        with self.app.profiler.sample(SAMPLE):
+            if self.pending is not None and self.pending.is_readback_request_done():
+                self.pending.download_to_array()
+                self.pending = None
+                self.answers += 1
+            if self.pending is None:
+                self.worker.schedule(self.inputs)
+                self.pending = self.worker.peek_output()
+                self.pending.readback_request()
+
+
+@dataclass
+class Companion:
+    """What runs beside the scene, and the frames of all its turns, in seconds."""
+
+    worker: Worker | None = None
+    inputs: Inputs = field(default_factory=dict)
+    frames: list[np.ndarray] = field(default_factory=list)
+    engine: list[np.ndarray] = field(default_factory=list)
+    seconds: float = 0.0
+    answers: int = 0
+
+
+def build(app: App, sprites: int) -> Asker:
+    """Fill the scene."""
+    for i in range(sprites):
+        dancer = app.scene.create(f"dancer {i}", scale=0.4)
+        dancer.add_component(SpriteRenderer, color="#4aa3df" if i % 2 else "#e8893a", radius=0.1)
+        dancer.add_component(Dancer, phase=i * 0.37)
+    app.scene.create("board", Board)
+    return app.scene.create("asker").add_component(Asker)
+
+
+def play_turn(app: App, asker: Asker, companion: Companion, frames: int) -> None:
+    """`frames` frames beside one companion, after a few that do not count."""
+    asker.employ(companion.worker, companion.inputs)
+    app.run(SETTLE_FRAMES)
+    asker.answers = 0
+    app.run(frames)
+    companion.answers += asker.answers
+    companion.frames.append(app.profiler.work.latest(frames))
+    companion.seconds += float(app.profiler.interval.latest(frames).sum())
+    if companion.worker is not None:
+        companion.engine.append(app.profiler.samples[SAMPLE].latest(frames))
+    while asker.pending is not None and not asker.pending.is_readback_request_done():
+        asker.worker = None  # the next turn must not pay for this one's last question
+        app.step()
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Measure and print; 1 if a component raised."""
+    parser = argparse.ArgumentParser(
+        prog="python -m tests.benchmarks.frames",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    squeezenet = present(["squeezenet1.1_fp32"]) or ["light_squeezenet"]
+    add_model_option(parser, ["digits", *squeezenet])
+    add_backend_option(parser)
+    parser.add_argument(
+        "--frames", type=positive, default=120, metavar="N", help="frames in a turn. Default: 120"
+    )
+    parser.add_argument("--rounds", type=positive, default=4, metavar="N", help="turns of each. Default: 4")
+    parser.add_argument("--sprites", type=positive, default=60, metavar="N", help="in the scene. Default: 60")
+    parser.add_argument(
+        "--rate",
+        type=float,
+        default=60.0,
+        metavar="F",
+        help="frames a second; 0 plays without a pause. Default: 60",
+    )
+    options = parser.parse_args(argv)
+    channels = chosen_backends(options.backends)
+    out = console()
+    # The app comes first: job threads that are made afterwards leave it a core.
+    with App(
+        "frames", headless=True, seed=0, target_frame_rate=options.rate or 60.0, real_time=options.rate > 0
+    ) as app:
+        asker = build(app, options.sprites)
+        pace = f"{options.rate:.0f} frames a second" if options.rate > 0 else "without a pause between frames"
+        print_setting(
+            out,
+            "frame times of a game with a network beside it",
+            {
+                "scene": f"{options.sprites} sprites, a board; {app.size[0]}x{app.size[1]}, {pace}",
+                "turns": f"{options.rounds} of {options.frames} frames each",
+            },
+        )
+        companions = {NOTHING: Companion()}
+        for name in present(options.models):
+            item = subject(name)
+            for channel in channels:
+                worker = open_worker(ModelLoader.load(item.source), channel)
+                infer(worker, item.inputs)
+                companions[f"{name} on {channel}"] = Companion(worker, item.inputs)
+        turns = list(take_turns(list(companions), options.rounds))
+        for _, name in track(turns, description="playing", console=errors(), transient=True):
+            play_turn(app, asker, companions[name], options.frames)
+        for companion in companions.values():
+            if companion.worker is not None:
+                companion.worker.dispose()
+        failed = len(app.errors)
+    _print_frames(out, companions)
+    out.print(f"\nload average at the end: {load_average()}")
+    return 1 if failed else 0
+
+
+def _print_frames(out: Console, companions: dict[str, Companion]) -> None:
+    columns = [
+        "frame ms",
+        "mean",
+        "p50",
+        "p95",
+        "p99",
+        "max",
+        "p50 x",
+        "in the engine p50",
+        "max",
+        "answers/s",
+    ]
+    base = Spread.of(np.concatenate(companions[NOTHING].frames)).median
+    rows = []
+    for name, companion in companions.items():
+        spread = Spread.of(np.concatenate(companion.frames))
+        times = (spread.mean, spread.median, spread.p95, spread.p99, spread.max)
+        row = [name, *(f"{ms:.2f}" for ms in times), f"{spread.median / base:.2f}"]
+        if companion.engine:
+            engine = Spread.of(np.concatenate(companion.engine))
+            row += [
+                f"{engine.median:.3f}",
+                f"{engine.max:.2f}",
+                f"{companion.answers / companion.seconds:.1f}",
+            ]
+        else:
+            row += ["", "", ""]
+        rows.append(row)
+    print_table(out, columns, rows)
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,120 @@
+"""What every benchmark has: backends by name, a head that says where the figures come from, tables."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import platform
+import subprocess
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from importlib.metadata import PackageNotFoundError, version
+
+from rich.console import Console
+
+from engine import JobSystem, Model, SystemInfo, Worker
+from gameglue.cli.backends import ALL_CHOICES, BackendChoice, why_unavailable
+from gameglue.cli.console import CompileProgress, facts, table
+
+CHANNELS: dict[str, BackendChoice] = dict(
+    zip(("cpu", "gl_compute", "opencl", "gl_pixel"), ALL_CHOICES, strict=True)
+)
+"""The four backends by the names that plan reports use."""
+
+
+def console() -> Console:
+    """Standard output, wide enough for any table here."""
+    return Console(highlight=False, width=180)
+
+
+def positive(text: str) -> int:
+    """A whole number above 0, from the command line."""
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"needs a whole number above 0, got {text!r}")
+    return int(text)
+
+
+def add_backend_option(parser: argparse.ArgumentParser, default: str = "what this machine has") -> None:
+    """Add `--backends`; `default` says what is taken without it."""
+    parser.add_argument(
+        "--backends",
+        nargs="+",
+        choices=tuple(CHANNELS),
+        metavar="NAME",
+        help=f"some of {', '.join(CHANNELS)}. Default: {default}",
+    )
+
+
+def chosen_backends(wanted: Sequence[str] | None) -> list[str]:
+    """The backends asked for, or all, that this machine has; standard error tells why others are not here."""
+    found = []
+    for name in wanted or CHANNELS:
+        reason = why_unavailable(CHANNELS[name], SystemInfo.query())
+        if reason is None:
+            found.append(name)
+        else:
+            print(f"{name} is left out: {reason}", file=sys.stderr)
+    return found
+
+
+def open_worker(model: Model, channel: str, jobs: JobSystem | None = None) -> Worker:
+    """A worker whose layers all run on the backend; a bar shows how far compiling is.
+
+    Raises `UnsupportedLayerError` where the backend cannot do it alone.
+    """
+    choice = CHANNELS[channel]
+    with CompileProgress(f"{channel}: preparing kernels") as progress:
+        return Worker(
+            model, choice.backend, device=choice.device, allow_fallback=False, jobs=jobs, progress=progress
+        )
+
+
+def print_setting(out: Console, title: str, settings: Mapping[str, object]) -> None:
+    """Say what is measured, on what machine, and how busy it is."""
+    info = SystemInfo.query()
+    versions = [f"Python {platform.python_version()}"]
+    versions += [f"{name} {_version(name)}" for name in ("gameglue", "numpy", "onnxruntime")]
+    out.print(f"[bold]{title}[/bold]")
+    facts(
+        out,
+        [
+            ("command", " ".join(sys.orig_argv[1:])),
+            ("commit", _commit()),
+            ("machine", f"{info.cpu_name}, {info.cpu_cores} core(s), {info.operating_system}"),
+            ("features", " ".join(info.cpu_features)),
+            ("OpenGL", info.gl.renderer if info.gl is not None else info.gl_reason),
+            ("OpenCL", info.cl_devices[0].name if info.cl_devices else info.cl_reason),
+            ("versions", ", ".join(versions)),
+            ("load average", load_average()),
+            *settings.items(),
+        ],
+    )
+    out.print()
+
+
+def print_table(out: Console, columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
+    """A table whose first column is names and whose others are numbers."""
+    out.print(table(columns, rows, right=columns[1:]))
+
+
+def load_average() -> str:
+    """How many processes wanted a core lately."""
+    if not hasattr(os, "getloadavg"):
+        return "not told by this system"
+    return "{:.2f} (1 min), {:.2f} (5 min)".format(*os.getloadavg()[:2])
+
+
+def _version(name: str) -> str:
+    try:
+        return version(name)
+    except PackageNotFoundError:
+        return "(not installed)"
+
+
+def _commit() -> str:
+    command = ["git", "describe", "--always", "--dirty"]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=10, check=True)
+    except (OSError, subprocess.SubprocessError):
+        return "unknown"
+    return done.stdout.strip()

@@ -1,0 +1,53 @@
+"""Every benchmark runs with its smallest setting and prints its figures. No time is judged."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+
+import pytest
+
+from tests.benchmarks import cold, frames, memory, models, policy
+from tests.benchmarks.processes import ROOT
+
+SMALLEST = {
+    "models": ("--models", "policy", "--backends", "cpu", "--runs", "1", "--turn", "0", "--threads", "1"),
+    "policy": ("--batches", "1", "--runs", "1"),
+    "memory": ("--models", "digits", "--backends", "cpu", "--runs", "1"),
+    "cold": ("--models", "policy", "--backends", "cpu"),
+    "frames": ("--models", "digits", "--backends", "cpu", "--frames", "5", "--rounds", "1", "--rate", "0"),
+}
+ROWS = {
+    "models": [r"policy +\d+\.\d{3} +\d+\.\d{3} +\d+\.\d\d\n", r"geometric mean of ratios +1\.00 x +\d"],
+    "policy": [r"onnxruntime 1t +1 +\d.* 1\.00", r"cpu +1 +\d+\.\d +\d+\.\d +\d+\.\d\d +\d+\.\d\n"],
+    "memory": [r"digits +onnxruntime +\d.* 1\.00", r"digits +cpu( +-?\d+\.\d){6} +\d+\.\d\d\n"],
+    "cold": [
+        r"policy +onnxruntime +filled( +\d+\.\d{3}){5} *\n",
+        r"policy +cpu +empty( +\d+\.\d{3}){6} +[1-9]",
+        r"policy +cpu +filled( +\d+\.\d{3}){6} +[1-9]",
+    ],
+    "frames": [r"nothing in flight( +\d+\.\d\d){5} +1\.00", r"digits on cpu( +\d+\.\d\d){6} +\d+\.\d{3} +\d"],
+}
+"""What the output must hold, as patterns."""
+
+
+@pytest.mark.parametrize("name", SMALLEST)
+def test_it_runs_and_prints_a_table(name: str) -> None:
+    command = [sys.executable, "-m", f"tests.benchmarks.{name}", *SMALLEST[name]]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert re.search(r"machine +\S", done.stdout)
+    assert re.search(r"load average", done.stdout)
+    for row in ROWS[name]:
+        assert re.search(row, done.stdout), (row, done.stdout)
+
+
+@pytest.mark.parametrize("module", [models, policy, memory, cold, frames])
+def test_help_says_what_is_measured(module: object, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as left:
+        module.main(["--help"])  # type: ignore[attr-defined]
+    assert left.value.code == 0
+    said = capsys.readouterr().out
+    assert "--models" in said or "--batches" in said
+    assert "python -m tests.benchmarks." in said
