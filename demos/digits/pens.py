@@ -58,6 +58,7 @@ class AutoPen(MonoBehaviour):
         """Take up the pen."""
         self._pen = ScriptedPen(self.digits)
         self._clock = 0.0
+        self._drawing = 0
 
     def update(self) -> None:
         """Write as much as fits into this frame."""
@@ -66,15 +67,18 @@ class AutoPen(MonoBehaviour):
             return
         end = self._clock + self.time.delta_time
         motion = self._pen.motion(self._clock, end)
-        if motion.wiped and not self.reader.has_read(self.sheet.drawing):
+        # A digit that was wiped under the pen is not what the script has written.
+        whole = self.sheet.drawing == self._drawing
+        if motion.wiped and whole and not self.reader.has_read(self._drawing):
             return
         self._clock = end
         if motion.wiped:
             self.sheet.wipe()
+            self._drawing, whole = self.sheet.drawing, True
         for start, stop in motion.segments:
             self.sheet.draw_line(start, stop)
         self.sheet.pen = motion.position if motion.pen_down else None
-        self.sheet.written = motion.digit if motion.finished else None
+        self.sheet.written = motion.digit if motion.finished and whole else None
 
     def on_disable(self) -> None:
         """Leave an empty sheet to the player."""

@@ -170,6 +170,13 @@ def test_the_script_waits_for_a_slow_network(play: Play, monkeypatch: pytest.Mon
     monkeypatch.undo()
 
 
+def test_a_digit_that_is_wiped_under_the_pen_does_not_count(play: Play) -> None:
+    app = play(InputScript().press("c", at=0.5), autoplay=True)
+    app.run(frames=190)
+    assert part(app, Sheet).drawing == 2
+    assert part(app, DigitReader).read == [(1, 1)]
+
+
 def test_the_player_takes_over(play: Play) -> None:
     app = play(InputScript().drag(SEVEN, at=1.0, duration=0.3), autoplay=True)
     app.run(frames=100)
