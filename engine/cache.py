@@ -1,7 +1,8 @@
-"""Where compiled kernels and programs are kept between runs."""
+"""Where compiled kernels and programs are kept between runs, and how a file is stored there."""
 
 from __future__ import annotations
 
+import hashlib
 import os
 import sys
 import tempfile
@@ -23,6 +24,36 @@ def cache_dir(*parts: str) -> Path:
         if _make_writable(folder):
             return folder
     return Path(tempfile.mkdtemp(prefix="gameglue-"))
+
+
+def read_sealed(path: Path, form: bytes) -> bytes | None:
+    """What `write_sealed` stored; None where the file is missing, damaged or of another form."""
+    try:
+        data = path.read_bytes()
+    except OSError:
+        return None
+    start = len(form) + hashlib.sha256().digest_size
+    # Drivers and loaders crash on damaged code rather than refuse it.
+    if data[: len(form)] != form or hashlib.sha256(data[start:]).digest() != data[len(form) : start]:
+        return None
+    return data[start:]
+
+
+def write_sealed(path: Path, form: bytes, body: bytes) -> None:
+    """Store bytes under their digest. Without effect on a full or read-only disk: it is a cache."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=".writing-")
+        try:
+            with os.fdopen(handle, "wb") as file:
+                file.write(form + hashlib.sha256(body).digest() + body)
+            # Another process may be storing the same: the last one wins, and none reads half a file.
+            os.replace(temporary, path)
+        except OSError:
+            os.unlink(temporary)
+            raise
+    except OSError:
+        return
 
 
 def _configured() -> Path | None:

@@ -19,7 +19,6 @@ import importlib.util
 import json
 import os
 import platform
-import tempfile
 import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, wait
@@ -30,7 +29,7 @@ from typing import Any
 
 import llvmlite.binding as llvm
 
-from engine.cache import cache_dir
+from engine.cache import cache_dir, read_sealed, write_sealed
 from engine.errors import KernelCompileError
 from engine.native_pool import CompiledObject, CompileError, CompilePool, CompileRequest
 from engine.native_prelude import PRELUDE
@@ -38,7 +37,6 @@ from engine.native_prelude import PRELUDE
 # Addresses of code are plain numbers in command lists and threads: no code is ever unloaded.
 _engines: list[Any] = []
 _MAGIC = b"GGOBJ1\n"
-_DIGEST_SIZE = 32
 
 
 @dataclass(frozen=True)
@@ -262,13 +260,8 @@ def _create_engine() -> Any:
 
 def _read_object(path: Path, key: str) -> CompiledObject | None:
     """The stored object, or None where the file is missing, damaged or of another kernel."""
-    try:
-        data = path.read_bytes()
-    except OSError:
-        return None
-    start = len(_MAGIC) + _DIGEST_SIZE
-    body = data[start:]
-    if data[: len(_MAGIC)] != _MAGIC or hashlib.sha256(body).digest() != data[len(_MAGIC) : start]:
+    body = read_sealed(path, _MAGIC)
+    if body is None:
         return None
     head, _, code = body.partition(b"\n")
     facts = json.loads(head)
@@ -278,21 +271,7 @@ def _read_object(path: Path, key: str) -> CompiledObject | None:
 def _write_object(path: Path, key: str, compiled: CompiledObject) -> None:
     head = json.dumps({"key": key, "externals": compiled.externals}).encode()
     body = head + b"\n" + compiled.code
-    data = _MAGIC + hashlib.sha256(body).digest() + body
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=".writing-")
-        try:
-            with os.fdopen(handle, "wb") as file:
-                file.write(data)
-            # Another process may be storing the same kernel: the last one wins, and none reads half a file.
-            os.replace(temporary, path)
-        except OSError:
-            os.unlink(temporary)
-            raise
-    except OSError:
-        # A full or read-only disk: the kernel runs from memory, and compiles again next time.
-        return
+    write_sealed(path, _MAGIC, body)
 
 
 def _numbered(source: str) -> str:

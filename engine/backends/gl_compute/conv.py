@@ -13,10 +13,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from engine.backends.gl.glsl import COMPONENTS
 from engine.backends.gl_compute.finish import Finish, grid_fits, is_float32
 from engine.backends.gl_compute.matmul import tune_pointwise
 from engine.backends.gl_compute.target import Target
-from engine.backends.glsl import COMPONENTS
 from engine.compiler.plan import Compute, Tuner
 from engine.kernels.value import Value
 

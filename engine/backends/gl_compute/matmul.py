@@ -16,10 +16,10 @@ from typing import Literal
 
 import numpy as np
 
+from engine.backends.gl.glsl import COMPONENTS
 from engine.backends.gl_compute.finish import Finish, grid_fits, is_float32
 from engine.backends.gl_compute.printer import flat_thread
 from engine.backends.gl_compute.target import Target
-from engine.backends.glsl import COMPONENTS
 from engine.compiler.plan import Compute, Tuner
 from engine.kernels.value import Value
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import ctypes
-import weakref
 
 import numpy as np
 
 from engine.backends.base import DeviceBuffer, Readback
-from engine.backends.glsl import from_words, word_dtype
+from engine.backends.gl.glsl import from_words, word_dtype
+from engine.backends.gl.memory import GLObjects
 from engine.devices import GL, GLDevice, StagingReadback
 from engine.devices.gl_functions import FUNCTION_TYPE
 from engine.errors import DisposedError
@@ -31,18 +31,16 @@ def buffer_size(elements: int) -> int:
     return max(1, -(-elements * WORD_SIZE // _SIZE_STEP)) * _SIZE_STEP
 
 
-class GLMemory:
+class GLMemory(GLObjects):
     """One GL buffer and the buffer textures that look at ranges of it, deleted together."""
 
     def __init__(self, device: GLDevice, nbytes: int, data: np.ndarray | None = None) -> None:
-        self.device = device
+        super().__init__(device)
         self.nbytes = nbytes
         self._textures: dict[tuple[int, int, int], int] = {}
         gl = device.gl
         with device.current(flush=False):
-            name = ctypes.c_uint(0)
-            gl.glGenBuffers(1, ctypes.byref(name))
-            self.name = name.value
+            self.name = self.generate("Buffers")
             gl.glBindBuffer(GL.COPY_WRITE_BUFFER, self.name)
             exact = data is not None and data.nbytes == nbytes
             pointer = data.ctypes.data if data is not None and exact else None
@@ -50,10 +48,6 @@ class GLMemory:
             if data is not None and data.nbytes and not exact:
                 # The storage is new, so no command can be using it.
                 gl.glBufferSubData(GL.COPY_WRITE_BUFFER, 0, data.nbytes, data.ctypes.data)
-        self._finalizer = weakref.finalize(
-            self, device.call_later, _Delete(weakref.ref(device), self.name, self._textures)
-        )
-        self._finalizer.atexit = False
 
     def texture(self, word: str, width: int, offset: int, nbytes: int) -> int:
         """The GL name of a buffer texture over a range; `word` is a NumPy type name, `width` 1 or 4."""
@@ -62,46 +56,16 @@ class GLMemory:
         if key not in self._textures:
             gl = self.device.gl
             with self.device.current(flush=False):
-                name = ctypes.c_uint(0)
-                gl.glGenTextures(1, ctypes.byref(name))
-                gl.glBindTexture(TEXTURE_BUFFER, name.value)
+                name = self.generate("Textures")
+                gl.glBindTexture(TEXTURE_BUFFER, name)
                 tex_buffer_range = FUNCTION_TYPE(None, *_RANGE_TYPES)(self.device.address("glTexBufferRange"))
                 tex_buffer_range(TEXTURE_BUFFER, kind, self.name, offset, nbytes)
                 gl.glBindTexture(TEXTURE_BUFFER, 0)
-            self._textures[key] = name.value
+            self._textures[key] = name
         return self._textures[key]
-
-    def release(self) -> None:
-        """Delete everything; OpenGL keeps it until the commands issued so far are done."""
-        self._finalizer()
-
-    @property
-    def is_released(self) -> bool:
-        """Whether `release` was called."""
-        return not self._finalizer.alive
 
 
 _RANGE_TYPES = (ctypes.c_uint, ctypes.c_uint, ctypes.c_uint, ctypes.c_ssize_t, ctypes.c_ssize_t)
-
-
-class _Delete:
-    """Deletes a buffer and its textures; holds no reference to the memory object."""
-
-    def __init__(
-        self, device: weakref.ref[GLDevice], name: int, textures: dict[tuple[int, int, int], int]
-    ) -> None:
-        self._device = device
-        self._name = name
-        self._textures = textures
-
-    def __call__(self) -> None:
-        device = self._device()
-        if device is None:
-            return
-        names = list(self._textures.values())
-        if names:
-            device.gl.glDeleteTextures(len(names), (ctypes.c_uint * len(names))(*names))
-        device.gl.glDeleteBuffers(1, ctypes.byref(ctypes.c_uint(self._name)))
 
 
 class GLComputeBuffer(DeviceBuffer):
@@ -117,9 +81,14 @@ class GLComputeBuffer(DeviceBuffer):
     @property
     def name(self) -> int:
         """The GL name. Raises `DisposedError` after `release`."""
-        if self.memory.is_released:
+        if self.is_released:
             raise DisposedError("this buffer was released; its tensor or worker was disposed")
         return self.memory.name
+
+    @property
+    def is_released(self) -> bool:
+        """Whether `release` was called."""
+        return self.memory.is_released
 
     def release(self) -> None:
         """Give the memory back."""

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from engine.backends.glsl import GLSLPrinter, pack_arguments, word_type
+from engine.backends.gl.glsl import GLSLPrinter, pack_arguments, word_type
 from engine.kernels.kernel import Kernel
 
 LOCAL_SIZE = 64

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from contextlib import AbstractContextManager
-from typing import Any, ClassVar
+from collections.abc import Iterable, Mapping, Sequence
+from typing import ClassVar
 
 import numpy as np
 
-from engine.backends.base import Backend, DeviceBuffer, Program, Progress
-from engine.backends.gl_compute.commands import Replayer
+from engine.backends.base import DeviceBuffer, Progress
+from engine.backends.gl.backend import GLBackend, checked_words
 from engine.backends.gl_pixel.layout import capacity, texels_of
 from engine.backends.gl_pixel.memory import GLPixelBuffer
 from engine.backends.gl_pixel.printer import print_kernel
@@ -18,19 +17,19 @@ from engine.backends.gl_pixel.record import GLPixelProgram, Recorder
 from engine.backends.gl_pixel.shader import Shader
 from engine.backends.gl_pixel.transfer import GLPixelReadback, Transfers, pad
 from engine.backends.gl_pixel.tuning import TUNERS
-from engine.backends.glsl import exceeds_words, to_words, type_refusal
 from engine.compiler.plan import AnyKernel, Compute, Plan, Tuner
-from engine.devices import GL, GLDevice
-from engine.errors import DeviceError, InputError
-from engine.kernels.expr import nodes
+from engine.devices import GLDevice
+from engine.errors import DeviceError
+from engine.kernels.expr import Expr
 from engine.kernels.kernel import Kernel
+from engine.kernels.value import Value
 
 _OLDEST = 330
 # Per input, axis and texture a kernel takes a few arguments more than its own.
 _STAGE_ARGUMENTS = 64
 
 
-class GLPixelBackend(Backend):
+class GLPixelBackend(GLBackend):
     """One stream of draws on a `GLDevice`, whose thread it belongs to.
 
     deferred_transfers: see `transfer`; by default where the CPU does the drawing. Raises `DeviceError` on a
@@ -45,36 +44,25 @@ class GLPixelBackend(Backend):
                 f"fragment shaders need OpenGL 3.3, and this context has {device.info.version};"
                 " use BackendType.CPU"
             )
-        self.device = device
         # The last unit is for what tuned kernels keep for themselves.
-        self.fan_in = min(device.limits.max_texture_image_units, 16) - 1
+        super().__init__(device, min(device.limits.max_texture_image_units, 16) - 1)
         self._programs = PixelPrograms.of(device)
-        self._replayer = Replayer()
         deferred = device.info.is_software if deferred_transfers is None else deferred_transfers
-        self._transfers = Transfers(device, self._programs, self._replayer, deferred)
+        self._transfers = Transfers(device, self._programs, self.replayer, deferred)
         self._shaders: dict[str, Shader] = {}
 
-    def refusal(self, compute: Compute) -> str | None:
-        """Types that GLSL lacks, tensors beyond what a texture holds, more inputs than it can bind."""
-        found = list(nodes(compute.body, *([] if compute.epilogue is None else [compute.epilogue])))
-        inputs = {node.attr for node in found if node.op == "load"}
-        reason = type_refusal([compute.output.dtype, *(v.dtype for v in inputs)])
-        if reason is None and any(node.dtype == "float64" for node in found):
-            reason = "GLSL kernels do not compute in float64"
-        if reason is not None:
-            return reason
+    def size_refusal(self, compute: Compute, formula: Sequence[Expr], values: Sequence[Value]) -> str | None:
+        """Tensors beyond what a texture holds, more arguments than a shader can take."""
         limits = self.device.limits
-        if len(inputs) > self.fan_in:
-            return f"it reads {len(inputs)} tensors at once; a fragment shader here can read {self.fan_in}"
         side = limits.max_texture_size
-        for value in (compute.output, *inputs):
+        for value in values:
             if texels_of(value.size) > capacity(side):
                 return (
                     f"{value.name} has {value.size} elements; a texture of {side}x{side} here holds"
                     f" {4 * capacity(side)}"
                 )
         room = limits.max_fragment_uniform_components - _STAGE_ARGUMENTS
-        arguments = sum(node.op == "param" for node in found)
+        arguments = sum(node.op == "param" for node in formula)
         if arguments > room:
             return f"it takes {arguments} arguments; a fragment shader here can take {room}"
         return None
@@ -86,7 +74,7 @@ class GLPixelBackend(Backend):
 
     def prepare(self, kernels: Iterable[AnyKernel], progress: Progress | None = None) -> int:
         """Compile, link and draw once what is missing; returns how many programs came from source."""
-        return self._programs.prepare_shaders({k.key: self.shader(k) for k in kernels}, progress)
+        return self._programs.prepare({k.key: self.shader(k) for k in kernels}, progress)
 
     def shader(self, kernel: AnyKernel) -> Shader:
         """The fragment shader of a kernel."""
@@ -99,7 +87,7 @@ class GLPixelBackend(Backend):
 
     def create(self, elements: int, dtype: np.dtype, data: np.ndarray | None = None) -> GLPixelBuffer:
         """A texture of 32-bit words. Raises `InputError` for integers beyond 32 bits."""
-        words = None if data is None else _words(data, np.dtype(dtype), elements)
+        words = None if data is None else checked_words(data, np.dtype(dtype), elements)
         with self.device.current():
             buffer = GLPixelBuffer(self.device, elements, dtype)
             self._transfers.prepare(buffer.memory.word)
@@ -111,7 +99,7 @@ class GLPixelBackend(Backend):
     def upload(self, buffer: DeviceBuffer, data: np.ndarray) -> None:
         """Set a buffer's value, in stream order."""
         target = _own(buffer)
-        words = _words(data, target.dtype, target.elements)
+        words = checked_words(data, target.dtype, target.elements)
         if words.nbytes:
             self._transfers.upload(words, target.memory)
 
@@ -127,48 +115,15 @@ class GLPixelBackend(Backend):
         with self.device.current():
             return Recorder(self.device, self._programs, self.shader).record(plan, buffers)
 
-    def run(self, program: Program) -> None:
-        """Issue a recorded plan."""
-        assert isinstance(program, GLPixelProgram)
-        program.check()
-        with self.device.current():
-            self._replayer.run(program.commands)
-
     def readback(self, buffer: DeviceBuffer) -> GLPixelReadback:
         """Start a copy of the value, as of now in the stream."""
         return self._transfers.readback(_own(buffer))
-
-    def flush(self) -> None:
-        """Hand over what was issued."""
-        with self.device.current():
-            self.device.gl.glFlush()
-
-    def entered(self) -> AbstractContextManager[Any]:
-        """A block in which the context stays current."""
-        return self.device.current()
-
-    def synchronize(self) -> None:
-        """Block until the device is idle."""
-        with self.device.current():
-            fence = self.device.gl.glFenceSync(GL.SYNC_GPU_COMMANDS_COMPLETE, 0)
-            self.device.wait(fence)
-            self.device.gl.glDeleteSync(fence)
 
     def dispose(self) -> None:
         """Free what was dropped; programs stay with the device, for other workers."""
         if not self.device.is_disposed:
             self._transfers.dispose()
-            self.device.collect()
-
-
-def _words(data: np.ndarray, dtype: np.dtype, elements: int) -> np.ndarray:
-    if data.dtype != dtype or data.size != elements:
-        raise InputError(f"expected {elements} elements of {dtype}, got {data.size} of {data.dtype}")
-    if exceeds_words(data):
-        raise InputError(
-            f"an {dtype} tensor holds values beyond 32 bits, which GPU backends cannot; use BackendType.CPU"
-        )
-    return to_words(data)
+        super().dispose()
 
 
 def _own(buffer: DeviceBuffer) -> GLPixelBuffer:

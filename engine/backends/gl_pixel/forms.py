@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import cache
 
+from engine.backends.gl.glsl import argument
 from engine.backends.gl_pixel.printer import FragmentPrinter, Stage, shader_text, texel_number
 from engine.backends.gl_pixel.shader import Shader
-from engine.backends.glsl import argument
 from engine.dtypes import ArithmeticType
 from engine.kernels.kernel import Kernel
 

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import ctypes
-import weakref
 from dataclasses import dataclass
 
 import numpy as np
 
 from engine.backends.base import DeviceBuffer
+from engine.backends.gl.glsl import word_dtype
+from engine.backends.gl.memory import GLObjects
 from engine.backends.gl_pixel.layout import Layout, texels_of
-from engine.backends.glsl import word_dtype
 from engine.devices import GL, GLDevice
 from engine.devices.gl_functions import FUNCTION_TYPE
 from engine.errors import DisposedError
@@ -32,24 +32,21 @@ FORMATS: dict[str, Format] = {
     "int32": Format(GL.RGBA32I, GL.RGBA_INTEGER, GL.INT),
     "uint32": Format(0x8D70, GL.RGBA_INTEGER, GL.UNSIGNED_INT),
 }
-"""By the NumPy name of the word, see `engine.backends.glsl.WORDS`."""
+"""By the NumPy name of the word, see `engine.backends.gl.glsl.WORDS`."""
 
 
-class Texture:
+class Texture(GLObjects):
     """A texture of four-component words, or with `layers` an array of them that is drawn to at once."""
 
     def __init__(self, device: GLDevice, layout: Layout, word: str, layers: int = 0) -> None:
-        self.device = device
+        super().__init__(device)
         self.layout = layout
         self.word = word
         self.layers = layers
         self._framebuffer = 0
-        self._names = [0, 0]
         with device.current(flush=False):
-            self.name = self._names[0] = generate(device.gl.glGenTextures)
+            self.name = self.generate("Textures")
             self.allocate(None)
-        self._finalizer = weakref.finalize(self, device.call_later, _Delete(weakref.ref(device), self._names))
-        self._finalizer.atexit = False
 
     @property
     def target(self) -> int:
@@ -82,7 +79,7 @@ class Texture:
         """The GL name of a framebuffer that draws into it; the device's context must be current."""
         if not self._framebuffer:
             gl = self.device.gl
-            self._framebuffer = self._names[1] = generate(gl.glGenFramebuffers)
+            self._framebuffer = self.generate("Framebuffers")
             gl.glBindFramebuffer(GL.FRAMEBUFFER, self._framebuffer)
             points = [GL.COLOR_ATTACHMENT0 + k for k in range(max(self.layers, 1))]
             for k, point in enumerate(points):
@@ -92,15 +89,6 @@ class Texture:
                     gl.glFramebufferTexture2D(GL.FRAMEBUFFER, point, GL.TEXTURE_2D, self.name, 0)
             gl.glDrawBuffers(len(points), (ctypes.c_uint * len(points))(*points))
         return self._framebuffer
-
-    def release(self) -> None:
-        """Delete it; OpenGL keeps it until the commands issued so far are done. May be called twice."""
-        self._finalizer()
-
-    @property
-    def is_released(self) -> bool:
-        """Whether `release` was called."""
-        return not self._finalizer.alive
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,23 +100,6 @@ class Place:
 
 
 _TEX_IMAGE_3D = (ctypes.c_uint, *[ctypes.c_int] * 6, ctypes.c_uint, ctypes.c_uint, ctypes.c_void_p)
-
-
-class _Delete:
-    """Deletes a texture and its framebuffer; holds no reference to the object."""
-
-    def __init__(self, device: weakref.ref[GLDevice], names: list[int]) -> None:
-        self._device = device
-        self._names = names
-
-    def __call__(self) -> None:
-        device = self._device()
-        if device is None:
-            return
-        texture, framebuffer = self._names
-        if framebuffer:
-            device.gl.glDeleteFramebuffers(1, ctypes.byref(ctypes.c_uint(framebuffer)))
-        device.gl.glDeleteTextures(1, ctypes.byref(ctypes.c_uint(texture)))
 
 
 class GLPixelBuffer(DeviceBuffer):
@@ -143,7 +114,7 @@ class GLPixelBuffer(DeviceBuffer):
     @property
     def memory(self) -> Texture:
         """Its texture. Raises `DisposedError` after `release`."""
-        if self._memory.is_released:
+        if self.is_released:
             raise DisposedError("this buffer was released; its tensor or worker was disposed")
         return self._memory
 
@@ -160,10 +131,3 @@ class GLPixelBuffer(DeviceBuffer):
     def release(self) -> None:
         """Give the memory back."""
         self._memory.release()
-
-
-def generate(function: object) -> int:
-    """One name from a glGen function."""
-    name = ctypes.c_uint(0)
-    function(1, ctypes.byref(name))  # type: ignore[operator]
-    return name.value

@@ -8,8 +8,7 @@ from math import prod
 
 import numpy as np
 
-from engine.backends.gl_pixel.shader import Shader
-from engine.backends.glsl import (
+from engine.backends.gl.glsl import (
     COMPONENTS,
     GLSLPrinter,
     argument,
@@ -17,6 +16,7 @@ from engine.backends.glsl import (
     pack_arguments,
     word_type,
 )
+from engine.backends.gl_pixel.shader import Shader
 from engine.dtypes import ArithmeticType
 from engine.kernels.expr import FLAT, LOOPS, Expr, nodes
 from engine.kernels.kernel import Kernel

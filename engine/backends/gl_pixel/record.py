@@ -5,19 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from math import prod
 
-from engine.backends.base import DeviceBuffer, Program
+from engine.backends.base import DeviceBuffer
 from engine.backends.cpu.cost import formula_ns
-from engine.backends.gl_compute.commands import CommandList
+from engine.backends.gl.glsl import WORDS
+from engine.backends.gl.record import GLProgram, GLRecorder
 from engine.backends.gl_pixel.layout import Layout, texels_of
 from engine.backends.gl_pixel.memory import GLPixelBuffer, Place, Texture
 from engine.backends.gl_pixel.printer import arguments
 from engine.backends.gl_pixel.programs import PixelPrograms
 from engine.backends.gl_pixel.shader import Shader
-from engine.backends.glsl import WORDS
 from engine.compiler.memory import share
 from engine.compiler.plan import AnyKernel, Plan
 from engine.devices import GL, GLDevice
-from engine.errors import DisposedError
 from engine.kernels.kernel import Kernel
 
 # A processor's nanoseconds of work in one draw: the slowest GPUs take as long, and drivers reset after 1-2 s.
@@ -26,57 +25,28 @@ _DRAW_NS = 2.5e8
 ShaderOf = Callable[[AnyKernel], Shader]
 
 
-class GLPixelProgram(Program):
+class GLPixelProgram(GLProgram):
     """A recorded plan, the textures of its temporaries, and the buffers it refers to."""
 
     def __init__(
-        self,
-        commands: CommandList,
-        temporaries: Sequence[Texture],
-        buffers: Sequence[GLPixelBuffer],
-        draws: int,
+        self, recorder: Recorder, temporaries: Sequence[Texture], buffers: Sequence[GLPixelBuffer]
     ) -> None:
-        self.commands = commands
-        self.draws = draws
-        self._temporaries = tuple(temporaries)
-        self._buffers = tuple(buffers)
-        self._is_released = False
-
-    @property
-    def temporary_bytes(self) -> int:
+        super().__init__(recorder.commands, temporaries, buffers)
+        self.draws = recorder.draws
+        self.temporary_bytes = sum(16 * t.layout.texels * max(t.layers, 1) for t in temporaries)
         """Memory of the temporaries."""
-        return sum(16 * t.layout.texels * max(t.layers, 1) for t in self._temporaries)
-
-    def check(self) -> None:
-        """Raise `DisposedError` if this program or a buffer that it uses was released."""
-        if self._is_released or any(b.is_released for b in self._buffers):
-            raise DisposedError("a recorded plan was run after its buffers were released")
-
-    def release(self) -> None:
-        """Free the temporaries."""
-        self._is_released = True
-        for texture in self._temporaries:
-            texture.release()
 
 
-class Recorder:
-    """Turns steps into calls. Nothing is assumed of the context's state when a list begins."""
+class Recorder(GLRecorder):
+    """Turns the steps of a plan into calls; see `record`."""
 
     def __init__(self, device: GLDevice, programs: PixelPrograms, shader_of: ShaderOf) -> None:
-        self._device = device
-        self._programs = programs
+        super().__init__(device, programs)
         self._shader_of = shader_of
-        self.commands = CommandList()
         self.draws = 0
-        self._program = 0
-        self._unit = -1
-        self._textures: dict[tuple[int, int], int] = {}
         self._sampled = 0
-        self._begin()
-
-    def _begin(self) -> None:
-        for function, *values in self._programs.drawing_state():
-            self._call(str(function), *(int(v) for v in values))
+        for function, *values in programs.drawing_state():
+            self.call(str(function), *(int(v) for v in values))
 
     def record(self, plan: Plan, buffers: Mapping[str, DeviceBuffer]) -> GLPixelProgram:
         """The plan as a program; `buffers` holds every tensor that is no temporary."""
@@ -90,7 +60,7 @@ class Recorder:
             inputs = [places[name] for name in step.inputs]
             self.draw(step.kernel, step.values, step.space, inputs, places[step.output])
         self.commands.finish()
-        return GLPixelProgram(self.commands, temporaries, list(bound.values()), self.draws)
+        return GLPixelProgram(self, temporaries, list(bound.values()))
 
     def _make_temporaries(self, plan: Plan, places: dict[str, Place]) -> list[Texture]:
         lifetimes = plan.lifetimes()
@@ -101,13 +71,13 @@ class Recorder:
             texels = -(-texels_of(spec.elements) // max(layers.get(name, 0), 1))
             kinds.setdefault((WORDS[spec.dtype.name], layers.get(name, 0)), {})[name] = texels
         made = []
-        limit = self._device.limits.max_texture_size
+        limit = self.device.limits.max_texture_size
         for (word, count), sizes in kinds.items():
             slots, slot_sizes = share(sizes, {name: lifetimes[name] for name in sizes})
             layouts = {name: Layout.of(n, limit, count > 0) for name, n in sizes.items()}
             for slot in range(len(slot_sizes)):
                 here = [layouts[name] for name in sizes if slots[name] == slot]
-                texture = Texture(self._device, Layout.around(here), word, count)
+                texture = Texture(self.device, Layout.around(here), word, count)
                 places |= {n: Place(texture, layouts[n]) for n in sizes if slots[n] == slot}
                 made.append(texture)
         return made
@@ -128,40 +98,21 @@ class Recorder:
         texels = count if shader.rank is None else texels_of(count)
         shifts = [output.layout.shift, *(t.layout.shift for t in inputs)]
         words = arguments(shader, values, space, shifts, texels)
-        self._use(kernel.key, len(words) // 4, self.commands.pointer(words))
+        self.use(kernel.key, words)
         for k, place in enumerate(inputs):
-            self._bind(k, place.texture)
-        self._call("glBindFramebuffer", GL.FRAMEBUFFER, output.texture.framebuffer)
+            if k == self._sampled:
+                self.call("glBindSampler", k, 0)
+                self._sampled += 1
+            self.bind_texture(k, place.texture.target, place.texture.name)
+        self.call("glBindFramebuffer", GL.FRAMEBUFFER, output.texture.framebuffer)
         columns, rows = output.layout.area(texels)
         step = max(1, min(rows, int(_DRAW_NS // (columns * _texel_ns(kernel, shader, values)))))
         for first in range(0, rows, step):
             if first:
-                self._call("glFlush")
-            self._call("glViewport", 0, first, columns, min(step, rows - first))
-            self._call("glDrawArrays", GL.TRIANGLES, 0, 3)
+                self.call("glFlush")
+            self.call("glViewport", 0, first, columns, min(step, rows - first))
+            self.call("glDrawArrays", GL.TRIANGLES, 0, 3)
             self.draws += 1
-
-    def _use(self, key: str, vectors: int, pointer: int) -> None:
-        program = self._programs[key]
-        if program != self._program:
-            self._call("glUseProgram", program)
-            self._program = program
-        self._call("glUniform4iv", self._programs.location(key), vectors, pointer)
-
-    def _bind(self, unit: int, texture: Texture) -> None:
-        if self._textures.get((unit, texture.target)) == texture.name:
-            return
-        self._textures[unit, texture.target] = texture.name
-        if self._unit != unit:
-            self._call("glActiveTexture", GL.TEXTURE0 + unit)
-            self._unit = unit
-        while self._sampled <= unit:
-            self._call("glBindSampler", self._sampled, 0)
-            self._sampled += 1
-        self._call("glBindTexture", texture.target, texture.name)
-
-    def _call(self, function: str, *arguments_: int) -> None:
-        self.commands.call(self._device.address(function), *arguments_)
 
 
 def _texel_ns(kernel: AnyKernel, shader: Shader, values: Sequence[int | float]) -> float:

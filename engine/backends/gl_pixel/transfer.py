@@ -12,14 +12,14 @@ import weakref
 import numpy as np
 
 from engine.backends.base import Readback
-from engine.backends.gl_compute.commands import Replayer
+from engine.backends.gl.commands import Replayer
+from engine.backends.gl.glsl import from_words
 from engine.backends.gl_pixel.layout import Layout
 from engine.backends.gl_pixel.memory import FORMATS, GLPixelBuffer, Place, Texture
 from engine.backends.gl_pixel.printer import print_kernel
 from engine.backends.gl_pixel.programs import PixelPrograms
 from engine.backends.gl_pixel.record import Recorder
 from engine.backends.gl_pixel.shader import Shader
-from engine.backends.glsl import from_words
 from engine.compiler.plan import AnyKernel
 from engine.devices import GL, GLDevice, StagingReadback
 from engine.errors import ValuePending
@@ -46,7 +46,7 @@ class Transfers:
     def prepare(self, word: str) -> None:
         """Compile what copies tensors of these words."""
         key = self._copies[word].key
-        self._programs.prepare_shaders({key: self._shaders[key]})
+        self._programs.prepare({key: self._shaders[key]})
 
     def upload(self, words: np.ndarray, target: Texture) -> None:
         """Set a texture's words, in stream order."""

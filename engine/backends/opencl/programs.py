@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import os
-import tempfile
 import warnings
 from pathlib import Path
 from typing import Any, Protocol
@@ -13,6 +11,7 @@ import numpy as np
 
 from engine.backends.opencl.printer import GenericSource, Signature
 from engine.backends.opencl.tuned import TunedKernel
+from engine.cache import read_sealed, write_sealed
 from engine.compiler.plan import AnyKernel
 from engine.devices.cl import CLDevice
 from engine.errors import KernelCompileError
@@ -108,7 +107,8 @@ class ProgramStore:
         self._warm(compiled)
         if compiled_now:
             # After the first dispatch: only then PoCL's binary holds machine code.
-            _write(path, program.get_info(self._device.cl.program_info.BINARIES)[0])
+            binary = program.get_info(self._device.cl.program_info.BINARIES)[0]
+            write_sealed(path, _FORMAT, binary)
         self._ready[kernel.key] = compiled
         return compiled_now
 
@@ -134,7 +134,7 @@ class ProgramStore:
             raise KernelCompileError(message) from error
 
     def _from_binary(self, path: Path) -> Any:
-        binary = _read(path)
+        binary = read_sealed(path, _FORMAT)
         if binary is None:
             return None
         cl = self._device.cl
@@ -166,31 +166,3 @@ def _options(device: CLDevice) -> tuple[str, ...]:
     if device.device.single_fp_config & correctly_rounded:
         return ("-cl-std=CL1.2", "-cl-fp32-correctly-rounded-divide-sqrt")
     return ("-cl-std=CL1.2",)
-
-
-def _read(path: Path) -> bytes | None:
-    try:
-        data = path.read_bytes()
-    except OSError:
-        return None
-    start = len(_FORMAT) + 32
-    # Drivers crash on damaged binaries rather than refuse them.
-    if data[: len(_FORMAT)] != _FORMAT or hashlib.sha256(data[start:]).digest() != data[len(_FORMAT) : start]:
-        return None
-    return data[start:]
-
-
-def _write(path: Path, binary: bytes) -> None:
-    try:
-        handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=".writing-")
-        try:
-            with os.fdopen(handle, "wb") as file:
-                file.write(_FORMAT + hashlib.sha256(binary).digest() + binary)
-            # Another process may store the same program: the last one wins, and none reads half a file.
-            os.replace(temporary, path)
-        except OSError:
-            os.unlink(temporary)
-            raise
-    except OSError:
-        # A full or read-only disk: the program runs from memory, and compiles again next time.
-        return

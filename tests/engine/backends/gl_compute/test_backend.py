@@ -9,9 +9,9 @@ import moderngl
 import numpy as np
 import pytest
 
+from engine.backends.gl.commands import CommandList, Replayer
 from engine.backends.gl_compute.backend import GLComputeBackend
-from engine.backends.gl_compute.commands import CommandList, Replayer
-from engine.backends.gl_compute.programs import ProgramStore
+from engine.backends.gl_compute.programs import ComputePrograms
 from engine.compiler.plan import Compute
 from engine.devices import GL, CountingLoader, GLDevice
 from engine.devices.gl_functions import GLFunctions
@@ -98,7 +98,7 @@ def test_nothing_waits(counted_device: tuple[GLDevice, CountingLoader]) -> None:
     computes = chain(value("x", x), 5)
     bound = Bound(backend, chain_plan(computes), {"x": x}, {"y": computes[-1].output})
     target = backend.create(1000, F32)
-    assert backend._replayer.wait()
+    assert backend.replayer.wait()
     bound.run()
     with loader.watching() as blocking:
         # A new input shape: its kernels are there, and its plan is recorded between two frames.
@@ -187,7 +187,7 @@ def test_large_index_spaces_fold_into_rows(minimal_device: GLDevice) -> None:
 
 def test_minimum_limits(minimal_device: GLDevice) -> None:
     backend = GLComputeBackend(minimal_device)
-    assert backend.fan_in == backend.max_inputs == 7
+    assert backend.fan_in == 7
     arrays = {f"x{k}": np.full(300, k, np.float32) for k in range(8)}
     values = {name: value(name, array) for name, array in arrays.items()}
 
@@ -288,7 +288,7 @@ def test_released_buffers_are_told(texel_backend: GLComputeBackend) -> None:
 
 
 def test_a_refused_kernel_shows_its_source(texel_backend: GLComputeBackend) -> None:
-    store = ProgramStore.of(texel_backend.device)
+    store = ComputePrograms.of(texel_backend.device)
     with pytest.raises(KernelCompileError, match=r"   2 \| void main\(\) \{ nonsense; \}"):
         store.prepare({"broken": "#version 430\nvoid main() { nonsense; }"})
     assert "broken" not in store
@@ -303,14 +303,14 @@ def test_programs_are_compiled_once_and_stored(texel_backend: GLComputeBackend, 
     assert texel_backend.prepare([kernel, kernel], lambda ready, total: seen.append((ready, total))) == 0
     assert seen == [(0, 0)]
     source = texel_backend.source(kernel)
-    store = ProgramStore(device, tmp_path)
+    store = ComputePrograms(device, tmp_path)
     assert store.prepare({"k": source}, lambda ready, total: seen.append((ready, total))) == 1
     assert seen[-1] == (1, 1)
     files = list(tmp_path.glob("*.bin"))
     if not files:
         pytest.skip("this driver gives out no program binaries")
-    assert ProgramStore(device, tmp_path).prepare({"k": source}) == 0
+    assert ComputePrograms(device, tmp_path).prepare({"k": source}) == 0
     # A damaged file costs a compilation, no more.
     files[0].write_bytes(files[0].read_bytes()[:-7] + b"garbage")
-    assert ProgramStore(device, tmp_path).prepare({"k": source}) == 1
+    assert ComputePrograms(device, tmp_path).prepare({"k": source}) == 1
     device.check_errors("loading stored programs")

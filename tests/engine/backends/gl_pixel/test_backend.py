@@ -8,9 +8,10 @@ import moderngl
 import numpy as np
 import pytest
 
-from engine.backends.gl_compute.commands import Replayer
+from engine.backends.gl.commands import Replayer
 from engine.backends.gl_pixel import record
 from engine.backends.gl_pixel.backend import GLPixelBackend
+from engine.backends.gl_pixel.shader import Shader
 from engine.compiler.plan import Compute, Plan
 from engine.devices import GL, CountingLoader, GLDevice
 from engine.devices.gl_functions import GLFunctions
@@ -87,7 +88,7 @@ def test_nothing_waits(counted_device: tuple[GLDevice, CountingLoader]) -> None:
         backend = GLPixelBackend(device, deferred_transfers=deferred)
         x, bound = bound_chain(backend, 1000, 5)
         target = backend.create(1000, F32)
-        assert backend._replayer.wait()
+        assert backend.replayer.wait()
         bound.run()
         backend.synchronize()
         device.counters.reset()
@@ -337,7 +338,7 @@ def test_released_buffers_are_told(plain_backend: GLPixelBackend) -> None:
 def test_a_refused_kernel_shows_its_source(plain_backend: GLPixelBackend) -> None:
     source = "#version 330 core\nvoid main() { nonsense; }"
     with pytest.raises(KernelCompileError, match=r"   2 \| void main\(\) \{ nonsense; \}"):
-        plain_backend._programs.prepare({"broken": source})
+        plain_backend._programs.prepare({"broken": Shader(source, (), (), "float32")})
 
 
 def test_programs_are_compiled_once_for_all_sizes(plain_backend: GLPixelBackend) -> None:

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from engine.backends.glsl_functions import functions_for
+from engine.backends.gl.glsl_functions import functions_for
 from engine.dtypes import ArithmeticType, arithmetic_type
 from engine.kernels.expr import Expr
 from engine.kernels.printer import Printer, Scope

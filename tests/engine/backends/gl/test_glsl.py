@@ -7,7 +7,7 @@ import struct
 import numpy as np
 import pytest
 
-from engine.backends.glsl import (
+from engine.backends.gl.glsl import (
     exceeds_words,
     float_literal,
     from_words,
@@ -15,7 +15,7 @@ from engine.backends.glsl import (
     to_words,
     type_refusal,
 )
-from engine.backends.glsl_functions import FUNCTIONS, functions_for
+from engine.backends.gl.glsl_functions import FUNCTIONS, functions_for
 from engine.devices import GLDevice
 from tests.conftest import RunChild
 

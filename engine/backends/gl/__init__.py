@@ -1,0 +1,1 @@
+"""What the two OpenGL backends share: GLSL, command lists, programs, and the stream they run in."""

@@ -1,0 +1,89 @@
+"""`GLBackend`: what plans on compute shaders and on fragment shaders have in common."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
+from typing import Any
+
+import numpy as np
+
+from engine.backends.base import Backend, Program
+from engine.backends.gl.commands import Replayer
+from engine.backends.gl.glsl import exceeds_words, to_words, type_refusal
+from engine.backends.gl.record import GLProgram
+from engine.compiler.plan import Compute
+from engine.devices import GL, GLDevice
+from engine.errors import InputError
+from engine.kernels.expr import Expr, nodes
+from engine.kernels.value import Value
+
+
+class GLBackend(Backend):
+    """One stream of work on a `GLDevice`, whose thread it belongs to."""
+
+    def __init__(self, device: GLDevice, fan_in: int) -> None:
+        self.device = device
+        self.fan_in = fan_in
+        self.replayer = Replayer()
+
+    @abstractmethod
+    def size_refusal(self, compute: Compute, formula: Sequence[Expr], values: Sequence[Value]) -> str | None:
+        """Which of the device's limits a step exceeds, or None.
+
+        formula: its nodes. values: its output, then the tensors that it reads.
+        """
+
+    def refusal(self, compute: Compute) -> str | None:
+        """Types that GLSL lacks, more inputs than a shader can bind, sizes beyond the device's limits."""
+        tail = () if compute.epilogue is None else (compute.epilogue,)
+        formula = list(nodes(compute.body, *tail))
+        inputs = {node.attr for node in formula if node.op == "load"}
+        reason = type_refusal([compute.output.dtype, *(v.dtype for v in inputs)])
+        if reason is not None:
+            return reason
+        if any(node.dtype == "float64" for node in formula):
+            return "GLSL kernels do not compute in float64"
+        if len(inputs) > self.fan_in:
+            return f"it reads {len(inputs)} tensors at once; a shader here can bind {self.fan_in}"
+        return self.size_refusal(compute, formula, (compute.output, *inputs))
+
+    def run(self, program: Program) -> None:
+        """Issue a recorded plan."""
+        assert isinstance(program, GLProgram)
+        program.check()
+        with self.device.current():
+            self.replayer.run(program.commands)
+
+    def entered(self) -> AbstractContextManager[Any]:
+        """A block in which the context stays current."""
+        return self.device.current()
+
+    def flush(self) -> None:
+        """Hand over what was issued."""
+        with self.device.current():
+            self.device.gl.glFlush()
+
+    def synchronize(self) -> None:
+        """Block until the device is idle."""
+        with self.device.current():
+            fence = self.device.gl.glFenceSync(GL.SYNC_GPU_COMMANDS_COMPLETE, 0)
+            self.device.wait(fence)
+            self.device.gl.glDeleteSync(fence)
+
+    def dispose(self) -> None:
+        """Free what was dropped; programs stay with the device, for other workers."""
+        if not self.device.is_disposed:
+            self.device.collect()
+
+
+def checked_words(data: np.ndarray, dtype: np.dtype, elements: int) -> np.ndarray:
+    """The words of a tensor's value. Raises `InputError` for what misfits, and integers beyond 32 bits."""
+    if data.dtype != dtype or data.size != elements:
+        raise InputError(f"expected {elements} elements of {dtype}, got {data.size} of {data.dtype}")
+    if exceeds_words(data):
+        raise InputError(
+            f"an {dtype} tensor holds values beyond 32 bits, which GPU backends cannot; use BackendType.CPU"
+        )
+    return to_words(data)

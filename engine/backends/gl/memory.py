@@ -1,0 +1,60 @@
+"""GL objects that go together: made in the device's context, deleted on its thread."""
+
+from __future__ import annotations
+
+import ctypes
+import weakref
+from collections.abc import Callable
+from typing import Any
+
+from engine.devices import GLDevice
+
+
+class GLObjects:
+    """GL objects that are deleted together once `release` was called or this object was dropped."""
+
+    def __init__(self, device: GLDevice) -> None:
+        self.device = device
+        self._names: dict[str, list[int]] = {}
+        # May run on any thread: the device calls it later.
+        deletion = _Delete(weakref.ref(device), self._names)
+        self._finalizer = weakref.finalize(self, device.call_later, deletion)
+        self._finalizer.atexit = False
+
+    def generate(self, kind: str) -> int:
+        """The name of a new object; `kind` as in glGen<kind>. The device's context must be current."""
+        name = generate(getattr(self.device.gl, f"glGen{kind}"))
+        self._names.setdefault(kind, []).append(name)
+        return name
+
+    def release(self) -> None:
+        """Delete them; OpenGL keeps them until the commands issued so far are done. May be called twice."""
+        self._finalizer()
+
+    @property
+    def is_released(self) -> bool:
+        """Whether `release` was called."""
+        return not self._finalizer.alive
+
+
+class _Delete:
+    """Deletes objects by name; holds no reference to their owner."""
+
+    def __init__(self, device: weakref.ref[GLDevice], names: dict[str, list[int]]) -> None:
+        self._device = device
+        self._names = names
+
+    def __call__(self) -> None:
+        device = self._device()
+        if device is None:
+            return
+        # What was made later may refer to what was made first: framebuffers to textures, those to buffers.
+        for kind, names in reversed(self._names.items()):
+            getattr(device.gl, f"glDelete{kind}")(len(names), (ctypes.c_uint * len(names))(*names))
+
+
+def generate(function: Callable[[int, Any], Any]) -> int:
+    """One name from a glGen function."""
+    name = ctypes.c_uint(0)
+    function(1, ctypes.byref(name))
+    return name.value

@@ -1,0 +1,201 @@
+"""GL programs of one device: compiled once, kept for all workers, and stored between runs."""
+
+from __future__ import annotations
+
+import ctypes
+import hashlib
+import weakref
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import ClassVar, Generic, Self, TypeVar, cast
+
+from engine.backends.base import Progress
+from engine.cache import cache_dir, read_sealed, write_sealed
+from engine.devices import GL, GLDevice
+from engine.devices.gl_limits import query_integer
+from engine.errors import DeviceError, KernelCompileError
+
+_FORMAT = b"GGGLB1\n"
+_LOG_SIZE = 2048
+
+Shader = TypeVar("Shader")
+
+
+class ProgramStore(ABC, Generic[Shader]):
+    """GL names of linked programs, by kernel key. `Shader` is what a subclass makes them of.
+
+    Binaries are stored under the driver's name and version where the driver gives them out. Each program is
+    used once, on nothing, as many drivers compile at the first use.
+    """
+
+    stage: ClassVar[int]
+    """The GL kind of the shaders."""
+
+    def __init__(self, device: GLDevice, folder: Path | None = None) -> None:
+        # The store of a device is kept by the device's key in a weak dictionary: no reference back.
+        self._device = weakref.ref(device)
+        info = device.info
+        self._identity = "\0".join((info.vendor, info.renderer, info.version))
+        self._programs: dict[str, int] = {}
+        with device.current():
+            formats = (
+                query_integer(device.gl, GL.NUM_PROGRAM_BINARY_FORMATS) if info.has_program_binary else 0
+            )
+            if info.has_parallel_shader_compile and device.gl.has("glMaxShaderCompilerThreadsKHR"):
+                device.gl.glMaxShaderCompilerThreadsKHR(0xFFFFFFFF)
+        self._folder = (folder or cache_dir("gl")) if formats else None
+        self.compilations = 0
+        """How many programs had to be compiled from source so far."""
+
+    @classmethod
+    def of(cls, device: GLDevice) -> Self:
+        """The store that all backends of a kind share on a device."""
+        stores = _stores.setdefault(device, {})
+        if cls not in stores:
+            stores[cls] = cls(device)
+        return cast(Self, stores[cls])
+
+    def __getitem__(self, key: str) -> int:
+        return self._programs[key]
+
+    def __contains__(self, key: str) -> bool:
+        return key in self._programs
+
+    @property
+    def device(self) -> GLDevice:
+        """The device. Raises `DeviceError` once it is gone."""
+        device = self._device()
+        if device is None:
+            raise DeviceError("the OpenGL device of these programs is gone")
+        return device
+
+    # What differs by the kind of shader; the device's context is current in `use_once`
+
+    @abstractmethod
+    def text(self, shader: Shader) -> str:
+        """The GLSL text of a shader."""
+
+    @abstractmethod
+    def location(self, key: str) -> int:
+        """Where a program's argument array `A` is."""
+
+    @abstractmethod
+    def use_once(self, shaders: Mapping[str, Shader]) -> Iterator[str]:
+        """Run each linked program on nothing; yields its key when that is done."""
+
+    @property
+    def companions(self) -> Sequence[int]:
+        """GL names of compiled shaders that every program holds beside its own."""
+        return ()
+
+    # What all have in common
+
+    def prepare(self, shaders: Mapping[str, Shader], progress: Progress | None = None) -> int:
+        """Compile what is missing; returns how many programs came from source rather than from a binary.
+
+        Raises `KernelCompileError` with the numbered source of a program that the driver refuses.
+        """
+        wanted = {key: shader for key, shader in shaders.items() if key not in self._programs}
+        texts = {key: self.text(shader) for key, shader in wanted.items()}
+        report = progress or (lambda ready, total: None)
+        report(0, len(wanted))
+        if not wanted:
+            return 0
+        with self.device.current():
+            compiled = {key: text for key, text in texts.items() if not self._load_binary(key, text)}
+            ready = len(wanted) - len(compiled)
+            # All are handed over before the first answer is asked for: drivers may work on them in parallel.
+            started = {key: self._start(text) for key, text in compiled.items()}
+            for key, (program, shader) in started.items():
+                self._finish(program, shader, compiled[key])
+                self._programs[key] = program
+                self._store_binary(program, compiled[key])
+            for key in self.use_once(wanted):
+                ready += key in compiled
+                report(ready, len(wanted))
+        self.compilations += len(compiled)
+        return len(compiled)
+
+    def compile(self, stage: int, source: str) -> int:
+        """The GL name of a shader that the driver has been given to compile."""
+        gl = self.device.gl
+        shader: int = gl.glCreateShader(stage)
+        text = source.encode("ascii")
+        pointer = ctypes.c_char_p(text)
+        gl.glShaderSource(shader, 1, ctypes.byref(pointer), ctypes.byref(ctypes.c_int(len(text))))
+        gl.glCompileShader(shader)
+        return shader
+
+    def _start(self, source: str) -> tuple[int, int]:
+        gl = self.device.gl
+        shader = self.compile(self.stage, source)
+        program = gl.glCreateProgram()
+        for part in (*self.companions, shader):
+            gl.glAttachShader(program, part)
+        if self._folder is not None:
+            gl.glProgramParameteri(program, GL.PROGRAM_BINARY_RETRIEVABLE_HINT, 1)
+        gl.glLinkProgram(program)
+        return program, shader
+
+    def _finish(self, program: int, shader: int, source: str) -> None:
+        gl = self.device.gl
+        if not self._is_linked(program):
+            logs = []
+            for read in (
+                lambda size, text: gl.glGetShaderInfoLog(shader, _LOG_SIZE, size, text),
+                lambda size, text: gl.glGetProgramInfoLog(program, _LOG_SIZE, size, text),
+            ):
+                text = ctypes.create_string_buffer(_LOG_SIZE)
+                read(None, text)
+                logs.append(text.value.decode("utf-8", "replace").strip())
+            gl.glDeleteShader(shader)
+            gl.glDeleteProgram(program)
+            numbered = "\n".join(f"{n:4} | {line}" for n, line in enumerate(source.splitlines(), 1))
+            raise KernelCompileError(
+                "\n".join(("the OpenGL driver refused a kernel:", *filter(None, logs), numbered))
+            )
+        gl.glDetachShader(program, shader)
+        gl.glDeleteShader(shader)
+
+    def _is_linked(self, program: int) -> bool:
+        status = ctypes.c_int(0)
+        self.device.gl.glGetProgramiv(program, GL.LINK_STATUS, ctypes.byref(status))
+        return bool(status.value)
+
+    def _path(self, source: str) -> Path | None:
+        if self._folder is None:
+            return None
+        return self._folder / (hashlib.sha256(f"{self._identity}\0{source}".encode()).hexdigest() + ".bin")
+
+    def _load_binary(self, key: str, source: str) -> bool:
+        path = self._path(source)
+        body = read_sealed(path, _FORMAT) if path is not None else None
+        if body is None:
+            return False
+        gl = self.device.gl
+        program = gl.glCreateProgram()
+        gl.glProgramBinary(program, int.from_bytes(body[:4], "little"), body[4:], len(body) - 4)
+        if not self._is_linked(program):
+            # The driver was updated without a new version text, or the binary is of another machine.
+            gl.glDeleteProgram(program)
+            gl.glGetError()
+            return False
+        self._programs[key] = program
+        return True
+
+    def _store_binary(self, program: int, source: str) -> None:
+        path = self._path(source)
+        if path is None:
+            return
+        gl = self.device.gl
+        size = ctypes.c_int(0)
+        gl.glGetProgramiv(program, GL.PROGRAM_BINARY_LENGTH, ctypes.byref(size))
+        if size.value <= 0:
+            return
+        data, kind = ctypes.create_string_buffer(size.value), ctypes.c_uint(0)
+        gl.glGetProgramBinary(program, size.value, ctypes.byref(size), ctypes.byref(kind), data)
+        write_sealed(path, _FORMAT, kind.value.to_bytes(4, "little") + data.raw[: size.value])
+
+
+_stores: weakref.WeakKeyDictionary[GLDevice, dict[type, object]] = weakref.WeakKeyDictionary()

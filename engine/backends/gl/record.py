@@ -1,0 +1,82 @@
+"""What recording a plan as OpenGL calls has in common: the list, its bindings, and the recorded program."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+import numpy as np
+
+from engine.backends.base import Program
+from engine.backends.gl.commands import CommandList
+from engine.backends.gl.memory import GLObjects
+from engine.backends.gl.programs import ProgramStore
+from engine.devices import GL, GLDevice
+from engine.errors import DisposedError
+
+
+class Released(Protocol):
+    """A buffer that may have been released."""
+
+    @property
+    def is_released(self) -> bool:
+        """Whether it was."""
+        ...
+
+
+class GLProgram(Program):
+    """A recorded plan, the memory of its temporaries, and the buffers it refers to."""
+
+    def __init__(
+        self, commands: CommandList, temporaries: Sequence[GLObjects], buffers: Sequence[Released]
+    ) -> None:
+        self.commands = commands
+        self._temporaries = tuple(temporaries)
+        self._buffers = tuple(buffers)
+        self._is_released = False
+
+    def check(self) -> None:
+        """Raise `DisposedError` if this program or a buffer that it uses was released."""
+        if self._is_released or any(b.is_released for b in self._buffers):
+            raise DisposedError("a recorded plan was run after its buffers were released")
+
+    def release(self) -> None:
+        """Free the temporaries."""
+        self._is_released = True
+        for memory in self._temporaries:
+            memory.release()
+
+
+class GLRecorder:
+    """Adds calls to a list, leaving out what it has bound. Nothing is assumed of the state at its start."""
+
+    def __init__(self, device: GLDevice, programs: ProgramStore[Any]) -> None:
+        self.device = device
+        self.programs = programs
+        self.commands = CommandList()
+        self._program = 0
+        self._unit = -1
+        self._textures: dict[tuple[int, int], int] = {}
+
+    def call(self, function: str, *arguments: int) -> None:
+        """Add a call by the function's name."""
+        self.commands.call(self.device.address(function), *arguments)
+
+    def use(self, key: str, words: np.ndarray) -> None:
+        """Use a kernel's program with these arguments `A`."""
+        program = self.programs[key]
+        if program != self._program:
+            self.call("glUseProgram", program)
+            self._program = program
+        pointer = self.commands.pointer(words)
+        self.call("glUniform4iv", self.programs.location(key), len(words) // 4, pointer)
+
+    def bind_texture(self, unit: int, target: int, name: int) -> None:
+        """Bind a texture to a unit."""
+        if self._textures.get((unit, target)) == name:
+            return
+        self._textures[unit, target] = name
+        if self._unit != unit:
+            self.call("glActiveTexture", GL.TEXTURE0 + unit)
+            self._unit = unit
+        self.call("glBindTexture", target, name)
