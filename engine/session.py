@@ -105,16 +105,25 @@ class Session:
         self.lowered: Lowered | None = None
 
     def _host_inputs(self) -> frozenset[str]:
-        """Integer inputs whose values decide shapes: those from which a host-read input is computed."""
+        """Inputs whose values decide a plan.
+
+        Those that a layer reads on the host, and integers from which such an input is computed.
+        """
         needed: set[str] = set()
+        direct: set[str] = set()
         for layer, operator in zip(
             reversed(self.model.layers), reversed(self.planner.tracer.operators), strict=True
         ):
             host = {layer.inputs[i] for i in operator.host_positions(len(layer.inputs))}
-            needed.update(n for n in host if n)
+            direct.update(n for n in host if n)
+            needed.update(direct)
             if layer.op_type not in ("Shape", "Size") and needed.intersection(layer.outputs):
                 needed.update(n for n in layer.inputs if n)
-        return frozenset(i.name for i in self.model.inputs if i.name in needed and i.dtype.kind in "iub")
+        return frozenset(
+            i.name
+            for i in self.model.inputs
+            if i.name in direct or (i.name in needed and i.dtype.kind in "iub")
+        )
 
     # Making parts
 
@@ -264,7 +273,7 @@ class Session:
         backend = self.backends[place]
         if backend.name in INT32_BACKENDS:
             check_int32(array, f"the constant '{name}' of model '{self.model.name}'", backend.name)
-        buffer = backend.create(max(array.size, 1), array.dtype, array)
+        buffer = backend.create(max(array.size, 1), array.dtype, array if array.size else None)
         if name in self.model.constants or name in self.planner.packed:
             self.constants[place, name] = (array, buffer)
         else:

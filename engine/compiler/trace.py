@@ -295,7 +295,7 @@ class Tracer:
         known = known or {}
         result = Trace(values=dict(self.constants if values is None else values))
         env = result.values
-        if start == 0:
+        if values is None:
             for item in self.model.inputs:
                 env[item.name] = Value(
                     item.name,
@@ -313,7 +313,7 @@ class Tracer:
             layer = self.model.layers[position]
             inputs = [env[name] if name else None for name in layer.inputs]
             # After a stop shapes depend on data, of which the samples know nothing.
-            recorded = None if start else self._recorded(position)
+            recorded = self._recorded(position) if values is None else None
             builder = PlanBuilder(
                 layer, self.foldable(position, inputs), self.wanted[position], self.fan_in, recorded
             )

@@ -284,3 +284,17 @@ def test_what_is_never_disposed_is_reported_with_its_line(
     del kept
     gc.collect()
     assert not caplog.records
+
+
+def test_needs_that_arrive_one_after_another_are_kept() -> None:
+    """The first layer needs two inputs on the host. Going on once dropped the first when the second came."""
+    crop = model(
+        [node("Resize", ["x", "roi", "", "sizes"], ["y"], coordinate_transformation_mode="tf_crop_and_resize")],
+        {"x": ("float32", [1, 1, 4, 4]), "roi": ("float32", [8]), "sizes": ("int64", [4])},
+        {"y": ("float32", None)},
+    )
+    with Worker(crop, BackendType.CPU) as worker:
+        worker._session.host_inputs = frozenset()
+        x = np.arange(16, dtype=np.float32).reshape(1, 1, 4, 4)
+        worker.schedule(x, np.array([0, 0, 0, 0, 1, 1, 1, 1], np.float32), np.array([1, 1, 2, 2]))
+        assert worker.peek_output().download_to_array().tolist() == [[[[0, 3], [12, 15]]]]
