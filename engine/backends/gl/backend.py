@@ -11,8 +11,9 @@ import numpy as np
 
 from engine.backends.base import Backend, Program
 from engine.backends.gl.commands import Replayer
-from engine.backends.gl.glsl import exceeds_words, to_words, type_refusal
+from engine.backends.gl.glsl import to_words, type_refusal
 from engine.backends.gl.record import GLProgram
+from engine.backends.integers import check_integers
 from engine.compiler.plan import Compute
 from engine.devices import GL, GLDevice
 from engine.errors import InputError
@@ -82,8 +83,5 @@ def checked_words(data: np.ndarray, dtype: np.dtype, elements: int) -> np.ndarra
     """The words of a tensor's value. Raises `InputError` for what misfits, and integers beyond 32 bits."""
     if data.dtype != dtype or data.size != elements:
         raise InputError(f"expected {elements} elements of {dtype}, got {data.size} of {data.dtype}")
-    if exceeds_words(data):
-        raise InputError(
-            f"an {dtype} tensor holds values beyond 32 bits, which GPU backends cannot; use BackendType.CPU"
-        )
+    check_integers(data)
     return to_words(data)

@@ -9,20 +9,15 @@ bits saturate (they stand for "no limit"); computed values wrap.
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Sequence
 
 import numpy as np
 
 from engine.backends.gl.glsl_functions import functions_for
 from engine.dtypes import ArithmeticType, arithmetic_type
-from engine.kernels.expr import Expr
-from engine.kernels.printer import Printer, Scope
+from engine.kernels.c_printer import COMMON, CPrinter, saturate
 
 COMPONENTS = "xyzw"
-
-SUM_BLOCK = 256
-"""Terms of a float sum that are added up before they join the total: keeps long sums accurate."""
 
 WORDS: dict[str, str] = {
     "float32": "float32",
@@ -73,21 +68,13 @@ def word_type(storage: str) -> str:
 
 
 def to_words(data: np.ndarray) -> np.ndarray:
-    """A tensor's values as contiguous 32-bit words, 1-D; wider integers wrap (see `exceeds_words`)."""
+    """A tensor's values as contiguous 32-bit words, 1-D; wider integers wrap (see `check_integers`)."""
     return np.ascontiguousarray(data).reshape(-1).astype(word_dtype(data.dtype), copy=False)
 
 
 def from_words(words: np.ndarray, dtype: np.dtype) -> np.ndarray:
     """Words read back, in the tensor's own type; any view of 4-byte elements will do."""
     return words.view(word_dtype(dtype)).astype(dtype, copy=False)
-
-
-def exceeds_words(data: np.ndarray) -> bool:
-    """Whether a 64-bit integer tensor holds values that 32 bits cannot."""
-    if data.dtype.kind not in "iu" or data.dtype.itemsize < 8 or data.size == 0:
-        return False
-    info = np.iinfo(word_dtype(data.dtype))
-    return bool(data.max() > info.max or data.min() < info.min)
 
 
 def pack_arguments(
@@ -102,7 +89,7 @@ def pack_arguments(
         if kind in ("float32", "float64"):
             words[k : k + 1].view(np.float32)[0] = value
         else:
-            words[k : k + 1].view(np.uint32)[0] = _limited(int(value), kind) & 0xFFFFFFFF
+            words[k : k + 1].view(np.uint32)[0] = saturate(int(value), kind) & 0xFFFFFFFF
     words[len(types) : len(types) + len(extra)] = extra
     return words
 
@@ -112,28 +99,8 @@ def argument_vectors(count: int) -> int:
     return max(1, -(-count // 4))
 
 
-def _limited(value: int, dtype: str) -> int:
-    low, high = (0, 2**32 - 1) if dtype.startswith("uint") else (-(2**31), 2**31 - 1)
-    return min(max(value, low), high)
-
-
-_FLOAT = {
-    "add": "({0} + {1})",
-    "sub": "({0} - {1})",
-    "mul": "({0} * {1})",
-    "neg": "(-{0})",
-    "and": "({0} & {1})",
-    "or": "({0} | {1})",
-    "xor": "({0} ^ {1})",
-    "bitnot": "(~{0})",
-    "not": "(!{0})",
-    "eq": "({0} == {1})",
-    "ne": "({0} != {1})",
-    "lt": "({0} < {1})",
-    "le": "({0} <= {1})",
-    "gt": "({0} > {1})",
-    "ge": "({0} >= {1})",
-    "select": "({0} ? {1} : {2})",
+_TEMPLATES = {
+    **COMMON,
     "isnan": "k_nan({0})",
     "isinf": "k_inf({0})",
     "sqrt": "sqrt({0})",
@@ -141,48 +108,26 @@ _FLOAT = {
     "ceil": "ceil({0})",
     "trunc": "trunc({0})",
     "round": "roundEven({0})",
-    ("div", "float"): "({0} / {1})",
     ("rem", "float"): "k_fmod({0}, {1})",
     ("pow", "float"): "k_pow({0}, {1})",
     ("min", "float"): "k_min({0}, {1})",
     ("max", "float"): "k_max({0}, {1})",
     ("abs", "float"): "abs({0})",
     ("sign", "float"): "k_sign({0})",
-} | {
-    name: f"k_{name}({{0}})"
-    for name in "exp log sin cos tan asin acos atan sinh cosh tanh asinh acosh atanh erf".split()
-}
-_INT = {
-    ("div", "int"): "k_idiv({0}, {1})",
-    ("rem", "int"): "k_irem({0}, {1})",
-    ("pow", "int"): "k_ipow({0}, {1})",
+    **{
+        name: f"k_{name}({{0}})"
+        for name in "exp log sin cos tan asin acos atan sinh cosh tanh asinh acosh atanh erf".split()
+    },
     ("shl", "int"): "k_ishl({0}, {1})",
     ("shr", "int"): "k_ishr({0}, {1})",
-    ("min", "int"): "min({0}, {1})",
-    ("max", "int"): "max({0}, {1})",
     ("abs", "int"): "abs({0})",
     ("sign", "int"): "sign({0})",
-    ("div", "uint"): "k_udiv({0}, {1})",
-    ("rem", "uint"): "k_urem({0}, {1})",
-    ("pow", "uint"): "k_upow({0}, {1})",
     ("shl", "uint"): "k_ushl({0}, {1})",
     ("shr", "uint"): "k_ushr({0}, {1})",
-    ("min", "uint"): "min({0}, {1})",
-    ("max", "uint"): "max({0}, {1})",
-    ("abs", "uint"): "{0}",
     ("sign", "uint"): "min({0}, 1u)",
-}
-# Rounding an integer leaves it as it is.
-_INT |= {(op, kind): "{0}" for op in ("floor", "ceil", "trunc", "round") for kind in ("int", "uint")}
-_BOOL = {
-    ("add", "bool"): "({0} || {1})",
-    ("mul", "bool"): "({0} && {1})",
-    ("max", "bool"): "({0} || {1})",
-    ("min", "bool"): "({0} && {1})",
     ("or", "bool"): "({0} || {1})",
     ("and", "bool"): "({0} && {1})",
     ("xor", "bool"): "({0} != {1})",
-    ("bitnot", "bool"): "(!{0})",
     ("lt", "bool"): "(!{0} && {1})",
     ("le", "bool"): "(!{0} || {1})",
     ("gt", "bool"): "({0} && !{1})",
@@ -190,23 +135,14 @@ _BOOL = {
 }
 
 
-class GLSLPrinter(Printer):
+class GLSLPrinter(CPrinter):
     """Prints formulas for any GLSL stage; a subclass says how an element of a tensor is fetched (`fetch`).
 
     Run-time arguments lie in `uniform ivec4 A[...]`: the kernel's own by slot, then whatever the stage
     adds (`extra(k)`); `pack_arguments` makes its contents.
     """
 
-    TYPES = {
-        "float32": "float",
-        "index": "int",
-        "int32": "int",
-        "int64": "int",
-        "uint32": "uint",
-        "uint64": "uint",
-        "bool": "bool",
-    }
-    TEMPLATES = _FLOAT | _INT | _BOOL
+    TEMPLATES = _TEMPLATES
 
     # For subclasses
 
@@ -222,17 +158,6 @@ class GLSLPrinter(Printer):
         """The declaration of the argument array, with room for `extra` arguments of the stage."""
         return f"uniform ivec4 A[{argument_vectors(len(self.kernel.params) + extra)}];"
 
-    def body(self, formula: Expr, variables: Mapping[Any, str]) -> tuple[list[str], str]:
-        """Statements that compute `formula`, and the text of its value.
-
-        variables: GLSL names of what the formula depends on: axis numbers, "flat", "acc".
-        """
-        self.variables |= variables
-        scope: Scope = self.open(frozenset(variables))
-        value = self.text(formula)
-        self.close()
-        return scope.lines, value
-
     def stored(self, text: str, dtype: ArithmeticType, storage: str) -> str:
         """A computed value of type `dtype` as the word in which `storage` is kept."""
         target = arithmetic_type(np.dtype(storage) if storage != "bfloat16" else storage)
@@ -247,17 +172,6 @@ class GLSLPrinter(Printer):
         return functions_for(text)
 
     # What the base asks for
-
-    def literal(self, value: int | float | bool, dtype: ArithmeticType) -> str:
-        """A constant; integers beyond 32 bits saturate."""
-        if dtype == "bool":
-            return "true" if value else "false"
-        if dtype in ("float32", "float64"):
-            return float_literal(value)
-        value = _limited(int(value), dtype)
-        if dtype in ("uint32", "uint64"):
-            return f"{value}u"
-        return "(-2147483647 - 1)" if value == -(2**31) else f"({value})" if value < 0 else str(value)
 
     def param(self, slot: int, dtype: ArithmeticType) -> str:
         """A run-time argument, from `A`."""
@@ -287,36 +201,32 @@ class GLSLPrinter(Printer):
             return f"({text} != 0{'u' if a == 'uint' else ''})"
         return f"{b}({text})"
 
-    def neutral(self, kind: str, dtype: ArithmeticType) -> str:
-        """What a reduction starts from."""
-        if self.TYPES[dtype] == "bool":
-            return self.literal(kind in ("prod", "min"), dtype)
-        return super().neutral(kind, dtype)
-
-    def reduce(self, node: Expr, name: str, home: Scope) -> None:
-        """A loop that accumulates; sums of floats go block by block."""
-        kind, var = node.attr
-        if kind != "sum" or node.dtype != "float32":
-            super().reduce(node, name, home)
-            return
-        extent, term = node.args
-        count = self.text(extent)
-        part, loop_name = self.fresh("a"), self.fresh("r")
-        self.variables[var] = loop_name
-
-        def accumulate() -> list[str]:
-            last = f"({loop_name} & {SUM_BLOCK - 1}) == {SUM_BLOCK - 1}"
-            return [f"{part} += {self.text(term)};", f"if ({last}) {{ {name} += {part}; {part} = 0.0; }}"]
-
-        inner = self._inside(self.scopes.index(home), frozenset({var}), accumulate)
-        home.lines += [f"float {name} = 0.0;", f"float {part} = 0.0;"]
-        self._loop(home, loop_name, count, inner)
-        home.lines.append(f"{name} += {part};")
+    def float_literal(self, value: float, word: str) -> str:
+        return float_literal(value)
 
 
 def argument(position: int) -> str:
     """The text of an int argument by its position in `A`."""
     return f"A[{position // 4}].{COMPONENTS[position % 4]}"
+
+
+def unravel(axes: Sequence[int], rank: int, divisor: Callable[[int], tuple[str, str]]) -> list[str]:
+    """Statements that take the flat index `i` apart into the indices `i0`... of those axes.
+
+    divisor(axis): the size of an axis after the first, and what `k_divide` takes after the dividend.
+    """
+    if not axes:
+        return []
+    lines, rest = [], "i"
+    for axis in range(rank - 1, max(axes[0], 1) - 1, -1):
+        size, divided_by = divisor(axis)
+        lines.append(f"int q{axis} = k_divide({rest}, {divided_by});")
+        if axis in axes:
+            lines.append(f"int i{axis} = {rest} - q{axis} * {size};")
+        rest = f"q{axis}"
+    if axes[0] == 0:
+        lines.append(f"int i0 = {rest};")
+    return lines
 
 
 def float_literal(value: float) -> str:

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from engine.backends.gl.glsl import GLSLPrinter, pack_arguments, word_type
+from engine.backends.gl.glsl import GLSLPrinter, pack_arguments, unravel, word_type
 from engine.kernels.kernel import Kernel
 
 LOCAL_SIZE = 64
@@ -75,19 +75,12 @@ class ComputePrinter(GLSLPrinter):
 
         first: number of the extra argument where the space's sizes start (`axis_values`).
         """
-        lines: list[str] = []
-        if not axes:
-            return lines
-        rest = "i"
-        for axis in range(self.kernel.rank - 1, max(axes[0], 1) - 1, -1):
+
+        def divisor(axis: int) -> tuple[str, str]:
             size, multiplier, shift = (self.extra(first + _PER_AXIS * (axis - 1) + k) for k in range(3))
-            lines.append(f"int q{axis} = k_divide({rest}, {multiplier}, {shift});")
-            if axis in axes:
-                lines.append(f"int i{axis} = {rest} - q{axis} * {size};")
-            rest = f"q{axis}"
-        if axes[0] == 0:
-            lines.append(f"int i0 = {rest};")
-        return lines
+            return size, f"{multiplier}, {shift}"
+
+        return unravel(axes, self.kernel.rank, divisor)
 
 
 def fetch(number: int, position: str, texels: bool, components: str = ".x") -> str:

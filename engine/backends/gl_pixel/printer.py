@@ -14,6 +14,7 @@ from engine.backends.gl.glsl import (
     argument,
     argument_vectors,
     pack_arguments,
+    unravel,
     word_type,
 )
 from engine.backends.gl_pixel.shader import Shader
@@ -79,7 +80,7 @@ class FragmentPrinter(GLSLPrinter):
         axes = sorted(a for a in kernel.body.free if isinstance(a, int))
         names: dict[int | str, str] = {"flat": _FLAT_NAME, "acc": "acc"} | {a: f"i{a}" for a in axes}
         lines, value = self.body(kernel.body, names)
-        body = [*acc, *unravel(axes, kernel.rank, stage), *lines]
+        body = [*acc, *unravel(axes, kernel.rank, stage.divisor), *lines]
         body.append(f"return {self.stored(value, kernel.body.dtype, kernel.dtype)};")
         word = word_type(kernel.dtype)
         at_flat = flat_slots(kernel.body)
@@ -114,10 +115,11 @@ class Stage:
         """The text of an input's shift."""
         return argument(self._inputs + k)
 
-    def axis(self, axis: int) -> tuple[str, str]:
-        """Size of an axis after the first, and the inverse of it."""
+    def divisor(self, axis: int) -> tuple[str, str]:
+        """Size of an axis after the first, and what `k_divide` takes for it: the size and its inverse."""
         first = self._end + 1 + _PER_AXIS * (axis - 1)
-        return argument(first), f"intBitsToFloat({argument(first + 1)})"
+        size = argument(first)
+        return size, f"{size}, intBitsToFloat({argument(first + 1)})"
 
     @property
     def tail(self) -> int:
@@ -139,23 +141,6 @@ def arguments(
 def inverse_bits(size: int) -> int:
     """1 / size as the bits of a float32."""
     return int(struct.unpack("<i", struct.pack("<f", 1.0 / max(size, 1)))[0])
-
-
-def unravel(axes: Sequence[int], rank: int, stage: Stage) -> list[str]:
-    """Statements that take the flat index `i` apart into the indices `i0`... of those axes."""
-    lines: list[str] = []
-    if not axes:
-        return lines
-    rest = _FLAT_NAME
-    for axis in range(rank - 1, max(axes[0], 1) - 1, -1):
-        size, inverse = stage.axis(axis)
-        lines.append(f"int q{axis} = k_divide({rest}, {size}, {inverse});")
-        if axis in axes:
-            lines.append(f"int i{axis} = {rest} - q{axis} * {size};")
-        rest = f"q{axis}"
-    if axes[0] == 0:
-        lines.append(f"int i0 = {rest};")
-    return lines
 
 
 def shader_text(

@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from engine.backends.base import Backend, DeviceBuffer, Program, Progress, Readback
+from engine.backends.integers import check_integers
 from engine.backends.opencl.memory import CLBuffer, CLReadback, HostPool, Transfers
 from engine.backends.opencl.printer import GenericSource
 from engine.backends.opencl.programs import Compiled, ProgramStore
@@ -114,10 +115,15 @@ class OpenCLBackend(Backend):
         return buffer
 
     def upload(self, buffer: DeviceBuffer, data: np.ndarray) -> None:
-        """Set a buffer's value, in stream order. `data` is copied before this returns."""
+        """Set a buffer's value, in stream order. `data` is copied before this returns.
+
+        Raises `InputError` for integers beyond 32 bits.
+        """
         target = _own(buffer)
         if np.size(data) != target.elements:
             raise InputError(f"{np.size(data)} values do not fill a buffer of {target.elements}")
+        if target.dtype.kind in "iu":
+            check_integers(data)
         self._transfers.write(target.mem, to_device(data, target.dtype))
 
     def copy(self, source: DeviceBuffer, target: DeviceBuffer) -> None:

@@ -6,74 +6,35 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-_COMMON: dict[Any, str] = {
-    "add": "({0} + {1})",
-    "sub": "({0} - {1})",
-    "mul": "({0} * {1})",
-    "neg": "(-{0})",
-    "and": "({0} & {1})",
-    "or": "({0} | {1})",
-    "xor": "({0} ^ {1})",
-    "bitnot": "(~{0})",
-    "not": "(!{0})",
-    "eq": "({0} == {1})",
-    "ne": "({0} != {1})",
-    "lt": "({0} < {1})",
-    "le": "({0} <= {1})",
-    "gt": "({0} > {1})",
-    "ge": "({0} >= {1})",
-    "select": "({0} ? {1} : {2})",
+from engine.kernels.c_printer import COMMON
+
+_SAME_NAME = "sqrt exp log sin cos tan asin acos atan sinh cosh tanh asinh acosh atanh floor ceil trunc erf"
+TEMPLATES: Mapping[Any, str] = {
+    **COMMON,
     "isnan": "(isnan({0}) != 0)",
     "isinf": "(isinf({0}) != 0)",
-}
-_SAME_NAME = "sqrt exp log sin cos tan asin acos atan sinh cosh tanh asinh acosh atanh floor ceil trunc erf"
-_FLOAT: dict[Any, str] = {(op, "float"): f"{op}({{0}})" for op in _SAME_NAME.split()} | {
+    **{(op, "float"): f"{op}({{0}})" for op in _SAME_NAME.split()},
     ("abs", "float"): "fabs({0})",
     ("round", "float"): "rint({0})",
     ("sign", "float"): "k_sign_{T}({0})",
-    ("div", "float"): "({0} / {1})",
     ("rem", "float"): "fmod({0}, {1})",
     ("pow", "float"): "pow({0}, {1})",
     ("min", "float"): "k_min_{T}({0}, {1})",
     ("max", "float"): "k_max_{T}({0}, {1})",
-}
-# Signed overflow is undefined in C, so what has to wrap is computed unsigned. Indices never overflow.
-_INT: dict[Any, str] = {
+    # Signed overflow is undefined in C, so what has to wrap is computed unsigned. Indices never overflow.
     ("add", "int"): "(int)((uint){0} + (uint){1})",
     ("sub", "int"): "(int)((uint){0} - (uint){1})",
     ("mul", "int"): "(int)((uint){0} * (uint){1})",
     ("neg", "int"): "(int)(0u - (uint){0})",
     ("abs", "int"): "(int)abs({0})",
     ("sign", "int"): "(({0} > 0) - ({0} < 0))",
-    ("div", "int"): "k_idiv({0}, {1})",
-    ("rem", "int"): "k_irem({0}, {1})",
-    ("pow", "int"): "k_ipow({0}, {1})",
-    ("min", "int"): "min({0}, {1})",
-    ("max", "int"): "max({0}, {1})",
     ("shl", "int"): "(int)k_shl((uint){0}, (uint){1})",
     ("shr", "int"): "({0} >> min((uint){1}, 31u))",
-    ("add", "index"): "({0} + {1})",
-    ("sub", "index"): "({0} - {1})",
-    ("mul", "index"): "({0} * {1})",
-    ("neg", "index"): "(-{0})",
-    ("abs", "uint"): "{0}",
+    **{(op, "index"): COMMON[op] for op in ("add", "sub", "mul", "neg")},
     ("sign", "uint"): "({0} != 0u ? 1u : 0u)",
-    ("div", "uint"): "k_udiv({0}, {1})",
-    ("rem", "uint"): "k_urem({0}, {1})",
-    ("pow", "uint"): "k_upow({0}, {1})",
-    ("min", "uint"): "min({0}, {1})",
-    ("max", "uint"): "max({0}, {1})",
     ("shl", "uint"): "k_shl({0}, {1})",
     ("shr", "uint"): "k_shr({0}, {1})",
-} | {(op, kind): "{0}" for op in ("floor", "ceil", "trunc", "round") for kind in ("int", "uint")}
-_BOOL: dict[Any, str] = {
-    ("add", "bool"): "({0} || {1})",
-    ("mul", "bool"): "({0} && {1})",
-    ("max", "bool"): "({0} || {1})",
-    ("min", "bool"): "({0} && {1})",
-    ("bitnot", "bool"): "(!{0})",
 }
-TEMPLATES: Mapping[Any, str] = _COMMON | _FLOAT | _INT | _BOOL
 
 _POWER = "uint r = 1u; for (; n > 0u; n >>= 1) { r = n & 1u ? r * a : r; a *= a; }"
 _FUNCTIONS = {

@@ -6,22 +6,18 @@ Only a kernel with more of them than every device takes reads them from a buffer
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod
-from typing import Any
 
 import numpy as np
 
 from engine.backends.opencl.functions import TEMPLATES, divider, functions_for
 from engine.backends.opencl.storage import WORDS
 from engine.dtypes import ArithmeticType, arithmetic_type, as_dtype
+from engine.kernels.c_printer import CPrinter, saturate
 from engine.kernels.expr import Expr, nodes
 from engine.kernels.kernel import Kernel
-from engine.kernels.printer import Printer, Scope
-
-SUM_BLOCK = 256
-"""Terms of a float32 sum that are added up before they join the total: keeps long sums accurate."""
 
 LOCAL_SIZE = 64
 """Work-items in a group of a generic kernel. Fixed, as PoCL compiles a kernel again for every size."""
@@ -30,32 +26,20 @@ LOCAL_SIZE = 64
 _ARGUMENT_BYTES = 1024
 
 
-class OpenCLPrinter(Printer):
+class OpenCLPrinter(CPrinter):
     """Prints formulas as OpenCL C. Buffer `k` of the kernel is named `b{k}`, argument `k` is `p{k}`."""
 
-    TYPES = {
-        "float32": "float",
-        "float64": "double",
-        "index": "int",
-        "int32": "int",
-        "int64": "int",
-        "uint32": "uint",
-        "uint64": "uint",
-        "bool": "bool",
-    }
+    TYPES = {**CPrinter.TYPES, "float64": "double"}
     TEMPLATES = TEMPLATES
 
-    def literal(self, value: int | float | bool, dtype: ArithmeticType) -> str:
-        """A constant; integers beyond 32 bits saturate, as they stand for "no limit"."""
-        word = self.TYPES[dtype]
-        if word == "bool":
-            return "true" if value else "false"
-        if word in ("float", "double"):
-            return _float_literal(float(value), word)
-        number = saturate(int(value), dtype)
-        if word == "uint":
-            return f"{number}u"
-        return "(-2147483647 - 1)" if number == -(2**31) else f"({number})" if number < 0 else str(number)
+    def float_literal(self, value: float, word: str) -> str:
+        if value != value:
+            return f"(({word})NAN)"
+        number = float(np.float32(value)) if word == "float" else value
+        if number in (float("inf"), float("-inf")):
+            return f"(({word}){'-' if number < 0 else ''}INFINITY)"
+        text = number.hex() + ("f" if word == "float" else "")
+        return f"({text})" if text.startswith("-") else text
 
     def param(self, slot: int, dtype: ArithmeticType) -> str:
         """A run-time argument."""
@@ -93,31 +77,6 @@ class OpenCLPrinter(Printer):
         if a in ("float", "double") and b in ("int", "uint"):
             return f"k_to_{b}{'_double' if a == 'double' else ''}({text})"
         return f"({b})({text})"
-
-    def neutral(self, kind: str, dtype: ArithmeticType) -> str:
-        """What a reduction starts from."""
-        short: ArithmeticType = "int32" if dtype == "int64" else "uint32" if dtype == "uint64" else dtype
-        return super().neutral(kind, short)
-
-    def reduce(self, node: Expr, name: str, home: Scope) -> None:
-        """A loop that accumulates; sums of float32 go block by block."""
-        kind, var = node.attr
-        if kind != "sum" or node.dtype != "float32":
-            super().reduce(node, name, home)
-            return
-        extent, term = node.args
-        count = self.text(extent)
-        part, loop = self.fresh("a"), self.fresh("r")
-        self.variables[var] = loop
-
-        def accumulate() -> list[str]:
-            last = f"({loop} & {SUM_BLOCK - 1}) == {SUM_BLOCK - 1}"
-            return [f"{part} += {self.text(term)};", f"if ({last}) {{ {name} += {part}; {part} = 0.0f; }}"]
-
-        inner = self._inside(self.scopes.index(home), frozenset({var}), accumulate)
-        home.lines += [f"float {name} = 0.0f;", f"float {part} = 0.0f;"]
-        self._loop(home, loop, count, inner)
-        home.lines.append(f"{name} += {part};")
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,13 +137,6 @@ def typed_argument(value: int | float, dtype: ArithmeticType) -> np.generic:
     return np.int32(saturate(int(value), dtype))
 
 
-def saturate(value: int, dtype: str) -> int:
-    """An integer limited to what 32 bits hold."""
-    if dtype.startswith("uint"):
-        return min(max(value, 0), 2**32 - 1)
-    return min(max(value, -(2**31)), 2**31 - 1)
-
-
 class GenericSource:
     """A kernel of the language as OpenCL C, and what its arguments are for an index space.
 
@@ -203,7 +155,7 @@ class GenericSource:
         head, loads = self.signature.declarations(kernel.buffers, kernel.dtype, names)
         printer = OpenCLPrinter(kernel)
         variables = {"flat": "i"} | {axis: f"i{axis}" for axis in self.axes.used}
-        lines, value = print_formula(printer, kernel.body, variables)
+        lines, value = printer.body(kernel.body, variables)
         statements = [
             *loads,
             "const int i = first + (int)get_global_id(0);",
@@ -227,18 +179,6 @@ class GenericSource:
 def extensions(text: str) -> str:
     """The directives that a kernel's text needs."""
     return "#pragma OPENCL EXTENSION cl_khr_fp64 : enable\n" if "double" in text else ""
-
-
-def print_formula(printer: Printer, formula: Expr, variables: Mapping[Any, str]) -> tuple[list[str], str]:
-    """Statements that compute `formula`, and the text of its value.
-
-    variables: names of what the formula depends on: axis numbers, "flat", "acc".
-    """
-    printer.variables |= variables
-    scope = printer.open(frozenset(variables))
-    value = printer.text(formula)
-    printer.close()
-    return scope.lines, value
 
 
 @dataclass(frozen=True, slots=True)
@@ -311,13 +251,3 @@ def _word_at(position: int, kind: ArithmeticType) -> str:
         case "uint":
             return f"(uint)params[{position}]"
     return f"params[{position}]"
-
-
-def _float_literal(value: float, word: str) -> str:
-    if value != value:
-        return f"(({word})NAN)"
-    number = float(np.float32(value)) if word == "float" else value
-    if number in (float("inf"), float("-inf")):
-        return f"(({word}){'-' if number < 0 else ''}INFINITY)"
-    text = number.hex() + ("f" if word == "float" else "")
-    return f"({text})" if text.startswith("-") else text

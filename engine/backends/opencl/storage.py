@@ -37,7 +37,7 @@ def device_dtype(dtype: np.dtype | str) -> np.dtype:
 
 
 def to_device(data: np.ndarray, dtype: np.dtype) -> np.ndarray:
-    """Values as they lie in device memory, 1-D. Integers beyond 32 bits wrap (see `exceeds_device`)."""
+    """Values as they lie in device memory, 1-D. Integers beyond 32 bits wrap (see `check_integers`)."""
     flat = np.ascontiguousarray(data).reshape(-1)
     return flat.astype(dtype, copy=False).astype(device_dtype(dtype), copy=False)
 
@@ -45,11 +45,3 @@ def to_device(data: np.ndarray, dtype: np.dtype) -> np.ndarray:
 def from_device(data: np.ndarray, dtype: np.dtype) -> np.ndarray:
     """Values read back, as a new array in the type that the user sees."""
     return data.astype(dtype)
-
-
-def exceeds_device(data: np.ndarray) -> bool:
-    """Whether a 64-bit integer tensor holds values that 32 bits cannot."""
-    if data.dtype.kind not in "iu" or data.dtype.itemsize < 8 or data.size == 0:
-        return False
-    info = np.iinfo(device_dtype(data.dtype))
-    return bool(data.max() > info.max or data.min() < info.min)

@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 
 from engine.backends.gl.glsl import (
-    exceeds_words,
     float_literal,
     from_words,
     pack_arguments,
@@ -16,6 +15,7 @@ from engine.backends.gl.glsl import (
     type_refusal,
 )
 from engine.backends.gl.glsl_functions import FUNCTIONS, functions_for
+from engine.backends.integers import exceeds_32_bits
 from engine.devices import GLDevice
 from tests.conftest import RunChild
 
@@ -75,12 +75,12 @@ def test_words_hold_every_type(dtype: str) -> None:
 
 
 def test_what_32_bits_cannot_hold_is_seen() -> None:
-    assert exceeds_words(np.array([2**31]))
-    assert exceeds_words(np.array([-(2**31) - 1]))
-    assert exceeds_words(np.array([2**32], np.uint64))
-    assert not exceeds_words(np.array([2**32 - 1], np.uint64))
-    assert not exceeds_words(np.array([], np.int64))
-    assert not exceeds_words(np.array([1e30]))
+    assert exceeds_32_bits(np.array([2**31]))
+    assert exceeds_32_bits(np.array([-(2**31) - 1]))
+    assert exceeds_32_bits(np.array([2**32], np.uint64))
+    assert not exceeds_32_bits(np.array([2**32 - 1], np.uint64))
+    assert not exceeds_32_bits(np.array([], np.int64))
+    assert not exceeds_32_bits(np.array([1e30]))
     assert "float64" in (type_refusal(["float32", "float64"]) or "")
     assert type_refusal(["float16", "int64", "bool"]) is None
 
