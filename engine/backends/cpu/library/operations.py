@@ -229,6 +229,7 @@ def _power(a, b):
 
 
 op_pow = _binary(_power)
+call_pow = _binary(lambda a, b: a.call("llvm.pow", b) if a.is_float else _integer_power(a, b))
 
 
 # Casts
