@@ -127,7 +127,7 @@ class CPUTensorData(TensorData):
     def pin(tensor: Tensor) -> CPUTensorData:
         """Move a tensor's elements to the CPU and return its storage. Blocks if they are elsewhere."""
         data = tensor.data_on_backend
-        if not isinstance(data, CPUTensorData) or type(data) is not CPUTensorData:
+        if type(data) is not CPUTensorData:
             data = CPUTensorData(tensor.download_to_array())
             tensor._replace_data(data)
         return data
@@ -256,6 +256,7 @@ class Tensor(Disposable):
             raise ValuePending(
                 "this tensor lies on a backend; CPUTensorData.pin(tensor) before writing elements"
             )
+        self._pending = self._arrived = None
         data.array.reshape(self.shape)[key] = value
 
     def __array__(self, dtype: DTypeLike | None = None, copy: bool | None = None) -> np.ndarray:
@@ -308,27 +309,25 @@ class Tensor(Disposable):
 
     def _arrive(self) -> np.ndarray:
         assert self._pending is not None
-        array = self._pending.array()
+        self._arrived = self._in_shape(self._pending.array())
         self._pending = None
-        self._arrived = array if self._view is None else array.reshape(self._view)
         return self._arrived
+
+    def _in_shape(self, array: np.ndarray) -> np.ndarray:
+        return array if self._view is None else array.reshape(self._view)
 
     def download_to_array(self, out: np.ndarray | None = None) -> np.ndarray:
         """The elements as an array of the tensor's shape and dtype, or in `out`. Blocks until they arrive."""
         self._check_alive()
         array = self._arrived
+        if self._pending is not None:
+            self._pending.wait()
+            array = self._arrive()
         if array is None:
-            read = self._pending if self._pending is not None else self._data.request()
-            read.wait()
-            if self._pending is None:
-                # Nobody else will see this array, so it needs no copy.
-                self._pending = read
-                array = self._arrive()
-                self._arrived = None
-                if out is None:
-                    return array
-            else:
-                array = self._arrive()
+            array = self._in_shape(self._data.download())
+            if out is None:
+                # Nobody else sees this array, so it needs no copy.
+                return array
         if out is None:
             return array.copy()
         if out.shape != array.shape or out.dtype != array.dtype:
@@ -349,9 +348,12 @@ class Tensor(Disposable):
         return Readable(self)
 
     def _replace_data(self, data: TensorData) -> None:
+        """Take over storage with the same elements; a requested readback goes on."""
         if self._owns_memory:
             self._data.dispose()
-        self._setup(data, owned=type(data) is not CPUTensorData)
+        self._data = data
+        self._view = None
+        self._owns_memory = type(data) is not CPUTensorData
 
     def _dispose(self) -> None:
         self._pending = self._arrived = None
