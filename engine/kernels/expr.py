@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterator, Sequence
+from math import copysign
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from engine.dtypes import ArithmeticType
@@ -180,6 +181,9 @@ def _index_only(x: Expr, symbol: str) -> Expr:
 def lit(value: int | float | bool, dtype: ArithmeticType = "index") -> Expr:
     """A constant of the formula, printed into the kernel's text."""
     kind = float if dtype in FLOATS else bool if dtype == "bool" else int
+    if dtype in FLOATS and value == 0 and copysign(1.0, value) < 0:
+        # Structures are compared with ==, for which -0.0 is 0.0.
+        return unary("neg", lit(0.0, dtype))
     return Expr("const", dtype, attr=kind(value))
 
 
