@@ -32,8 +32,12 @@ class CommandBuffer:
         self._commands: list[Callable[[], None]] = []
 
     def schedule_worker(self, worker: Worker, inputs: Mapping[str, InputValue] | None = None) -> None:
-        """Add a worker's schedule; without inputs it uses those given by `set_input`."""
-        self._commands.append(lambda: worker.schedule(*([dict(inputs)] if inputs is not None else [])))
+        """Add a worker's schedule; what is not in `inputs` is what `set_input` gave it by then.
+
+        The elements of `inputs` are read when the buffer is executed.
+        """
+        given = dict(inputs or {})
+        self._commands.append(lambda: worker.schedule(given))
 
     def clear(self) -> None:
         """Forget all commands."""
