@@ -123,7 +123,7 @@ class Planner:
             for value in reads(compute):
                 loaded[value.name] = value
             tuner = Tuner(compute, self._constant(plan, compute), self._temporary(plan, compute))
-            if target.tune(compute, tuner):
+            if all(v.size for v in reads(compute)) and target.tune(compute, tuner):
                 plan.steps.extend(tuner.steps)
             else:
                 plan.steps.append(compute.numbered())
@@ -133,10 +133,13 @@ class Planner:
         used = {name for step in plan.steps for name in step.inputs}
         for name in sorted(used - made - set(plan.buffers)):
             value = loaded[name]
-            role_in: Literal["constant", "input"] = "input" if value.known is None else "constant"
-            plan.buffers[name] = BufferSpec(name, value.size, value.dtype, role_in)
-            if value.known is not None:
-                plan.constants[name] = value.known
+            # Nobody makes a tensor without elements; what reads it needs a buffer all the same.
+            known = value.known if value.size else np.empty(value.shape, value.dtype)
+            plan.buffers[name] = BufferSpec(
+                name, value.size, value.dtype, "input" if known is None else "constant"
+            )
+            if known is not None:
+                plan.constants[name] = known
         imports = tuple(n for n, b in plan.buffers.items() if b.role == "input")
         exports = tuple(n for n, b in plan.buffers.items() if b.role == "output")
         return Segment(place, plan, imports, exports)
