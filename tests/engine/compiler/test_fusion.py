@@ -6,7 +6,7 @@ import numpy as np
 import onnx
 import pytest
 
-from engine.compiler.fusion import fuse_elementwise
+from engine.compiler.fusion import DEPTH_LIMIT, fuse_elementwise
 from engine.compiler.interpret import elements, run_computes
 from engine.compiler.plan import Compute
 from engine.compiler.trace import Tracer, live
@@ -29,9 +29,9 @@ def fused(
     made = model(nodes, inputs, outputs, constants)
     tracer = Tracer(made)
     shapes = {
-        name: tuple(2 if isinstance(d, str) else d for d in dims or ()) for name, (_, dims) in inputs.items()
+        name: tuple(d if isinstance(d, int) else 2 for d in dims or ()) for name, (_, dims) in inputs.items()
     }
-    trace = tracer.trace(shapes)  # type: ignore[arg-type]
+    trace = tracer.trace(shapes)
     wanted = [trace.values[o.name] for o in made.outputs]
     plain = live(trace.computes, wanted)
     result = fuse_elementwise(plain, wanted, fan_in)
@@ -95,7 +95,11 @@ def test_a_reshape_between_is_no_obstacle() -> None:
 
 def test_moved_elements_end_a_chain() -> None:
     computes = fused(
-        [node("Relu", ["x"], ["r"]), node("Transpose", ["r"], ["t"], perm=[0, 2, 3, 1]), node("Exp", ["t"], ["y"])],
+        [
+            node("Relu", ["x"], ["r"]),
+            node("Transpose", ["r"], ["t"], perm=[0, 2, 3, 1]),
+            node("Exp", ["t"], ["y"]),
+        ],
         X4, {"y": ("float32", None)}, {},
     )  # fmt: skip
     assert [c.op_type for c in computes] == ["Relu", "Transpose+Exp"]
@@ -130,3 +134,24 @@ def test_squeezenet_s_66_layers_are_41_kernels() -> None:
         len(kinds) == 38
     )  # 26 convolutions, 8 joins, 3 pools, 1 mean; the test's network ends before softmax
     assert kinds.count("Conv+Conv+Relu") == 26
+
+
+def test_a_cast_through_float16_rounds() -> None:
+    computes = fused(
+        [
+            node("Cast", ["x"], ["h"], to=10),
+            node("Neg", ["h"], ["n"]),
+            node("Cast", ["n"], ["f"], to=1),
+            node("Exp", ["f"], ["y"]),
+        ],
+        {"x": ("float32", [64])}, {"y": ("float32", None)}, {},
+    )  # fmt: skip
+    assert [c.op_type for c in computes] == ["Cast+Neg", "Cast+Exp"]
+
+
+def test_long_chains_are_cut_before_they_are_too_deep() -> None:
+    names = ["x", *(f"v{i}" for i in range(400))]
+    chain = [node("Sin", [a], [b]) for a, b in zip(names, names[1:], strict=False)]
+    computes = fused(chain, {"x": ("float32", [4])}, {names[-1]: ("float32", None)}, {})
+    assert 400 / DEPTH_LIMIT < len(computes) < 10
+    assert max(c.formula().depth for c in computes) <= DEPTH_LIMIT
