@@ -10,14 +10,15 @@ import numpy as np
 
 from engine.backends.cpu.backend import CPUBackend
 from engine.backends.cpu.native_kernel import NativeKernel
-from engine.compiler.plan import BufferSpec, Compute, Plan, Tuner
+from engine.compiler.plan import BufferSpec, Compute, Plan
 from engine.kernels.evaluate import evaluate
 from engine.kernels.expr import FLAT, Expr, acc, arg, cast, index, lit, load, maximum, reduce, unary
 from engine.kernels.hint import Hint
 from engine.kernels.kernel import number
 from engine.kernels.value import Value
+from tests.engine.backends import steps
+from tests.engine.backends.steps import F32
 
-F32 = np.dtype(np.float32)
 Epilogue = Callable[[Value], Expr]
 
 
@@ -74,21 +75,7 @@ def tuned_plan(backend: CPUBackend, case: Case) -> Plan:
     """The plan that the backend's rule emits; fails if there is no rule for the case."""
     compute = case.compute
     assert compute is not None
-    plan = Plan()
-
-    def constant(name: str, make: Callable[[], np.ndarray]) -> str:
-        plan.constants[name] = made = make()
-        plan.buffers[name] = BufferSpec(name, made.size, made.dtype, "constant")
-        return name
-
-    def temporary(elements: int, dtype: np.dtype) -> str:
-        name = f"scratch{len(plan.buffers)}"
-        plan.buffers[name] = BufferSpec(name, elements, np.dtype(dtype), "temporary")
-        return name
-
-    tuner = Tuner(compute, constant, temporary)
-    assert backend.tune(compute, tuner), "no rule took the formula"
-    plan.steps = tuner.steps
+    plan = steps.tuned_plan(backend, compute)
     assert all(isinstance(step.kernel, NativeKernel) for step in plan.steps)
     for name, array in case.arrays.items():
         plan.buffers[name] = BufferSpec(name, array.size, array.dtype, "input")

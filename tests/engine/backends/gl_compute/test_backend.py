@@ -16,33 +16,11 @@ from engine.compiler.plan import Compute
 from engine.devices import GL, CountingLoader, GLDevice
 from engine.devices.gl_functions import GLFunctions
 from engine.errors import DisposedError, InputError, KernelCompileError
-from engine.kernels.expr import Expr, arg, cast, index, lit, reduce, unary
+from engine.kernels.expr import arg, cast, index, lit, reduce, unary
 from engine.kernels.value import Value
-from tests.engine.backends.gl_compute.steps import F32, Bound, chain_plan, value
+from tests.engine.backends.steps import F32, Bound, chain, chain_expected, chain_plan, step, value
 
 pytestmark = pytest.mark.gl
-
-
-def step(name: str, source: Value, formula: Expr, size: int | None = None) -> Compute:
-    """One generic step over `size` elements, by default as many as the source has."""
-    n = source.size if size is None else size
-    return Compute(Value(name, (n,), F32), (n,), formula, name, "Test")
-
-
-def chain(source: Value, length: int) -> list[Compute]:
-    """y = 2 * (... 2 * (x + 1) + 1 ...), one step at a time."""
-    computes: list[Compute] = []
-    for k in range(length):
-        previous = computes[-1].output if computes else source
-        name = "y" if k == length - 1 else f"t{k}"
-        computes.append(step(name, previous, (previous[index(0)] + 1.0) * 2.0))
-    return computes
-
-
-def chain_expected(x: np.ndarray, length: int) -> np.ndarray:
-    for _ in range(length):
-        x = (x + 1) * 2
-    return x
 
 
 def test_three_runs_in_flight_keep_their_snapshots(backend: GLComputeBackend) -> None:

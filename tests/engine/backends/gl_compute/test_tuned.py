@@ -13,7 +13,7 @@ from engine.compiler.plan import Compute
 from engine.devices import GLDevice
 from engine.kernels.expr import FLAT, acc, arg, cast, index, unary
 from engine.kernels.value import Value
-from tests.engine.backends.gl_compute.steps import (
+from tests.engine.backends.steps import (
     Bound,
     chain_plan,
     conv_compute,

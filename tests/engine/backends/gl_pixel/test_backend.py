@@ -12,49 +12,21 @@ from engine.backends.gl.commands import Replayer
 from engine.backends.gl_pixel import record
 from engine.backends.gl_pixel.backend import GLPixelBackend
 from engine.backends.gl_pixel.shader import Shader
-from engine.compiler.plan import Compute, Plan
+from engine.compiler.plan import Compute
 from engine.devices import GL, CountingLoader, GLDevice
 from engine.devices.gl_functions import GLFunctions
 from engine.errors import DisposedError, InputError, KernelCompileError
-from engine.kernels.expr import FLAT, Expr, arg, cast, index, lit, reduce, unary
+from engine.kernels.expr import FLAT, arg, cast, index, lit, reduce, unary
 from engine.kernels.value import Value
-from tests.engine.backends.gl_compute.steps import F32, Bound, chain_plan, value
+from tests.engine.backends.steps import F32, Bound, chain, chain_expected, chain_plan, step, value
 
 pytestmark = pytest.mark.gl
-
-
-def bind(
-    backend: GLPixelBackend, plan: Plan, arrays: dict[str, np.ndarray], outputs: dict[str, Value]
-) -> Bound:
-    return Bound(backend, plan, arrays, outputs)  # type: ignore[arg-type]
-
-
-def step(name: str, source: Value, formula: Expr, size: int | None = None) -> Compute:
-    """One generic step over `size` elements, by default as many as the source has."""
-    n = source.size if size is None else size
-    return Compute(Value(name, (n,), F32), (n,), formula, name, "Test")
-
-
-def chain(source: Value, length: int) -> list[Compute]:
-    """y = 2 * (... 2 * (x + 1) + 1 ...), one step at a time."""
-    computes: list[Compute] = []
-    for k in range(length):
-        previous = computes[-1].output if computes else source
-        name = "y" if k == length - 1 else f"t{k}"
-        computes.append(step(name, previous, (previous[index(0)] + 1.0) * 2.0))
-    return computes
-
-
-def chain_expected(x: np.ndarray, length: int) -> np.ndarray:
-    for _ in range(length):
-        x = (x + 1) * 2
-    return x
 
 
 def bound_chain(backend: GLPixelBackend, n: int, length: int) -> tuple[np.ndarray, Bound]:
     x = np.arange(n, dtype=np.float32)
     computes = chain(value("x", x), length)
-    return x, bind(backend, chain_plan(computes), {"x": x}, {"y": computes[-1].output})
+    return x, Bound(backend, chain_plan(computes), {"x": x}, {"y": computes[-1].output})
 
 
 @pytest.mark.parametrize("n", [1, 3, 1000, 8192 * 4, 100_003])
@@ -79,7 +51,7 @@ def test_temporaries_share_textures(backend: GLPixelBackend) -> None:
     bound.run()
     np.testing.assert_array_equal(bound.result(), chain_expected(x, 30))
     # Two are alive at a time; a texture of 1,600 texels takes 128 x 13 of them.
-    assert bound.program.temporary_bytes == 2 * 16 * 128 * 13  # type: ignore[attr-defined]
+    assert bound.program.temporary_bytes == 2 * 16 * 128 * 13
 
 
 def test_nothing_waits(counted_device: tuple[GLDevice, CountingLoader]) -> None:
@@ -128,7 +100,7 @@ def test_a_snapshot_is_read_while_later_work_runs(gl_device: GLDevice) -> None:
     work = 4_000_000 if gl_device.info.is_software else 40_000_000
     source = value("x", x)
     total = reduce("sum", work // 4000, lambda k: source[(index(0) + k) % arg(4000)])
-    heavy = bind(backend, chain_plan([step("y", source, total)]), {"x": x}, {"y": Value("y", (4000,), F32)})
+    heavy = Bound(backend, chain_plan([step("y", source, total)]), {"x": x}, {"y": Value("y", (4000,), F32)})
     short.run()
     backend.flush()
     readback = backend.readback(short.buffers["y"])
@@ -154,11 +126,11 @@ def test_long_draws_are_cut_into_parts(
     total = reduce("sum", 100, lambda k: source[(index(0) + k) % arg(5000)])
     plan = chain_plan([step("y", source, total)])
     output = {"y": Value("y", (5000,), F32)}
-    whole = bind(plain_backend, plan, {"x": x}, output)
+    whole = Bound(plain_backend, plan, {"x": x}, output)
     monkeypatch.setattr(record, "_DRAW_NS", 1e5)
-    parts = bind(plain_backend, plan, {"x": x}, output)
-    assert whole.program.draws == 1  # type: ignore[attr-defined]
-    assert parts.program.draws > 4  # type: ignore[attr-defined]
+    parts = Bound(plain_backend, plan, {"x": x}, output)
+    assert whole.program.draws == 1
+    assert parts.program.draws > 4
     whole.run()
     parts.run()
     np.testing.assert_array_equal(parts.result(), whole.result())
@@ -185,7 +157,7 @@ def test_empty_tensors(backend: GLPixelBackend) -> None:
     total = reduce("sum", source.dim(0), lambda k: source[k]) + 3.0
     computes = [step("none", source, source[index(0)] * 2.0), step("y", source, total, size=2)]
     outputs = {c.output.name: c.output for c in computes}
-    bound = bind(backend, chain_plan(computes, ("y", "none")), {"x": x}, outputs)
+    bound = Bound(backend, chain_plan(computes, ("y", "none")), {"x": x}, outputs)
     bound.run()
     assert bound.result("none").shape == (0,)
     np.testing.assert_array_equal(bound.result(), [3, 3])
@@ -210,7 +182,7 @@ def test_divisions_of_positions_are_exact(plain_backend: GLPixelBackend) -> None
     for formula, expected in ((numerator // divisor, a // b), (numerator % divisor, a % b)):
         out = Value("z", a.shape, np.dtype(np.int32))
         compute = Compute(out, a.shape, cast(formula, "int32"), "z", "Test")
-        bound = bind(plain_backend, chain_plan([compute], ("z",)), {"x": a, "y": b}, {"z": out})
+        bound = Bound(plain_backend, chain_plan([compute], ("z",)), {"x": a, "y": b}, {"z": out})
         bound.run()
         np.testing.assert_array_equal(bound.result("z"), expected)
 
@@ -228,7 +200,7 @@ def test_minimum_limits(minimal_device: GLDevice) -> None:
             formula = formula + term
         return step("y", values["x0"], formula)
 
-    bound = bind(backend, chain_plan([total(15)]), arrays, {"y": Value("y", (300,), F32)})
+    bound = Bound(backend, chain_plan([total(15)]), arrays, {"y": Value("y", (300,), F32)})
     bound.run()
     np.testing.assert_array_equal(bound.result(), np.full(300, 105))
     assert backend.refusal(total(15)) is None
@@ -350,5 +322,5 @@ def test_programs_are_compiled_once_for_all_sizes(plain_backend: GLPixelBackend)
         y = value("x", np.zeros(n, np.float32))
         other = step("y", y, y[index(0)] * 3.75 + 0.0625)
         assert plain_backend.prepare([other.numbered().kernel]) == 0
-        assert bind(plain_backend, chain_plan([other]), {"x": np.zeros(n, np.float32)}, {"y": other.output})
+        assert Bound(plain_backend, chain_plan([other]), {"x": np.zeros(n, np.float32)}, {"y": other.output})
     assert plain_backend._programs.compilations == compiled

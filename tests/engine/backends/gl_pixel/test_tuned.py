@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 
 from engine.backends.gl_pixel.backend import GLPixelBackend
-from engine.compiler.plan import Compute, Plan
 from engine.devices import GLDevice
 from engine.kernels.expr import FLAT, acc, arg, cast, index, unary
 from engine.kernels.value import Value
-from tests.engine.backends.gl_compute.steps import (
+from tests.engine.backends.gl_compute.test_tuned import CONVOLUTIONS, MATRICES
+from tests.engine.backends.steps import (
     conv_compute,
     conv_expected,
     matmul_compute,
@@ -20,20 +20,11 @@ from tests.engine.backends.gl_compute.steps import (
     tuned_plan,
     value,
 )
-from tests.engine.backends.gl_compute.test_tuned import CONVOLUTIONS, MATRICES
 
 pytestmark = pytest.mark.gl
 
 # Too narrow for blocks; the generic kernel is the faster one.
 NARROW = {"depthwise with two outputs each"}
-
-
-def plan_of(backend: GLPixelBackend, compute: Compute) -> Plan:
-    return tuned_plan(backend, compute)  # type: ignore[arg-type]
-
-
-def run(backend: GLPixelBackend, plan: Plan, arrays: dict[str, np.ndarray], output: Value) -> np.ndarray:
-    return result_of(backend, plan, arrays, output)  # type: ignore[arg-type]
 
 
 def assert_close(got: np.ndarray, expected: np.ndarray) -> None:
@@ -50,7 +41,7 @@ def convolve(backend: GLPixelBackend, case: tuple[Any, ...], seed: int) -> None:
         value("x", x), value("w", w, known=True), strides, dilations, pads, ends, group,
         value("b", b, known=True),
     )  # fmt: skip
-    got = run(backend, plan_of(backend, compute), {"x": x, "w": w, "b": b}, compute.output)
+    got = result_of(backend, tuned_plan(backend, compute), {"x": x, "w": w, "b": b}, compute.output)
     sums = conv_expected(x, w, strides, dilations, pads, ends, group)
     assert_close(got, np.maximum(sums + b.reshape(-1, *[1] * (x.ndim - 2)), 0))
 
@@ -83,7 +74,7 @@ def test_padding_does_not_touch_what_lies_outside(plain_backend: GLPixelBackend)
     w = np.zeros((4, 4, 1, 3), np.float32)
     w[:, 0] = [1, 10, 100]
     compute = conv_compute(value("x", x), value("w", w, known=True), (1, 1), (1, 1), (0, 1), (0, 1), 1, None)
-    got = run(plain_backend, plan_of(plain_backend, compute), {"x": x}, compute.output)[0, 0]
+    got = result_of(plain_backend, tuned_plan(plain_backend, compute), {"x": x}, compute.output)[0, 0]
     padded = np.pad(x[0, 0, 1], 1)
     np.testing.assert_array_equal(got[1], padded[:-2] + 10 * padded[1:-1] + 100 * padded[2:])
     assert np.isnan(got[[0, 2]]).all()
@@ -98,7 +89,7 @@ def test_narrow_groups_are_left_to_the_generic_kernel(plain_backend: GLPixelBack
         )
         compute = conv_compute(x, w, strides, dilations, pads, ends, group, None)
         with pytest.raises(AssertionError, match="no rule took"):
-            plan_of(plain_backend, compute)
+            tuned_plan(plain_backend, compute)
 
 
 @pytest.mark.parametrize("static", [True, False], ids=["static", "dynamic"])
@@ -122,7 +113,7 @@ def test_products(
         value("bias", bias),
     )  # fmt: skip
     arrays = {"a": a, "b": b, "bias": bias}
-    got = run(plain_backend, plan_of(plain_backend, compute), arrays, compute.output)
+    got = result_of(plain_backend, tuned_plan(plain_backend, compute), arrays, compute.output)
     left = np.swapaxes(a, 1, 2) if "a" in transposed else a
     right = np.swapaxes(b, 1, 2) if "b" in transposed else b
     assert_close(got, np.maximum(left.astype(np.float64) @ right + bias, 0))
@@ -140,7 +131,7 @@ def test_epilogues_read_other_tensors_and_store_other_types(plain_backend: GLPix
     compute.epilogue = cast(unary("round", total), "int32") + scale_value[index(1)]
     compute.output = Value("y", compute.space, np.dtype(np.int8))
     arrays = {"a": a, "b": b, "other": other, "scale": scale}
-    got = run(plain_backend, plan_of(plain_backend, compute), arrays, compute.output)
+    got = result_of(plain_backend, tuned_plan(plain_backend, compute), arrays, compute.output)
     assert got.dtype == np.int8
     exact = (a.astype(np.float64) @ b)[0] * 2 + other
     away_from_ties = np.abs(exact - np.floor(exact) - 0.5) > 1e-4
@@ -162,7 +153,7 @@ def test_new_sizes_and_layers_need_no_new_cores(plain_backend: GLPixelBackend) -
             value("a", a, static=False), value("b", b, known=True), (1, rows, 24, 16), (rows * 16, 16, 1),
             (0, 24, 1), None,
         )  # fmt: skip
-        keys.append([[s.kernel.key for s in plan_of(plain_backend, c).steps] for c in (conv, product)])
+        keys.append([[s.kernel.key for s in tuned_plan(plain_backend, c).steps] for c in (conv, product)])
     assert keys[0] == keys[1]
     assert keys[0][0][1] == keys[0][1][1]
 
@@ -175,7 +166,7 @@ def test_minimum_limits(minimal_device: GLDevice) -> None:
     sizes = ((1, 1), (1, 1), (0, 0), (0, 0))
     compute = conv_compute(value("x", x), value("w", w, known=True), *sizes, 1, None)
     with pytest.raises(AssertionError, match="no rule took"):
-        plan_of(backend, compute)
+        tuned_plan(backend, compute)
     backend.dispose()
 
 
@@ -183,4 +174,4 @@ def test_other_types_are_left_to_generic_kernels(plain_backend: GLPixelBackend) 
     a, b = np.ones((1, 2, 4), np.int32), np.ones((1, 4, 4), np.int32)
     compute = matmul_compute(value("a", a), value("b", b), (1, 2, 4, 4), (8, 4, 1), (0, 4, 1), None)
     with pytest.raises(AssertionError, match="no rule took"):
-        plan_of(plain_backend, compute)
+        tuned_plan(plain_backend, compute)

@@ -1,4 +1,4 @@
-"""One OpenCL device for all tests here; they are skipped where a machine has none."""
+"""An OpenCL backend for each test; they are skipped where a machine has no device."""
 
 from __future__ import annotations
 
@@ -8,17 +8,6 @@ import pytest
 
 from engine.backends.opencl import OpenCLBackend
 from engine.devices.cl import CLDevice
-from engine.errors import DeviceError
-
-
-@pytest.fixture(scope="session")
-def cl_device() -> Iterator[CLDevice]:
-    try:
-        device = CLDevice()
-    except DeviceError as error:
-        pytest.skip(str(error))
-    with device:
-        yield device
 
 
 @pytest.fixture

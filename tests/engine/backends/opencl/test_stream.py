@@ -17,7 +17,7 @@ from engine.devices.cl import CLDevice, counting_cl_calls
 from engine.errors import DisposedError, InputError, ValuePending
 from engine.kernels.expr import FLAT, arg, cast, index, lit, reduce
 from engine.kernels.value import Value
-from tests.engine.backends.opencl.steps import FLOAT32, Recorded, plan_of, run_steps
+from tests.engine.backends.steps import F32, Bound, chain_plan, result_of
 
 pytestmark = pytest.mark.opencl
 
@@ -26,17 +26,17 @@ def chain(value: Value, length: int, work: int) -> list[Compute]:
     """Steps that add 1, `length` times; each also sums `work` elements, to take a while."""
     steps = []
     for k in range(length):
-        output = Value("y" if k == length - 1 else f"t{k}", value.shape, FLOAT32)
+        output = Value("y" if k == length - 1 else f"t{k}", value.shape, F32)
         body = value.at(FLAT) + reduce("sum", work, value.at) * 0.0 + 1.0
         steps.append(Compute(output, (value.size,), body, f"add{k}", "Add"))
         value = output
     return steps
 
 
-def recorded_chain(backend: OpenCLBackend, size: int, length: int = 4, work: int = 1) -> Recorded:
-    x = Value("x", (size,), FLOAT32)
-    plan = plan_of(backend, chain(x, length, work), {"x": x}, tuned=False)
-    return Recorded(backend, plan, {"x": np.zeros(size, np.float32)})
+def recorded_chain(backend: OpenCLBackend, size: int, length: int = 4, work: int = 1) -> Bound:
+    x = Value("x", (size,), F32)
+    steps = chain(x, length, work)
+    return Bound(backend, chain_plan(steps), {"x": np.zeros(size, np.float32)}, {"y": steps[-1].output})
 
 
 @pytest.mark.parametrize("pinned", [False, True])
@@ -101,13 +101,13 @@ def test_a_dropped_readback_does_not_wait(backend: OpenCLBackend) -> None:
 
 
 def test_copies_and_empty_buffers(backend: OpenCLBackend) -> None:
-    first, second = backend.create(5, FLOAT32, np.arange(5)), backend.create(5, FLOAT32)
+    first, second = backend.create(5, F32, np.arange(5)), backend.create(5, F32)
     backend.copy(first, second)
     backend.upload(first, np.zeros(5))
     result = backend.readback(second)
     result.wait()
     np.testing.assert_array_equal(result.array(), np.arange(5))
-    nothing = backend.create(0, FLOAT32, np.empty(0, np.float32))
+    nothing = backend.create(0, F32, np.empty(0, np.float32))
     backend.copy(nothing, nothing)
     empty = backend.readback(nothing)
     assert empty.done()
@@ -141,23 +141,23 @@ def test_float64_is_computed_where_the_device_has_it(cl_device: CLDevice, backen
         return
     assert backend.refusal(step) is None
     data = np.array([1.0, 2.0, 1e300])
-    np.testing.assert_array_equal(run_steps(backend, [step], {"x": data}, tuned=False), data / 3)
+    np.testing.assert_array_equal(result_of(backend, chain_plan([step]), {"x": data}, step.output), data / 3)
 
 
 def test_int64_is_computed_in_32_bits(backend: OpenCLBackend) -> None:
     x = Value("x", (3,), np.dtype(np.int64))
     step = Compute(Value("y", (3,), x.dtype), (3,), x.at(FLAT) * arg(3, "int64"), "triple", "Mul")
-    got = run_steps(backend, [step], {"x": np.array([1, -7, 2**30])}, tuned=False)
+    got = result_of(backend, chain_plan([step]), {"x": np.array([1, -7, 2**30])}, step.output)
     np.testing.assert_array_equal(got, [3, -21, 3 * 2**30 - 2**32])
 
 
 def test_a_kernel_with_many_numbers(backend: OpenCLBackend) -> None:
-    x = Value("x", (4,), FLOAT32)
+    x = Value("x", (4,), F32)
     body = x.at(FLAT)
     for k in range(300):
         body = body + (arg(k + 0.5, "float32") if k % 2 else cast(arg(k), "float32"))
-    step = Compute(Value("y", (4,), FLOAT32), (4,), body, "sum", "Add")
-    got = run_steps(backend, [step], {"x": np.zeros(4, np.float32)}, tuned=False)
+    step = Compute(Value("y", (4,), F32), (4,), body, "sum", "Add")
+    got = result_of(backend, chain_plan([step]), {"x": np.zeros(4, np.float32)}, step.output)
     assert np.all(got == sum(k + 0.5 * (k % 2) for k in range(300)))
 
 
@@ -165,24 +165,25 @@ def test_a_large_space_is_cut_into_dispatches(
     backend: OpenCLBackend, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("engine.backends.opencl.backend._MAX_WORK", 3000)
-    x = Value("x", (3, 50, 7), FLOAT32)
+    x = Value("x", (3, 50, 7), F32)
     data = np.arange(prod(x.shape), dtype=np.float32).reshape(x.shape)
     body = x[index(0), index(1), index(2)] * cast(index(1), "float32") + reduce("sum", 10, lambda r: x.at(r))
-    step = Compute(Value("y", x.shape, FLOAT32), x.shape, body, "l", "T")
-    recorded = Recorded(backend, plan_of(backend, [step], {"x": x}, tuned=False), {"x": data})
+    step = Compute(Value("y", x.shape, F32), x.shape, body, "l", "T")
+    recorded = Bound(backend, chain_plan([step]), {"x": data}, {"y": step.output})
     assert len(recorded.program.commands) == -(-data.size // 256)
     expected = data * np.arange(50)[:, None] + data.reshape(-1)[:10].sum()
-    np.testing.assert_allclose(recorded.run().reshape(x.shape), expected, rtol=1e-6)
+    recorded.run()
+    np.testing.assert_allclose(recorded.result().reshape(x.shape), expected, rtol=1e-6)
     recorded.program.release()
 
 
 def test_refusals(backend: OpenCLBackend) -> None:
     limit = backend.device.limits.max_allocation
-    huge = Value("huge", (limit // 4 + 1,), FLOAT32)
-    step = Compute(Value("y", (1,), FLOAT32), (1,), huge.at(FLAT), "l", "T")
+    huge = Value("huge", (limit // 4 + 1,), F32)
+    step = Compute(Value("y", (1,), F32), (1,), huge.at(FLAT), "l", "T")
     assert "huge" in (backend.refusal(step) or "")
-    small = Value("small", (4,), FLOAT32)
-    assert backend.refusal(Compute(Value("y", (4,), FLOAT32), (4,), small.at(FLAT), "l", "T")) is None
+    small = Value("small", (4,), F32)
+    assert backend.refusal(Compute(Value("y", (4,), F32), (4,), small.at(FLAT), "l", "T")) is None
 
 
 @pytest.mark.parametrize("one_arena", [True, False])
@@ -197,7 +198,8 @@ def test_temporaries_share_memory(
     # The first t reads x; from then on two take turns.
     assert sum(m.size for m in memory) <= (4 if one_arena else 2) * 4096 + 6 * 4096
     assert len(memory) == (6 if one_arena else 2)
-    assert np.all(recorded.run() == 6)
+    recorded.run()
+    assert np.all(recorded.result() == 6)
     recorded.program.release()
     backend.dispose()
 
@@ -208,10 +210,12 @@ def test_programs_are_stored(cl_device: CLDevice, tmp_path: Path, monkeypatch: p
     def compile_once() -> tuple[int, np.ndarray]:
         backend = OpenCLBackend(cl_device)
         recorded = recorded_chain(backend, 100)
-        result = recorded.run()
-        recorded.program.release()
+        recorded.run()
+        result = recorded.result()
+        recorded.release()
+        compiled = backend.programs.compilations
         backend.dispose()
-        return recorded.compiled, result
+        return compiled, result
 
     compiled, first = compile_once()
     assert compiled == 1
@@ -228,10 +232,10 @@ def test_programs_are_stored(cl_device: CLDevice, tmp_path: Path, monkeypatch: p
 
 def test_an_empty_plan_and_an_empty_step(backend: OpenCLBackend) -> None:
     plan = Plan()
-    plan.buffers["y"] = BufferSpec("y", 0, FLOAT32, "output")
-    step = Compute(Value("y", (0,), FLOAT32), (0,), lit(1.0, "float32"), "l", "T")
+    plan.buffers["y"] = BufferSpec("y", 0, F32, "output")
+    step = Compute(Value("y", (0,), F32), (0,), lit(1.0, "float32"), "l", "T")
     plan.steps.append(step.numbered())
-    program = backend.record(plan, {"y": backend.create(0, FLOAT32)})
+    program = backend.record(plan, {"y": backend.create(0, F32)})
     assert isinstance(program, CLProgram)
     assert program.commands == []
     backend.run(program)

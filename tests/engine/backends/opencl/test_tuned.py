@@ -9,17 +9,19 @@ import numpy as np
 import pytest
 
 from engine.backends.opencl import OpenCLBackend
-from engine.compiler.plan import Tuner
+from engine.compiler.plan import Compute, Tuner
 from engine.devices.cl import CLDevice
 from engine.kernels.expr import FLAT, acc, index, lit, load, maximum
-from tests.engine.backends.opencl.steps import (
-    conv_by_numpy,
-    conv_step,
-    matmul_step,
-    pool_by_numpy,
-    pool_step,
-    run_steps,
-    tensor,
+from tests.engine.backends.steps import (
+    chain_plan,
+    conv_compute,
+    conv_expected,
+    matmul_compute,
+    pool_compute,
+    pool_expected,
+    result_of,
+    tuned_plan,
+    value,
 )
 
 pytestmark = pytest.mark.opencl
@@ -38,9 +40,14 @@ def normal(*shape: int) -> np.ndarray:
     return RNG.standard_normal(shape).astype(np.float32)
 
 
+def run(backend: OpenCLBackend, step: Compute, arrays: dict[str, np.ndarray]) -> np.ndarray:
+    """Through its tuned kernels."""
+    return result_of(backend, tuned_plan(backend, step), arrays, step.output)
+
+
 def assert_agree(got: np.ndarray, expected: np.ndarray) -> None:
-    assert got.size == expected.size
-    error = np.abs(got - expected.reshape(-1)).max() / max(1.0, np.abs(expected).max())
+    assert got.shape == expected.shape
+    error = np.abs(got - expected).max() / max(1.0, np.abs(expected).max())
     assert error < 1e-5, f"off by {error}"
 
 
@@ -66,8 +73,8 @@ def test_convolutions(tuned: OpenCLBackend, name: str) -> None:
     x_shape, w_shape, strides, dilations, pads, ends, group = CONVOLUTIONS[name]
     geometry = (strides, dilations, pads, ends, group)
     x, w = normal(*x_shape), normal(*w_shape)
-    step = conv_step(tensor("x", x), tensor("w", w, known=True), *geometry)
-    assert_agree(run_steps(tuned, [step], {"x": x, "w": w}, tuned=True), conv_by_numpy(x, w, *geometry))
+    step = conv_compute(value("x", x), value("w", w, known=True), *geometry)
+    assert_agree(run(tuned, step, {"x": x, "w": w}), conv_expected(x, w, *geometry))
 
 
 @pytest.mark.parametrize("outputs", [6, 12, 18])
@@ -75,23 +82,23 @@ def test_depthwise_convolutions(cl_device: CLDevice, outputs: int) -> None:
     backend = OpenCLBackend(cl_device, form="cpu")
     x, w = normal(2, 6, 15, 12), normal(outputs, 1, 3, 3)
     geometry = ((2, 1), (1, 1), (1, 1), (1, 1), 6)
-    step = conv_step(tensor("x", x), tensor("w", w, known=True), *geometry)
-    assert_agree(run_steps(backend, [step], {"x": x, "w": w}, tuned=True), conv_by_numpy(x, w, *geometry))
+    step = conv_compute(value("x", x), value("w", w, known=True), *geometry)
+    assert_agree(run(backend, step, {"x": x, "w": w}), conv_expected(x, w, *geometry))
     backend.dispose()
 
 
 def test_a_convolution_with_its_epilogue(tuned: OpenCLBackend) -> None:
     x, w, bias, residual = normal(2, 5, 10, 10), normal(8, 5, 3, 3), normal(8), normal(2, 8, 10, 10)
     geometry = ((1, 1), (1, 1), (1, 1), (1, 1), 1)
-    step = conv_step(tensor("x", x), tensor("w", w, known=True), *geometry)
+    step = conv_compute(value("x", x), value("w", w, known=True), *geometry)
     # A bias by channel, a residual by position, and a formula over another axis.
-    biased = acc("float32") + tensor("bias", bias)[index(1)]
-    by_row = load(tensor("bias", bias), index(2) % lit(8))
-    step.epilogue = maximum(biased, lit(0.0, "float32")) + load(tensor("residual", residual), FLAT) * by_row
+    biased = acc("float32") + value("bias", bias)[index(1)]
+    by_row = load(value("bias", bias), index(2) % lit(8))
+    step.epilogue = maximum(biased, lit(0.0, "float32")) + load(value("residual", residual), FLAT) * by_row
     arrays = {"x": x, "w": w, "bias": bias, "residual": residual}
-    expected = np.maximum(conv_by_numpy(x, w, *geometry) + bias[:, None, None], 0)
+    expected = np.maximum(conv_expected(x, w, *geometry) + bias[:, None, None], 0)
     expected += residual * bias[np.arange(10) % 8][:, None]
-    assert_agree(run_steps(tuned, [step], arrays, tuned=True), expected)
+    assert_agree(run(tuned, step, arrays), expected)
 
 
 PRODUCTS: dict[str, Any] = {
@@ -119,21 +126,19 @@ def test_products(tuned: OpenCLBackend, name: str) -> None:
     a_strides = (m * k, 1, m) if a_turned else (m * k, k, 1)
     b_step = 0 if one_b else n * k
     b_strides = (b_step, 1, k) if b_turned else (b_step, n, 1)
-    step = matmul_step(tensor("a", a), tensor("b", b, known), sizes, a_strides, b_strides)
+    step = matmul_compute(value("a", a), value("b", b, known), sizes, a_strides, b_strides)
     left = a.transpose(0, 2, 1) if a_turned else a
     right = b.transpose(0, 2, 1) if b_turned else b
     expected = left.astype(np.float64) @ right.astype(np.float64)
-    assert_agree(run_steps(tuned, [step], {"a": a, "b": b}, tuned=True), expected)
+    assert_agree(run(tuned, step, {"a": a, "b": b}), expected)
 
 
 def test_a_product_with_its_epilogue(tuned: OpenCLBackend) -> None:
     a, b, bias, scale = normal(2, 9, 20), normal(2, 20, 37), normal(37), normal(9)
-    step = matmul_step(tensor("a", a), tensor("b", b), (2, 9, 37, 20), (180, 20, 1), (740, 37, 1))
-    step.epilogue = acc("float32") * tensor("scale", scale)[index(1)] + tensor("bias", bias)[index(2)]
+    step = matmul_compute(value("a", a), value("b", b), (2, 9, 37, 20), (180, 20, 1), (740, 37, 1))
+    step.epilogue = acc("float32") * value("scale", scale)[index(1)] + value("bias", bias)[index(2)]
     expected = (a.astype(np.float64) @ b) * scale[:, None] + bias
-    assert_agree(
-        run_steps(tuned, [step], {"a": a, "b": b, "bias": bias, "scale": scale}, tuned=True), expected
-    )
+    assert_agree(run(tuned, step, {"a": a, "b": b, "bias": bias, "scale": scale}), expected)
 
 
 POOLS: dict[str, Any] = {
@@ -152,15 +157,15 @@ POOLS: dict[str, Any] = {
 def test_pooling(tuned: OpenCLBackend, name: str, kind: str) -> None:
     shape, *geometry = POOLS[name]
     x = normal(*shape)
-    step = pool_step(tensor("x", x), kind, *geometry)
-    assert_agree(run_steps(tuned, [step], {"x": x}, tuned=True), pool_by_numpy(x, kind, *geometry))
+    step = pool_compute(value("x", x), kind, *geometry)
+    assert_agree(run(tuned, step, {"x": x}), pool_expected(x, kind, *geometry))
 
 
 def test_pooling_keeps_nan_and_infinity(tuned: OpenCLBackend) -> None:
     x = normal(1, 1, 4, 70)
     x[0, 0, 1, 5], x[0, 0, 3, 20], x[0, 0, 2:, 30:32] = np.nan, np.inf, -np.inf
     geometry = ((2, 2), (2, 2), (1, 1), (0, 0), (0, 0), (2, 35))
-    got = run_steps(tuned, [pool_step(tensor("x", x), "max", *geometry)], {"x": x}, tuned=True)
+    got = run(tuned, pool_compute(value("x", x), "max", *geometry), {"x": x})
     np.testing.assert_array_equal(got.reshape(2, 35), x[0, 0].reshape(2, 2, 35, 2).max((1, 3)))
 
 
@@ -168,22 +173,24 @@ def test_a_long_step_is_cut_into_dispatches(tuned: OpenCLBackend, monkeypatch: p
     monkeypatch.setattr("engine.backends.opencl.tuned._MAX_MULTIPLICATIONS", 200_000)
     x, w = normal(2, 6, 30, 30), normal(30, 6, 3, 3)
     geometry = ((1, 1), (1, 1), (1, 1), (1, 1), 1)
-    step = conv_step(tensor("x", x), tensor("w", w, known=True), *geometry)
-    assert_agree(run_steps(tuned, [step], {"x": x, "w": w}, tuned=True), conv_by_numpy(x, w, *geometry))
+    step = conv_compute(value("x", x), value("w", w, known=True), *geometry)
+    assert_agree(run(tuned, step, {"x": x, "w": w}), conv_expected(x, w, *geometry))
 
 
 def test_the_generic_kernel_agrees_too(backend: OpenCLBackend) -> None:
     x, w = normal(2, 3, 9, 8), normal(5, 3, 3, 2)
     geometry = ((2, 1), (1, 2), (1, 0), (0, 1), 1)
-    step = conv_step(tensor("x", x), tensor("w", w), *geometry)
-    assert_agree(run_steps(backend, [step], {"x": x, "w": w}, tuned=False), conv_by_numpy(x, w, *geometry))
+    step = conv_compute(value("x", x), value("w", w), *geometry)
+    assert_agree(
+        result_of(backend, chain_plan([step]), {"x": x, "w": w}, step.output), conv_expected(x, w, *geometry)
+    )
 
 
 def test_kernels_do_not_depend_on_sizes(tuned: OpenCLBackend) -> None:
     def keys(height: int, width: int) -> list[str]:
         x, w = normal(1, 4, height, width), normal(8, 4, 3, 3)
-        step = conv_step(tensor("x", x), tensor("w", w, known=True), (2, 2), (1, 1), (1, 1), (1, 1), 1)
-        step.epilogue = acc("float32") * load(tensor("s", normal(width)), index(3) % lit(5))
+        step = conv_compute(value("x", x), value("w", w, known=True), (2, 2), (1, 1), (1, 1), (1, 1), 1)
+        step.epilogue = acc("float32") * load(value("s", normal(width)), index(3) % lit(5))
         tuner = Tuner(step, lambda name, make: name, lambda elements, dtype: "scratch")
         assert tuned.tune(step, tuner)
         return [s.kernel.key for s in tuner.steps]
@@ -193,8 +200,8 @@ def test_kernels_do_not_depend_on_sizes(tuned: OpenCLBackend) -> None:
 
 def test_what_is_left_to_the_generic_kernel(tuned: OpenCLBackend) -> None:
     x, w = normal(1, 2, 4, 4, 4), normal(3, 2, 1, 1, 1)
-    volume = conv_step(tensor("x", x), tensor("w", w, known=True), (1,) * 3, (1,) * 3, (0,) * 3, (0,) * 3, 1)
-    flat = conv_step(tensor("x", x[0]), tensor("w", w[:, :, 0]), (1, 1), (1, 1), (0, 0), (0, 0), 1)
+    volume = conv_compute(value("x", x), value("w", w, known=True), (1,) * 3, (1,) * 3, (0,) * 3, (0,) * 3, 1)
+    flat = conv_compute(value("x", x[0]), value("w", w[:, :, 0]), (1, 1), (1, 1), (0, 0), (0, 0), 1)
     for step in (volume, flat):
         tuner = Tuner(step, lambda name, make: name, lambda elements, dtype: "scratch")
         assert not tuned.tune(step, tuner)

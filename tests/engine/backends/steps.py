@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 
-from engine.backends.gl_compute.backend import GLComputeBackend
-from engine.backends.gl_compute.record import GLComputeProgram
+from engine.backends.base import Backend
 from engine.compiler.plan import BufferSpec, Compute, Plan, Role, Tuner
-from engine.kernels.expr import Expr, acc, arg, index, lit, load, maximum, reduce
+from engine.kernels.expr import Expr, acc, arg, index, lit, load, maximum, nodes, reduce
 from engine.kernels.hint import Hint
 from engine.kernels.value import Value
 
@@ -37,7 +37,7 @@ def conv_compute(
     pads: Sequence[int],
     ends: Sequence[int],
     group: int,
-    bias: Value | None,
+    bias: Value | None = None,
 ) -> Compute:
     """A convolution as its operator writes it."""
     rank = x.rank - 2
@@ -98,7 +98,7 @@ def matmul_compute(
     sizes: tuple[int, int, int, int],
     a_strides: tuple[int, int, int],
     b_strides: tuple[int, int, int],
-    bias: Value | None,
+    bias: Value | None = None,
 ) -> Compute:
     """A strided product of `sizes` (batch, m, n, k)."""
     batch, m, n, k = sizes
@@ -116,7 +116,78 @@ def matmul_compute(
     return Compute(Value("y", shape, F32), shape, body, "layer", "MatMul", hint, epilogue)
 
 
-def tuned_plan(backend: GLComputeBackend, compute: Compute) -> Plan:
+def pool_compute(
+    x: Value,
+    kind: str,
+    kernel: Sequence[int],
+    strides: Sequence[int],
+    dilations: Sequence[int],
+    pads: Sequence[int],
+    ends: Sequence[int],
+    out: Sequence[int],
+    include_pad: bool = False,
+) -> Compute:
+    """Pooling with `out` windows along each axis; only its hint matters, the formula is left empty."""
+    facts = {
+        "kind": kind, "kernel": tuple(kernel), "strides": tuple(strides), "dilations": tuple(dilations),
+        "pads": tuple(pads), "ends": tuple(ends), "include_pad": include_pad,
+    }  # fmt: skip
+    shape = (*x.shape[:2], *out)
+    body = lit(0.0, "float32")
+    return Compute(Value("y", shape, F32), shape, body, "pool", "Pool", Hint("pool", (x,), facts))
+
+
+def pool_expected(
+    x: np.ndarray,
+    kind: str,
+    kernel: Sequence[int],
+    strides: Sequence[int],
+    dilations: Sequence[int],
+    pads: Sequence[int],
+    ends: Sequence[int],
+    out: Sequence[int],
+    include_pad: bool = False,
+) -> np.ndarray:
+    """Pooling window by window."""
+    y = np.zeros((*x.shape[:2], *out))
+    sizes = x.shape[2:]
+    for at in np.ndindex(*out):
+        values, counted = [], 0
+        for tap in np.ndindex(*kernel):
+            i = [a * s + t * d - p for a, s, t, d, p in zip(at, strides, tap, dilations, pads, strict=True)]
+            margins = [(p, e) if include_pad else (0, 0) for p, e in zip(pads, ends, strict=True)]
+            counted += all(-p <= k < n + e for k, n, (p, e) in zip(i, sizes, margins, strict=True))
+            if all(0 <= k < n for k, n in zip(i, sizes, strict=True)):
+                values.append(x[(slice(None), slice(None), *i)])
+        y[(slice(None), slice(None), *at)] = (
+            np.max(values, 0) if kind == "max" else np.sum(values, 0) / counted
+        )
+    return y
+
+
+def step(name: str, source: Value, formula: Expr, size: int | None = None) -> Compute:
+    """One generic step over `size` elements, by default as many as the source has."""
+    n = source.size if size is None else size
+    return Compute(Value(name, (n,), F32), (n,), formula, name, "Test")
+
+
+def chain(source: Value, length: int) -> list[Compute]:
+    """y = 2 * (... 2 * (x + 1) + 1 ...), one step at a time."""
+    computes: list[Compute] = []
+    for k in range(length):
+        previous = computes[-1].output if computes else source
+        name = "y" if k == length - 1 else f"t{k}"
+        computes.append(step(name, previous, (previous[index(0)] + 1.0) * 2.0))
+    return computes
+
+
+def chain_expected(x: np.ndarray, length: int) -> np.ndarray:
+    for _ in range(length):
+        x = (x + 1) * 2
+    return x
+
+
+def tuned_plan(backend: Backend, compute: Compute) -> Plan:
     """The plan that the backend's rule emits; fails if there is no rule for the step."""
     plan = Plan()
 
@@ -142,9 +213,9 @@ def chain_plan(computes: Sequence[Compute], outputs: Sequence[str] = ("y",)) -> 
     plan = Plan([c.numbered() for c in computes])
     made: set[str] = set()
     for compute in computes:
-        for node in _loads(compute.formula()):
-            if node.name not in made:
-                plan.buffers[node.name] = BufferSpec(node.name, node.size, node.dtype, "input")
+        for source in {node.attr for node in nodes(compute.formula()) if node.op == "load"}:
+            if source.name not in made:
+                plan.buffers[source.name] = BufferSpec(source.name, source.size, source.dtype, "input")
         out = compute.output
         role: Role = "output" if out.name in outputs else "temporary"
         plan.buffers[out.name] = BufferSpec(out.name, out.size, out.dtype, role)
@@ -152,29 +223,25 @@ def chain_plan(computes: Sequence[Compute], outputs: Sequence[str] = ("y",)) -> 
     return plan
 
 
-def _loads(formula: Expr) -> set[Value]:
-    found = {formula.attr} if formula.op == "load" else set()
-    return found.union(*(_loads(a) for a in formula.args)) if formula.args else found
-
-
 class Bound:
     """A recorded plan with its buffers."""
 
-    def __init__(
-        self, backend: GLComputeBackend, plan: Plan, arrays: Arrays, outputs: Mapping[str, Value]
-    ) -> None:
+    def __init__(self, backend: Backend, plan: Plan, arrays: Arrays, outputs: Mapping[str, Value]) -> None:
         self.backend = backend
         arrays = {**arrays, **plan.constants}
         used = {name for step in plan.steps for name in step.inputs} & set(arrays)
         for name in used - set(plan.buffers):
             plan.buffers[name] = BufferSpec(name, arrays[name].size, arrays[name].dtype, "input")
-        self.buffers = {n: backend.create(arrays[n].size, arrays[n].dtype, arrays[n]) for n in used}
+        self.buffers: dict[str, Any] = {}
+        for name in used:
+            self.buffers[name] = backend.create(arrays[name].size, arrays[name].dtype, arrays[name])
         for name, v in outputs.items():
             plan.buffers[name] = BufferSpec(name, v.size, v.dtype, "output")
             # Garbage at first: what a kernel forgets to write shows.
             fill = np.full(v.size, 77).astype(v.dtype)
             self.buffers[name] = backend.create(v.size, v.dtype, fill)
-        self.program: GLComputeProgram = backend.record(plan, self.buffers)
+        # A program of the backend's own kind: tests look into it.
+        self.program: Any = backend.record(plan, self.buffers)
 
     def run(self) -> None:
         self.backend.run(self.program)
@@ -190,7 +257,7 @@ class Bound:
             buffer.release()
 
 
-def result_of(backend: GLComputeBackend, plan: Plan, arrays: Arrays, output: Value) -> np.ndarray:
+def result_of(backend: Backend, plan: Plan, arrays: Arrays, output: Value) -> np.ndarray:
     """Run once and read the output, in its shape."""
     bound = Bound(backend, plan, arrays, {output.name: output})
     bound.run()
