@@ -133,8 +133,10 @@ class Planner:
         used = {name for step in plan.steps for name in step.inputs}
         for name in sorted(used - made - set(plan.buffers)):
             value = loaded[name]
-            # Nobody makes a tensor without elements; what reads it needs a buffer all the same.
-            known = value.known if value.size else np.empty(value.shape, value.dtype)
+            known = value.known
+            if known is None and not value.size:
+                # Nobody makes a tensor without elements; what reads it needs a buffer all the same.
+                known = np.empty(value.shape, value.dtype)
             plan.buffers[name] = BufferSpec(
                 name, value.size, value.dtype, "input" if known is None else "constant"
             )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import numpy as np
 import onnx
 import pytest
@@ -151,7 +153,7 @@ def test_a_cast_through_float16_rounds() -> None:
 
 def test_long_chains_are_cut_before_they_are_too_deep() -> None:
     names = ["x", *(f"v{i}" for i in range(400))]
-    chain = [node("Sin", [a], [b]) for a, b in zip(names, names[1:], strict=False)]
+    chain = [node("Sin", [a], [b]) for a, b in pairwise(names)]
     computes = fused(chain, {"x": ("float32", [4])}, {names[-1]: ("float32", None)}, {})
     assert 400 / DEPTH_LIMIT < len(computes) < 10
     assert max(c.formula().depth for c in computes) <= DEPTH_LIMIT
