@@ -264,3 +264,10 @@ def result_of(backend: Backend, plan: Plan, arrays: Arrays, output: Value) -> np
     result = bound.result(output.name).reshape(output.shape)
     bound.release()
     return result
+
+
+def bound_chain(backend: Backend, n: int, length: int) -> tuple[np.ndarray, Bound]:
+    """A chain of so many steps over 0..n-1, and its input."""
+    x = np.arange(n, dtype=np.float32)
+    computes = chain(value("x", x), length)
+    return x, Bound(backend, chain_plan(computes), {"x": x}, {"y": computes[-1].output})

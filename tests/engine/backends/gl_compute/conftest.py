@@ -8,7 +8,7 @@ import moderngl
 import pytest
 
 from engine.backends.gl_compute.backend import GLComputeBackend
-from engine.devices import CountingLoader, GLDevice, GLLimits
+from engine.devices import GLDevice, GLLimits
 
 
 def made(device: GLDevice, texels: bool) -> GLComputeBackend:
@@ -36,20 +36,4 @@ def minimal_device(game_context: moderngl.Context) -> Iterator[GLDevice]:
     if not device.info.supports_compute:
         pytest.skip("no OpenGL 4.3 here")
     yield device
-    device.dispose()
-
-
-@pytest.fixture(scope="session")
-def counted_device(game_context: moderngl.Context) -> Iterator[tuple[GLDevice, CountingLoader]]:
-    """A device whose blocking calls are counted, and the counter."""
-    loaders: list[CountingLoader] = []
-
-    def wrap(loader: object) -> CountingLoader:
-        loaders.append(CountingLoader(loader))
-        return loaders[0]
-
-    device = GLDevice(game_context, loader_wrapper=wrap)
-    if not device.info.supports_compute:
-        pytest.skip("no OpenGL 4.3 here")
-    yield device, loaders[0]
     device.dispose()

@@ -2,40 +2,23 @@
 
 from __future__ import annotations
 
-import time
 from pathlib import Path
 
 import moderngl
 import numpy as np
 import pytest
 
-from engine.backends.gl.commands import CommandList, Replayer
 from engine.backends.gl_compute.backend import GLComputeBackend
 from engine.backends.gl_compute.programs import ComputePrograms
 from engine.compiler.plan import Compute
-from engine.devices import GL, CountingLoader, GLDevice
+from engine.devices import GL, GLDevice
 from engine.devices.gl_functions import GLFunctions
-from engine.errors import DisposedError, InputError, KernelCompileError
-from engine.kernels.expr import arg, cast, index, lit, reduce, unary
+from engine.errors import KernelCompileError
+from engine.kernels.expr import arg, cast, index
 from engine.kernels.value import Value
 from tests.engine.backends.steps import F32, Bound, chain, chain_expected, chain_plan, step, value
 
 pytestmark = pytest.mark.gl
-
-
-def test_three_runs_in_flight_keep_their_snapshots(backend: GLComputeBackend) -> None:
-    x = np.arange(1000, dtype=np.float32)
-    computes = chain(value("x", x), 5)
-    bound = Bound(backend, chain_plan(computes), {"x": x}, {"y": computes[-1].output})
-    readbacks = []
-    for k in range(3):
-        backend.upload(bound.buffers["x"], x * (k + 1))
-        bound.run()
-        readbacks.append(backend.readback(bound.buffers["y"]))
-    for k, readback in reversed(list(enumerate(readbacks))):
-        readback.wait()
-        assert readback.done()
-        np.testing.assert_array_equal(readback.array(), chain_expected(x * (k + 1), 5))
 
 
 def test_temporaries_share_memory_and_only_dependent_steps_get_barriers(backend: GLComputeBackend) -> None:
@@ -67,86 +50,6 @@ def test_a_step_that_overwrites_what_another_reads_waits_for_it(backend: GLCompu
     for _ in range(5):
         bound.run()
     np.testing.assert_array_equal(bound.result(), chain_expected(x, 4))
-
-
-def test_nothing_waits(counted_device: tuple[GLDevice, CountingLoader]) -> None:
-    device, loader = counted_device
-    backend = GLComputeBackend(device)
-    x = np.arange(1000, dtype=np.float32)
-    computes = chain(value("x", x), 5)
-    bound = Bound(backend, chain_plan(computes), {"x": x}, {"y": computes[-1].output})
-    target = backend.create(1000, F32)
-    assert backend.replayer.wait()
-    bound.run()
-    with loader.watching() as blocking:
-        # A new input shape: its kernels are there, and its plan is recorded between two frames.
-        again = Bound(backend, chain_plan(computes), {"x": x}, {"y": computes[-1].output})
-        again.run()
-        pending = []
-        for k in range(4):
-            backend.upload(bound.buffers["x"], x + k)
-            bound.run()
-            backend.copy(bound.buffers["y"], target)
-            pending.append(backend.readback(target))
-        backend.flush()
-        finished: list[np.ndarray] = []
-        deadline = time.monotonic() + 30
-        while pending and time.monotonic() < deadline:
-            if pending[0].done():
-                finished.append(pending.pop(0).array())
-    assert not blocking, blocking
-    assert not device.counters.blocking
-    for k, result in enumerate(finished):
-        np.testing.assert_array_equal(result, chain_expected(x + k, 5))
-    with loader.watching() as blocking:
-        backend.synchronize()
-    # The counter sees what it should: this one does wait.
-    assert blocking["glClientWaitSync"]
-
-
-def test_the_native_replay_and_the_fallback_issue_the_same_calls(texel_backend: GLComputeBackend) -> None:
-    x = np.arange(100, dtype=np.float32)
-    computes = chain(value("x", x), 3)
-    bound = Bound(texel_backend, chain_plan(computes), {"x": x}, {"y": computes[-1].output})
-    native, fallback = Replayer(), Replayer()
-    assert native.wait()
-    fallback._pending = None
-    assert not fallback.is_native
-    for replayer in (native, fallback):
-        texel_backend.upload(bound.buffers["x"], x)
-        texel_backend.upload(bound.buffers["y"], np.zeros(100, np.float32))
-        with texel_backend.device.current():
-            replayer.run(bound.program.commands)
-        np.testing.assert_array_equal(bound.result(), chain_expected(x, 3))
-
-
-def test_replay_is_cheap(texel_backend: GLComputeBackend) -> None:
-    """0.15 µs a call were measured; glActiveTexture stands in for calls that do little."""
-    device = texel_backend.device
-    commands = CommandList()
-    for _ in range(20_000):
-        commands.call(device.address("glActiveTexture"), GL.TEXTURE0)
-    commands.finish()
-    replayer = Replayer()
-    assert replayer.wait()
-    with device.current():
-        replayer.run(commands)
-        start = time.perf_counter()
-        replayer.run(commands)
-        seconds = time.perf_counter() - start
-    assert seconds / len(commands) < 1e-6
-
-
-def test_empty_tensors(backend: GLComputeBackend) -> None:
-    x = np.zeros(0, np.float32)
-    source = value("x", x)
-    total = reduce("sum", source.dim(0), lambda k: source[k]) + 3.0
-    computes = [step("none", source, source[index(0)] * 2.0), step("y", source, total, size=2)]
-    plan = chain_plan(computes, ("y", "none"))
-    bound = Bound(backend, plan, {"x": x}, {c.output.name: c.output for c in computes})
-    bound.run()
-    assert bound.result("none").shape == (0,)
-    np.testing.assert_array_equal(bound.result(), [3, 3])
 
 
 def test_large_index_spaces_fold_into_rows(minimal_device: GLDevice) -> None:
@@ -188,44 +91,6 @@ def test_minimum_limits(minimal_device: GLDevice) -> None:
     assert "16777216" in reason
 
 
-@pytest.mark.parametrize("dtype", ["float64", "complex64"])
-def test_types_that_shaders_lack_are_refused(texel_backend: GLComputeBackend, dtype: str) -> None:
-    out = Value("y", (4,), np.dtype(dtype))
-    refused = texel_backend.refusal(Compute(out, (4,), lit(1.0, "float32"), "y", "Test"))
-    assert refused is not None
-    assert dtype in refused
-
-
-def test_float64_inside_a_formula_is_refused(texel_backend: GLComputeBackend) -> None:
-    x = value("x", np.zeros(4, np.float32))
-    formula = cast(unary("sqrt", cast(x[index(0)], "float64")), "float32")
-    assert "float64" in (texel_backend.refusal(step("y", x, formula)) or "")
-
-
-def test_integers_beyond_32_bits_are_told(texel_backend: GLComputeBackend) -> None:
-    fits = np.array([-(2**31), 2**31 - 1])
-    buffer = texel_backend.create(2, fits.dtype, fits)
-    readback = texel_backend.readback(buffer)
-    readback.wait()
-    np.testing.assert_array_equal(readback.array(), fits)
-    assert readback.array().dtype == np.int64
-    with pytest.raises(InputError, match="beyond 32 bits"):
-        texel_backend.upload(buffer, np.array([0, 2**31]))
-    with pytest.raises(InputError, match="expected 2 elements of int64, got 3"):
-        texel_backend.upload(buffer, np.array([0, 1, 2]))
-
-
-@pytest.mark.parametrize("dtype", ["int64", "int32", "int8", "uint8", "uint16", "bool", "uint32", "float16"])
-def test_round_trips(texel_backend: GLComputeBackend, dtype: str) -> None:
-    data = np.array([0, 1, 2, 100, 1, 0]).astype(dtype)
-    buffer, other = texel_backend.create(6, data.dtype, data), texel_backend.create(6, data.dtype)
-    texel_backend.copy(buffer, other)
-    readback = texel_backend.readback(other)
-    readback.wait()
-    assert readback.array().dtype == data.dtype
-    np.testing.assert_array_equal(readback.array(), data)
-
-
 def test_a_game_in_any_state_changes_nothing(
     game: moderngl.Context, game_gl: GLFunctions, backend: GLComputeBackend
 ) -> None:
@@ -253,16 +118,6 @@ def test_a_game_in_any_state_changes_nothing(
     assert buffer.read() == b"\x2a" * 4096
     buffer.release()
     program.release()
-
-
-def test_released_buffers_are_told(texel_backend: GLComputeBackend) -> None:
-    x = np.arange(4, dtype=np.float32)
-    computes = chain(value("x", x), 2)
-    bound = Bound(texel_backend, chain_plan(computes), {"x": x}, {"y": computes[-1].output})
-    bound.buffers["x"].release()
-    bound.buffers["x"].release()
-    with pytest.raises(DisposedError, match="released"):
-        bound.run()
 
 
 def test_a_refused_kernel_shows_its_source(texel_backend: GLComputeBackend) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from typing import Any
 
 import numpy as np
 import pytest
@@ -11,13 +10,11 @@ import pytest
 from engine.backends.gl_compute.backend import GLComputeBackend
 from engine.compiler.plan import Compute
 from engine.devices import GLDevice
-from engine.kernels.expr import FLAT, acc, arg, cast, index, unary
-from engine.kernels.value import Value
+from tests.engine.backends.gl.test_tuned import assert_close
 from tests.engine.backends.steps import (
     Bound,
     chain_plan,
     conv_compute,
-    conv_expected,
     matmul_compute,
     result_of,
     tuned_plan,
@@ -25,125 +22,6 @@ from tests.engine.backends.steps import (
 )
 
 pytestmark = pytest.mark.gl
-
-# x, w, strides, dilations, pads, ends, group
-CONVOLUTIONS: dict[str, tuple[Any, ...]] = {
-    "3x3": ((1, 5, 13, 15), (9, 5, 3, 3), (1, 1), (1, 1), (1, 1), (1, 1), 1),
-    "3x3 on rows of whole texels": ((2, 5, 13, 16), (8, 5, 3, 3), (1, 1), (1, 1), (1, 1), (1, 1), 1),
-    "3x3 without padding": ((1, 4, 9, 21), (16, 4, 3, 3), (1, 1), (1, 1), (0, 0), (0, 0), 1),
-    "stride 2, padded at the end": ((1, 3, 12, 14), (8, 3, 3, 3), (2, 2), (1, 1), (0, 0), (1, 1), 1),
-    "stride 3 with a kernel of 2": ((1, 3, 16, 19), (8, 3, 2, 2), (3, 3), (1, 1), (0, 0), (0, 0), 1),
-    "7x7 stride 2": ((1, 3, 20, 24), (8, 3, 7, 7), (2, 2), (1, 1), (3, 3), (3, 3), 1),
-    "dilated": ((1, 3, 15, 21), (5, 3, 3, 3), (1, 1), (2, 3), (2, 3), (2, 3), 1),
-    "a row kernel": ((1, 6, 4, 50), (4, 6, 1, 5), (1, 2), (1, 1), (0, 2), (0, 2), 1),
-    "a column kernel": ((1, 6, 50, 3), (4, 6, 5, 1), (2, 1), (1, 1), (2, 0), (2, 0), 1),
-    "more padding than input": ((1, 2, 2, 3), (3, 2, 3, 3), (1, 1), (1, 1), (4, 5), (5, 4), 1),
-    "groups": ((2, 12, 9, 9), (20, 3, 3, 3), (1, 1), (1, 1), (1, 1), (1, 1), 4),
-    "groups of one output": ((1, 12, 9, 9), (4, 3, 3, 3), (1, 1), (1, 1), (1, 1), (1, 1), 4),
-    "depthwise": ((2, 6, 9, 21), (6, 1, 3, 3), (1, 1), (1, 1), (1, 1), (1, 1), 6),
-    "depthwise 5x5 stride 2": ((1, 6, 19, 24), (6, 1, 5, 5), (2, 2), (1, 1), (2, 2), (2, 2), 6),
-    "depthwise with two outputs each": ((1, 5, 9, 9), (10, 1, 3, 3), (1, 1), (1, 1), (1, 1), (1, 1), 5),
-    "pointwise": ((2, 8, 7, 9), (13, 8, 1, 1), (1, 1), (1, 1), (0, 0), (0, 0), 1),
-    "pointwise on whole texels": ((2, 8, 8, 6), (8, 8, 1, 1), (1, 1), (1, 1), (0, 0), (0, 0), 1),
-    "pointwise, odd channels": ((1, 7, 6, 6), (5, 7, 1, 1), (1, 1), (1, 1), (0, 0), (0, 0), 1),
-    "pointwise with a stride": ((1, 5, 9, 11), (8, 5, 1, 1), (2, 2), (1, 1), (0, 0), (0, 0), 1),
-    "pointwise with padding": ((1, 4, 6, 6), (8, 4, 1, 1), (1, 1), (1, 1), (1, 1), (1, 1), 1),
-    "pointwise in groups": ((2, 8, 7, 9), (10, 4, 1, 1), (1, 1), (1, 1), (0, 0), (0, 0), 2),
-    "one axis": ((2, 6, 41), (9, 6, 3), (2,), (1,), (1,), (1,), 1),
-    "one axis, pointwise": ((2, 6, 40), (9, 6, 1), (1,), (1,), (0,), (0,), 1),
-    "deep": ((1, 300, 4, 5), (4, 300, 3, 3), (1, 1), (1, 1), (1, 1), (1, 1), 1),
-}
-
-
-def assert_close(got: np.ndarray, expected: np.ndarray) -> None:
-    assert got.shape == expected.shape
-    assert np.abs(got - expected).max() <= 2e-5 * max(1.0, np.abs(expected).max())
-
-
-@pytest.mark.parametrize("static", [True, False], ids=["static", "dynamic"])
-@pytest.mark.parametrize("name", CONVOLUTIONS)
-def test_convolutions(backend: GLComputeBackend, name: str, static: bool) -> None:
-    x_shape, w_shape, strides, dilations, pads, ends, group = CONVOLUTIONS[name]
-    rng = np.random.default_rng(len(name))
-    x, w = (rng.standard_normal(shape).astype(np.float32) for shape in (x_shape, w_shape))
-    b = rng.standard_normal(w_shape[0]).astype(np.float32)
-    compute = conv_compute(
-        value("x", x, static=static), value("w", w, known=True), strides, dilations, pads, ends, group,
-        value("b", b, known=True),
-    )  # fmt: skip
-    got = result_of(backend, tuned_plan(backend, compute), {"x": x, "w": w, "b": b}, compute.output)
-    sums = conv_expected(x, w, strides, dilations, pads, ends, group)
-    assert_close(got, np.maximum(sums + b.reshape(-1, *[1] * (x.ndim - 2)), 0))
-
-
-def test_padding_does_not_touch_what_lies_outside(backend: GLComputeBackend) -> None:
-    # The neighbours of a row in memory are other rows: full of NaN, they must not leak through the padding.
-    x = np.full((1, 1, 3, 8), np.nan, np.float32)
-    x[0, 0, 1] = np.arange(8)
-    w = np.zeros((4, 1, 1, 3), np.float32)
-    w[:] = [1, 10, 100]
-    compute = conv_compute(value("x", x), value("w", w, known=True), (1, 1), (1, 1), (0, 1), (0, 1), 1, None)
-    got = result_of(backend, tuned_plan(backend, compute), {"x": x}, compute.output)[0, 0]
-    padded = np.pad(x[0, 0, 1], 1)
-    np.testing.assert_array_equal(got[1], padded[:-2] + 10 * padded[1:-1] + 100 * padded[2:])
-    assert np.isnan(got[[0, 2]]).all()
-
-
-MATRICES = {
-    "odd": (1, 5, 7, 9),
-    "one row": (1, 1, 10, 64),
-    "one row, odd": (1, 1, 5, 3),
-    "whole texels": (3, 8, 12, 16),
-    "larger than a tile": (2, 70, 65, 33),
-    "square": (1, 64, 64, 64),
-    "one column": (2, 9, 1, 20),
-}
-
-
-@pytest.mark.parametrize("static", [True, False], ids=["static", "dynamic"])
-@pytest.mark.parametrize("second", ["constant", "shared", "batched"])
-@pytest.mark.parametrize("transposed", ["", "a", "b", "ab"])
-@pytest.mark.parametrize("name", MATRICES)
-def test_products(backend: GLComputeBackend, name: str, transposed: str, second: str, static: bool) -> None:
-    batch, m, n, k = MATRICES[name]
-    rng = np.random.default_rng(len(name))
-    a = rng.standard_normal((batch, k, m) if "a" in transposed else (batch, m, k)).astype(np.float32)
-    many = batch if second == "batched" else 1
-    b = rng.standard_normal((many, n, k) if "b" in transposed else (many, k, n)).astype(np.float32)
-    bias = rng.standard_normal(n).astype(np.float32)
-    step = n * k if second == "batched" else 0
-    compute = matmul_compute(
-        value("a", a, static=static), value("b", b, known=second == "constant", static=static),
-        (batch, m, n, k),
-        (m * k, 1, m) if "a" in transposed else (m * k, k, 1),
-        (step, 1, k) if "b" in transposed else (step, n, 1),
-        value("bias", bias),
-    )  # fmt: skip
-    arrays = {"a": a, "b": b, "bias": bias}
-    got = result_of(backend, tuned_plan(backend, compute), arrays, compute.output)
-    left = np.swapaxes(a, 1, 2) if "a" in transposed else a
-    right = np.swapaxes(b, 1, 2) if "b" in transposed else b
-    assert_close(got, np.maximum(left.astype(np.float64) @ right + bias, 0))
-
-
-def test_epilogues_read_other_tensors_and_store_other_types(backend: GLComputeBackend) -> None:
-    rng = np.random.default_rng(1)
-    a, b, other = (rng.standard_normal(s).astype(np.float32) for s in ((1, 6, 8), (1, 8, 5), (6, 5)))
-    scale = np.arange(6, dtype=np.int32)
-    compute = matmul_compute(
-        value("a", a), value("b", b, known=True), (1, 6, 5, 8), (48, 8, 1), (0, 5, 1), None
-    )
-    other_value, scale_value = value("other", other), value("scale", scale)
-    total = acc("float32") * arg(2.0, "float32") + other_value.at(FLAT)
-    compute.epilogue = cast(unary("round", total), "int32") + scale_value[index(1)]
-    compute.output = Value("y", compute.space, np.dtype(np.int8))
-    arrays = {"a": a, "b": b, "other": other, "scale": scale}
-    got = result_of(backend, tuned_plan(backend, compute), arrays, compute.output)
-    assert got.dtype == np.int8
-    exact = (a.astype(np.float64) @ b)[0] * 2 + other
-    away_from_ties = np.abs(exact - np.floor(exact) - 0.5) > 1e-4
-    expected = (np.rint(exact) + scale[:, None]).astype(np.int8)
-    np.testing.assert_array_equal(got[0][away_from_ties], expected[away_from_ties])
 
 
 def test_large_weights_are_cut_into_slices(minimal_device: GLDevice) -> None:
@@ -203,10 +81,3 @@ def timed(bound: Bound) -> float:
     bound.run()
     bound.backend.synchronize()
     return time.perf_counter() - start
-
-
-def test_other_types_are_left_to_generic_kernels(backend: GLComputeBackend) -> None:
-    a, b = np.ones((1, 2, 4), np.int32), np.ones((1, 4, 4), np.int32)
-    compute = matmul_compute(value("a", a), value("b", b), (1, 2, 4, 4), (8, 4, 1), (0, 4, 1), None)
-    with pytest.raises(AssertionError, match="no rule took"):
-        tuned_plan(backend, compute)

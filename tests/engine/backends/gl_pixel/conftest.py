@@ -1,4 +1,4 @@
-"""Backends on the device of the session, and on devices that are watched or held to the minimum."""
+"""Backends on the device of the session, and on one held to the minimum."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import moderngl
 import pytest
 
 from engine.backends.gl_pixel.backend import GLPixelBackend
-from engine.devices import CountingLoader, GLDevice, GLLimits
+from engine.devices import GLDevice, GLLimits
 
 
 @pytest.fixture(params=["at once", "deferred"])
@@ -32,18 +32,4 @@ def minimal_device(game_context: moderngl.Context) -> Iterator[GLDevice]:
     """A device that pretends to have only what OpenGL 3.3 guarantees."""
     device = GLDevice(game_context, limits=GLLimits.minimum(330))
     yield device
-    device.dispose()
-
-
-@pytest.fixture(scope="session")
-def counted_device(game_context: moderngl.Context) -> Iterator[tuple[GLDevice, CountingLoader]]:
-    """A device whose blocking calls are counted, and the counter."""
-    loaders: list[CountingLoader] = []
-
-    def wrap(loader: object) -> CountingLoader:
-        loaders.append(CountingLoader(loader))
-        return loaders[0]
-
-    device = GLDevice(game_context, loader_wrapper=wrap)
-    yield device, loaders[0]
     device.dispose()

@@ -8,42 +8,26 @@ import moderngl
 import numpy as np
 import pytest
 
-from engine.backends.gl.commands import Replayer
 from engine.backends.gl_pixel import record
 from engine.backends.gl_pixel.backend import GLPixelBackend
 from engine.backends.gl_pixel.shader import Shader
 from engine.compiler.plan import Compute
-from engine.devices import GL, CountingLoader, GLDevice
+from engine.devices import GL, GLDevice
 from engine.devices.gl_functions import GLFunctions
-from engine.errors import DisposedError, InputError, KernelCompileError
-from engine.kernels.expr import FLAT, arg, cast, index, lit, reduce, unary
+from engine.errors import KernelCompileError
+from engine.kernels.expr import FLAT, arg, cast, index, reduce
 from engine.kernels.value import Value
-from tests.engine.backends.steps import F32, Bound, chain, chain_expected, chain_plan, step, value
+from tests.engine.backends.steps import (
+    F32,
+    Bound,
+    bound_chain,
+    chain_expected,
+    chain_plan,
+    step,
+    value,
+)
 
 pytestmark = pytest.mark.gl
-
-
-def bound_chain(backend: GLPixelBackend, n: int, length: int) -> tuple[np.ndarray, Bound]:
-    x = np.arange(n, dtype=np.float32)
-    computes = chain(value("x", x), length)
-    return x, Bound(backend, chain_plan(computes), {"x": x}, {"y": computes[-1].output})
-
-
-@pytest.mark.parametrize("n", [1, 3, 1000, 8192 * 4, 100_003])
-def test_three_runs_in_flight_keep_their_snapshots(backend: GLPixelBackend, n: int) -> None:
-    x, bound = bound_chain(backend, n, 5)
-    readbacks = []
-    for k in range(3):
-        given = x * (k + 1)
-        backend.upload(bound.buffers["x"], given)
-        given[:] = -1
-        bound.run()
-        readbacks.append(backend.readback(bound.buffers["y"]))
-    for k, readback in reversed(list(enumerate(readbacks))):
-        readback.wait()
-        assert readback.done()
-        np.testing.assert_array_equal(readback.array(), chain_expected(x * (k + 1), 5))
-        assert readback.array().dtype == np.float32
 
 
 def test_temporaries_share_textures(backend: GLPixelBackend) -> None:
@@ -52,45 +36,6 @@ def test_temporaries_share_textures(backend: GLPixelBackend) -> None:
     np.testing.assert_array_equal(bound.result(), chain_expected(x, 30))
     # Two are alive at a time; a texture of 1,600 texels takes 128 x 13 of them.
     assert bound.program.temporary_bytes == 2 * 16 * 128 * 13
-
-
-def test_nothing_waits(counted_device: tuple[GLDevice, CountingLoader]) -> None:
-    device, loader = counted_device
-    for deferred in (False, True):
-        backend = GLPixelBackend(device, deferred_transfers=deferred)
-        x, bound = bound_chain(backend, 1000, 5)
-        target = backend.create(1000, F32)
-        assert backend.replayer.wait()
-        bound.run()
-        backend.synchronize()
-        device.counters.reset()
-        with loader.watching() as blocking:
-            # A new input shape: its kernels are there, and its plan is recorded between two frames.
-            longer, again = bound_chain(backend, 1700, 5)
-            again.run()
-            pending = []
-            for k in range(4):
-                backend.upload(bound.buffers["x"], x + k)
-                bound.run()
-                backend.copy(bound.buffers["y"], target)
-                pending.append(backend.readback(target))
-            backend.flush()
-            finished: list[np.ndarray] = []
-            deadline = time.monotonic() + 30
-            while pending and time.monotonic() < deadline:
-                if pending[0].done():
-                    finished.append(pending.pop(0).array())
-        assert not blocking, blocking
-        assert not device.counters.blocking
-        assert len(finished) == 4
-        for k, result in enumerate(finished):
-            np.testing.assert_array_equal(result, chain_expected(x + k, 5))
-        np.testing.assert_array_equal(again.result(), chain_expected(longer, 5))
-        with loader.watching() as blocking:
-            backend.synchronize()
-        # The counter sees what it should: this one does wait.
-        assert blocking["glClientWaitSync"]
-        backend.dispose()
 
 
 def test_a_snapshot_is_read_while_later_work_runs(gl_device: GLDevice) -> None:
@@ -136,31 +81,6 @@ def test_long_draws_are_cut_into_parts(
     np.testing.assert_array_equal(parts.result(), whole.result())
     expected = np.convolve(np.tile(x.astype(np.float64), 2), np.ones(100), "valid")[:5000]
     np.testing.assert_allclose(parts.result(), expected, rtol=1e-5)
-
-
-def test_the_native_replay_and_the_fallback_issue_the_same_calls(plain_backend: GLPixelBackend) -> None:
-    x, bound = bound_chain(plain_backend, 100, 3)
-    native, fallback = Replayer(), Replayer()
-    assert native.wait()
-    fallback._pending = None
-    assert not fallback.is_native
-    for replayer in (native, fallback):
-        plain_backend.upload(bound.buffers["y"], np.zeros(100, np.float32))
-        with plain_backend.device.current():
-            replayer.run(bound.program.commands)
-        np.testing.assert_array_equal(bound.result(), chain_expected(x, 3))
-
-
-def test_empty_tensors(backend: GLPixelBackend) -> None:
-    x = np.zeros(0, np.float32)
-    source = value("x", x)
-    total = reduce("sum", source.dim(0), lambda k: source[k]) + 3.0
-    computes = [step("none", source, source[index(0)] * 2.0), step("y", source, total, size=2)]
-    outputs = {c.output.name: c.output for c in computes}
-    bound = Bound(backend, chain_plan(computes, ("y", "none")), {"x": x}, outputs)
-    bound.run()
-    assert bound.result("none").shape == (0,)
-    np.testing.assert_array_equal(bound.result(), [3, 3])
 
 
 def test_copies_between_layouts(backend: GLPixelBackend) -> None:
@@ -219,44 +139,6 @@ def test_minimum_limits(minimal_device: GLDevice) -> None:
     backend.dispose()
 
 
-@pytest.mark.parametrize("dtype", ["float64", "complex64"])
-def test_types_that_shaders_lack_are_refused(plain_backend: GLPixelBackend, dtype: str) -> None:
-    out = Value("y", (4,), np.dtype(dtype))
-    refused = plain_backend.refusal(Compute(out, (4,), lit(1.0, "float32"), "y", "Test"))
-    assert refused is not None
-    assert dtype in refused
-
-
-def test_float64_inside_a_formula_is_refused(plain_backend: GLPixelBackend) -> None:
-    x = value("x", np.zeros(4, np.float32))
-    formula = cast(unary("sqrt", cast(x[index(0)], "float64")), "float32")
-    assert "float64" in (plain_backend.refusal(step("y", x, formula)) or "")
-
-
-def test_integers_beyond_32_bits_are_told(plain_backend: GLPixelBackend) -> None:
-    fits = np.array([-(2**31), 2**31 - 1])
-    buffer = plain_backend.create(2, fits.dtype, fits)
-    readback = plain_backend.readback(buffer)
-    readback.wait()
-    np.testing.assert_array_equal(readback.array(), fits)
-    assert readback.array().dtype == np.int64
-    with pytest.raises(InputError, match="beyond 32 bits"):
-        plain_backend.upload(buffer, np.array([0, 2**31]))
-    with pytest.raises(InputError, match="expected 2 elements of int64, got 3"):
-        plain_backend.upload(buffer, np.array([0, 1, 2]))
-
-
-@pytest.mark.parametrize("dtype", ["int64", "int32", "int8", "uint8", "uint16", "bool", "uint32", "float16"])
-def test_round_trips(backend: GLPixelBackend, dtype: str) -> None:
-    data = np.array([0, 1, 2, 100, 1, 0]).astype(dtype)
-    buffer, other = backend.create(6, data.dtype, data), backend.create(6, data.dtype)
-    backend.copy(buffer, other)
-    readback = backend.readback(other)
-    readback.wait()
-    assert readback.array().dtype == data.dtype
-    np.testing.assert_array_equal(readback.array(), data)
-
-
 def test_a_game_in_any_state_changes_nothing(
     game: moderngl.Context, game_gl: GLFunctions, backend: GLPixelBackend
 ) -> None:
@@ -295,16 +177,6 @@ def test_other_drawing_in_the_same_context_changes_nothing(plain_backend: GLPixe
         device.gl.glBindFramebuffer(GL.FRAMEBUFFER, 0)
     bound.run()
     np.testing.assert_array_equal(bound.result(), chain_expected(x, 4))
-
-
-def test_released_buffers_are_told(plain_backend: GLPixelBackend) -> None:
-    _, bound = bound_chain(plain_backend, 4, 2)
-    bound.buffers["x"].release()
-    bound.buffers["x"].release()
-    with pytest.raises(DisposedError, match="released"):
-        bound.run()
-    with pytest.raises(DisposedError, match="released"):
-        plain_backend.readback(bound.buffers["x"])
 
 
 def test_a_refused_kernel_shows_its_source(plain_backend: GLPixelBackend) -> None:

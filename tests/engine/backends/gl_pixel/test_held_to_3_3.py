@@ -16,8 +16,8 @@ _CHAIN = """
 import numpy as np
 from engine.backends.gl_pixel.backend import GLPixelBackend
 from engine.devices import GLDevice, GLLimits
-from tests.engine.backends.gl_pixel.test_backend import bound_chain, chain_expected
-from tests.engine.backends.gl_pixel.test_tuned import CONVOLUTIONS, convolve
+from tests.engine.backends.gl.test_tuned import CONVOLUTIONS, convolve
+from tests.engine.backends.steps import bound_chain, chain_expected
 
 device = GLDevice(limits=GLLimits.minimum(330))
 print(device.info.version_code)
@@ -39,7 +39,12 @@ def test_chain_and_convolution(run_child: RunChild, held_to_3_3: dict[str, str])
 
 @pytest.mark.long
 @pytest.mark.parametrize(
-    "tests", ["tests/engine/backends/gl_pixel", "tests/engine/kernels/test_semantics.py -k gl_pixel"]
+    "tests",
+    [
+        "tests/engine/backends/gl -k pixel",
+        "tests/engine/backends/gl_pixel",
+        "tests/engine/kernels/test_semantics.py -k gl_pixel",
+    ],
 )
 def test_everything(tests: str, held_to_3_3: dict[str, str]) -> None:
     command = [sys.executable, "-m", "pytest", "-q", "-x", *tests.split()]
