@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 from engine.kernels.value import Value
 
-HintKind = Literal["matmul", "conv", "pool", "reduce", "softmax", "concat", "lstm"]
+HintKind = Literal["matmul", "conv", "pool", "concat"]
 
 
 @dataclass(frozen=True)
@@ -21,6 +21,7 @@ class Hint:
         pads (begin, one per spatial axis), group. Output is (N, M, *out). A bias is in the epilogue.
     pool: operands (x,); facts kind "max" or "average", kernel, strides, dilations, pads (begin),
         include_pad, and ends (end pads). Output is (N, C, *out).
+    concat: operands are matrices of equal height, side by side in the output (height, columns).
     """
 
     kind: HintKind

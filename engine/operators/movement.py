@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from math import prod
 
 from engine.kernels.expr import Expr, arg, cast, lit, maximum, minimum, select
+from engine.kernels.hint import Hint
 from engine.kernels.value import Value
 from engine.operators.builder import Builder
 from engine.operators.registry import operator
@@ -134,7 +135,8 @@ def joined(k: Builder, parts: Sequence[Value]) -> Value:
             start += width
         return found
 
-    return k.compute((height, sum(p.shape[1] for p in parts)), dtype, formula)
+    hint = lambda: Hint("concat", tuple(parts), {})  # noqa: E731 - made only when a plan is
+    return k.compute((height, sum(p.shape[1] for p in parts)), dtype, formula, hint=hint)
 
 
 def split_at(k: Builder, x: Value, axis: int, sizes: Sequence[int]) -> tuple[Value, ...]:
