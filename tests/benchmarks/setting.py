@@ -78,7 +78,7 @@ def print_setting(out: Console, title: str, settings: Mapping[str, object]) -> N
     facts(
         out,
         [
-            ("command", " ".join(sys.orig_argv[1:])),
+            ("command", " ".join(["python", *sys.orig_argv[1:]])),
             ("commit", _commit()),
             ("machine", f"{info.cpu_name}, {info.cpu_cores} core(s), {info.operating_system}"),
             ("features", " ".join(info.cpu_features)),
