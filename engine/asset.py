@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import BinaryIO
 
 from engine.compiler.passes import optimize
-
 from engine.errors import InputError, ModelImportError
 from engine.importers import READERS
 from engine.importers.files import read_file

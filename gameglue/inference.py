@@ -115,7 +115,7 @@ class InferenceQueue:
         frame: Callable[[], int] = lambda: 0,
         unfinished: Callable[[], Iterable[Pumpable]] = tuple,
     ) -> None:
-        """frame: the number of the current frame. unfinished: work that must go on though nobody registered it."""
+        """frame: the current frame's number. unfinished: work that must go on though nobody registered it."""
         self._frame = frame
         self._unfinished = unfinished
         # Weak, so that a worker nobody holds any more is not kept alive by being registered.

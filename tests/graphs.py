@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import pairwise
+from typing import Any
 
 import numpy as np
 import onnx
@@ -15,7 +17,7 @@ Declared = Mapping[str, tuple[str, Dims | None]]
 """Name -> (dtype name, dimensions)."""
 
 
-def node(op_type: str, inputs: Sequence[str], outputs: Sequence[str], **attributes: object) -> onnx.NodeProto:
+def node(op_type: str, inputs: Sequence[str], outputs: Sequence[str], **attributes: Any) -> onnx.NodeProto:
     """One layer."""
     return helper.make_node(op_type, inputs, outputs, name=outputs[0] + "_layer", **attributes)
 
@@ -58,7 +60,7 @@ def mlp(sizes: Sequence[int], seed: int = 0, batch: int | str = "batch") -> byte
     """A policy network: Gemm and Tanh layers, as PyTorch exports them."""
     rng = np.random.default_rng(seed)
     nodes, constants, value = [], {}, "x"
-    for i, (rows, columns) in enumerate(zip(sizes, sizes[1:], strict=False)):
+    for i, (rows, columns) in enumerate(pairwise(sizes)):
         constants[f"w{i}"] = rng.normal(0, rows**-0.5, (columns, rows)).astype(np.float32)
         constants[f"b{i}"] = rng.normal(0, 0.1, columns).astype(np.float32)
         last = i == len(sizes) - 2

@@ -19,7 +19,8 @@ MODELS = Path(os.environ.get("GAMEGLUE_TEST_MODELS", Path(__file__).parents[1].p
 LIGHT = Path(onnx.__file__).parent / "backend" / "test" / "data" / "light"
 
 LIGHT_NAMES = (
-    "squeezenet", "shufflenet", "resnet50", "inception_v1", "inception_v2", "densenet121", "bvlc_alexnet", "zfnet512", "vgg19",
+    "squeezenet", "shufflenet", "resnet50", "inception_v1", "inception_v2", "densenet121", "bvlc_alexnet",
+    "zfnet512", "vgg19",
 )  # fmt: skip
 TRAINED_NAMES = (
     "mnist-12", "godot_robotfps_policy", "yunet_n_320", "squeezenet1.1_fp32", "super_resolution_x3",
@@ -187,7 +188,7 @@ def error(actual: np.ndarray, expected: np.ndarray) -> float:
 def bounds(
     source: str | bytes, inputs: Inputs, floor: float
 ) -> tuple[dict[str, np.ndarray], dict[str, float]]:
-    """Expected outputs, and per output the error allowed: `floor`, or 4 times onnxruntime's own uncertainty."""
+    """Expected outputs, and the error allowed for each: `floor`, or 4 times onnxruntime's own uncertainty."""
     expected = reference(source, inputs)
     plain = reference(source, inputs, optimised=False)
     return expected, {n: max(floor, 4 * error(plain[n], expected[n])) for n in expected}

@@ -38,6 +38,8 @@ def all_cases() -> tuple[Case, ...]:
         found = collect_testcases(None)
     cases = []
     for case in found:
+        assert case.model is not None, case.name
+        assert case.data_sets is not None, case.name
         graph = case.model.graph
         if len(graph.node) != 1 and not case.name.endswith("_expanded"):
             op_type = case.name
@@ -46,7 +48,7 @@ def all_cases() -> tuple[Case, ...]:
         if case.name.endswith("_expanded") or any(n.domain not in ("", "ai.onnx") for n in graph.node):
             continue
         names = [i.name for i in graph.input]
-        sets = []
+        sets: list[tuple[dict[str, np.ndarray], tuple[np.ndarray, ...]]] = []
         for inputs, outputs in case.data_sets:
             if not all(isinstance(a, (np.ndarray, np.generic)) for a in (*inputs, *outputs)):
                 sets = []

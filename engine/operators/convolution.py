@@ -22,13 +22,15 @@ def add_bias(k: Builder, x: Value, bias: Value | None) -> Value:
 @operator("Conv", since=1)
 def conv(
     k: Builder, x: Value, w: Value, b: Value | None = None, *, auto_pad: str = "NOTSET", group: int = 1,
-    dilations: Sequence[int] = (), kernel_shape: Sequence[int] = (), pads: Sequence[int] = (), strides: Sequence[int] = (),
+    dilations: Sequence[int] = (), kernel_shape: Sequence[int] = (), pads: Sequence[int] = (),
+    strides: Sequence[int] = (),
 ) -> Value:  # fmt: skip
     """x (N, C, *spatial), w (M, C/group, *kernel), b (M) -> (N, M, *out)."""
     spatial = x.rank - 2
     if spatial < 1 or w.rank != x.rank:
         k.error(
-            f"takes x (N, C, ...) and w (M, C/group, ...) of one rank, not {list(x.shape)} and {list(w.shape)}"
+            "takes x (N, C, ...) and w (M, C/group, ...) of one rank, "
+            f"not {list(x.shape)} and {list(w.shape)}"
         )
     if tuple(kernel_shape or w.shape[2:]) != w.shape[2:]:
         k.error(f"kernel_shape {tuple(kernel_shape)} contradicts the weights {list(w.shape)}")

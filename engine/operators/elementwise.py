@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from functools import reduce as chain
 from math import pi, sqrt
 
@@ -81,8 +82,11 @@ def gelu(x: Expr, approximate: str = "none") -> Expr:
     return 0.5 * x * (1.0 + unary("erf", x * sqrt(0.5)))
 
 
-for _name in "Sqrt Exp Log Sin Cos Tan Asin Acos Atan Sinh Cosh Tanh Asinh Acosh Atanh Erf Neg Abs Sign Floor Ceil".split():
-    _unary(_name, lambda x, op=_name.lower(): unary(op, x))  # type: ignore[misc]
+for _name in (
+    "Sqrt", "Exp", "Log", "Sin", "Cos", "Tan", "Asin", "Acos", "Atan", "Sinh", "Cosh", "Tanh", "Asinh",
+    "Acosh", "Atanh", "Erf", "Neg", "Abs", "Sign", "Floor", "Ceil",
+):  # fmt: skip
+    _unary(_name, partial(unary, _name.lower()))
 _unary("Round", lambda x: unary("round", x))
 _unary("Reciprocal", lambda x: 1.0 / x)
 _unary("Relu", lambda x: maximum(x, _zero(x)))

@@ -107,7 +107,7 @@ def _gemm(
 @operator("Gemm", since=7)
 def gemm(
     k: Builder, a: Value, b: Value, c: Value | None = None, *,
-    alpha: float = 1.0, beta: float = 1.0, transA: int = 0, transB: int = 0,  # noqa: N803 (ONNX's names)
+    alpha: float = 1.0, beta: float = 1.0, transA: int = 0, transB: int = 0,
 ) -> Value:  # fmt: skip
     """alpha * A' * B' + beta * C."""
     return _gemm(k, a, b, c, float(alpha), float(beta), transA, transB)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from math import prod
 
 import numpy as np
@@ -130,18 +130,18 @@ def batch_normalization(
     k: Builder, x: Value, scale: Value, b: Value, input_mean: Value, input_var: Value, *,
     epsilon: float = 1e-5, momentum: float = 0.9, training_mode: int = 0,
 ) -> tuple[Value, ...]:  # fmt: skip
-    """Inference; in training mode with the batch's own statistics, and the running ones as outputs 2 and 3."""
+    """Inference; in training mode with the batch's statistics, and the running ones as outputs 2 and 3."""
     if not training_mode:
         return (_batch_normalization(k, x, scale, b, input_mean, input_var, epsilon),)
     channels, count = x.shape[1], prod((x.shape[0], *x.shape[2:]))
     plane = prod(x.shape[2:])
     flat = k.alias(x, (x.shape[0], channels, plane))
 
-    def over_batch(formula: object) -> Value:
+    def over_batch(formula: Callable[[Expr, Expr], Expr]) -> Value:
         def total(c: Expr) -> Expr:
             found = reduce(
                 "sum", x.shape[0], lambda n: reduce("sum", plane, lambda p: formula(flat[n, c, p], c))
-            )  # type: ignore[operator]
+            )
             return found / arg(count, found.dtype)
 
         return k.compute((channels,), x.dtype, total)
@@ -256,7 +256,7 @@ def rms_normalization(
 def lrn(
     k: Builder, x: Value, *, size: int, alpha: float = 1e-4, beta: float = 0.75, bias: float = 1.0
 ) -> Value:
-    """x / (bias + alpha / size * sum of squares over neighbouring channels) ** beta (Krizhevsky et al., 2012)."""
+    """x / (bias + alpha / size * sum of squares over nearby channels) ** beta (Krizhevsky et al., 2012)."""
     planes = k.alias(x, (x.shape[0], x.shape[1], prod(x.shape[2:])))
     before = (size - 1) // 2
 

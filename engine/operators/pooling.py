@@ -37,7 +37,8 @@ def lowest(dtype: str) -> float | int:
 @operator("MaxPool", since=1)
 def max_pool(
     k: Builder, x: Value, *, kernel_shape: Sequence[int], auto_pad: str = "NOTSET", ceil_mode: int = 0,
-    dilations: Sequence[int] = (), pads: Sequence[int] = (), storage_order: int = 0, strides: Sequence[int] = (),
+    dilations: Sequence[int] = (), pads: Sequence[int] = (), storage_order: int = 0,
+    strides: Sequence[int] = (),
 ) -> tuple[Value | None, ...]:  # fmt: skip
     """The largest element of each window; second output: its position in the whole tensor."""
     _planes(k, x)
@@ -73,7 +74,8 @@ def max_pool(
 @operator("AveragePool", since=7)
 def average_pool(
     k: Builder, x: Value, *, kernel_shape: Sequence[int], auto_pad: str = "NOTSET", ceil_mode: int = 0,
-    count_include_pad: int = 0, dilations: Sequence[int] = (), pads: Sequence[int] = (), strides: Sequence[int] = (),
+    count_include_pad: int = 0, dilations: Sequence[int] = (), pads: Sequence[int] = (),
+    strides: Sequence[int] = (),
 ) -> Value:  # fmt: skip
     """The mean of each window, over the elements inside the input, or the padding too."""
     _planes(k, x)
@@ -96,8 +98,8 @@ def average_pool(
 
 @operator("LpPool", since=2)
 def lp_pool(
-    k: Builder, x: Value, *, kernel_shape: Sequence[int], p: int = 2, auto_pad: str = "NOTSET", ceil_mode: int = 0,
-    dilations: Sequence[int] = (), pads: Sequence[int] = (), strides: Sequence[int] = (),
+    k: Builder, x: Value, *, kernel_shape: Sequence[int], p: int = 2, auto_pad: str = "NOTSET",
+    ceil_mode: int = 0, dilations: Sequence[int] = (), pads: Sequence[int] = (), strides: Sequence[int] = (),
 ) -> Value:  # fmt: skip
     """The p-norm of each window."""
     _planes(k, x)

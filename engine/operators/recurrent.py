@@ -80,8 +80,9 @@ def choose_activations(
 def lstm(
     k: Builder, x: Value, w: Value, r: Value, b: Value | None = None, sequence_lens: Value | None = None,
     initial_h: Value | None = None, initial_c: Value | None = None, p: Value | None = None, *,
-    activation_alpha: Sequence[float] = (), activation_beta: Sequence[float] = (), activations: Sequence[str] = (),
-    clip: float = 0.0, direction: str = "forward", hidden_size: int = 0, input_forget: int = 0, layout: int = 0,
+    activation_alpha: Sequence[float] = (), activation_beta: Sequence[float] = (),
+    activations: Sequence[str] = (), clip: float = 0.0, direction: str = "forward", hidden_size: int = 0,
+    input_forget: int = 0, layout: int = 0,
 ) -> tuple[Value, ...]:  # fmt: skip
     """Long short-term memory (Hochreiter and Schmidhuber, 1997), gates in ONNX's order i, o, f, c.
 
@@ -113,8 +114,8 @@ class LstmCell:
     """One direction of an LSTM."""
 
     def __init__(
-        self, k: Builder, w: Value, r: Value, b: Value | None, p: Value | None, d: int, hidden: int, batch: int,
-        acts: Sequence[Activation], clip: float, coupled: bool,
+        self, k: Builder, w: Value, r: Value, b: Value | None, p: Value | None, d: int, hidden: int,
+        batch: int, acts: Sequence[Activation], clip: float, coupled: bool,
     ) -> None:  # fmt: skip
         self.k, self.w, self.r, self.b, self.p = k, w, r, b, p
         self.d, self.hidden, self.batch = d, hidden, batch
@@ -277,8 +278,8 @@ def recurrent_sums(
 
 
 def join_directions(
-    k: Builder, states: Sequence[States], steps: int, batch: int, hidden: int, layout: bool, lengths: Value | None,
-    first_reversed: bool,
+    k: Builder, states: Sequence[States], steps: int, batch: int, hidden: int, layout: bool,
+    lengths: Value | None, first_reversed: bool,
 ) -> tuple[Value, ...]:  # fmt: skip
     """Y, Y_h and Y_c from each direction's states; a reversed direction's outputs are put in input order."""
     by_direction = []
@@ -293,8 +294,8 @@ def join_directions(
     else:
         y = k.alias(y, (steps, 1, batch, hidden))
     last = []
-    for position in (1, 2):
-        joined = k.alias(stack(k, [s[position] for s in states]), (len(states), batch, hidden))
+    for parts in ([h for _, h, _ in states], [c for _, _, c in states]):
+        joined = k.alias(stack(k, parts), (len(states), batch, hidden))
         if layout:
             joined = k.compute((batch, len(states), hidden), y.dtype, lambda n, d, j, x=joined: x[d, n, j])
         last.append(joined)

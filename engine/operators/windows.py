@@ -61,7 +61,8 @@ def slide(
     dilations = tuple(dilations) if dilations else (1,) * rank
     pads = tuple(pads) if pads else (0,) * (2 * rank)
     for name, values, wanted in (
-        ("kernel_shape", kernel, rank), ("strides", strides, rank), ("dilations", dilations, rank), ("pads", pads, 2 * rank),
+        ("kernel_shape", kernel, rank), ("strides", strides, rank), ("dilations", dilations, rank),
+        ("pads", pads, 2 * rank),
     ):  # fmt: skip
         if len(values) != wanted:
             k.error(f"{name} has {len(values)} entries; {rank} spatial axes need {wanted}")

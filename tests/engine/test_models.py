@@ -1,9 +1,10 @@
-"""Whole networks give onnxruntime's output on every backend, without a fallback, and respond to their input."""
+"""Whole networks give onnxruntime's output on every backend, with no fallback, and respond to their input."""
 
 from __future__ import annotations
 
 import gc
 from collections.abc import Callable
+from itertools import pairwise
 
 import numpy as np
 import onnx
@@ -93,7 +94,7 @@ def test_a_chain_of_layers_finishes_while_python_is_busy(make_worker: MakeWorker
     size = 256
     weights = (np.eye(size) * 0.9).astype(np.float32)
     names = ["x", *(f"m{i}" for i in range(20))]
-    nodes = [node("MatMul", [a, "w"], [b]) for a, b in zip(names, names[1:], strict=False)]
+    nodes = [node("MatMul", [a, "w"], [b]) for a, b in pairwise(names)]
     chain = proto(
         nodes, {"x": ("float32", [size, size])}, {names[-1]: ("float32", [size, size])}, {"w": weights}
     )

@@ -9,7 +9,8 @@ import onnxruntime
 import pytest
 
 from engine import ModelLoader
-from engine.backends.base import Backend
+from engine.backends.base import Backend, Progress
+from engine.compiler.plan import AnyKernel
 from tests.engine.conftest import MakeWorker
 from tests.graphs import node, proto
 from tests.networks import error
@@ -84,14 +85,16 @@ NETWORKS: dict[str, tuple[Callable[[], bytes], list[tuple[int, ...]]]] = {
 
 
 @pytest.mark.parametrize("name", NETWORKS)
-def test_new_shapes_compile_nothing(name: str, channel: str, make_worker: MakeWorker) -> None:
+def test_new_shapes_compile_nothing(
+    name: str, channel: str, make_worker: MakeWorker, monkeypatch: pytest.MonkeyPatch
+) -> None:
     make, shapes = NETWORKS[name]
     source = make()
     session = onnxruntime.InferenceSession(source)
     worker = make_worker(ModelLoader.load(source), channel)
     compiled: list[int] = []
     for backend in worker._session.backends.values():
-        count_compilations(backend, compiled)
+        count_compilations(backend, compiled, monkeypatch)
     for seed, shape in enumerate(shapes):
         x = np.random.default_rng(seed).normal(size=shape).astype(np.float32)
         worker.schedule(x)
@@ -102,12 +105,12 @@ def test_new_shapes_compile_nothing(name: str, channel: str, make_worker: MakeWo
     assert sum(compiled) == 0
 
 
-def count_compilations(backend: Backend, counts: list[int]) -> None:
+def count_compilations(backend: Backend, counts: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
     """Note how many kernels each `prepare` compiles from now on."""
     prepare = backend.prepare
 
-    def counting(kernels: Iterable[object], progress: object = None) -> int:
-        counts.append(prepare(kernels, progress))  # type: ignore[arg-type]
+    def counting(kernels: Iterable[AnyKernel], progress: Progress | None = None) -> int:
+        counts.append(prepare(kernels, progress))
         return counts[-1]
 
-    backend.prepare = counting  # type: ignore[method-assign, assignment]
+    monkeypatch.setattr(backend, "prepare", counting)

@@ -17,6 +17,7 @@ from engine import (
     ModelLoader,
     StaleTensorError,
     Tensor,
+    TensorData,
     TextureTensorData,
     UnsupportedLayerError,
     ValuePending,
@@ -136,10 +137,15 @@ def test_tensors_go_from_worker_to_worker_on_their_backend(channel: str, make_wo
 
 
 @pytest.mark.parametrize("storage", [CPUTensorData, ComputeTensorData, TextureTensorData])
-def test_pinned_tensors_feed_any_backend(storage: type, channel: str, make_worker: MakeWorker) -> None:
+def test_pinned_tensors_feed_any_backend(
+    storage: type[CPUTensorData | ComputeTensorData | TextureTensorData],
+    channel: str,
+    make_worker: MakeWorker,
+) -> None:
     worker = make_worker(policy(), channel)
     tensor = Tensor(batch(5))
-    if storage is CPUTensorData:
+    data: TensorData
+    if issubclass(storage, CPUTensorData):
         data = storage.pin(tensor)
     else:
         same = channel in ("gl_compute", "gl_pixel")
@@ -161,7 +167,7 @@ def test_inputs_by_position_keyword_dict_and_set_input(channel: str, make_worker
         {"y": ("float32", [3])},
     )
     worker = make_worker(both, channel)
-    a, b = np.float32([1, 2, 3]), np.float32([3, 1, 1])
+    a, b = np.array([1, 2, 3], np.float32), np.array([3, 1, 1], np.float32)
 
     def result() -> list[float]:
         return list(worker.peek_output().download_to_array())
@@ -194,7 +200,7 @@ def test_a_shape_from_computed_data_continues_without_a_wait(channel: str, make_
     worker = make_worker(dynamic, channel)
     outputs = []
     for count in (3, 5, 3):
-        worker.schedule(np.float32([1, count, 0, 2]), np.float32([count]))
+        worker.schedule(np.array([1, count, 0, 2], np.float32), np.array([count], np.float32))
         outputs.append(worker.peek_output())
         outputs[-1].readback_request()
     assert outputs[-1].shape_or_none in (None, (3,))
@@ -224,9 +230,9 @@ def test_fallback_is_reported_and_can_be_refused(channel: str, make_worker: Make
         assert report.fallbacks
         assert "float64" in report.fallbacks[0].reason
         assert "on the CPU" in str(report)
-    worker.schedule(np.float32([4, 9, -1, 2]))
+    worker.schedule(np.array([4, 9, -1, 2], np.float32))
     np.testing.assert_allclose(
-        worker.peek_output().download_to_array(), np.sqrt(np.float64([4, 9, 0, 2])).astype(np.float32)
+        worker.peek_output().download_to_array(), np.sqrt([4.0, 9.0, 0.0, 2.0]).astype(np.float32)
     )
 
 
@@ -238,7 +244,7 @@ def test_outputs_that_are_inputs_or_constants_or_empty(channel: str, make_worker
         {"two": np.array([2], np.int64)},
     )
     worker = make_worker(odd, channel)
-    worker.schedule(np.float32([1, 2, 3]))
+    worker.schedule(np.array([1, 2, 3], np.float32))
     assert worker.peek_output("same").download_to_array().tolist() == [1, 2, 3]
     assert worker.peek_output("two").download_to_array().tolist() == [2]
     assert worker.peek_output("none").download_to_array().shape == (0,)
@@ -288,8 +294,9 @@ def test_what_is_never_disposed_is_reported_with_its_line(
 
 def test_needs_that_arrive_one_after_another_are_kept() -> None:
     """The first layer needs two inputs on the host. Going on once dropped the first when the second came."""
+    inputs = ["x", "roi", "", "sizes"]
     crop = model(
-        [node("Resize", ["x", "roi", "", "sizes"], ["y"], coordinate_transformation_mode="tf_crop_and_resize")],
+        [node("Resize", inputs, ["y"], coordinate_transformation_mode="tf_crop_and_resize")],
         {"x": ("float32", [1, 1, 4, 4]), "roi": ("float32", [8]), "sizes": ("int64", [4])},
         {"y": ("float32", None)},
     )

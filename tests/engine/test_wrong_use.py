@@ -41,7 +41,8 @@ def disposed() -> None:
 def conv_mismatch() -> None:
     broken = model(
         [node("Conv", ["x", "w"], ["y"])],
-        {"x": ("float32", ["n", 5, 4, 4])}, {"y": ("float32", None)}, {"w": np.zeros((2, 3, 1, 1), np.float32)},
+        {"x": ("float32", ["n", 5, 4, 4])}, {"y": ("float32", None)},
+        {"w": np.zeros((2, 3, 1, 1), np.float32)},
     )  # fmt: skip
     Worker(broken).schedule(np.zeros((1, 5, 4, 4), np.float32))
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
@@ -33,7 +34,7 @@ class Clock:
         self.log.append("rest")
         self.now += seconds
 
-    def measure(self, rounds: int, **options: float) -> Callable[..., dict[str, Timing]]:
+    def measure(self, rounds: int, **options: Any) -> Callable[..., dict[str, Timing]]:
         def run(**contenders: Callable[[], None]) -> dict[str, Timing]:
             return alternate(contenders, rounds, clock=lambda: self.now, sleep=self.sleep, **options)
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 
+from engine.model import Model
 from gameglue import App, BackendType, MonoBehaviour, Worker
 from tests.graphs import model, node
 
 
-def counting_network() -> object:
+def counting_network() -> Model:
     """Yields as many ones as the largest input says: a size that depends on data."""
     return model(
         [
@@ -24,8 +25,8 @@ def counting_network() -> object:
 
 class Asker(MonoBehaviour):
     def start(self) -> None:
-        self.worker = Worker(counting_network(), BackendType.CPU)  # type: ignore[arg-type]
-        self.worker.schedule(np.float32([0, 3, 1, 2]))
+        self.worker = Worker(counting_network(), BackendType.CPU)
+        self.worker.schedule(np.array([0, 3, 1, 2], np.float32))
 
     def on_destroy(self) -> None:
         self.worker.dispose()
@@ -34,8 +35,9 @@ class Asker(MonoBehaviour):
 def test_the_host_takes_continuations_up() -> None:
     with App("continue", size=(32, 32), headless=True, on_error="raise") as app:
         asker = app.scene.create("asker", Asker).get_component(Asker)
+        assert asker is not None
         for _ in range(1000):
             app.step()
-            if asker.worker.latest.finished:
+            if asker.worker.latest is not None and asker.worker.latest.finished:
                 break
         assert asker.worker.peek_output().shape == (3,)

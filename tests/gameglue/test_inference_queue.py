@@ -44,7 +44,8 @@ class Work:
         self.budgets: list[float] = []
         self.finished = False
 
-    def pump(self, budget_ms: float) -> None:
+    def pump(self, budget_ms: float | None) -> None:
+        assert budget_ms is not None, "the queue gives a budget"
         self.log.append(self.name)
         self.budgets.append(budget_ms)
         end = time.perf_counter() + self.seconds
@@ -200,7 +201,7 @@ def test_work_nobody_holds_is_forgotten() -> None:
 
 def test_work_that_raises_is_logged_once_and_dropped(caplog: pytest.LogCaptureFixture) -> None:
     class Disposed:
-        def pump(self, budget_ms: float) -> None:
+        def pump(self, budget_ms: float | None) -> None:
             raise RuntimeError("disposed")
 
     queue = InferenceQueue()
