@@ -115,8 +115,8 @@ class _Geometry:
 
     @property
     def is_pointwise(self) -> bool:
-        """Whether the input can be read where it lies, whatever its size."""
-        return self.kernel == (1, 1) and self.strides == (1, 1) and self.pads == (0, 0)
+        """Whether the input can be read where it lies, whatever its size: no padding at either end."""
+        return self.kernel == (1, 1) and self.strides == (1, 1) and self.out == self.sizes
 
     @property
     def packed(self) -> tuple[int, int]:
