@@ -9,14 +9,14 @@ no division stands in the innermost loop.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import ClassVar
 
 import numpy as np
 
 from engine.backends.cpu.library import library_text
 from engine.dtypes import ArithmeticType, arithmetic_type, as_dtype
-from engine.kernels.expr import BINARY, COMPARE, LOOPS, REDUCTIONS, UNARY, Expr
+from engine.kernels.expr import BINARY, COMPARE, LOOPS, REDUCTIONS, UNARY, Expr, nodes
 from engine.kernels.kernel import Kernel
 from engine.kernels.printer import LIMITS, Printer
 from engine.native import NativeSource
@@ -47,7 +47,7 @@ class NumbaPrinter(Printer):
     def __init__(self, kernel: Kernel) -> None:
         super().__init__(kernel)
         innermost = {kernel.rank - 1, "flat"}
-        self.has_inner_loops = any(n.op in LOOPS and n.free & innermost for n in _nodes(kernel.body))
+        self.has_inner_loops = any(n.op in LOOPS and n.free & innermost for n in nodes(kernel.body))
 
     def literal(self, value: int | float | bool, dtype: ArithmeticType) -> str:
         """A constant, with its type spelled out: numba takes every bare integer for an int64."""
@@ -172,18 +172,6 @@ class NumbaPrinter(Printer):
             *indent(inner),
         ]
         return ["for block in range(begin, end):", *indent(row)]
-
-
-def _nodes(body: Expr) -> Iterator[Expr]:
-    """Every node of a formula, each once."""
-    seen: set[Expr] = set()
-    stack = [body]
-    while stack:
-        node = stack.pop()
-        if node not in seen:
-            seen.add(node)
-            stack.extend(node.args)
-            yield node
 
 
 def kernel_text(head: str, body: Sequence[str]) -> str:
