@@ -1,0 +1,88 @@
+"""Random graphs against onnxruntime: what fusion, placement and signatures may get wrong together."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnxruntime
+import pytest
+
+from engine import ModelLoader
+from engine.compiler.interpret import interpret
+from tests.engine.compiler.running import run_fused
+from tests.engine.conftest import MakeWorker
+from tests.networks import error
+from tests.random_graphs import RandomGraph
+
+onnxruntime.set_default_logger_severity(4)
+
+Answers = list[dict[str, np.ndarray]]
+
+QUICK = range(3)
+LONG = range(100, 140)
+
+
+def reference(graph: RandomGraph) -> Answers:
+    """onnxruntime's outputs at each setting, without its own fusions."""
+    options = onnxruntime.SessionOptions()
+    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+    options.intra_op_num_threads = 1
+    session = onnxruntime.InferenceSession(graph.source, options)
+    names = [o.name for o in session.get_outputs()]
+    return [dict(zip(names, session.run(None, feeds), strict=True)) for feeds in graph.feeds]
+
+
+def compare(actual: dict[str, np.ndarray], expected: dict[str, np.ndarray], graph: RandomGraph) -> None:
+    for name, array in expected.items():
+        assert actual[name].shape == array.shape, name
+        assert actual[name].dtype == array.dtype, name
+        if array.dtype.kind == "f":
+            assert error(actual[name].astype(np.float32), array.astype(np.float32)) < graph.tolerance, name
+        else:
+            np.testing.assert_array_equal(actual[name], array, err_msg=name)
+
+
+def check_numpy(seed: int) -> None:
+    graph = RandomGraph(seed, length=18)
+    model = ModelLoader.load(graph.source)
+    for feeds, expected in zip(graph.feeds, reference(graph), strict=True):
+        compare(interpret(model, feeds), expected, graph)
+        for fan_in in (3, 15):
+            compare(run_fused(model, feeds, fan_in), expected, graph)
+
+
+def check_backend(seed: int, channel: str, make_worker: MakeWorker) -> None:
+    graph = RandomGraph(seed)
+    worker = make_worker(ModelLoader.load(graph.source), channel)
+    answers = reference(graph)
+    order = [*range(len(answers)), *reversed(range(len(answers)))]
+    pending = []
+    for k in order:
+        worker.schedule(graph.feeds[k])
+        outputs = {name: worker.peek_output(name) for name in answers[k]}
+        for tensor in outputs.values():
+            tensor.readback_request()
+        pending.append(outputs)
+    for k, outputs in zip(order, pending, strict=True):
+        compare({name: tensor.download_to_array() for name, tensor in outputs.items()}, answers[k], graph)
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_formulas_with_and_without_fusion(seed: int) -> None:
+    check_numpy(seed)
+
+
+@pytest.mark.parametrize("seed", QUICK)
+def test_every_backend(seed: int, channel: str, make_worker: MakeWorker) -> None:
+    check_backend(seed, channel, make_worker)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("seed", range(1000, 1400))
+def test_formulas_with_and_without_fusion_at_length(seed: int) -> None:
+    check_numpy(seed)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("seed", LONG)
+def test_every_backend_at_length(seed: int, channel: str, make_worker: MakeWorker) -> None:
+    check_backend(seed, channel, make_worker)
