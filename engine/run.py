@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from math import prod
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -44,7 +43,7 @@ class Run:
         self._arriving: dict[str, PendingRead] = {
             name: feed.request()
             for name, feed in feeds.items()
-            if isinstance(feed, TensorData) and not isinstance(feed, BufferTensorData)
+            if not isinstance(feed, np.ndarray | BufferTensorData)
         }
         self._stage = 0
         self._reads: dict[str, Readback] = {}
@@ -127,11 +126,10 @@ class Run:
     def _start(self, wait: bool) -> bool:
         """Bring the inputs to the places that read them; False while one of them is still on its way."""
         for name, feed in self._feeds.items():
-            if (
-                isinstance(feed, BufferTensorData)
-                and name not in self._arriving
-                and not self._copies(name, feed)
-            ):
+            if isinstance(feed, np.ndarray) or name in self._arriving:
+                continue
+            assert isinstance(feed, BufferTensorData)
+            if not self._copies(name, feed):
                 self._arriving[name] = feed.request()
         for read in self._arriving.values():
             if wait:
@@ -305,4 +303,4 @@ class LateRead:
         if self._read is None:
             assert self._array is not None
             return self._array
-        return self._read.array()[: prod(self._shape)].reshape(self._shape)
+        return self._read.array().reshape(self._shape)

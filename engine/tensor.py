@@ -161,7 +161,8 @@ class Tensor(Disposable):
     def of(cls, data: TensorData, *, owned: bool = True) -> Tensor:
         """A tensor over existing storage; `owned` storage is freed with the tensor."""
         tensor = cls.__new__(cls)
-        Disposable.__init__(tensor)
+        if owned:  # of what owns no memory, nothing can be left undisposed
+            Disposable.__init__(tensor)
         tensor._setup(data, owned)
         return tensor
 

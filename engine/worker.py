@@ -114,12 +114,17 @@ class Worker(Disposable):
         native = create_backend(backend_type, device, jobs)
         fallback = create_backend(BackendType.CPU, None, jobs) if native.name != "cpu" else None
         self._session = Session(model, native, fallback, allow_fallback)
+        self._native = native
         self._inputs: dict[str, Input] = {item.name: item for item in model.inputs}
         dims = [{d for d in item.shape or () if isinstance(d, str)} for item in model.inputs]
         self._has_shared_dims = len(set().union(*dims)) < sum(map(len, dims))
+        self._outputs = {output.name: output.dtype for output in model.outputs}
+        # The last shape of each input that was found to fit: the next is most often the same.
+        self._fitting: dict[str, tuple[int, ...]] = {}
         self._set: dict[str, InputValue] = {}
         self._queue: deque[Run] = deque()
         self._failed: list[Run] = []
+        self._is_unfinished = False
         self.latest: Run | None = None
         self._disposed = False
         try:
@@ -132,7 +137,7 @@ class Worker(Disposable):
     @property
     def device(self) -> Any:
         """The `GLDevice`, `CLDevice` or `JobSystem` that does the work."""
-        return self._session.backends["native"].owner
+        return self._native.owner
 
     # Scheduling
 
@@ -152,6 +157,7 @@ class Worker(Disposable):
         """
         self._check_alive()
         feeds = self._collect(inputs, named)
+        native, session = self._native, self._session
         shapes: dict[str, tuple[int, ...]] = {}
         known: dict[str, np.ndarray] = {}
         prepared: dict[str, TensorData | np.ndarray] = {}
@@ -160,20 +166,19 @@ class Worker(Disposable):
             prepared[name] = feed
             shapes[name] = shape
             # Elements that lie on a device are not waited for here: the plan stops where it needs them.
-            if name in self._session.host_inputs and isinstance(feed, np.ndarray):
+            if name in session.host_inputs and isinstance(feed, np.ndarray):
                 if feed.size <= HOST_INPUT_LIMIT:
                     known[name] = feed.reshape(shape)
         if self._has_shared_dims:
             self._check_dims(shapes)
-        native = self._session.backends["native"]
         if self._debug and native.name in INT32_BACKENDS:
             arrays = {
                 n: (f.download() if isinstance(f, TensorData) else f).reshape(shapes[n])
                 for n, f in prepared.items()
             }
-            check_computed_integers(self._session.planner.tracer, arrays, native.name)
+            check_computed_integers(session.planner.tracer, arrays, native.name)
         with native.entered():
-            run = Run(self._session, self._session.part(shapes, known), shapes, prepared)
+            run = Run(session, session.part(shapes, known), shapes, prepared)
             before, self.latest = self.latest, run
             if before is not None and before.is_over:
                 before.let_go()
@@ -196,13 +201,12 @@ class Worker(Disposable):
                 )
             feeds.update(zip(self._inputs, inputs, strict=False))  # type: ignore[arg-type]
         feeds.update(named)
-        for name in feeds:
-            if name not in self._inputs:
-                raise InputError(self._unknown(name))
-        if missing := [name for name in self._inputs if name not in feeds]:
-            raise InputError(
-                f"schedule lacks the input '{missing[0]}': {self._describe(self._inputs[missing[0]])}"
-            )
+        if feeds.keys() != self._inputs.keys():
+            for name in feeds:
+                if name not in self._inputs:
+                    raise InputError(self._unknown(name))
+            missing = next(name for name in self._inputs if name not in feeds)
+            raise InputError(f"schedule lacks the input '{missing}': {self._describe(self._inputs[missing])}")
         return feeds
 
     def _unknown(self, name: str) -> str:
@@ -232,12 +236,14 @@ class Worker(Disposable):
                 f"input '{item.name}' needs {self._describe(item)}, got {dtype.name}; convert it with "
                 f".astype(numpy.{item.dtype.name})"
             )
-        if item.shape is not None and not item.shape.matches(shape):
-            raise InputError(f"input '{item.name}' needs {self._describe(item)}, got shape {tuple(shape)}")
-        if isinstance(feed, np.ndarray):
-            native = self._session.backends["native"].name
-            if native in INT32_BACKENDS:
-                check_int32(feed, f"input '{item.name}'", native)
+        if shape != self._fitting.get(item.name):
+            if item.shape is not None and not item.shape.matches(shape):
+                raise InputError(
+                    f"input '{item.name}' needs {self._describe(item)}, got shape {tuple(shape)}"
+                )
+            self._fitting[item.name] = shape
+        if self._native.name in INT32_BACKENDS and isinstance(feed, np.ndarray):
+            check_int32(feed, f"input '{item.name}'", self._native.name)
         return feed, shape
 
     def _check_dims(self, shapes: Mapping[str, tuple[int, ...]]) -> None:
@@ -270,10 +276,9 @@ class Worker(Disposable):
         while self._queue and self._step():
             if budget_ms is not None and (perf_counter() - started) * 1000 >= budget_ms:
                 break
-        if self._queue:
-            _unfinished.workers.add(self)
-        else:
-            _unfinished.workers.discard(self)
+        if bool(self._queue) != self._is_unfinished:
+            self._is_unfinished = bool(self._queue)
+            (_unfinished.workers.add if self._queue else _unfinished.workers.discard)(self)
 
     def _step(self, wait: bool = False) -> bool:
         """Take up the oldest schedule; False where it has to wait for data."""
@@ -298,7 +303,7 @@ class Worker(Disposable):
     def drive(self, run: Run) -> None:
         """Block until a run, and those before it, have enqueued all their work."""
         if not run.is_over:
-            with self._session.backends["native"].entered():
+            with self._native.entered():
                 while not run.is_over:
                     self._step(wait=True)
         run.check()
@@ -309,18 +314,18 @@ class Worker(Disposable):
         self._check_alive()
         if self.latest is None:
             raise InputError("nothing was scheduled yet; call schedule first")
-        names = [o.name for o in self.model.outputs]
-        if isinstance(name, int):
-            if not 0 <= name < len(names):
-                raise InputError(f"model '{self.model.name}' has {len(names)} output(s), no number {name}")
-            name = names[name]
-        name = names[0] if name is None else name
-        if name not in names:
-            known = ", ".join(f"'{n}'" for n in names)
+        outputs = self._outputs
+        if name is None:
+            name = next(iter(outputs))
+        elif isinstance(name, int):
+            if not 0 <= name < len(outputs):
+                raise InputError(f"model '{self.model.name}' has {len(outputs)} output(s), no number {name}")
+            name = list(outputs)[name]
+        elif name not in outputs:
+            known = ", ".join(f"'{n}'" for n in outputs)
             raise InputError(f"model '{self.model.name}' has no output '{name}'; its outputs: {known}")
         value = self.latest.part.lowered.trace.values.get(name)
-        declared = self.model.outputs[names.index(name)].dtype
-        dtype = value.dtype if value is not None else declared
+        dtype = outputs[name] if value is None else value.dtype
         return self.latest, name, np.dtype(np.float32) if dtype is None else dtype
 
     def peek_output(self, name: str | int | None = None) -> Tensor:
@@ -350,7 +355,6 @@ class Worker(Disposable):
     def plan_report(self) -> PlanReport:
         """How the latest plan runs: fallbacks and transfers included."""
         self._check_alive()
-        native = self._session.backends["native"]
         lowered = self._session.lowered
         steps = [] if lowered is None else [s for segment in lowered.segments for s in segment.plan.steps]
         fallbacks = () if lowered is None else tuple(lowered.fallbacks)
@@ -362,7 +366,7 @@ class Worker(Disposable):
             or (f"{device.thread_count} job thread(s)" if hasattr(device, "thread_count") else "this machine")
         )
         return PlanReport(
-            backend=native.name,
+            backend=self._native.name,
             device=str(shown),
             layers=len(self.model.layers),
             steps=len(steps),
@@ -396,7 +400,7 @@ class Worker(Disposable):
         self._queue.clear()
         _unfinished.workers.discard(self)
         self.latest = None
-        with self._session.backends["native"].entered():
+        with self._native.entered():
             self._session.release()
 
 

@@ -33,6 +33,9 @@ class BackendType(Enum):
     """Another name of GPU_COMPUTE, for those who come from the 1.x interface."""
 
 
+_NOTHING: AbstractContextManager[Any] = nullcontext()
+
+
 class DeviceBuffer(ABC):
     """Memory of a backend: `elements` values that the user sees as `dtype`."""
 
@@ -128,7 +131,7 @@ class Backend(ABC):
 
     def entered(self) -> AbstractContextManager[Any]:
         """A block in which several calls cost one change of GL context instead of one each."""
-        return nullcontext()
+        return _NOTHING
 
     def fence(self) -> Any:
         """A mark in this stream, for another stream's `after`; None where streams of a device are one."""
