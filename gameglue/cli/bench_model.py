@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import argparse
-import time
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 import numpy as np
-from rich.progress import track
+from rich.progress import Progress
 from rich.table import Table
 
-from engine import Model, ModelLoader, SystemInfo, Worker
+from engine import Model, ModelLoader, SystemInfo
 from engine.errors import EngineError
 from gameglue.cli.backends import (
     ALL_CHOICES,
@@ -26,23 +25,16 @@ from gameglue.cli.backends import (
 from gameglue.cli.console import CompileProgress, errors, facts, output, paragraph, table
 from gameglue.cli.models import add_input_options, add_model_options, dims_of, find_model, make_inputs
 from gameglue.cli.play import positive
+from gameglue.profiling.compare import Timing, alternate
+from gameglue.profiling.contenders import Arrays, infer, onnxruntime_call
 
-Outputs = dict[str, np.ndarray]
+Call = Callable[[], Arrays]
+"""One way to run the model: all its outputs, by name."""
 
+PEER = "onnxruntime"
 
-@dataclass
-class Contender:
-    """One way to run the model: `call` gives all outputs as arrays; `seconds` are its times."""
-
-    name: str
-    call: Callable[[], Outputs]
-    first: Outputs = field(default_factory=dict)
-    seconds: list[float] = field(default_factory=list)
-
-    @property
-    def median(self) -> float:
-        """Milliseconds."""
-        return float(np.median(self.seconds)) * 1e3
+PAUSE = 0.005
+"""Seconds of rest before a turn: onnxruntime's threads wait for work in a busy loop before they sleep."""
 
 
 def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -52,8 +44,9 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         help="time a model on every backend",
         description=paragraph(
             "Time a model on every backend of this machine, and on onnxruntime where that is installed.",
-            "All take turns in one run, so that they see the same machine. A time is that of one inference",
-            "from arrays to arrays: schedule, compute, read back.",
+            "All take turns in one run, so that they see the same machine; in a turn, one inference warms up",
+            "and the next is timed. A time is that of one inference from arrays to arrays: schedule,",
+            "compute, read back. The ratios are medians over the rounds.",
         ),
         epilog="examples:\n  gameglue bench digits\n  gameglue bench net.onnx --dim batch=8 --runs 50",
         formatter_class=argparse.RawDescriptionHelpFormatter,
@@ -67,7 +60,7 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         type=float,
         default=60.0,
         metavar="S",
-        help="begin no new round after S seconds. Default: 60",
+        help="shared out evenly; what has spent its share sits out the rounds left. Default: 60",
     )
     parser.set_defaults(run=run)
 
@@ -81,28 +74,29 @@ def run(arguments: argparse.Namespace) -> int:
     wanted = choice_of(arguments)
     absent: list[tuple[str, object]] = []
     with ExitStack() as stack:
-        contenders = []
+        contenders: dict[str, Call] = {}
         peer = _onnxruntime(path, inputs)
         if isinstance(peer, str):
-            absent.append(("onnxruntime", peer))
+            absent.append((PEER, peer))
         else:
-            contenders.append(peer)
+            contenders[PEER] = peer
         for choice in ALL_CHOICES:
             if wanted is None or choice.backend is wanted.backend and wanted.device in (None, choice.device):
                 opened = _worker(stack, model, choice, inputs)
                 if isinstance(opened, str):
                     absent.append((choice.label, opened))
                 else:
-                    contenders.append(opened)
-        for contender in contenders:
-            contender.first = contender.call()
-        rounds = _take_turns(contenders, arguments.runs, arguments.seconds)
+                    contenders[choice.label] = opened
+        first = {name: call() for name, call in contenders.items()}
+        times = _measure(contenders, arguments.runs, arguments.seconds)
     console = output()
     facts(console, [("model", path), ("inputs", ", ".join(f"{n} {a.shape}" for n, a in inputs.items()))])
-    facts(console, [("times", f"medians of {rounds}, in turns, in milliseconds")])
-    console.print()
-    if contenders:
-        console.print(_result(contenders))
+    if times:
+        counts = [len(timing.turns) for timing in times.values()]
+        runs = " to ".join(str(count) for count in sorted({min(counts), max(counts)}))
+        facts(console, [("times", f"medians of {runs}, in turns, in milliseconds")])
+        console.print()
+        console.print(_result(times, first))
     if absent:
         console.print()
         facts(console, [(name, f"left out: {reason}") for name, reason in absent])
@@ -125,41 +119,40 @@ def agreement(values: Mapping[str, np.ndarray], expected: Mapping[str, np.ndarra
     return worst
 
 
-def _take_turns(contenders: list[Contender], runs: int, limit: float) -> int:
-    started = time.perf_counter()
-    done = 0
+def _measure(contenders: Mapping[str, Call], runs: int, seconds: float) -> dict[str, Timing]:
+    """`runs` timed calls each, or fewer where a contender's share of `seconds` is spent before."""
     console = errors()
-    quiet = not console.is_terminal
-    for _ in track(range(runs), "measuring", console=console, transient=True, disable=quiet):
-        for contender in contenders:
-            before = time.perf_counter()
-            contender.call()
-            contender.seconds.append(time.perf_counter() - before)
-        done += 1
-        if time.perf_counter() - started > limit:
-            break
-    return done
+    with Progress(console=console, transient=True, disable=not console.is_terminal) as bar:
+        task = bar.add_task("measuring", total=None)
+
+        def show(done: int, wanted: int) -> None:
+            bar.update(task, completed=done, total=wanted)
+
+        share = seconds / max(1, len(contenders))
+        return alternate(contenders, runs, turn=0.0, budget=share, pause=PAUSE, progress=show)
 
 
-def _result(contenders: list[Contender]) -> Table:
-    base = contenders[0]
-    columns = ("", "median", "fastest", f"to {base.name}", "difference")
+def _result(times: Mapping[str, Timing], first: Mapping[str, Arrays]) -> Table:
+    """All against the one that is named first."""
+    base = next(iter(times))
+    columns = ("", "median", "fastest", f"to {base}", "difference")
     rows = [
         (
-            c.name,
-            f"{c.median:.3f}",
-            f"{min(c.seconds) * 1e3:.3f}",
-            f"{c.median / base.median:.2f} x",
-            "" if c is base else f"{agreement(c.first, base.first):.1e}",
+            name,
+            f"{timing.median * 1e3:.3f}",
+            f"{timing.best * 1e3:.3f}",
+            f"{timing.ratio(times[base]):.2f} x",
+            "" if name == base else f"{agreement(first[name], first[base]):.1e}",
         )
-        for c in contenders
+        for name, timing in times.items()
     ]
     return table(columns, rows, right=columns[1:])
 
 
 def _worker(
     stack: ExitStack, model: Model, choice: BackendChoice, inputs: Mapping[str, np.ndarray]
-) -> Contender | str:
+) -> Call | str:
+    """How to run it there, or why that cannot be done."""
     reason = why_unavailable(choice, SystemInfo.query())
     if reason is not None:
         return reason
@@ -168,27 +161,17 @@ def _worker(
             worker = stack.enter_context(open_worker(model, choice, progress))
     except EngineError as error:
         return str(error)
-    return Contender(choice.label, lambda: _infer(worker, model, inputs))
+    return partial(infer, worker, inputs)
 
 
-def _infer(worker: Worker, model: Model, inputs: Mapping[str, np.ndarray]) -> Outputs:
-    worker.schedule(dict(inputs))
-    tensors = {item.name: worker.peek_output(item.name) for item in model.outputs}
-    for tensor in tensors.values():
-        tensor.readback_request()
-    return {name: tensor.download_to_array() for name, tensor in tensors.items()}
-
-
-def _onnxruntime(path: Path, inputs: Mapping[str, np.ndarray]) -> Contender | str:
-    try:
-        import onnxruntime  # optional
-    except ImportError:
-        return "not installed (pip install onnxruntime)"
+def _onnxruntime(path: Path, inputs: Mapping[str, np.ndarray]) -> Call | str:
+    """How to run it there, or why that cannot be done."""
     try:
         # By path, as weights may lie in files beside the model.
-        session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
-        names = [item.name for item in session.get_outputs()]
-        session.run(None, dict(inputs))
+        call = partial(onnxruntime_call(path), inputs)
+        call()
+    except ImportError:
+        return "not installed (pip install onnxruntime)"
     except Exception as error:  # noqa: BLE001 - its exceptions have no common class
-        return str(error).splitlines()[0]
-    return Contender("onnxruntime", lambda: dict(zip(names, session.run(None, dict(inputs)), strict=True)))
+        return str(error).partition("\n")[0]
+    return call

@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import sys
+import time
 from collections import Counter
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import numpy as np
 import onnx
 import pytest
 
-from engine import SystemInfo
-from gameglue.cli import build_parser, main
+from engine import SystemInfo, Worker
+from gameglue.cli import bench_model, build_parser, main
 from gameglue.cli.bench_model import agreement
 from gameglue.cli.console import CompileProgress
 from gameglue.cli.demos import Demo, demos_folder, find_demos
 from gameglue.graphics.context import how_to_get_opengl
+from gameglue.profiling.contenders import infer
 
 ROOT = Path(__file__).parents[3]
 DIGITS = ROOT / "assets" / "digits" / "digits.onnx"
@@ -115,10 +118,43 @@ def test_bench_compares_with_onnxruntime(capsys: Capture) -> None:
     assert difference < 1e-5
 
 
+def test_bench_shares_its_seconds_out(capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
+    calls: Counter[str] = Counter()
+
+    def slow(worker: Worker, inputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+        calls["slow"] += 1
+        time.sleep(0.02)
+        return infer(worker, inputs)
+
+    def quick(path: Path) -> Callable[[Mapping[str, np.ndarray]], dict[str, np.ndarray]]:
+        def call(inputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+            calls["quick"] += 1
+            return {"probabilities": np.zeros((1, 10), np.float32)}
+
+        return call
+
+    monkeypatch.setattr(bench_model, "infer", slow)
+    monkeypatch.setattr(bench_model, "onnxruntime_call", quick)
+    assert main(["bench", "digits", "--backend", "cpu", "--runs", "3", "--seconds", "0.06"]) == 0
+    # Two calls a turn, after one for the outputs; onnxruntime has one more, which shows whether it can run.
+    assert calls == {"slow": 1 + 2, "quick": 2 + 3 * 2}
+    printed = capsys.readouterr().out
+    assert "medians of 1 to 3" in printed
+    (row,) = [line.split() for line in printed.splitlines() if line.startswith("cpu")]
+    assert float(row[1]) == float(row[2]) >= 20.0
+    assert float(row[5]) > 1e-3
+
+
 def test_bench_names_what_it_leaves_out(capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "onnxruntime", None)
     assert main(["bench", "digits", "--backend", "cpu", "--runs", "1"]) == 0
     assert "onnxruntime  left out: not installed" in capsys.readouterr().out
+    bare = SystemInfo("cpu", 1, (), "system", None, None, "no libEGL", (), "no platform")
+    monkeypatch.setattr(SystemInfo, "query", lambda: bare)
+    assert main(["bench", "digits", "--backend", "gpu_pixel", "--runs", "1"]) == 0
+    printed = capsys.readouterr().out
+    assert "left out: no libEGL" in printed
+    assert "median" not in printed
 
 
 @pytest.mark.parametrize(
