@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
@@ -65,9 +66,9 @@ class CPrinter(Printer):
         "bool": "bool",
     }
 
+    @abstractmethod
     def float_literal(self, value: float, word: str) -> str:
         """A constant of the type `word`, infinities and NaN included."""
-        raise NotImplementedError
 
     def literal(self, value: int | float | bool, dtype: ArithmeticType) -> str:
         """A constant; integers beyond 32 bits saturate, as they stand for "no limit"."""

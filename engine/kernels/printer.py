@@ -7,6 +7,7 @@ table of types, functions and templates, and the few methods whose syntax differ
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from typing import Any, ClassVar
 
@@ -26,7 +27,7 @@ class Scope:
         self.names: dict[Expr, str] = {}
 
 
-class Printer:
+class Printer(ABC):
     """Base of the printers. Subclasses fill the tables; `{0}`, `{1}` stand for operands.
 
     TYPES: arithmetic type -> the target's word. TEMPLATES: (op, kind) or op -> text, where kind is
@@ -45,21 +46,21 @@ class Printer:
 
     # What differs by target
 
+    @abstractmethod
     def literal(self, value: int | float | bool, dtype: ArithmeticType) -> str:
         """A constant, infinities and NaN included."""
-        raise NotImplementedError
 
+    @abstractmethod
     def param(self, slot: int, dtype: ArithmeticType) -> str:
         """A run-time argument."""
-        raise NotImplementedError
 
+    @abstractmethod
     def load(self, slot: int, position: str, dtype: ArithmeticType) -> str:
         """Element `position` of buffer `slot`, converted from its storage type to `dtype`."""
-        raise NotImplementedError
 
+    @abstractmethod
     def convert(self, text: str, source: ArithmeticType, target: ArithmeticType) -> str:
         """`cast`."""
-        raise NotImplementedError
 
     def declare(self, name: str, dtype: ArithmeticType, text: str) -> str:
         """A statement that introduces a name."""

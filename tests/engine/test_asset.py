@@ -110,7 +110,9 @@ def test_a_model_without_named_dimensions_says_so(path: Path) -> None:
         ModelLoader.load(static.SerializeToString(), dims={"batch": 1})
 
 
-@pytest.mark.parametrize("source", [None, 5, ["net.onnx"], io.StringIO("text")], ids=["none", "number", "list", "text file"])
+@pytest.mark.parametrize(
+    "source", [None, 5, ["net.onnx"], io.StringIO("text")], ids=["none", "number", "list", "text file"]
+)
 def test_what_is_no_source_is_refused(source: Any) -> None:
     with pytest.raises(InputError):
         ModelLoader.load(source)

@@ -9,6 +9,7 @@ bits saturate (they stand for "no limit"); computed values wrap.
 from __future__ import annotations
 
 import struct
+from abc import abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 
 import numpy as np
@@ -146,9 +147,9 @@ class GLSLPrinter(CPrinter):
 
     # For subclasses
 
+    @abstractmethod
     def fetch(self, slot: int, position: str) -> str:
         """The word (`word_type` of the buffer's storage type) at `position` of buffer `slot`."""
-        raise NotImplementedError
 
     def extra(self, k: int) -> str:
         """The k-th int argument that the stage adds after the kernel's own."""
