@@ -129,14 +129,13 @@ class Session:
 
     def prepare(self, progress: Progress | None = None) -> int:
         """Compile every kernel that the model's symbolic shapes can reach; returns how many were compiled."""
-        shapes = self.planner.tracer.representative()
-        if shapes is None:
-            return 0
-        lowered = self.lower(shapes, {}, 0, None)
-        compiled = self.compile(lowered, progress)
-        self.lowered = lowered
-        if not self.planner.tracer.is_dynamic and lowered.trace.stopped_at is None:
-            self.parts[self.key(shapes, {})] = self.record(lowered, None)
+        compiled = 0
+        for shapes in self.planner.tracer.representatives():
+            lowered = self.lower(shapes, {}, 0, None)
+            compiled += self.compile(lowered, progress)
+            self.lowered = self.lowered or lowered
+            if not self.planner.tracer.is_dynamic and lowered.trace.stopped_at is None:
+                self.parts[self.key(shapes, {})] = self.record(lowered, None)
         return compiled
 
     def compile(self, lowered: Lowered, progress: Progress | None = None) -> int:

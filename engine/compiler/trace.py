@@ -36,6 +36,9 @@ SAMPLES: tuple[tuple[int, ...], ...] = (
     (11, 13, 17, 19, 23, 29, 31, 37),
     (64, 96, 128, 160, 192, 224, 256, 288),
     (5, 3, 7, 2, 9, 4, 8, 6),
+    # Exporters give dimensions names of their own that a model needs to be equal.
+    (64,) * 8,
+    (10,) * 8,
 )
 """Sizes given to a model's open dimensions, in order of appearance; sets that a model refuses go unused."""
 
@@ -339,11 +342,18 @@ class Tracer:
             return None
         return tuple((*(s.shapes[name][axis] for s in self.samples), size) for axis, size in enumerate(shape))
 
-    def representative(self) -> dict[str, tuple[int, ...]] | None:
-        """Input shapes that stand for all: the model's own where they are fixed, else a sample's."""
+    def representatives(self) -> list[dict[str, tuple[int, ...]]]:
+        """Input shapes that stand for all: the model's own where they are fixed, else samples'.
+
+        Where the number of steps depends on a size (a recurrent layer's length), the longest sample is one.
+        """
         if not self.is_dynamic:
-            return self.input_shapes(SAMPLES[0])
-        return self.samples[0].shapes if self.samples else None
+            shapes = self.input_shapes(SAMPLES[0])
+            return [] if shapes is None else [shapes]
+        if not self.samples:
+            return []
+        first, longest = self.samples[0], max(self.samples, key=lambda s: s.steps)
+        return [first.shapes] if first.steps == longest.steps else [first.shapes, longest.shapes]
 
 
 @dataclass
@@ -353,6 +363,11 @@ class Sample:
     shapes: dict[str, tuple[int, ...]]
     layers: list[list[tuple[int, ...]]]
     values: dict[str, Value]
+
+    @property
+    def steps(self) -> int:
+        """How many tensors the layers made on the way."""
+        return sum(map(len, self.layers))
 
 
 def _with_elements(value: Value, array: np.ndarray) -> Value:

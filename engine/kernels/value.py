@@ -103,6 +103,12 @@ class Value:
             return self is other
         return self.signature == other.signature
 
+    def known_shapes(self) -> tuple[tuple[int, ...], ...]:
+        """The shapes that this tensor is known to take: in each sample, and now."""
+        if not self.signature:
+            return (self.shape,)
+        return tuple(zip(*self.signature, strict=False))
+
     def is_static(self, axis: int) -> bool:
         """Whether a dimension has one size for every input shape that the model can take."""
         return self.signature is not None and len(set(self.signature[axis])) == 1

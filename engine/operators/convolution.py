@@ -41,7 +41,8 @@ def conv(
 
     def formula(n: Expr, m: Expr, *at: Expr) -> Expr:
         first = lit(0) if group == 1 else (m // arg(per_group)) * w.shape[1]
-        padded = any(win.begins) or any(win.ends)
+        # With SAME the padding depends on the size, and sizes must not choose a kernel.
+        padded = any(win.begins) or any(win.ends) or auto_pad.startswith("SAME")
 
         def taps(found: list[Expr], channel: Expr) -> Expr:
             axis = len(found)

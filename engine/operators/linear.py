@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from math import prod
 
-from engine.kernels.expr import Expr, arg, load, reduce
+from engine.kernels.expr import Expr, arg, lit, load, reduce
 from engine.kernels.hint import Hint
 from engine.kernels.value import Value
 from engine.operators.builder import Builder
@@ -57,30 +57,43 @@ def matmul_(k: Builder, a: Value, b: Value) -> Value:
     lead = k.broadcast(a2.shape[:-2], b2.shape[:-2])
     shape = (*lead, *((m,) if a.rank > 1 else ()), *((n,) if b.rank > 1 else ()))
     batch = prod(lead)
+    if not _batches_line_up(k, a2, b2):
+        return _broadcast_matmul(k, a2, b2, lead, shape)
     if prod(b2.shape[:-2]) == 1 and prod(a2.shape[:-2]) == batch:
         # One matrix for the whole batch: the batch becomes rows.
         return matmul(k, a, b, shape, (1, batch * m, n, depth), (0, depth, 1), (0, n, 1))
-    for x in (a2, b2):
-        if prod(x.shape[:-2]) not in (1, batch):
-            return _broadcast_matmul(k, a2, b2, lead, shape)
     a_batch = m * depth if prod(a2.shape[:-2]) == batch else 0
     b_batch = depth * n if prod(b2.shape[:-2]) == batch else 0
     return matmul(k, a, b, shape, (batch, m, n, depth), (a_batch, depth, 1), (b_batch, n, 1))
 
 
+def _batches_line_up(k: Builder, a: Value, b: Value) -> bool:
+    """Whether each side has all matrices of the batch or one, for every input shape of the model."""
+    for one, other in zip(a.known_shapes(), b.known_shapes(), strict=False):
+        batch = prod(k.broadcast(one[:-2], other[:-2]))
+        if prod(one[:-2]) not in (1, batch) or prod(other[:-2]) not in (1, batch):
+            return False
+    return True
+
+
 def _broadcast_matmul(k: Builder, a: Value, b: Value, lead: tuple[int, ...], shape: Sequence[int]) -> Value:
     """Both sides broadcast, along different axes: the general formula."""
-    rank = len(lead)
+    depth, n = b.shape[-2:]
 
-    def batch_indices(x: Value, indices: Sequence[Expr]) -> list[Expr]:
-        skipped = rank + 2 - x.rank
-        return [i * arg(0 if n == 1 else 1) for i, n in zip(indices[skipped:rank], x.shape, strict=False)]
+    def start(x: Value, p: Expr) -> Expr:
+        """Where matrix `p` of the batch begins in a side."""
+        position: Expr = lit(0)
+        for own, size in enumerate(x.shape[:-2]):
+            axis = own + len(lead) - (x.rank - 2)
+            i = p // arg(prod(lead[axis + 1 :])) % arg(lead[axis])
+            position = position + i * arg(0 if size == 1 else x.stride(own))
+        return position
 
-    def formula(*i: Expr) -> Expr:
-        a_at, b_at = batch_indices(a, i), batch_indices(b, i)
-        return reduce("sum", a.shape[-1], lambda r: a[(*a_at, i[-2], r)] * b[(*b_at, r, i[-1])])
+    def formula(p: Expr, i: Expr, j: Expr) -> Expr:
+        row, column = start(a, p) + i * arg(depth), start(b, p) + j
+        return reduce("sum", depth, lambda r: load(a, row + r) * load(b, column + r * arg(n)))
 
-    return k.alias(k.compute((*lead, a.shape[-2], b.shape[-1]), a.dtype, formula), shape)
+    return k.alias(k.compute((prod(lead), a.shape[-2], n), a.dtype, formula), shape)
 
 
 def _gemm(

@@ -9,6 +9,7 @@ from engine.kernels.value import Value
 from engine.operators.builder import Builder
 from engine.operators.elementwise import sigmoid, softplus
 from engine.operators.linear import matmul
+from engine.operators.movement import joined
 from engine.operators.registry import operator
 
 Activation = Callable[[Expr], Expr]
@@ -315,24 +316,15 @@ def restored(k: Builder, scanned: Value, steps: int, lengths: Value | None) -> V
 
 
 def stack(k: Builder, parts: Sequence[Value]) -> Value:
-    """Tensors of one size, one after another."""
-    while len(parts) > 1:
-        parts = [_stacked(k, parts[i : i + k.fan_in]) for i in range(0, len(parts), k.fan_in)]
-    return parts[0]
+    """Tensors of one size, one after another.
 
-
-def _stacked(k: Builder, parts: Sequence[Value]) -> Value:
-    ends = [sum(p.size for p in parts[: i + 1]) for i in range(len(parts))]
-
-    def formula(position: Expr) -> Expr:
-        found: Expr = lit(0, parts[0].arithmetic)
-        start: Expr = lit(0)
-        for part, end in zip(parts, ends, strict=True):
-            here = (position >= start) & (position < arg(end))
-            found = select(here, part.load_where(here, [position - start]), found)
-            start = arg(end)
-        return found
-
-    flat = [k.alias(p, (p.size,)) for p in parts]
-    parts = flat
-    return flat[0] if len(flat) == 1 else k.compute((ends[-1],), flat[0].dtype, formula)
+    Joined in groups as large as a kernel may read, and what is left over in pairs: another number of parts
+    needs no other kernels.
+    """
+    rows = [k.alias(p, (1, p.size)) for p in parts]
+    while len(rows) > 1:
+        full = len(rows) - len(rows) % k.fan_in
+        groups = [rows[i : i + k.fan_in] for i in range(0, full, k.fan_in)]
+        groups += [rows[i : i + 2] for i in range(full, len(rows), 2)]
+        rows = [joined(k, group) if len(group) > 1 else group[0] for group in groups]
+    return rows[0]

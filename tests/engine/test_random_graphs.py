@@ -8,7 +8,8 @@ import pytest
 
 from engine import ModelLoader
 from engine.compiler.interpret import interpret
-from tests.engine.compiler.running import run_fused
+from engine.compiler.trace import Tracer
+from tests.engine.compiler.running import kernel_keys, run_fused
 from tests.engine.conftest import MakeWorker
 from tests.networks import error
 from tests.random_graphs import RandomGraph
@@ -66,6 +67,25 @@ def check_backend(seed: int, channel: str, make_worker: MakeWorker) -> None:
         compare({name: tensor.download_to_array() for name, tensor in outputs.items()}, answers[k], graph)
 
 
+def check_kernels(seed: int) -> None:
+    """What loading prepares is all that the model needs at any size."""
+    graph = RandomGraph(seed, length=18)
+    tracer = Tracer(ModelLoader.load(graph.source))
+    if len(tracer.samples) == 1:
+        # It takes next to no sizes but 1: the others compile when they come.
+        return
+    prepared = {key for shapes in tracer.representatives() for key in kernel_keys(tracer, shapes)}
+    for feeds in graph.feeds:
+        shapes = {name: array.shape for name, array in feeds.items()}
+        if prepared:
+            assert set(kernel_keys(tracer, shapes)) <= prepared
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_new_sizes_need_no_new_kernels(seed: int) -> None:
+    check_kernels(seed)
+
+
 @pytest.mark.parametrize("seed", range(60))
 def test_formulas_with_and_without_fusion(seed: int) -> None:
     check_numpy(seed)
@@ -78,7 +98,8 @@ def test_every_backend(seed: int, channel: str, make_worker: MakeWorker) -> None
 
 @pytest.mark.long
 @pytest.mark.parametrize("seed", range(1000, 1400))
-def test_formulas_with_and_without_fusion_at_length(seed: int) -> None:
+def test_formulas_and_kernels_at_length(seed: int) -> None:
+    check_kernels(seed)
     check_numpy(seed)
 
 

@@ -111,6 +111,64 @@ def test_layers_of_many_steps_are_sampled_as_they_are_planned() -> None:
         np.testing.assert_array_equal(run_fused(made, feeds, fan_in)["y"], np.maximum(joined, 0))
 
 
+def prepared(tracer: Tracer) -> set[str]:
+    return {key for shapes in tracer.representatives() for key in kernel_keys(tracer, shapes)}
+
+
+@pytest.mark.parametrize("fan_in", [3, 7, 16])
+@pytest.mark.parametrize("direction", ["forward", "bidirectional"])
+def test_a_sequence_of_any_length_needs_no_new_kernels(fan_in: int, direction: str) -> None:
+    d = 1 + (direction == "bidirectional")
+    made = model(
+        [node("LSTM", ["x", "w", "r"], ["y", "h", "c"], hidden_size=2, direction=direction)],
+        {"x": ("float32", ["t", "n", 3])},
+        {"y": ("float32", None), "h": ("float32", None)},
+        {"w": normal(d, 8, 3), "r": normal(d, 8, 2)},
+    )
+    tracer = Tracer(made, fan_in)
+    known = prepared(tracer)
+    for t, n in [(1, 1), (2, 3), (6, 1), (17, 2), (40, 1)]:
+        assert set(kernel_keys(tracer, {"x": (t, n, 3)})) <= known
+    feeds = {"x": normal(9, 2, 3)}
+    fused, plain = run_fused(made, feeds, fan_in), interpret(made, feeds)
+    for name, array in plain.items():
+        np.testing.assert_allclose(fused[name], array, atol=1e-6)
+
+
+def test_a_batch_that_one_side_lacks_is_broadcast_at_every_size() -> None:
+    """At a batch of 1 both sides have as many matrices; the kernel is the one for any batch all the same."""
+    made = model([node("MatMul", ["x", "w"], ["y"])], {"x": ("float32", ["n", 3, 2, 4])},
+                 {"y": ("float32", None)}, {"w": normal(3, 4, 5)})  # fmt: skip
+    tracer = Tracer(made)
+    for n in (1, 2, 5):
+        x = normal(n, 3, 2, 4)
+        np.testing.assert_allclose(run_fused(made, {"x": x})["y"], x @ made.constants["w"], atol=1e-5)
+        assert set(kernel_keys(tracer, {"x": x.shape})) <= prepared(tracer)
+
+
+def test_padding_that_depends_on_the_size_needs_no_new_kernels() -> None:
+    made = model(
+        [node("Conv", ["x", "w"], ["y"], auto_pad="SAME_UPPER", strides=[2, 2])],
+        {"x": ("float32", ["n", 2, "h", "w_"])}, {"y": ("float32", None)}, {"w": normal(3, 2, 2, 2)},
+    )  # fmt: skip
+    tracer = Tracer(made)
+    for h, w in [(1, 1), (4, 4), (5, 4), (5, 7)]:
+        assert set(kernel_keys(tracer, {"x": (1, 2, h, w)})) <= prepared(tracer)
+
+
+def test_dimensions_of_different_names_that_have_to_be_equal() -> None:
+    """Exporters name the batch of each input for itself."""
+    made = model(
+        [node("Add", ["a", "b"], ["s"]), node("Tanh", ["s"], ["t"]), node("Mul", ["t", "c"], ["y"])],
+        {"a": ("float32", ["n", 3]), "b": ("float32", ["n_1", 3]), "c": ("float32", ["n_2", 3])},
+        {"y": ("float32", None)},
+    )
+    tracer = Tracer(made)
+    for n in (1, 2, 3, 9):
+        shapes = dict.fromkeys("abc", (n, 3))
+        assert set(kernel_keys(tracer, shapes)) <= prepared(tracer)
+
+
 NOTHING = {
     "an elementwise chain": ([node("Relu", ["x"], ["r"]), node("Add", ["r", "c"], ["y"])], (0, 3)),
     "a sum over nothing": ([node("Relu", ["x"], ["r"]), node("ReduceSum", ["r", "rows"], ["y"])], (0, 3)),
