@@ -95,6 +95,8 @@ def display() -> Iterator[str]:
         pytest.skip("Xvfb is not installed")
     read_end, write_end = os.pipe()
     command = [program, "-displayfd", str(write_end), "-screen", "0", "640x480x24", "-nolisten", "tcp"]
+    # Without this the server starts over when its last client leaves, and refuses whoever comes meanwhile.
+    command.append("-noreset")
     server = subprocess.Popen(
         command, pass_fds=(write_end,), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
     )
