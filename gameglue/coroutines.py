@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator, Iterator
 from collections.abc import Coroutine as NativeCoroutine
 from dataclasses import dataclass, field
@@ -50,12 +51,12 @@ _FRAME = (ResumePoint.FRAME,)
 _RESULTS = (ResumePoint.RESULTS, ResumePoint.FRAME)
 
 
-class YieldInstruction:
+class YieldInstruction(ABC):
     """Something to `yield` in a generator or `await` in an `async def`; may be used many times."""
 
+    @abstractmethod
     def begin(self, time: Time) -> Wait:
         """Start one wait."""
-        raise NotImplementedError(f"{type(self).__name__} does not say what it waits for")
 
     def __await__(self) -> Generator[Any, Any, Any]:
         return (yield self)

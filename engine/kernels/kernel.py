@@ -7,7 +7,6 @@ Two layers of any sizes that compute the same way share one `Kernel`.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
@@ -100,8 +99,3 @@ def number(body: Expr, rank: int, dtype: np.dtype) -> Numbered:
         rank, numbered_body, np.dtype(dtype).name, tuple(v.dtype.name for v in inputs), tuple(types)
     )
     return Numbered(kernel, tuple(values), tuple(inputs))
-
-
-def bind_shape(space: Sequence[int]) -> tuple[int, ...]:
-    """An index space as plain ints, at least one dimension."""
-    return tuple(int(n) for n in space) or (1,)

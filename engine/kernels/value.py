@@ -91,18 +91,6 @@ class Value:
         """Load by row-major position."""
         return load(self, position)
 
-    def same_dim(self, axis: int, other: Value, other_axis: int) -> bool:
-        """Whether two dimensions are equal for every input shape that the model can take."""
-        if self.signature is None or other.signature is None:
-            return self is other and axis == other_axis
-        return self.signature[axis] == other.signature[other_axis]
-
-    def same_shape(self, other: Value) -> bool:
-        """Whether two tensors have the same shape for every input shape that the model can take."""
-        if self.signature is None or other.signature is None:
-            return self is other
-        return self.signature == other.signature
-
     def known_shapes(self) -> tuple[tuple[int, ...], ...]:
         """The shapes that this tensor is known to take: in each sample, and now."""
         if not self.signature:
