@@ -13,7 +13,7 @@ from collections.abc import Iterable, Sequence
 
 from engine.compiler.plan import Compute
 from engine.compiler.trace import reads
-from engine.dtypes import FLOAT_TYPES, INTEGER_TYPES, SIGNED_TYPES
+from engine.dtypes import FLOAT_TYPES, INTEGER_TYPES, SIGNED_TYPES, bits_of
 from engine.kernels.expr import FLAT, Expr, acc, arg, cast, index, lit, nodes, substitute
 from engine.kernels.value import Value
 
@@ -103,8 +103,8 @@ def narrowed(x: Expr, output: Value) -> Expr:
     name = output.dtype.name
     x = cast(x, output.arithmetic)
     if name in INTEGER_TYPES and output.dtype.itemsize < 4:
-        bits = lit(32 - 8 * output.dtype.itemsize, "int32")
-        mask = lit((1 << 8 * output.dtype.itemsize) - 1, "int32")
+        bits = lit(32 - bits_of(output.dtype), "int32")
+        mask = lit((1 << bits_of(output.dtype)) - 1, "int32")
         return (x << bits) >> bits if name in SIGNED_TYPES else x & mask
     return x
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from engine.dtypes import as_dtype
+from engine.dtypes import as_dtype, from_numbers, to_numbers
 from engine.kernels.expr import BINARY, COMPARE, UNARY, Expr
 from engine.kernels.kernel import Kernel
 from engine.kernels.special import erf
@@ -28,15 +28,15 @@ def evaluate(
     kernel: Kernel, space: Sequence[int], values: Sequence[int | float], inputs: Sequence[np.ndarray]
 ) -> np.ndarray:
     """Run `kernel` over the index space; returns its output, 1-D in row-major order, in its storage type."""
-    flat_inputs = [np.ascontiguousarray(x).reshape(-1) for x in inputs]
+    flat_inputs = [to_numbers(np.ascontiguousarray(x).reshape(-1)) for x in inputs]
     with np.errstate(all="ignore"):
         result = _Evaluation(kernel, tuple(space), values, flat_inputs).value(kernel.body)
         return store(np.broadcast_to(result, tuple(space)).reshape(-1), kernel.dtype)
 
 
 def store(x: np.ndarray, storage: str) -> np.ndarray:
-    """Convert computed values to a storage type (integers wrap, floats round)."""
-    return np.asarray(x).astype(as_dtype(storage))
+    """Convert computed values to a storage type: integers wrap, floats round, codes stay as they are."""
+    return from_numbers(np.asarray(x), as_dtype(storage))
 
 
 class _Evaluation:
@@ -89,6 +89,8 @@ class _Evaluation:
                 return np.where(condition, a, b)
             case "cast":
                 return convert(self.value(node.args[0]), node.dtype)
+            case "bits":
+                return np.asarray(self.value(node.args[0])).view(numpy_type(node.dtype))
         args = [self.value(x) for x in node.args]
         return OPERATIONS[node.op](*args)
 

@@ -294,6 +294,14 @@ def cast(x: Expr, dtype: ArithmeticType) -> Expr:
     return x if x.dtype == dtype else Expr("cast", dtype, (x,))
 
 
+def bits(x: Expr, dtype: ArithmeticType) -> Expr:
+    """The same 32 (or 64) bits read as another type of that width: floats as integers and back."""
+    if x.dtype == dtype:
+        return x
+    assert {x.dtype, dtype} in ({"float32", "int32"}, {"float64", "int64"}), (x.dtype, dtype)
+    return Expr("bits", dtype, (x,))
+
+
 def minimum(a: Operand, b: Operand) -> Expr:
     """The smaller, or NaN if either is NaN."""
     return binary("min", a, b)

@@ -138,6 +138,8 @@ class Printer(ABC):
             return self.load(node.attr, args[0], node.dtype)
         if node.op == "cast":
             return self.convert(args[0], node.args[0].dtype, node.dtype)
+        if node.op == "bits":
+            return self.template("bits", node.args[0].dtype).format(*args)
         return self.template(node.op, node.args[-1].dtype).format(*args, T=self.TYPES[node.args[-1].dtype])
 
     def template(self, op: str, dtype: ArithmeticType) -> str:

@@ -1,4 +1,4 @@
-"""Elementwise operators: arithmetic, comparison, logic, activations, selection and casts."""
+"""Elementwise operators: arithmetic, comparison, logic, activations and selection."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from math import pi, sqrt
 
 import numpy as np
 
-from engine.dtypes import arithmetic_type, as_dtype
 from engine.kernels.expr import (
     Expr,
     arg,
@@ -156,9 +155,14 @@ def mod(k: Builder, a: Value, b: Value, *, fmod: int = 0) -> Value:
     def formula(x: Expr, y: Expr) -> Expr:
         if fmod:
             return binary("rem", x, y)
-        if x.dtype in ("float32", "float64"):
-            k.error("Mod of floats needs fmod=1")
-        return floor_mod(x, y)
+        if x.dtype not in ("float32", "float64"):
+            return floor_mod(x, y)
+        if k.version < 28:
+            k.error("Mod of floats needs fmod=1 before opset 28")
+        rest, zero = binary("rem", x, y), _zero(x)
+        # A remainder of 0 takes the divisor's sign, too.
+        none = select(y < zero, -zero, zero)
+        return select(eq(rest, zero), none, select((rest < zero) ^ (y < zero), rest + y, rest))
 
     return k.elementwise(formula, a, b)
 
@@ -280,51 +284,6 @@ def clip(k: Builder, x: Value, min: Value | None = None, max: Value | None = Non
 def where(k: Builder, condition: Value, x: Value, y: Value) -> Value:
     """x where the condition holds, else y."""
     return k.elementwise(select, condition, x, y, dtype=x.dtype)
-
-
-def convert(k: Builder, x: Value, dtype: np.dtype) -> Value:
-    """Every element as `dtype`; to bool, whatever is not 0 is true."""
-
-    def formula(e: Expr) -> Expr:
-        if dtype == BOOL and e.dtype != "bool":
-            return compare("ne", e, _zero(e))
-        if dtype.name in ("uint8", "uint16", "int8", "int16") and e.dtype in ("float32", "float64"):
-            # Storage narrows by wrapping; floats pass through int32 first, as C and NumPy do.
-            return cast(e, "int32")
-        return cast(e, arithmetic_type(dtype))
-
-    if dtype == x.dtype:
-        return k.alias(x, x.shape)
-    return k.elementwise(formula, x, dtype=dtype)
-
-
-def dtype_of(k: Builder, code: int) -> np.dtype:
-    """The NumPy dtype of an ONNX element type number."""
-    name = ONNX_TYPES.get(code)
-    if name is None:
-        k.error(
-            f"element type {code} is not supported here; supported: {', '.join(sorted(ONNX_TYPES.values()))}"
-        )
-    return as_dtype(name)
-
-
-ONNX_TYPES = {
-    1: "float32", 2: "uint8", 3: "int8", 4: "uint16", 5: "int16", 6: "int32", 7: "int64", 9: "bool",
-    10: "float16", 11: "float64", 12: "uint32", 13: "uint64", 16: "bfloat16",
-}  # fmt: skip
-"""TensorProto.DataType (onnx.proto) by number."""
-
-
-@operator("Cast", since=6)
-def cast_(k: Builder, x: Value, *, to: int, saturate: int = 1, round_mode: str = "up") -> Value:
-    """Conversion; `saturate` and `round_mode` matter for 8-bit floats only."""
-    return convert(k, x, dtype_of(k, to))
-
-
-@operator("CastLike", since=15)
-def cast_like(k: Builder, x: Value, target: Value, *, saturate: int = 1, round_mode: str = "up") -> Value:
-    """Conversion to another tensor's type."""
-    return convert(k, x, target.dtype)
 
 
 @operator("Identity", since=1)

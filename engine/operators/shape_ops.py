@@ -8,11 +8,11 @@ from typing import Any
 
 import numpy as np
 
-from engine.dtypes import FLOAT_TYPES, arithmetic_type
+from engine.dtypes import FLOAT_TYPES, arithmetic_type, to_numbers
 from engine.kernels.expr import Expr, arg, cast, eq, lit
 from engine.kernels.value import Value
 from engine.operators.builder import Builder
-from engine.operators.elementwise import dtype_of
+from engine.operators.casting import dtype_of
 from engine.operators.registry import operator
 
 INT64 = np.dtype(np.int64)
@@ -58,7 +58,7 @@ def constant_of_shape(k: Builder, shape: Value, *, value: np.ndarray | None = No
         k.error(f"its value must have one element, not {given.size}")
     if min(sizes, default=0) < 0:
         k.error(f"{sizes} is not a shape")
-    number = given.reshape(-1)[0]
+    number = to_numbers(given).reshape(-1)[0]
 
     def formula(*_: Expr) -> Expr:
         kind = arithmetic_type(given.dtype)

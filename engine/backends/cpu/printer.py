@@ -15,7 +15,7 @@ from typing import ClassVar
 import numpy as np
 
 from engine.backends.cpu.library import library_text
-from engine.dtypes import ArithmeticType, arithmetic_type, as_dtype
+from engine.dtypes import CODE_TYPES, ArithmeticType, arithmetic_type, as_dtype
 from engine.kernels.expr import BINARY, COMPARE, LOOPS, REDUCTIONS, UNARY, Expr, nodes
 from engine.kernels.kernel import Kernel
 from engine.kernels.printer import LIMITS, Printer
@@ -41,6 +41,7 @@ class NumbaPrinter(Printer):
         **{op: f"op_{op}({{0}})" for op in UNARY},
         **{op: f"op_{op}({{0}}, {{1}})" for op in BINARY | COMPARE},
         "select": "op_select({0}, {1}, {2})",
+        "bits": "op_bits({0})",
     }
     close_loop: ClassVar[str | None] = None
 
@@ -199,8 +200,14 @@ def argument_text(word: int, dtype: ArithmeticType) -> str:
     return f"to_{NumbaPrinter.TYPES[dtype]}(arg_i64(args, {word}))"
 
 
+def _in_memory(storage: str) -> str:
+    """The type whose loads and stores serve `storage`: a small float is its code in a byte."""
+    return "uint8" if storage in CODE_TYPES else storage
+
+
 def read_text(storage: str, address: str, position: str) -> str:
     """A load. Half precision comes from the prelude, which knows processors without it."""
+    storage = _in_memory(storage)
     return (
         f"load_f16({address}, {position})"
         if storage == "float16"
@@ -210,7 +217,7 @@ def read_text(storage: str, address: str, position: str) -> str:
 
 def write_text(storage: str, address: str, position: str, value: str) -> str:
     """A store."""
-    name = "store_f16" if storage == "float16" else f"write_{storage}"
+    name = "store_f16" if storage == "float16" else f"write_{_in_memory(storage)}"
     return f"{name}({address}, {position}, {value})"
 
 

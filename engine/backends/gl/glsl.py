@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Sequence
 import numpy as np
 
 from engine.backends.gl.glsl_functions import functions_for
-from engine.dtypes import ArithmeticType, arithmetic_type
+from engine.dtypes import CODE_TYPES, ArithmeticType, arithmetic_type, from_numbers, to_numbers
 from engine.kernels.c_printer import COMMON, CPrinter, saturate
 
 COMPONENTS = "xyzw"
@@ -33,6 +33,7 @@ WORDS: dict[str, str] = {
     "bool": "int32",
     "uint32": "uint32",
     "uint64": "uint32",
+    **dict.fromkeys(("int4", "uint4", "int2", "uint2", *CODE_TYPES), "int32"),
 }
 """Storage type -> NumPy type of the 32-bit word that holds it in GLSL."""
 
@@ -44,6 +45,10 @@ _WRAP = {
     "int16": "(({0} << 16) >> 16)",
     "uint8": "({0} & 0xff)",
     "uint16": "({0} & 0xffff)",
+    "int4": "(({0} << 28) >> 28)",
+    "uint4": "({0} & 0xf)",
+    "int2": "(({0} << 30) >> 30)",
+    "uint2": "({0} & 3)",
     "float16": "k_half({0})",
     "bfloat16": "k_bfloat({0})",
 }
@@ -70,12 +75,13 @@ def word_type(storage: str) -> str:
 
 def to_words(data: np.ndarray) -> np.ndarray:
     """A tensor's values as contiguous 32-bit words, 1-D; wider integers wrap (see `check_integers`)."""
-    return np.ascontiguousarray(data).reshape(-1).astype(word_dtype(data.dtype), copy=False)
+    flat = to_numbers(np.ascontiguousarray(data).reshape(-1))
+    return flat.astype(word_dtype(data.dtype), copy=False)
 
 
 def from_words(words: np.ndarray, dtype: np.dtype) -> np.ndarray:
     """Words read back, in the tensor's own type; any view of 4-byte elements will do."""
-    return words.view(word_dtype(dtype)).astype(dtype, copy=False)
+    return from_numbers(words.view(word_dtype(dtype)), dtype, copy=False)
 
 
 def pack_arguments(
@@ -102,6 +108,8 @@ def argument_vectors(count: int) -> int:
 
 _TEMPLATES = {
     **COMMON,
+    ("bits", "float"): "floatBitsToInt({0})",
+    ("bits", "int"): "intBitsToFloat({0})",
     "isnan": "k_nan({0})",
     "isinf": "k_inf({0})",
     "sqrt": "sqrt({0})",

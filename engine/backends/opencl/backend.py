@@ -76,6 +76,8 @@ class OpenCLBackend(Backend):
             types = {node.dtype for node in nodes(formula)} | {v.dtype.name for v in values}
             if "float64" in types:
                 return f"{self.device.info.name} has no float64"
+        if any(node.op == "bits" and "int64" in (node.dtype, node.args[0].dtype) for node in nodes(formula)):
+            return "64-bit integers have 32 bits here, too few for the bits of a float64"
         for value in values:
             if value.dtype.name not in WORDS:
                 return f"OpenCL kernels have no {value.dtype.name}"

@@ -11,6 +11,8 @@ from engine.kernels.c_printer import COMMON
 _SAME_NAME = "sqrt exp log sin cos tan asin acos atan sinh cosh tanh asinh acosh atanh floor ceil trunc erf"
 TEMPLATES: Mapping[Any, str] = {
     **COMMON,
+    ("bits", "float32"): "as_int({0})",
+    ("bits", "int32"): "as_float({0})",
     "isnan": "(isnan({0}) != 0)",
     "isinf": "(isinf({0}) != 0)",
     **{(op, "float"): f"{op}({{0}})" for op in _SAME_NAME.split()},

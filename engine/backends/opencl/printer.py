@@ -13,7 +13,7 @@ from math import prod
 import numpy as np
 
 from engine.backends.opencl.functions import TEMPLATES, divider, functions_for
-from engine.backends.opencl.storage import WORDS
+from engine.backends.opencl.storage import WORDS, WRAP
 from engine.dtypes import ArithmeticType, arithmetic_type, as_dtype
 from engine.kernels.c_printer import CPrinter, saturate
 from engine.kernels.expr import Expr, nodes
@@ -65,6 +65,7 @@ class OpenCLPrinter(CPrinter):
                 return f"vstore_half_rte({text}, {position}, {buffer});"
             case "bfloat16":
                 text = f"k_bfloat({text})"
+        text = WRAP.get(storage, "{0}").format(text)
         return f"{buffer}[{position}] = ({WORDS[storage]})({text});"
 
     def convert(self, text: str, source: ArithmeticType, target: ArithmeticType) -> str:

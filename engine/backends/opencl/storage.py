@@ -1,14 +1,15 @@
 """How a tensor's elements lie in OpenCL memory, and how arrays get into that form and out of it.
 
 Narrow integers, float16, bfloat16 and float64 keep their own size. int64 and uint64 are kept as 32-bit
-words (computed values wrap), bool as one byte of 0 or 1.
+words (computed values wrap), bool as one byte of 0 or 1, what has less than a byte, and small floats'
+codes, as one byte each.
 """
 
 from __future__ import annotations
 
 import numpy as np
 
-from engine.dtypes import as_dtype
+from engine.dtypes import CODE_TYPES, as_dtype, from_numbers, to_numbers
 
 WORDS: dict[str, str] = {
     "float32": "float",
@@ -24,10 +25,30 @@ WORDS: dict[str, str] = {
     "uint16": "ushort",
     "uint8": "uchar",
     "bool": "uchar",
+    "int4": "char",
+    "uint4": "uchar",
+    "int2": "char",
+    "uint2": "uchar",
+    **dict.fromkeys(CODE_TYPES, "uchar"),
 }
 """Storage type -> OpenCL C type of an element in memory."""
 
-_DEVICE_TYPES = {"int64": "int32", "uint64": "uint32", "bool": "uint8"}
+_DEVICE_TYPES = {
+    "int64": "int32",
+    "uint64": "uint32",
+    "bool": "uint8",
+    "int4": "int8",
+    "int2": "int8",
+    **dict.fromkeys(("uint4", "uint2", *CODE_TYPES), "uint8"),
+}
+
+WRAP: dict[str, str] = {
+    "int4": "(({0} << 28) >> 28)",
+    "uint4": "({0} & 15)",
+    "int2": "(({0} << 30) >> 30)",
+    "uint2": "({0} & 3)",
+}
+"""How a computed int is wrapped into a type of less than a byte before it is stored in one."""
 
 
 def device_dtype(dtype: np.dtype | str) -> np.dtype:
@@ -38,10 +59,10 @@ def device_dtype(dtype: np.dtype | str) -> np.dtype:
 
 def to_device(data: np.ndarray, dtype: np.dtype) -> np.ndarray:
     """Values as they lie in device memory, 1-D. Integers beyond 32 bits wrap (see `check_integers`)."""
-    flat = np.ascontiguousarray(data).reshape(-1)
-    return flat.astype(dtype, copy=False).astype(device_dtype(dtype), copy=False)
+    flat = np.ascontiguousarray(data).reshape(-1).astype(dtype, copy=False)
+    return to_numbers(flat).astype(device_dtype(dtype), copy=False)
 
 
 def from_device(data: np.ndarray, dtype: np.dtype) -> np.ndarray:
     """Values read back, as a new array in the type that the user sees."""
-    return data.astype(dtype)
+    return from_numbers(data, dtype)

@@ -9,7 +9,16 @@ from typing import Any
 import numpy as np
 import pytest
 
-from engine.dtypes import FLOAT_TYPES, STORAGE_TYPES, ArithmeticType, arithmetic_type, as_dtype
+from engine.dtypes import (
+    CODE_TYPES,
+    FLOAT_TYPES,
+    STORAGE_TYPES,
+    ArithmeticType,
+    arithmetic_type,
+    as_dtype,
+    bits_of,
+    integer_range,
+)
 from engine.kernels.evaluate import evaluate
 from engine.kernels.expr import (
     COMPARE,
@@ -18,6 +27,7 @@ from engine.kernels.expr import (
     acc,
     arg,
     binary,
+    bits,
     cast,
     clamp,
     compare,
@@ -104,9 +114,7 @@ def floats_for(runner: Runner, dtype: str) -> np.ndarray:
     return x if runner.denormals else x[~((np.abs(x) < smallest) & (x != 0))]
 
 
-def without_flushed(
-    runner: Runner, got: np.ndarray, expected: np.ndarray
-) -> tuple[np.ndarray, np.ndarray]:
+def without_flushed(runner: Runner, got: np.ndarray, expected: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Leave out results that may have been flushed to 0, even if rounding would have made them normal."""
     if runner.denormals or expected.dtype.kind != "f":
         return got, expected
@@ -224,14 +232,34 @@ def test_storage(runner: Runner, dtype: str) -> None:
         got, expected = elementwise(runner, lambda a: a * lit(1.001, computed), dtype, x)
     elif dtype == "bool":
         got, expected = elementwise(runner, lambda a: ~a, dtype, np.array([True, False]))
+    elif dtype in CODE_TYPES:
+        codes = 1 << bits_of(as_dtype(dtype))
+        x = np.arange(codes, dtype=np.uint8).view(dtype)
+        got, expected = elementwise(runner, lambda a: lit(codes - 1, "int32") - a, dtype, x)
+        assert got.dtype == x.dtype
+        np.testing.assert_array_equal(got.view(np.uint8), np.arange(codes)[::-1])
+        return
     else:
-        info = np.iinfo(dtype)
-        x = np.array([0, 1, 100, info.max, info.max - 1, info.min, info.min + 1], dtype)
+        low, high = integer_range(dtype)
+        x = np.array([0, 1, min(100, high), high, high - 1, low, low + 1], as_dtype(dtype))
         got, expected = elementwise(runner, lambda a: a * a + a + a, dtype, x)
     assert got.dtype == expected.dtype
     # NumPy's comparison takes no two bfloat16 NaNs for equal.
     wider = np.float32 if dtype == "bfloat16" else got.dtype
     np.testing.assert_array_equal(got.astype(wider), expected.astype(wider))
+
+
+@pytest.mark.parametrize(("inside", "outside"), [("int32", "float32"), ("int64", "float64")])
+def test_bits(runner: Runner, inside: ArithmeticType, outside: ArithmeticType) -> None:
+    """The bits of a float as an integer, and the float that they make again."""
+    needs(runner, inside)
+    needs(runner, outside)
+    x = np.array([1.0, -2.5, -0.0, 1e30, INF, -INF, 3.1e-12], outside)
+    got, expected = elementwise(runner, lambda a: bits(a, inside), inside, x)
+    np.testing.assert_array_equal(expected, x.view(inside))
+    np.testing.assert_array_equal(got, expected)
+    got, _ = elementwise(runner, lambda a: bits(a, outside), outside, expected)
+    np.testing.assert_array_equal(got, x)
 
 
 # What NumPy evaluation must say too: literal expectations

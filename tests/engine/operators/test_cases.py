@@ -22,16 +22,7 @@ EXCEPTIONS = {
     "test_training_dropout*": "training mode draws random numbers; the engine runs inference",
     "test_*_string*": "strings are not numbers",
     "test_strnorm*": "strings are not numbers",
-    "test_mod_*_fmod_0*": "Mod of floats needs fmod=1 (the specification's rule before opset 26)",
-    "test_mod_*mixed_sign_fmod_0": "Mod of floats needs fmod=1 (the specification's rule before opset 26)",
     "test_not_?d": "the case declares opset 1; the engine reads 7 and newer",
-    "test_cast_*FLOAT8*": "8-bit floats are not stored by kernels",
-    "test_cast_*FLOAT4*": "4-bit floats are not stored by kernels",
-    "test_cast_*INT4*": "4-bit integers are not stored by kernels",
-    "test_cast_*INT2*": "2-bit integers are not stored by kernels",
-    "test_cast_*E8M0*": "8-bit exponents are not stored by kernels",
-    "test_cast_*STRING*": "strings are not numbers",
-    "test_castlike_*": "covered by Cast: the same function, with types that kernels do not store among them",
 }
 
 OWN_TOLERANCE = {

@@ -7,6 +7,8 @@ int64 and mix uint64 with float64. `op_*` are the language's operations, `to_*` 
 because LLVM would otherwise test it at run time or give up vectorising.
 """
 
+from typing import Any
+
 from llvmlite import ir
 from numba import types
 from numba.core import errors
@@ -234,7 +236,7 @@ call_pow = _binary(lambda a, b: a.call("llvm.pow", b) if a.is_float else _intege
 
 # Casts
 
-_ELEMENTS = {
+_ELEMENTS: dict[str, Any] = {
     "float32": (types.float32, ir.FloatType()),
     "float64": (types.float64, ir.DoubleType()),
     "int32": (types.int32, ir.IntType(32)),
@@ -252,6 +254,19 @@ def _cast(name):
 
 to_float32, to_float64, to_bool = _cast("float32"), _cast("float64"), _cast("bool")
 to_int32, to_int64, to_uint32, to_uint64 = _cast("int32"), _cast("int64"), _cast("uint32"), _cast("uint64")
+
+
+@intrinsic
+def op_bits(typing_context, x):
+    """A float's bits as an integer of its width, or the float that an integer's bits make."""
+    twins = (("float32", "int32"), ("int32", "float32"), ("float64", "int64"), ("int64", "float64"))
+    name = next(b for a, b in twins if _ELEMENTS[a][0] == _plain(x))
+    result, element = _ELEMENTS[name]
+
+    def generate(context, builder, signature, args):
+        return builder.bitcast(args[0], element)
+
+    return result(_plain(x)), generate
 
 
 # Memory
@@ -324,6 +339,16 @@ def _widen(signed):
     return lambda x: Lane(x.builder, x.value, signed).to(ir.IntType(32))
 
 
+def _widen_low(bits, signed):
+    """The low bits of a byte; what lies above them is not part of the number."""
+    up = 8 - bits
+    return lambda x: (Lane(x.builder, (x << up).value, signed) >> up).to(ir.IntType(32), signed)
+
+
+def _narrow_low(bits):
+    return lambda x: x.to(ir.IntType(8)) & ((1 << bits) - 1)
+
+
 read_float32, write_float32 = (make(types.float32, ir.FloatType(), 4, _same_lane) for make in (_read, _write))
 read_float64, write_float64 = (
     make(types.float64, ir.DoubleType(), 8, _same_lane) for make in (_read, _write)
@@ -342,6 +367,16 @@ read_int16, write_int16 = (
     _write(types.int32, ir.IntType(16), 2, _narrow(16)),
 )
 read_uint16, write_uint16 = _read(types.int32, ir.IntType(16), 2, _widen(False)), write_int16
+read_int4, write_int4 = (
+    _read(types.int32, ir.IntType(8), 1, _widen_low(4, True)),
+    _write(types.int32, ir.IntType(8), 1, _narrow_low(4)),
+)
+read_uint4, write_uint4 = _read(types.int32, ir.IntType(8), 1, _widen_low(4, False)), write_int4
+read_int2, write_int2 = (
+    _read(types.int32, ir.IntType(8), 1, _widen_low(2, True)),
+    _write(types.int32, ir.IntType(8), 1, _narrow_low(2)),
+)
+read_uint2, write_uint2 = _read(types.int32, ir.IntType(8), 1, _widen_low(2, False)), write_int2
 read_bool = _read(types.boolean, ir.IntType(8), 1, lambda x: x.differs(0))
 write_bool = _write(
     types.boolean, ir.IntType(8), 1, lambda x: Lane(x.builder, x.value, False).to(ir.IntType(8))
