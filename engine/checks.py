@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 
-from engine.compiler.interpret import run_computes
-from engine.compiler.trace import Tracer
+from engine.compiler.interpret import leaf_arrays, run_computes, shape_of
+from engine.compiler.trace import SCHEDULE_COUNT, Tracer
 from engine.errors import InputError
-from engine.kernels.value import Value
+from engine.kernels.value import leaves
 
 INT32_BACKENDS = frozenset({"gl_compute", "gl_pixel", "opencl"})
 
@@ -31,18 +32,19 @@ def check_int32(array: np.ndarray, subject: str, backend: str) -> None:
         )
 
 
-def check_computed_integers(tracer: Tracer, inputs: Mapping[str, np.ndarray], backend: str) -> None:
+def check_computed_integers(tracer: Tracer, inputs: Mapping[str, Any], backend: str) -> None:
     """Work out every tensor with NumPy and refuse 64-bit integers that a GPU's 32 bits would wrap.
 
     For `Worker(debug=True)`. Covers the layers before the first whose shape depends on data. Slow.
     """
-    trace = tracer.trace({name: array.shape for name, array in inputs.items()})
-    arrays: dict[Value, np.ndarray] = {trace.values[name].root: array for name, array in inputs.items()}
-    names = {value.root: name for name, value in trace.values.items()}
+    arrays = leaf_arrays(inputs) | {SCHEDULE_COUNT: np.zeros(1, np.uint32)}
+    texts = {name: array for name, array in arrays.items() if array.dtype == object}
+    trace = tracer.trace({name: shape_of(feed) for name, feed in inputs.items()}, texts)
+    names = {value.root.name: name for name, entry in trace.values.items() for value in leaves(entry)}
     run_computes(trace.computes, arrays)
     for compute in trace.computes:
-        if (found := beyond_int32(arrays[compute.output])) is not None:
-            name = names.get(compute.output, compute.output.name)
+        if (found := beyond_int32(arrays[compute.output.name])) is not None:
+            name = names.get(compute.output.name, compute.output.name)
             raise InputError(
                 f"'{name}' of layer '{compute.layer}' holds {found}, which {backend} would wrap to 32 bits; "
                 "use BackendType.CPU"

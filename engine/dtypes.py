@@ -13,8 +13,11 @@ from typing import Literal
 import ml_dtypes
 import numpy as np
 
-ArithmeticType = Literal["float32", "float64", "int32", "int64", "uint32", "uint64", "bool", "index"]
-"""Types that kernels compute in. `index` is a position in a tensor: int64 on the CPU, int32 on GPUs."""
+ArithmeticType = Literal[
+    "float32", "float64", "int32", "int64", "uint32", "uint64", "bool", "index", "object"
+]
+"""Types that kernels compute in. `index` is a position in a tensor: int64 on the CPU, int32 on GPUs.
+`object` is text, which only NumPy moves."""
 
 _COMPUTED_AS: dict[str, ArithmeticType] = {
     "float32": "float32",
@@ -68,6 +71,8 @@ _BITS = {
 def arithmetic_type(storage: np.dtype | str) -> ArithmeticType:
     """The type in which kernels compute with elements stored as `storage`."""
     name = np.dtype(storage).name
+    if name == "object":
+        return "object"
     if name not in _COMPUTED_AS:
         raise TypeError(f"kernels cannot hold elements of type {name}; they hold {', '.join(STORAGE_TYPES)}")
     return _COMPUTED_AS[name]

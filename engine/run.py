@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from engine.backends.base import Backend, DeviceBuffer, Readback
 from engine.backends.tensor_data import BufferTensorData, storage_of
+from engine.compiler.walk import arrays_in
 from engine.errors import DisposedError, StaleTensorError
+from engine.kernels.value import Entry, Value, leaves
 from engine.session import Location, Part, Session
 from engine.tensor import CPUTensorData, PendingRead, TensorData
 
@@ -27,12 +30,10 @@ class Run:
         self,
         session: Session,
         part: Part,
-        shapes: Mapping[str, tuple[int, ...]],
         feeds: Mapping[str, TensorData | np.ndarray],
     ) -> None:
         self.session = session
         self.part = part
-        self.shapes = shapes
         self.started = False
         self.finished = False
         self.error: Exception | None = None
@@ -78,16 +79,20 @@ class Run:
                 self._reads.clear()
                 backends[stage.place].run(stage.program)
                 self._stage += 1
-            trace = self.part.lowered.trace
-            if trace.stopped_at is None:
+            stop = self.part.lowered.trace.stop
+            if stop is None:
                 break
-            known = self._fetch(trace.needs, wait)
-            if known is None:
+            fetched = self._fetch(stop.needs, wait)
+            if fetched is None:
                 return False
-            self.part = self.session.continuation(self.part, self.shapes, known)
-            self.part.users += 1
-            self._held.append(self.part)
-            self._stage = 0
+            if stop.call is None:
+                self._go_on(self.session.continuation(self.part, fetched))
+            else:
+                results = stop.call.run(partial(self._elements, fetched))
+                self._go_on(self.session.continuation(self.part, {}, results))
+                received = self.part.lowered.trace.received
+                for value, array in zip(received, arrays_in(results), strict=True):
+                    self._upload(value.name, array)
         self.finished = True
         self._feeds = {}
         for backend in backends.values():
@@ -96,6 +101,17 @@ class Run:
             callback()
         self.on_finished.clear()
         return True
+
+    def _go_on(self, part: Part) -> None:
+        part.users += 1
+        self.part = part
+        self._held.append(part)
+        self._stage = 0
+
+    @property
+    def parts(self) -> tuple[Part, ...]:
+        """The stretches of the model that were planned for this run, while it holds them."""
+        return tuple(self._held)
 
     def fail(self, error: Exception) -> None:
         """End this run without a result. If a readback waits for it, that is where `error` will be raised."""
@@ -139,23 +155,26 @@ class Run:
         backends = self.session.backends
         for name, places in self.part.inputs.items():
             feed = self._feeds[name]
-            if 0 in self.shapes[name]:
-                continue  # an empty tensor has a buffer of one element and nothing to bring
-            for place, buffer in places:
-                backend = backends[place]
-                if name in self._arriving:
-                    backend.upload(buffer, self._arriving[name].array())
-                elif isinstance(feed, np.ndarray):
-                    backend.upload(buffer, feed)
-                else:
-                    assert isinstance(feed, BufferTensorData)
-                    backend.after(feed.backend.fence())
-                    backend.copy(feed.buffer, buffer)
+            if name in self._arriving:
+                self._upload(name, self._arriving[name].array())
+            elif isinstance(feed, np.ndarray):
+                self._upload(name, feed)
+            elif 0 not in (feed.shape_or_none or ()):
+                assert isinstance(feed, BufferTensorData)
+                for place, buffer in places:
+                    backends[place].after(feed.backend.fence())
+                    backends[place].copy(feed.buffer, buffer)
                     # Its owner may write it again as soon as this returns.
-                    feed.backend.after(backend.fence())
+                    feed.backend.after(backends[place].fence())
         self._arriving.clear()
         self.started = True
         return True
+
+    def _upload(self, name: str, array: np.ndarray) -> None:
+        """Bring an array to the places that read it; an empty one has a buffer and nothing to bring."""
+        if array.size:
+            for place, buffer in self.part.inputs[name]:
+                self.session.backends[place].upload(buffer, array)
 
     def _copies(self, name: str, feed: BufferTensorData) -> bool:
         """Whether an input can be copied on the device itself."""
@@ -176,26 +195,25 @@ class Run:
                 return False
         return True
 
-    def _fetch(self, names: tuple[str, ...], wait: bool) -> dict[str, np.ndarray] | None:
-        """The elements of tensors that the plan waits for, or None while they are on their way."""
-        located = {name: self.part.locate(name) for name in names}
-        roots = {x.value.root.name: x.buffer for x in located.values() if x.buffer is not None}
-        if not self._move(roots, wait):
+    def _fetch(self, values: tuple[Value, ...], wait: bool) -> dict[str, np.ndarray] | None:
+        """The buffers of tensors that the plan waits for, by name, or None while they are on their way."""
+        located = [self.part.locate(value) for value in values]
+        buffers = {x.value.root.name: x.buffer for x in located if x.buffer is not None}
+        if not self._move(buffers, wait):
             return None
-        arrays = {}
-        for name, place in located.items():
-            array = place.value.known
-            arrays[name] = (
-                self._reads[place.value.root.name].array().reshape(place.value.shape)
-                if array is None
-                else array
-            )
+        arrays = {name: self._reads[name].array() for name in buffers}
         self._reads.clear()
         return arrays
 
-    def location(self, name: str) -> Location:
-        """Where an output lies; only once finished."""
-        return self.part.locate(name)
+    def _elements(self, fetched: Mapping[str, np.ndarray], value: Value) -> np.ndarray:
+        """A tensor's elements, from what was fetched or known ahead of time."""
+        location = self.part.locate(value)
+        flat = fetched.get(value.root.name)
+        return location.array() if flat is None else location.seen_in(flat)
+
+    def entry(self, name: str) -> Entry:
+        """What an output is; only once planned to the end."""
+        return self.part.lowered.trace.values[name]
 
 
 def same_device(one: Backend, other: Backend) -> bool:
@@ -204,20 +222,29 @@ def same_device(one: Backend, other: Backend) -> bool:
 
 
 class RunOutput(TensorData):
-    """An output of a run: a promise until the run has enqueued all its work."""
+    """An output of a run, or a tensor of one that is a sequence (`position`): a promise until the run has
+    enqueued all its work.
+    """
 
-    def __init__(self, worker: Worker, run: Run, name: str, dtype: np.dtype) -> None:
+    def __init__(self, worker: Worker, run: Run, name: str, dtype: np.dtype, position: int = 0) -> None:
         self.worker = worker
         self.run = run
         self.name = name
         self.dtype = dtype
+        self.position = position
 
     @property
     def shape_or_none(self) -> tuple[int, ...] | None:  # type: ignore[override]
         """The shape, once every stretch of the model that it depends on is planned."""
         self._check()
-        value = self.run.part.lowered.trace.values.get(self.name)
-        return None if value is None else value.shape
+        found = leaves(self.run.part.lowered.trace.values.get(self.name))
+        if self.position >= len(found) or found[self.position].bound is not None:
+            return None
+        return found[self.position].shape
+
+    def value(self) -> Value:
+        """The tensor in the run's plan; only once planned to the end."""
+        return leaves(self.run.entry(self.name))[self.position]
 
     def _check(self) -> None:
         if self.worker.is_disposed:
@@ -234,15 +261,24 @@ class RunOutput(TensorData):
     def concrete(self) -> TensorData:
         self._check()
         self.worker.drive(self.run)
-        return data_at(self.run.session, self.run.location(self.name))
+        return self._data()
+
+    def _data(self) -> TensorData:
+        value = self.value()
+        if value.bound is not None:
+            # How much of the buffer is meant is known on the device only.
+            return CPUTensorData(self.download())
+        return data_at(self.run.session, self.run.part.locate(value))
 
     def at_hand(self) -> TensorData:
         self._check()
-        return self.concrete() if self.worker.take_up(self.run) else self
+        if not self.worker.take_up(self.run) or self.value().bound is not None:
+            return self
+        return self._data()
 
     def request(self) -> PendingRead:
         self._check()
-        return LateRead(self.worker, self.run, self.name)
+        return LateRead(self)
 
     def upload(self, array: np.ndarray) -> None:
         self.concrete().upload(array)
@@ -256,51 +292,78 @@ def data_at(session: Session, location: Location) -> TensorData:
     return storage_of(backend)(backend, location.buffer, location.value.shape, owned=False)
 
 
-class LateRead:
-    """A readback of a run's output; it joins the stream when the run has enqueued all its work."""
+class ValueRead:
+    """A readback of one tensor of a run."""
 
-    def __init__(self, worker: Worker, run: Run, name: str) -> None:
-        self._worker = worker
-        self._run = run
-        self._name = name
+    def __init__(self, run: Run, value: Value) -> None:
+        self._location = location = run.part.locate(value)
         self._read: Readback | None = None
         self._array: np.ndarray | None = None
-        self._shape: tuple[int, ...] = ()
-        self._begun = False
-        if run.finished:
-            self._begin()
-        else:
-            run.on_finished.append(self._begin)
-
-    def _begin(self) -> None:
-        location = self._run.location(self._name)
-        self._begun = True
-        self._shape = location.value.shape
         if location.buffer is None or location.place is None:
             self._array = location.array()
             return
-        backend = self._run.session.backends[location.place]
+        backend = run.session.backends[location.place]
         with backend.entered():
             self._read = backend.readback(location.buffer)
             backend.flush()
 
     def done(self) -> bool:
-        """Whether the elements have arrived; takes the worker's continuations up again."""
-        if not self._begun:
-            self._worker.take_up(self._run)
-            self._run.check()
-        return self._begun and (self._read is None or self._read.done())
+        """Whether the elements have arrived."""
+        return self._read is None or self._read.done()
 
     def wait(self) -> None:
         """Block until done."""
-        if not self._begun:
-            self._worker.drive(self._run)
         if self._read is not None:
             self._read.wait()
 
     def array(self) -> np.ndarray:
         """The elements in their shape."""
-        if self._read is None:
-            assert self._array is not None
-            return self._array
-        return self._read.array().reshape(self._shape)
+        if self._read is not None:
+            return self._location.seen_in(self._read.array())
+        assert self._array is not None
+        return self._array
+
+
+class LateRead:
+    """A readback of a run's output; it joins the stream when the run has enqueued all its work.
+
+    Where data decides the output's size, what says how much is meant comes with it.
+    """
+
+    def __init__(self, output: RunOutput) -> None:
+        self._output = output
+        self._run = output.run
+        self._reads: list[ValueRead] = []
+        self._axis = 0
+        if self._run.finished:
+            self._begin()
+        else:
+            self._run.on_finished.append(self._begin)
+
+    def _begin(self) -> None:
+        value = self._output.value()
+        self._reads.append(ValueRead(self._run, value))
+        if value.bound is not None:
+            self._axis = value.bound.axis
+            self._reads.append(ValueRead(self._run, value.bound.count))
+
+    def done(self) -> bool:
+        """Whether the elements have arrived; takes the worker's continuations up again."""
+        if not self._reads:
+            self._output.worker.take_up(self._run)
+            self._run.check()
+        return bool(self._reads) and all(read.done() for read in self._reads)
+
+    def wait(self) -> None:
+        """Block until done."""
+        if not self._reads:
+            self._output.worker.drive(self._run)
+        for read in self._reads:
+            read.wait()
+
+    def array(self) -> np.ndarray:
+        """The elements in their shape."""
+        array, *counts = (read.array() for read in self._reads)
+        for count in counts:
+            array = array.take(range(int(count.reshape(-1)[0])), self._axis)
+        return array

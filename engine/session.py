@@ -8,8 +8,9 @@ depends on data) make it a continuation, which `Run.advance` takes up again.
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Mapping
+from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
@@ -17,9 +18,11 @@ from engine.backends.base import Backend, DeviceBuffer, Program, Progress
 from engine.checks import INT32_BACKENDS, check_int32
 from engine.compiler.lower import Lowered, Place, Planner, Segment
 from engine.compiler.plan import Plan
+from engine.compiler.trace import InputShapes
+from engine.compiler.walk import Elements
 from engine.errors import UnsupportedLayerError
-from engine.kernels.value import Value
-from engine.model import Model
+from engine.kernels.value import Value, leaves
+from engine.model import Layer, Model
 
 KEPT_PLANS = 16
 """How many sets of input shapes keep their recorded plans; the least recently used goes first. Those in use
@@ -43,6 +46,10 @@ class Location:
         if value.known is None:
             return np.empty(value.shape, value.dtype)
         return value.known.reshape(value.shape).copy()
+
+    def seen_in(self, flat: np.ndarray) -> np.ndarray:
+        """The tensor's elements in a copy of its buffer, which may hold more."""
+        return flat[: self.value.size].reshape(self.value.shape)
 
 
 @dataclass
@@ -70,9 +77,8 @@ class Part:
     later: OrderedDict[object, Part] = field(default_factory=OrderedDict)
     users: int = 0
 
-    def locate(self, name: str) -> Location:
-        """Where a tensor of the model lies once this part has run."""
-        value = self.lowered.trace.values[name]
+    def locate(self, value: Value) -> Location:
+        """Where a tensor lies once this part has run."""
         if value.known is not None or value.size == 0:
             return Location(value)
         root = value.root.name
@@ -111,19 +117,33 @@ class Session:
         """
         needed: set[str] = set()
         direct: set[str] = set()
-        for layer, operator in zip(
-            reversed(self.model.layers), reversed(self.planner.tracer.operators), strict=True
-        ):
-            host = {layer.inputs[i] for i in operator.host_positions(len(layer.inputs))}
-            direct.update(n for n in host if n)
+        for layer in reversed(self.model.layers):
+            direct.update(self._read_on_host(layer))
             needed.update(direct)
             if layer.op_type not in ("Shape", "Size") and needed.intersection(layer.outputs):
-                needed.update(n for n in layer.inputs if n)
-        return frozenset(
+                needed.update(layer.dependencies)
+        names = (
             i.name
             for i in self.model.inputs
-            if i.name in direct or (i.name in needed and i.dtype.kind in "iub")
+            if i.dtype == object or i.name in direct or (i.name in needed and i.dtype.kind in "iub")
         )
+        return frozenset(names)
+
+    def _read_on_host(self, layer: Layer) -> set[str]:
+        """Names whose elements a layer reads on the host, itself or in a subgraph of its own."""
+        operator = self.planner.tracer.operator_of(layer)
+        found = {layer.inputs[i] for i in operator.host_positions(layer)} - {""}
+        for body in layer.subgraphs:
+            inside: set[str] = set()
+            for inner in reversed(body.layers):
+                inside |= self._read_on_host(inner)
+                if inside.intersection(inner.outputs):
+                    inside.update(inner.dependencies)
+            # What the body calls its inputs may be any of the layer's.
+            if inside.intersection(item.name for item in body.inputs):
+                found.update(n for n in layer.inputs if n)
+            found |= inside
+        return found
 
     # Making parts
 
@@ -131,10 +151,10 @@ class Session:
         """Compile every kernel that the model's symbolic shapes can reach; returns how many were compiled."""
         compiled = 0
         for shapes in self.planner.tracer.representatives():
-            lowered = self.lower(shapes, {}, 0, None)
+            lowered = self.lower(shapes, {})
             compiled += self.compile(lowered, progress)
             self.lowered = self.lowered or lowered
-            if not self.planner.tracer.is_dynamic and lowered.trace.stopped_at is None:
+            if not self.planner.tracer.is_dynamic and lowered.trace.stop is None:
                 self.parts[self.key(shapes, {})] = self.record(lowered, None)
         return compiled
 
@@ -149,13 +169,14 @@ class Session:
 
     def lower(
         self,
-        shapes: Mapping[str, tuple[int, ...]],
-        known: Mapping[str, np.ndarray],
-        start: int,
-        values: Mapping[str, Value] | None,
+        shapes: InputShapes,
+        known: Elements,
     ) -> Lowered:
-        """Plan a stretch of the model; refuses fallbacks where they are not allowed."""
-        lowered = self.planner.lower(shapes, known, start, values)
+        """Plan the model, up to its end or to where it stops for data."""
+        return self._allowed(self.planner.lower(shapes, known))
+
+    def _allowed(self, lowered: Lowered) -> Lowered:
+        """Refuse fallbacks where they are not allowed."""
         if lowered.fallbacks and ("cpu" not in self.backends or not self.allow_fallback):
             reasons = "; ".join(f"layer '{f.layer}' ({f.op_type}): {f.reason}" for f in lowered.fallbacks[:8])
             raise UnsupportedLayerError(
@@ -165,33 +186,32 @@ class Session:
         return lowered
 
     @staticmethod
-    def key(shapes: Mapping[str, tuple[int, ...]], known: Mapping[str, np.ndarray]) -> object:
+    def key(shapes: InputShapes, known: Elements) -> object:
         """What a plan depends on: shapes, and the elements that decide shapes."""
-        return tuple(shapes.items()), tuple((n, a.shape, a.tobytes()) for n, a in known.items())
+        return tuple(shapes.items()), tuple((n, a.shape, _digest(a)) for n, a in known.items())
 
-    def part(self, shapes: Mapping[str, tuple[int, ...]], known: Mapping[str, np.ndarray]) -> Part:
+    def part(self, shapes: InputShapes, known: Elements) -> Part:
         """The recorded plan for these input shapes, made now if it is new."""
         key = self.key(shapes, known)
         if key in self.parts:
             self.parts.move_to_end(key)
             return self.parts[key]
-        lowered = self.lower(shapes, known, 0, None)
+        lowered = self.lower(shapes, known)
         self.compile(lowered)
         part = self.record(lowered, None)
         self._keep(self.parts, key, part)
         return part
 
-    def continuation(
-        self, part: Part, shapes: Mapping[str, tuple[int, ...]], known: Mapping[str, np.ndarray]
-    ) -> Part:
-        """The part that follows one which stopped for data, now that the data is known."""
-        key = self.key({}, known)
+    def continuation(self, part: Part, known: Elements, results: Sequence[Any] | None = None) -> Part:
+        """The part that follows one which stopped for data, now that the data is known.
+
+        Where it stopped for a NumPy function, `results` are what that has yielded; their shapes decide.
+        """
+        key: object = self.key({}, known) if results is None else tuple(map(_facts, results))
         if key in part.later:
             part.later.move_to_end(key)
             return part.later[key]
-        trace = part.lowered.trace
-        assert trace.stopped_at is not None
-        lowered = self.lower(shapes, known, trace.stopped_at, trace.values)
+        lowered = self._allowed(self.planner.resume(part.lowered.trace, known, results))
         self.compile(lowered)
         following = self.record(lowered, part)
         self._keep(part.later, key, following)
@@ -211,33 +231,37 @@ class Session:
         if before is not None:
             part.buffers.update(before.buffers)
             part.home.update(before.home)
-            part.inputs.update(before.inputs)
+            self._input_buffers(part, lowered, lowered.trace.received)
         else:
-            self._input_buffers(part, lowered)
+            trace = lowered.trace
+            given = [*(v for item in self.model.inputs for v in leaves(trace.values[item.name]))]
+            if self.planner.tracer.is_random:
+                given.append(self.planner.tracer.count)
+            self._input_buffers(part, lowered, given)
         for segment in lowered.segments:
             part.stages.append(self._stage(part, segment))
         return part
 
-    def _input_buffers(self, part: Part, lowered: Lowered) -> None:
-        """A buffer for each input at each place that reads it; an input that nothing reads has one too."""
-        wanted = {o.name for o in self.model.outputs}
-        for item in self.model.inputs:
-            value = lowered.trace.values[item.name]
-            places: list[Place] = [s.place for s in lowered.segments if item.name in s.imports]
-            if (
-                not places
-                and lowered.trace.stopped_at is None
-                and not any(lowered.trace.values[n].root.name == item.name for n in wanted)
-            ):
-                part.inputs[item.name] = []
+    def _input_buffers(self, part: Part, lowered: Lowered, given: Sequence[Value]) -> None:
+        """A buffer for each tensor that comes in, at each place that reads it, or where it is kept for later.
+
+        One that nothing reads has none.
+        """
+        kept = {v.root.name for v in lowered.trace.kept}
+        if lowered.trace.stop is not None:
+            kept.add(self.planner.tracer.count.name)
+        for value in given:
+            places: list[Place] = [s.place for s in lowered.segments if value.name in s.imports]
+            part.inputs[value.name] = []
+            if value.dtype == object:
                 continue
-            part.inputs[item.name] = []
-            if not places:
+            if not places and value.name in kept:
                 places.append("native")
             for place in dict.fromkeys(places):
                 buffer = self._buffer(part, place, value.name, value.size, value.dtype)
-                part.inputs[item.name].append((place, buffer))
-            part.home[item.name] = part.inputs[item.name][0][0]
+                part.inputs[value.name].append((place, buffer))
+            if places:
+                part.home[value.name] = part.inputs[value.name][0][0]
 
     def _buffer(self, part: Part, place: Place, name: str, elements: int, dtype: np.dtype) -> DeviceBuffer:
         buffer = self.backends[place].create(max(elements, 1), dtype)
@@ -273,7 +297,7 @@ class Session:
         if backend.name in INT32_BACKENDS:
             check_int32(array, f"the constant '{name}' of model '{self.model.name}'", backend.name)
         buffer = backend.create(max(array.size, 1), array.dtype, array if array.size else None)
-        if name in self.model.constants or name in self.planner.packed:
+        if name in self.planner.tracer.constant_names or name in self.planner.packed:
             self.constants[place, name] = (array, buffer)
         else:
             part.owned.append(buffer)
@@ -289,3 +313,18 @@ class Session:
         self.constants.clear()
         for backend in self.backends.values():
             backend.dispose()
+
+
+def _digest(array: np.ndarray) -> object:
+    """The elements as a part of a key."""
+    return tuple(array.reshape(-1)) if array.dtype == object else array.tobytes()
+
+
+def _facts(result: Any) -> object:
+    """What a plan depends on of something that a NumPy function yielded: shapes, and strings themselves."""
+    if isinstance(result, list):
+        return tuple(map(_facts, result))
+    if result is None:
+        return None
+    array = np.asarray(result)
+    return array.shape, array.dtype.name, _digest(array) if array.dtype == object else None

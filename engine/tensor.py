@@ -147,6 +147,8 @@ class Tensor(Disposable):
         if dtype is None and array.dtype == np.float64 and not isinstance(data, np.ndarray | np.generic):
             # Python floats are meant as what networks compute in.
             array = array.astype(np.float32)
+        if array.dtype.kind in "UST":
+            array = array.astype(object)
         self._setup(CPUTensorData(array), owned=False)
 
     def _setup(self, data: TensorData, owned: bool) -> None:

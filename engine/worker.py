@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import weakref
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from time import perf_counter
 from typing import Any
@@ -18,16 +18,21 @@ from engine.backends.base import BackendType, Progress
 from engine.backends.select import DeviceChoice, create_backend
 from engine.backends.tensor_data import storage_of
 from engine.checks import INT32_BACKENDS, check_computed_integers, check_int32
-from engine.compiler.lower import Fallback
-from engine.errors import DisposedError, InputError
+from engine.compiler.lower import Fallback, Segment
+from engine.compiler.trace import SCHEDULE_COUNT, InputShape, SequenceShape, leaf_names
+from engine.errors import DisposedError, InputError, ShapePending
 from engine.jobs import JobSystem
+from engine.kernels.value import Entry, ListValue, leaves
 from engine.lifetime import Disposable
 from engine.model import Input, Model
 from engine.run import Run, RunOutput
 from engine.session import HOST_INPUT_LIMIT, Session
 from engine.tensor import CPUTensorData, Tensor, TensorData
 
-InputValue = Tensor | ArrayLike
+TensorLike = Tensor | ArrayLike
+InputValue = TensorLike | Sequence[TensorLike] | None
+"""A tensor or array; a list of them for an input that is a sequence; None for an optional left empty."""
+OutputValue = Tensor | list[Tensor] | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,8 +111,10 @@ class Worker(Disposable):
                 f"a Worker takes a Model or ModelAsset, not {type(model).__name__}; use ModelLoader.load"
             )
         for item in model.inputs:
-            if item.kind != "tensor":
-                raise InputError(f"input '{item.name}' is a {item.kind}; workers take tensors")
+            if item.kind not in ("tensor", "sequence", "optional"):
+                raise InputError(
+                    f"input '{item.name}' is a {item.kind}; workers take tensors, sequences and optionals"
+                )
         self.model = model
         self.backend_type = backend_type
         self._debug = debug
@@ -119,6 +126,7 @@ class Worker(Disposable):
         dims = [{d for d in item.shape or () if isinstance(d, str)} for item in model.inputs]
         self._has_shared_dims = len(set().union(*dims)) < sum(map(len, dims))
         self._outputs = {output.name: output.dtype for output in model.outputs}
+        self._schedules = 0
         # The last shape of each input that was found to fit: the next is most often the same.
         self._fitting: dict[str, tuple[int, ...]] = {}
         self._set: dict[str, InputValue] = {}
@@ -158,27 +166,28 @@ class Worker(Disposable):
         self._check_alive()
         feeds = self._collect(inputs, named)
         native, session = self._native, self._session
-        shapes: dict[str, tuple[int, ...]] = {}
+        shapes: dict[str, InputShape] = {}
         known: dict[str, np.ndarray] = {}
         prepared: dict[str, TensorData | np.ndarray] = {}
         for name, item in self._inputs.items():
-            feed, shape = self._feed(item, feeds[name])
-            prepared[name] = feed
-            shapes[name] = shape
+            shapes[name] = self._prepare(item, feeds[name], prepared)
             # Elements that lie on a device are not waited for here: the plan stops where it needs them.
-            if name in session.host_inputs and isinstance(feed, np.ndarray):
-                if feed.size <= HOST_INPUT_LIMIT:
-                    known[name] = feed.reshape(shape)
+            if name in session.host_inputs:
+                for leaf, shape in leaf_names(name, shapes[name]):
+                    feed = prepared[leaf]
+                    if isinstance(feed, np.ndarray) and (
+                        feed.size <= HOST_INPUT_LIMIT or feed.dtype == object
+                    ):
+                        known[leaf] = feed.reshape(shape)
         if self._has_shared_dims:
             self._check_dims(shapes)
         if self._debug and native.name in INT32_BACKENDS:
-            arrays = {
-                n: (f.download() if isinstance(f, TensorData) else f).reshape(shapes[n])
-                for n, f in prepared.items()
-            }
-            check_computed_integers(session.planner.tracer, arrays, native.name)
+            self._check_integers(shapes, prepared)
+        if session.planner.tracer.is_random:
+            prepared[SCHEDULE_COUNT] = np.array([self._schedules & 0xFFFFFFFF], np.uint32)
+        self._schedules += 1
         with native.entered():
-            run = Run(session, session.part(shapes, known), shapes, prepared)
+            run = Run(session, session.part(shapes, known), prepared)
             before, self.latest = self.latest, run
             if before is not None and before.is_over:
                 before.let_go()
@@ -201,6 +210,9 @@ class Worker(Disposable):
                 )
             feeds.update(zip(self._inputs, inputs, strict=False))  # type: ignore[arg-type]
         feeds.update(named)
+        for name, item in self._inputs.items():
+            if item.kind == "optional":
+                feeds.setdefault(name, None)
         if feeds.keys() != self._inputs.keys():
             for name in feeds:
                 if name not in self._inputs:
@@ -217,8 +229,45 @@ class Worker(Disposable):
     def _describe(item: Input) -> str:
         return f"{item.dtype.name}{'' if item.shape is None else ' ' + str(item.shape)}"
 
-    def _feed(self, item: Input, value: InputValue) -> tuple[TensorData | np.ndarray, tuple[int, ...]]:
-        """One input, checked: storage on a backend, or an array; and its shape."""
+    def _prepare(
+        self, item: Input, value: InputValue, prepared: dict[str, TensorData | np.ndarray]
+    ) -> InputShape:
+        """Put an input's tensors, checked, into `prepared`; returns their shape."""
+        if item.kind == "tensor" or (item.kind == "optional" and not isinstance(value, list | tuple | None)):
+            if value is None:
+                raise InputError(f"input '{item.name}' needs {self._describe(item)}, got None")
+            prepared[item.name], shape = self._feed(item, value)  # type: ignore[arg-type]
+            return shape
+        if value is None and item.kind == "optional":
+            return None
+        if not isinstance(value, list | tuple):
+            raise InputError(
+                f"input '{item.name}' is a sequence of {self._describe(item)}: give a list of them"
+            )
+        shapes = []
+        for position, element in enumerate(value):
+            leaf = item.replace(name=f"{item.name}[{position}]")
+            prepared[leaf.name], shape = self._feed(leaf, element)
+            shapes.append(shape)
+        return SequenceShape(shapes)
+
+    def _check_integers(
+        self, shapes: Mapping[str, InputShape], prepared: Mapping[str, TensorData | np.ndarray]
+    ) -> None:
+        """Work the model out with NumPy and refuse integers that 32 bits do not hold."""
+
+        def array(name: str, shape: tuple[int, ...]) -> np.ndarray:
+            feed = prepared[name]
+            return (feed.download() if isinstance(feed, TensorData) else feed).reshape(shape)
+
+        feeds: dict[str, Any] = {}
+        for name, shape in shapes.items():
+            items = [array(*leaf) for leaf in leaf_names(name, shape)]
+            feeds[name] = items if isinstance(shape, SequenceShape) else (items[0] if items else None)
+        check_computed_integers(self._session.planner.tracer, feeds, self._native.name)
+
+    def _feed(self, item: Input, value: TensorLike) -> tuple[TensorData | np.ndarray, tuple[int, ...]]:
+        """One tensor, checked: storage on a backend, or an array; and its shape."""
         feed: TensorData | np.ndarray
         shape: tuple[int, ...]
         if isinstance(value, Tensor):
@@ -230,6 +279,8 @@ class Worker(Disposable):
             # Lists and numbers have no dtype of their own; arrays must have the model's.
             given = value if isinstance(value, np.ndarray | np.generic) else None
             feed = np.asarray(value, dtype=None if given is not None else item.dtype)
+            if feed.dtype.kind in "UST":
+                feed = feed.astype(object)
             shape, dtype = feed.shape, feed.dtype
         if dtype != item.dtype:
             raise InputError(
@@ -246,10 +297,12 @@ class Worker(Disposable):
             check_int32(feed, f"input '{item.name}'", self._native.name)
         return feed, shape
 
-    def _check_dims(self, shapes: Mapping[str, tuple[int, ...]]) -> None:
+    def _check_dims(self, shapes: Mapping[str, InputShape]) -> None:
         """A named dimension has one size in all inputs of a schedule."""
         sizes: dict[str, tuple[int, str]] = {}
         for name, shape in shapes.items():
+            if shape is None or isinstance(shape, SequenceShape):
+                continue
             for dim, size in zip(self._inputs[name].shape or (), shape, strict=False):
                 if isinstance(dim, str):
                     known, first = sizes.setdefault(dim, (size, name))
@@ -310,7 +363,7 @@ class Worker(Disposable):
 
     # Results
 
-    def _output(self, name: str | int | None) -> tuple[Run, str, np.dtype]:
+    def _output(self, name: str | int | None) -> tuple[Run, str]:
         self._check_alive()
         if self.latest is None:
             raise InputError("nothing was scheduled yet; call schedule first")
@@ -324,40 +377,68 @@ class Worker(Disposable):
         elif name not in outputs:
             known = ", ".join(f"'{n}'" for n in outputs)
             raise InputError(f"model '{self.model.name}' has no output '{name}'; its outputs: {known}")
-        value = self.latest.part.lowered.trace.values.get(name)
-        dtype = outputs[name] if value is None else value.dtype
-        return self.latest, name, np.dtype(np.float32) if dtype is None else dtype
+        return self.latest, name
 
-    def peek_output(self, name: str | int | None = None) -> Tensor:
+    def _tensors(self, run: Run, name: str, tensor: Callable[[RunOutput], Tensor]) -> OutputValue:
+        """An output's tensors in the form that the output has: one, a list, or None."""
+        entry: Entry | str = run.part.lowered.trace.values.get(name, "pending")
+        dtype = self._outputs[name]
+        if isinstance(entry, str):
+            kind = next(o.kind for o in self.model.outputs if o.name == name)
+            if kind != "tensor":
+                raise ShapePending(
+                    f"output '{name}' is a {kind} whose length is still being computed; pump the worker, "
+                    "then ask again"
+                )
+            dtype = np.dtype(np.float32) if dtype is None else dtype
+            return tensor(RunOutput(self, run, name, dtype))
+        found = [tensor(RunOutput(self, run, name, v.dtype, i)) for i, v in enumerate(leaves(entry))]
+        if isinstance(entry, ListValue):
+            return found
+        return found[0] if found else None
+
+    def peek_output(self, name: str | int | None = None) -> Any:
         """An output of the latest schedule (by name or number; the first by default), owned by the worker.
 
-        It is stale after the next `schedule`; a readback requested before stays good.
+        A `Tensor`; a list of them for an output that is a sequence; None for an optional without an element.
+        It is stale after the next `schedule`; a readback requested before stays good. Raises `ShapePending`
+        for a sequence whose length depends on data that is still being computed.
         """
-        run, name, dtype = self._output(name)
-        return Tensor.of(RunOutput(self, run, name, dtype), owned=False)
+        run, name = self._output(name)
+        if run.error is None and name not in run.part.lowered.trace.values:
+            self.take_up(run)
+        return self._tensors(run, name, lambda output: Tensor.of(output, owned=False))
 
-    def copy_output(self, name: str | int | None = None) -> Tensor:
+    def copy_output(self, name: str | int | None = None) -> Any:
         """A copy of an output of the latest schedule, on the same backend, that the caller owns.
 
-        Blocks only where the output's size is still being computed.
+        In the form of `peek_output`. Blocks only where the output's size is still being computed.
         """
-        run, name, _ = self._output(name)
+        run, name = self._output(name)
         self.drive(run)
-        location = run.location(name)
+        return self._tensors(run, name, self._copied)
+
+    def _copied(self, output: RunOutput) -> Tensor:
+        value = output.value()
+        if value.bound is not None:
+            return Tensor.wrap(np.ascontiguousarray(output.download()))
+        location = output.run.part.locate(value)
         if location.buffer is None or location.place is None:
             return Tensor.wrap(location.array())
         backend = self._session.backends[location.place]
         with backend.entered():
             buffer = backend.create(location.buffer.elements, location.buffer.dtype)
             backend.copy(location.buffer, buffer)
-        return Tensor.of(storage_of(backend)(backend, buffer, location.value.shape))
+        return Tensor.of(storage_of(backend)(backend, buffer, value.shape))
 
     def plan_report(self) -> PlanReport:
-        """How the latest plan runs: fallbacks and transfers included."""
+        """How the latest plan runs, as far as it was made: fallbacks and transfers included."""
         self._check_alive()
-        lowered = self._session.lowered
-        steps = [] if lowered is None else [s for segment in lowered.segments for s in segment.plan.steps]
-        fallbacks = () if lowered is None else tuple(lowered.fallbacks)
+        plans = [part.lowered for part in self.latest.parts] if self.latest is not None else []
+        if not plans and self._session.lowered is not None:
+            plans = [self._session.lowered]
+        segments = [segment for lowered in plans for segment in lowered.segments]
+        steps = [step for segment in segments for step in segment.plan.steps]
         device = self.device
         info = getattr(device, "info", None)
         shown = (
@@ -368,21 +449,20 @@ class Worker(Disposable):
         return PlanReport(
             backend=self._native.name,
             device=str(shown),
-            layers=len(self.model.layers),
+            layers=sum(1 for _ in self.model.walk()),
             steps=len(steps),
             tuned_steps=sum(not s.is_generic for s in steps),
             kernels=len({s.kernel.key for s in steps}),
-            fallbacks=fallbacks,
-            transfers=() if lowered is None else self._transfers(),
+            fallbacks=tuple(f for lowered in plans for f in lowered.fallbacks),
+            transfers=self._transfers(segments),
         )
 
-    def _transfers(self) -> tuple[Transfer, ...]:
+    @staticmethod
+    def _transfers(segments: Sequence[Segment]) -> tuple[Transfer, ...]:
         """Tensors that cross between the backend and the CPU in the middle of the model."""
-        lowered = self._session.lowered
-        assert lowered is not None
         made: dict[str, str] = {}
         found = []
-        for segment in lowered.segments:
+        for segment in segments:
             for name in segment.imports:
                 if name in made and made[name] != segment.place:
                     spec = segment.plan.buffers[name]

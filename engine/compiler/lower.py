@@ -6,16 +6,17 @@ executes without interruption. There is one segment unless layers fall back to t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Literal, Protocol
+from typing import Any, Literal, Protocol
 
 import numpy as np
 
 from engine.compiler.fusion import fuse_elementwise
 from engine.compiler.plan import BufferSpec, Compute, Plan, Tuner
-from engine.compiler.trace import Trace, Tracer, live, reads
-from engine.kernels.value import Value
+from engine.compiler.trace import InputShapes, Tracer, live, reads
+from engine.compiler.walk import Elements, Trace
+from engine.kernels.value import Value, leaves
 from engine.model import Model
 
 Place = Literal["native", "cpu"]
@@ -77,16 +78,24 @@ class Planner:
 
     def lower(
         self,
-        shapes: Mapping[str, tuple[int, ...]],
-        known: Mapping[str, np.ndarray] | None = None,
-        start: int = 0,
-        values: Mapping[str, Value] | None = None,
+        shapes: InputShapes,
+        known: Elements | None = None,
     ) -> Lowered:
-        """Plan from layer `start` to the model's end or to the first layer that needs data not yet known."""
-        trace = self.tracer.trace(shapes, known, start, values)
-        wanted = self.wanted(trace)
+        """Plan from the model's start to its end or to the first layer that needs data not yet known."""
+        return self._lowered(self.tracer.trace(shapes, known))
+
+    def resume(self, trace: Trace, known: Elements, results: Sequence[Any] | None) -> Lowered:
+        """Plan on from a stop; see `Tracer.resume`."""
+        return self._lowered(self.tracer.resume(trace, known, results))
+
+    def _lowered(self, trace: Trace) -> Lowered:
+        wanted = trace.kept
         computes = fuse_elementwise(live(trace.computes, wanted), wanted, self.native.fan_in)
         lowered = Lowered(trace)
+        if trace.stop is not None and (call := trace.stop.call) is not None and self.cpu is not None:
+            why = "is a NumPy function, which runs on the CPU"
+            down = sum(v.size * v.dtype.itemsize for v in leaves(*call.inputs) if v.known is None)
+            lowered.fallbacks.append(Fallback(call.layer.name, call.layer.op_type, why, down, 0))
         runs: list[tuple[Place, list[Compute]]] = []
         for compute in computes:
             reason = self.native.refusal(compute)
@@ -103,14 +112,6 @@ class Planner:
             later = {v.name for _, rest in runs[position + 1 :] for c in rest for v in reads(c)}
             lowered.segments.append(self.segment(place, steps, kept | later))
         return lowered
-
-    def wanted(self, trace: Trace) -> list[Value]:
-        """Tensors that must outlive a trace: outputs, what a stop waits for, what later layers read."""
-        names = {o.name for o in self.model.outputs} | set(trace.needs)
-        if trace.stopped_at is not None:
-            for layer in self.model.layers[trace.stopped_at :]:
-                names.update(layer.dependencies)
-        return [trace.values[n] for n in sorted(names) if n in trace.values]
 
     def segment(self, place: Place, computes: Sequence[Compute], exported: set[str]) -> Segment:
         """Number the formulas of one run and list its buffers."""
@@ -148,7 +149,7 @@ class Planner:
 
     def _constant(self, plan: Plan, compute: Compute) -> Callable[[str, Callable[[], np.ndarray]], str]:
         operands = compute.hint.operands if compute.hint else ()
-        lasting = all(v.root.name in self.model.constants for v in operands if v.known is not None)
+        lasting = all(v.root.name in self.tracer.constant_names for v in operands if v.known is not None)
 
         def constant(name: str, make: Callable[[], np.ndarray]) -> str:
             # What is packed from a tensor that only this plan knows must not be taken for another plan's.

@@ -10,26 +10,29 @@ coincidence that the samples suggest and the run refutes is never believed.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from math import prod
+from dataclasses import dataclass
+from typing import Any, TypeAlias
 
 import numpy as np
 
+from engine.compiler.builders import Shapes
 from engine.compiler.plan import Compute
-from engine.dtypes import arithmetic_type
-from engine.errors import EngineError, ShapeError, UnsupportedLayerError
-from engine.kernels.evaluate import evaluate
-from engine.kernels.expr import index, nodes
-from engine.kernels.hint import Hint
-from engine.kernels.kernel import number
-from engine.kernels.value import Signature, Value
-from engine.model import Layer, Model
+from engine.compiler.walk import (
+    Elements,
+    Frame,
+    Graph,
+    PlanWalk,
+    SampleWalk,
+    Trace,
+    as_entries,
+)
+from engine.errors import EngineError, ShapeError
+from engine.kernels.expr import nodes
+from engine.kernels.value import Entry, ListValue, Signature, Value
+from engine.model import Input, Layer, Model
 from engine.operators import OPERATORS
-from engine.operators.builder import FAN_IN, Builder, Formula, Groups
+from engine.operators.builder import FAN_IN
 from engine.operators.registry import Operator, Registry
-
-FOLD_LIMIT = 1 << 22
-"""Largest tensor, in elements, evaluated ahead of time; a shape has a few, a weight up to millions."""
 
 SAMPLES: tuple[tuple[int, ...], ...] = (
     (1,) * 8,
@@ -42,148 +45,40 @@ SAMPLES: tuple[tuple[int, ...], ...] = (
 )
 """Sizes given to a model's open dimensions, in order of appearance; sets that a model refuses go unused."""
 
-
-def space_of(shape: Sequence[int], groups: Groups | None) -> tuple[int, ...]:
-    """The index space of an output: its shape, or the products over its groups of axes; never empty."""
-    if groups is not None:
-        return tuple(prod(shape[a] for a in group) for group in groups) or (1,)
-    return tuple(shape) or (1,)
+SCHEDULE_COUNT = "schedule count"
+"""The name of the hidden input that random operators read: how often the worker was scheduled before."""
 
 
-def extents_of(value: Value, groups: Groups | None) -> Signature | None:
-    """The signature of an output's index space."""
-    if value.signature is None:
-        return None
-    runs = groups if groups is not None else tuple((a,) for a in range(value.rank))
-    signature = value.signature
-    return tuple(tuple(map(prod, zip(*(signature[a] for a in run), strict=True))) for run in runs)
+class SequenceShape(tuple[tuple[int, ...], ...]):
+    """The shapes of a sequence's tensors."""
+
+    __slots__ = ()
 
 
-class ShapeBuilder(Builder):
-    """Works out shapes, and elements where every input of the layer is known. Makes no kernels."""
-
-    def __init__(self, layer: Layer, foldable: bool, wanted: Sequence[bool], fan_in: int = FAN_IN) -> None:
-        self.layer = layer
-        self.foldable = foldable
-        self.wanted = wanted
-        self.fan_in = fan_in
-        self.shapes: list[tuple[int, ...]] = []
-
-    def compute(
-        self,
-        shape: Sequence[int],
-        dtype: np.dtype,
-        formula: Formula,
-        *,
-        signature: Signature | None = None,
-        hint: object = None,
-        groups: Groups | None = None,
-        elementwise: bool = False,
-    ) -> Value:
-        value = Value(f"{self.layer.name} #{len(self.shapes)}", shape, dtype)
-        if min(value.shape, default=0) < 0:
-            self.error(f"its output would have the shape {value.shape}; the input is too small for it")
-        self.shapes.append(value.shape)
-        if self.foldable and value.size <= FOLD_LIMIT:
-            self.fold(value, formula, groups)
-        return value
-
-    def fold(self, value: Value, formula: Formula, groups: Groups | None) -> None:
-        """Evaluate now, if the formula reads nothing unknown."""
-        space = space_of(value.shape, groups)
-        body = formula(*(index(a) for a in range(len(groups if groups is not None else value.shape))))
-        kernel, values, inputs = number(body, len(space), value.dtype)
-        if all(v.known is not None for v in inputs):
-            arrays = [v.known for v in inputs if v.known is not None]
-            value.known = evaluate(kernel, space, values, arrays).reshape(value.shape)
-
-    def alias(self, x: Value, shape: Sequence[int]) -> Value:
-        self.shapes.append(tuple(shape))
-        if prod(shape) != x.size:
-            self.error(f"cannot view {list(x.shape)} as {list(shape)}")
-        return x.view(shape)
-
-    def constant(self, array: np.ndarray) -> Value:
-        self.shapes.append(array.shape)
-        return Value(f"{self.layer.name} #{len(self.shapes)} known", array.shape, array.dtype, None, array)
-
-    def wants(self, position: int) -> bool:
-        return self.wanted[position] if position < len(self.wanted) else False
+InputShape: TypeAlias = "tuple[int, ...] | SequenceShape | None"
+"""What is known of an input: a tensor's shape, those of a sequence, or None for an optional left empty."""
+InputShapes = Mapping[str, InputShape]
 
 
-class PlanBuilder(ShapeBuilder):
-    """Works out shapes and records the formulas."""
+def leaf_names(name: str, shape: InputShape) -> list[tuple[str, tuple[int, ...]]]:
+    """The tensors that an input consists of, by name and shape."""
+    if isinstance(shape, SequenceShape):
+        return [(f"{name}[{i}]", s) for i, s in enumerate(shape)]
+    return [] if shape is None else [(name, shape)]
 
-    def __init__(
-        self,
-        layer: Layer,
-        foldable: bool,
-        wanted: Sequence[bool],
-        fan_in: int,
-        recorded: list[list[tuple[int, ...]]] | None,
-    ) -> None:
-        super().__init__(layer, foldable, wanted, fan_in)
-        self.recorded = recorded
-        self.computes: list[Compute] = []
 
-    def signature(self, shape: Sequence[int]) -> Signature | None:
-        """What the samples say about the tensor that is being made, with its present shape appended."""
-        if self.recorded is None:
-            return None
-        position = len(self.shapes) - 1
-        if any(len(r) <= position or len(r[position]) != len(shape) for r in self.recorded):
-            return None
-        return tuple((*(r[position][axis] for r in self.recorded), size) for axis, size in enumerate(shape))
-
-    def compute(
-        self,
-        shape: Sequence[int],
-        dtype: np.dtype,
-        formula: Formula,
-        *,
-        signature: Signature | None = None,
-        hint: object = None,
-        groups: Groups | None = None,
-        elementwise: bool = False,
-    ) -> Value:
-        value = super().compute(shape, dtype, formula, groups=groups)
-        value.signature = self.signature(value.shape)
-        if value.known is not None or value.size == 0:
-            return value
-        space = space_of(value.shape, groups)
-        body = formula(*(index(a) for a in range(len(groups if groups is not None else value.shape))))
-        expected = arithmetic_type(value.dtype)
-        if body.dtype != expected and not (expected == "int32" and body.dtype == "index"):
-            raise TypeError(f"{self.layer}: the formula yields {body.dtype}, its output needs {expected}")
-        found = hint() if callable(hint) else None
-        assert found is None or isinstance(found, Hint)
-        compute = Compute(value, space, body, self.layer.name, self.layer.op_type, found)
-        compute.extents = extents_of(value, groups)
-        compute.elementwise = elementwise
-        self.computes.append(compute)
-        return value
-
-    def alias(self, x: Value, shape: Sequence[int]) -> Value:
-        view = super().alias(x, shape)
-        view.signature = self.signature(view.shape)
-        return view
-
-    def constant(self, array: np.ndarray) -> Value:
-        value = super().constant(array)
-        value.signature = self.signature(value.shape)
-        return value
+def leaf_shapes(shapes: InputShapes) -> dict[str, tuple[int, ...]]:
+    """The shapes of all tensors that the inputs consist of."""
+    return dict(leaf for name, shape in shapes.items() for leaf in leaf_names(name, shape))
 
 
 @dataclass
-class Trace:
-    """Formulas of consecutive layers. `stopped_at` is the first layer that needs elements not yet known,
-    `needs` the tensors it needs them of; None and empty at the model's end.
-    """
+class Sample:
+    """The shapes of everything that the layers made, for one setting of the named dimensions."""
 
-    computes: list[Compute] = field(default_factory=list)
-    values: dict[str, Value] = field(default_factory=dict)
-    stopped_at: int | None = None
-    needs: tuple[str, ...] = ()
+    shapes: dict[str, tuple[int, ...]]
+    layers: dict[tuple[str, str], Shapes]
+    steps: int
 
 
 class Tracer:
@@ -195,25 +90,30 @@ class Tracer:
     def __init__(self, model: Model, fan_in: int = FAN_IN, registry: Registry = OPERATORS) -> None:
         self.model = model
         self.fan_in = fan_in
-        self.operators: list[Operator] = []
-        for layer in model.layers:
-            found = registry.find(layer.domain, layer.op_type, layer.version)
-            if found is None:
-                reason = registry.unsupported(layer.domain, layer.op_type, layer.version)
-                raise UnsupportedLayerError(f"{layer}: {reason}")
-            self.operators.append(found)
-        used = {name for layer in model.layers for name in layer.dependencies} | {
-            o.name for o in model.outputs
-        }
-        self.wanted = [[name in used for name in layer.outputs] for layer in model.layers]
-        self.constants = {
-            name: Value(name, array.shape, array.dtype, None, array)
-            for name, array in model.constants.items()
+        self.graphs: dict[int, Graph] = {}
+        self.constant_names: set[str] = set()
+        self.root = Graph(model, registry, self.graphs, self.constant_names)
+        self._operators = {
+            layer.name: op
+            for graph in (self.root, *self.graphs.values())
+            for layer, op in zip(graph.layers, graph.operators, strict=True)
         }
         self.samples = self._samples()
         width = len(self.samples) + 1
-        for value in self.constants.values():
-            value.signature = tuple((size,) * width for size in value.shape)
+        for graph in (self.root, *self.graphs.values()):
+            for value in graph.constants.values():
+                value.signature = tuple((size,) * width for size in value.shape)
+        self.count = Value(SCHEDULE_COUNT, (1,), np.dtype(np.uint32), ((1,) * width,))
+
+    def operator_of(self, layer: Layer) -> Operator:
+        """The operator of a layer of the model or of one of its subgraphs."""
+        return self._operators[layer.name]
+
+    @property
+    def is_random(self) -> bool:
+        """Whether any layer draws numbers."""
+        graphs = (self.root, *self.graphs.values())
+        return any(op.precision == "random" for graph in graphs for op in graph.operators)
 
     def input_shapes(self, sizes: Sequence[int]) -> dict[str, tuple[int, ...]] | None:
         """The input shapes with dynamic dimensions set from `sizes`; None where a rank is unknown."""
@@ -221,7 +121,7 @@ class Tracer:
         supply = iter([*sizes, *(sizes[-1] + 2 * n for n in range(1, 64))])
         shapes: dict[str, tuple[int, ...]] = {}
         for item in self.model.inputs:
-            if item.shape is None:
+            if item.shape is None or item.kind != "tensor":
                 return None
             dims = []
             for size in item.shape:
@@ -238,8 +138,11 @@ class Tracer:
 
     @property
     def is_dynamic(self) -> bool:
-        """Whether any input dimension is left open."""
-        return any(item.shape is None or not item.shape.is_static for item in self.model.inputs)
+        """Whether the inputs leave anything open: a dimension, the length of a sequence."""
+        return any(
+            item.shape is None or not item.shape.is_static or item.kind != "tensor"
+            for item in self.model.inputs
+        )
 
     def _samples(self) -> list[Sample]:
         if not self.is_dynamic:
@@ -252,90 +155,78 @@ class Tracer:
         shapes = self.input_shapes(sizes)
         if shapes is None:
             return None
-        values = dict(self.constants)
+        values: dict[str, Entry] = dict(self.root.constants)
         for item in self.model.inputs:
             values[item.name] = Value(item.name, shapes[item.name], item.dtype)
-        sample = Sample(shapes, [], values)
-        for position, layer in enumerate(self.model.layers):
-            inputs = [values[name] if name else None for name in layer.inputs]
-            if self.missing(position, values):
-                break
-            builder = ShapeBuilder(layer, self.foldable(position, inputs), self.wanted[position], self.fan_in)
-            try:
-                outputs = self.operators[position].build(builder, tuple(inputs))
-            except EngineError:
-                # This setting of the dimensions is one that the model cannot take.
-                break
-            sample.layers.append(builder.shapes)
-            _bind(layer, outputs, values)
-        return sample
+        count = Value(SCHEDULE_COUNT, (1,), np.dtype(np.uint32))
+        walk = SampleWalk(self.graphs, [Frame(self.root, values)], self.fan_in, count)
+        try:
+            walk.run()
+        except EngineError:
+            # This setting of the dimensions is one that the model cannot take.
+            pass
+        return Sample(shapes, walk.shapes, walk.steps)
 
-    def missing(self, position: int, values: Mapping[str, Value]) -> tuple[str, ...]:
-        """Inputs of a layer whose elements are needed on the host and not known."""
-        layer = self.model.layers[position]
-        host = self.operators[position].host_positions(len(layer.inputs))
-        names = [layer.inputs[i] for i in host]
-        return tuple(dict.fromkeys(n for n in names if n and values[n].known is None and values[n].size))
+    def trace(self, shapes: InputShapes, known: Elements | None = None) -> Trace:
+        """Formulas for given input shapes, to the model's end or to the first layer that needs data.
 
-    def foldable(self, position: int, inputs: Sequence[Value | None]) -> bool:
-        """Whether a layer's result can be known ahead of time."""
-        return self.operators[position].precision != "random" and all(
-            x is None or x.known is not None for x in inputs
-        )
-
-    def trace(
-        self,
-        shapes: Mapping[str, tuple[int, ...]],
-        known: Mapping[str, np.ndarray] | None = None,
-        start: int = 0,
-        values: Mapping[str, Value] | None = None,
-    ) -> Trace:
-        """Formulas for given input shapes, from layer `start` (0, or where an earlier trace stopped).
-
-        `known` gives elements that the host has: of inputs, or, when going on, of what was needed. `values`
-        are the tensors that exist already (an earlier trace's).
+        `known` gives elements of inputs that the host has.
         """
-        known = known or {}
-        result = Trace(values=dict(self.constants if values is None else values))
-        env = result.values
-        if values is None:
-            for item in self.model.inputs:
-                env[item.name] = Value(
-                    item.name,
-                    shapes[item.name],
-                    item.dtype,
-                    self._input_signature(item.name, shapes[item.name]),
-                )
-        for name, array in known.items():
-            env[name] = _with_elements(env[name], array)
-        for position in range(start, len(self.model.layers)):
-            needs = self.missing(position, env)
-            if needs:
-                result.stopped_at, result.needs = position, needs
-                return result
-            layer = self.model.layers[position]
-            inputs = [env[name] if name else None for name in layer.inputs]
-            # After a stop shapes depend on data, of which the samples know nothing.
-            recorded = self._recorded(position) if values is None else None
-            builder = PlanBuilder(
-                layer, self.foldable(position, inputs), self.wanted[position], self.fan_in, recorded
-            )
-            try:
-                outputs = self.operators[position].build(builder, tuple(inputs))
-            except EngineError:
-                raise
-            except (ArithmeticError, LookupError, TypeError, ValueError) as error:
-                shown = ", ".join("none" if x is None else f"{x.dtype.name}{list(x.shape)}" for x in inputs)
-                raise ShapeError(f"{layer} cannot take inputs {shown}: {error}") from error
-            result.computes.extend(builder.computes)
-            _bind(layer, outputs, env)
-        return result
+        values: dict[str, Entry] = dict(self.root.constants)
+        for item in self.model.inputs:
+            values[item.name] = self._input(item, shapes[item.name])
+        # Copies: plans are kept, and must not change with the caller's arrays.
+        learned = {name: np.array(array).reshape(-1) for name, array in (known or {}).items()}
+        samples: Sequence[Mapping[tuple[str, str], Shapes]] | None = [s.layers for s in self.samples]
+        if self.is_dynamic and not self.samples:
+            samples = None
+        return self._walk([Frame(self.root, values)], learned, samples)
 
-    def _recorded(self, position: int) -> list[list[tuple[int, ...]]] | None:
-        if self.samples:
-            complete = len(self.samples[0].layers) > position
-            return [s.layers[position] for s in self.samples] if complete else None
-        return None if self.is_dynamic else []
+    def resume(self, trace: Trace, known: Elements, results: Sequence[Any] | None = None) -> Trace:
+        """Go on from a stop: `known` are the elements that it needed, or `results` what its call yielded."""
+        assert trace.stop is not None
+        frames = [frame.copy() for frame in trace.frames]
+        learned = {**trace.learned, **{n: np.asarray(a).reshape(-1) for n, a in known.items()}}
+        received: list[Value] = []
+        walk = PlanWalk(self.graphs, frames, learned, self.fan_in, self.count, None)
+        if results is not None:
+            frame = frames[-1]
+            name = f"{frame.layer.name}{frame.path}"
+
+            def value(array: np.ndarray) -> Value:
+                is_text = array.dtype == object
+                made = Value(f"{name} result {len(received)}", array.shape, array.dtype, None, None)
+                if is_text:
+                    made.known = array
+                received.append(made)
+                return made
+
+            walk.bind(frame, as_entries(results, value), empty=True)
+        return self._finish(walk, tuple(received))
+
+    def _walk(
+        self,
+        frames: list[Frame],
+        learned: Elements,
+        samples: Sequence[Mapping[tuple[str, str], Shapes]] | None,
+    ) -> Trace:
+        return self._finish(PlanWalk(self.graphs, frames, learned, self.fan_in, self.count, samples), ())
+
+    def _finish(self, walk: PlanWalk, received: tuple[Value, ...]) -> Trace:
+        stop = walk.run()
+        values = walk.frames[0].values
+        kept = walk.pending(stop)
+        return Trace(values, walk.frames, walk.learned, walk.computes, stop, kept, received)
+
+    def _input(self, item: Input, shape: InputShape) -> Entry:
+        if isinstance(shape, SequenceShape):
+            items = tuple(Value(name, s, item.dtype) for name, s in leaf_names(item.name, shape))
+            return ListValue(items, item.dtype)
+        if shape is None:
+            if item.kind != "optional":
+                raise ShapeError(f"input '{item.name}' of model '{self.model.name}' has no shape")
+            return None
+        return Value(item.name, shape, item.dtype, self._input_signature(item.name, shape))
 
     def _input_signature(self, name: str, shape: tuple[int, ...]) -> Signature | None:
         if self.is_dynamic and not self.samples:
@@ -354,35 +245,6 @@ class Tracer:
             return []
         first, longest = self.samples[0], max(self.samples, key=lambda s: s.steps)
         return [first.shapes] if first.steps == longest.steps else [first.shapes, longest.shapes]
-
-
-@dataclass
-class Sample:
-    """The shapes of everything that the layers made, for one setting of the named dimensions."""
-
-    shapes: dict[str, tuple[int, ...]]
-    layers: list[list[tuple[int, ...]]]
-    values: dict[str, Value]
-
-    @property
-    def steps(self) -> int:
-        """How many tensors the layers made on the way."""
-        return sum(map(len, self.layers))
-
-
-def _with_elements(value: Value, array: np.ndarray) -> Value:
-    """The tensor once more, known from here on: what reads it reads a constant, and can be folded."""
-    return Value(value.name, array.shape, value.dtype, value.signature, np.array(array, dtype=value.dtype))
-
-
-def _bind(layer: Layer, outputs: Sequence[Value | None], values: dict[str, Value]) -> None:
-    if len(layer.outputs) > len(outputs):
-        raise ShapeError(f"{layer} has {len(layer.outputs)} outputs; the operator yields {len(outputs)}")
-    for name, value in zip(layer.outputs, outputs, strict=False):
-        if name:
-            if value is None:
-                raise ShapeError(f"{layer}: its output '{name}' is not available")
-            values[name] = value
 
 
 def live(computes: Sequence[Compute], wanted: Sequence[Value]) -> list[Compute]:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from math import prod
+from typing import TypeAlias
 
 import numpy as np
 
@@ -20,10 +22,11 @@ class Value:
     `known` holds the elements where they are known already (constants, results of shape arithmetic).
     `signature` tells which dimensions are fixed and which go together, for choosing a kernel's
     structure; kernels must not depend on `shape` otherwise than through run-time arguments.
-    `root` is the value whose buffer holds the elements: itself, or what it is a view of.
+    `root` is the value whose buffer holds the elements: itself, or what it is a view of. `bound` is set where
+    the shape is only the room that the tensor takes at most: see `Bound`.
     """
 
-    __slots__ = ("dtype", "known", "name", "root", "shape", "signature", "size")
+    __slots__ = ("bound", "dtype", "known", "name", "root", "shape", "signature", "size")
 
     def __init__(
         self,
@@ -40,12 +43,19 @@ class Value:
         self.known = known
         self.size = prod(self.shape)
         self.root: Value = self
+        self.bound: Bound | None = None
 
     def view(self, shape: Sequence[int], signature: Signature | None = None) -> Value:
         """The same elements under another shape of the same size."""
         known = None if self.known is None else self.known.reshape(tuple(shape))
         other = Value(self.name, shape, self.dtype, signature, known)
         other.root = self.root
+        return other
+
+    def bounded(self, axis: int, count: Value) -> Value:
+        """The same tensor, of which only the first `count` entries along `axis` are meant."""
+        other = self.view(self.shape, self.signature)
+        other.bound = Bound(axis, count)
         return other
 
     def __repr__(self) -> str:
@@ -104,3 +114,38 @@ class Value:
     def always_one(self, axis: int) -> bool:
         """Whether a dimension is 1 for every input shape that the model can take."""
         return self.is_static(axis) and self.shape[axis] == 1
+
+
+@dataclass(frozen=True)
+class Bound:
+    """A size that data decides: only the first `count` entries along `axis` are meant.
+
+    `count` is an integer tensor of one element, computed like any other, so that nothing waits for it but
+    what needs the exact size.
+    """
+
+    axis: int
+    count: Value
+
+
+@dataclass(frozen=True)
+class ListValue:
+    """A sequence while a plan is made: how many tensors it has is part of the plan, as shapes are."""
+
+    items: tuple[Value, ...]
+    dtype: np.dtype
+
+
+Entry: TypeAlias = Value | ListValue | None
+"""What a name stands for while a plan is made: a tensor, a sequence, or an optional without an element."""
+
+
+def leaves(*entries: Entry) -> tuple[Value, ...]:
+    """The tensors in some entries: the elements of sequences, and nothing for an empty optional."""
+    found: list[Value] = []
+    for entry in entries:
+        if isinstance(entry, ListValue):
+            found += entry.items
+        elif entry is not None:
+            found.append(entry)
+    return tuple(found)

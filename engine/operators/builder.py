@@ -16,7 +16,7 @@ import numpy as np
 from engine.errors import ShapeError
 from engine.kernels.expr import FLAT, Expr, arg, lit, load
 from engine.kernels.hint import Hint
-from engine.kernels.value import Signature, Value
+from engine.kernels.value import ListValue, Signature, Value
 from engine.model import Layer
 
 FAN_IN = 7
@@ -63,6 +63,36 @@ class Builder(ABC):
     @abstractmethod
     def wants(self, position: int) -> bool:
         """Whether anything reads the layer's output number `position`."""
+
+    @abstractmethod
+    def schedule_count(self) -> Value:
+        """A uint32 tensor of one element: how often the worker was scheduled before this time."""
+
+    @abstractmethod
+    def elements(self, x: Value) -> np.ndarray | None:
+        """The elements of a tensor in its shape, where they are known by now."""
+
+    def counted(self, x: Value, axis: int, count: Value) -> Value:
+        """`x` with room for `x.shape[axis]` entries along `axis`, of which only the first `count` are meant.
+
+        `count` is an integer tensor of one element. What reads the result sees the exact size; an output of
+        the model is trimmed when it is read back.
+        """
+        axis = self.axis(axis, x.rank)
+        number = self.elements(count)
+        if number is not None and x.known is not None:
+            kept = x.known.take(range(int(number.reshape(-1)[0])), axis)
+            return self.constant(np.ascontiguousarray(kept))
+        return x.bounded(axis, count)
+
+    def sequence(self, items: Sequence[Value], dtype: np.dtype) -> ListValue:
+        """A sequence of tensors of one type."""
+        if wrong := [x for x in items if x.dtype != dtype]:
+            self.error(f"cannot put {wrong[0].dtype.name} into a sequence of {dtype.name}")
+        return ListValue(tuple(items), np.dtype(dtype))
+
+    def absent(self) -> None:
+        """An optional without an element."""
 
     @property
     def version(self) -> int:

@@ -1,23 +1,32 @@
 """The list of operators, built by the decorators under which their definitions stand.
 
 A definition's signature is its declaration: positional parameters are the inputs (a default of None marks
-an optional one, `*xs` any number), keyword-only parameters the attributes with their defaults.
+an optional one, `*xs` any number), keyword-only parameters the attributes with their defaults. There are
+three kinds: formulas of the kernel language (`operator`), plain NumPy functions that run on the CPU whatever
+the backend (`numpy_operator`), and classes that run other layers (`control_operator`).
 """
 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
+
+import numpy as np
 
 from engine.errors import ShapeError
-from engine.kernels.value import Value
+from engine.kernels.value import Entry
 from engine.model import Layer
 from engine.operators.builder import Builder
+from engine.operators.control import ControlFlow
 
-Definition = Callable[..., Value | tuple[Value | None, ...]]
+Definition = Callable[..., Entry | tuple[Entry, ...]]
+NumpyDefinition = Callable[..., Any]
 Precision = Literal["exact", "rounding", "random"]
+Kind = Literal["kernel", "numpy", "control"]
+HostInputs = tuple[str, ...] | Callable[[Layer], tuple[str, ...]]
+"""Names of inputs, or what gives them for a layer (where an attribute decides)."""
 
 
 @dataclass(frozen=True)
@@ -33,18 +42,21 @@ class Operator:
     domain: str
     since: int
     until: int | None
-    define: Definition
-    host: frozenset[str] = frozenset()
+    define: Callable[..., Any]
+    host: HostInputs = ()
     precision: Precision = "rounding"
+    kind: Kind = "kernel"
     inputs: tuple[str, ...] = ()
     optional: frozenset[str] = frozenset()
     variadic: str | None = None
     attributes: Mapping[str, Any] = field(default_factory=dict)
 
-    def host_positions(self, count: int) -> tuple[int, ...]:
-        """Which of a layer's `count` inputs must be known on the host."""
+    def host_positions(self, layer: Layer) -> tuple[int, ...]:
+        """Which of a layer's inputs must be known on the host."""
+        count = len(layer.inputs)
+        host = self.host(layer) if callable(self.host) else self.host
         names = [*self.inputs, *[self.variadic] * max(0, count - len(self.inputs))]
-        return tuple(i for i in range(count) if names[i] in self.host)
+        return tuple(i for i in range(count) if names[i] in host)
 
     def problem(self, layer: Layer) -> str | None:
         """What makes a layer unusable whatever its shapes: a missing input, an unknown attribute."""
@@ -61,13 +73,33 @@ class Operator:
             return f"lacks its attribute {absent[0]}"
         return None
 
-    def build(self, builder: Builder, inputs: tuple[Value | None, ...]) -> tuple[Value | None, ...]:
-        """Run the definition for a layer."""
-        layer = builder.layer
+    def build(self, builder: Builder, inputs: Sequence[Entry]) -> tuple[Entry, ...]:
+        """Run the definition of a "kernel" operator for a layer."""
+        self.check(builder.layer)
+        result = self.define(builder, *inputs, **builder.layer.attributes)
+        return result if isinstance(result, tuple) else (result,)
+
+    def open(self, builder: Builder, inputs: Sequence[Entry]) -> ControlFlow:
+        """What a "control" operator's layer does, before its first run of a body."""
+        self.check(builder.layer)
+        opened = self.define(builder, *inputs, **builder.layer.attributes)
+        assert isinstance(opened, ControlFlow)
+        return opened
+
+    def call(self, layer: Layer, inputs: Sequence[Any]) -> tuple[Any, ...]:
+        """Run a "numpy" operator on arrays (lists of them for sequences, None for absent inputs)."""
+        self.check(layer)
+        try:
+            result = self.define(*inputs, **layer.attributes)
+        except (ArithmeticError, LookupError, TypeError, ValueError, ImportError) as error:
+            raise ShapeError(f"{layer}: {error}") from error
+        results = result if isinstance(result, tuple) else (result,)
+        return tuple(np.asarray(r) if isinstance(r, np.generic) else r for r in results)
+
+    def check(self, layer: Layer) -> None:
+        """Raise `ShapeError` for a layer that `problem` refuses."""
         if message := self.problem(layer):
             raise ShapeError(f"{layer} {message}")
-        result = self.define(builder, *inputs, **layer.attributes)
-        return result if isinstance(result, tuple) else (result,)
 
 
 class Registry:
@@ -112,6 +144,8 @@ class Registry:
 OPERATORS = Registry()
 """Every built-in operator; filled when `engine.operators` is imported."""
 
+D = TypeVar("D", bound=Callable[..., Any])
+
 
 def operator(
     name: str,
@@ -119,34 +153,76 @@ def operator(
     since: int = 1,
     until: int | None = None,
     domain: str = "",
-    host: tuple[str, ...] = (),
+    host: HostInputs = (),
     precision: Precision = "rounding",
     registry: Registry = OPERATORS,
-) -> Callable[[Definition], Definition]:
-    """Register the decorated function as the definition of an operator."""
+) -> Callable[[D], D]:
+    """Register the decorated function, which writes formulas, as the definition of an operator."""
 
-    def register(define: Definition) -> Definition:
+    def register(define: D) -> D:
         registry.add(declare(define, name, since, until, domain, host, precision))
         return define
 
     return register
 
 
+def numpy_operator(
+    name: str,
+    *,
+    since: int = 1,
+    until: int | None = None,
+    domain: str = "",
+    registry: Registry = OPERATORS,
+) -> Callable[[D], D]:
+    """Register the decorated function of NumPy arrays as an operator that runs on the CPU.
+
+    Inputs are arrays, lists of arrays for sequences, object arrays of `str` for strings, None where absent;
+    so are the results, one or a tuple. On a GPU backend its inputs are read back, and the plan goes on when
+    they have arrived. A ValueError that it raises is reported with the layer's name.
+    """
+
+    def register(define: D) -> D:
+        registry.add(declare(define, name, since, until, domain, kind="numpy"))
+        return define
+
+    return register
+
+
+def control_operator(
+    name: str,
+    *,
+    since: int = 1,
+    until: int | None = None,
+    domain: str = "",
+    host: HostInputs = (),
+    registry: Registry = OPERATORS,
+) -> Callable[[D], D]:
+    """Register the decorated `ControlFlow` class as an operator that runs other layers."""
+
+    def register(define: D) -> D:
+        registry.add(declare(define, name, since, until, domain, host, kind="control"))
+        return define
+
+    return register
+
+
 def declare(
-    define: Definition,
+    define: Callable[..., Any],
     name: str,
     since: int = 1,
     until: int | None = None,
     domain: str = "",
-    host: tuple[str, ...] = (),
+    host: HostInputs = (),
     precision: Precision = "rounding",
+    kind: Kind = "kernel",
 ) -> Operator:
     """An `Operator` from a definition's signature."""
     inputs: list[str] = []
     optional: set[str] = set()
     variadic: str | None = None
     attributes: dict[str, Any] = {}
-    for parameter in list(inspect.signature(define).parameters.values())[1:]:
+    parameters = list(inspect.signature(define).parameters.values())
+    for parameter in parameters if kind == "numpy" else parameters[1:]:
         if parameter.kind is parameter.KEYWORD_ONLY:
             attributes[parameter.name] = parameter.default
         elif parameter.kind is parameter.VAR_POSITIONAL:
@@ -155,9 +231,10 @@ def declare(
             inputs.append(parameter.name)
             if parameter.default is not parameter.empty:
                 optional.add(parameter.name)
-    unknown = set(host) - set(inputs) - {variadic}
-    assert not unknown, f"{name}: host inputs {unknown} are not parameters"
+    if not callable(host):
+        unknown = set(host) - set(inputs) - {variadic}
+        assert not unknown, f"{name}: host inputs {unknown} are not parameters"
     return Operator(
-        name, domain, since, until, define, frozenset(host), precision,
+        name, domain, since, until, define, host, precision, kind,
         tuple(inputs), frozenset(optional), variadic, attributes,
     )  # fmt: skip

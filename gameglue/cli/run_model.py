@@ -56,7 +56,7 @@ def run(arguments: argparse.Namespace) -> int:
         arguments.output.parent.mkdir(parents=True, exist_ok=True)
         with arguments.output.open("wb") as file:
             # With a file, not a name: NumPy would add ".npz" to another ending.
-            np.savez(file, **values)  # type: ignore[arg-type]
+            np.savez(file, **values)
         console.print(f"\nsaved {arguments.output.resolve()}", markup=False)
     return 0
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from engine.compiler.trace import ShapeBuilder
+from engine.compiler.builders import ShapeBuilder
 from engine.errors import EngineError
 from engine.kernels.value import Value
 from engine.model import Layer, Model
@@ -28,7 +28,7 @@ def _evaluate(layer: Layer, constants: dict[str, np.ndarray]) -> dict[str, np.nd
     if not all(name in constants for name in layer.inputs if name):
         return None
     operator = OPERATORS.find(layer.domain, layer.op_type, layer.version)
-    if operator is None or operator.precision == "random":
+    if operator is None or operator.precision == "random" or operator.kind != "kernel":
         return None
     inputs = [_known(name, constants[name]) if name else None for name in layer.inputs]
     builder = ShapeBuilder(layer, True, [bool(name) for name in layer.outputs])
@@ -40,7 +40,7 @@ def _evaluate(layer: Layer, constants: dict[str, np.ndarray]) -> dict[str, np.nd
     results = {}
     for name, value in zip(layer.outputs, outputs, strict=False):
         if name:
-            if value is None or value.known is None:
+            if not isinstance(value, Value) or value.known is None:
                 return None
             results[name] = value.known
     return results

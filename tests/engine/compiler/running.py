@@ -20,9 +20,10 @@ Shapes = Mapping[str, Sequence[int]]
 def planned(tracer: Tracer, shapes: Shapes) -> tuple[list[Compute], dict[str, Value]]:
     """The fused formulas for given input shapes, and the tensors by name. It must not stop for data."""
     trace = tracer.trace({name: tuple(shape) for name, shape in shapes.items()})
-    assert trace.stopped_at is None, f"it stops for {trace.needs}"
-    wanted = [trace.values[o.name] for o in tracer.model.outputs]
-    return fuse_elementwise(live(trace.computes, wanted), wanted, tracer.fan_in), trace.values
+    assert trace.stop is None, f"it stops for {trace.stop}"
+    values = {name: value for name, value in trace.values.items() if isinstance(value, Value)}
+    wanted = [values[o.name] for o in tracer.model.outputs]
+    return fuse_elementwise(live(trace.computes, wanted), wanted, tracer.fan_in), values
 
 
 def kernel_keys(tracer: Tracer, shapes: Shapes) -> list[str]:
@@ -33,6 +34,6 @@ def kernel_keys(tracer: Tracer, shapes: Shapes) -> list[str]:
 def run_fused(model: Model, feeds: Arrays, fan_in: int = 7) -> dict[str, np.ndarray]:
     """A model's outputs by NumPy, its formulas joined as for a backend."""
     computes, values = planned(Tracer(model, fan_in), {name: array.shape for name, array in feeds.items()})
-    arrays: dict[Value, np.ndarray] = {values[name].root: array for name, array in feeds.items()}
+    arrays: dict[str, np.ndarray] = {values[name].root.name: array for name, array in feeds.items()}
     run_computes(computes, arrays)
     return {o.name: elements(values[o.name], arrays) for o in model.outputs}

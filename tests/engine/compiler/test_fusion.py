@@ -12,7 +12,6 @@ from engine.compiler.fusion import DEPTH_LIMIT, fuse_elementwise
 from engine.compiler.interpret import elements, run_computes
 from engine.compiler.plan import Compute
 from engine.compiler.trace import Tracer, live
-from engine.kernels.value import Value
 from tests.graphs import Declared, model, node
 from tests.networks import light_network
 
@@ -34,16 +33,14 @@ def fused(
         name: tuple(d if isinstance(d, int) else 2 for d in dims or ()) for name, (_, dims) in inputs.items()
     }
     trace = tracer.trace(shapes)
-    wanted = [trace.values[o.name] for o in made.outputs]
+    wanted = [trace.tensor(o.name) for o in made.outputs]
     plain = live(trace.computes, wanted)
     result = fuse_elementwise(plain, wanted, fan_in)
     rng = np.random.default_rng(1)
-    feeds = {
-        trace.values[n]: (rng.normal(size=s) * 40).astype(np.dtype(inputs[n][0])) for n, s in shapes.items()
-    }
+    feeds = {n: (rng.normal(size=s) * 40).astype(np.dtype(inputs[n][0])) for n, s in shapes.items()}
     answers = []
     for computes in (plain, result):
-        arrays: dict[Value, np.ndarray] = dict(feeds)
+        arrays: dict[str, np.ndarray] = dict(feeds)
         run_computes(computes, arrays)
         answers.append([elements(v, arrays) for v in wanted])
     for before, after in zip(*answers, strict=True):
@@ -130,7 +127,7 @@ def test_squeezenet_s_66_layers_are_41_kernels() -> None:
 
     made = ModelLoader.load(light_network("squeezenet"))
     trace = Tracer(made).trace({made.inputs[0].name: (1, 3, 224, 224)})
-    wanted = [trace.values[o.name] for o in made.outputs]
+    wanted = [trace.tensor(o.name) for o in made.outputs]
     kinds = [c.op_type for c in fuse_elementwise(live(trace.computes, wanted), wanted, 7)]
     assert (
         len(kinds) == 38

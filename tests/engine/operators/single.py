@@ -63,5 +63,5 @@ def run(
 def structures(model: Model, shapes: Mapping[str, Sequence[int]]) -> list[str]:
     """The kernels that a model needs at the given input shapes, as digests of their structure."""
     trace = Tracer(model).trace({name: tuple(shape) for name, shape in shapes.items()})
-    assert trace.stopped_at is None, f"layer {trace.stopped_at} waits for the elements of {trace.needs}"
+    assert trace.stop is None, f"it waits for the elements of {trace.stop.needs}"
     return [number(c.formula(), len(c.space), c.output.dtype).kernel.key for c in trace.computes]

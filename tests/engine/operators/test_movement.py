@@ -32,7 +32,7 @@ def test_transpose_is_free_where_only_axes_of_size_one_move() -> None:
     model = one_layer("Transpose", [x], {"perm": (0, 2, 3, 1)})
     trace = Tracer(model).trace({"x0": x.shape})
     assert trace.computes == []
-    assert trace.values["y0"].shape == (2, 4, 5, 1)
+    assert trace.tensor("y0").shape == (2, 4, 5, 1)
 
 
 def test_transpose_walks_neighbours_as_one() -> None:
@@ -218,7 +218,7 @@ def test_a_view_shares_its_source_s_elements() -> None:
     model = one_layer("Reshape", [x, np.array([3, 4])], known=[1])
     trace = Tracer(model).trace({"x0": x.shape})
     assert trace.computes == []
-    assert elements(trace.values["y0"], {trace.values["x0"].root: x}).shape == (3, 4)
+    assert elements(trace.tensor("y0"), {trace.tensor("x0").root.name: x}).shape == (3, 4)
 
 
 FLOAT = numbered(2, 3)

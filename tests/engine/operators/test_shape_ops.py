@@ -12,7 +12,7 @@ from tests.engine.operators.single import one_layer, run
 
 def test_a_shape_is_known_without_work() -> None:
     trace = Tracer(one_layer("Shape", [np.zeros((2, 0, 4))])).trace({"x0": (2, 0, 4)})
-    known = trace.values["y0"].known
+    known = trace.tensor("y0").known
     assert trace.computes == []
     assert known is not None
     assert known.dtype == np.int64

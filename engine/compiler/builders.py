@@ -1,0 +1,181 @@
+"""What a definition's formulas become: shapes only, elements that are known already, or steps of a plan."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from engine.compiler.plan import Compute
+from engine.dtypes import arithmetic_type
+from engine.kernels.evaluate import evaluate
+from engine.kernels.expr import index
+from engine.kernels.hint import Hint
+from engine.kernels.kernel import number
+from engine.kernels.value import Signature, Value
+from engine.model import Layer
+from engine.operators.builder import FAN_IN, Builder, Formula, Groups
+
+FOLD_LIMIT = 1 << 22
+"""Largest tensor, in elements, evaluated ahead of time; a shape has a few, a weight up to millions."""
+
+Shapes = list[tuple[int, ...]]
+"""The shapes of everything that one layer makes, in order."""
+
+
+def space_of(shape: Sequence[int], groups: Groups | None) -> tuple[int, ...]:
+    """The index space of an output: its shape, or the products over its groups of axes; never empty."""
+    if groups is not None:
+        return tuple(prod(shape[a] for a in group) for group in groups) or (1,)
+    return tuple(shape) or (1,)
+
+
+def extents_of(value: Value, groups: Groups | None) -> Signature | None:
+    """The signature of an output's index space."""
+    if value.signature is None:
+        return None
+    runs = groups if groups is not None else tuple((a,) for a in range(value.rank))
+    signature = value.signature
+    return tuple(tuple(map(prod, zip(*(signature[a] for a in run), strict=True))) for run in runs)
+
+
+class ShapeBuilder(Builder):
+    """Works out shapes, and elements where every input of the layer is known. Makes no kernels."""
+
+    def __init__(
+        self,
+        layer: Layer,
+        foldable: bool,
+        wanted: Sequence[bool],
+        fan_in: int = FAN_IN,
+        path: str = "",
+        look_up: Callable[[Value], np.ndarray | None] | None = None,
+        count: Value | None = None,
+    ) -> None:
+        """`path` tells the layer's repetitions apart, `look_up` knows what was learned of tensors since they
+        were made, `count` is what `schedule_count` gives.
+        """
+        self.layer = layer
+        self.path = path
+        self.foldable = foldable
+        self.wanted = wanted
+        self.fan_in = fan_in
+        self.look_up = look_up
+        self.count = count
+        self.shapes: Shapes = []
+        self.yields_nothing = False
+
+    def compute(
+        self,
+        shape: Sequence[int],
+        dtype: np.dtype,
+        formula: Formula,
+        *,
+        signature: Signature | None = None,
+        hint: object = None,
+        groups: Groups | None = None,
+        elementwise: bool = False,
+    ) -> Value:
+        value = Value(f"{self.layer.name}{self.path} #{len(self.shapes)}", shape, dtype)
+        if min(value.shape, default=0) < 0:
+            self.error(f"its output would have the shape {value.shape}; the input is too small for it")
+        self.shapes.append(value.shape)
+        is_text = value.dtype == object
+        if is_text or (self.foldable and value.size <= FOLD_LIMIT):
+            self.fold(value, formula, groups)
+        if is_text and value.known is None:
+            self.error("its strings depend on numbers that are computed; strings live on the host")
+        return value
+
+    def fold(self, value: Value, formula: Formula, groups: Groups | None) -> None:
+        """Evaluate now, if the formula reads nothing unknown."""
+        space = space_of(value.shape, groups)
+        body = formula(*(index(a) for a in range(len(groups if groups is not None else value.shape))))
+        kernel, values, inputs = number(body, len(space), value.dtype)
+        if all(v.known is not None for v in inputs):
+            arrays = [v.known for v in inputs if v.known is not None]
+            value.known = evaluate(kernel, space, values, arrays).reshape(value.shape)
+
+    def alias(self, x: Value, shape: Sequence[int]) -> Value:
+        self.shapes.append(tuple(shape))
+        if prod(shape) != x.size:
+            self.error(f"cannot view {list(x.shape)} as {list(shape)}")
+        return x.view(shape)
+
+    def constant(self, array: np.ndarray) -> Value:
+        self.shapes.append(array.shape)
+        name = f"{self.layer.name}{self.path} #{len(self.shapes)} known"
+        return Value(name, array.shape, array.dtype, None, array)
+
+    def schedule_count(self) -> Value:
+        assert self.count is not None, f"{self.layer} draws numbers without being declared random"
+        return self.count
+
+    def elements(self, x: Value) -> np.ndarray | None:
+        return x.known if x.known is not None or self.look_up is None else self.look_up(x)
+
+    def absent(self) -> None:
+        self.yields_nothing = True
+
+    def wants(self, position: int) -> bool:
+        return self.wanted[position] if position < len(self.wanted) else False
+
+
+class PlanBuilder(ShapeBuilder):
+    """Works out shapes and records the formulas."""
+
+    recorded: Sequence[Shapes] | None = None
+    """What this layer made in each of the model's samples; None where the samples say nothing."""
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        self.computes: list[Compute] = []
+
+    def signature(self, shape: Sequence[int]) -> Signature | None:
+        """What the samples say about the tensor that is being made, with its present shape appended."""
+        if self.recorded is None:
+            return None
+        position = len(self.shapes) - 1
+        if any(len(r) <= position or len(r[position]) != len(shape) for r in self.recorded):
+            return None
+        return tuple((*(r[position][axis] for r in self.recorded), size) for axis, size in enumerate(shape))
+
+    def compute(
+        self,
+        shape: Sequence[int],
+        dtype: np.dtype,
+        formula: Formula,
+        *,
+        signature: Signature | None = None,
+        hint: object = None,
+        groups: Groups | None = None,
+        elementwise: bool = False,
+    ) -> Value:
+        value = super().compute(shape, dtype, formula, groups=groups)
+        value.signature = self.signature(value.shape)
+        if value.known is not None or value.size == 0:
+            return value
+        space = space_of(value.shape, groups)
+        body = formula(*(index(a) for a in range(len(groups if groups is not None else value.shape))))
+        expected = arithmetic_type(value.dtype)
+        if body.dtype != expected and not (expected == "int32" and body.dtype == "index"):
+            raise TypeError(f"{self.layer}: the formula yields {body.dtype}, its output needs {expected}")
+        found = hint() if callable(hint) else None
+        assert found is None or isinstance(found, Hint)
+        compute = Compute(value, space, body, self.layer.name, self.layer.op_type, found)
+        compute.extents = extents_of(value, groups)
+        compute.elementwise = elementwise
+        self.computes.append(compute)
+        return value
+
+    def alias(self, x: Value, shape: Sequence[int]) -> Value:
+        view = super().alias(x, shape)
+        view.signature = self.signature(view.shape)
+        return view
+
+    def constant(self, array: np.ndarray) -> Value:
+        value = super().constant(array)
+        value.signature = self.signature(value.shape)
+        return value

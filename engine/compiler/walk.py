@@ -1,0 +1,431 @@
+"""One passage through a model's layers, subgraphs included, which can stop for data and go on later.
+
+A `Walk` keeps its own stack: a `Frame` for the model and one for each subgraph on the way. Where a layer
+needs elements that nobody knows yet, the walk stops; a copy of its frames goes on once they are known, as
+often as they turn out differently.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from engine.compiler.builders import PlanBuilder, ShapeBuilder, Shapes
+from engine.compiler.plan import Compute
+from engine.errors import EngineError, ShapeError, UnsupportedLayerError
+from engine.kernels.value import Entry, ListValue, Value, leaves
+from engine.model import Layer, Model
+from engine.operators.control import Body, ControlFlow
+from engine.operators.registry import Operator, Registry
+
+Elements = Mapping[str, np.ndarray]
+"""What was learned of tensors, by the name of their buffer: elements in row-major order, 1-D."""
+
+
+class Graph:
+    """A model, or a subgraph that a layer holds, with its operators looked up and its constants as values."""
+
+    def __init__(self, model: Model, registry: Registry, graphs: dict[int, Graph], taken: set[str]) -> None:
+        """`graphs` collects the subgraphs by the identity of their models, `taken` the constants' names."""
+        self.model = model
+        self.layers = model.layers
+        self.operators: list[Operator] = []
+        for layer in model.layers:
+            found = registry.find(layer.domain, layer.op_type, layer.version)
+            if found is None:
+                reason = registry.unsupported(layer.domain, layer.op_type, layer.version)
+                raise UnsupportedLayerError(f"{layer}: {reason}")
+            self.operators.append(found)
+            for body in layer.subgraphs:
+                graphs[id(body)] = Graph(body, registry, graphs, taken)
+        used = {n for layer in model.layers for n in layer.dependencies} | {o.name for o in model.outputs}
+        self.wanted = [[name in used for name in layer.outputs] for layer in model.layers]
+        self.constants: dict[str, Value] = {}
+        for name, array in model.constants.items():
+            unique, number = name, 2
+            while unique in taken:
+                unique, number = f"{name} ({number})", number + 1
+            taken.add(unique)
+            self.constants[name] = Value(unique, array.shape, array.dtype, None, array)
+
+
+CONTROL_PHASES = ("control", "next", "took")
+"""The steps of a control-flow layer: reached, before a run of a body, after one."""
+
+
+class Frame:
+    """How far a graph was walked: `position` counts layers, `control` is what the layer there does if it runs
+    others.
+    """
+
+    __slots__ = ("control", "graph", "path", "position", "steps", "values")
+
+    def __init__(self, graph: Graph, values: dict[str, Entry], path: str = "") -> None:
+        self.graph = graph
+        self.values = values
+        self.path = path
+        self.position = 0
+        self.steps = 0
+        self.control: ControlFlow | None = None
+
+    def copy(self) -> Frame:
+        """This frame as it is now."""
+        other = Frame(self.graph, dict(self.values), self.path)
+        other.position = self.position
+        other.steps = self.steps
+        other.control = None if self.control is None else self.control.copy()
+        return other
+
+    @property
+    def layer(self) -> Layer:
+        """The layer at which the walk is."""
+        return self.graph.layers[self.position]
+
+    def step_path(self, phase: str) -> str:
+        """What sets apart the tensors made now: a control-flow layer makes some at every step."""
+        if phase not in CONTROL_PHASES:
+            return self.path
+        self.steps += 1
+        return f"{self.path}/{self.steps}"
+
+
+@dataclass(frozen=True)
+class Call:
+    """A layer that is a NumPy function, and its inputs: it runs on the host once they have arrived."""
+
+    layer: Layer
+    operator: Operator
+    inputs: tuple[Entry, ...]
+
+    def run(self, elements: Callable[[Value], np.ndarray]) -> tuple[Any, ...]:
+        """Its results: arrays, lists of arrays, None."""
+        arrays = [as_arrays(x, elements) for x in self.inputs]
+        return self.operator.call(self.layer, arrays)
+
+
+@dataclass(frozen=True)
+class Stop:
+    """Why a walk stopped: the tensors whose elements it needs, for itself or for a `call`."""
+
+    needs: tuple[Value, ...]
+    call: Call | None = None
+
+
+class Walk(ABC):
+    """Walks `frames` to the end or to a stop; subclasses say what becomes of each layer."""
+
+    def __init__(
+        self,
+        graphs: Mapping[int, Graph],
+        frames: list[Frame],
+        learned: Elements,
+    ) -> None:
+        self.graphs = graphs
+        self.frames = frames
+        self.learned = learned
+        self._exact: dict[Value, Value] = {}
+
+    @abstractmethod
+    def builder(self, frame: Frame, phase: str, foldable: bool) -> ShapeBuilder:
+        """What the layer at `frame` builds with; `phase` tells the steps of a control-flow layer apart."""
+
+    @abstractmethod
+    def built(self, builder: ShapeBuilder) -> None:
+        """Receive what a layer has made."""
+
+    def run(self) -> Stop | None:
+        """Go on to the end (None) or to the next stop."""
+        while True:
+            frame = self.frames[-1]
+            stop: Stop | None = None
+            if frame.control is not None:
+                stop = self._control(frame, frame.control)
+            elif frame.position < len(frame.graph.layers):
+                stop = self._layer(frame)
+            elif len(self.frames) > 1:
+                self._leave(frame)
+            else:
+                return None
+            if stop is not None:
+                return stop
+
+    # Names and elements
+
+    def look_up(self, name: str, depth: int = -1) -> Entry:
+        """What a name stands for in the frame at `depth` or, for a subgraph, around it."""
+        frames = self.frames if depth == -1 else self.frames[: depth + 1]
+        for frame in reversed(frames):
+            if name in frame.values:
+                return frame.values[name]
+        raise ShapeError(f"nothing defines '{name}'")
+
+    def elements(self, value: Value) -> np.ndarray | None:
+        """The elements of a tensor in its shape, if they are known by now."""
+        if value.known is not None:
+            return value.known
+        flat = self.learned.get(value.root.name)
+        return None if flat is None else flat[: value.size].reshape(value.shape)
+
+    def _unknown(self, values: Sequence[Value]) -> tuple[Value, ...]:
+        return tuple(dict.fromkeys(v for v in values if v.size and self.elements(v) is None))
+
+    def _exactly(self, builder: ShapeBuilder, value: Value) -> Value:
+        """The tensor as a layer sees it: cut to its exact size, and with the elements that are known."""
+        if value.bound is not None:
+            value = self._trimmed(builder, value)
+        elements = self.elements(value)
+        if value.known is not None or elements is None:
+            return value
+        return Value(value.name, value.shape, value.dtype, value.signature, elements)
+
+    def _trimmed(self, builder: ShapeBuilder, value: Value) -> Value:
+        if value not in self._exact:
+            assert value.bound is not None
+            axis = value.bound.axis
+            number = self.elements(value.bound.count)
+            assert number is not None
+            shape = (*value.shape[:axis], int(number.reshape(-1)[0]), *value.shape[axis + 1 :])
+            if all(n == 1 for n in value.shape[:axis]):
+                # The entries meant lie together at the front.
+                self._exact[value] = value.view(shape)
+            else:
+                whole = value.view(value.shape)
+                self._exact[value] = builder.compute(shape, value.dtype, lambda *i: whole[i])
+        return self._exact[value]
+
+    # Steps
+
+    def _layer(self, frame: Frame) -> Stop | None:
+        layer, operator = frame.layer, frame.graph.operators[frame.position]
+        entries = [self.look_up(name) if name else None for name in layer.inputs]
+        given = leaves(*entries)
+        host = leaves(*(entries[i] for i in operator.host_positions(layer)))
+        texts = [v for v in given if v.dtype == object]
+        if needs := self._unknown([*(v.bound.count for v in given if v.bound is not None)]):
+            return Stop(needs)
+        exact = [v for v in (*host, *texts) if v.bound is None]
+        if needs := self._unknown(exact):
+            return Stop(needs)
+        foldable = operator.precision != "random" and all(self.elements(v) is not None for v in given)
+        builder = self.builder(frame, operator.kind, foldable or operator.kind != "kernel")
+        inputs = tuple(_mapped(x, lambda v: self._exactly(builder, v)) for x in entries)
+        if needs := self._unknown(leaves(*(inputs[i] for i in operator.host_positions(layer)))):
+            self.built(builder)
+            return Stop(needs)
+        try:
+            if operator.kind == "numpy":
+                if needs := self._unknown(leaves(*inputs)):
+                    self.built(builder)
+                    return Stop(needs, Call(layer, operator, inputs))
+                arrays = [as_arrays(x, _known) for x in inputs]
+                self.bind(frame, as_constants(builder, operator.call(layer, arrays)))
+            elif operator.kind == "control":
+                frame.control = operator.open(builder, inputs)
+            else:
+                outputs = operator.build(builder, inputs)
+                self.bind(frame, outputs, builder.yields_nothing)
+        except EngineError:
+            raise
+        except (ArithmeticError, LookupError, TypeError, ValueError) as error:
+            shown = ", ".join(map(describe, inputs))
+            raise ShapeError(f"{layer} cannot take inputs {shown}: {error}") from error
+        self.built(builder)
+        return None
+
+    def _control(self, frame: Frame, control: ControlFlow) -> Stop | None:
+        builder = self.builder(frame, "next", True)
+        if needs := self._unknown(control.needs(builder)):
+            return Stop(needs)
+        body = control.next_run(builder)
+        if body is None:
+            results = control.results(builder)
+            self.built(builder)
+            frame.control = None
+            self.bind(frame, results, empty=True)
+            return None
+        self.built(builder)
+        self._enter(frame, body)
+        return None
+
+    def _enter(self, frame: Frame, body: Body) -> None:
+        graph = self.graphs[id(body.graph)]
+        names = [item.name for item in graph.model.inputs]
+        if len(names) != len(body.inputs):
+            raise ShapeError(f"{frame.layer}: its body takes {len(names)} inputs and gets {len(body.inputs)}")
+        values: dict[str, Entry] = {**graph.constants, **dict(zip(names, body.inputs, strict=True))}
+        self.frames.append(Frame(graph, values, frame.path + (f"[{body.label}]" if body.label else "")))
+
+    def _leave(self, frame: Frame) -> None:
+        outputs = tuple(self.look_up(o.name) for o in frame.graph.model.outputs)
+        self.frames.pop()
+        outer = self.frames[-1]
+        assert outer.control is not None
+        builder = self.builder(outer, "took", True)
+        outer.control.took(builder, outputs)
+        self.built(builder)
+
+    def bind(self, frame: Frame, outputs: Sequence[Entry], empty: bool = False) -> None:
+        """Name a layer's results, and go on to the next layer. `empty` allows absent optionals."""
+        layer = frame.layer
+        if len(layer.outputs) > len(outputs):
+            raise ShapeError(f"{layer} has {len(layer.outputs)} outputs; the operator yields {len(outputs)}")
+        for name, value in zip(layer.outputs, outputs, strict=False):
+            if name:
+                if value is None and not empty:
+                    raise ShapeError(f"{layer}: its output '{name}' is not available")
+                frame.values[name] = value
+        frame.position += 1
+
+    # What a later part of the plan will read
+
+    def pending(self, stop: Stop | None) -> list[Value]:
+        """The tensors that must outlive this walk: outputs, what the stop needs, what later layers read."""
+        found: list[Value] = [] if stop is None else list(stop.needs)
+        if stop is not None and stop.call is not None:
+            found += leaves(*stop.call.inputs)
+        for depth, frame in enumerate(self.frames):
+            names = dict.fromkeys(o.name for o in frame.graph.model.outputs)
+            for layer in frame.graph.layers[frame.position :]:
+                names |= dict.fromkeys(layer.dependencies)
+            for name in names:
+                if any(name in f.values for f in self.frames[: depth + 1]):
+                    found += leaves(self.look_up(name, depth))
+            if frame.control is not None:
+                found += leaves(*frame.control.holds())
+        found += [v.bound.count for v in found if v.bound is not None]
+        return list(dict.fromkeys(found))
+
+
+@dataclass
+class Trace:
+    """Formulas of consecutive layers. `stop` says where and why they end before the model does, `frames` how
+    far every graph was walked, `received` the tensors that a NumPy function yielded just before.
+    """
+
+    values: dict[str, Entry]
+    frames: list[Frame]
+    learned: Elements
+    computes: list[Compute] = field(default_factory=list)
+    stop: Stop | None = None
+    kept: list[Value] = field(default_factory=list)
+    received: tuple[Value, ...] = ()
+
+    def tensor(self, name: str) -> Value:
+        """The tensor that a name of the model stands for."""
+        value = self.values[name]
+        assert isinstance(value, Value), f"'{name}' is no tensor"
+        return value
+
+
+class SampleWalk(Walk):
+    """Works out shapes only; `shapes` receives what each layer made the first time that it was walked."""
+
+    def __init__(self, graphs: Mapping[int, Graph], frames: list[Frame], fan_in: int, count: Value) -> None:
+        super().__init__(graphs, frames, {})
+        self.fan_in = fan_in
+        self.count = count
+        self.shapes: dict[tuple[str, str], Shapes] = {}
+        self.steps = 0
+        self._key = ("", "")
+
+    def builder(self, frame: Frame, phase: str, foldable: bool) -> ShapeBuilder:
+        self._key = (frame.layer.name, phase)
+        wanted = frame.graph.wanted[frame.position]
+        return ShapeBuilder(
+            frame.layer, foldable, wanted, self.fan_in, frame.step_path(phase), self.elements, self.count
+        )
+
+    def built(self, builder: ShapeBuilder) -> None:
+        self.shapes.setdefault(self._key, builder.shapes)
+        self.steps += len(builder.shapes)
+
+
+class PlanWalk(Walk):
+    """Records formulas. `samples` is what the layers made in each of the model's samples, None where those
+    say nothing (after a stop shapes depend on data, of which they know nothing).
+    """
+
+    def __init__(
+        self,
+        graphs: Mapping[int, Graph],
+        frames: list[Frame],
+        learned: Elements,
+        fan_in: int,
+        count: Value,
+        samples: Sequence[Mapping[tuple[str, str], Shapes]] | None,
+    ) -> None:
+        super().__init__(graphs, frames, learned)
+        self.fan_in = fan_in
+        self.count = count
+        self.samples = samples
+        self.computes: list[Compute] = []
+
+    def builder(self, frame: Frame, phase: str, foldable: bool) -> ShapeBuilder:
+        wanted = frame.graph.wanted[frame.position]
+        made = PlanBuilder(
+            frame.layer, foldable, wanted, self.fan_in, frame.step_path(phase), self.elements, self.count
+        )
+        key = (frame.layer.name, phase)
+        if self.samples is not None and all(key in s for s in self.samples):
+            made.recorded = [s[key] for s in self.samples]
+        return made
+
+    def built(self, builder: ShapeBuilder) -> None:
+        assert isinstance(builder, PlanBuilder)
+        self.computes += builder.computes
+
+
+def _mapped(entry: Entry, change: Callable[[Value], Value]) -> Entry:
+    if isinstance(entry, ListValue):
+        return ListValue(tuple(map(change, entry.items)), entry.dtype)
+    return None if entry is None else change(entry)
+
+
+def _known(value: Value) -> np.ndarray:
+    if value.known is None:
+        return np.empty(value.shape, value.dtype)
+    return value.known
+
+
+def as_arrays(entry: Entry, elements: Callable[[Value], np.ndarray]) -> Any:
+    """An entry as a NumPy function takes it."""
+    if isinstance(entry, ListValue):
+        return [elements(v) for v in entry.items]
+    return None if entry is None else elements(entry)
+
+
+def arrays_in(results: Sequence[Any]) -> Iterator[np.ndarray]:
+    """The arrays that a NumPy function yielded, those in lists one by one."""
+    for result in results:
+        if isinstance(result, list):
+            yield from map(np.asarray, result)
+        elif result is not None:
+            yield np.asarray(result)
+
+
+def as_entries(results: Sequence[Any], value: Callable[[np.ndarray], Value]) -> tuple[Entry, ...]:
+    """What a NumPy function yielded as entries, each array turned into a tensor."""
+    entries: list[Entry] = []
+    for result in results:
+        if isinstance(result, list):
+            items = tuple(value(np.asarray(a)) for a in result)
+            entries.append(ListValue(items, items[0].dtype if items else np.dtype(np.float32)))
+        else:
+            entries.append(None if result is None else value(np.asarray(result)))
+    return tuple(entries)
+
+
+def as_constants(builder: ShapeBuilder, results: Sequence[Any]) -> tuple[Entry, ...]:
+    """What a NumPy function yielded, known from now on."""
+    return as_entries(results, builder.constant)
+
+
+def describe(entry: Entry) -> str:
+    """An input as messages show it."""
+    if isinstance(entry, ListValue):
+        return f"a sequence of {len(entry.items)} {entry.dtype.name} tensors"
+    return "none" if entry is None else f"{entry.dtype.name}{list(entry.shape)}"

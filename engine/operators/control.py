@@ -1,0 +1,54 @@
+"""What operators that run other layers (If, Loop, Scan, SequenceMap) say to whoever makes the plan.
+
+Such an operator is a class: made when its layer is reached, asked for one run of a body after another, told
+what each run yielded, and asked for the layer's outputs in the end. It decides from what is known; where it
+has to know more, `needs` says of which tensors, and the plan is split there.
+"""
+
+from __future__ import annotations
+
+import copy
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import Self
+
+from engine.kernels.value import Entry, Value
+from engine.model import Model
+from engine.operators.builder import Builder
+
+
+@dataclass(frozen=True)
+class Body:
+    """One run of a subgraph: what its inputs stand for, and what tells this run from others of the layer."""
+
+    graph: Model
+    inputs: tuple[Entry, ...]
+    label: str = ""
+
+
+class ControlFlow(ABC):
+    """A control-flow layer under way."""
+
+    def needs(self, k: Builder) -> tuple[Value, ...]:
+        """Tensors whose elements `next_run` has to know and does not."""
+        return ()
+
+    @abstractmethod
+    def next_run(self, k: Builder) -> Body | None:
+        """The run to make now, or None at the end."""
+
+    @abstractmethod
+    def took(self, k: Builder, outputs: tuple[Entry, ...]) -> None:
+        """Receive what the run that `next_run` asked for has yielded."""
+
+    @abstractmethod
+    def results(self, k: Builder) -> tuple[Entry, ...]:
+        """The layer's outputs, after `next_run` gave None."""
+
+    def holds(self) -> tuple[Entry, ...]:
+        """What it keeps for later."""
+        return ()
+
+    def copy(self) -> Self:
+        """This state as it is now: plans may go on from it more than once."""
+        return copy.copy(self)
