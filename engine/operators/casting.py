@@ -9,6 +9,7 @@ import numpy as np
 from engine.dtypes import CODE_TYPES, INTEGER_TYPES, arithmetic_type, as_dtype, bits_of
 from engine.kernels.expr import FLOATS, Expr, bits, cast, compare, lit, select
 from engine.kernels.value import Value
+from engine.model import Layer
 from engine.operators.builder import Builder
 from engine.operators.registry import operator
 from engine.operators.small_floats import decoder, encoder
@@ -24,6 +25,9 @@ ONNX_TYPES = {
     28: "float6_e3m2fn",
 }  # fmt: skip
 """TensorProto.DataType (onnx.proto) by number; strings are objects to NumPy."""
+
+TEXT = 8
+"""The number of strings."""
 
 
 def dtype_of(k: Builder, code: int) -> np.dtype:
@@ -91,7 +95,12 @@ def parse(text: str | bytes, dtype: np.dtype) -> Any:
         return int(float(text))
 
 
-@operator("Cast", since=6)
+def _read_for_text(layer: Layer) -> tuple[str, ...]:
+    """Numbers become text on the host."""
+    return ("x",) if layer.attributes.get("to") == TEXT else ()
+
+
+@operator("Cast", since=6, host=_read_for_text)
 def cast_(k: Builder, x: Value, *, to: int, saturate: int = 1, round_mode: str = "up") -> Value:
     """Conversion by value."""
     return convert(k, x, dtype_of(k, to), saturate, round_mode)

@@ -122,6 +122,16 @@ def known(op_type: str, x: np.ndarray, **attributes: Any) -> np.ndarray:
     return interpret(one_layer(op_type, [x], attributes, known=(0,)), {})["y0"]
 
 
+def test_text_is_made_of_inputs_and_read_from_them(channel: str, make_worker: MakeWorker) -> None:
+    x = np.array([[1.5, -2.0]], np.float32)
+    words = np.array([["1.5", "-2.0"]], object)
+    for start, expected, to in ((x, words, "object"), (words, x, "float32")):
+        assert run("Cast", [start], {"to": NUMBER[to]})[0].tolist() == expected.tolist()
+        worker = make_worker(one_layer("Cast", [start], {"to": NUMBER[to]}), channel, allow_fallback=True)
+        worker.schedule(start)
+        assert worker.peek_output().download_to_array().tolist() == expected.tolist()
+
+
 def test_strings_become_numbers_and_numbers_strings() -> None:
     words = np.array(["3.14", "-1e-5", "1E8", "+INF", "-inf", "nan"], object)
     found = known("Cast", words, to=NUMBER["float32"])
@@ -178,7 +188,7 @@ def test_wrong_use_is_refused() -> None:
     with pytest.raises(ShapeError, match="round_mode is 'sideways'"):
         run("Cast", [x], {"to": NUMBER["float8_e8m0fnu"], "round_mode": "sideways"})
     with pytest.raises(ShapeError, match="known before the run"):
-        run("Cast", [x], {"to": NUMBER["object"]})
+        run("CastLike", [x, np.array(["a"], object)])
     with pytest.raises(ShapeError, match="a string is not a number"):
         known("Cast", np.array(["Hello"], object), to=1)
 

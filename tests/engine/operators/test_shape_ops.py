@@ -92,7 +92,7 @@ def test_errors_name_the_layer() -> None:
         ("ConstantOfShape", [np.array([1])], {"value": np.zeros(2)}, "one element, not 2"),
         ("Range", [one, one, np.array(0)], {}, "the last of them not 0"),
         ("EyeLike", [np.zeros(3, np.float32)], {}, "takes a matrix"),
-        ("EyeLike", [np.zeros((3, 3), np.float32)], {"dtype": 8}, "element type 8"),
+        ("EyeLike", [np.zeros((3, 3), np.float32)], {"dtype": 14}, "element type 14"),
     ):
         with pytest.raises(ShapeError, match=f"layer 'it' \\({op_type}\\): .*{message}"):
             run(op_type, arrays, attributes)
