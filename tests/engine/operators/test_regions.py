@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from engine.errors import ShapeError
 from tests.engine.conftest import MakeWorker
-from tests.engine.operators.onnxruntime_layer import by_onnxruntime
+from tests.engine.operators.independent import by_onnxruntime
 from tests.engine.operators.single import one_layer, run
 from tests.onnx_cases import disagreement
 

@@ -1,0 +1,290 @@
+"""Windows whose places or results move: DeformConv, Col2Im, MaxUnpool, and the grid of AffineGrid."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import prod
+
+import numpy as np
+
+from engine.kernels.expr import Expr, arg, cast, clamp, eq, fold, lit, reduce, select, unary
+from engine.kernels.value import Value
+from engine.operators.builder import Builder
+from engine.operators.convolution import add_bias
+from engine.operators.linear import matmul
+from engine.operators.reductions import wide
+from engine.operators.registry import operator
+from engine.operators.windows import Windows, slide
+
+INT32 = np.dtype(np.int32)
+
+
+# Deformable convolution
+
+
+def interpolated(x: Value, lead: Sequence[Expr], places: Sequence[Expr]) -> Expr:
+    """The element of `x` at `lead` and at fractional places along its other axes, blended linearly.
+
+    Elements outside count as 0.
+    """
+    bases: list[Expr] = []
+    shares: list[Expr] = []
+    sizes = x.shape[len(lead) :]
+    for place, size in zip(places, sizes, strict=True):
+        # Indices must not overflow; from so far outside, nothing is read.
+        near = clamp(place, lit(-2.0, place.dtype), arg(size + 1, place.dtype))
+        whole = unary("floor", near)
+        bases.append(cast(whole, "index"))
+        shares.append(near - whole)
+
+    def blend(found: list[Expr]) -> Expr:
+        axis = len(found)
+        if axis == len(sizes):
+            inside: Expr = lit(True, "bool")
+            for i, size in zip(found, sizes, strict=True):
+                inside = inside & (i >= lit(0)) & (i < arg(size))
+            return cast(x.load_where(inside, (*lead, *found)), places[0].dtype)
+        low, high = blend([*found, bases[axis]]), blend([*found, bases[axis] + lit(1)])
+        return low * (1.0 - shares[axis]) + high * shares[axis]
+
+    return blend([])
+
+
+def deformed_columns(
+    k: Builder, x: Value, offset: Value, mask: Value | None, win: Windows, offset_group: int, grouped: bool
+) -> Value:
+    """What each tap of each window reads: (N, C, taps, *out), or (C, taps, N, *out) where `grouped`."""
+    images, channels = x.shape[:2]
+    taps, axes = prod(win.kernel), len(win.kernel)
+    moves = k.alias(offset, (images, offset_group, taps, axes, *win.counts))
+    shares = None if mask is None else k.alias(mask, (images, offset_group, taps, *win.counts))
+
+    def formula(*at: Expr) -> Expr:
+        c, t, n = at[:3] if grouped else (at[1], at[2], at[0])
+        window, set_ = at[3:], c // arg(channels // offset_group)
+        places = []
+        for axis, tap in enumerate(win.taps(t)):
+            move = moves[(n, set_, t, lit(axis), *window)]
+            places.append(cast(win.source(axis, window[axis], tap), move.dtype) + move)
+        found = interpolated(x, (n, c), places)
+        return found if shares is None else found * shares[(n, set_, t, *window)]
+
+    lead = (channels, taps, images) if grouped else (images, channels, taps)
+    return k.compute((*lead, *win.counts), wide(x.dtype), formula)
+
+
+@operator("DeformConv", since=19)
+def deform_conv(
+    k: Builder, x: Value, w: Value, offset: Value, b: Value | None = None, mask: Value | None = None, *,
+    dilations: Sequence[int] = (), group: int = 1, kernel_shape: Sequence[int] = (), offset_group: int = 1,
+    pads: Sequence[int] = (), strides: Sequence[int] = (),
+) -> Value:  # fmt: skip
+    """Conv whose taps are moved by `offset` and weighted by `mask` (Dai et al. 2017, Zhu et al. 2018).
+
+    x (N, C, *spatial), w (M, C/group, *kernel), offset (N, offset_group * taps * axes, *out),
+    mask (N, offset_group * taps, *out), b (M).
+    """
+    win = _deformed_windows(k, x, w, kernel_shape, group, offset_group, (strides, dilations, pads))
+    taps, axes = prod(win.kernel), len(win.kernel)
+    for name, value, rows in (("offset", offset, taps * axes), ("mask", mask, taps)):
+        expected = (x.shape[0], offset_group * rows, *win.counts)
+        if value is not None and value.shape != expected:
+            k.error(f"its {name} is {list(value.shape)}; these windows need {list(expected)}")
+    columns = deformed_columns(k, x, offset, mask, win, offset_group, group > 1)
+    images, rows, depth, places = x.shape[0], w.shape[0] // group, w.shape[1] * taps, prod(win.counts)
+    shape = (images, w.shape[0], *win.counts)
+    if group == 1:
+        strides_ = (depth * places, places, 1)
+        y = matmul(k, w, columns, shape, (images, rows, places, depth), (0, depth, 1), strides_)
+        return add_bias(k, y, b)
+    wide_ = images * places
+    sizes, strides_ = (group, rows, wide_, depth), (depth * wide_, wide_, 1)
+    y = matmul(k, w, columns, (w.shape[0], images, places), sizes, (rows * depth, depth, 1), strides_)
+    turned = k.compute((images, w.shape[0], places), x.dtype, lambda n, m, o: y[m, n, o])
+    return add_bias(k, k.alias(turned, shape), b)
+
+
+def _deformed_windows(
+    k: Builder, x: Value, w: Value, kernel_shape: Sequence[int], group: int, offset_group: int,
+    steps: tuple[Sequence[int], Sequence[int], Sequence[int]],
+) -> Windows:  # fmt: skip
+    """The windows, of which it is checked that the weights fit them."""
+    if x.rank < 3 or w.rank != x.rank:
+        k.error(f"takes x (N, C, ...) and w (M, C/group, ...), not {list(x.shape)} and {list(w.shape)}")
+    if tuple(kernel_shape or w.shape[2:]) != w.shape[2:]:
+        k.error(f"kernel_shape {tuple(kernel_shape)} contradicts the weights {list(w.shape)}")
+    if min(group, offset_group) < 1 or x.shape[1] % offset_group or w.shape[0] % group:
+        k.error(f"cannot divide {list(x.shape)} by {offset_group} and {list(w.shape)} by {group} group(s)")
+    if w.shape[1] * group != x.shape[1]:
+        k.error(f"{x.shape[1]} channels do not fit weights {list(w.shape)} in {group} group(s)")
+    return slide(k, x.shape[2:], w.shape[2:], *steps, "NOTSET")
+
+
+# Col2Im
+
+
+@operator("Col2Im", since=18, host=("image_shape", "block_shape"))
+def col2im(
+    k: Builder, x: Value, image_shape: Value, block_shape: Value, *, dilations: Sequence[int] = (),
+    pads: Sequence[int] = (), strides: Sequence[int] = (),
+) -> Value:  # fmt: skip
+    """(N, C * taps, windows) -> (N, C, *image): each element is the sum of what windows hold for its place.
+
+    In gather form: window q and tap t meet at q * stride + t * dilation - begin.
+    """
+    image, block = k.ints(image_shape), k.ints(block_shape)
+    win = slide(k, image, block, strides, dilations, pads, "NOTSET")
+    taps, windows = prod(win.kernel), prod(win.counts)
+    if x.rank != 3 or x.shape[1] % taps or x.shape[2] != windows:
+        k.error(
+            f"takes (N, C * {taps}, {windows}) for blocks {block} of an image {image}, not {list(x.shape)}"
+        )
+    channels = x.shape[1] // taps
+    blocks = k.alias(x, (x.shape[0], channels, taps, windows))
+
+    def formula(n: Expr, c: Expr, *at: Expr) -> Expr:
+        def tap(t: Expr) -> Expr:
+            inside: Expr = lit(True, "bool")
+            window: Expr = lit(0)
+            for axis, own in enumerate(win.taps(t)):
+                reach = at[axis] + win.begins[axis] - own * win.dilations[axis]
+                step = arg(win.strides[axis])
+                q = reach // step
+                inside = inside & (reach >= lit(0)) & (q < arg(win.counts[axis])) & eq(q * step, reach)
+                window = window * win.counts[axis] + q
+            found = blocks.load_where(inside, (n, c, t, window))
+            return cast(found, "int32") if found.dtype == "bool" else found
+
+        if x.dtype == np.dtype(bool):
+            return reduce("max", taps, tap) > lit(0, "int32")
+        return reduce("sum", taps, tap)
+
+    return k.compute((x.shape[0], channels, *image), x.dtype, formula)
+
+
+# MaxUnpool
+
+
+@operator("MaxUnpool", since=9, host=("output_shape",))
+def max_unpool(
+    k: Builder, x: Value, indices: Value, output_shape: Value | None = None, *,
+    kernel_shape: Sequence[int], pads: Sequence[int] = (), strides: Sequence[int] = (),
+) -> Value:  # fmt: skip
+    """Each element of x goes where MaxPool found it, as a position in the pool's input; 0 elsewhere.
+
+    Positions count in the shape that the windows span; a larger `output_shape` adds zeros behind it.
+    """
+    axes = x.rank - 2
+    if axes < 1 or indices.shape != x.shape or len(kernel_shape) != axes:
+        k.error(f"takes x (N, C, ...), indices alike and {axes} kernel sizes, not {list(indices.shape)}")
+    steps, edges = tuple(strides) or (1,) * axes, tuple(pads) or (0,) * (2 * axes)
+    if len(steps) != axes or len(edges) != 2 * axes or min(steps) < 1:
+        k.error(f"strides {steps} and pads {edges} do not fit {axes} spatial axes")
+    spans = [
+        (x.shape[2 + a] - 1) * steps[a] - edges[a] - edges[a + axes] + kernel_shape[a] for a in range(axes)
+    ]
+    spanned = (*x.shape[:2], *spans)
+    shape = tuple(k.ints(output_shape)) if output_shape is not None else spanned
+    if len(shape) != x.rank or any(out < n for out, n in zip(shape, spanned, strict=True)):
+        k.error(f"its windows span {list(spanned)}, which the output shape {list(shape)} cannot hold")
+    if x.size == 0:
+        return k.compute(shape, x.dtype, lambda *_: lit(0, x.arithmetic))
+    win = Windows(
+        tuple(spans), tuple(kernel_shape), steps, (1,) * axes, edges[:axes], edges[axes:], x.shape[2:]
+    )
+    return _unpooled(k, x, indices, win, shape)
+
+
+def _unpooled(k: Builder, x: Value, indices: Value, win: Windows, shape: tuple[int, ...]) -> Value:
+    """For each place of the output, the last element that aims at it.
+
+    Elements that MaxPool yielded lie in a window over their place, so few need to be looked at. Whether
+    all do is found out first; where one does not, every element is looked at for every place.
+    """
+    axes, plane, spanned = len(win.sizes), prod(win.counts), (*x.shape[:2], *win.sizes)
+    targets, elements = k.alias(indices, (prod(x.shape[:2]), plane)), k.alias(x, (x.size,))
+    reach = [-(-size // step) for size, step in zip(win.kernel, win.strides, strict=True)]
+
+    def along(position: Expr, sizes: Sequence[int]) -> list[Expr]:
+        inner = [prod(sizes[a + 1 :]) for a in range(axes)]
+        return [position // arg(inner[a]) % arg(sizes[a]) for a in range(axes)]
+
+    def is_own(p: Expr, e: Expr) -> Expr:
+        place = cast(targets[p, e], "index") - p * prod(win.sizes)
+        own = (place >= lit(0)) & (place < arg(prod(win.sizes)))
+        for a, (i, window) in enumerate(zip(along(place, win.sizes), along(e, win.counts), strict=True)):
+            tap = i - window * win.strides[a] + win.begins[a]
+            own = own & (tap >= lit(0)) & (tap < arg(win.kernel[a]))
+        return cast(own, "int32")
+
+    by_plane = k.compute(targets.shape[:1], INT32, lambda p: reduce("min", plane, lambda e: is_own(p, e)))
+    every = k.compute((1,), INT32, lambda _: reduce("min", by_plane.size, lambda p: by_plane[p]))
+    flat = k.alias(indices, (x.size,))
+
+    def formula(n: Expr, c: Expr, *at: Expr) -> Expr:
+        own = every[lit(0)] > lit(0, "int32")
+        place: Expr = lit(0)
+        inside: Expr = lit(True, "bool")
+        for i, size in zip((n, c, *at), spanned, strict=True):
+            place, inside = place * size + i, inside & (i < arg(size))
+        first = [
+            # The first window over a place; rounded up, and surely not beyond it.
+            clamp(
+                (at[a] + win.begins[a]) // arg(win.strides[a]) - reach[a] + lit(1), lit(0), arg(win.counts[a])
+            )
+            for a in range(axes)
+        ]
+
+        def near(r: Expr) -> tuple[Expr, Expr]:
+            """The r-th element whose window may cover the place, and whether there is one."""
+            element, there = n * x.shape[1] + c, inside
+            for a in range(axes):
+                window = first[a] + r // arg(prod(reach[a + 1 :])) % arg(reach[a])
+                there = there & (window < arg(win.counts[a]))
+                element = element * win.counts[a] + window
+            return element, there
+
+        def step(r: Expr, found: Expr) -> tuple[Expr]:
+            element, there = near(r)
+            element = select(own, element, r)
+            hit = inside & (there | ~own)
+            hit = hit & eq(cast(flat.load_where(hit, (element,), -1), "index"), place)
+            return (select(hit, elements.load_where(hit, (element,)), found),)
+
+        extent = select(own, arg(prod(reach)), arg(x.size))
+        return fold(extent, (lit(0, x.arithmetic),), step)[0]
+
+    return k.compute(shape, x.dtype, formula)
+
+
+# AffineGrid
+
+
+@operator("AffineGrid", since=20, host=("size",))
+def affine_grid(k: Builder, theta: Value, size: Value, *, align_corners: int = 0) -> Value:
+    """Coordinates for GridSample: theta (N, axes, axes + 1) times the place (x, y[, z], 1), from -1 to 1."""
+    sizes = k.ints(size)
+    axes = len(sizes) - 2
+    if axes not in (2, 3) or min(sizes) < 0 or theta.shape != (sizes[0], axes, axes + 1):
+        k.error(
+            "takes theta (N, 2, 3) for a size (N, C, H, W) or (N, 3, 4) for (N, C, D, H, W), "
+            f"not {list(theta.shape)} for {sizes}"
+        )
+    kind = theta.arithmetic
+
+    def coordinate(i: Expr, count: int) -> Expr:
+        """From elements to -1..1; the only one of an axis with aligned corners is in the middle."""
+        twice = cast(i * lit(2) + lit(0 if align_corners else 1), kind)
+        if align_corners:
+            return twice / arg(max(count - 1, 1), kind) - arg(1.0 if count > 1 else 0.0, kind)
+        return twice / arg(count, kind) - 1.0
+
+    def formula(n: Expr, *at: Expr) -> Expr:
+        row, total = at[-1], theta[n, at[-1], lit(axes)]
+        for j in range(axes):
+            # The innermost axis is x.
+            axis = axes - 1 - j
+            total = total + theta[n, row, lit(j)] * coordinate(at[axis], sizes[2 + axis])
+        return total
+
+    return k.compute((sizes[0], *sizes[2:], axes), theta.dtype, formula)

@@ -1,0 +1,50 @@
+"""What onnxruntime or ONNX's reference makes of a single layer: independent of the engine's definitions."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import onnx
+import onnxruntime
+from onnx import helper
+from onnx.reference import ReferenceEvaluator
+
+Arrays = Sequence[np.ndarray | None]
+Attributes = Mapping[str, Any] | None
+
+
+def proto(op_type: str, arrays: Arrays, attributes: Attributes, opset: int, outputs: int) -> onnx.ModelProto:
+    """A model of one layer with inputs x0, x1, ... and outputs y0, y1, ..."""
+    names = [f"x{i}" if a is not None else "" for i, a in enumerate(arrays)]
+    infos = [
+        helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(a.dtype), a.shape)
+        for name, a in zip(names, arrays, strict=True)
+        if a is not None
+    ]
+    made = [f"y{i}" for i in range(outputs)]
+    node = helper.make_node(op_type, names, made, **(attributes or {}))
+    outs = [helper.make_empty_tensor_value_info(name) for name in made]
+    graph = helper.make_graph([node], "one", infos, outs)
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=10)
+
+
+def by_onnxruntime(
+    op_type: str, arrays: Arrays, attributes: Attributes = None, *, opset: int = 21, outputs: int = 1
+) -> list[np.ndarray]:
+    """What onnxruntime yields."""
+    model = proto(op_type, arrays, attributes, opset, outputs)
+    session = onnxruntime.InferenceSession(model.SerializeToString())
+    feeds = {f"x{i}": a for i, a in enumerate(arrays) if a is not None}
+    return [np.asarray(y) for y in session.run(None, feeds)]
+
+
+def by_reference(
+    op_type: str, arrays: Arrays, attributes: Attributes = None, *, opset: int = 22, outputs: int = 1
+) -> list[np.ndarray]:
+    """What ONNX's reference evaluator yields."""
+    evaluator = ReferenceEvaluator(proto(op_type, arrays, attributes, opset, outputs))
+    found = evaluator.run(None, {f"x{i}": a for i, a in enumerate(arrays) if a is not None})
+    assert isinstance(found, list)
+    return [np.asarray(y) for y in found]
