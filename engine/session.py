@@ -16,11 +16,12 @@ import numpy as np
 
 from engine.backends.base import Backend, DeviceBuffer, Program, Progress
 from engine.checks import INT32_BACKENDS, check_int32
+from engine.compiler.guesses import Guesses
 from engine.compiler.lower import Lowered, Place, Planner, Segment
 from engine.compiler.plan import Plan
-from engine.compiler.trace import InputShapes
+from engine.compiler.trace import SAMPLES, InputShapes
 from engine.compiler.walk import Elements
-from engine.errors import UnsupportedLayerError
+from engine.errors import ShapeError, UnsupportedLayerError
 from engine.kernels.value import Value, leaves
 from engine.model import Layer, Model
 
@@ -153,9 +154,25 @@ class Session:
         for shapes in self.planner.tracer.representatives():
             lowered = self.lower(shapes, {})
             compiled += self.compile(lowered, progress)
+            compiled += self._prepare_further(lowered, progress)
             self.lowered = self.lowered or lowered
             if not self.planner.tracer.is_dynamic and lowered.trace.stop is None:
                 self.parts[self.key(shapes, {})] = self.record(lowered, None)
+        return compiled
+
+    def _prepare_further(self, lowered: Lowered, progress: Progress | None) -> int:
+        """Compile what comes after the plan's stops for data, as far as that can be guessed."""
+        compiled = 0
+        for condition in (True, False):
+            guesses, going = Guesses(SAMPLES[-1], condition), lowered
+            try:
+                while (stop := going.trace.stop) is not None and (answer := guesses.answer(stop)) is not None:
+                    going = self._allowed(self.planner.resume(going.trace, answer, None))
+                    compiled += self.compile(going, progress)
+            except ShapeError:
+                pass  # a guess that the model cannot take
+            if not guesses.conditions:
+                break
         return compiled
 
     def compile(self, lowered: Lowered, progress: Progress | None = None) -> int:

@@ -16,11 +16,13 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from engine.compiler.builders import Shapes
+from engine.compiler.guesses import Guesses
 from engine.compiler.plan import Compute
 from engine.compiler.walk import (
     Elements,
     Frame,
     Graph,
+    LayerKey,
     PlanWalk,
     SampleWalk,
     Trace,
@@ -77,7 +79,7 @@ class Sample:
     """The shapes of everything that the layers made, for one setting of the named dimensions."""
 
     shapes: dict[str, tuple[int, ...]]
-    layers: dict[tuple[str, str], Shapes]
+    layers: dict[LayerKey, Shapes | None]
     steps: int
 
 
@@ -145,7 +147,7 @@ class Tracer:
         )
 
     def _samples(self) -> list[Sample]:
-        if not self.is_dynamic:
+        if not self.is_dynamic and not self._stops():
             return []
         runs = [s for s in map(self._sample, SAMPLES) if s is not None]
         furthest = max((len(s.layers) for s in runs), default=0)
@@ -155,17 +157,37 @@ class Tracer:
         shapes = self.input_shapes(sizes)
         if shapes is None:
             return None
+        found = Sample(shapes, {}, 0)
+        for condition in (True, False):
+            walk, guesses = self._sample_walk(shapes), Guesses(sizes, condition)
+            try:
+                while (stop := walk.run()) is not None and (answer := guesses.answer(stop)) is not None:
+                    walk.learn(answer)
+            except EngineError:
+                # This setting of the dimensions is one that the model cannot take.
+                pass
+            for key, made in walk.shapes.items():
+                if found.layers.setdefault(key, made) != made:
+                    found.layers[key] = None
+            found.steps = max(found.steps, walk.steps)
+            if not guesses.conditions:
+                break
+        return found
+
+    def _sample_walk(self, shapes: Mapping[str, tuple[int, ...]]) -> SampleWalk:
         values: dict[str, Entry] = dict(self.root.constants)
         for item in self.model.inputs:
             values[item.name] = Value(item.name, shapes[item.name], item.dtype)
         count = Value(SCHEDULE_COUNT, (1,), np.dtype(np.uint32))
-        walk = SampleWalk(self.graphs, [Frame(self.root, values)], self.fan_in, count)
+        return SampleWalk(self.graphs, [Frame(self.root, values)], self.fan_in, count)
+
+    def _stops(self) -> bool:
+        """Whether a model of fixed input shapes has others that depend on data."""
+        shapes = self.input_shapes(SAMPLES[0])
         try:
-            walk.run()
+            return shapes is not None and self._sample_walk(shapes).run() is not None
         except EngineError:
-            # This setting of the dimensions is one that the model cannot take.
-            pass
-        return Sample(shapes, walk.shapes, walk.steps)
+            return False  # what is wrong with it is told, with its shapes, when it is planned
 
     def trace(self, shapes: InputShapes, known: Elements | None = None) -> Trace:
         """Formulas for given input shapes, to the model's end or to the first layer that needs data.
@@ -177,10 +199,7 @@ class Tracer:
             values[item.name] = self._input(item, shapes[item.name])
         # Copies: plans are kept, and must not change with the caller's arrays.
         learned = {name: np.array(array).reshape(-1) for name, array in (known or {}).items()}
-        samples: Sequence[Mapping[tuple[str, str], Shapes]] | None = [s.layers for s in self.samples]
-        if self.is_dynamic and not self.samples:
-            samples = None
-        return self._walk([Frame(self.root, values)], learned, samples)
+        return self._finish(self._plan_walk([Frame(self.root, values)], learned), ())
 
     def resume(self, trace: Trace, known: Elements, results: Sequence[Any] | None = None) -> Trace:
         """Go on from a stop: `known` are the elements that it needed, or `results` what its call yielded."""
@@ -188,7 +207,7 @@ class Tracer:
         frames = [frame.copy() for frame in trace.frames]
         learned = {**trace.learned, **{n: np.asarray(a).reshape(-1) for n, a in known.items()}}
         received: list[Value] = []
-        walk = PlanWalk(self.graphs, frames, learned, self.fan_in, self.count, None)
+        walk = self._plan_walk(frames, learned)
         if results is not None:
             frame = frames[-1]
             name = f"{frame.layer.name}{frame.path}"
@@ -204,13 +223,9 @@ class Tracer:
             walk.bind(frame, as_entries(results, value), empty=True)
         return self._finish(walk, tuple(received))
 
-    def _walk(
-        self,
-        frames: list[Frame],
-        learned: Elements,
-        samples: Sequence[Mapping[tuple[str, str], Shapes]] | None,
-    ) -> Trace:
-        return self._finish(PlanWalk(self.graphs, frames, learned, self.fan_in, self.count, samples), ())
+    def _plan_walk(self, frames: list[Frame], learned: Elements) -> PlanWalk:
+        samples = [s.layers for s in self.samples] if self.samples or not self.is_dynamic else None
+        return PlanWalk(self.graphs, frames, learned, self.fan_in, self.count, samples)
 
     def _finish(self, walk: PlanWalk, received: tuple[Value, ...]) -> Trace:
         stop = walk.run()

@@ -53,6 +53,9 @@ class Graph:
             self.constants[name] = Value(unique, array.shape, array.dtype, None, array)
 
 
+LayerKey = tuple[str, str]
+"""A layer's name, and which of its steps is meant."""
+
 CONTROL_PHASES = ("control", "next", "took")
 """The steps of a control-flow layer: reached, before a run of a body, after one."""
 
@@ -188,7 +191,8 @@ class Walk(ABC):
             axis = value.bound.axis
             number = self.elements(value.bound.count)
             assert number is not None
-            shape = (*value.shape[:axis], int(number.reshape(-1)[0]), *value.shape[axis + 1 :])
+            size = min(int(number.reshape(-1)[0]), value.shape[axis])
+            shape = (*value.shape[:axis], size, *value.shape[axis + 1 :])
             if all(n == 1 for n in value.shape[:axis]):
                 # The entries meant lie together at the front.
                 self._exact[value] = value.view(shape)
@@ -322,15 +326,19 @@ class Trace:
 
 
 class SampleWalk(Walk):
-    """Works out shapes only; `shapes` receives what each layer made the first time that it was walked."""
+    """Works out shapes only; `shapes` receives what each layer made, None where its runs differ in that."""
 
     def __init__(self, graphs: Mapping[int, Graph], frames: list[Frame], fan_in: int, count: Value) -> None:
         super().__init__(graphs, frames, {})
         self.fan_in = fan_in
         self.count = count
-        self.shapes: dict[tuple[str, str], Shapes] = {}
+        self.shapes: dict[LayerKey, Shapes | None] = {}
         self.steps = 0
         self._key = ("", "")
+
+    def learn(self, elements: Elements) -> None:
+        """Take up what a stop needs; `run` then goes on."""
+        self.learned = {**self.learned, **elements}
 
     def builder(self, frame: Frame, phase: str, foldable: bool) -> ShapeBuilder:
         self._key = (frame.layer.name, phase)
@@ -340,14 +348,13 @@ class SampleWalk(Walk):
         )
 
     def built(self, builder: ShapeBuilder) -> None:
-        self.shapes.setdefault(self._key, builder.shapes)
+        if self.shapes.setdefault(self._key, builder.shapes) != builder.shapes:
+            self.shapes[self._key] = None
         self.steps += len(builder.shapes)
 
 
 class PlanWalk(Walk):
-    """Records formulas. `samples` is what the layers made in each of the model's samples, None where those
-    say nothing (after a stop shapes depend on data, of which they know nothing).
-    """
+    """Records formulas. `samples` is what the layers made in each of the model's samples, None without."""
 
     def __init__(
         self,
@@ -356,7 +363,7 @@ class PlanWalk(Walk):
         learned: Elements,
         fan_in: int,
         count: Value,
-        samples: Sequence[Mapping[tuple[str, str], Shapes]] | None,
+        samples: Sequence[Mapping[LayerKey, Shapes | None]] | None,
     ) -> None:
         super().__init__(graphs, frames, learned)
         self.fan_in = fan_in
@@ -370,8 +377,9 @@ class PlanWalk(Walk):
             frame.layer, foldable, wanted, self.fan_in, frame.step_path(phase), self.elements, self.count
         )
         key = (frame.layer.name, phase)
-        if self.samples is not None and all(key in s for s in self.samples):
-            made.recorded = [s[key] for s in self.samples]
+        if self.samples is not None:
+            recorded = [shapes for s in self.samples if (shapes := s.get(key)) is not None]
+            made.recorded = recorded if len(recorded) == len(self.samples) else None
         return made
 
     def built(self, builder: ShapeBuilder) -> None:

@@ -12,6 +12,7 @@ from abc import abstractmethod
 from collections.abc import Sequence
 from math import prod
 from operator import and_
+from sys import maxsize
 from typing import Self
 
 import numpy as np
@@ -26,8 +27,8 @@ from engine.operators.registry import control_operator
 
 INT64 = np.dtype(np.int64)
 
-LONGEST = 100_000
-"""Runs of a loop without a limit after which it is taken to be endless."""
+LONGEST = 20_000
+"""Most runs of one loop: each becomes a copy of the body in the plan, and one without an end fills memory."""
 
 CHUNK = 8
 """Runs of a body made in advance of knowing whether they are due: wasted work against waiting."""
@@ -106,7 +107,7 @@ class Loop(ControlFlow):
                 f"{len(carried)} carried values"
             )
         self.body = body
-        self.limit = LONGEST if trip_count is None else k.ints(trip_count)[0]
+        self.limit = maxsize if trip_count is None else k.ints(trip_count)[0]
         self.going = condition is None or bool(truth(k, condition))
         self.carried = carried
         self.stacks: list[tuple[Value, ...]] = []
@@ -142,7 +143,7 @@ class Loop(ControlFlow):
         if self._is_over:
             return None
         if self.runs >= LONGEST:
-            k.error(f"has run {LONGEST} times without an end; its condition never fails")
+            k.error(f"has run {LONGEST} times without an end, the most that a loop may")
         number = k.constant(np.array(self.runs, INT64))
         return Body(self.body, (number, k.constant(np.array(True)), *self.carried), str(self.runs))
 
