@@ -6,6 +6,7 @@ import os
 import shutil
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -140,3 +141,24 @@ def run_child(tmp_path: Path) -> RunChild:
 def held_to_3_3() -> dict[str, str]:
     """The environment in which Mesa really refuses what is newer than OpenGL 3.3."""
     return {"MESA_GL_VERSION_OVERRIDE": "3.3", "MESA_GLSL_VERSION_OVERRIDE": "330"}
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """After a run with ONNX's operator cases: how many passed on each backend, and with how many kernels.
+
+    A case leaves its backend's name and its kernels' keys as a property of its report, which also reaches
+    the process that gathers those of others.
+    """
+    passed: Counter[str] = Counter()
+    kernels: dict[str, set[str]] = {}
+    for report in terminalreporter.stats.get("passed", []):
+        for name, value in getattr(report, "user_properties", ()):
+            if name == "case" and report.when == "call":
+                channel, keys = value
+                passed[channel] += 1
+                kernels.setdefault(channel, set()).update(keys)
+    if passed:
+        terminalreporter.section("ONNX operator cases")
+        for channel, count in passed.items():
+            number = len(kernels[channel])
+            terminalreporter.write_line(f"{channel:12}{count:6} passed, {number} distinct kernels")

@@ -23,7 +23,7 @@ LEVELS = (
     ("engine.asset", "engine.backends"),
     ("engine.session", "engine.checks"),
     ("engine.worker", "engine.run", "engine.textures"),
-    ("engine.compat",),
+    ("engine.compat", "engine.onnx_backend"),
     ("engine",),
     ("gameglue",),
     ("demos",),
