@@ -83,7 +83,9 @@ class _Evaluation:
                 return self.value(node.args[0])[node.attr]
             case "load":
                 buffer = self.inputs[node.attr]
-                return buffer[self.value(node.args[0])].astype(numpy_type(node.dtype))
+                found = buffer[self.value(node.args[0])]
+                # One element of an array of objects is no array.
+                return np.asarray(found, buffer.dtype).astype(numpy_type(node.dtype))
             case "select":
                 condition, a, b = (self.value(x) for x in node.args)
                 return np.where(condition, a, b)
