@@ -17,9 +17,8 @@ from engine.asset import ModelLoader, ModelSource
 from engine.backends.base import BackendType
 from engine.backends.select import DeviceChoice
 from engine.devices import SystemInfo
-from engine.errors import DeviceError, InputError, ModelImportError
+from engine.errors import DeviceError, InputError, ModelImportError, ShapePending
 from engine.lifetime import Disposable
-from engine.tensor import Tensor
 from engine.worker import Worker
 
 DEVICES: dict[str, tuple[BackendType, DeviceChoice]] = {
@@ -49,9 +48,8 @@ class EngineBackendRep(BackendRep, Disposable):
         self._check_alive()
         model = self.worker.model
         self.worker.schedule(_by_name([item.name for item in model.inputs], inputs))
-        names = [item.name for item in model.outputs]
-        tensors = [self.worker.peek_output(name) for name in names]
-        outputs: tuple[Any, ...] = namedtupledict("Outputs", names)(*map(_downloaded, tensors))
+        found = {item.name: fetch(self.worker, item.name) for item in model.outputs}
+        outputs: tuple[Any, ...] = namedtupledict("Outputs", [*found])(*found.values())
         return outputs
 
     def _dispose(self) -> None:
@@ -172,6 +170,17 @@ def declare(value: Any) -> TypeProto:
     return helper.make_tensor_type_proto(helper.np_dtype_to_tensor_dtype(array.dtype), array.shape)
 
 
+def fetch(worker: Worker, name: str) -> Any:
+    """An output of the latest schedule, waited for: an array, a list of them, None for an empty optional."""
+    try:
+        value = worker.peek_output(name)
+    except ShapePending:
+        value = worker.copy_output(name)
+    if isinstance(value, list):
+        return [tensor.download_to_array() for tensor in value]
+    return None if value is None else value.download_to_array()
+
+
 def _by_name(names: Sequence[str], inputs: Any) -> dict[str, Any]:
     """Inputs as a dict; a list must have one value for each name."""
     if isinstance(inputs, Mapping):
@@ -180,13 +189,6 @@ def _by_name(names: Sequence[str], inputs: Any) -> dict[str, Any]:
     if len(values) != len(names):
         raise InputError(f"got {len(values)} input(s) for {len(names)}: {', '.join(names) or 'none'}")
     return dict(zip(names, values, strict=True))
-
-
-def _downloaded(value: Tensor | list[Tensor] | None) -> Any:
-    """An output as an array, a list of arrays, or None."""
-    if value is None:
-        return None
-    return [t.download_to_array() for t in value] if isinstance(value, list) else value.download_to_array()
 
 
 def _newest(domain: str) -> int:
@@ -206,6 +208,7 @@ __all__ = [
     "DEVICES",
     "EngineBackend",
     "EngineBackendRep",
+    "fetch",
     "is_compatible",
     "is_opset_supported",
     "prepare",

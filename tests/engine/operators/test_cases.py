@@ -16,9 +16,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from engine import ModelLoader, Tensor, Worker
+from engine import ModelLoader, Worker
 from engine.compiler.interpret import interpret
 from engine.dtypes import STORAGE_TYPES
+from engine.onnx_backend import fetch
 from tests.engine.conftest import CHANNELS, MakeWorker
 from tests.onnx_cases import Case, all_cases, compare, disagreement, stored_cases
 
@@ -57,6 +58,8 @@ class Exemption:
 
 EXCEPTIONS = (
     Exemption("test_training_dropout*", "training mode draws random numbers, which are not there yet"),
+    Exemption("test_identity_sequence", "Identity does not take sequences yet"),
+    Exemption("test_identity_opt", "Identity does not take sequences yet"),
     Exemption("test_not_?d", "the case declares opset 1; the engine reads 7 and newer"),
     Exemption("test_PReLU_?d_multiparam", "ONNX's converter leaves the slopes of opset 6 as they are"),
     Exemption("test_gradient_of_*", "Gradient asks for the derivative of a graph; the engine runs inference"),
@@ -118,13 +121,6 @@ def test_the_definition_gives_onnx_s_answer(case: Case, record_property: Note) -
     record_property("case", ["numpy", []])
 
 
-def downloaded(value: Tensor | list[Tensor] | None) -> Any:
-    """What a worker yields, as arrays."""
-    if value is None:
-        return None
-    return [t.download_to_array() for t in value] if isinstance(value, list) else value.download_to_array()
-
-
 def kernels(worker: Worker) -> list[str]:
     """The keys of all kernels that a worker has recorded plans with."""
     found: set[str] = set()
@@ -142,8 +138,7 @@ def run_on(case: Case, channel: str, make_worker: MakeWorker, note: Note) -> Non
     for inputs, outputs in case.data_sets:
         worker.schedule(dict(inputs))
         for declared, expected in zip(worker.model.outputs, outputs, strict=True):
-            actual = downloaded(worker.peek_output(declared.name))
-            check(case, actual, expected, 1e-5 if channel == "cpu" else 1e-4)
+            check(case, fetch(worker, declared.name), expected, 1e-5 if channel == "cpu" else 1e-4)
         if case.types <= GPU_TYPES and not matches(case.name, COMPUTED_IN_FLOAT64):
             fallbacks = worker.plan_report().fallbacks
             left = [f for f in fallbacks if not {*f.op_type.split("+")} & ON_THE_CPU.keys()]
