@@ -25,7 +25,7 @@ from engine.kernels.expr import (
     select,
     unary,
 )
-from engine.kernels.value import Value
+from engine.kernels.value import Entry, ListValue, Value
 from engine.operators.builder import Builder
 from engine.operators.registry import operator
 
@@ -287,9 +287,11 @@ def where(k: Builder, condition: Value, x: Value, y: Value) -> Value:
 
 
 @operator("Identity", since=1)
-def identity(k: Builder, x: Value) -> Value:
-    """The same tensor."""
-    return k.alias(x, x.shape)
+def identity(k: Builder, x: Entry = None) -> Entry:
+    """The same tensor, sequence or optional."""
+    if x is None:
+        return k.absent()  # type: ignore[func-returns-value]
+    return x if isinstance(x, ListValue) else k.alias(x, x.shape)
 
 
 @operator("Dropout", since=7, until=11)
