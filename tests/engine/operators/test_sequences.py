@@ -63,7 +63,7 @@ def test_erase_takes_one_out(position: int | None) -> None:
 
 @pytest.mark.parametrize(
     ("split", "axis", "sizes"),
-    [(scalar(2), 0, [2, 2, 1]), (scalar(5), 0, [5]), (scalar(9), -2, [5]), 
+    [(scalar(2), 0, [2, 2, 1]), (scalar(5), 0, [5]), (scalar(9), -2, [5]),
      (np.array([0, 4, 1]), 0, [0, 4, 1]), (np.array([1, 2]), -1, [1, 2]), (None, 1, [1, 1, 1])],
 )  # fmt: skip
 def test_split_in_every_style(split: np.ndarray | None, axis: int, sizes: Sequence[int]) -> None:
