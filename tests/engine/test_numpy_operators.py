@@ -143,7 +143,11 @@ def test_what_it_refuses_names_the_layer() -> None:
     proto = onnx.load_from_string(data)
     proto.graph.initializer.append(helper.make_tensor("axis", 7, [1], [0]))
     worker = Worker(ModelLoader.load(proto.SerializeToString()))
-    with pytest.raises(ShapeError, match=r"layer 'these' \(tests.Distinct\): takes a vector, not \(1, 3\)"):
+
+    def run() -> None:
         worker.schedule(np.zeros(3, np.float32))
         worker.peek_output().download_to_array()
+
+    with pytest.raises(ShapeError, match=r"layer 'these' \(tests.Distinct\): takes a vector, not \(1, 3\)"):
+        run()
     worker.dispose()
