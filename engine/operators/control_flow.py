@@ -70,23 +70,66 @@ def nothing_from(k: Builder, body: Model, position: int, axis: int = 0) -> Value
     return k.constant(np.zeros(dims, dtype))
 
 
-@control_operator("If", since=1, host=("cond",))
+@control_operator("If", since=1)
 class If(ControlFlow):
-    """One of two subgraphs, chosen by a condition; the other costs nothing."""
+    """One of two subgraphs, chosen by a condition.
+
+    Where the condition is still being computed and both branches are a few light layers (what exporters make
+    of `a and b`), both run and the result is selected: that is cheaper than asking. Otherwise the plan stops
+    for the condition, and the other branch costs nothing.
+    """
 
     def __init__(self, k: Builder, cond: Value, *, then_branch: Model, else_branch: Model) -> None:
-        self.branch = then_branch if truth(k, cond) else else_branch
-        self.outputs: tuple[Entry, ...] | None = None
+        self.condition = cond
+        self.branches = (then_branch, else_branch)
+        self.runs_both = truth(k, cond) is None and all(map(is_light, self.branches))
+        self.outputs: list[tuple[Entry, ...]] = []
+
+    def needs(self, k: Builder) -> tuple[Value, ...]:
+        if self.runs_both and (len(self.outputs) < 2 or all(map(alike, *self.outputs))):
+            return ()
+        return (self.condition,)
 
     def next_run(self, k: Builder) -> Body | None:
-        return Body(self.branch, ()) if self.outputs is None else None
+        if self.runs_both:
+            done = len(self.outputs)
+            return Body(self.branches[done], (), str(done)) if done < 2 else None
+        return None if self.outputs else Body(self.branches[0 if truth(k, self.condition) else 1], ())
 
     def took(self, k: Builder, outputs: tuple[Entry, ...]) -> None:
-        self.outputs = outputs
+        self.outputs.append(outputs)
 
     def results(self, k: Builder) -> tuple[Entry, ...]:
-        assert self.outputs is not None
-        return self.outputs
+        if not self.runs_both:
+            return self.outputs[0]
+        found = truth(k, self.condition)
+        if found is not None:
+            return self.outputs[0 if found else 1]
+        flag = k.alias(self.condition, ())
+        return tuple(chosen(k, flag, a, b) for a, b in zip(*self.outputs, strict=True))
+
+    def holds(self) -> tuple[Entry, ...]:
+        return (self.condition, *(x for outputs in self.outputs for x in outputs))
+
+    def copy(self) -> If:
+        other = copy.copy(self)
+        other.outputs = list(self.outputs)
+        return other
+
+
+LIGHT = frozenset(
+    "Abs Add And Cast Clip Constant Div Equal Exp Greater GreaterOrEqual Identity If Less LessOrEqual Max "
+    "Min Mul Neg Not Or Pow Relu Sigmoid Sqrt Sub Sum Tanh Where Xor".split()
+)
+"""Layers that cost little and cannot fail where it was the other branch that was meant."""
+
+LIGHT_LAYERS = 6
+
+
+def is_light(body: Model) -> bool:
+    """Whether running a branch in vain costs less than asking whether it is due."""
+    layers = [*body.walk()]
+    return len(layers) <= LIGHT_LAYERS and all(x.op_type in LIGHT and not x.domain for x in layers)
 
 
 @control_operator("Loop", since=1, host=("trip_count", "condition"))
