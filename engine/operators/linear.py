@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from math import prod
 
+import numpy as np
+
 from engine.kernels.expr import Expr, arg, lit, load, reduce
 from engine.kernels.hint import Hint
 from engine.kernels.value import Value
@@ -22,11 +24,13 @@ def matmul(
     sizes: tuple[int, int, int, int],
     a_strides: Strides,
     b_strides: Strides,
+    dtype: np.dtype | None = None,
 ) -> Value:
     """out[batch, m, n] = sum over j of a[batch, m, j] * b[batch, j, n], viewed as `shape`.
 
     `sizes` are (batch, m, n, k); strides are (batch, row, column) in elements. The output's axes are
-    grouped as (everything but the last two, m, n).
+    grouped as (everything but the last two, m, n). `dtype` is what the product is stored as, by default
+    the type of `a`.
     """
     batch, m, n, depth = sizes
     out_shape = (batch, m, n)
@@ -38,7 +42,7 @@ def matmul(
         return reduce("sum", depth, lambda r: load(a, row + r * a_step) * load(b, column + r * b_step))
 
     facts = {"m": m, "n": n, "k": depth, "batch": batch, "a_strides": a_strides, "b_strides": b_strides}
-    product = k.compute(out_shape, a.dtype, formula, hint=lambda: Hint("matmul", (a, b), facts))
+    product = k.compute(out_shape, dtype or a.dtype, formula, hint=lambda: Hint("matmul", (a, b), facts))
     return k.alias(product, shape)
 
 

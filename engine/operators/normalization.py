@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from math import prod
+from math import inf, prod
 
 import numpy as np
 
-from engine.kernels.expr import Expr, arg, binary, cast, lit, reduce, select, unary
+from engine.kernels.expr import Expr, arg, binary, cast, eq, lit, maximum, reduce, select, unary
 from engine.kernels.value import Value
 from engine.operators.builder import Builder
 from engine.operators.registry import operator
@@ -22,16 +22,33 @@ def rows_of(k: Builder, x: Value, axis: int, until: int | None = None) -> tuple[
     return k.alias(x, sizes), sizes
 
 
-def softmax_over(k: Builder, x: Value, axis: int, until: int, logarithm: bool = False) -> Value:
-    """exp(x - max) / sum, or its logarithm, over the axes axis..until-1; computed in float32 at least."""
+def softmax_over(
+    k: Builder, x: Value, axis: int, until: int, logarithm: bool = False, *,
+    masked: bool = False, sink: Callable[[Expr], Expr] | None = None,
+) -> Value:  # fmt: skip
+    """exp(x - max) / sum, or its logarithm, over the axes axis..until-1; computed in float32 at least.
+
+    With `masked`, a row of nothing but -inf becomes zeros. `sink` is, by row, one more score that takes a
+    share and has no place in the output.
+    """
     rows, (outer, count, inner) = rows_of(k, x, axis, until)
     dtype = x.dtype if x.dtype.itemsize >= 4 else FLOAT32
-    top = k.compute((outer, inner), dtype, lambda o, i: reduce("max", count, lambda r: rows[o, r, i]))
-    total = k.compute(
-        (outer, inner),
-        dtype,
-        lambda o, i: reduce("sum", count, lambda r: unary("exp", rows[o, r, i] - top[o, i])),
-    )
+
+    def largest(o: Expr, i: Expr) -> Expr:
+        found = reduce("max", count, lambda r: rows[o, r, i])
+        found = found if sink is None else maximum(found, sink(o))
+        # exp(-inf - -inf) would be NaN.
+        return select(eq(found, lit(-inf, found.dtype)), lit(0.0, found.dtype), found) if masked else found
+
+    top = k.compute((outer, inner), dtype, largest)
+
+    def sum_of(o: Expr, i: Expr) -> Expr:
+        found = reduce("sum", count, lambda r: unary("exp", rows[o, r, i] - top[o, i]))
+        found = found if sink is None else found + unary("exp", sink(o) - top[o, i])
+        zero = lit(0.0, found.dtype)
+        return select(eq(found, zero), lit(1.0, found.dtype), found) if masked else found
+
+    total = k.compute((outer, inner), dtype, sum_of)
 
     def formula(o: Expr, c: Expr, i: Expr) -> Expr:
         shifted = rows[o, c, i] - top[o, i]

@@ -1,0 +1,390 @@
+"""Scaled dot-product attention (Vaswani et al., 2017), and the pieces that its variants share.
+
+Query heads that share a key head are rows of one product, so nothing is repeated: the scores of all heads
+are one batch of products, a matrix (query heads per key head * queries, keys) for each batch and key head.
+What is done to scores (scale, cap, masks) are formulas that join that product.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from math import inf, sqrt
+from typing import NamedTuple
+
+import numpy as np
+
+from engine.kernels.expr import FLAT, Expr, arg, cast, lit, load, select, unary
+from engine.kernels.value import Value
+from engine.operators.builder import Builder
+from engine.operators.linear import Strides, matmul
+from engine.operators.movement import joined
+from engine.operators.normalization import softmax_over
+from engine.operators.registry import operator
+
+FLOAT32 = np.dtype(np.float32)
+PRECISIONS = (1, 10, 11, 16)
+"""The element types that `softmax_precision` may name, by ONNX's numbers."""
+
+
+class Heads(NamedTuple):
+    """Matrices inside a tensor: `sizes` (batch, heads, rows, columns), and the distances in elements from one
+    matrix (batches and heads counted as one axis), row and column to the next.
+    """
+
+    value: Value
+    sizes: tuple[int, int, int, int]
+    steps: Strides
+
+    @staticmethod
+    def of(x: Value) -> Heads:
+        """A tensor (batch, heads, rows, columns) as it lies."""
+        batch, heads, rows, columns = x.shape
+        return Heads(x, (batch, heads, rows, columns), (rows * columns, columns, 1))
+
+
+class Place(NamedTuple):
+    """Where a score stands: batch, query head, query and key."""
+
+    batch: Expr
+    head: Expr
+    query: Expr
+    key: Expr
+
+
+Rule = Callable[[Expr, Place], Expr]
+"""A score as a function of what it was and where it stands."""
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """The sizes of an attention."""
+
+    batch: int
+    heads: int
+    kv_heads: int
+    queries: int
+    keys: int
+
+    @property
+    def group(self) -> int:
+        """How many query heads share a key head."""
+        return self.heads // self.kv_heads
+
+    @property
+    def space(self) -> tuple[int, int, int]:
+        """Scores as the products yield them."""
+        return self.batch * self.kv_heads, self.group * self.queries, self.keys
+
+    @property
+    def shape(self) -> tuple[int, int, int, int]:
+        """The same, as (batch, heads, queries, keys)."""
+        return self.batch, self.heads, self.queries, self.keys
+
+    def place(self, matrix: Expr, row: Expr, key: Expr) -> Place:
+        """From indices of `space`."""
+        head = matrix % self.kv_heads * self.group + row // self.queries
+        return Place(matrix // self.kv_heads, head, row % self.queries, key)
+
+
+def wide(dtype: np.dtype) -> np.dtype:
+    """The type of scores and probabilities: float32 at least, as sums over many keys lose too much below."""
+    return dtype if dtype.itemsize >= 4 else FLOAT32
+
+
+def split_heads(k: Builder, x: Value, heads: int) -> Value:
+    """(batch, rows, heads * columns) -> (batch, heads, rows, columns)."""
+    batch, rows, hidden = x.shape
+    if heads < 1 or hidden % heads:
+        k.error(f"{hidden} columns of {list(x.shape)} do not divide into {heads} heads")
+    columns = hidden // heads
+    shape = (batch, heads, rows, columns)
+    if heads == 1 or x.always_one(1):
+        return k.alias(x, shape)
+    return k.compute(shape, x.dtype, lambda b, h, i, d: x[b, i, h * columns + d])
+
+
+def merge_heads(k: Builder, x: Value) -> Value:
+    """(batch, heads, rows, columns) -> (batch, rows, heads * columns)."""
+    batch, heads, rows, columns = x.shape
+    shape = (batch, rows, heads * columns)
+    if x.always_one(1) or x.always_one(2):
+        return k.alias(x, shape)
+    return k.alias(k.compute((batch, rows, heads, columns), x.dtype, lambda b, i, h, d: x[b, h, i, d]), shape)
+
+
+def heads_of(k: Builder, x: Value, heads: int, where_it_lies: bool = True) -> Heads:
+    """The matrices of a tensor of rank 4, or of rank 3 with its heads side by side.
+
+    The latter can be read where they lie if the batch is 1; else they are put one after another.
+    """
+    if x.rank == 4:
+        return Heads.of(x)
+    if not (where_it_lies and x.always_one(0)) or heads < 1 or x.shape[2] % heads:
+        return Heads.of(split_heads(k, x, heads))
+    rows, hidden = x.shape[1:]
+    columns = hidden // heads
+    return Heads(x, (1, heads, rows, columns), (columns, hidden, 1))
+
+
+def appended(k: Builder, past: Value, new: Value) -> Value:
+    """A cache (batch, heads, rows, columns) with more rows behind those that it has."""
+    if past.rank != 4 or any(past.shape[a] != new.shape[a] for a in (0, 1, 3)):
+        k.error(f"a cache of shape {list(past.shape)} cannot take {list(new.shape)}")
+    if past.dtype != new.dtype:
+        k.error(f"a cache of {past.dtype.name} cannot take {new.dtype.name}")
+    batch, heads, _, columns = new.shape
+    rows = [k.alias(x, (batch * heads, x.shape[2] * columns)) for x in (past, new)]
+    return k.alias(joined(k, rows), (batch, heads, past.shape[2] + new.shape[2], columns))
+
+
+def layout_of(k: Builder, q: Heads, key: Heads, value: Heads) -> Layout:
+    """The sizes, once they are known to fit together."""
+    batch, heads, queries, size = q.sizes
+    _, kv_heads, keys, _ = key.sizes
+    if key.sizes[0] != batch or key.sizes[3] != size or value.sizes[:3] != key.sizes[:3]:
+        k.error(
+            f"query, key and value do not fit together as (batch, heads, length, size): {list(q.sizes)}, "
+            f"{list(key.sizes)} and {list(value.sizes)}"
+        )
+    if kv_heads < 1 or heads % kv_heads:
+        k.error(f"{heads} query heads cannot share {kv_heads} key heads evenly")
+    return Layout(batch, heads, kv_heads, queries, keys)
+
+
+def scores_of(k: Builder, q: Heads, key: Heads, layout: Layout, scale: float) -> Value:
+    """scale * q key', over `layout.space`."""
+    matrices, rows, keys = layout.space
+    step, row, column = key.steps
+    product = matmul(
+        k, q.value, key.value, layout.space, (matrices, rows, keys, q.sizes[3]),
+        (layout.group * q.steps[0], *q.steps[1:]), (step, column, row), wide(q.value.dtype),
+    )  # fmt: skip
+    return k.elementwise(lambda e: e * arg(scale, e.dtype), product)
+
+
+def capped(k: Builder, scores: Value, cap: float) -> Value:
+    """cap * tanh(score / cap)."""
+    return k.elementwise(lambda e: arg(cap, e.dtype) * unary("tanh", e / arg(cap, e.dtype)), scores)
+
+
+def ruled(k: Builder, scores: Value, layout: Layout, rule: Rule) -> Value:
+    """Scores after a rule."""
+
+    def formula(matrix: Expr, row: Expr, key: Expr) -> Expr:
+        return rule(scores.at(FLAT), layout.place(matrix, row, key))
+
+    return k.compute(scores.shape, scores.dtype, formula, elementwise=True)
+
+
+def weighted(k: Builder, probabilities: Value, value: Heads, layout: Layout, dtype: np.dtype) -> Value:
+    """Sums of values, weighted by probability: (batch, heads, queries, columns)."""
+    matrices, rows, keys = layout.space
+    columns, v = value.sizes[3], value.value
+    if v.arithmetic != probabilities.arithmetic:
+        v = k.elementwise(lambda e: cast(e, probabilities.arithmetic), v, dtype=probabilities.dtype)
+    shape, sizes = (*layout.shape[:3], columns), (matrices, rows, columns, keys)
+    return matmul(k, probabilities, v, shape, sizes, (rows * keys, keys, 1), value.steps, dtype)
+
+
+# Masks
+
+
+def reach_of(offset: Callable[[Expr], Expr], left: int, right: int) -> Callable[[Place], Expr]:
+    """Whether a query at position `offset(batch)` + its index may see a key at most `left` before it and
+    `right` behind it; -1 for any distance, in not more than one of them.
+    """
+
+    def allowed(place: Place) -> Expr:
+        position = place.query + offset(place.batch)
+        before, behind = place.key >= position - left, place.key <= position + right
+        return behind if left < 0 else before if right < 0 else before & behind
+
+    return allowed
+
+
+def only(allowed: Callable[[Place], Expr]) -> Rule:
+    """-inf where a key is out of sight."""
+    return lambda score, place: select(allowed(place), score, lit(-inf, score.dtype))
+
+
+def mask_rule(k: Builder, mask: Value, layout: Layout, scores: Value) -> Rule:
+    """A mask that broadcasts to the scores: booleans tell what may be seen, numbers are added.
+
+    Where it is shorter than there are keys, those beyond its end are out of sight.
+    """
+    shape = (1,) * (4 - mask.rank) + mask.shape
+    fits = all(n in (1, m) for n, m in zip(shape[:3], layout.shape[:3], strict=False))
+    if not 1 <= mask.rank <= 4 or not fits or shape[3] > layout.keys:
+        k.error(f"a mask of shape {list(mask.shape)} does not broadcast to scores of {list(layout.shape)}")
+    steps = [arg(0 if n == 1 else mask.stride(a - 4)) if a >= 4 - mask.rank else lit(0)
+             for a, n in enumerate(shape[:3])]  # fmt: skip
+    is_full = None not in (mask.signature, scores.signature) and (
+        mask.signature[-1] == scores.signature[-1]  # type: ignore[index]
+    )
+
+    def rule(score: Expr, place: Place) -> Expr:
+        if mask.size == 0:
+            # An empty tensor has no buffer to read.
+            return lit(-inf, score.dtype)
+        position = place.key
+        for i, step in zip(place[:3], steps, strict=True):
+            position = position + i * step
+        inside = place.key < arg(shape[3])
+        lowest = lit(-inf, score.dtype)
+        if mask.arithmetic == "bool":
+            seen = load(mask, position) if is_full else load(mask, position, inside)
+            return select(seen, score, lowest)
+        bias = cast(load(mask, position) if is_full else load(mask, position, inside), score.dtype)
+        bias = bias if is_full else select(inside, bias, lowest)
+        # inf - inf would be NaN.
+        return select(bias > lowest, score + bias, lowest)
+
+    return rule
+
+
+# The operator
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """The attributes of an Attention layer."""
+
+    causal: bool
+    kv_heads: int | None
+    heads: int | None
+    mode: int
+    scale: float | None
+    softcap: float
+    precision: int | None
+    left: int = -1
+    right: int = -1
+
+    def check(self, k: Builder) -> None:
+        """Refuse what the operator does not know."""
+        if self.mode not in (0, 1, 2, 3):
+            k.error(f"qk_matmul_output_mode is {self.mode}; one of 0, 1, 2, 3")
+        if self.precision is not None and self.precision not in PRECISIONS:
+            k.error(f"softmax_precision is {self.precision}; one of {', '.join(map(str, PRECISIONS))}")
+        if min(self.left, self.right) < -1:
+            k.error(f"window sizes {self.left} and {self.right} must be -1 (no bound) or more")
+
+
+def _rules(
+    k: Builder, s: Settings, layout: Layout, mask: Value | None, past: int, lengths: Value | None,
+    scores: Value,
+) -> list[Rule]:  # fmt: skip
+    """What may not be seen: keys after the query, outside its window, beyond the cache, or masked."""
+
+    def offset(b: Expr) -> Expr:
+        return arg(past) if lengths is None else cast(lengths[b], "index") - layout.queries
+
+    rules: list[Rule] = [] if mask is None else [mask_rule(k, mask, layout, scores)]
+    if s.causal:
+        rules.append(only(reach_of(offset, -1, 0)))
+    if s.left >= 0 or s.right >= 0:
+        rules.append(only(reach_of(offset, s.left, s.right)))
+    if lengths is not None:
+        if lengths.shape != (layout.batch,):
+            k.error(f"nonpad_kv_seqlen has the shape {list(lengths.shape)}, expected {[layout.batch]}")
+        rules.append(only(lambda place: place.key < cast(lengths[place.batch], "index")))
+    return rules
+
+
+def combined(rules: Sequence[Rule]) -> Rule:
+    """One rule after another."""
+
+    def rule(score: Expr, place: Place) -> Expr:
+        for each in rules:
+            score = each(score, place)
+        return score
+
+    return rule
+
+
+def _operands(
+    k: Builder, q: Value, key: Value, value: Value, caches: tuple[Value | None, Value | None], s: Settings
+) -> tuple[Heads, Heads, Heads]:
+    """Queries, and keys and values behind those of the cache."""
+    if not q.rank == key.rank == value.rank or q.rank not in (3, 4):
+        k.error(f"takes Q, K and V all of rank 3 or all of rank 4, not {q.rank}, {key.rank}, {value.rank}")
+    if q.rank == 3 and (s.heads is None or s.kv_heads is None):
+        k.error("inputs of rank 3 need the attributes q_num_heads and kv_num_heads")
+    heads, kv_heads = s.heads or 0, s.kv_heads or 0
+    if (caches[0] is None) != (caches[1] is None):
+        k.error("takes past_key and past_value together or neither")
+    asked = any(k.layer.outputs[1:3])
+    stored = [
+        heads_of(k, x, kv_heads, where_it_lies=past is None and not asked) for x, past in
+        zip((key, value), caches, strict=True)
+    ]  # fmt: skip
+    for n, past in enumerate(caches):
+        if past is not None:
+            stored[n] = Heads.of(appended(k, past, stored[n].value))
+    return heads_of(k, q, heads, where_it_lies=heads == kv_heads), stored[0], stored[1]
+
+
+def _attention(
+    k: Builder, q: Value, key: Value, value: Value, mask: Value | None, past_key: Value | None,
+    past_value: Value | None, lengths: Value | None, s: Settings,
+) -> tuple[Value, ...]:  # fmt: skip
+    s.check(k)
+    if lengths is not None and past_key is not None:
+        k.error("takes nonpad_kv_seqlen or past_key and past_value, not both")
+    queries, keys, values = _operands(k, q, key, value, (past_key, past_value), s)
+    layout = layout_of(k, queries, keys, values)
+    scale = 1.0 / sqrt(max(queries.sizes[3], 1)) if s.scale is None else s.scale
+    stages = [scores_of(k, queries, keys, layout, scale)]
+    stages.append(capped(k, stages[0], s.softcap) if s.softcap > 0 else stages[0])
+    past = 0 if past_key is None else past_key.shape[2]
+    rules = _rules(k, s, layout, mask, past, lengths, stages[1])
+    stages.append(ruled(k, stages[1], layout, combined(rules)) if rules else stages[1])
+    stages.append(softmax_over(k, stages[2], 2, 3, masked=bool(rules)))
+    y = weighted(k, stages[3], values, layout, q.dtype)
+    shown = stages[s.mode]
+    if shown.dtype != q.dtype:
+        shown = k.elementwise(lambda e: e, shown, dtype=q.dtype)
+    return (
+        y if q.rank == 4 else merge_heads(k, y), keys.value, values.value, k.alias(shown, layout.shape)
+    )  # fmt: skip
+
+
+@operator("Attention", since=23, until=23)
+def attention_23(
+    k: Builder, q: Value, key: Value, value: Value, attn_mask: Value | None = None,
+    past_key: Value | None = None, past_value: Value | None = None, *, is_causal: int = 0,
+    kv_num_heads: int | None = None, q_num_heads: int | None = None, qk_matmul_output_mode: int = 0,
+    scale: float | None = None, softcap: float = 0.0, softmax_precision: int | None = None,
+) -> tuple[Value, ...]:  # fmt: skip
+    """softmax(scale * Q K' + mask) V, by head; also the keys and values with their past, and the scores."""
+    s = Settings(bool(is_causal), kv_num_heads, q_num_heads, qk_matmul_output_mode, scale, softcap,
+                 softmax_precision)  # fmt: skip
+    return _attention(k, q, key, value, attn_mask, past_key, past_value, None, s)
+
+
+@operator("Attention", since=24, until=24)
+def attention_24(
+    k: Builder, q: Value, key: Value, value: Value, attn_mask: Value | None = None,
+    past_key: Value | None = None, past_value: Value | None = None, nonpad_kv_seqlen: Value | None = None, *,
+    is_causal: int = 0, kv_num_heads: int | None = None, q_num_heads: int | None = None,
+    qk_matmul_output_mode: int = 0, scale: float | None = None, softcap: float = 0.0,
+    softmax_precision: int | None = None,
+) -> tuple[Value, ...]:  # fmt: skip
+    """As before; K and V may be caches of which `nonpad_kv_seqlen` rows of each sample are in use."""
+    s = Settings(bool(is_causal), kv_num_heads, q_num_heads, qk_matmul_output_mode, scale, softcap,
+                 softmax_precision)  # fmt: skip
+    return _attention(k, q, key, value, attn_mask, past_key, past_value, nonpad_kv_seqlen, s)
+
+
+@operator("Attention", since=25)
+def attention(
+    k: Builder, q: Value, key: Value, value: Value, attn_mask: Value | None = None,
+    past_key: Value | None = None, past_value: Value | None = None, nonpad_kv_seqlen: Value | None = None, *,
+    is_causal: int = 0, kv_num_heads: int | None = None, left_window_size: int = -1,
+    q_num_heads: int | None = None, qk_matmul_output_mode: int = 0, right_window_size: int = -1,
+    scale: float | None = None, softcap: float = 0.0, softmax_precision: int | None = None,
+) -> tuple[Value, ...]:  # fmt: skip
+    """As before, and queries may see no further than a window around their own position."""
+    s = Settings(bool(is_causal), kv_num_heads, q_num_heads, qk_matmul_output_mode, scale, softcap,
+                 softmax_precision, left_window_size, right_window_size)  # fmt: skip
+    return _attention(k, q, key, value, attn_mask, past_key, past_value, nonpad_kv_seqlen, s)
