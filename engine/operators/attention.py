@@ -160,12 +160,17 @@ def scores_of(k: Builder, q: Heads, key: Heads, layout: Layout, scale: float) ->
         k, q.value, key.value, layout.space, (matrices, rows, keys, q.sizes[3]),
         (layout.group * q.steps[0], *q.steps[1:]), (step, column, row), wide(q.value.dtype),
     )  # fmt: skip
-    return k.elementwise(lambda e: e * arg(scale, e.dtype), product)
+    return in_place(k, product, lambda e: e * arg(scale, e.dtype))
+
+
+def in_place(k: Builder, x: Value, formula: Callable[[Expr], Expr]) -> Value:
+    """A formula of each element, which joins what makes `x` even where its dimensions are not known."""
+    return k.compute(x.shape, x.dtype, lambda *_: formula(x.at(FLAT)), elementwise=True)
 
 
 def capped(k: Builder, scores: Value, cap: float) -> Value:
     """cap * tanh(score / cap)."""
-    return k.elementwise(lambda e: arg(cap, e.dtype) * unary("tanh", e / arg(cap, e.dtype)), scores)
+    return in_place(k, scores, lambda e: arg(cap, e.dtype) * unary("tanh", e / arg(cap, e.dtype)))
 
 
 def ruled(k: Builder, scores: Value, layout: Layout, rule: Rule) -> Value:

@@ -42,7 +42,8 @@ def matmul(
         return reduce("sum", depth, lambda r: load(a, row + r * a_step) * load(b, column + r * b_step))
 
     facts = {"m": m, "n": n, "k": depth, "batch": batch, "a_strides": a_strides, "b_strides": b_strides}
-    product = k.compute(out_shape, dtype or a.dtype, formula, hint=lambda: Hint("matmul", (a, b), facts))
+    stored = a.dtype if dtype is None else dtype
+    product = k.compute(out_shape, stored, formula, hint=lambda: Hint("matmul", (a, b), facts))
     return k.alias(product, shape)
 
 
