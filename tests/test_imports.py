@@ -21,7 +21,7 @@ LEVELS = (
     ("engine.operators", "engine.model"),
     ("engine.importers", "engine.compiler"),
     ("engine.asset", "engine.backends"),
-    ("engine.session", "engine.checks"),
+    ("engine.session", "engine.checks", "engine.support"),
     ("engine.worker", "engine.run", "engine.textures"),
     ("engine.compat", "engine.onnx_backend"),
     ("engine",),

@@ -1,0 +1,112 @@
+"""`gameglue operators`: which operators the engine has, and where each of them runs."""
+
+from __future__ import annotations
+
+import argparse
+import difflib
+from pathlib import Path
+
+from engine import support
+from engine.errors import InputError
+from engine.support import Support
+from gameglue.cli.backends import ALL_CHOICES, BackendChoice, add_backend_options, choice_of
+from gameglue.cli.console import output, paragraph, table
+
+BEGIN = "<!-- operators: made by `gameglue operators --markdown README.md` -->"
+END = "<!-- end of operators -->"
+"""Comments between which a file holds the table."""
+
+
+def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Describe the command."""
+    parser = commands.add_parser(
+        "operators",
+        help="show which operators run where",
+        description=paragraph(
+            "Show the operators that the engine has, the opset versions that it reads them under, and how",
+            "each backend takes them: native, fallback (its CPU does it) or refused. With names, only those,",
+            "and what ONNX has and the engine lacks among them.",
+        ),
+        epilog="examples:\n  gameglue operators\n  gameglue operators conv gridsample\n"
+        "  gameglue operators --domain ai.onnx.ml --backend gpu_compute",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("names", nargs="*", metavar="NAME", help="an operator, in upper or lower case")
+    add_backend_options(parser, "all of them")
+    parser.add_argument("--domain", help="only operators of this domain; ai.onnx is ONNX's own")
+    parser.add_argument(
+        "--markdown",
+        nargs="?",
+        const="-",
+        metavar="FILE",
+        help="print the table for a README; with FILE, write it there between its two marker comments",
+    )
+    parser.set_defaults(run=run)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Print the table, or write it."""
+    if arguments.markdown is not None:
+        if arguments.markdown == "-":
+            print(support.markdown())
+        else:
+            write_table(Path(arguments.markdown))
+        return 0
+    rows = chosen(arguments.names, arguments.domain)
+    wanted = choice_of(arguments)
+    shown = [
+        choice
+        for choice in ALL_CHOICES
+        if wanted is None or choice.backend is wanted.backend and wanted.device in (None, choice.device)
+    ]
+    console = output()
+    names = [engine_name(choice) for choice in shown]
+    columns = ("operator", "opsets", *(support.BACKENDS[name] for name in names))
+    console.print(table(columns, [(row.title, row.versions, *map(row.on, names)) for row in rows]))
+    console.print()
+    for note in (*dict.fromkeys(row.note for row in rows if row.note), *support.type_notes()):
+        console.print(note, markup=False)
+    return 0
+
+
+def chosen(names: list[str], domain: str | None) -> list[Support]:
+    """The rows that a command line asks for; `InputError` with likely names for one that nobody knows."""
+    rows = support.supported()
+    known = [*rows, *support.absent()]
+    if domain is not None:
+        wanted = "" if domain == "ai.onnx" else domain
+        domains = sorted({row.domain or "ai.onnx" for row in known})
+        rows, known = ([row for row in group if row.domain == wanted] for group in (rows, known))
+        if not known:
+            raise InputError(f"there is no operator of the domain {domain!r}; domains: {', '.join(domains)}")
+    if not names:
+        return rows
+    titles = {title: row for row in known for title in (row.title.lower(), row.name.lower())}
+    for name in names:
+        if name.lower() not in titles:
+            likely = difflib.get_close_matches(name.lower(), titles, n=3)
+            hint = ", ".join(dict.fromkeys(titles[title].title for title in likely))
+            raise InputError(f"ONNX has no operator {name!r}" + (f"; did you mean {hint}?" if hint else ""))
+    return [row for row in known if {row.name.lower(), row.title.lower()} & {n.lower() for n in names}]
+
+
+def engine_name(choice: BackendChoice) -> str:
+    """The engine's own name of a backend."""
+    if choice.device is None:
+        return "cpu" if choice.backend.value == "cpu" else "gl_pixel"
+    return "opencl" if choice.device == "opencl" else "gl_compute"
+
+
+def write_table(path: Path) -> None:
+    """Replace what lies between the marker comments of a file; `InputError` where they are missing."""
+    text = path.read_text(encoding="utf-8")
+    if BEGIN not in text or END not in text:
+        raise InputError(f"{path} needs the lines {BEGIN} and {END}: the table goes between them")
+    path.write_text(with_table(text), encoding="utf-8")
+
+
+def with_table(text: str) -> str:
+    """A text with today's table between its marker comments."""
+    before, _, rest = text.partition(BEGIN)
+    _, _, after = rest.partition(END)
+    return f"{before}{BEGIN}\n{support.markdown()}\n{END}{after}"
