@@ -11,8 +11,8 @@ import numpy as np
 
 from engine.backends.base import Backend, Program
 from engine.backends.gl.commands import Replayer
-from engine.backends.gl.glsl import to_words, type_refusal
 from engine.backends.gl.record import GLProgram
+from engine.backends.gl.storage import to_memory, type_refusal
 from engine.backends.integers import check_integers
 from engine.compiler.plan import Compute
 from engine.devices import GL, GLDevice
@@ -79,9 +79,9 @@ class GLBackend(Backend):
             self.device.collect()
 
 
-def checked_words(data: np.ndarray, dtype: np.dtype, elements: int) -> np.ndarray:
-    """The words of a tensor's value. Raises `InputError` for what misfits, and integers beyond 32 bits."""
+def checked_elements(data: np.ndarray, dtype: np.dtype, elements: int) -> np.ndarray:
+    """A value as it lies in memory. Raises `InputError` for what misfits, and integers beyond 32 bits."""
     if data.dtype != dtype or data.size != elements:
         raise InputError(f"expected {elements} elements of {dtype}, got {data.size} of {data.dtype}")
     check_integers(data)
-    return to_words(data)
+    return to_memory(data)

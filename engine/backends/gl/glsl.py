@@ -1,87 +1,23 @@
 """Kernel formulas as GLSL: what compute and fragment shaders have in common, for GLSL 3.30 and later.
 
-Every number is a 32-bit word. Tensors of int64 and of narrow integers are kept as `int`, uint64 as
-`uint`, bool as `int` 0 or 1, float16 and bfloat16 as `float` whose stores round to the narrow type (so
-values are the same as on the CPU, at twice the memory). There is no float64. Integer constants beyond 32
-bits saturate (they stand for "no limit"); computed values wrap.
+Every number is a 32-bit word; `storage` tells how they lie in memory. Integer constants beyond 32 bits
+saturate (they stand for "no limit"); computed values wrap.
 """
 
 from __future__ import annotations
 
 import struct
 from abc import abstractmethod
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
 from engine.backends.gl.glsl_functions import functions_for
-from engine.dtypes import CODE_TYPES, ArithmeticType, arithmetic_type, from_numbers, to_numbers
+from engine.backends.gl.storage import FORMS
+from engine.dtypes import ArithmeticType, arithmetic_type, as_dtype
 from engine.kernels.c_printer import COMMON, CPrinter, saturate
 
 COMPONENTS = "xyzw"
-
-WORDS: dict[str, str] = {
-    "float32": "float32",
-    "float16": "float32",
-    "bfloat16": "float32",
-    "int64": "int32",
-    "int32": "int32",
-    "int16": "int32",
-    "int8": "int32",
-    "uint8": "int32",
-    "uint16": "int32",
-    "bool": "int32",
-    "uint32": "uint32",
-    "uint64": "uint32",
-    **dict.fromkeys(("int4", "uint4", "int2", "uint2", *CODE_TYPES), "int32"),
-}
-"""Storage type -> NumPy type of the 32-bit word that holds it in GLSL."""
-
-_GLSL_WORD = {"float32": "float", "int32": "int", "uint32": "uint"}
-
-# How a computed int is wrapped before it is stored in a word.
-_WRAP = {
-    "int8": "(({0} << 24) >> 24)",
-    "int16": "(({0} << 16) >> 16)",
-    "uint8": "({0} & 0xff)",
-    "uint16": "({0} & 0xffff)",
-    "int4": "(({0} << 28) >> 28)",
-    "uint4": "({0} & 0xf)",
-    "int2": "(({0} << 30) >> 30)",
-    "uint2": "({0} & 3)",
-    "float16": "k_half({0})",
-    "bfloat16": "k_bfloat({0})",
-}
-
-
-def type_refusal(dtypes: Iterable[np.dtype | str]) -> str | None:
-    """Why GLSL kernels cannot hold tensors of these types, or None."""
-    for dtype in dtypes:
-        name = np.dtype(dtype).name
-        if name not in WORDS:
-            return f"GLSL kernels have no {name}"
-    return None
-
-
-def word_dtype(dtype: np.dtype | str) -> np.dtype:
-    """The NumPy type of the words in which a tensor of `dtype` is kept. Raises KeyError for float64."""
-    return np.dtype(WORDS[np.dtype(dtype).name])
-
-
-def word_type(storage: str) -> str:
-    """The GLSL type of the words in which a tensor of `storage` is kept."""
-    return _GLSL_WORD[WORDS[storage]]
-
-
-def to_words(data: np.ndarray) -> np.ndarray:
-    """A tensor's values as contiguous 32-bit words, 1-D; wider integers wrap (see `check_integers`)."""
-    flat = to_numbers(np.ascontiguousarray(data).reshape(-1))
-    return flat.astype(word_dtype(data.dtype), copy=False)
-
-
-def from_words(words: np.ndarray, dtype: np.dtype) -> np.ndarray:
-    """Words read back, in the tensor's own type; any view of 4-byte elements will do."""
-    return from_numbers(words.view(word_dtype(dtype)), dtype, copy=False)
 
 
 def pack_arguments(
@@ -157,7 +93,7 @@ class GLSLPrinter(CPrinter):
 
     @abstractmethod
     def fetch(self, slot: int, position: str) -> str:
-        """The word (`word_type` of the buffer's storage type) at `position` of buffer `slot`."""
+        """The word (`word_type` of the buffer's storage type) for `position` of buffer `slot`."""
 
     def extra(self, k: int) -> str:
         """The k-th int argument that the stage adds after the kernel's own."""
@@ -168,12 +104,11 @@ class GLSLPrinter(CPrinter):
         return f"uniform ivec4 A[{argument_vectors(len(self.kernel.params) + extra)}];"
 
     def stored(self, text: str, dtype: ArithmeticType, storage: str) -> str:
-        """A computed value of type `dtype` as the word in which `storage` is kept."""
-        target = arithmetic_type(np.dtype(storage) if storage != "bfloat16" else storage)
-        text = self.convert(text, dtype, target)
+        """A computed value of type `dtype` as a word that `storage` can hold."""
+        text = self.convert(text, dtype, arithmetic_type(as_dtype(storage)))
         if storage == "bool":
             return f"int({text})"
-        return _WRAP.get(storage, "{0}").format(text)
+        return FORMS[storage].wrap.format(text)
 
     @staticmethod
     def functions(text: str) -> str:

@@ -95,8 +95,25 @@ float k_half(float x) {
 }""",
     "k_bfloat": """
 float k_bfloat(float x) {
+    // The bit keeps NaN from becoming infinite where only its upper half is stored.
     uint u = floatBitsToUint(x);
-    return k_nan(x) ? x : uintBitsToFloat((u + 0x7fffu + ((u >> 16) & 1u)) & 0xffff0000u);
+    return uintBitsToFloat(k_nan(x) ? u | 0x400000u : (u + 0x7fffu + ((u >> 16) & 1u)) & 0xffff0000u);
+}""",
+    "k_to_half": """
+uint k_to_half(float x) {
+    // The bits of a number that `k_half` gave.
+    uint u = floatBitsToUint(x);
+    uint a = u & 0x7fffffffu;
+    uint h = a < 0x38800000u ? uint(abs(x) * 16777216.0) : (a - 0x38000000u) >> 13;
+    h = a < 0x7f800000u ? h : (a == 0x7f800000u ? 0x7c00u : 0x7e00u);
+    return h | ((u >> 16) & 0x8000u);
+}""",
+    "k_from_half": """
+float k_from_half(uint h) {
+    uint a = h & 0x7fffu;
+    uint u = (a << 13) + (a < 0x7c00u ? 0x38000000u : 0x70000000u);
+    u = a < 0x400u ? floatBitsToUint(float(a) * 5.9604644775390625e-08) : u;
+    return uintBitsToFloat(u | ((h & 0x8000u) << 16));
 }""",
     # Exponentials and logarithms.
     "k_scale": """

@@ -8,15 +8,16 @@ from typing import ClassVar
 import numpy as np
 
 from engine.backends.base import DeviceBuffer, Progress
-from engine.backends.gl.backend import GLBackend, checked_words
+from engine.backends.gl.backend import GLBackend, checked_elements
+from engine.backends.gl.storage import memory_dtype
 from engine.backends.gl_compute.matmul import slices_constant
-from engine.backends.gl_compute.memory import WORD_SIZE, GLComputeBuffer, GLReadback, buffer_size
+from engine.backends.gl_compute.memory import GLComputeBuffer, GLReadback, buffer_size
 from engine.backends.gl_compute.printer import ComputePrinter
 from engine.backends.gl_compute.programs import ComputePrograms
 from engine.backends.gl_compute.record import GLComputeProgram, Recorder, program_key
 from engine.backends.gl_compute.shader import ShaderKernel
 from engine.backends.gl_compute.target import Target
-from engine.backends.gl_compute.tuning import TUNERS
+from engine.backends.gl_compute.tuning import tune
 from engine.compiler.plan import AnyKernel, Compute, Plan, Tuner
 from engine.devices import GL, GLDevice
 from engine.errors import DeviceError
@@ -24,7 +25,8 @@ from engine.kernels.expr import Expr
 from engine.kernels.kernel import Kernel
 from engine.kernels.value import Value
 
-_LARGEST_INDEX = 2**31 - 1
+# Positions are int32, and the threads beyond a tensor's end have some too.
+_MOST_ELEMENTS = 2**31 - 2**25
 
 
 class GLComputeBackend(GLBackend):
@@ -53,17 +55,17 @@ class GLComputeBackend(GLBackend):
 
     def size_refusal(self, compute: Compute, formula: Sequence[Expr], values: Sequence[Value]) -> str | None:
         """Sizes beyond what a shader can address."""
-        limit = min(self.device.limits.max_storage_block_size, _LARGEST_INDEX * WORD_SIZE)
         for value in values:
-            size = buffer_size(value.size)
+            itemsize = memory_dtype(value.dtype).itemsize
+            limit = min(self.device.limits.max_storage_block_size, _MOST_ELEMENTS * itemsize)
+            size = buffer_size(value.size, value.dtype)
             if size > limit and not slices_constant(compute, value, self._target):
                 return f"{value.name} takes {size} bytes; a shader here can address {limit} of one tensor"
         return None
 
     def tune(self, compute: Compute, tuner: Tuner) -> bool:
         """Matrix products and convolutions of float32, see `tuning`."""
-        rule = TUNERS.get(compute.hint.kind) if compute.hint is not None else None
-        return rule is not None and rule(compute, tuner, self._target)
+        return tune(compute, tuner, self._target)
 
     def prepare(self, kernels: Iterable[AnyKernel], progress: Progress | None = None) -> int:
         """Compile and link what is missing; returns how many programs no stored binary could give."""
@@ -82,19 +84,19 @@ class GLComputeBackend(GLBackend):
         return ComputePrinter(kernel, self.texels).shader()
 
     def create(self, elements: int, dtype: np.dtype, data: np.ndarray | None = None) -> GLComputeBuffer:
-        """A buffer of 32-bit words. Raises `InputError` for integers beyond 32 bits."""
-        words = None if data is None else checked_words(data, np.dtype(dtype), elements)
-        buffer = GLComputeBuffer(self.device, elements, dtype, words)
-        if words is not None:
-            self.device.counters.bytes_up += words.nbytes
+        """A buffer. Raises `InputError` for integers beyond 32 bits."""
+        given = None if data is None else checked_elements(data, np.dtype(dtype), elements)
+        buffer = GLComputeBuffer(self.device, elements, dtype, given)
+        if given is not None:
+            self.device.counters.bytes_up += given.nbytes
         return buffer
 
     def upload(self, buffer: DeviceBuffer, data: np.ndarray) -> None:
         """Set a buffer's value through a staging buffer that no command uses any more."""
         target = _own(buffer)
-        words = checked_words(data, target.dtype, target.elements)
-        if words.nbytes:
-            self.device.staging.write_buffer(target.name, words)
+        given = checked_elements(data, target.dtype, target.elements)
+        if given.nbytes:
+            self.device.staging.write_buffer(target.name, given)
 
     def copy(self, source: DeviceBuffer, target: DeviceBuffer) -> None:
         """Copy on the device."""
@@ -106,7 +108,7 @@ class GLComputeBackend(GLBackend):
             gl.glMemoryBarrier(GL.BUFFER_UPDATE_BARRIER_BIT)
             gl.glBindBuffer(GL.COPY_READ_BUFFER, a.name)
             gl.glBindBuffer(GL.COPY_WRITE_BUFFER, b.name)
-            nbytes = min(a.elements, b.elements) * WORD_SIZE
+            nbytes = min(a.elements, b.elements) * memory_dtype(a.dtype).itemsize
             gl.glCopyBufferSubData(GL.COPY_READ_BUFFER, GL.COPY_WRITE_BUFFER, 0, 0, nbytes)
 
     def record(self, plan: Plan, buffers: Mapping[str, DeviceBuffer]) -> GLComputeProgram:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from math import prod
 
-from engine.backends.gl.glsl import type_refusal
+from engine.backends.gl.storage import type_refusal
 from engine.backends.gl_compute.printer import ComputePrinter, axis_values, shader_text
 from engine.backends.gl_compute.shader import ShaderKernel
 from engine.backends.gl_compute.target import Target

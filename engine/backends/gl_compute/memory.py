@@ -1,4 +1,4 @@
-"""Buffers of the compute backend: 32-bit words in GL buffers, and views of them as buffer textures."""
+"""Buffers of the compute backend: elements in GL buffers, and views of them as buffer textures."""
 
 from __future__ import annotations
 
@@ -7,28 +7,33 @@ import ctypes
 import numpy as np
 
 from engine.backends.base import DeviceBuffer, Readback
-from engine.backends.gl.glsl import from_words, word_dtype
 from engine.backends.gl.memory import GLObjects
+from engine.backends.gl.storage import from_memory, memory_dtype
 from engine.devices import GL, GLDevice, StagingReadback
 from engine.devices.gl_functions import FUNCTION_TYPE
 from engine.errors import DisposedError
 
 TEXTURE_BUFFER = 0x8C2A
-WORD_SIZE = 4
-# A view as four-component texels covers whole texels only.
+# A view as four-component texels covers whole texels only, and shaders store whole 32-bit words.
 _SIZE_STEP = 16
 
 _FORMATS = {
     ("float32", 1): GL.R32F,
     ("float32", 4): GL.RGBA32F,
+    ("float16", 1): GL.R16F,
     ("int32", 1): GL.R32I,
+    ("int16", 1): 0x8233,
+    ("int8", 1): 0x8231,
     ("uint32", 1): 0x8236,
+    ("uint16", 1): 0x8234,
+    ("uint8", 1): 0x8232,
 }
+"""Of buffer textures, by the NumPy type of an element in memory and how many a texel has."""
 
 
-def buffer_size(elements: int) -> int:
+def buffer_size(elements: int, dtype: np.dtype) -> int:
     """Bytes that a tensor takes; empty ones take a little, as OpenGL has no empty bindings."""
-    return max(1, -(-elements * WORD_SIZE // _SIZE_STEP)) * _SIZE_STEP
+    return max(1, -(-elements * memory_dtype(dtype).itemsize // _SIZE_STEP)) * _SIZE_STEP
 
 
 class GLMemory(GLObjects):
@@ -49,9 +54,9 @@ class GLMemory(GLObjects):
                 # The storage is new, so no command can be using it.
                 gl.glBufferSubData(GL.COPY_WRITE_BUFFER, 0, data.nbytes, data.ctypes.data)
 
-    def texture(self, word: str, width: int, offset: int, nbytes: int) -> int:
-        """The GL name of a buffer texture over a range; `word` is a NumPy type name, `width` 1 or 4."""
-        kind = _FORMATS[word, width]
+    def texture(self, memory: str, width: int, offset: int, nbytes: int) -> int:
+        """The GL name of a buffer texture over a range. memory: NumPy type of an element. width: 1 or 4."""
+        kind = _FORMATS[memory, width]
         key = (kind, offset, nbytes)
         if key not in self._textures:
             gl = self.device.gl
@@ -72,11 +77,11 @@ class GLComputeBuffer(DeviceBuffer):
     """A tensor in a GL buffer of its own."""
 
     def __init__(
-        self, device: GLDevice, elements: int, dtype: np.dtype, words: np.ndarray | None = None
+        self, device: GLDevice, elements: int, dtype: np.dtype, data: np.ndarray | None = None
     ) -> None:
         self.elements = elements
         self.dtype = np.dtype(dtype)
-        self.memory = GLMemory(device, buffer_size(elements), words)
+        self.memory = GLMemory(device, buffer_size(elements, self.dtype), data)
 
     @property
     def name(self) -> int:
@@ -96,7 +101,7 @@ class GLComputeBuffer(DeviceBuffer):
 
 
 class GLReadback(Readback):
-    """Words on their way to the CPU, given in the tensor's type."""
+    """Elements on their way to the CPU, given in the tensor's type."""
 
     def __init__(self, staging: StagingReadback | None, elements: int, dtype: np.dtype) -> None:
         self._staging = staging
@@ -109,12 +114,12 @@ class GLReadback(Readback):
         """Copy a buffer, as it is at this point of the stream."""
         if not buffer.elements:
             return cls(None, 0, buffer.dtype)
-        nbytes = buffer.elements * WORD_SIZE
-        staging = device.staging.read_buffer(buffer.name, nbytes, word_dtype(buffer.dtype))
+        memory = memory_dtype(buffer.dtype)
+        staging = device.staging.read_buffer(buffer.name, buffer.elements * memory.itemsize, memory)
         return cls(staging, buffer.elements, buffer.dtype)
 
     def done(self) -> bool:
-        """Whether the words have arrived."""
+        """Whether they have arrived."""
         return self._staging is None or self._value is not None or self._staging.done()
 
     def wait(self) -> None:
@@ -128,5 +133,5 @@ class GLReadback(Readback):
             if self._staging is None:
                 self._value = np.empty(0, self._dtype)
             else:
-                self._value = from_words(self._staging.array(), self._dtype)
+                self._value = from_memory(self._staging.array(), self._dtype)
         return self._value

@@ -1,4 +1,7 @@
-"""A kernel's formula as a compute shader: one thread per output element.
+"""A kernel's formula as a compute shader: one thread per output element, or per 32-bit word of the output.
+
+A word holds two or four elements of a narrow type. Only one thread may store it, so that one computes them
+all.
 
 Tensors are read from storage buffers, or as buffer textures where that is faster: llvmpipe walks the lanes
 of a storage buffer load one by one (8 ns each), and gathers a texel fetch in one go (12 ns for 8 lanes).
@@ -10,7 +13,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from engine.backends.gl.glsl import GLSLPrinter, pack_arguments, unravel, word_type
+from engine.backends.gl.glsl import GLSLPrinter, pack_arguments, unravel
+from engine.backends.gl.storage import decoded, lanes, memory_word, packed, unpacked, word_type
+from engine.kernels.expr import LOOPS, nodes
 from engine.kernels.kernel import Kernel
 
 LOCAL_SIZE = 64
@@ -50,7 +55,11 @@ class ComputePrinter(GLSLPrinter):
 
     def fetch(self, slot: int, position: str) -> str:
         """An element of an input."""
-        return fetch(self.first_input + slot, position, self.texels)
+        storage = self.kernel.buffers[slot]
+        block = f"b{self.first_input + slot}"
+        if self.texels:
+            return decoded(f"texelFetch({block}, {position}).x", storage)
+        return f"{block}[{position}]" if lanes(storage) == 1 else unpacked(block, position, storage)
 
     def shader(self) -> str:
         """The whole compute shader."""
@@ -58,17 +67,43 @@ class ComputePrinter(GLSLPrinter):
         axes = sorted(a for a in kernel.body.free if isinstance(a, int))
         variables: dict[int | str, str] = {"flat": "i"} | {axis: f"i{axis}" for axis in axes}
         lines, value = self.body(kernel.body, variables)
-        main = [
-            f"int i = {self.extra(_BEGIN)} + {flat_thread(LOCAL_SIZE)};",
-            f"if (i >= {self.extra(_END)}) return;",
-            *self.unravel(axes, _AXES),
-            *lines,
-            f"o[i] = {self.stored(value, kernel.body.dtype, kernel.dtype)};",
-        ]
-        text = "void main() {\n" + "".join(f"    {line}\n" for line in main) + "}\n"
+        lines = [*self.unravel(axes, _AXES), *lines]
+        value = self.stored(value, kernel.body.dtype, kernel.dtype)
+        text = self._elementwise(lines, value) if lanes(kernel.dtype) == 1 else self._wordwise(lines, value)
         extra = _AXES + axis_arguments(kernel.rank)
         inputs = [(kind, 1) for kind in kernel.buffers]
         return shader_text(LOCAL_SIZE, kernel.dtype, inputs, self.arguments(extra), text, self.texels)
+
+    def _elementwise(self, lines: Sequence[str], value: str) -> str:
+        return _function(
+            "void main()",
+            [
+                f"int i = {self.extra(_BEGIN)} + {flat_thread(LOCAL_SIZE)};",
+                f"if (i >= {self.extra(_END)}) return;",
+                *lines,
+                f"o[i] = {value};",
+            ],
+        )
+
+    def _wordwise(self, lines: Sequence[str], value: str) -> str:
+        """`begin` is the first element of a word; the rest of the last word repeats the last element."""
+        storage = self.kernel.dtype
+        count, bits = lanes(storage), 32 // lanes(storage)
+        main = [
+            f"int i = {self.extra(_BEGIN)} + {flat_thread(LOCAL_SIZE)} * {count};",
+            f"int last = {self.extra(_END)} - 1;",
+            "if (i > last) return;",
+            "uint word = k_element(i);",
+        ]
+        if any(node.op in LOOPS for node in nodes(self.kernel.body)):
+            # Not unrolled: copies of a long body take that much longer to compile.
+            loop = f"for (int k = 1; k < {count}; ++k)"
+            main.append(f"{loop} word |= k_element(min(i + k, last)) << (k * {bits});")
+        else:
+            main += [f"word |= k_element(min(i + {k}, last)) << {k * bits};" for k in range(1, count)]
+        main.append(f"o[i / {count}] = word;")
+        element = _function("uint k_element(int i)", [*lines, f"return {packed(value, storage)};"])
+        return element + _function("void main()", main)
 
     def unravel(self, axes: Sequence[int], first: int) -> list[str]:
         """Statements that take the flat index `i` apart into the indices `i0`... of those axes.
@@ -83,9 +118,8 @@ class ComputePrinter(GLSLPrinter):
         return unravel(axes, self.kernel.rank, divisor)
 
 
-def fetch(number: int, position: str, texels: bool, components: str = ".x") -> str:
-    """The text that reads an input."""
-    return f"texelFetch(b{number}, {position}){components}" if texels else f"b{number}[{position}]"
+def _function(head: str, lines: Sequence[str]) -> str:
+    return f"{head} {{\n" + "".join(f"    {line}\n" for line in lines) + "}\n"
 
 
 def flat_thread(local_size: int) -> str:
@@ -103,15 +137,16 @@ def shader_text(
 ) -> str:
     """A compute shader over one output `o` and inputs `b0`..., with the functions that `main` uses.
 
-    output: storage type. inputs: storage type and how many of its elements a load yields (1 or 4).
+    Without texels, what has several elements in a 32-bit word is given and taken as words of `uint`. output:
+    storage type. inputs: storage type and how many of its elements a load yields (1 or 4).
     """
-    lines = [f"layout(std430, binding = 0) restrict writeonly buffer Output {{ {word_type(output)} o[]; }};"]
+    item = _block_item(output)
+    lines = [f"layout(std430, binding = 0) restrict writeonly buffer Output {{ {item} o[]; }};"]
     for k, (kind, width) in enumerate(inputs):
-        word = word_type(kind)
         if texels:
-            lines.append(f"layout(binding = {k}) uniform {_TEXEL_BUFFER[word]} b{k};")
+            lines.append(f"layout(binding = {k}) uniform {_TEXEL_BUFFER[memory_word(kind)]} b{k};")
         else:
-            item = word if width == 1 else f"vec{width}"
+            item = _block_item(kind) if width == 1 else f"vec{width}"
             block = f"restrict readonly buffer Input{k} {{ {item} b{k}[]; }};"
             lines.append(f"layout(std430, binding = {k + 1}) {block}")
     sizes = local_size if isinstance(local_size, tuple) else (local_size, 1)
@@ -125,6 +160,10 @@ def shader_text(
             main,
         ]
     )
+
+
+def _block_item(storage: str) -> str:
+    return word_type(storage) if lanes(storage) == 1 else "uint"
 
 
 def axis_arguments(rank: int) -> int:

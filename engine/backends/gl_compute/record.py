@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from math import prod
 
 from engine.backends.base import DeviceBuffer
-from engine.backends.gl.glsl import WORDS, pack_arguments
+from engine.backends.gl.glsl import pack_arguments
 from engine.backends.gl.record import GLProgram, GLRecorder
+from engine.backends.gl.storage import FORMS, lanes
 from engine.backends.gl_compute.memory import TEXTURE_BUFFER, GLComputeBuffer, GLMemory, buffer_size
 from engine.backends.gl_compute.printer import LOCAL_SIZE, arguments
 from engine.backends.gl_compute.programs import ComputePrograms
@@ -93,7 +94,8 @@ class Recorder(GLRecorder):
         lifetimes = plan.lifetimes()
         if not lifetimes:
             return None
-        sizes = {name: buffer_size(plan.buffers[name].elements) for name in lifetimes}
+        specs = {name: plan.buffers[name] for name in lifetimes}
+        sizes = {name: buffer_size(spec.elements, spec.dtype) for name, spec in specs.items()}
         alignment = max(self.device.limits.storage_buffer_offset_alignment, _TEXTURE_ALIGNMENT)
         offsets, total = place(sizes, lifetimes, alignment)
         arena = GLMemory(self.device, total)
@@ -111,7 +113,7 @@ class Recorder(GLRecorder):
         if isinstance(kernel, Kernel):
             words = arguments(kernel, step.values, step.space, 0, count)
             storages, widths = kernel.buffers, (1,) * len(inputs)
-            grid = self._fold(-(-count // LOCAL_SIZE))
+            grid = self._fold(-(-count // (lanes(kernel.dtype) * LOCAL_SIZE)))
         else:
             assert isinstance(kernel, ShaderKernel)
             words = pack_arguments(kernel.params, step.values)
@@ -122,7 +124,7 @@ class Recorder(GLRecorder):
         self._bind_storage(0, output)
         for k, (place_, storage, width) in enumerate(zip(inputs, storages, widths, strict=True)):
             if self._texels:
-                texture = place_.memory.texture(WORDS[storage], width, place_.offset, place_.nbytes)
+                texture = place_.memory.texture(FORMS[storage].memory, width, place_.offset, place_.nbytes)
                 self.bind_texture(k, TEXTURE_BUFFER, texture)
             else:
                 self._bind_storage(1 + k, place_)

@@ -8,7 +8,7 @@ from typing import ClassVar
 import numpy as np
 
 from engine.backends.base import DeviceBuffer, Progress
-from engine.backends.gl.backend import GLBackend, checked_words
+from engine.backends.gl.backend import GLBackend, checked_elements
 from engine.backends.gl_pixel.layout import capacity, texels_of
 from engine.backends.gl_pixel.memory import GLPixelBuffer
 from engine.backends.gl_pixel.printer import print_kernel
@@ -86,22 +86,22 @@ class GLPixelBackend(GLBackend):
         return self._shaders[kernel.key]
 
     def create(self, elements: int, dtype: np.dtype, data: np.ndarray | None = None) -> GLPixelBuffer:
-        """A texture of 32-bit words. Raises `InputError` for integers beyond 32 bits."""
-        words = None if data is None else checked_words(data, np.dtype(dtype), elements)
+        """A texture. Raises `InputError` for integers beyond 32 bits."""
+        given = None if data is None else checked_elements(data, np.dtype(dtype), elements)
         with self.device.current():
             buffer = GLPixelBuffer(self.device, elements, dtype)
-            self._transfers.prepare(buffer.memory.word)
-            if words is not None:
-                buffer.memory.allocate(pad(words, buffer.memory.layout))
-                self.device.counters.bytes_up += words.nbytes
+            self._transfers.prepare(buffer.memory.element)
+            if given is not None:
+                buffer.memory.allocate(pad(given, buffer.memory.layout))
+                self.device.counters.bytes_up += given.nbytes
         return buffer
 
     def upload(self, buffer: DeviceBuffer, data: np.ndarray) -> None:
         """Set a buffer's value, in stream order."""
         target = _own(buffer)
-        words = checked_words(data, target.dtype, target.elements)
-        if words.nbytes:
-            self._transfers.upload(words, target.memory)
+        given = checked_elements(data, target.dtype, target.elements)
+        if given.nbytes:
+            self._transfers.upload(given, target.memory)
 
     def copy(self, source: DeviceBuffer, target: DeviceBuffer) -> None:
         """Copy on the device."""

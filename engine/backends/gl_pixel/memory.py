@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from engine.backends.base import DeviceBuffer
-from engine.backends.gl.glsl import word_dtype
 from engine.backends.gl.memory import GLObjects
+from engine.backends.gl.storage import memory_dtype
 from engine.backends.gl_pixel.layout import Layout, texels_of
 from engine.devices import GL, GLDevice
 from engine.devices.gl_functions import FUNCTION_TYPE
@@ -20,28 +20,36 @@ TEXTURE_2D_ARRAY = 0x8C1A
 
 @dataclass(frozen=True, slots=True)
 class Format:
-    """How OpenGL names a texture of 32-bit words: inside, and the pixels given to it."""
+    """How OpenGL names a texture of four elements a texel: inside, and the pixels given to it."""
 
     internal: int
     pixels: int
-    word: int
+    component: int
 
 
 FORMATS: dict[str, Format] = {
     "float32": Format(GL.RGBA32F, GL.RGBA, GL.FLOAT),
+    "float16": Format(GL.RGBA16F, GL.RGBA, GL.HALF_FLOAT),
     "int32": Format(GL.RGBA32I, GL.RGBA_INTEGER, GL.INT),
+    "int16": Format(0x8D88, GL.RGBA_INTEGER, 0x1402),
+    "int8": Format(0x8D8E, GL.RGBA_INTEGER, 0x1400),
     "uint32": Format(0x8D70, GL.RGBA_INTEGER, GL.UNSIGNED_INT),
+    "uint16": Format(0x8D76, GL.RGBA_INTEGER, 0x1403),
+    "uint8": Format(0x8D7C, GL.RGBA_INTEGER, GL.UNSIGNED_BYTE),
 }
-"""By the NumPy name of the word, see `engine.backends.gl.glsl.WORDS`."""
+"""By the NumPy type of an element in memory. OpenGL 3.3 guarantees that each can be drawn to."""
 
 
 class Texture(GLObjects):
-    """A texture of four-component words, or with `layers` an array of them that is drawn to at once."""
+    """A texture of four elements a texel, or with `layers` an array of them that is drawn to at once.
 
-    def __init__(self, device: GLDevice, layout: Layout, word: str, layers: int = 0) -> None:
+    element: their NumPy type in memory.
+    """
+
+    def __init__(self, device: GLDevice, layout: Layout, element: str, layers: int = 0) -> None:
         super().__init__(device)
         self.layout = layout
-        self.word = word
+        self.element = element
         self.layers = layers
         self._framebuffer = 0
         with device.current(flush=False):
@@ -53,19 +61,24 @@ class Texture(GLObjects):
         """What it is bound as."""
         return TEXTURE_2D_ARRAY if self.layers else GL.TEXTURE_2D
 
-    def allocate(self, words: np.ndarray | None) -> None:
-        """New storage, filled with words if given (as many as it holds); what is in flight keeps the old."""
-        gl, layout, form = self.device.gl, self.layout, FORMATS[self.word]
+    @property
+    def nbytes(self) -> int:
+        """Memory of its elements."""
+        return 4 * np.dtype(self.element).itemsize * self.layout.texels * max(self.layers, 1)
+
+    def allocate(self, data: np.ndarray | None) -> None:
+        """New storage, filled if given (as much as it holds); what is in flight keeps the old."""
+        gl, layout, form = self.device.gl, self.layout, FORMATS[self.element]
         gl.glBindTexture(self.target, self.name)
-        pointer = None if words is None else words.ctypes.data
+        pointer = None if data is None else data.ctypes.data
         if self.layers:
             tex_image_3d = FUNCTION_TYPE(None, *_TEX_IMAGE_3D)(self.device.address("glTexImage3D"))
             size = (layout.width, layout.height, self.layers)
-            tex_image_3d(self.target, 0, form.internal, *size, 0, form.pixels, form.word, pointer)
+            tex_image_3d(self.target, 0, form.internal, *size, 0, form.pixels, form.component, pointer)
         else:
             gl.glBindBuffer(GL.PIXEL_UNPACK_BUFFER, 0)
             size_2d = (layout.width, layout.height)
-            gl.glTexImage2D(self.target, 0, form.internal, *size_2d, 0, form.pixels, form.word, pointer)
+            gl.glTexImage2D(self.target, 0, form.internal, *size_2d, 0, form.pixels, form.component, pointer)
         for name, value in (
             (GL.TEXTURE_MIN_FILTER, GL.NEAREST),
             (GL.TEXTURE_MAG_FILTER, GL.NEAREST),
@@ -109,7 +122,7 @@ class GLPixelBuffer(DeviceBuffer):
         self.elements = elements
         self.dtype = np.dtype(dtype)
         layout = Layout.of(texels_of(elements), device.limits.max_texture_size)
-        self._memory = Texture(device, layout, word_dtype(dtype).name)
+        self._memory = Texture(device, layout, memory_dtype(self.dtype).name)
 
     @property
     def memory(self) -> Texture:

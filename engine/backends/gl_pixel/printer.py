@@ -15,15 +15,14 @@ from engine.backends.gl.glsl import (
     argument_vectors,
     pack_arguments,
     unravel,
-    word_type,
 )
+from engine.backends.gl.storage import decoded, encoded, memory_word, vector, word_type
 from engine.backends.gl_pixel.shader import Shader
 from engine.dtypes import ArithmeticType
 from engine.kernels.expr import FLAT, LOOPS, Expr, nodes
 from engine.kernels.kernel import Kernel
 
 _SAMPLER = {"float": "sampler", "int": "isampler", "uint": "usampler"}
-_VECTOR = {"float": "vec4", "int": "ivec4", "uint": "uvec4"}
 _FLAT_NAME = "i"
 
 DIVISION = """
@@ -85,7 +84,7 @@ class FragmentPrinter(GLSLPrinter):
         word = word_type(kernel.dtype)
         at_flat = flat_slots(kernel.body)
         main = element_function(word, [(f"f{k}", word_type(inputs[k])) for k in at_flat], body)
-        main += _main(word, at_flat, [word_type(inputs[k]) for k in at_flat], stage, _has_loops(kernel.body))
+        main += _main(kernel.dtype, [(k, inputs[k]) for k in at_flat], stage, _has_loops(kernel.body))
         source = shader_text(
             list(zip(inputs, flags, strict=True)), kernel.dtype, 0, stage,
             stage.tail + _PER_AXIS * (kernel.rank - 1), helpers + main,
@@ -151,28 +150,27 @@ def shader_text(
     inputs: storage type and whether it is layered; `k_texel3(t)` reads texel t of input 3, `k_at3(e)` element
     e of it, `k_texel3(t, layer)` one of a layered input. The output is `o`, or `o0`... of so many layers.
     """
-    word = word_type(output)
+    kind_out = vector(memory_word(output))
     lines = ["#version 330 core", "precision highp float;", "precision highp int;"]
     lines.append(f"uniform ivec4 A[{argument_vectors(arguments_)}];")
-    lines += [
-        f"layout(location = {k}) out {_VECTOR[word]} o{k if layers else ''};" for k in range(max(layers, 1))
-    ]
+    lines += [f"layout(location = {k}) out {kind_out} o{k if layers else ''};" for k in range(max(layers, 1))]
     readers = []
     for k, (kind, layered) in enumerate(inputs):
         own = word_type(kind)
-        vector = _VECTOR[own]
-        lines.append(f"uniform {_SAMPLER[own]}2D{'Array' if layered else ''} b{k};")
+        four = vector(own)
+        lines.append(f"uniform {_SAMPLER[memory_word(kind)]}2D{'Array' if layered else ''} b{k};")
         shift = stage.input_shift(k)
         column = f"t & ((1 << {shift}) - 1), t >> {shift}"
         if layered:
             column = f"(t >> 2) & ((1 << {shift}) - 1), (t >> 2 >> {shift} << 2) + (t & 3)"
-            head = f"{vector} k_texel{k}(int t, int layer)"
+            head = f"{four} k_texel{k}(int t, int layer)"
             readers.append(f"{head} {{ return texelFetch(b{k}, ivec3({column}, layer), 0); }}")
         else:
-            readers.append(f"{vector} k_texel{k}(int t) {{ return texelFetch(b{k}, ivec2({column}), 0); }}")
+            texel = decoded(f"texelFetch(b{k}, ivec2({column}), 0)", kind, four=True)
+            readers.append(f"{four} k_texel{k}(int t) {{ return {texel}; }}")
             readers.append(f"{own} k_at{k}(int e) {{ return k_pick(k_texel{k}(e >> 2), e & 3); }}")
     picks = [
-        f"{own} k_pick({_VECTOR[own]} v, int k)"
+        f"{own} k_pick({vector(own)} v, int k)"
         " { return k < 2 ? (k == 0 ? v.x : v.y) : (k == 2 ? v.z : v.w); }"
         for own in sorted({word_type(kind) for kind, _ in inputs})
     ]
@@ -199,28 +197,32 @@ def texel_number(stage: Stage, layers: int = 0) -> str:
     return f"int t = min({position}, {stage.last_texel});"
 
 
-def _main(word: str, slots: Sequence[int], kinds: Sequence[str], stage: Stage, loops: bool) -> str:
+def _main(output: str, flat: Sequence[tuple[int, str]], stage: Stage, loops: bool) -> str:
+    """The function that draws a texel. flat: slots and storage types of inputs in the output's own order."""
+    word = word_type(output)
+    four = vector(word)
     lines = [texel_number(stage)]
-    lines += [f"{_VECTOR[kind]} v{k} = k_texel{k}(t);" for k, kind in zip(slots, kinds, strict=True)]
+    lines += [f"{vector(word_type(kind))} v{k} = k_texel{k}(t);" for k, kind in flat]
     if loops:
         # Not unrolled: four copies of a long body take four times as long to compile.
-        given = "".join(f", k_pick(v{k}, k)" for k in slots)
+        given = "".join(f", k_pick(v{k}, k)" for k, _ in flat)
         chosen = [f"k == {j} ? e : r.{c}" for j, c in enumerate(COMPONENTS)]
         lines += [
-            f"{_VECTOR[word]} r = {_VECTOR[word]}(0);",
+            f"{four} r = {four}(0);",
             f"int n = min(4, {stage.last_element} - 4 * t + 1);",
             "for (int k = 0; k < n; ++k) {",
             f"    {word} e = k_element(4 * t + k{given});",
-            f"    r = {_VECTOR[word]}({', '.join(chosen)});",
+            f"    r = {four}({', '.join(chosen)});",
             "}",
-            "o = r;",
+            f"o = {encoded('r', output, four=True)};",
         ]
     else:
         calls = [
-            f"k_element(min(4 * t + {j}, {stage.last_element}){''.join(f', v{k}.{c}' for k in slots)})"
+            f"k_element(min(4 * t + {j}, {stage.last_element}){''.join(f', v{k}.{c}' for k, _ in flat)})"
             for j, c in enumerate(COMPONENTS)
         ]
-        lines.append(f"o = {_VECTOR[word]}({', '.join(calls)});")
+        texel = f"{four}({', '.join(calls)})"
+        lines.append(f"o = {encoded(texel, output, four=True)};")
     return "void main() {\n" + "".join(f"    {line}\n" for line in lines) + "}\n"
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from engine.backends.gl.glsl import WORDS
 from engine.backends.gl.memory import generate
 from engine.backends.gl.programs import ProgramStore
+from engine.backends.gl.storage import FORMS
 from engine.backends.gl_pixel.layout import Layout
 from engine.backends.gl_pixel.memory import Texture
 from engine.backends.gl_pixel.shader import Shader
@@ -90,11 +90,12 @@ class PixelPrograms(ProgramStore[Shader]):
         gl = self.device.gl
 
         def texture_of(storage: str, layers: int, role: str) -> Texture:
-            key = (f"{WORDS[storage]} {role}", layers)
+            element = FORMS[storage].memory
+            key = (f"{element} {role}", layers)
             if key not in scratch:
                 device = self.device
                 layout = Layout.of(_SIDE, device.limits.max_texture_size, layers > 0)
-                scratch[key] = Texture(device, layout, WORDS[storage], layers)
+                scratch[key] = Texture(device, layout, element, layers)
             return scratch[key]
 
         target = texture_of(shader.output, shader.layers, "written")

@@ -7,8 +7,8 @@ from math import prod
 
 from engine.backends.base import DeviceBuffer
 from engine.backends.cpu.cost import formula_ns
-from engine.backends.gl.glsl import WORDS
 from engine.backends.gl.record import GLProgram, GLRecorder
+from engine.backends.gl.storage import memory_dtype
 from engine.backends.gl_pixel.layout import Layout, texels_of
 from engine.backends.gl_pixel.memory import GLPixelBuffer, Place, Texture
 from engine.backends.gl_pixel.printer import arguments
@@ -33,7 +33,7 @@ class GLPixelProgram(GLProgram):
     ) -> None:
         super().__init__(recorder.commands, temporaries, buffers)
         self.draws = recorder.draws
-        self.temporary_bytes = sum(16 * t.layout.texels * max(t.layers, 1) for t in temporaries)
+        self.temporary_bytes = sum(t.nbytes for t in temporaries)
         """Memory of the temporaries."""
 
 
@@ -69,15 +69,16 @@ class Recorder(GLRecorder):
         for name in lifetimes:
             spec = plan.buffers[name]
             texels = -(-texels_of(spec.elements) // max(layers.get(name, 0), 1))
-            kinds.setdefault((WORDS[spec.dtype.name], layers.get(name, 0)), {})[name] = texels
+            kind = (memory_dtype(spec.dtype).name, layers.get(name, 0))
+            kinds.setdefault(kind, {})[name] = texels
         made = []
         limit = self.device.limits.max_texture_size
-        for (word, count), sizes in kinds.items():
+        for (element, count), sizes in kinds.items():
             slots, slot_sizes = share(sizes, {name: lifetimes[name] for name in sizes})
             layouts = {name: Layout.of(n, limit, count > 0) for name, n in sizes.items()}
             for slot in range(len(slot_sizes)):
                 here = [layouts[name] for name in sizes if slots[name] == slot]
-                texture = Texture(self.device, Layout.around(here), word, count)
+                texture = Texture(self.device, Layout.around(here), element, count)
                 places |= {n: Place(texture, layouts[n]) for n in sizes if slots[n] == slot}
                 made.append(texture)
         return made

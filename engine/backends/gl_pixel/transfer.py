@@ -13,7 +13,7 @@ import numpy as np
 
 from engine.backends.base import Readback
 from engine.backends.gl.commands import Replayer
-from engine.backends.gl.glsl import from_words
+from engine.backends.gl.storage import from_memory
 from engine.backends.gl_pixel.layout import Layout
 from engine.backends.gl_pixel.memory import FORMATS, GLPixelBuffer, Place, Texture
 from engine.backends.gl_pixel.printer import print_kernel
@@ -38,38 +38,38 @@ class Transfers:
         self._programs = programs
         self._replayer = replayer
         self._deferred = deferred
-        self._copies = {word: _copy_kernel(word) for word in FORMATS}
+        self._copies = {element: _copy_kernel(element) for element in FORMATS}
         self._shaders = {kernel.key: print_kernel(kernel) for kernel in self._copies.values()}
         self._uploads: dict[tuple[Layout, str], Texture] = {}
         self._idle: dict[tuple[Layout, str], list[Texture]] = {}
 
-    def prepare(self, word: str) -> None:
-        """Compile what copies tensors of these words."""
-        key = self._copies[word].key
+    def prepare(self, element: str) -> None:
+        """Compile what copies elements of a type in memory."""
+        key = self._copies[element].key
         self._programs.prepare({key: self._shaders[key]})
 
-    def upload(self, words: np.ndarray, target: Texture) -> None:
-        """Set a texture's words, in stream order."""
+    def upload(self, data: np.ndarray, target: Texture) -> None:
+        """Set a texture's elements, in stream order."""
         device, layout = self.device, target.layout
-        padded = pad(words, layout)
+        padded = pad(data, layout)
         if not self._deferred:
-            form = FORMATS[target.word]
+            form = FORMATS[target.element]
             size = (layout.width, layout.height)
-            device.staging.write_texture(target.name, size, form.pixels, form.word, padded)
+            device.staging.write_texture(target.name, size, form.pixels, form.component, padded)
             return
-        key = (layout, target.word)
+        key = (layout, target.element)
         with device.current():
             if key not in self._uploads:
-                self._uploads[key] = Texture(device, layout, target.word)
+                self._uploads[key] = Texture(device, layout, target.element)
             self._uploads[key].allocate(padded)
             self.copy(self._uploads[key], target, 4 * layout.texels)
         device.counters.uploads += 1
-        device.counters.bytes_up += words.nbytes
+        device.counters.bytes_up += data.nbytes
 
     def copy(self, source: Texture, target: Texture, elements: int) -> None:
         """Copy the first so many elements on the device."""
-        kernel = self._copies[source.word]
-        self.prepare(source.word)
+        kernel = self._copies[source.element]
+        self.prepare(source.element)
         with self.device.current():
             recorder = Recorder(self.device, self._programs, self._shader)
             places = [Place(texture, texture.layout) for texture in (source, target)]
@@ -92,16 +92,16 @@ class Transfers:
 
     def read(self, source: Texture, elements: int) -> StagingReadback:
         """Start a readback through a pixel buffer."""
-        form, layout = FORMATS[source.word], source.layout
+        form, layout = FORMATS[source.element], source.layout
         size = layout.area(-(-elements // 4))
         shape = (size[0] * size[1] * 4,)
         return self.device.staging.read_texture(
-            source.name, size, form.pixels, form.word, np.dtype(source.word), shape
+            source.name, size, form.pixels, form.component, np.dtype(source.element), shape
         )
 
     def give_back(self, texture: Texture) -> None:
         """Keep a snapshot's texture for the next one."""
-        idle = self._idle.setdefault((texture.layout, texture.word), [])
+        idle = self._idle.setdefault((texture.layout, texture.element), [])
         if len(idle) < _IDLE_TEXTURES:
             idle.append(texture)
         else:
@@ -115,8 +115,8 @@ class Transfers:
         self._idle.clear()
 
     def _take_snapshot(self, source: Texture, elements: int) -> Texture:
-        idle = self._idle.get((source.layout, source.word))
-        texture = idle.pop() if idle else Texture(self.device, source.layout, source.word)
+        idle = self._idle.get((source.layout, source.element))
+        texture = idle.pop() if idle else Texture(self.device, source.layout, source.element)
         self.copy(source, texture, elements)
         return texture
 
@@ -157,7 +157,7 @@ class _End:
 
 
 class GLPixelReadback(Readback):
-    """Words on their way to the CPU, given in the tensor's type."""
+    """Elements on their way to the CPU, given in the tensor's type."""
 
     def __init__(
         self, buffer: GLPixelBuffer, staging: StagingReadback | None, snapshot: _Snapshot | None
@@ -169,7 +169,7 @@ class GLPixelReadback(Readback):
         self._value = None if staging is not None or snapshot is not None else np.empty(0, buffer.dtype)
 
     def done(self) -> bool:
-        """Whether the words have arrived."""
+        """Whether they have arrived."""
         if self._value is not None:
             return True
         snapshot = self._snapshot
@@ -200,20 +200,20 @@ class GLPixelReadback(Readback):
             self.done()
             if self._staging is None:
                 raise ValuePending("the readback is still on its way; poll done(), or wait()")
-            self._value = from_words(self._staging.array()[: self._elements], self._dtype)
+            self._value = from_memory(self._staging.array()[: self._elements], self._dtype)
         return self._value
 
 
-def pad(words: np.ndarray, layout: Layout) -> np.ndarray:
-    """Words as many as a texture holds."""
+def pad(data: np.ndarray, layout: Layout) -> np.ndarray:
+    """Elements as many as a texture holds."""
     total = 4 * layout.texels
-    if words.size == total:
-        return words
-    padded = np.zeros(total, words.dtype)
-    padded[: words.size] = words
+    if data.size == total:
+        return data
+    padded = np.zeros(total, data.dtype)
+    padded[: data.size] = data
     return padded
 
 
-def _copy_kernel(word: str) -> Kernel:
-    dtype = np.dtype(word)
+def _copy_kernel(element: str) -> Kernel:
+    dtype = np.dtype(element)
     return number(Value("x", (1,), dtype).at(FLAT), 1, dtype).kernel

@@ -7,16 +7,12 @@ import struct
 import numpy as np
 import pytest
 
-from engine.backends.gl.glsl import (
-    float_literal,
-    from_words,
-    pack_arguments,
-    to_words,
-    type_refusal,
-)
+from engine.backends.gl.glsl import float_literal, pack_arguments
 from engine.backends.gl.glsl_functions import FUNCTIONS, functions_for
+from engine.backends.gl.storage import FORMS, from_memory, to_memory, type_refusal
 from engine.backends.integers import exceeds_32_bits
 from engine.devices import GLDevice
+from engine.dtypes import as_dtype
 from tests.conftest import RunChild
 
 ALL_FUNCTIONS = functions_for("".join(FUNCTIONS.values()))
@@ -62,14 +58,12 @@ def test_literals_keep_every_bit(x: float) -> None:
     assert float_literal(float("nan")) == "uintBitsToFloat(0x7fc00000u)"
 
 
-@pytest.mark.parametrize(
-    "dtype", ["int64", "uint64", "int8", "uint8", "bool", "float16", "float32", "uint32"]
-)
-def test_words_hold_every_type(dtype: str) -> None:
-    data = np.array([0, 1, 100], dtype)
-    words = to_words(data)
-    assert words.itemsize == 4
-    back = from_words(words.view(np.uint8).view(words.dtype), data.dtype)
+@pytest.mark.parametrize("name", FORMS)
+def test_memory_holds_every_type_in_its_own_size(name: str) -> None:
+    data = np.array([0, 1, 100]).astype(as_dtype(name))
+    elements = to_memory(data)
+    assert elements.itemsize == min(data.itemsize, 4)
+    back = from_memory(elements, data.dtype)
     assert back.dtype == data.dtype
     np.testing.assert_array_equal(back, data)
 
