@@ -8,7 +8,7 @@ from typing import Literal
 
 from onnx import defs
 
-from engine.backends.gl import glsl
+from engine.backends.gl.storage import FORMS
 from engine.backends.opencl import storage
 from engine.dtypes import STORAGE_TYPES
 from engine.importers.onnx_importer import OLDEST_OPSET
@@ -100,8 +100,8 @@ def _range(since: int, until: int | None) -> str:
 def lacking_types(backend: str) -> tuple[str, ...]:
     """Element types that the engine's kernels hold and this backend's do not: the CPU takes their steps."""
     words: dict[str, tuple[str, ...]] = {
-        "gl_compute": tuple(glsl.WORDS),
-        "gl_pixel": tuple(glsl.WORDS),
+        "gl_compute": tuple(FORMS),
+        "gl_pixel": tuple(FORMS),
         "opencl": tuple(storage.WORDS),
     }
     return tuple(name for name in STORAGE_TYPES if name not in words.get(backend, STORAGE_TYPES))

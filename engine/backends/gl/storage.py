@@ -2,8 +2,8 @@
 
 Shaders compute in 32-bit words: `float`, `int` or `uint`. Memory holds float16, bfloat16, narrow integers and
 bool (as 0 or 1) in their own size, and what has less than a byte in one; int64 and uint64 are kept in 32
-bits, where computed values wrap. There is no float64. A value that is stored was brought to the type before (`Form.wrap`), so that what memory
-converts it to is exact, and values are the same as on the CPU.
+bits, where computed values wrap. There is no float64. A value is brought to its type before it is stored
+(`Form.wrap`): what memory converts it to is exact, and values are the same as on the CPU.
 """
 
 from __future__ import annotations
