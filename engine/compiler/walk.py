@@ -176,10 +176,18 @@ class Walk(ABC):
     def _unknown(self, values: Sequence[Value]) -> tuple[Value, ...]:
         return tuple(dict.fromkeys(v for v in values if v.size and self.elements(v) is None))
 
-    def _exactly(self, builder: ShapeBuilder, value: Value) -> Value:
-        """The tensor as a layer sees it: cut to its exact size, and with the elements that are known."""
+    def _bounded_axis(self, operator: Operator, layer: Layer, entries: Sequence[Entry]) -> int | None:
+        """Along which axis a layer's outputs are bounded because inputs are; None where exact sizes count."""
+        bounds = [v.bound for v in leaves(*entries) if v.bound is not None]
+        counts = {b.count for b in bounds}
+        if operator.bound is None or len(counts) != 1 or not self._unknown([*counts]):
+            return None
+        return operator.bound(layer, entries, self.elements)
+
+    def _exactly(self, builder: ShapeBuilder, value: Value, whole: bool = False) -> Value:
+        """The tensor as a layer sees it: of its exact size (or `whole`), with what elements are known."""
         if value.bound is not None:
-            value = self._trimmed(builder, value)
+            value = value.view(value.shape, value.signature) if whole else self._trimmed(builder, value)
         elements = self.elements(value)
         if value.known is not None or elements is None:
             return value
@@ -209,14 +217,15 @@ class Walk(ABC):
         given = leaves(*entries)
         host = leaves(*(entries[i] for i in operator.host_positions(layer)))
         texts = [v for v in given if v.dtype == object]
-        if needs := self._unknown([*(v.bound.count for v in given if v.bound is not None)]):
+        axis = self._bounded_axis(operator, layer, entries)
+        if axis is None and (needs := self._unknown([v.bound.count for v in given if v.bound is not None])):
             return Stop(needs)
         exact = [v for v in (*host, *texts) if v.bound is None]
         if needs := self._unknown(exact):
             return Stop(needs)
         foldable = operator.precision != "random" and all(self.elements(v) is not None for v in given)
         builder = self.builder(frame, operator.kind, foldable or operator.kind != "kernel")
-        inputs = tuple(_mapped(x, lambda v: self._exactly(builder, v)) for x in entries)
+        inputs = tuple(_mapped(x, lambda v: self._exactly(builder, v, axis is not None)) for x in entries)
         if needs := self._unknown(leaves(*(inputs[i] for i in operator.host_positions(layer)))):
             self.built(builder)
             return Stop(needs)
@@ -231,6 +240,9 @@ class Walk(ABC):
                 frame.control = operator.open(builder, inputs)
             else:
                 outputs = operator.build(builder, inputs)
+                if axis is not None:
+                    count = next(v.bound.count for v in given if v.bound is not None)
+                    outputs = tuple(_mapped(x, lambda v: v.bounded(axis, count)) for x in outputs)
                 self.bind(frame, outputs, builder.yields_nothing)
         except EngineError:
             raise

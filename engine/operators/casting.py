@@ -10,6 +10,7 @@ from engine.dtypes import CODE_TYPES, INTEGER_TYPES, arithmetic_type, as_dtype, 
 from engine.kernels.expr import FLOATS, Expr, bits, cast, compare, lit, select
 from engine.kernels.value import Value
 from engine.model import Layer
+from engine.operators import bounds
 from engine.operators.builder import Builder
 from engine.operators.registry import operator
 from engine.operators.small_floats import decoder, encoder
@@ -100,7 +101,7 @@ def _read_for_text(layer: Layer) -> tuple[str, ...]:
     return ("x",) if layer.attributes.get("to") == TEXT else ()
 
 
-@operator("Cast", since=6, host=_read_for_text)
+@operator("Cast", since=6, host=_read_for_text, bound=bounds.broadcast)
 def cast_(k: Builder, x: Value, *, to: int, saturate: int = 1, round_mode: str = "up") -> Value:
     """Conversion by value."""
     return convert(k, x, dtype_of(k, to), saturate, round_mode)

@@ -26,6 +26,7 @@ from engine.kernels.expr import (
     unary,
 )
 from engine.kernels.value import Entry, ListValue, Value
+from engine.operators import bounds
 from engine.operators.builder import Builder
 from engine.operators.registry import operator
 
@@ -37,7 +38,7 @@ def _zero(x: Expr) -> Expr:
 
 
 def _unary(name: str, formula: Callable[[Expr], Expr], *, since: int = 1, to_bool: bool = False) -> None:
-    @operator(name, since=since)
+    @operator(name, since=since, bound=bounds.broadcast)
     def define(k: Builder, x: Value) -> Value:
         return k.elementwise(formula, x, dtype=BOOL if to_bool else x.dtype)
 
@@ -45,13 +46,13 @@ def _unary(name: str, formula: Callable[[Expr], Expr], *, since: int = 1, to_boo
 def _binary(
     name: str, formula: Callable[[Expr, Expr], Expr], *, since: int = 7, to_bool: bool = False
 ) -> None:
-    @operator(name, since=since)
+    @operator(name, since=since, bound=bounds.broadcast)
     def define(k: Builder, a: Value, b: Value) -> Value:
         return k.elementwise(formula, a, b, dtype=BOOL if to_bool else a.dtype)
 
 
 def _variadic(name: str, formula: Callable[[Expr, Expr], Expr], finish: bool = False) -> None:
-    @operator(name, since=6)
+    @operator(name, since=6, bound=bounds.broadcast)
     def define(k: Builder, *xs: Value) -> Value:
         """More tensors than a kernel may read are combined in groups."""
         total = xs[0]
@@ -121,7 +122,7 @@ _variadic("Min", minimum)
 _variadic("Mean", lambda a, b: a + b, finish=True)
 
 
-@operator("Pow", since=7)
+@operator("Pow", since=7, bound=bounds.broadcast)
 def pow_(k: Builder, x: Value, y: Value) -> Value:
     """Base's type decides; integer bases with integer exponents are exact (repeated squaring)."""
 
@@ -148,7 +149,7 @@ def int_pow(a: Expr, b: Expr) -> Expr:
     return power if a.dtype.startswith("u") else select(b < zero, inverse, power)
 
 
-@operator("Mod", since=10)
+@operator("Mod", since=10, bound=bounds.broadcast)
 def mod(k: Builder, a: Value, b: Value, *, fmod: int = 0) -> Value:
     """Remainder with the sign of the divisor; with `fmod`, of the dividend."""
 
@@ -173,13 +174,13 @@ def bit_shift(k: Builder, a: Value, b: Value, *, direction: str) -> Value:
     return k.elementwise(lambda x, y: x << y if direction == "LEFT" else x >> y, a, b)
 
 
-@operator("LeakyRelu", since=6)
+@operator("LeakyRelu", since=6, bound=bounds.broadcast)
 def leaky_relu(k: Builder, x: Value, *, alpha: float = 0.01) -> Value:
     """x, or alpha * x below zero."""
     return k.elementwise(lambda e: select(e < _zero(e), arg(alpha, e.dtype) * e, e), x)
 
 
-@operator("Elu", since=6)
+@operator("Elu", since=6, bound=bounds.broadcast)
 def elu(k: Builder, x: Value, *, alpha: float = 1.0) -> Value:
     """x, or alpha * (exp(x) - 1) below zero."""
     return k.elementwise(lambda e: select(e < 0.0, arg(alpha, e.dtype) * (unary("exp", e) - 1.0), e), x)
@@ -259,7 +260,7 @@ def is_inf(k: Builder, x: Value, *, detect_negative: int = 1, detect_positive: i
     return k.elementwise(formula, x, dtype=BOOL)
 
 
-@operator("Clip", since=6, until=10)
+@operator("Clip", since=6, until=10, bound=bounds.broadcast)
 def clip_6(
     k: Builder, x: Value, *, min: float = -3.4028234663852886e38, max: float = 3.4028234663852886e38
 ) -> Value:
@@ -267,7 +268,7 @@ def clip_6(
     return k.elementwise(lambda e: clamp(e, arg(min, e.dtype), arg(max, e.dtype)), x)
 
 
-@operator("Clip", since=11)
+@operator("Clip", since=11, bound=bounds.broadcast)
 def clip(k: Builder, x: Value, min: Value | None = None, max: Value | None = None) -> Value:
     """x limited to min..max, either of which may be absent."""
     bounds = [b for b in (min, max) if b is not None]
@@ -280,13 +281,13 @@ def clip(k: Builder, x: Value, min: Value | None = None, max: Value | None = Non
     return k.elementwise(formula, x, *bounds)
 
 
-@operator("Where", since=9)
+@operator("Where", since=9, bound=bounds.broadcast)
 def where(k: Builder, condition: Value, x: Value, y: Value) -> Value:
     """x where the condition holds, else y."""
     return k.elementwise(select, condition, x, y, dtype=x.dtype)
 
 
-@operator("Identity", since=1)
+@operator("Identity", since=1, bound=bounds.broadcast)
 def identity(k: Builder, x: Entry = None) -> Entry:
     """The same tensor, sequence or optional."""
     if x is None:

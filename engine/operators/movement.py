@@ -9,6 +9,7 @@ from math import prod
 from engine.kernels.expr import Expr, arg, cast, lit, maximum, minimum, select
 from engine.kernels.hint import Hint
 from engine.kernels.value import Value
+from engine.operators import bounds
 from engine.operators.builder import Builder
 from engine.operators.registry import operator
 
@@ -19,7 +20,7 @@ def step_of(x: Value, axis: int) -> Expr:
     return lit(1) if innermost else arg(x.stride(axis))
 
 
-@operator("Transpose", since=1)
+@operator("Transpose", since=1, bound=bounds.permuted)
 def transpose(k: Builder, x: Value, *, perm: Sequence[int] = ()) -> Value:
     """Axes in the order `perm` (reversed by default). Axes that stay neighbours are walked as one."""
     order = [k.axis(a, x.rank) for a in perm] or [*range(x.rank)][::-1]
@@ -100,7 +101,7 @@ def tile(k: Builder, x: Value, repeats: Value) -> Value:
 # Joining and cutting
 
 
-@operator("Concat", since=4)
+@operator("Concat", since=4, bound=bounds.joined)
 def concat(k: Builder, *xs: Value, axis: int) -> Value:
     """Tensors one after another along `axis`; more than a kernel may read are joined in groups."""
     first = xs[0]
@@ -222,7 +223,7 @@ def slice_by(
     return k.compute(shape, x.dtype, formula, groups=tuple(groups))
 
 
-@operator("Slice", since=1, until=9)
+@operator("Slice", since=1, until=9, bound=bounds.sliced)
 def slice_1(
     k: Builder, x: Value, *, starts: Sequence[int], ends: Sequence[int], axes: Sequence[int] | None = None
 ) -> Value:
@@ -230,7 +231,7 @@ def slice_1(
     return slice_by(k, x, starts, ends, axes, None)
 
 
-@operator("Slice", since=10, host=("starts", "ends", "axes", "steps"))
+@operator("Slice", since=10, host=("starts", "ends", "axes", "steps"), bound=bounds.sliced)
 def slice_(
     k: Builder, x: Value, starts: Value, ends: Value, axes: Value | None = None, steps: Value | None = None
 ) -> Value:

@@ -18,6 +18,7 @@ import numpy as np
 from engine.errors import ShapeError
 from engine.kernels.value import Entry
 from engine.model import Layer
+from engine.operators.bounds import BoundRule
 from engine.operators.builder import Builder
 from engine.operators.control import ControlFlow
 
@@ -35,7 +36,8 @@ class Operator:
 
     `since` and `until` bound the opset versions (inclusive; until None means the newest). `host` names the
     inputs whose elements must be known before kernels can be chosen. `precision` tells how closely
-    backends agree: "exact", "rounding" (to the tolerance of floats) or "random" (in distribution).
+    backends agree: "exact", "rounding" (to the tolerance of floats) or "random" (in distribution). `bound`
+    says what becomes of an axis whose exact size only the device knows; without it the layer has to know.
     """
 
     name: str
@@ -46,6 +48,7 @@ class Operator:
     host: HostInputs = ()
     precision: Precision = "rounding"
     kind: Kind = "kernel"
+    bound: BoundRule | None = None
     inputs: tuple[str, ...] = ()
     optional: frozenset[str] = frozenset()
     variadic: str | None = None
@@ -155,12 +158,13 @@ def operator(
     domain: str = "",
     host: HostInputs = (),
     precision: Precision = "rounding",
+    bound: BoundRule | None = None,
     registry: Registry = OPERATORS,
 ) -> Callable[[D], D]:
     """Register the decorated function, which writes formulas, as the definition of an operator."""
 
     def register(define: D) -> D:
-        registry.add(declare(define, name, since, until, domain, host, precision))
+        registry.add(declare(define, name, since, until, domain, host, precision, bound=bound))
         return define
 
     return register
@@ -215,6 +219,7 @@ def declare(
     host: HostInputs = (),
     precision: Precision = "rounding",
     kind: Kind = "kernel",
+    bound: BoundRule | None = None,
 ) -> Operator:
     """An `Operator` from a definition's signature."""
     inputs: list[str] = []
@@ -235,6 +240,6 @@ def declare(
         unknown = set(host) - set(inputs) - {variadic}
         assert not unknown, f"{name}: host inputs {unknown} are not parameters"
     return Operator(
-        name, domain, since, until, define, host, precision, kind,
+        name, domain, since, until, define, host, precision, kind, bound,
         tuple(inputs), frozenset(optional), variadic, attributes,
     )  # fmt: skip

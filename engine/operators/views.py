@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from math import prod
 
 from engine.kernels.value import Value
+from engine.operators import bounds
 from engine.operators.builder import Builder
 from engine.operators.registry import operator
 
@@ -47,13 +48,13 @@ def _squeeze(k: Builder, x: Value, axes: Sequence[int]) -> Value:
     return k.alias(x, [n for a, n in enumerate(x.shape) if a not in gone])
 
 
-@operator("Squeeze", since=1, until=12)
+@operator("Squeeze", since=1, until=12, bound=bounds.squeezed)
 def squeeze_1(k: Builder, x: Value, *, axes: Sequence[int] = ()) -> Value:
     """Without the given axes, or all axes, of size 1."""
     return _squeeze(k, x, axes)
 
 
-@operator("Squeeze", since=13, host=("axes",))
+@operator("Squeeze", since=13, host=("axes",), bound=bounds.squeezed)
 def squeeze(k: Builder, x: Value, axes: Value | None = None) -> Value:
     """Without the given axes, or all axes, of size 1."""
     if axes is not None and axes.size == 0:
@@ -70,13 +71,13 @@ def _unsqueeze(k: Builder, x: Value, axes: Sequence[int]) -> Value:
     return k.alias(x, [1 if a in new else next(sizes) for a in range(rank)])
 
 
-@operator("Unsqueeze", since=1, until=12)
+@operator("Unsqueeze", since=1, until=12, bound=bounds.unsqueezed)
 def unsqueeze_1(k: Builder, x: Value, *, axes: Sequence[int]) -> Value:
     """With axes of size 1 inserted; `axes` count in the result."""
     return _unsqueeze(k, x, axes)
 
 
-@operator("Unsqueeze", since=13, host=("axes",))
+@operator("Unsqueeze", since=13, host=("axes",), bound=bounds.unsqueezed)
 def unsqueeze(k: Builder, x: Value, axes: Value) -> Value:
     """With axes of size 1 inserted; `axes` count in the result."""
     return _unsqueeze(k, x, k.ints(axes))
