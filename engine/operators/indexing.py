@@ -28,6 +28,7 @@ from engine.kernels.expr import (
     unary,
 )
 from engine.kernels.value import Value
+from engine.operators import bounds
 from engine.operators.builder import Builder
 from engine.operators.registry import operator
 
@@ -54,7 +55,7 @@ def _not_empty(k: Builder, data: Value, out: int) -> None:
 # Gathers
 
 
-@operator("Gather", since=1)
+@operator("Gather", since=1, bound=bounds.gathered)
 def gather(k: Builder, data: Value, indices: Value, *, axis: int = 0) -> Value:
     """Slices of `data` along an axis: shape data[:axis] + indices + data[axis+1:]."""
     axis = k.axis(axis, data.rank)
@@ -86,7 +87,7 @@ def gather_elements(k: Builder, data: Value, indices: Value, *, axis: int = 0) -
     return k.compute(indices.shape, data.dtype, formula)
 
 
-@operator("GatherND", since=11)
+@operator("GatherND", since=11, bound=bounds.gathered_nd)
 def gather_nd(k: Builder, data: Value, indices: Value, *, batch_dims: int = 0) -> Value:
     """The last axis of `indices` holds positions along the first axes of data that follow the batch axes."""
     if not 0 <= batch_dims < min(indices.rank, data.rank):
