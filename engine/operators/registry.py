@@ -123,6 +123,13 @@ class Registry:
                 )
         group.append(op)
 
+    def remove(self, op: Operator) -> None:
+        """Take a definition out again."""
+        group = self._by_name[op.domain, op.name]
+        group.remove(op)
+        if not group:
+            del self._by_name[op.domain, op.name]
+
     def find(self, domain: str, name: str, version: int) -> Operator | None:
         """The definition for an opset version, or None."""
         for op in self._by_name.get((domain, name), ()):
