@@ -9,6 +9,7 @@ from engine.asset import ModelAsset, ModelLoader
 from engine.backends.base import BackendType
 from engine.backends.tensor_data import ComputeTensorData, TextureTensorData
 from engine.compat import CommandBuffer, Graphics, IWorker, WorkerFactory
+from engine.custom import numpy_operator, operator, remove_operator
 from engine.devices import CLDevice, GLDevice, SystemInfo
 from engine.errors import (
     DeviceError,
@@ -70,5 +71,8 @@ __all__ = [
     "Worker",
     "WorkerFactory",
     "leave_a_core_to_the_game",
+    "numpy_operator",
+    "operator",
+    "remove_operator",
     "unfinished_workers",
 ]

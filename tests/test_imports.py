@@ -19,6 +19,7 @@ LEVELS = (
     ("engine.errors", "engine.shapes", "engine.dtypes", "engine.lifetime"),
     ("engine.kernels", "engine.tensor*", "engine.devices", "engine.jobs*", "engine.native*", "engine.cache*"),
     ("engine.operators", "engine.model"),
+    ("engine.custom",),
     ("engine.importers", "engine.compiler"),
     ("engine.asset", "engine.backends"),
     ("engine.session", "engine.checks", "engine.support"),
