@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import numpy as np
+
 from engine.kernels.expr import Expr, arg, lit, reduce
 from engine.kernels.hint import Hint
 from engine.kernels.value import Value
 from engine.operators.builder import Builder
+from engine.operators.linear import PLAIN, Zeros, less, zero_at
 from engine.operators.registry import operator
 from engine.operators.windows import slide
 
@@ -26,6 +29,15 @@ def conv(
     strides: Sequence[int] = (),
 ) -> Value:  # fmt: skip
     """x (N, C, *spatial), w (M, C/group, *kernel), b (M) -> (N, M, *out)."""
+    return add_bias(k, convolve(k, x, w, auto_pad, group, dilations, kernel_shape, pads, strides), b)
+
+
+def convolve(
+    k: Builder, x: Value, w: Value, auto_pad: str, group: int, dilations: Sequence[int],
+    kernel_shape: Sequence[int], pads: Sequence[int], strides: Sequence[int], zeros: Zeros = PLAIN,
+    dtype: np.dtype | None = None,
+) -> Value:  # fmt: skip
+    """`conv` of x and w less their zero points, without a bias; sums have `dtype`."""
     spatial = x.rank - 2
     if spatial < 1 or w.rank != x.rank:
         k.error(
@@ -40,6 +52,7 @@ def conv(
     per_group = w.shape[0] // group
 
     def formula(n: Expr, m: Expr, *at: Expr) -> Expr:
+        x_zero, w_zero = zero_at(zeros[0], lit(0)), zero_at(zeros[1], m)
         first = lit(0) if group == 1 else (m // arg(per_group)) * w.shape[1]
         # With SAME the padding depends on the size, and sizes must not choose a kernel.
         padded = any(win.begins) or any(win.ends) or auto_pad.startswith("SAME")
@@ -49,15 +62,19 @@ def conv(
             if axis < spatial:
                 return reduce("sum", w.shape[2 + axis], lambda r: taps([*found, r], channel))
             sources = [win.source(i, at[i], found[i]) for i in range(spatial)]
-            weight = w[(m, channel, *found)]
+            weight = less(w[(m, channel, *found)], w_zero)
             position = (n, first + channel, *sources)
-            return (x.load_where(win.inside(sources), position) if padded else x[position]) * weight
+            outside = 0 if x_zero is None else x_zero
+            value = x.load_where(win.inside(sources), position, outside) if padded else x[position]
+            return less(value, x_zero) * weight
 
         return reduce("sum", w.shape[1], lambda c: taps([], c))
 
-    facts = {"strides": win.strides, "dilations": win.dilations, "pads": win.begins, "group": group}
     shape = (x.shape[0], w.shape[0], *win.counts)
-    return add_bias(k, k.compute(shape, x.dtype, formula, hint=lambda: Hint("conv", (x, w), facts)), b)
+    if dtype is not None:
+        return k.compute(shape, dtype, formula)
+    facts = {"strides": win.strides, "dilations": win.dilations, "pads": win.begins, "group": group}
+    return k.compute(shape, x.dtype, formula, hint=lambda: Hint("conv", (x, w), facts))
 
 
 @operator("ConvTranspose", since=1)

@@ -1,4 +1,7 @@
-"""Matrix products: MatMul and Gemm, both expressed by one strided product that backends may tune."""
+"""Matrix products: MatMul and Gemm, both expressed by one strided product that backends may tune.
+
+Products of quantised matrices subtract zero points from what they load and add up in int32.
+"""
 
 from __future__ import annotations
 
@@ -14,6 +17,20 @@ from engine.operators.builder import Builder
 from engine.operators.registry import operator
 
 Strides = tuple[int, int, int]
+Zeros = tuple[Value | None, Value | None]
+"""What counts as 0 in either side of a product: one number, or one for each row of a and column of b."""
+
+PLAIN: Zeros = (None, None)
+
+
+def zero_at(zero: Value | None, line: Expr) -> Expr | None:
+    """The zero point of a row or column, which is counted through the batch; fewer zero points repeat."""
+    return None if zero is None else zero.at(line % arg(zero.size))
+
+
+def less(x: Expr, zero: Expr | None) -> Expr:
+    """x - zero, where there is a zero point."""
+    return x if zero is None else x - zero
 
 
 def matmul(
@@ -25,12 +42,13 @@ def matmul(
     a_strides: Strides,
     b_strides: Strides,
     dtype: np.dtype | None = None,
+    zeros: Zeros = PLAIN,
 ) -> Value:
     """out[batch, m, n] = sum over j of a[batch, m, j] * b[batch, j, n], viewed as `shape`.
 
     `sizes` are (batch, m, n, k); strides are (batch, row, column) in elements. The output's axes are
     grouped as (everything but the last two, m, n). `dtype` is what the product is stored as, by default
-    the type of `a`.
+    the type of `a`. `zeros` are subtracted from what is loaded.
     """
     batch, m, n, depth = sizes
     out_shape = (batch, m, n)
@@ -39,19 +57,29 @@ def matmul(
         row = p * arg(a_strides[0]) + i * arg(a_strides[1])
         column = p * arg(b_strides[0]) + j * arg(b_strides[2])
         a_step, b_step = arg(a_strides[2]), arg(b_strides[1])
-        return reduce("sum", depth, lambda r: load(a, row + r * a_step) * load(b, column + r * b_step))
+        a_zero, b_zero = zero_at(zeros[0], p * m + i), zero_at(zeros[1], p * n + j)
+
+        def term(r: Expr) -> Expr:
+            return less(load(a, row + r * a_step), a_zero) * less(load(b, column + r * b_step), b_zero)
+
+        return reduce("sum", depth, term)
 
     facts = {"m": m, "n": n, "k": depth, "batch": batch, "a_strides": a_strides, "b_strides": b_strides}
     stored = a.dtype if dtype is None else dtype
-    product = k.compute(out_shape, stored, formula, hint=lambda: Hint("matmul", (a, b), facts))
-    return k.alias(product, shape)
+    hint = (lambda: Hint("matmul", (a, b), facts)) if zeros == PLAIN else None
+    return k.alias(k.compute(out_shape, stored, formula, hint=hint), shape)
 
 
 @operator("MatMul", since=1)
 def matmul_(k: Builder, a: Value, b: Value) -> Value:
     """NumPy's matmul: the last two axes are matrices, the others broadcast."""
+    return product(k, a, b)
+
+
+def product(k: Builder, a: Value, b: Value, zeros: Zeros = PLAIN, dtype: np.dtype | None = None) -> Value:
+    """NumPy's matmul of a and b less their zero points."""
     if a.rank == 0 or b.rank == 0:
-        k.error("MatMul needs tensors of rank 1 or more")
+        k.error(f"{k.layer.op_type} needs tensors of rank 1 or more")
     a2 = k.alias(a, (1, a.shape[0])) if a.rank == 1 else a
     b2 = k.alias(b, (b.shape[0], 1)) if b.rank == 1 else b
     m, depth, n = a2.shape[-2], a2.shape[-1], b2.shape[-1]
@@ -63,13 +91,14 @@ def matmul_(k: Builder, a: Value, b: Value) -> Value:
     shape = (*lead, *((m,) if a.rank > 1 else ()), *((n,) if b.rank > 1 else ()))
     batch = prod(lead)
     if not _batches_line_up(k, a2, b2):
-        return _broadcast_matmul(k, a2, b2, lead, shape)
+        return _broadcast_matmul(k, a2, b2, lead, shape, zeros, dtype)
     if prod(b2.shape[:-2]) == 1 and prod(a2.shape[:-2]) == batch:
         # One matrix for the whole batch: the batch becomes rows.
-        return matmul(k, a, b, shape, (1, batch * m, n, depth), (0, depth, 1), (0, n, 1))
+        return matmul(k, a, b, shape, (1, batch * m, n, depth), (0, depth, 1), (0, n, 1), dtype, zeros)
     a_batch = m * depth if prod(a2.shape[:-2]) == batch else 0
     b_batch = depth * n if prod(b2.shape[:-2]) == batch else 0
-    return matmul(k, a, b, shape, (batch, m, n, depth), (a_batch, depth, 1), (b_batch, n, 1))
+    strides = (a_batch, depth, 1), (b_batch, n, 1)
+    return matmul(k, a, b, shape, (batch, m, n, depth), *strides, dtype, zeros)
 
 
 def _batches_line_up(k: Builder, a: Value, b: Value) -> bool:
@@ -81,9 +110,12 @@ def _batches_line_up(k: Builder, a: Value, b: Value) -> bool:
     return True
 
 
-def _broadcast_matmul(k: Builder, a: Value, b: Value, lead: tuple[int, ...], shape: Sequence[int]) -> Value:
+def _broadcast_matmul(
+    k: Builder, a: Value, b: Value, lead: tuple[int, ...], shape: Sequence[int], zeros: Zeros,
+    dtype: np.dtype | None,
+) -> Value:  # fmt: skip
     """Both sides broadcast, along different axes: the general formula."""
-    depth, n = b.shape[-2:]
+    m, (depth, n) = a.shape[-2], b.shape[-2:]
 
     def start(x: Value, p: Expr) -> Expr:
         """Where matrix `p` of the batch begins in a side."""
@@ -96,14 +128,21 @@ def _broadcast_matmul(k: Builder, a: Value, b: Value, lead: tuple[int, ...], sha
 
     def formula(p: Expr, i: Expr, j: Expr) -> Expr:
         row, column = start(a, p) + i * arg(depth), start(b, p) + j
-        return reduce("sum", depth, lambda r: load(a, row + r) * load(b, column + r * arg(n)))
+        a_zero, b_zero = zero_at(zeros[0], p * m + i), zero_at(zeros[1], p * n + j)
 
-    return k.alias(k.compute((prod(lead), a.shape[-2], n), a.dtype, formula), shape)
+        def term(r: Expr) -> Expr:
+            return less(load(a, row + r), a_zero) * less(load(b, column + r * arg(n)), b_zero)
+
+        return reduce("sum", depth, term)
+
+    return k.alias(k.compute((prod(lead), m, n), a.dtype if dtype is None else dtype, formula), shape)
 
 
-def _gemm(
-    k: Builder, a: Value, b: Value, c: Value | None, alpha: float, beta: float, trans_a: int, trans_b: int
-) -> Value:
+def matrix_product(
+    k: Builder, a: Value, b: Value, trans_a: int, trans_b: int, zeros: Zeros = PLAIN,
+    dtype: np.dtype | None = None,
+) -> Value:  # fmt: skip
+    """The product of two matrices, either of them transposed."""
     if a.rank != 2 or b.rank != 2:
         k.error(f"takes matrices, not tensors of rank {a.rank} and {b.rank}")
     m, depth = a.shape[::-1] if trans_a else a.shape
@@ -112,14 +151,20 @@ def _gemm(
         k.error(f"cannot multiply {m}x{depth} by {depth_b}x{n}")
     a_strides = (0, 1, m) if trans_a else (0, depth, 1)
     b_strides = (0, 1, depth) if trans_b else (0, n, 1)
-    product = matmul(k, a, b, (m, n), (1, m, n, depth), a_strides, b_strides)
+    return matmul(k, a, b, (m, n), (1, m, n, depth), a_strides, b_strides, dtype, zeros)
+
+
+def _gemm(
+    k: Builder, a: Value, b: Value, c: Value | None, alpha: float, beta: float, trans_a: int, trans_b: int
+) -> Value:
+    y = matrix_product(k, a, b, trans_a, trans_b)
     if alpha != 1.0:
-        product = k.elementwise(lambda x: x * arg(alpha, x.dtype), product)
+        y = k.elementwise(lambda x: x * arg(alpha, x.dtype), y)
     if c is None or beta == 0.0:
-        return product
-    if k.broadcast_shape(product, c) != (m, n):
-        k.error(f"cannot add C of shape {list(c.shape)} to a product of shape {[m, n]}")
-    return k.elementwise(lambda x, y: x + (y if beta == 1.0 else y * arg(beta, y.dtype)), product, c)
+        return y
+    if k.broadcast_shape(y, c) != y.shape:
+        k.error(f"cannot add C of shape {list(c.shape)} to a product of shape {list(y.shape)}")
+    return k.elementwise(lambda x, e: x + (e if beta == 1.0 else e * arg(beta, e.dtype)), y, c)
 
 
 @operator("Gemm", since=7)

@@ -1,9 +1,9 @@
 """The list of operators, built by the decorators under which their definitions stand.
 
-A definition's signature is its declaration: positional parameters are the inputs (a default of None marks
-an optional one, `*xs` any number), keyword-only parameters the attributes with their defaults. There are
-three kinds: formulas of the kernel language (`operator`), plain NumPy functions that run on the CPU whatever
-the backend (`numpy_operator`), and classes that run other layers (`control_operator`).
+A definition's signature is its declaration: positional parameters are the inputs (a default of None, or a
+type that allows None, marks an optional one, `*xs` any number), keyword-only ones the attributes with their
+defaults. There are three kinds: formulas of the kernel language (`operator`), plain NumPy functions that run
+on the CPU whatever the backend (`numpy_operator`), and classes that run other layers (`control_operator`).
 """
 
 from __future__ import annotations
@@ -241,7 +241,7 @@ def declare(
             variadic = parameter.name
         else:
             inputs.append(parameter.name)
-            if parameter.default is not parameter.empty:
+            if parameter.default is not parameter.empty or "None" in str(parameter.annotation):
                 optional.add(parameter.name)
     if not callable(host):
         unknown = set(host) - set(inputs) - {variadic}
