@@ -1,4 +1,4 @@
-"""ONNX files in: opset 7 to the newest that the installed `onnx` package knows.
+"""ONNX files in: opset 7 to the newest that the installed `onnx` package knows, older where nothing changed.
 
 Functions that a model defines are inlined while reading, so that every layer is an operator's. Each layer
 keeps the opset version that it was written for, a function's own included.
@@ -90,17 +90,32 @@ def _opset_versions(proto: ModelProto | FunctionProto, subject: str) -> dict[str
             raise ModelImportError(f"{subject} names two versions of the opset '{domain or 'ai.onnx'}'")
     newest = defs.onnx_opset_version()
     version = versions.get("")
-    if version is not None and version < OLDEST_OPSET:
-        raise ModelImportError(
-            f"{subject} uses opset {version}, and the engine reads {OLDEST_OPSET} to {newest}; export it "
-            f"again, or convert it with onnx.version_converter.convert_version(model, 13)"
-        )
     if version is not None and version > newest:
         raise ModelImportError(
             f"{subject} uses opset {version}, and the engine reads {OLDEST_OPSET} to {newest}, the newest "
             f"that the installed onnx package knows; update onnx, or export the model for opset {newest}"
         )
     return versions
+
+
+def _readable_version(op_type: str, version: int, subject: str) -> int:
+    """The version of ONNX's opset under which a layer is read: at least the oldest that the engine knows.
+
+    Older files are read where the operator has not changed since; raises `ModelImportError` where it has.
+    """
+    if version >= OLDEST_OPSET:
+        return version
+    try:
+        changed = defs.get_schema(op_type, OLDEST_OPSET).since_version > version
+    except defs.SchemaError:
+        changed = True
+    if changed:
+        raise ModelImportError(
+            f"{subject} is of opset {version}, and the engine reads {OLDEST_OPSET} to "
+            f"{defs.onnx_opset_version()} (older ones where an operator has not changed since); export the "
+            "model again, or convert it with onnx.version_converter.convert_version(model, 13)"
+        )
+    return OLDEST_OPSET
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,6 +226,8 @@ class _Reader:
                     f"{subject}: the model uses the operator domain '{domain or 'ai.onnx'}' without saying "
                     f"which version of it; it is damaged or was put together by hand"
                 )
+            if not domain and version is not None and function is None:
+                version = _readable_version(op_type, version, subject)
             attributes = self._attributes(node.attribute, scope, subject)
             inputs = tuple(scope.value(value) for value in node.input)
             outputs = tuple(scope.value(value) for value in node.output)

@@ -1,15 +1,15 @@
 """Networks as frameworks export them, whole, on every backend, against onnxruntime.
 
-Each is made on the spot with random weights: a quantised convolutional network in both of onnxruntime's forms,
-a transformer encoder, recurrent networks, a detector whose number of boxes depends on the image, and a control
-loop. Where PyTorch is installed, its own exporter makes the last two as well.
+Each is made on the spot with random weights: a quantised convolutional network in both of onnxruntime's
+forms, a transformer encoder, recurrent networks, a detector whose number of boxes depends on the image. Where
+PyTorch is installed, its own exporter makes a detector and a model with loops and branches as well.
 """
 
 from __future__ import annotations
 
 import io
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -34,7 +34,7 @@ def normal(seed: int, *shape: int, scale: float = 1.0) -> np.ndarray:
 def compare(
     data: bytes, feeds: list[Feeds], channel: str, make_worker: MakeWorker, *, quantum: float = 0.0
 ) -> None:
-    """Every output for every feed. `quantum`: a step of a quantised output, which rounding may miss by one."""
+    """Every output for every feed. `quantum`: a step of a quantised output, which rounding may miss."""
     session = ort.InferenceSession(data, providers=["CPUExecutionProvider"])
     worker = make_worker(ModelLoader.load(data), channel)
     for feed in feeds:
@@ -75,13 +75,13 @@ def convolutional() -> bytes:
 
 
 @pytest.fixture(scope="module", params=["QDQ", "QOperator"])
-def quantized(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[bytes]:
+def quantized(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> bytes:
     """The convolutional network quantised to 8 bits by onnxruntime's own tool."""
     quantization = pytest.importorskip("onnxruntime.quantization")
     folder: Path = tmp_path_factory.mktemp("quantized")
     (folder / "plain.onnx").write_bytes(convolutional())
 
-    class Images(quantization.CalibrationDataReader):  # type: ignore[name-defined, misc]
+    class Images(quantization.CalibrationDataReader):  # type: ignore[name-defined]
         def __init__(self) -> None:
             self.left = iter([{"x": normal(seed, 1, 3, 16, 16)} for seed in range(8)])
 
@@ -92,7 +92,7 @@ def quantized(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathF
         folder / "plain.onnx", folder / "quantized.onnx", Images(),
         quant_format=getattr(quantization.QuantFormat, request.param),
     )  # fmt: skip
-    yield (folder / "quantized.onnx").read_bytes()
+    return (folder / "quantized.onnx").read_bytes()
 
 
 def test_a_quantised_network(quantized: bytes, channel: str, make_worker: MakeWorker) -> None:
@@ -181,7 +181,8 @@ def encoder() -> bytes:
     made = onnx.parser.parse_model(ENCODER)
     weights = {
         **{name: normal(i, 16, 16, scale=0.25) for i, name in enumerate(("wq", "wk", "wv", "wo"))},
-        "w1": normal(5, 16, 32, scale=0.25), "b1": normal(6, 32, scale=0.1), "w2": normal(7, 32, 16, scale=0.2),
+        "w1": normal(5, 16, 32, scale=0.25), "b1": normal(6, 32, scale=0.1),
+        "w2": normal(7, 32, 16, scale=0.2),
         "g1": 1 + normal(8, 16, scale=0.1), "c1": normal(9, 16, scale=0.1),
     }  # fmt: skip
     made.graph.initializer.extend(onnx.numpy_helper.from_array(a, n) for n, a in weights.items())
@@ -234,7 +235,7 @@ def by_pytorch(name: str) -> bytes:
     """A model with loops, conditions or sizes that depend on data, by PyTorch's own exporter."""
     torch = pytest.importorskip("torch", reason="PyTorch is too large to be among the test's requirements")
 
-    class Detector(torch.nn.Module):  # type: ignore[name-defined, misc]
+    class Detector(torch.nn.Module):  # type: ignore[name-defined]
         def __init__(self) -> None:
             super().__init__()
             self.first = torch.nn.Conv2d(3, 8, 3, 2, 1)
@@ -245,8 +246,8 @@ def by_pytorch(name: str) -> bytes:
             keep = torch.nonzero(rows[:, 4] > 0.0).squeeze(1)
             return rows[keep], keep
 
-    class Control(torch.nn.Module):  # type: ignore[name-defined, misc]
-        def forward(self, x, n: int):  # type: ignore[no-untyped-def]
+    class Control(torch.nn.Module):  # type: ignore[name-defined]
+        def forward(self, x, n: int):
             y = x
             i = 0
             while bool(y.abs().sum() < 100.0) and i < n:
@@ -260,14 +261,15 @@ def by_pytorch(name: str) -> bytes:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         if name == "detector":
-            model, example = Detector().eval(), (torch.randn(1, 3, 32, 32),)
-            names, dynamic = ["x"], {"x": {2: "h", 3: "w"}}
+            torch.onnx.export(
+                Detector().eval(), (torch.randn(1, 3, 32, 32),), file, dynamo=False, opset_version=17,
+                input_names=["x"], dynamic_axes={"x": {2: "h", 3: "w"}},
+            )  # fmt: skip
         else:
-            model = torch.jit.script(Control())
-            example, names, dynamic = (torch.randn(4), torch.tensor(5)), ["x", "n"], {}
-        torch.onnx.export(
-            model, example, file, dynamo=False, opset_version=17, input_names=names, dynamic_axes=dynamic
-        )
+            torch.onnx.export(
+                torch.jit.script(Control()), (torch.randn(4), torch.tensor(5)), file, dynamo=False,
+                opset_version=17, input_names=["x", "n"],
+            )  # fmt: skip
     return file.getvalue()
 
 

@@ -331,7 +331,12 @@ def test_functions_that_multiply_are_stopped(monkeypatch: pytest.MonkeyPatch) ->
 @pytest.mark.parametrize(("opset", "words"), [(6, "convert_version"), (1000, "update onnx")])
 def test_opsets_out_of_range_are_refused(opset: int, words: str) -> None:
     with pytest.raises(ModelImportError, match=f"opset {opset}.*{words}"):
-        read(make_model([helper.make_node("Relu", ["x"], ["y"])], opset=opset))
+        read(make_model([helper.make_node("Add", ["x", "x"], ["y"])], opset=opset))
+
+
+def test_an_older_opset_is_read_where_the_operator_has_not_changed() -> None:
+    (layer,) = read(make_model([helper.make_node("Relu", ["x"], ["y"])], opset=6)).layers
+    assert layer.version == 7
 
 
 @pytest.mark.parametrize("opset", [7, onnx.defs.onnx_opset_version()])
