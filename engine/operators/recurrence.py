@@ -1,0 +1,324 @@
+"""What recurrent layers share: activations, directions, sequence lengths, layouts, and the walk through time.
+
+The input product of all time steps is taken at once. The steps follow one another in the plan as the same
+few kernels, each with its own number as a run-time argument, so that no length needs a kernel of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from engine.kernels.expr import FLAT, Expr, arg, cast, clamp, lit, maximum, select, unary
+from engine.kernels.value import Value
+from engine.operators.builder import Builder
+from engine.operators.elementwise import sigmoid, softplus
+from engine.operators.linear import matmul
+from engine.operators.movement import joined
+
+Activation = Callable[[Expr], Expr]
+
+TAKES_ALPHA = frozenset({"affine", "leakyrelu", "thresholdedrelu", "scaledtanh", "hardsigmoid", "elu"})
+TAKES_BETA = frozenset({"affine", "scaledtanh", "hardsigmoid"})
+DIRECTIONS = {"forward": (False,), "reverse": (True,), "bidirectional": (False, True)}
+"""For each value of the attribute, whether its directions run from the end of a sequence."""
+
+
+def activation(k: Builder, name: str, alpha: float | None, beta: float | None) -> Activation:
+    """One of ONNX's recurrent activations, by its name (any case)."""
+
+    def given(value: float | None, default: float, x: Expr) -> Expr:
+        return arg(default if value is None else float(value), x.dtype)
+
+    def affine(x: Expr) -> Expr:
+        return given(alpha, 1.0, x) * x + given(beta, 0.0, x)
+
+    def hard_sigmoid(x: Expr) -> Expr:
+        return clamp(given(alpha, 0.2, x) * x + given(beta, 0.5, x), 0.0, 1.0)
+
+    table: dict[str, Activation] = {
+        "relu": lambda x: maximum(x, 0.0),
+        "tanh": lambda x: unary("tanh", x),
+        "sigmoid": sigmoid,
+        "affine": affine,
+        "leakyrelu": lambda x: select(x < 0.0, given(alpha, 0.01, x) * x, x),
+        "thresholdedrelu": lambda x: select(x > given(alpha, 1.0, x), x, 0.0),
+        "scaledtanh": lambda x: given(alpha, 1.0, x) * unary("tanh", given(beta, 1.0, x) * x),
+        "hardsigmoid": hard_sigmoid,
+        "elu": lambda x: select(x < 0.0, given(alpha, 1.0, x) * (unary("exp", x) - 1.0), x),
+        "softsign": lambda x: x / (1.0 + unary("abs", x)),
+        "softplus": softplus,
+    }
+    if name.lower() not in table:
+        k.error(f"unknown activation {name!r}; one of {', '.join(table)}")
+    return table[name.lower()]
+
+
+def choose_activations(
+    k: Builder,
+    names: Sequence[str],
+    defaults: Sequence[str],
+    alpha: Sequence[float],
+    beta: Sequence[float],
+    count: int,
+) -> list[Activation]:
+    """One activation per gate and direction; alpha and beta are consumed in order, as ONNX words it."""
+    names = list(names) or list(defaults) * count
+    if len(names) != len(defaults) * count:
+        k.error(f"{len(defaults) * count} activations are needed, not {len(names)}")
+    alphas, betas = list(alpha), list(beta)
+    found = []
+    for name in names:
+        a = alphas.pop(0) if name.lower() in TAKES_ALPHA and alphas else None
+        b = betas.pop(0) if name.lower() in TAKES_BETA and betas else None
+        found.append(activation(k, name, a, b))
+    return found
+
+
+@dataclass(frozen=True)
+class Attributes:
+    """The attributes that all recurrent layers have."""
+
+    alpha: Sequence[float]
+    beta: Sequence[float]
+    activations: Sequence[str]
+    clip: float
+    direction: str
+    hidden_size: int
+    layout: int
+
+
+@dataclass(frozen=True)
+class Direction:
+    """One direction of a layer: number `d` of its weights, walked from the end if `reverse`."""
+
+    k: Builder
+    x: Value
+    w: Value
+    r: Value
+    b: Value | None
+    lengths: Value | None
+    d: int
+    reverse: bool
+    acts: Sequence[Activation]
+    clip: float
+
+    @property
+    def steps(self) -> int:
+        """How many time steps there are."""
+        return self.x.shape[0]
+
+    @property
+    def batch(self) -> int:
+        """How many sequences there are."""
+        return self.x.shape[1]
+
+    @property
+    def hidden(self) -> int:
+        """The width of a state."""
+        return self.r.shape[2]
+
+    def limited(self, x: Expr) -> Expr:
+        """Gate sums are clipped where the layer asks for it."""
+        return clamp(x, arg(-self.clip, x.dtype), arg(self.clip, x.dtype)) if self.clip else x
+
+    def length(self, n: Expr) -> Expr:
+        """How many steps sequence n has."""
+        assert self.lengths is not None
+        return clamp(cast(self.lengths[n], "index"), lit(0), arg(self.steps))
+
+    def source(self, t: Expr, n: Expr) -> Expr:
+        """Where step t of sequence n stands in the input: a reversed one starts from its own end."""
+        if not self.reverse:
+            return t
+        if self.lengths is None:
+            return arg(self.steps - 1) - t
+        length = self.length(n)
+        return select(t < length, length - lit(1) - t, t)
+
+    def kept(self, t: int, n: Expr, new: Expr, old: Expr) -> Expr:
+        """A state after step t: the states of sequences that have ended stay."""
+        return new if self.lengths is None else select(arg(t) < self.length(n), new, old)
+
+    def inputs(self, second: Callable[[Expr], Expr] | None = None) -> Value:
+        """x[t] W' + Wb + Rb for all steps at once, (T, N, gates); `second` says where Rb is added."""
+        k, b, d = self.k, self.b, arg(self.d)
+        width, depth = self.w.shape[1:]
+        shape = (self.steps, self.batch, width)
+        weights = part(k, self.w, self.d, 0, width)
+        rows = self.steps * self.batch
+        sums = matmul(k, self.x, weights, shape, (1, rows, width, depth), (0, depth, 1), (0, 1, depth))
+        if b is None:
+            return sums
+
+        def formula(t: Expr, n: Expr, j: Expr) -> Expr:
+            other = b[d, j + width]
+            return sums.at(FLAT) + (b[d, j] + (other if second is None else select(second(j), other, 0.0)))
+
+        return k.compute(shape, self.x.dtype, formula, elementwise=True)
+
+    def product(self, h: Value, weights: Value, finish: Callable[[Expr, Expr, Expr], Expr]) -> Value:
+        """`finish(sum, n, j)` of each element of h weights', (N, rows of weights)."""
+        width, depth = weights.shape
+        shape = (1, self.batch, width)
+        sizes = (1, self.batch, width, depth)
+        sums = matmul(self.k, h, weights, shape, sizes, (0, depth, 1), (0, 1, depth))
+        found = self.k.compute(shape, h.dtype, lambda _, n, j: finish(sums.at(FLAT), n, j), elementwise=True)
+        return self.k.alias(found, shape[1:])
+
+
+Step = Callable[[int, tuple[Value, ...]], tuple[Value, ...]]
+"""From a step's number and the states before it, each (N, H), to those after it; the first is the output."""
+
+
+@dataclass(frozen=True)
+class Recurrence:
+    """A recurrent layer of any kind."""
+
+    k: Builder
+    x: Value
+    w: Value
+    r: Value
+    b: Value | None
+    lengths: Value | None
+    attributes: Attributes
+
+    def run(
+        self, gates: int, defaults: Sequence[str], initial: Sequence[Value | None],
+        cell: Callable[[Direction], Step],
+    ) -> tuple[Value, ...]:  # fmt: skip
+        """Y and the last states; `cell` makes the step of a direction."""
+        self.check(gates, initial)
+        k, a = self.k, self.attributes
+        reverses = DIRECTIONS[a.direction]
+        acts = choose_activations(k, a.activations, defaults, a.alpha, a.beta, len(reverses))
+        x = self.x
+        if a.layout:
+            batched = x
+            shape = (x.shape[1], x.shape[0], x.shape[2])
+            x = k.compute(shape, x.dtype, lambda t, n, i: batched[n, t, i])
+        sequences, lasts = [], []
+        for d, reverse in enumerate(reverses):
+            chosen = acts[d * len(defaults) : (d + 1) * len(defaults)]
+            way = Direction(k, x, self.w, self.r, self.b, self.lengths, d, reverse, chosen, a.clip)
+            outputs, states = walk(way, cell(way), [self.state(s, d, way) for s in initial])
+            sequences.append(in_input_order(way, outputs))
+            lasts.append(states)
+        y = self.join_outputs(sequences, x.shape[0], x.shape[1])
+        return y, *(self.join_states(states) for states in zip(*lasts, strict=True))
+
+    def check(self, gates: int, initial: Sequence[Value | None]) -> None:
+        """Refuse weights and states that do not fit one another."""
+        k, a, x = self.k, self.attributes, self.x
+        if a.direction not in DIRECTIONS:
+            k.error(f"direction is {a.direction!r}; one of {', '.join(DIRECTIONS)}")
+        if a.layout not in (0, 1):
+            k.error(f"layout is {a.layout}; 0 (time first) or 1 (batch first)")
+        if x.rank != 3 or self.r.rank != 3:
+            k.error(f"takes X and R of rank 3, not {list(x.shape)} and {list(self.r.shape)}")
+        d, hidden = len(DIRECTIONS[a.direction]), self.r.shape[2]
+        if a.hidden_size not in (0, hidden):
+            k.error(f"hidden_size is {a.hidden_size}, but R {list(self.r.shape)} has {hidden} columns")
+        batch = x.shape[0 if a.layout else 1]
+        state = (batch, d, hidden) if a.layout else (d, batch, hidden)
+        wanted: list[tuple[str, Value | None, tuple[int, ...]]] = [
+            ("W", self.w, (d, gates * hidden, x.shape[2])),
+            ("R", self.r, (d, gates * hidden, hidden)),
+            ("B", self.b, (d, 2 * gates * hidden)),
+            ("sequence_lens", self.lengths, (batch,)),
+            *(("an initial state", s, state) for s in initial),
+        ]
+        for name, value, shape in wanted:
+            if value is not None and value.shape != shape:
+                k.error(f"for X {list(x.shape)}, {name} must be {list(shape)}, not {list(value.shape)}")
+
+    def state(self, given: Value | None, d: int, way: Direction) -> Value:
+        """A state before the first step, (N, H): what is given, or zeros."""
+        k, shape = self.k, (way.batch, way.hidden)
+        if given is None:
+            return k.compute(shape, way.x.dtype, lambda n, j: lit(0, way.x.arithmetic))
+        if self.attributes.layout:
+            return k.compute(shape, given.dtype, lambda n, j: given[n, arg(d), j])
+        if given.shape[0] == 1:
+            return k.alias(given, shape)
+        return k.compute(shape, given.dtype, lambda n, j: given[arg(d), n, j])
+
+    def join_outputs(self, sequences: Sequence[Value], steps: int, batch: int) -> Value:
+        """Y from each direction's outputs, (T, N, H)."""
+        k, d, hidden = self.k, len(sequences), self.r.shape[2]
+        y = k.alias(stack(k, sequences), (d, steps, batch, hidden))
+        if self.attributes.layout:
+            return k.compute((batch, steps, d, hidden), y.dtype, lambda n, t, d, j: y[d, t, n, j])
+        if d > 1:
+            return k.compute((steps, d, batch, hidden), y.dtype, lambda t, d, n, j: y[d, t, n, j])
+        return k.alias(y, (steps, 1, batch, hidden))
+
+    def join_states(self, states: Sequence[Value]) -> Value:
+        """One last state of all directions."""
+        k, d = self.k, len(states)
+        batch, hidden = states[0].shape
+        both = k.alias(stack(k, states), (d, batch, hidden))
+        if not self.attributes.layout:
+            return both
+        return k.compute((batch, d, hidden), both.dtype, lambda n, d, j: both[d, n, j])
+
+
+def walk(way: Direction, step: Step, states: Sequence[Value]) -> tuple[Value, tuple[Value, ...]]:
+    """All outputs in the order of the walk, (T, N, H), and the last states, which are 0 after no step."""
+    k, shape = way.k, (way.steps, way.batch, way.hidden)
+    now, outputs = tuple(states), []
+    for t in range(way.steps):
+        now = step(t, now)
+        outputs.append(now[0])
+    if not outputs:
+        zeros = [k.constant(np.zeros(s.shape, s.dtype)) for s in now]
+        return k.constant(np.zeros(shape, way.x.dtype)), tuple(zeros)
+    if way.lengths is not None:
+        now = tuple(cleared(way, s) for s in now)
+    return k.alias(stack(k, outputs), shape), now
+
+
+def cleared(way: Direction, state: Value) -> Value:
+    """A last state, 0 for sequences without a step."""
+    return way.k.compute(
+        state.shape, state.dtype, lambda n, j: select(way.length(n) > lit(0), state[n, j], 0.0)
+    )
+
+
+def in_input_order(way: Direction, outputs: Value) -> Value:
+    """Outputs in the order of the input instead of the walk's, and 0 after a sequence's end."""
+    if way.lengths is None and not way.reverse:
+        return outputs
+
+    def formula(t: Expr, n: Expr, j: Expr) -> Expr:
+        found = outputs[way.source(t, n), n, j]
+        return found if way.lengths is None else select(t < way.length(n), found, 0.0)
+
+    return way.k.compute(outputs.shape, outputs.dtype, formula)
+
+
+def part(k: Builder, weights: Value, d: int, start: int, end: int) -> Value:
+    """Rows of one direction's weights as a matrix of their own (ahead of time when they are constant)."""
+    directions, rows, columns = weights.shape
+    if weights.known is not None:
+        return k.constant(np.ascontiguousarray(weights.known[d, start:end]))
+    if directions == 1 and end - start == rows:
+        return k.alias(weights, (rows, columns))
+    return k.compute((end - start, columns), weights.dtype, lambda i, j: weights[arg(d), i + start, j])
+
+
+def stack(k: Builder, parts: Sequence[Value]) -> Value:
+    """Tensors of one size, one after another.
+
+    Joined in groups as large as a kernel may read, and what is left over in pairs: another number of parts
+    needs no other kernels.
+    """
+    rows = [k.alias(p, (1, p.size)) for p in parts]
+    while len(rows) > 1:
+        full = len(rows) - len(rows) % k.fan_in
+        groups = [rows[i : i + k.fan_in] for i in range(0, full, k.fan_in)]
+        groups += [rows[i : i + 2] for i in range(full, len(rows), 2)]
+        rows = [joined(k, group) if len(group) > 1 else group[0] for group in groups]
+    return rows[0]
