@@ -15,7 +15,9 @@ Arrays = Sequence[np.ndarray | None]
 Attributes = Mapping[str, Any] | None
 
 
-def proto(op_type: str, arrays: Arrays, attributes: Attributes, opset: int, outputs: int) -> onnx.ModelProto:
+def proto(
+    op_type: str, arrays: Arrays, attributes: Attributes, opset: int, outputs: int, domain: str = ""
+) -> onnx.ModelProto:
     """A model of one layer with inputs x0, x1, ... and outputs y0, y1, ..."""
     names = [f"x{i}" if a is not None else "" for i, a in enumerate(arrays)]
     infos = [
@@ -24,17 +26,19 @@ def proto(op_type: str, arrays: Arrays, attributes: Attributes, opset: int, outp
         if a is not None
     ]
     made = [f"y{i}" for i in range(outputs)]
-    node = helper.make_node(op_type, names, made, **(attributes or {}))
+    node = helper.make_node(op_type, names, made, domain=domain, **(attributes or {}))
     outs = [helper.make_empty_tensor_value_info(name) for name in made]
     graph = helper.make_graph([node], "one", infos, outs)
-    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=10)
+    opsets = [helper.make_opsetid("", opset), *([helper.make_opsetid(domain, 1)] if domain else [])]
+    return helper.make_model(graph, opset_imports=opsets, ir_version=10)
 
 
 def by_onnxruntime(
-    op_type: str, arrays: Arrays, attributes: Attributes = None, *, opset: int = 21, outputs: int = 1
-) -> list[np.ndarray]:
+    op_type: str, arrays: Arrays, attributes: Attributes = None, *, opset: int = 21, outputs: int = 1,
+    domain: str = "",
+) -> list[np.ndarray]:  # fmt: skip
     """What onnxruntime yields."""
-    model = proto(op_type, arrays, attributes, opset, outputs)
+    model = proto(op_type, arrays, attributes, opset, outputs, domain)
     session = onnxruntime.InferenceSession(model.SerializeToString())
     feeds = {f"x{i}": a for i, a in enumerate(arrays) if a is not None}
     return [np.asarray(y) for y in session.run(None, feeds)]

@@ -26,6 +26,7 @@ def one_layer(
     outputs: int = 1,
     known: Sequence[int] = (),
     dynamic: Sequence[int] = (),
+    domain: str = "",
 ) -> Model:
     """A model of the layer "it". Inputs at the positions `known` are constants; those at `dynamic` have
     every size above 1 left open, equal sizes under one name.
@@ -39,9 +40,10 @@ def one_layer(
         inputs.append(Input(names[position], array.dtype, DynamicTensorShape(dims)))
     constants = {names[p]: np.asarray(arrays[p]) for p in known if arrays[p] is not None}
     made = tuple(f"y{i}" for i in range(outputs))
-    layer = Layer(op_type, "it", tuple(names), made, dict(attributes or {}), version=opset)
+    opsets = {"": opset, domain: 1} if domain else {"": opset}
+    layer = Layer(op_type, "it", tuple(names), made, dict(attributes or {}), domain, opsets[domain])
     return Model(
-        "one", tuple(inputs), tuple(Output(n, None, None) for n in made), (layer,), constants, {"": opset}
+        "one", tuple(inputs), tuple(Output(n, None, None) for n in made), (layer,), constants, opsets
     )
 
 
@@ -52,10 +54,12 @@ def run(
     *,
     opset: int = NEWEST,
     outputs: int = 1,
+    known: Sequence[int] = (),
+    domain: str = "",
 ) -> list[np.ndarray]:
     """The layer's outputs, computed by evaluating its formulas."""
-    model = one_layer(op_type, arrays, attributes, opset=opset, outputs=outputs)
-    given = {f"x{i}": a for i, a in enumerate(arrays) if a is not None}
+    model = one_layer(op_type, arrays, attributes, opset=opset, outputs=outputs, known=known, domain=domain)
+    given = {f"x{i}": a for i, a in enumerate(arrays) if a is not None and i not in known}
     found = interpret(model, given)
     return [found[o.name] for o in model.outputs]
 
