@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from math import prod
 
 from engine.backends.base import DeviceBuffer
-from engine.backends.cpu.cost import formula_ns
+from engine.backends.cost import formula_ns
 from engine.backends.gl.record import GLProgram, GLRecorder
 from engine.backends.gl.storage import memory_dtype
 from engine.backends.gl_pixel.layout import Layout, texels_of

@@ -43,6 +43,7 @@ def test_chain_and_convolution(run_child: RunChild, held_to_3_3: dict[str, str])
     [
         "tests/engine/backends/gl -k pixel",
         "tests/engine/backends/gl_pixel",
+        "tests/engine/backends/test_narrow.py -k pixel",
         "tests/engine/kernels/test_semantics.py -k gl_pixel",
     ],
 )
