@@ -201,7 +201,7 @@ ROUND_TRIPS = [
 
 
 def there_and_back(name: str, saturate: int) -> Model:
-    """float32 -> `name`, moved (so that it is stored) -> float32; both are outputs."""
+    """float32 -> `name`, moved -> float32; both are outputs, so that the first is stored."""
     layers = (
         Layer("Cast", "to", ("x",), ("c",), {"to": NUMBER[name], "saturate": saturate}, version=25),
         Layer("Transpose", "move", ("c",), ("t",), {"perm": [1, 0]}, version=25),
@@ -252,3 +252,21 @@ def test_backends_keep_bits(source: str, target: str, channel: str, make_worker:
     worker = make_worker(one_layer("BitCast", [x], {"to": NUMBER[target]}, opset=26), channel)
     worker.schedule(x)
     np.testing.assert_array_equal(worker.peek_output().download_to_array().view(np.uint8), x.view(np.uint8))
+
+
+@pytest.mark.parametrize("name", ["uint4", "int2", "float8_e4m3fn"])
+def test_a_small_type_between_two_layers_still_narrows(
+    name: str, channel: str, make_worker: MakeWorker
+) -> None:
+    """The two casts become one kernel, in which nothing is stored as `name`."""
+    layers = (
+        Layer("Cast", "to", ("x",), ("c",), {"to": NUMBER[name]}, version=25),
+        Layer("Cast", "from", ("c",), ("y",), {"to": NUMBER["float32"]}, version=25),
+    )
+    item = Input("x", np.dtype(np.float32), DynamicTensorShape(("n",)))
+    worker = make_worker(Model("two", (item,), (Output("y", None, None),), layers, {}, {"": 25}), channel)
+    x = np.array([-300.7, -9.5, -1.0, 0.3, 1.9, 7.0, 16.0, 201.0, 1e6], np.float32)
+    worker.schedule(x)
+    expected = cast_to(cast_to(x, name), "float32")
+    assert len(np.unique(expected)) > 2
+    np.testing.assert_array_equal(worker.peek_output().download_to_array(), expected)
