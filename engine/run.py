@@ -237,14 +237,15 @@ class RunOutput(TensorData):
     def shape_or_none(self) -> tuple[int, ...] | None:  # type: ignore[override]
         """The shape, once every stretch of the model that it depends on is planned."""
         self._check()
-        found = leaves(self.run.part.lowered.trace.values.get(self.name))
-        if self.position >= len(found) or found[self.position].bound is not None:
+        if self.name not in self.run.part.lowered.trace.values:
             return None
-        return found[self.position].shape
+        value = self.value()
+        return value.shape if value.bound is None else None
 
     def value(self) -> Value:
         """The tensor in the run's plan; only once planned to the end."""
-        return leaves(self.run.entry(self.name))[self.position]
+        entry = self.run.part.lowered.trace.values[self.name]
+        return entry if isinstance(entry, Value) else leaves(entry)[self.position]
 
     def _check(self) -> None:
         if self.worker.is_disposed:
@@ -295,6 +296,8 @@ def data_at(session: Session, location: Location) -> TensorData:
 class ValueRead:
     """A readback of one tensor of a run."""
 
+    __slots__ = ("_array", "_location", "_read")
+
     def __init__(self, run: Run, value: Value) -> None:
         self._location = location = run.part.locate(value)
         self._read: Readback | None = None
@@ -330,10 +333,13 @@ class LateRead:
     Where data decides the output's size, what says how much is meant comes with it.
     """
 
+    __slots__ = ("_axis", "_count", "_output", "_read", "_run")
+
     def __init__(self, output: RunOutput) -> None:
         self._output = output
         self._run = output.run
-        self._reads: list[ValueRead] = []
+        self._read: ValueRead | None = None
+        self._count: ValueRead | None = None
         self._axis = 0
         if self._run.finished:
             self._begin()
@@ -342,28 +348,30 @@ class LateRead:
 
     def _begin(self) -> None:
         value = self._output.value()
-        self._reads.append(ValueRead(self._run, value))
+        self._read = ValueRead(self._run, value)
         if value.bound is not None:
             self._axis = value.bound.axis
-            self._reads.append(ValueRead(self._run, value.bound.count))
+            self._count = ValueRead(self._run, value.bound.count)
 
     def done(self) -> bool:
         """Whether the elements have arrived; takes the worker's continuations up again."""
-        if not self._reads:
+        if self._read is None:
             self._output.worker.take_up(self._run)
             self._run.check()
-        return bool(self._reads) and all(read.done() for read in self._reads)
+        return self._read is not None and self._read.done() and (self._count is None or self._count.done())
 
     def wait(self) -> None:
         """Block until done."""
-        if not self._reads:
+        if self._read is None:
             self._output.worker.drive(self._run)
-        for read in self._reads:
-            read.wait()
+        for read in (self._read, self._count):
+            if read is not None:
+                read.wait()
 
     def array(self) -> np.ndarray:
         """The elements in their shape."""
-        array, *counts = (read.array() for read in self._reads)
-        for count in counts:
-            array = array.take(range(int(count.reshape(-1)[0])), self._axis)
-        return array
+        assert self._read is not None
+        array = self._read.array()
+        if self._count is None:
+            return array
+        return array.take(range(int(self._count.array().reshape(-1)[0])), self._axis)

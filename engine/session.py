@@ -273,7 +273,7 @@ class Session:
             if value.dtype == object:
                 continue
             if not places and value.name in kept:
-                places.append("native")
+                places.append("native" if self.backends["native"].holds(value.dtype) else "cpu")
             for place in dict.fromkeys(places):
                 buffer = self._buffer(part, place, value.name, value.size, value.dtype)
                 part.inputs[value.name].append((place, buffer))

@@ -22,7 +22,7 @@ from engine.compiler.lower import Fallback, Segment
 from engine.compiler.trace import SCHEDULE_COUNT, InputShape, SequenceShape, leaf_names
 from engine.errors import DisposedError, InputError, ShapePending
 from engine.jobs import JobSystem
-from engine.kernels.value import Entry, ListValue, leaves
+from engine.kernels.value import Entry, Value
 from engine.lifetime import Disposable
 from engine.model import Input, Model
 from engine.run import Run, RunOutput
@@ -170,15 +170,16 @@ class Worker(Disposable):
         known: dict[str, np.ndarray] = {}
         prepared: dict[str, TensorData | np.ndarray] = {}
         for name, item in self._inputs.items():
-            shapes[name] = self._prepare(item, feeds[name], prepared)
-            # Elements that lie on a device are not waited for here: the plan stops where it needs them.
-            if name in session.host_inputs:
-                for leaf, shape in leaf_names(name, shapes[name]):
-                    feed = prepared[leaf]
-                    if isinstance(feed, np.ndarray) and (
-                        feed.size <= HOST_INPUT_LIMIT or feed.dtype == object
-                    ):
-                        known[leaf] = feed.reshape(shape)
+            if item.kind == "tensor":
+                prepared[name], shapes[name] = self._feed(item, feeds[name])  # type: ignore[arg-type]
+            else:
+                shapes[name] = self._collection(item, feeds[name], prepared)
+        # Elements that lie on a device are not waited for here: the plan stops where it needs them.
+        for name in session.host_inputs:
+            for leaf, shape in leaf_names(name, shapes[name]):
+                feed = prepared[leaf]
+                if isinstance(feed, np.ndarray) and (feed.size <= HOST_INPUT_LIMIT or feed.dtype == object):
+                    known[leaf] = feed.reshape(shape)
         if self._has_shared_dims:
             self._check_dims(shapes)
         if self._debug and native.name in INT32_BACKENDS:
@@ -229,17 +230,15 @@ class Worker(Disposable):
     def _describe(item: Input) -> str:
         return f"{item.dtype.name}{'' if item.shape is None else ' ' + str(item.shape)}"
 
-    def _prepare(
+    def _collection(
         self, item: Input, value: InputValue, prepared: dict[str, TensorData | np.ndarray]
     ) -> InputShape:
-        """Put an input's tensors, checked, into `prepared`; returns their shape."""
-        if item.kind == "tensor" or (item.kind == "optional" and not isinstance(value, list | tuple | None)):
+        """Put the tensors of a sequence or optional, checked, into `prepared`; returns their shape."""
+        if item.kind == "optional" and not isinstance(value, list | tuple):
             if value is None:
-                raise InputError(f"input '{item.name}' needs {self._describe(item)}, got None")
+                return None
             prepared[item.name], shape = self._feed(item, value)  # type: ignore[arg-type]
             return shape
-        if value is None and item.kind == "optional":
-            return None
         if not isinstance(value, list | tuple):
             raise InputError(
                 f"input '{item.name}' is a sequence of {self._describe(item)}: give a list of them"
@@ -382,6 +381,8 @@ class Worker(Disposable):
     def _tensors(self, run: Run, name: str, tensor: Callable[[RunOutput], Tensor]) -> OutputValue:
         """An output's tensors in the form that the output has: one, a list, or None."""
         entry: Entry | str = run.part.lowered.trace.values.get(name, "pending")
+        if isinstance(entry, Value):
+            return tensor(RunOutput(self, run, name, entry.dtype))
         dtype = self._outputs[name]
         if isinstance(entry, str):
             kind = next(o.kind for o in self.model.outputs if o.name == name)
@@ -392,10 +393,9 @@ class Worker(Disposable):
                 )
             dtype = np.dtype(np.float32) if dtype is None else dtype
             return tensor(RunOutput(self, run, name, dtype))
-        found = [tensor(RunOutput(self, run, name, v.dtype, i)) for i, v in enumerate(leaves(entry))]
-        if isinstance(entry, ListValue):
-            return found
-        return found[0] if found else None
+        if entry is None:
+            return None
+        return [tensor(RunOutput(self, run, name, v.dtype, i)) for i, v in enumerate(entry.items)]
 
     def peek_output(self, name: str | int | None = None) -> Any:
         """An output of the latest schedule (by name or number; the first by default), owned by the worker.
@@ -405,6 +405,9 @@ class Worker(Disposable):
         for a sequence whose length depends on data that is still being computed.
         """
         run, name = self._output(name)
+        entry = run.part.lowered.trace.values.get(name)
+        if type(entry) is Value:
+            return Tensor.of(RunOutput(self, run, name, entry.dtype), owned=False)
         if run.error is None and name not in run.part.lowered.trace.values:
             self.take_up(run)
         return self._tensors(run, name, lambda output: Tensor.of(output, owned=False))

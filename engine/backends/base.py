@@ -89,6 +89,10 @@ class Backend(ABC):
     def refusal(self, compute: Compute) -> str | None:
         """Why this backend cannot run a step (its types, or sizes beyond the device's limits), or None."""
 
+    def holds(self, dtype: np.dtype) -> bool:
+        """Whether tensors of a type can lie here at all."""
+        return True
+
     @abstractmethod
     def tune(self, compute: Compute, tuner: Tuner) -> bool:
         """Replace the step by tuned kernels through `tuner`; False leaves it to the generic kernel.

@@ -87,6 +87,7 @@ class Tracer:
     """Runs the operators' definitions of one model; holds what its samples say.
 
     `fan_in` is how many tensors a kernel may read: layers with many inputs become as many steps as it takes.
+    `is_random` tells whether any layer draws numbers.
     """
 
     def __init__(self, model: Model, fan_in: int = FAN_IN, registry: Registry = OPERATORS) -> None:
@@ -100,6 +101,7 @@ class Tracer:
             for graph in (self.root, *self.graphs.values())
             for layer, op in zip(graph.layers, graph.operators, strict=True)
         }
+        self.is_random = any(op.precision == "random" for op in self._operators.values())
         self.samples = self._samples()
         width = len(self.samples) + 1
         for graph in (self.root, *self.graphs.values()):
@@ -110,12 +112,6 @@ class Tracer:
     def operator_of(self, layer: Layer) -> Operator:
         """The operator of a layer of the model or of one of its subgraphs."""
         return self._operators[layer.name]
-
-    @property
-    def is_random(self) -> bool:
-        """Whether any layer draws numbers."""
-        graphs = (self.root, *self.graphs.values())
-        return any(op.precision == "random" for graph in graphs for op in graph.operators)
 
     def input_shapes(self, sizes: Sequence[int]) -> dict[str, tuple[int, ...]] | None:
         """The input shapes with dynamic dimensions set from `sizes`; None where a rank is unknown."""

@@ -50,6 +50,10 @@ class GLBackend(Backend):
             return f"it reads {len(inputs)} tensors at once; a shader here can bind {self.fan_in}"
         return self.size_refusal(compute, formula, (compute.output, *inputs))
 
+    def holds(self, dtype: np.dtype) -> bool:
+        """Everything but float64 and what is no number."""
+        return type_refusal([dtype]) is None
+
     def run(self, program: Program) -> None:
         """Issue a recorded plan."""
         assert isinstance(program, GLProgram)
