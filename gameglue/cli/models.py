@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import difflib
+import zipfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -35,7 +36,8 @@ def add_input_options(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="NAME=FILE",
-        help="take an input from a .npy file; may be given several times. Other inputs are random",
+        help="take an input from a .npy file, or, without NAME=, every input in a .npz file; may be given "
+        "several times. Other inputs are random",
     )
     parser.add_argument(
         "--seed", type=int, default=0, metavar="S", help="seed of the random inputs. Default: 0"
@@ -94,18 +96,45 @@ def _load_inputs(inputs: Sequence[Input], texts: Sequence[str]) -> dict[str, np.
     found: dict[str, np.ndarray] = {}
     for text in texts:
         name, _, file = text.partition("=")
-        if not name or not file:
-            raise InputError(f"--input is written as NAME=FILE.npy, not {text!r}")
-        if name not in names:
-            raise InputError(f"the model has no input {name!r}; its inputs: {', '.join(names)}")
-        try:
-            array = np.load(file, allow_pickle=False)
-        except (OSError, ValueError, EOFError) as error:
-            raise InputError(f"cannot read {file} for input '{name}' as a .npy file: {error}") from error
-        if not isinstance(array, np.ndarray):
-            raise InputError(f"{file} holds several arrays; save one with numpy.save")
-        found[name] = array
+        if text.endswith(".npz") and not file:
+            archive = _load_archive(text)
+            for name in archive:
+                _check_name(name, names)
+            found |= archive
+        elif name and file:
+            _check_name(name, names)
+            found[name] = _load_array(name, file)
+        else:
+            raise InputError(f"--input is written as NAME=FILE.npy or FILE.npz, not {text!r}")
     return found
+
+
+def _check_name(name: str, names: Sequence[str]) -> None:
+    if name not in names:
+        raise InputError(f"the model has no input {name!r}; its inputs: {', '.join(names)}")
+
+
+def _load_array(name: str, file: str) -> np.ndarray:
+    """The array in a .npy file."""
+    try:
+        array = np.load(file, allow_pickle=False)
+    except (OSError, ValueError, EOFError) as error:
+        raise InputError(f"cannot read {file} for input '{name}' as a .npy file: {error}") from error
+    if not isinstance(array, np.ndarray):
+        raise InputError(f"{file} holds several arrays; save one with numpy.save")
+    return array
+
+
+def _load_archive(file: str) -> dict[str, np.ndarray]:
+    """Every array of a .npz file, by name."""
+    try:
+        archive = np.load(file, allow_pickle=False)
+        if isinstance(archive, np.ndarray):
+            raise ValueError("it holds one array without a name")
+        with archive:
+            return {name: archive[name] for name in archive.files}
+    except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
+        raise InputError(f"cannot read {file} as a .npz file: {error}") from error
 
 
 def _packaged_models() -> dict[str, Path]:

@@ -1,0 +1,231 @@
+"""`gameglue diff MODEL`: the first layer whose output differs between a backend and another way to run it."""
+
+from __future__ import annotations
+
+import argparse
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from engine import BackendType, Layer, Model, ModelLoader
+from engine.errors import InputError
+from gameglue.cli.backends import BackendChoice, add_backend_options, choice_of
+from gameglue.cli.console import facts, output, paragraph, table, title
+from gameglue.cli.models import add_input_options, add_model_options, dims_of, find_model, make_inputs
+from gameglue.cli.sides import EngineSide, OnnxRuntimeSide, OnnxSide, ReferenceSide, Side, chunks
+
+TOLERANCE, NARROW_TOLERANCE = 1e-4, 4e-3
+"""What may differ unless --tolerance says otherwise; the second is for floats of 16 bits."""
+
+DIVERGED = 1
+"""Exit code where a layer differs."""
+
+_OTHERS: dict[str, type[OnnxSide]] = {"onnxruntime": OnnxRuntimeSide, "onnx-reference": ReferenceSide}
+_BACKENDS = {
+    "cpu": BackendChoice(BackendType.CPU),
+    "gpu_compute": BackendChoice(BackendType.GPU_COMPUTE, "gl"),
+    "gpu_pixel": BackendChoice(BackendType.GPU_PIXEL),
+    "opencl": BackendChoice(BackendType.GPU_COMPUTE, "opencl"),
+}
+_WORST = 20  # rows of the table
+
+
+def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Describe the command."""
+    parser = commands.add_parser(
+        "diff",
+        help="find the first layer that differs between two ways to run a model",
+        description=paragraph(
+            "Run a model on a backend and in another way, compare what every layer yields, and name the",
+            "first layer, in the order of execution, whose output differs. Exits with 1 if there is one.",
+            "Errors are max|a - b| / max(1, max|b|), for integers max|a - b|.",
+        ),
+        epilog="examples:\n  gameglue diff net.onnx --backend gpu_compute --against cpu\n"
+        "  gameglue diff net.onnx --against onnx-reference --input inputs.npz --verbose",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    add_model_options(parser)
+    add_input_options(parser)
+    add_backend_options(parser, "cpu")
+    parser.add_argument(
+        "--against",
+        choices=(*_OTHERS, *_BACKENDS),
+        default="onnxruntime",
+        help="what the backend is compared with. Default: onnxruntime",
+    )
+    parser.add_argument(
+        "--tolerance",
+        type=float,
+        metavar="X",
+        help=f"largest error that passes. Default: {TOLERANCE}, for floats of 16 bits {NARROW_TOLERANCE}",
+    )
+    parser.add_argument("--verbose", action="store_true", help="list the layers with the largest errors")
+    parser.set_defaults(run=run)
+
+
+@dataclass(frozen=True)
+class Difference:
+    """How far two values are apart. `index` is where most, for a sequence with the element's number first.
+
+    `error` is infinite where they cannot be compared, or one is not finite where the other is; `what` says
+    so in words, else gives both elements.
+    """
+
+    name: str
+    error: float
+    index: tuple[int, ...] = ()
+    what: str = ""
+    shape: str = ""
+    is_narrow: bool = False
+
+    def within(self, tolerance: float | None) -> bool:
+        """Whether the error passes."""
+        bound = NARROW_TOLERANCE if self.is_narrow else TOLERANCE
+        return self.error <= (bound if tolerance is None else tolerance)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Compare, and tell."""
+    path = find_model(arguments.model)
+    named = ModelLoader.load(path, dims=dims_of(arguments))
+    model = named.with_dims(dims_of(arguments, named))
+    inputs = make_inputs(model, arguments)
+    ours = EngineSide(model, choice_of(arguments) or _BACKENDS["cpu"], inputs)
+    other = _other_side(arguments.against, model, path, inputs)
+    common = set(other.names)
+    names = [name for name in ours.names if name in common]
+    if not names:
+        raise InputError(f"{ours.label} and {other.label} have no value of {path} in common")
+    found = list(compare(ours, other, chunks(model, inputs, names)))
+    alone = False
+    if all(d.within(arguments.tolerance) for d in found) and not _outputs_agree(
+        ours, other, model, arguments
+    ):
+        # Layers that are watched are not fused. One at a time, those before it run as they always do.
+        found = list(compare(ours, other, ((name,) for name in names)))
+        alone = True
+    console = output()
+    facts(console, [("model", path), ("compared", f"{ours.label} with {other.label}: {len(found)} values")])
+    first = next((d for d in found if not d.within(arguments.tolerance)), None)
+    if first is None:
+        worst = max(found, key=lambda d: d.error)
+        layer = model.producers()[worst.name]
+        facts(console, [("agree", f"the largest error is {worst.error:.2e}, in {layer}")])
+    else:
+        facts(console, _described(first, model, {d.name: d for d in found}, (ours, other)))
+        if alone:
+            facts(console, [("note", "only with layers fused: none differs when all are watched at once")])
+    if arguments.verbose:
+        title(console, "largest errors")
+        console.print(_worst(found, model))
+    return 0 if first is None else DIVERGED
+
+
+def _other_side(name: str, model: Model, path: Path, inputs: Mapping[str, Any]) -> Side:
+    if name in _OTHERS:
+        return _OTHERS[name](path, inputs)
+    return EngineSide(model, _BACKENDS[name], inputs)
+
+
+def _outputs_agree(ours: Side, other: Side, model: Model, arguments: argparse.Namespace) -> bool:
+    """Whether the model as it is gives the same outputs."""
+    common = {*ours.names} & {*other.names}
+    names = tuple(o.name for o in model.outputs if o.name in common)
+    return all(d.within(arguments.tolerance) for d in compare(ours, other, [names]))
+
+
+def compare(ours: Side, other: Side, groups: Iterable[Sequence[str]]) -> Iterator[Difference]:
+    """The differences between two sides, in order; each group of names is one run of both."""
+    for names in groups:
+        if names:
+            mine, theirs = ours.values(names), other.values(names)
+            for name in names:
+                yield difference(name, mine[name], theirs[name])
+
+
+def difference(name: str, a: Any, b: Any) -> Difference:
+    """How far a value of one side is from the other's."""
+    if isinstance(a, list | tuple) or isinstance(b, list | tuple) or a is None or b is None:
+        return _sequence_difference(name, a, b)
+    a, b = np.asarray(a), np.asarray(b)
+    facts_a, facts_b = f"{a.shape} {a.dtype}", f"{b.shape} {b.dtype}"
+    if a.shape != b.shape or (a.dtype != b.dtype and {a.dtype.kind, b.dtype.kind} & {*"OSU"}):
+        return Difference(name, math.inf, (), f"{facts_a} and {facts_b}", facts_a)
+    is_narrow = a.dtype.kind not in "iubOSU" and a.dtype.itemsize < 4
+    if not a.size:
+        return Difference(name, 0.0, (), "empty", facts_a, is_narrow)
+    distance = _distances(a, b)
+    flat = int(np.argmax(distance))
+    index = tuple(int(i) for i in np.unravel_index(flat, a.shape))
+    what = f"{a.reshape(-1)[flat]} and {b.reshape(-1)[flat]}"
+    return Difference(name, float(distance.reshape(-1)[flat]), index, what, facts_a, is_narrow)
+
+
+def _distances(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    """The error of each element, infinite where only one of the two is finite, or texts differ."""
+    if a.dtype.kind in "OSU":
+        return np.where(a == b, 0.0, np.inf)
+    exact = a.dtype.kind in "iub"
+    wide = np.complex128 if a.dtype.kind == "c" else np.float64
+    a, b = a.astype(wide), b.astype(wide)
+    with np.errstate(invalid="ignore"):
+        distance = np.abs(a - b)
+    finite = np.isfinite(a) & np.isfinite(b)
+    same = (a == b) | (np.isnan(a) & np.isnan(b))
+    scale = 1.0 if exact else max(1.0, float(np.abs(b[finite]).max(initial=0.0)))
+    return np.where(finite, distance / scale, np.where(same, 0.0, np.inf))
+
+
+def _sequence_difference(name: str, a: Any, b: Any) -> Difference:
+    if not isinstance(a, list | tuple) or not isinstance(b, list | tuple) or len(a) != len(b):
+        shown = [
+            "no element" if x is None else f"{len(x)} elements" if isinstance(x, list | tuple) else "a tensor"
+            for x in (a, b)
+        ]
+        return Difference(name, 0.0 if a is None and b is None else math.inf, (), " and ".join(shown))
+    found = [difference(name, x, y) for x, y in zip(a, b, strict=True)]
+    if not found:
+        return Difference(name, 0.0, (), "empty")
+    number, worst = max(enumerate(found), key=lambda pair: pair[1].error)
+    index, shape = (number, *worst.index), f"{len(a)} elements"
+    return Difference(name, worst.error, index, worst.what, shape, worst.is_narrow)
+
+
+def _described(
+    first: Difference, model: Model, found: Mapping[str, Difference], sides: tuple[Side, Side]
+) -> list[tuple[str, object]]:
+    layer = model.producers()[first.name]
+    number = next(i for i, candidate in enumerate(model.layers) if candidate is layer)
+    ours, other = sides
+    inputs = [
+        f"{name}: error {found[name].error:.2e}" if name in found else f"{name}: {_origin(name, model)}"
+        for name in layer.dependencies
+    ]
+    return [
+        ("differs first", f"{layer}, number {number + 1} of {len(model.layers)}"),
+        ("output", f"{first.name} {first.shape}"),
+        ("largest error", f"{first.error:.2e} at {list(first.index)}"),
+        ("there", f"{first.what} ({ours.label} and {other.label})"),
+        ("its inputs", "\n".join(inputs) or "none"),
+    ]
+
+
+def _origin(name: str, model: Model) -> str:
+    if name in model.constants:
+        array = model.constants[name]
+        return f"a constant {array.shape} {array.dtype}"
+    return "an input" if any(item.name == name for item in model.inputs) else "seen on one side only"
+
+
+def _worst(found: Sequence[Difference], model: Model) -> Any:
+    layers: dict[str, Layer] = model.producers()
+    rows = [
+        (layers[d.name].name, layers[d.name].op_type, d.name, d.shape, f"{d.error:.2e}", list(d.index))
+        for d in sorted(found, key=lambda d: -d.error)[:_WORST]
+    ]
+    columns = ("layer", "operator", "output", "shape", "error", "at")
+    return table(columns, rows, right=("error",))
