@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from engine.dtypes import arithmetic_type
 from engine.kernels.expr import FLAT, Expr, arg, cast, lit, load, select, unary
 from engine.kernels.value import Value
 from engine.operators.builder import Builder
@@ -189,7 +190,10 @@ def weighted(k: Builder, probabilities: Value, value: Heads, layout: Layout, dty
     if v.arithmetic != probabilities.arithmetic:
         v = k.elementwise(lambda e: cast(e, probabilities.arithmetic), v, dtype=probabilities.dtype)
     shape, sizes = (*layout.shape[:3], columns), (matrices, rows, columns, keys)
-    return matmul(k, probabilities, v, shape, sizes, (rows * keys, keys, 1), value.steps, dtype)
+    same = arithmetic_type(dtype) == probabilities.arithmetic
+    stored = dtype if same else probabilities.dtype
+    y = matmul(k, probabilities, v, shape, sizes, (rows * keys, keys, 1), value.steps, stored)
+    return y if same else k.elementwise(lambda e: cast(e, arithmetic_type(dtype)), y, dtype=dtype)
 
 
 # Masks
