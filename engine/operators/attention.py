@@ -99,10 +99,32 @@ def split_heads(k: Builder, x: Value, heads: int) -> Value:
     if heads < 1 or hidden % heads:
         k.error(f"{hidden} columns of {list(x.shape)} do not divide into {heads} heads")
     columns = hidden // heads
-    shape = (batch, heads, rows, columns)
     if heads == 1 or x.always_one(1):
-        return k.alias(x, shape)
-    return k.compute(shape, x.dtype, lambda b, h, i, d: x[b, i, h * columns + d])
+        return k.alias(x, (batch, heads, rows, columns))
+    return picked_heads(k, x, Pick(heads, columns, 0, columns))
+
+
+class Pick(NamedTuple):
+    """Where heads lie in each row of a tensor: how many, of how many columns, from which column on, and how
+    far apart.
+    """
+
+    heads: int
+    columns: int
+    first: int
+    step: int
+
+
+def picked_heads(k: Builder, x: Value, pick: Pick, bias: Value | None = None, bias_first: int = 0) -> Value:
+    """Heads in the rows of (batch, rows, hidden), plus theirs of a bias for all heads one after another:
+    (batch, heads, rows, columns).
+    """
+
+    def formula(b: Expr, h: Expr, i: Expr, d: Expr) -> Expr:
+        found = x[b, i, h * pick.step + d + pick.first]
+        return found if bias is None else found + bias[h * pick.columns + d + bias_first]
+
+    return k.compute((x.shape[0], pick.heads, x.shape[1], pick.columns), x.dtype, formula)
 
 
 def merge_heads(k: Builder, x: Value) -> Value:

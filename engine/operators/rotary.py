@@ -46,9 +46,47 @@ def checked_width(k: Builder, columns: int, width: int, cos: Value, sin: Value) 
     return width
 
 
-def table_row(table: Value, position: Expr) -> Expr:
-    """A position as a row that surely lies in the table."""
-    return clamp(cast(position, "index"), lit(0), arg(table.shape[0] - 1))
+Angle = Callable[[Expr, Expr, Expr], tuple[Expr, Expr]]
+"""Cosine and sine from batch, row and number of the pair."""
+
+
+def rotated(k: Builder, x: Value, columns: int, width: int, interleaved: bool, angle: Angle) -> Value:
+    """x with the heads of each row turned: (batch, heads, rows, columns) or (batch, rows, hidden)."""
+    if x.rank == 4:
+        return k.compute(
+            x.shape, x.dtype,
+            lambda b, h, i, d: turned(
+                lambda c: x[b, h, i, c], d, columns, width, interleaved, lambda pair: angle(b, i, pair)
+            ),
+        )  # fmt: skip
+    batch, rows, hidden = x.shape
+    y = k.alias(x, (batch, rows, hidden // max(columns, 1), columns))
+    turn = k.compute(
+        y.shape, x.dtype,
+        lambda b, i, h, d: turned(
+            lambda c: y[b, i, h, c], d, columns, width, interleaved, lambda pair: angle(b, i, pair)
+        ),
+    )  # fmt: skip
+    return k.alias(turn, x.shape)
+
+
+def head_columns(k: Builder, x: Value, heads: int) -> int:
+    """How many columns a head has."""
+    if x.rank not in (3, 4):
+        k.error(f"takes (batch, heads, length, size) or (batch, length, hidden), not {list(x.shape)}")
+    if x.rank == 3 and (heads < 1 or x.shape[2] % heads):
+        k.error(f"{x.shape[2]} columns of {list(x.shape)} do not divide into {heads} heads (num_heads)")
+    return x.shape[3] if x.rank == 4 else x.shape[2] // heads
+
+
+def listed_angle(cos: Value, sin: Value, position: Callable[[Expr, Expr], Expr]) -> Angle:
+    """Angles from the row of the tables that a token's position names."""
+
+    def angle(b: Expr, i: Expr, pair: Expr) -> tuple[Expr, Expr]:
+        row = clamp(cast(position(b, i), "index"), lit(0), arg(cos.shape[0] - 1))
+        return cos[row, pair], sin[row, pair]
+
+    return angle
 
 
 @operator("RotaryEmbedding", since=23)
@@ -57,28 +95,36 @@ def rotary_embedding(
     interleaved: int = 0, num_heads: int = 0, rotary_embedding_dim: int = 0,
 ) -> Value:  # fmt: skip
     """Angles come from the row of the tables that a token's position names, or from its own row."""
-    if x.rank not in (3, 4):
-        k.error(f"takes (batch, heads, length, size) or (batch, length, hidden), not {list(x.shape)}")
-    if x.rank == 3 and (num_heads < 1 or x.shape[2] % num_heads):
-        k.error(f"{x.shape[2]} columns of {list(x.shape)} do not divide into {num_heads} heads (num_heads)")
-    batch, rows = x.shape[0], x.shape[-2]
-    columns = x.shape[3] if x.rank == 4 else x.shape[2] // num_heads
+    columns = head_columns(k, x, num_heads)
     width = checked_width(k, columns, rotary_embedding_dim, cos_cache, sin_cache)
     lead = cos_cache.shape[:-1] if position_ids is None else position_ids.shape
-    if lead != (batch, rows) or cos_cache.rank != (3 if position_ids is None else 2):
+    if lead != (x.shape[0], x.shape[-2]) or cos_cache.rank != (3 if position_ids is None else 2):
         k.error(f"tables or positions of {list(lead)} do not fit {list(x.shape)}")
+    if position_ids is None:
+        return rotated(
+            k, x, columns, width, bool(interleaved),
+            lambda b, i, pair: (cos_cache[b, i, pair], sin_cache[b, i, pair]),
+        )  # fmt: skip
+    angle = listed_angle(cos_cache, sin_cache, lambda b, i: position_ids[b, i])
+    return rotated(k, x, columns, width, bool(interleaved), angle)
 
-    def formula(b: Expr, i: Expr, d: Expr, element: Callable[[Expr], Expr]) -> Expr:
-        def angle(pair: Expr) -> tuple[Expr, Expr]:
-            if position_ids is None:
-                return cos_cache[b, i, pair], sin_cache[b, i, pair]
-            row = table_row(cos_cache, position_ids[b, i])
-            return cos_cache[row, pair], sin_cache[row, pair]
 
-        return turned(element, d, columns, width, bool(interleaved), angle)
+@operator("RotaryEmbedding", since=1, domain="com.microsoft")
+def rotary_embedding_contrib(
+    k: Builder, x: Value, position_ids: Value, cos_cache: Value, sin_cache: Value, *, interleaved: int = 0,
+    is_packed_batching: int = 0, num_heads: int = 0, rotary_embedding_dim: int = 0, scale: float = 1.0,
+) -> Value:  # fmt: skip
+    """As ONNX's; a single position is that of every sample's first token."""
+    if is_packed_batching:
+        k.error("samples of different lengths in one batch (is_packed_batching) are not supported")
+    columns = head_columns(k, x, num_heads or x.shape[-1] // max(2 * cos_cache.shape[-1], 1))
+    width = checked_width(k, columns, rotary_embedding_dim, cos_cache, sin_cache)
+    if position_ids.shape not in ((1,), (x.shape[0], x.shape[-2])) or cos_cache.rank != 2:
+        k.error(f"tables {list(cos_cache.shape)}, positions {list(position_ids.shape)} do not fit {x}")
 
-    if x.rank == 4:
-        return k.compute(x.shape, x.dtype, lambda b, h, i, d: formula(b, i, d, lambda c: x[b, h, i, c]))
-    y = k.alias(x, (batch, rows, num_heads, columns))
-    turn = k.compute(y.shape, x.dtype, lambda b, i, h, d: formula(b, i, d, lambda c: y[b, i, h, c]))
-    return k.alias(turn, x.shape)
+    def position(b: Expr, i: Expr) -> Expr:
+        if position_ids.rank == 2:
+            return position_ids[b, i]
+        return cast(position_ids[lit(0)], "index") + i
+
+    return rotated(k, x, columns, width, bool(interleaved), listed_angle(cos_cache, sin_cache, position))
