@@ -1,4 +1,4 @@
-"""Reductions over axes, the position of the largest or smallest element, and running sums and products."""
+"""Reductions over axes, and the position of the largest or smallest element."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from math import prod
 
 import numpy as np
 
-from engine.kernels.expr import FLOATS, Expr, arg, cast, eq, fold, lit, minimum, reduce, select, unary
+from engine.kernels.expr import FLOATS, Expr, arg, cast, eq, fold, lit, reduce, select, unary
 from engine.kernels.value import Value
 from engine.operators.builder import Builder
 from engine.operators.registry import operator
@@ -231,35 +231,3 @@ def arg_max(k: Builder, x: Value, *, axis: int = 0, keepdims: int = 1, select_la
 def arg_min(k: Builder, x: Value, *, axis: int = 0, keepdims: int = 1, select_last_index: int = 0) -> Value:
     """Where the smallest element along an axis is."""
     return position_of_extreme(k, x, axis, keepdims, select_last_index, largest=False)
-
-
-# Running sums and products
-
-
-def running(k: Builder, x: Value, axis: Value, kind: str, exclusive: int, reverse: int) -> Value:
-    """At each element, `kind` of it (unless exclusive) and all before it (in reverse, after it)."""
-    if axis.size != 1:
-        k.error(f"takes one axis, not {axis.size}")
-    along = k.axis(k.ints(axis)[0], x.rank)
-    outer, count, inner = prod(x.shape[:along]), x.shape[along], prod(x.shape[along + 1 :])
-    rows = k.alias(x, (outer, count, inner))
-
-    def formula(o: Expr, c: Expr, i: Expr) -> Expr:
-        others = arg(count - 1) - c if reverse else c
-        first = c + lit(1 if exclusive else 0) if reverse else lit(0)
-        extent = others if exclusive else others + lit(1)
-        return reduce(kind, extent, lambda r: rows[o, minimum(first + r, count - 1), i])
-
-    return k.alias(k.compute((outer, count, inner), x.dtype, formula), x.shape)
-
-
-@operator("CumSum", since=11, host=("axis",))
-def cum_sum(k: Builder, x: Value, axis: Value, *, exclusive: int = 0, reverse: int = 0) -> Value:
-    """The running sum along an axis."""
-    return running(k, x, axis, "sum", exclusive, reverse)
-
-
-@operator("CumProd", since=26, host=("axis",))
-def cum_prod(k: Builder, x: Value, axis: Value, *, exclusive: int = 0, reverse: int = 0) -> Value:
-    """The running product along an axis."""
-    return running(k, x, axis, "prod", exclusive, reverse)

@@ -1,0 +1,123 @@
+"""Running sums and products in linear work: blocks are reduced, their results scanned, and spread again.
+
+Each level shortens a row to one entry per block; the levels are steps of the same few kernels, so that only
+their number depends on the size (Blelloch, Prefix Sums and Their Applications, 1990).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from math import prod
+
+import numpy as np
+
+from engine.kernels.expr import Expr, arg, lit, minimum, reduce
+from engine.kernels.value import Value
+from engine.operators.builder import Builder
+from engine.operators.reductions import wide
+from engine.operators.registry import operator
+
+BLOCK = 32
+"""Elements that one kernel adds up in a row: half as many loads per element, on average, at each level."""
+
+MOST_LEVELS = 7
+"""As many as 2**31 elements need."""
+
+COMBINE: dict[str, Callable[[Expr, Expr], Expr]] = {"sum": lambda a, b: a + b, "prod": lambda a, b: a * b}
+
+Element = Callable[[Expr, Expr, Expr], Expr]
+"""The element of a row from the indices (outer, position, inner)."""
+
+
+def lined_up(k: Builder, x: Value, made: int, most: int) -> Value:
+    """`x`, preceded by as many tensors as the longest run of steps would have made.
+
+    What the samples say about a layer's tensors is told apart by the order in which they are made.
+    """
+    for _ in range(most - made):
+        k.alias(x, x.shape)
+    return k.alias(x, x.shape)
+
+
+def levels_for(count: int, fixed: bool) -> int:
+    """How many levels a row of `count` elements takes; every kernel occurs where the size is not fixed."""
+    levels = 1 if fixed else 3
+    while BLOCK**levels < count:
+        levels += 1
+    return levels
+
+
+def prefix(
+    k: Builder, shape: tuple[int, int, int], dtype: np.dtype, kind: str, element: Element, *,
+    exclusive: bool = False, reverse: bool = False, fixed: bool = False,
+) -> Value:  # fmt: skip
+    """The running "sum" or "prod" of `element` along the middle axis of (outer, count, inner).
+
+    `fixed` tells that `count` is the same for every input shape that the model can take.
+    """
+    levels = levels_for(shape[1], fixed)
+
+    def place(c: Expr) -> Expr:
+        return arg(shape[1] - 1) - c if reverse else c
+
+    scanned = _scan(k, shape, dtype, kind, lambda o, c, i: element(o, place(c), i), exclusive, levels, place)
+    return scanned if fixed else lined_up(k, scanned, 2 * levels, 2 * MOST_LEVELS)
+
+
+def _scan(
+    k: Builder, shape: tuple[int, int, int], dtype: np.dtype, kind: str, element: Element,
+    exclusive: bool, levels: int, place: Callable[[Expr], Expr],
+) -> Value:  # fmt: skip
+    outer, count, inner = shape
+    own = lit(0 if exclusive else 1)
+
+    def total(o: Expr, first: Expr, extent: Expr, i: Expr) -> Expr:
+        return reduce(kind, extent, lambda r: element(o, minimum(first + r, count - 1), i))
+
+    if levels == 1:
+        return k.compute(shape, dtype, lambda o, c, i: total(o, lit(0), place(c) + own, i))
+    blocks = -(-count // BLOCK)
+
+    def of_block(o: Expr, b: Expr, i: Expr) -> Expr:
+        first = b * lit(BLOCK)
+        return total(o, first, minimum(lit(BLOCK), arg(count) - first), i)
+
+    short = (outer, blocks, inner)
+    sums = k.compute(short, wide(dtype), of_block)
+    before = _scan(k, short, wide(dtype), kind, lambda *at: sums[at], True, levels - 1, lambda c: c)
+
+    def formula(o: Expr, c: Expr, i: Expr) -> Expr:
+        position = place(c)
+        block = position // lit(BLOCK)
+        first = block * lit(BLOCK)
+        return COMBINE[kind](before[o, block, i], total(o, first, position - first + own, i))
+
+    return k.compute(shape, dtype, formula)
+
+
+def running(k: Builder, x: Value, axis: Value, kind: str, exclusive: int, reverse: int) -> Value:
+    """At each element, `kind` of it (unless exclusive) and all before it (in reverse, after it)."""
+    if axis.size != 1:
+        k.error(f"takes one axis, not {axis.size}")
+    if x.rank == 0:
+        k.error("takes a tensor with an axis, not a scalar")
+    along = k.axis(k.ints(axis)[0], x.rank)
+    shape = prod(x.shape[:along]), x.shape[along], prod(x.shape[along + 1 :])
+    rows = k.alias(x, shape)
+    found = prefix(
+        k, shape, x.dtype, kind, lambda *at: rows[at],
+        exclusive=bool(exclusive), reverse=bool(reverse), fixed=x.is_static(along),
+    )  # fmt: skip
+    return k.alias(found, x.shape)
+
+
+@operator("CumSum", since=11, host=("axis",))
+def cum_sum(k: Builder, x: Value, axis: Value, *, exclusive: int = 0, reverse: int = 0) -> Value:
+    """The running sum along an axis."""
+    return running(k, x, axis, "sum", exclusive, reverse)
+
+
+@operator("CumProd", since=26, host=("axis",))
+def cum_prod(k: Builder, x: Value, axis: Value, *, exclusive: int = 0, reverse: int = 0) -> Value:
+    """The running product along an axis."""
+    return running(k, x, axis, "prod", exclusive, reverse)

@@ -1,0 +1,172 @@
+"""Scatters, written from the output's side: each element looks for the updates that aim at it, in order.
+
+So the result is the same on every backend, and no update races another. Few updates are all looked at; many
+are sorted by their targets, stably, so that those of an element are a run of the sorted ones. Targets count
+from the end where they are negative; an update whose target lies outside is dropped, as no backend can raise
+for it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from math import prod
+
+import numpy as np
+
+from engine.kernels.expr import (
+    Expr,
+    arg,
+    cast,
+    compare,
+    eq,
+    fold,
+    lit,
+    maximum,
+    minimum,
+    select,
+)
+from engine.kernels.value import Value
+from engine.operators.builder import Builder
+from engine.operators.indexing import from_end
+from engine.operators.registry import operator
+from engine.operators.sorting import first_beyond, sorted_order
+
+INT32 = np.dtype(np.int32)
+
+FEW = 32
+"""Updates per row that every element may look at: sorting them takes longer."""
+
+REDUCTIONS: dict[str, Callable[[Expr, Expr], Expr]] = {
+    "none": lambda old, new: new,
+    "add": lambda old, new: old | new if old.dtype == "bool" else old + new,
+    "mul": lambda old, new: old & new if old.dtype == "bool" else old * new,
+    "max": lambda old, new: old | new if old.dtype == "bool" else maximum(old, new),
+    "min": lambda old, new: old & new if old.dtype == "bool" else minimum(old, new),
+}
+"""What a scatter leaves where a new value falls on an old one."""
+
+
+class Aims:
+    """Where the updates of each row aim: `targets` (outer, count, inner), int32, -1 for nowhere."""
+
+    def __init__(self, k: Builder, targets: Value, places: int, reduction: str) -> None:
+        if reduction not in REDUCTIONS:
+            k.error(f"reduction is {reduction!r}; one of {', '.join(REDUCTIONS)}")
+        self.targets = targets
+        self.count = targets.shape[1]
+        self.reduction = reduction
+        self.is_sorted = not (targets.is_static(1) and self.count <= FEW)
+        if self.is_sorted and targets.size:
+            self.order = sorted_order(k, targets)
+            self.starts = k.compute((targets.shape[0], places + 1, targets.shape[2]), INT32, self._start)
+
+    def _start(self, o: Expr, place: Expr, i: Expr) -> Expr:
+        """How many sorted updates aim at places before this one."""
+
+        def before(r: Expr) -> Expr:
+            at = cast(self.order[o, minimum(r, self.count - 1), i], "index")
+            return cast(self.targets[o, at, i], "index") < place
+
+        return first_beyond(lit(0), arg(self.count), self.count, before)
+
+    def left_by(
+        self, o: Expr, place: Expr, i: Expr, old: Expr, update: Callable[[Expr], Expr],
+        where: Expr | None = None,
+    ) -> Expr:  # fmt: skip
+        """What the updates of a row, in order, make of an element; `old` unless `where` holds."""
+        if not self.targets.size:
+            # An empty tensor has no buffer to read.
+            return old
+        inside = lit(True, "bool") if where is None else where
+        combine = REDUCTIONS[self.reduction]
+        if not self.is_sorted:
+
+            def attempt(r: Expr, value: Expr) -> tuple[Expr]:
+                hit = inside & eq(cast(self.targets[o, r, i], "index"), place)
+                return (select(hit, combine(value, update(r)), value),)
+
+            return fold(self.count, (old,), attempt)[0]
+        first, end = (cast(self.starts[o, p, i], "index") for p in (place, place + lit(1)))
+
+        def entry(r: Expr) -> Expr:
+            return update(cast(self.order[o, minimum(maximum(r, lit(0)), self.count - 1), i], "index"))
+
+        if self.reduction == "none":
+            return select(inside & compare("ne", first, end), entry(end - lit(1)), old)
+        hits = select(inside, end - first, lit(0))
+        return fold(hits, (old,), lambda r, value: (combine(value, entry(first + r)),))[0]
+
+
+def _scatter_elements(
+    k: Builder, data: Value, indices: Value, updates: Value, axis: int, reduction: str
+) -> Value:
+    axis = k.axis(axis, data.rank)
+    if indices.rank != data.rank or indices.shape != updates.shape or data.rank == 0:
+        k.error(f"cannot write {list(updates.shape)} at {list(indices.shape)} into {list(data.shape)}")
+    if any(i > n for a, (i, n) in enumerate(zip(indices.shape, data.shape, strict=True)) if a != axis):
+        k.error(f"indices {list(indices.shape)} reach beyond {list(data.shape)}")
+    places, sizes = data.shape[axis], indices.shape
+    shape = prod(sizes[:axis]), sizes[axis], prod(sizes[axis + 1 :])
+    rows, slices = k.alias(indices, shape), k.alias(updates, shape)
+    targets = k.compute(shape, INT32, lambda *at: _target(rows[at], places))
+    aims = Aims(k, targets, places, reduction)
+
+    def formula(*at: Expr) -> Expr:
+        covered: Expr = lit(True, "bool")
+        row = {True: lit(0), False: lit(0)}
+        for a, (i, size) in enumerate(zip(at, sizes, strict=True)):
+            if a != axis:
+                covered = covered & (i < arg(size))
+                row[a < axis] = row[a < axis] * arg(size) + minimum(i, arg(size - 1))
+        o, i = row[True], row[False]
+        return aims.left_by(o, at[axis], i, data[at], lambda r: slices[o, r, i], covered)
+
+    return k.compute(data.shape, data.dtype, formula)
+
+
+def _target(position: Expr, places: int) -> Expr:
+    """A place, or -1 for one that lies outside."""
+    i = from_end(position, places)
+    return cast(select((i >= lit(0)) & (i < arg(places)), i, lit(-1)), "int32")
+
+
+@operator("Scatter", since=9)
+def scatter(k: Builder, data: Value, indices: Value, updates: Value, *, axis: int = 0) -> Value:
+    """The old name of ScatterElements."""
+    return _scatter_elements(k, data, indices, updates, axis, "none")
+
+
+@operator("ScatterElements", since=11)
+def scatter_elements(
+    k: Builder, data: Value, indices: Value, updates: Value, *, axis: int = 0, reduction: str = "none"
+) -> Value:
+    """Each update goes along the axis to where its index says, at its own place along the others."""
+    return _scatter_elements(k, data, indices, updates, axis, reduction)
+
+
+@operator("ScatterND", since=11)
+def scatter_nd(k: Builder, data: Value, indices: Value, updates: Value, *, reduction: str = "none") -> Value:
+    """The last axis of `indices` holds positions along the first axes of data; updates are slices there."""
+    depth = indices.shape[-1] if indices.rank else 0
+    if not 1 <= depth <= data.rank or updates.shape != (*indices.shape[:-1], *data.shape[depth:]):
+        k.error(f"cannot write {list(updates.shape)} at {list(indices.shape)} into {list(data.shape)}")
+    places, inner, count = prod(data.shape[:depth]), prod(data.shape[depth:]), prod(indices.shape[:-1])
+    tuples = k.alias(indices, (count, depth))
+    slices = k.alias(updates, (count, inner))
+    rows = k.alias(data, (places, inner))
+
+    def target(_: Expr, u: Expr, __: Expr) -> Expr:
+        place: Expr = lit(0)
+        valid: Expr = lit(True, "bool")
+        for d in range(depth):
+            i = from_end(tuples[u, lit(d)], data.shape[d])
+            valid = valid & (i >= lit(0)) & (i < data.dim(d))
+            place = place * data.dim(d) + i
+        return cast(select(valid, place, lit(-1)), "int32")
+
+    aims = Aims(k, k.compute((1, count, 1), INT32, target), places, reduction)
+
+    def formula(place: Expr, i: Expr) -> Expr:
+        return aims.left_by(lit(0), place, lit(0), rows[place, i], lambda u: slices[u, i])
+
+    return k.alias(k.compute((places, inner), data.dtype, formula), data.shape)

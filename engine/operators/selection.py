@@ -1,0 +1,112 @@
+"""Choosing entries by data: NonZero and Compress, whose sizes are counted on the device, and Unique.
+
+The entries to keep are numbered by a running sum; each slot of the output then looks for its entry by binary
+search, so that nothing is scattered.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from math import prod
+
+import numpy as np
+
+from engine.kernels.expr import Expr, arg, cast, compare, eq, lit, minimum, select
+from engine.kernels.value import Value
+from engine.operators.builder import Builder
+from engine.operators.registry import numpy_operator, operator
+from engine.operators.scans import prefix
+from engine.operators.sorting import first_beyond
+
+INT32 = np.dtype(np.int32)
+INT64 = np.dtype(np.int64)
+
+
+def chosen(
+    k: Builder, count: int, holds: Callable[[Expr], Expr], room: int, fixed: bool = False
+) -> tuple[Value, Value]:
+    """The positions among 0..count-1 at which `holds`, in order, and their number (int64, one element).
+
+    Positions are int32, `room` of them; those beyond the number are of no meaning, but within the range.
+    `count` must not be 0; `fixed` tells that it is the same for every input shape that the model can take.
+    """
+    through = k.alias(
+        prefix(k, (1, count, 1), INT32, "sum", lambda o, p, i: cast(holds(p), "int32"), fixed=fixed), (count,)
+    )
+    number = k.compute((1,), INT64, lambda _: cast(through[arg(count - 1)], "int64"))
+
+    def position(slot: Expr) -> Expr:
+        def before(p: Expr) -> Expr:
+            return cast(through[minimum(p, count - 1)], "index") <= slot
+
+        return minimum(first_beyond(lit(0), arg(count), count, before), count - 1)
+
+    return k.compute((room,), INT32, position), number
+
+
+@operator("NonZero", since=9)
+def non_zero(k: Builder, x: Value) -> Value:
+    """The indices of all elements that are not 0, in row-major order: (rank, how many there are)."""
+    if not x.size:
+        return k.compute((x.rank, 0), INT64, lambda *at: lit(0, "int64"))
+    fixed = all(x.is_static(a) for a in range(x.rank))
+
+    def holds(p: Expr) -> Expr:
+        e = x.at(p)
+        return e if e.dtype == "bool" else compare("ne", e, lit(0, e.dtype))
+
+    positions, number = chosen(k, x.size, holds, x.size, fixed)
+
+    def formula(axis: Expr, slot: Expr) -> Expr:
+        position, found = cast(positions[slot], "index"), lit(0)
+        for a in range(x.rank):
+            along = position // arg(x.stride(a)) % arg(x.shape[a])
+            found = select(eq(axis, lit(a)), along, found)
+        return cast(found, "int64")
+
+    return k.counted(k.compute((x.rank, x.size), INT64, formula), 1, number)
+
+
+@operator("Compress", since=9)
+def compress(k: Builder, x: Value, condition: Value, *, axis: int | None = None) -> Value:
+    """The slices along an axis (without one, the elements) where `condition`, which may be shorter, holds."""
+    if condition.rank != 1 or (axis is not None and x.rank == 0):
+        k.error(f"takes a tensor and a row of booleans, not {list(x.shape)} and {list(condition.shape)}")
+    along = 0 if axis is None else k.axis(axis, x.rank)
+    whole = (x.size,) if axis is None else x.shape
+    outer, inner = prod(whole[:along]), prod(whole[along + 1 :])
+    room = min(whole[along], condition.size)
+    rows = k.alias(x, (outer, whole[along], inner))
+
+    def result(size: int, source: Callable[[Expr], Expr]) -> Value:
+        found = k.compute((outer, size, inner), x.dtype, lambda o, c, i: rows[o, source(c), i])
+        return k.alias(found, (*whole[:along], size, *whole[along + 1 :]))
+
+    mask = k.elements(condition)
+    if mask is not None or not room:
+        where = k.constant(np.flatnonzero(mask[:room] if mask is not None else []).astype(np.int32))
+        return result(where.size, lambda c: cast(where[c], "index"))
+    positions, number = chosen(k, room, lambda p: condition[p], room, condition.is_static(0))
+    return k.counted(result(room, lambda c: cast(positions[c], "index")), along, number)
+
+
+@numpy_operator("Unique", since=11)
+def unique(x: np.ndarray, *, axis: int | None = None, sorted: int = 1) -> tuple[np.ndarray, ...]:
+    """The different elements (slices along `axis`), where each comes first, which each is, how many of each.
+
+    In ascending order, or in that of their first occurrence. All NaN are one.
+    """
+    if axis is not None and not -x.ndim <= axis < x.ndim:
+        raise ValueError(f"axis {axis} is outside a tensor of rank {x.ndim}")
+    is_text = x.dtype == object
+    values, first, inverse, counts = np.unique(
+        x.astype(str) if is_text else x, return_index=True, return_inverse=True, return_counts=True, axis=axis
+    )
+    values = values.astype(x.dtype)
+    inverse = inverse.reshape(-1)
+    if not sorted:
+        order = np.argsort(first, kind="stable")
+        values = values.take(order, 0 if axis is None else axis)
+        first, counts = first[order], counts[order]
+        inverse = np.argsort(order, kind="stable")[inverse]
+    return values, *(a.astype(np.int64) for a in (first, inverse, counts))

@@ -1,0 +1,189 @@
+"""Stable sorting and TopK: short blocks by counting, then runs merged in pairs, each output on its own.
+
+Every slot of a merged run finds by binary search how many of the entries before it come from either side
+(Odeh et al., Merge Path - Parallel Merging Made Simple, 2012). Equals keep their order, so that the result is
+unique; runs are cut to what is asked for, so that a few of many cost little more than looking at all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from math import prod
+
+import numpy as np
+
+from engine.kernels.expr import (
+    FLOATS,
+    Expr,
+    arg,
+    cast,
+    clamp,
+    eq,
+    fold,
+    lit,
+    maximum,
+    minimum,
+    reduce,
+    select,
+    unary,
+)
+from engine.kernels.value import Value
+from engine.operators.builder import Builder
+from engine.operators.registry import operator
+from engine.operators.scans import lined_up
+
+INT32 = np.dtype(np.int32)
+INT64 = np.dtype(np.int64)
+
+BLOCK = 32
+"""Elements that are ranked by counting, before the first merge."""
+
+MOST_MERGES = 26
+"""As many as 2**31 elements need."""
+
+
+def first_beyond(low: Expr, high: Expr, most: int, before: Callable[[Expr], Expr]) -> Expr:
+    """The first index from `low` up to `high` that is not `before`, as all are up to some index.
+
+    `most` bounds high - low. `before` may be asked about `high` itself; the answer is not used.
+    """
+
+    def step(_: Expr, start: Expr, end: Expr) -> tuple[Expr, Expr]:
+        middle = (start + end) // lit(2)
+        right = (start < end) & before(middle)
+        return select(right, middle + lit(1), start), select(right, end, middle)
+
+    return fold(most.bit_length(), (low, high), step)[0]
+
+
+def beats(a: Expr, b: Expr, descending: bool) -> Expr:
+    """Whether `a` comes before `b`. NaN counts as the largest number, so that all elements are ordered."""
+    if descending:
+        a, b = b, a
+    if a.dtype == "bool":
+        return ~a & b
+    return (a < b) | (unary("isnan", b) & ~unary("isnan", a)) if a.dtype in FLOATS else a < b
+
+
+class Runs:
+    """Sorted runs of a row, one after another: of every `run` elements the first `keep`, as positions."""
+
+    def __init__(self, k: Builder, rows: Value, descending: bool, keep: int) -> None:
+        self.k = k
+        self.rows = rows
+        self.descending = descending
+        self.keep = keep
+        self.outer, self.count, self.inner = rows.shape
+
+    def room(self, run: int) -> int:
+        """Slots of a whole run."""
+        return min(run, self.keep)
+
+    def shape(self, run: int) -> tuple[int, int, int]:
+        """All slots; the last run may be shorter."""
+        whole, rest = divmod(self.count, run)
+        return self.outer, whole * self.room(run) + min(rest, self.keep), self.inner
+
+    def blocks(self) -> Value:
+        """The runs of `BLOCK` elements: slot q holds the element before which q others come."""
+        rows, last = self.rows, self.count - 1
+
+        def rank(o: Expr, c: Expr, i: Expr) -> Expr:
+            start, own = c - c % lit(BLOCK), rows[o, c, i]
+
+            def ahead(r: Expr) -> Expr:
+                other = rows[o, minimum(start + r, last), i]
+                tied = ~beats(own, other, self.descending) & (start + r < c)
+                return beats(other, own, self.descending) | tied
+
+            size = minimum(lit(BLOCK), arg(self.count) - start)
+            return cast(reduce("sum", size, lambda r: cast(ahead(r), "index")), "int32")
+
+        ranks = self.k.compute(rows.shape, INT32, rank)
+
+        def element(o: Expr, slot: Expr, i: Expr) -> Expr:
+            block = slot // arg(self.room(BLOCK))
+            own, start = cast(slot - block * self.room(BLOCK), "int32"), block * lit(BLOCK)
+
+            def candidate(r: Expr) -> Expr:
+                return select(eq(ranks[o, minimum(start + r, last), i], own), start + r, lit(0))
+
+            return reduce("max", minimum(lit(BLOCK), arg(self.count) - start), candidate)
+
+        return self.k.compute(self.shape(BLOCK), INT32, element)
+
+    def merged(self, order: Value, run: int) -> Value:
+        """Runs of 2 * run elements from those of `run`."""
+        room, last = self.room(run), order.shape[1] - 1
+
+        def formula(o: Expr, slot: Expr, i: Expr) -> Expr:
+            def element(at: Expr) -> Expr:
+                return cast(order[o, clamp(at, lit(0), arg(last)), i], "index")
+
+            pair = slot // arg(self.room(2 * run))
+            q, left = slot - pair * self.room(2 * run), pair * (2 * room)
+            right = left + room
+            remaining = arg(self.count) - pair * (2 * run)
+            size_left = minimum(arg(room), remaining)
+            size_right = clamp(remaining - run, lit(0), arg(room))
+
+            def left_first(from_left: Expr, from_right: Expr) -> Expr:
+                a, b = element(left + from_left), element(right + from_right)
+                return ~beats(self.rows[o, b, i], self.rows[o, a, i], self.descending)
+
+            low, high = maximum(q - size_right, lit(0)), minimum(q, size_left)
+            taken = first_beyond(low, high, room, lambda m: left_first(m, q - lit(1) - m))
+            rest = q - taken
+            is_left = (rest >= size_right) | ((taken < size_left) & left_first(taken, rest))
+            return element(select(is_left, left + taken, right + rest))
+
+        return self.k.compute(self.shape(2 * run), INT32, formula)
+
+
+def sorted_order(k: Builder, rows: Value, *, descending: bool = False, keep: int | None = None) -> Value:
+    """Positions along the middle axis of (outer, count, inner), int32, sorted stably by the elements there.
+
+    `keep` asks for the first ones only: (outer, keep, inner).
+    """
+    fixed = rows.is_static(1)
+    runs = Runs(k, rows, descending, rows.shape[1] if keep is None else keep)
+    if not rows.size or not runs.keep:
+        return k.compute((runs.outer, runs.keep, runs.inner), INT32, lambda *at: lit(0, "int32"))
+    order = runs.blocks()
+    run, merges = BLOCK, 0
+    # Every kernel occurs where the size is not fixed.
+    while run < runs.count or (not fixed and not merges):
+        order = runs.merged(order, run)
+        run, merges = 2 * run, merges + 1
+    return order if fixed else lined_up(k, order, merges, MOST_MERGES)
+
+
+# TopK
+
+
+def _top_k(k: Builder, x: Value, count: int, axis: int, largest: int) -> tuple[Value, ...]:
+    axis = k.axis(axis, x.rank)
+    if x.rank == 0 or not 0 <= count <= x.shape[axis]:
+        k.error(f"cannot choose {count} elements along axis {axis} of {list(x.shape)}")
+    rows = k.alias(x, (prod(x.shape[:axis]), x.shape[axis], prod(x.shape[axis + 1 :])))
+    order = sorted_order(k, rows, descending=bool(largest), keep=count)
+    where = k.elementwise(lambda e: cast(e, "int64"), order, dtype=INT64)
+    best = k.compute(order.shape, x.dtype, lambda o, c, i: rows[o, cast(where[o, c, i], "index"), i])
+    shape = (*x.shape[:axis], count, *x.shape[axis + 1 :])
+    return k.alias(best, shape), k.alias(where, shape)
+
+
+@operator("TopK", since=1, until=9)
+def top_k_1(builder: Builder, x: Value, *, k: int, axis: int = -1) -> tuple[Value, ...]:
+    """The k largest elements along an axis, and where they were."""
+    return _top_k(builder, x, k, axis, largest=1)
+
+
+@operator("TopK", since=10, host=("count",))
+def top_k(
+    k: Builder, x: Value, count: Value, *, axis: int = -1, largest: int = 1, sorted: int = 1
+) -> tuple[Value, ...]:
+    """The k largest (smallest) elements along an axis, best first, and where they were."""
+    if count.size != 1:
+        k.error(f"takes one number of elements, not {count.size}")
+    return _top_k(k, x, k.ints(count)[0], axis, largest)
