@@ -204,9 +204,8 @@ def non_max_suppression(
     boxes: (batches, boxes, 4), corners or centres and sizes; scores: (batches, classes, boxes).
     """
     if boxes.rank != 3 or scores.rank != 3 or boxes.shape != (scores.shape[0], scores.shape[2], 4):
-        k.error(
-            f"takes (N, boxes, 4) and (N, classes, boxes), not {list(boxes.shape)} and {list(scores.shape)}"
-        )
+        shapes = f"{list(boxes.shape)} and {list(scores.shape)}"
+        k.error(f"takes boxes (N, boxes, 4) and scores (N, classes, boxes), not {shapes}")
     batches, classes, count = scores.shape
     most = min(max(int(_number(max_output_boxes_per_class) or 0), 0), count)
     room = batches * classes * most
@@ -224,7 +223,11 @@ def non_max_suppression(
         of_class = select(eq(column, lit(1)), row % arg(classes), box)
         return cast(select(eq(column, lit(0)), row // arg(classes), of_class), "int64")
 
-    return k.counted(k.compute((room, 3), INT64, formula), 0, number)
+    rows = k.compute((room, 3), INT64, formula)
+    if not fixed:
+        # The number of chunks differs between the samples, which therefore say nothing about this tensor.
+        rows.signature = None
+    return k.counted(rows, 0, number)
 
 
 def _number(x: Value | None) -> float | None:

@@ -122,26 +122,6 @@ def test_nan_is_the_extreme_as_in_numpy() -> None:
     np.testing.assert_array_equal(run("ArgMax", [x], attributes | {"select_last_index": 1})[0], [3, 0])
 
 
-# Running sums
-
-
-@pytest.mark.parametrize("exclusive", [0, 1])
-@pytest.mark.parametrize("reverse", [0, 1])
-@pytest.mark.parametrize("axis", [0, 1, -1])
-def test_running_sum_and_product(axis: int, exclusive: int, reverse: int, rng: np.random.Generator) -> None:
-    x = rng.integers(1, 4, (3, 4, 5)).astype(np.int32)
-    for op_type, running, neutral in (("CumSum", np.cumsum, 0), ("CumProd", np.cumprod, 1)):
-        seen = np.flip(x, axis) if reverse else x
-        expected = running(seen, axis=axis)
-        if exclusive:
-            expected = np.roll(expected, 1, axis)
-            np.moveaxis(expected, axis, 0)[0] = neutral
-        expected = np.flip(expected, axis) if reverse else expected
-        attributes = {"exclusive": exclusive, "reverse": reverse}
-        (found,) = run(op_type, [x, np.array(axis)], attributes, opset=26)
-        np.testing.assert_array_equal(found, expected)
-
-
 @pytest.mark.parametrize(
     ("op_type", "arrays", "attributes", "message"),
     [
@@ -153,7 +133,6 @@ def test_running_sum_and_product(axis: int, exclusive: int, reverse: int, rng: n
         ),
         ("ArgMax", [np.zeros((2, 0), np.float32)], {"axis": 1}, "cannot choose among the 0 elements"),
         ("ReduceLogSumExp", [np.zeros((2, 3), np.int32)], {}, "takes floats, not int32"),
-        ("CumSum", [np.zeros(3, np.float32), np.array([0, 0])], {}, "takes one axis, not 2"),
     ],
 )
 def test_errors_name_the_layer(

@@ -6,11 +6,15 @@ differ in all of them, ones included.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
+import onnx.parser
 import pytest
 
+from engine import Model, ModelLoader
+from engine.compiler.trace import Tracer
 from tests.engine.operators.single import one_layer, structures
 
 
@@ -36,6 +40,7 @@ SUBJECTS = [
     Subject("ReduceL2", (), {"axes": (1,)}, opset=11),
     Subject("ArgMax", (), {"axis": 2}),
     Subject("CumSum", (ints(1),), {"reverse": 1}),
+    Subject("CumSum", (ints(3),)),
     Subject("Reshape", (ints(0, -1),)),
     Subject("Flatten"),
     Subject("Transpose", (), {"perm": (0, 2, 3, 1)}),
@@ -57,6 +62,9 @@ SUBJECTS = [
     Subject("Gather", (ints(0, -1),), {"axis": 2}),
     Subject("OneHot", (ints(5), np.array([0.0, 1.0], np.float32))),
     Subject("TopK", (ints(1),), {"axis": 3}, outputs=2),
+    Subject("TopK", (ints(1),), {"axis": 1, "largest": 0}, outputs=2),
+    Subject("NonZero"),
+    Subject("ScatterND", (ints(0, 0, 0, 0).reshape(1, 4), np.ones(1, np.float32))),
     Subject("EyeLike"),
     Subject("Cast", (), {"to": 17}),
     Subject("QuantizeLinear", (np.array(0.5, np.float32), np.array(3, np.int8))),
@@ -92,3 +100,70 @@ def test_a_new_shape_needs_no_new_kernel(subject: Subject) -> None:
     expected = structures(model, {"x0": shapes[0]})
     for shape in shapes[1:]:
         assert structures(model, {"x0": shape}) == expected, shape
+
+
+LENGTHS = (5, 64, 70, 300, 1500, 40000)
+
+STEPWISE: list[tuple[Subject, tuple[int, ...]]] = [
+    (Subject("CumSum", (ints(1),)), (2, 0)),
+    (Subject("TopK", (ints(3),), {"axis": 1}, outputs=2), (2, 0)),
+    (Subject("NonZero"), (2, 0)),
+    (Subject("ScatterElements", (), {"axis": 1, "reduction": "add"}), (2, 0)),
+]
+"""Layers whose number of steps grows with a size, and the shape of their first input; 0 is the size."""
+
+
+@pytest.mark.parametrize(("subject", "form"), STEPWISE, ids=lambda s: getattr(s, "op_type", ""))
+def test_more_steps_need_no_new_kernel(subject: Subject, form: tuple[int, ...]) -> None:
+    """What a model's own samples prepare is all that any size runs."""
+
+    def arrays(count: int) -> list[np.ndarray | None]:
+        x = np.zeros([n or count for n in form], np.float32)
+        if subject.op_type == "ScatterElements":
+            return [x, x.astype(np.int64), x]
+        return [x]
+
+    first = arrays(LENGTHS[0])
+    free = range(len(first))
+    model = one_layer(
+        subject.op_type, [*first, *subject.others], subject.attributes, outputs=subject.outputs,
+        known=range(len(first), len(first) + len(subject.others)), dynamic=free,
+    )  # fmt: skip
+    check_prepared(model, [[np.shape(np.asarray(a)) for a in arrays(length)] for length in LENGTHS])
+
+
+def check_prepared(model: Model, shapes: Sequence[Sequence[tuple[int, ...]]]) -> None:
+    """What loading prepares is all that any of the input shapes needs."""
+    tracer = Tracer(model)
+    assert len(tracer.samples) > 1
+    prepared = {key for sizes in tracer.representatives() for key in structures(model, sizes)}
+    for sizes in shapes:
+        named = {item.name: size for item, size in zip(model.inputs, sizes, strict=True)}
+        assert set(structures(model, named)) <= prepared, named
+
+
+def test_more_boxes_need_no_new_kernel() -> None:
+    text = """<ir_version: 9, opset_import: ["": 18]>
+    g (float[1, n, 4] boxes, float[1, 2, n] scores) => (int64[k, 3] y) {
+        most = Constant<value_ints = [5]>()
+        found = NonMaxSuppression(boxes, scores, most)
+        one = Constant<value_int = 1>()
+        y = Add(found, one)
+    }"""
+    model = ModelLoader.load(onnx.parser.parse_model(text).SerializeToString())
+    check_prepared(model, [[(1, n, 4), (1, 2, n)] for n in LENGTHS[:-1]])
+
+
+def test_what_follows_them_needs_no_new_kernel() -> None:
+    """The rows of what was sorted and summed are still known to go with those of the input."""
+    text = """<ir_version: 9, opset_import: ["": 18]>
+    g (float[2, n, 4] x) => (float[2, n, 4] y) {
+        axis = Constant<value_int = 1>()
+        shape = Shape<start = 1, end = 2>(x)
+        best, at = TopK<axis = 1>(x, shape)
+        sums = CumSum(x, axis)
+        both = Add(best, sums)
+        y = Add(both, x)
+    }"""
+    model = ModelLoader.load(onnx.parser.parse_model(text).SerializeToString())
+    check_prepared(model, [[(2, length, 4)] for length in LENGTHS])
