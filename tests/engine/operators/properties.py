@@ -47,7 +47,7 @@ class Example:
     @property
     def arrays(self) -> list[np.ndarray | None]:
         """The layer's inputs."""
-        return [None if given is None else given[0] for given in self.inputs]
+        return [None if pair is None else pair[0] for pair in self.inputs]
 
     @property
     def feeds(self) -> dict[str, np.ndarray]:
@@ -56,12 +56,12 @@ class Example:
 
     def proto(self) -> onnx.ModelProto:
         """The model of the one layer."""
-        names = ["" if given is None else f"x{i}" for i, given in enumerate(self.inputs)]
+        names = ["" if pair is None else f"x{i}" for i, pair in enumerate(self.inputs)]
         infos, constants = [], []
-        for name, given in zip(names, self.inputs, strict=True):
-            if given is None:
+        for name, pair in zip(names, self.inputs, strict=True):
+            if pair is None:
                 continue
-            array, dims = given
+            array, dims = pair
             if dims is None:
                 constants.append(numpy_helper.from_array(array, name))
             else:
@@ -79,13 +79,6 @@ class Example:
             return list(ReferenceEvaluator(self.proto()).run(None, self.feeds))
         found = self.expected(*self.arrays, **self.attributes)
         return list(found) if isinstance(found, tuple) else [found]
-
-    def __repr__(self) -> str:
-        shown = ["none" if a is None else f"{a.dtype}{list(a.shape)}" for a in self.arrays]
-        known = [a.tolist() for a, dims in filter(None, self.inputs) if dims is None and a.size < 9]
-        return (
-            f"{self.op_type}({', '.join(shown)}; known {known}, {dict(self.attributes)}, opset {self.opset})"
-        )
 
 
 Subject = st.SearchStrategy[Example]

@@ -117,8 +117,8 @@ RANGES: dict[str, tuple[float, float]] = {
     "Tan": (-1.4, 1.4), "Reciprocal": (0.1, 4),
 }  # fmt: skip
 FLOAT_FUNCTIONS = (
-    "Sqrt Exp Log Sin Cos Tan Asin Acos Atan Sinh Cosh Tanh Asinh Acosh Atanh Erf Neg Abs Sign Floor Ceil Round"
-    " Reciprocal Relu Sigmoid Softplus HardSwish Mish IsNaN Identity"
+    "Sqrt Exp Log Sin Cos Tan Asin Acos Atan Sinh Cosh Tanh Asinh Acosh Atanh Erf Neg Abs Sign Floor Ceil"
+    " Round Reciprocal Relu Sigmoid Softplus HardSwish Mish IsNaN Identity"
 ).split()
 
 SUBJECTS: dict[str, Subject] = {
