@@ -109,7 +109,7 @@ class Session:
         self.host_inputs = self._host_inputs()
         self.constants: dict[tuple[Place, str], tuple[np.ndarray, DeviceBuffer]] = {}
         self.parts: OrderedDict[object, Part] = OrderedDict()
-        self.lowered: Lowered | None = None
+        self.outlook: list[Lowered] = []
 
     def _host_inputs(self) -> frozenset[str]:
         """Inputs whose values decide a plan.
@@ -154,8 +154,8 @@ class Session:
         for shapes in self.planner.tracer.representatives():
             lowered = self.lower(shapes, {})
             compiled += self.compile(lowered, progress)
+            self.outlook = self.outlook or [lowered]
             compiled += self._prepare_further(lowered, progress)
-            self.lowered = self.lowered or lowered
             if not self.planner.tracer.is_dynamic and lowered.trace.stop is None:
                 self.parts[self.key(shapes, {})] = self.record(lowered, None)
         return compiled
@@ -169,6 +169,8 @@ class Session:
                 while (stop := going.trace.stop) is not None and (answer := guesses.answer(stop)) is not None:
                     going = self._allowed(self.planner.resume(going.trace, answer, None))
                     compiled += self.compile(going, progress)
+                    if condition and self.outlook[0] is lowered:
+                        self.outlook.append(going)
             except ShapeError:
                 pass  # a guess that the model cannot take
             if not guesses.conditions:
@@ -244,7 +246,6 @@ class Session:
     def record(self, lowered: Lowered, before: Part | None) -> Part:
         """Buffers and programs for a plan; tensors of the part before keep their buffers."""
         part = Part(lowered)
-        self.lowered = lowered
         if before is not None:
             part.buffers.update(before.buffers)
             part.home.update(before.home)

@@ -20,6 +20,7 @@ from engine.backends.tensor_data import storage_of
 from engine.checks import INT32_BACKENDS, check_computed_integers, check_int32
 from engine.compiler.lower import Fallback, Segment
 from engine.compiler.trace import SCHEDULE_COUNT, InputShape, SequenceShape, leaf_names
+from engine.compiler.walk import Trace
 from engine.errors import DisposedError, InputError, ShapePending
 from engine.jobs import JobSystem
 from engine.kernels.value import Entry, Value
@@ -46,8 +47,25 @@ class Transfer:
 
 
 @dataclass(frozen=True, slots=True)
+class Wait:
+    """A layer at which a plan goes on only when data of its own has been read back: a size, a condition."""
+
+    layer: str
+    op_type: str
+    bytes_down: int
+
+
+def _wait(trace: Trace) -> Wait:
+    assert trace.stop is not None
+    layer = trace.frames[-1].layer
+    return Wait(layer.name, layer.op_type, sum(v.size * v.dtype.itemsize for v in trace.stop.needs))
+
+
+@dataclass(frozen=True, slots=True)
 class PlanReport:
-    """How a worker runs its model: steps after fusion, tuned ones among them, and what leaves the backend."""
+    """How a worker runs its model: steps after fusion, tuned ones among them, what leaves the backend, and
+    where it waits for data (in the background: `schedule` does not).
+    """
 
     backend: str
     device: str
@@ -56,6 +74,7 @@ class PlanReport:
     tuned_steps: int
     kernels: int
     fallbacks: tuple[Fallback, ...]
+    waits: tuple[Wait, ...]
     transfers: tuple[Transfer, ...]
 
     def __str__(self) -> str:
@@ -66,6 +85,7 @@ class PlanReport:
         lines = [
             text,
             *(f"  on the CPU: layer '{f.layer}' ({f.op_type}): {f.reason}" for f in self.fallbacks),
+            *(f"  waits for data of its own ({w.bytes_down} B): layer '{w.layer}' ({w.op_type})" for w in self.waits),
         ]
         return "\n".join(lines)
 
@@ -435,11 +455,10 @@ class Worker(Disposable):
         return Tensor.of(storage_of(backend)(backend, buffer, value.shape))
 
     def plan_report(self) -> PlanReport:
-        """How the latest plan runs, as far as it was made: fallbacks and transfers included."""
+        """How the latest plan runs, as far as it was made; before the first schedule, how one may run."""
         self._check_alive()
         plans = [part.lowered for part in self.latest.parts] if self.latest is not None else []
-        if not plans and self._session.lowered is not None:
-            plans = [self._session.lowered]
+        plans = plans or self._session.outlook
         segments = [segment for lowered in plans for segment in lowered.segments]
         steps = [step for segment in segments for step in segment.plan.steps]
         device = self.device
@@ -457,6 +476,7 @@ class Worker(Disposable):
             tuned_steps=sum(not s.is_generic for s in steps),
             kernels=len({s.kernel.key for s in steps}),
             fallbacks=tuple(f for lowered in plans for f in lowered.fallbacks),
+            waits=tuple(_wait(lowered.trace) for lowered in plans if lowered.trace.stop is not None),
             transfers=self._transfers(segments),
         )
 
@@ -502,4 +522,4 @@ def unfinished_workers() -> tuple[Worker, ...]:
     return tuple(_unfinished.workers)
 
 
-__all__ = ["PlanReport", "Transfer", "Worker", "unfinished_workers"]
+__all__ = ["PlanReport", "Transfer", "Wait", "Worker", "unfinished_workers"]

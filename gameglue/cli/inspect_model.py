@@ -129,6 +129,8 @@ def _plan(report: PlanReport) -> str:
     for fallback in report.fallbacks:
         moved = f"{fallback.bytes_down:,} bytes down, {fallback.bytes_up:,} up"
         lines.append(f"on the CPU: {fallback.layer} ({fallback.op_type}): {fallback.reason}; {moved}")
+    for wait in report.waits:
+        lines.append(f"waits for data of its own ({wait.bytes_down:,} B) at {wait.layer} ({wait.op_type})")
     for transfer in report.transfers:
         lines.append(
             f"moved: {transfer.tensor}, {transfer.bytes_down:,} bytes down, {transfer.bytes_up:,} up"
