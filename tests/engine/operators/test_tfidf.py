@@ -19,7 +19,11 @@ from tests.engine.conftest import MakeWorker
 from tests.engine.operators.properties import Example
 from tests.engine.operators.single import run
 
-GRAMS = [[(2,), (3,), (7,)], [(2, 3), (3, 2), (7, 7), (1, 9)], [(2, 3, 2), (3, 3, 3)]]
+GRAMS: list[list[tuple[int, ...]]] = [
+    [(2,), (3,), (7,)],
+    [(2, 3), (3, 2), (7, 7), (1, 9)],
+    [(2, 3, 2), (3, 3, 3)],
+]
 """N-grams of one, two and three tokens."""
 INDEXES = [0, 5, 2, 3, 8, 4, 6, 1, 7]
 POOL = [token for grams in GRAMS for gram in grams for token in gram]
