@@ -77,14 +77,21 @@ class Expr:
     def __eq__(self, other: object) -> bool:
         if self is other:
             return True
-        return (
-            isinstance(other, Expr)
-            and self._hash == other._hash
-            and self.op == other.op
-            and self.dtype == other.dtype
-            and self.attr == other.attr
-            and self.args == other.args
-        )
+        if not isinstance(other, Expr) or self._hash != other._hash:
+            return False
+        # Parts that several nodes share are compared once: each on its own would double with every level.
+        pending, met = [(self, other)], set()
+        while pending:
+            a, b = pending.pop()
+            if a is b or (id(a), id(b)) in met:
+                continue
+            if a._hash != b._hash or (a.op, a.dtype, a.attr) != (b.op, b.dtype, b.attr):
+                return False
+            if len(a.args) != len(b.args):
+                return False
+            met.add((id(a), id(b)))
+            pending.extend(zip(a.args, b.args, strict=True))
+        return True
 
     def __repr__(self) -> str:
         inner = ", ".join([*(repr(a) for a in self.args), *([] if self.attr is None else [repr(self.attr)])])

@@ -152,3 +152,17 @@ def test_deep_formulas_are_numbered(depth: int) -> None:
         body = unary("sin", body)
     assert body.depth == depth + AT.depth
     assert len(number(body, 1, F32).kernel.key) == 24
+
+
+def test_formulas_that_share_parts_are_compared_in_linear_time() -> None:
+    """Every level reads the one below twice: comparing each reading on its own would never end."""
+
+    def tower(top: float) -> Expr:
+        body: Expr = X.at(lit(0)) + lit(top, "float32")
+        for _ in range(90):
+            body = body * body
+        return body
+
+    assert tower(1.0) == tower(1.0)
+    assert tower(1.0) != tower(2.0)
+    assert number(tower(1.0), 1, F32).kernel == number(tower(1.0), 1, F32).kernel
