@@ -31,6 +31,8 @@ class Builder(ABC):
     """The door through which an operator's definition speaks to the compiler."""
 
     layer: Layer
+    path: str = ""
+    """Tells the repetitions of a layer apart, where a loop's body has it."""
     fan_in: int = FAN_IN
     """How many tensors one kernel may read."""
 

@@ -293,24 +293,3 @@ def identity(k: Builder, x: Entry = None) -> Entry:
     if x is None:
         return k.absent()  # type: ignore[func-returns-value]
     return x if isinstance(x, ListValue) else k.alias(x, x.shape)
-
-
-@operator("Dropout", since=7, until=11)
-def dropout_7(k: Builder, x: Value, *, ratio: float = 0.5) -> tuple[Value, ...]:
-    """Inference: the same tensor, and a mask that keeps everything."""
-    return k.alias(x, x.shape), k.elementwise(lambda e: lit(True, "bool"), x, dtype=BOOL)
-
-
-@operator("Dropout", since=12, host=("training_mode",), precision="random")
-def dropout(
-    k: Builder,
-    x: Value,
-    ratio: Value | None = None,
-    training_mode: Value | None = None,
-    *,
-    seed: int | None = None,
-) -> tuple[Value, ...]:
-    """Inference: the same tensor, and a mask that keeps everything."""
-    if training_mode is not None and any(k.ints(training_mode)):
-        k.error("training mode is not supported; export the model for inference")
-    return k.alias(x, x.shape), k.elementwise(lambda e: lit(True, "bool"), x, dtype=BOOL)
