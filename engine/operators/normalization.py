@@ -31,30 +31,33 @@ def softmax_over(
     With `masked`, a row of nothing but -inf becomes zeros. `sink` is, by row, one more score that takes a
     share and has no place in the output.
     """
-    rows, (outer, count, inner) = rows_of(k, x, axis, until)
+    outer, count = prod(x.shape[:axis]), prod(x.shape[axis:until])
+    # Rows that lie as a whole have no third axis: a step of 1 between elements is what loops are made for.
+    inner = () if until == x.rank else (prod(x.shape[until:]),)
+    rows = k.alias(x, (outer, count, *inner))
     dtype = x.dtype if x.dtype.itemsize >= 4 else FLOAT32
 
-    def largest(o: Expr, i: Expr) -> Expr:
-        found = reduce("max", count, lambda r: rows[o, r, i])
+    def largest(o: Expr, *i: Expr) -> Expr:
+        found = reduce("max", count, lambda r: rows[(o, r, *i)])
         found = found if sink is None else maximum(found, sink(o))
         # exp(-inf - -inf) would be NaN.
         return select(eq(found, lit(-inf, found.dtype)), lit(0.0, found.dtype), found) if masked else found
 
-    top = k.compute((outer, inner), dtype, largest)
+    top = k.compute((outer, *inner), dtype, largest)
 
-    def sum_of(o: Expr, i: Expr) -> Expr:
-        found = reduce("sum", count, lambda r: unary("exp", rows[o, r, i] - top[o, i]))
-        found = found if sink is None else found + unary("exp", sink(o) - top[o, i])
+    def sum_of(o: Expr, *i: Expr) -> Expr:
+        found = reduce("sum", count, lambda r: unary("exp", rows[(o, r, *i)] - top[(o, *i)]))
+        found = found if sink is None else found + unary("exp", sink(o) - top[(o, *i)])
         zero = lit(0.0, found.dtype)
         return select(eq(found, zero), lit(1.0, found.dtype), found) if masked else found
 
-    total = k.compute((outer, inner), dtype, sum_of)
+    total = k.compute((outer, *inner), dtype, sum_of)
 
-    def formula(o: Expr, c: Expr, i: Expr) -> Expr:
-        shifted = rows[o, c, i] - top[o, i]
-        return shifted - unary("log", total[o, i]) if logarithm else unary("exp", shifted) / total[o, i]
+    def formula(o: Expr, c: Expr, *i: Expr) -> Expr:
+        shifted, shares = rows[(o, c, *i)] - top[(o, *i)], total[(o, *i)]
+        return shifted - unary("log", shares) if logarithm else unary("exp", shifted) / shares
 
-    return k.alias(k.compute((outer, count, inner), x.dtype, formula), x.shape)
+    return k.alias(k.compute(rows.shape, x.dtype, formula), x.shape)
 
 
 @operator("Softmax", since=1, until=12)
