@@ -26,9 +26,10 @@ from engine.errors import (
 )
 from engine.jobs import JobHandle, JobSystem, leave_a_core_to_the_game
 from engine.model import Input, Layer, Model, Output
+from engine.report import PlanReport
 from engine.shapes import DynamicTensorShape, TensorShape
 from engine.tensor import CPUTensorData, Tensor, TensorData
-from engine.worker import PlanReport, Worker, unfinished_workers
+from engine.worker import Worker, unfinished_workers
 
 ENGINE_OF = "gameglue"
 """Tells `gameglue` that this is the engine it means, and not a game's own engine.py."""

@@ -6,7 +6,6 @@ import threading
 import weakref
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from time import perf_counter
 from typing import Any
 
@@ -18,15 +17,15 @@ from engine.backends.base import BackendType, Progress
 from engine.backends.select import DeviceChoice, create_backend
 from engine.backends.tensor_data import storage_of
 from engine.checks import INT32_BACKENDS, check_computed_integers, check_int32
-from engine.compiler.lower import Fallback, Segment
 from engine.compiler.trace import SCHEDULE_COUNT, InputShape, SequenceShape, leaf_names
-from engine.compiler.walk import Trace
 from engine.errors import DisposedError, InputError, ShapePending
 from engine.jobs import JobSystem
 from engine.kernels.value import Entry, Value
 from engine.lifetime import Disposable
 from engine.model import Input, Model
-from engine.run import Run, RunOutput
+from engine.outputs import RunOutput
+from engine.report import PlanReport, report_on
+from engine.run import Run
 from engine.session import HOST_INPUT_LIMIT, Session
 from engine.tensor import CPUTensorData, Tensor, TensorData
 
@@ -34,60 +33,6 @@ TensorLike = Tensor | ArrayLike
 InputValue = TensorLike | Sequence[TensorLike] | None
 """A tensor or array; a list of them for an input that is a sequence; None for an optional left empty."""
 OutputValue = Tensor | list[Tensor] | None
-
-
-@dataclass(frozen=True, slots=True)
-class Transfer:
-    """A tensor that moves between the backend and the CPU in every schedule."""
-
-    tensor: str
-    layer: str
-    bytes_down: int
-    bytes_up: int
-
-
-@dataclass(frozen=True, slots=True)
-class Wait:
-    """A layer at which a plan goes on only when data of its own has been read back: a size, a condition."""
-
-    layer: str
-    op_type: str
-    bytes_down: int
-
-
-def _wait(trace: Trace) -> Wait:
-    assert trace.stop is not None
-    layer = trace.frames[-1].layer
-    return Wait(layer.name, layer.op_type, sum(v.size * v.dtype.itemsize for v in trace.stop.needs))
-
-
-@dataclass(frozen=True, slots=True)
-class PlanReport:
-    """How a worker runs its model: steps after fusion, tuned ones among them, what leaves the backend, and
-    where it waits for data (in the background: `schedule` does not).
-    """
-
-    backend: str
-    device: str
-    layers: int
-    steps: int
-    tuned_steps: int
-    kernels: int
-    fallbacks: tuple[Fallback, ...]
-    waits: tuple[Wait, ...]
-    transfers: tuple[Transfer, ...]
-
-    def __str__(self) -> str:
-        text = (
-            f"{self.backend} on {self.device}: {self.layers} layers in {self.steps} steps "
-            f"({self.tuned_steps} tuned), {self.kernels} kernels"
-        )
-        lines = [
-            text,
-            *(f"  on the CPU: layer '{f.layer}' ({f.op_type}): {f.reason}" for f in self.fallbacks),
-            *(f"  waits for data of its own ({w.bytes_down} B): layer '{w.layer}' ({w.op_type})" for w in self.waits),
-        ]
-        return "\n".join(lines)
 
 
 class Worker(Disposable):
@@ -458,44 +403,7 @@ class Worker(Disposable):
         """How the latest plan runs, as far as it was made; before the first schedule, how one may run."""
         self._check_alive()
         plans = [part.lowered for part in self.latest.parts] if self.latest is not None else []
-        plans = plans or self._session.outlook
-        segments = [segment for lowered in plans for segment in lowered.segments]
-        steps = [step for segment in segments for step in segment.plan.steps]
-        device = self.device
-        info = getattr(device, "info", None)
-        shown = (
-            getattr(info, "renderer", None)
-            or getattr(info, "name", None)
-            or (f"{device.thread_count} job thread(s)" if hasattr(device, "thread_count") else "this machine")
-        )
-        return PlanReport(
-            backend=self._native.name,
-            device=str(shown),
-            layers=sum(1 for _ in self.model.walk()),
-            steps=len(steps),
-            tuned_steps=sum(not s.is_generic for s in steps),
-            kernels=len({s.kernel.key for s in steps}),
-            fallbacks=tuple(f for lowered in plans for f in lowered.fallbacks),
-            waits=tuple(_wait(lowered.trace) for lowered in plans if lowered.trace.stop is not None),
-            transfers=self._transfers(segments),
-        )
-
-    @staticmethod
-    def _transfers(segments: Sequence[Segment]) -> tuple[Transfer, ...]:
-        """Tensors that cross between the backend and the CPU in the middle of the model."""
-        made: dict[str, str] = {}
-        found = []
-        for segment in segments:
-            for name in segment.imports:
-                if name in made and made[name] != segment.place:
-                    spec = segment.plan.buffers[name]
-                    size = spec.elements * spec.dtype.itemsize
-                    down, up = (size, 0) if made[name] == "native" else (0, size)
-                    reader = next(s.layer for s in segment.plan.steps if name in s.inputs)
-                    found.append(Transfer(name, reader, down, up))
-            for name in segment.exports:
-                made[name] = segment.place
-        return tuple(found)
+        return report_on(self.model, self._native, plans or self._session.outlook)
 
     def _dispose(self) -> None:
         for run in self._queue:
@@ -522,4 +430,4 @@ def unfinished_workers() -> tuple[Worker, ...]:
     return tuple(_unfinished.workers)
 
 
-__all__ = ["PlanReport", "Transfer", "Wait", "Worker", "unfinished_workers"]
+__all__ = ["Worker", "unfinished_workers"]

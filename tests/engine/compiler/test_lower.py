@@ -14,7 +14,8 @@ from engine.backends.cpu.memory import CPUBuffer
 from engine.compiler.lower import Planner
 from engine.compiler.plan import Compute, Tuner
 from engine.kernels.value import leaves
-from engine.run import Run, data_at
+from engine.outputs import data_at
+from engine.run import Run
 from engine.session import Session
 from tests.graphs import model, node
 

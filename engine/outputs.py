@@ -1,0 +1,174 @@
+"""The tensors that a schedule yields: promises until its work is enqueued, and readbacks of them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from engine.backends.base import Readback
+from engine.backends.tensor_data import storage_of
+from engine.errors import DisposedError, StaleTensorError
+from engine.kernels.value import Value, leaves
+from engine.run import Run
+from engine.session import Location, Session
+from engine.tensor import CPUTensorData, PendingRead, TensorData
+
+if TYPE_CHECKING:
+    from engine.worker import Worker
+
+
+class RunOutput(TensorData):
+    """An output of a run, or a tensor of one that is a sequence (`position`): a promise until the run has
+    enqueued all its work.
+    """
+
+    def __init__(self, worker: Worker, run: Run, name: str, dtype: np.dtype, position: int = 0) -> None:
+        self.worker = worker
+        self.run = run
+        self.name = name
+        self.dtype = dtype
+        self.position = position
+
+    @property
+    def shape_or_none(self) -> tuple[int, ...] | None:  # type: ignore[override]
+        """The shape, once every stretch of the model that it depends on is planned."""
+        self._check()
+        if self.name not in self.run.part.lowered.trace.values:
+            return None
+        value = self.value()
+        return value.shape if value.bound is None else None
+
+    def value(self) -> Value:
+        """The tensor in the run's plan; only once planned to the end."""
+        entry = self.run.part.lowered.trace.values[self.name]
+        return entry if isinstance(entry, Value) else leaves(entry)[self.position]
+
+    def _check(self) -> None:
+        if self.worker.is_disposed:
+            raise DisposedError(
+                f"output '{self.name}' belongs to a worker that was disposed; copy_output outlives it"
+            )
+        if self.worker.latest is not self.run:
+            raise StaleTensorError(
+                f"output '{self.name}' was replaced by a newer schedule; peek_output again, request its "
+                "readback before the next schedule, or use copy_output"
+            )
+        self.run.check()
+
+    def concrete(self) -> TensorData:
+        self._check()
+        self.worker.drive(self.run)
+        return self._data()
+
+    def _data(self) -> TensorData:
+        value = self.value()
+        if value.bound is not None:
+            # How much of the buffer is meant is known on the device only.
+            return CPUTensorData(self.download())
+        return data_at(self.run.session, self.run.part.locate(value))
+
+    def at_hand(self) -> TensorData:
+        self._check()
+        if not self.worker.take_up(self.run) or self.value().bound is not None:
+            return self
+        return self._data()
+
+    def request(self) -> PendingRead:
+        self._check()
+        return LateRead(self)
+
+    def upload(self, array: np.ndarray) -> None:
+        self.concrete().upload(array)
+
+
+def data_at(session: Session, location: Location) -> TensorData:
+    """A location as storage of a tensor that does not own it."""
+    if location.buffer is None or location.place is None:
+        return CPUTensorData(location.array())
+    backend = session.backends[location.place]
+    return storage_of(backend)(backend, location.buffer, location.value.shape, owned=False)
+
+
+class ValueRead:
+    """A readback of one tensor of a run."""
+
+    __slots__ = ("_array", "_location", "_read")
+
+    def __init__(self, run: Run, value: Value) -> None:
+        self._location = location = run.part.locate(value)
+        self._read: Readback | None = None
+        self._array: np.ndarray | None = None
+        if location.buffer is None or location.place is None:
+            self._array = location.array()
+            return
+        backend = run.session.backends[location.place]
+        with backend.entered():
+            self._read = backend.readback(location.buffer)
+            backend.flush()
+
+    def done(self) -> bool:
+        """Whether the elements have arrived."""
+        return self._read is None or self._read.done()
+
+    def wait(self) -> None:
+        """Block until done."""
+        if self._read is not None:
+            self._read.wait()
+
+    def array(self) -> np.ndarray:
+        """The elements in their shape."""
+        if self._read is not None:
+            return self._location.seen_in(self._read.array())
+        assert self._array is not None
+        return self._array
+
+
+class LateRead:
+    """A readback of a run's output; it joins the stream when the run has enqueued all its work.
+
+    Where data decides the output's size, what says how much is meant comes with it.
+    """
+
+    __slots__ = ("_axis", "_count", "_output", "_read", "_run")
+
+    def __init__(self, output: RunOutput) -> None:
+        self._output = output
+        self._run = output.run
+        self._read: ValueRead | None = None
+        self._count: ValueRead | None = None
+        self._axis = 0
+        if self._run.finished:
+            self._begin()
+        else:
+            self._run.on_finished.append(self._begin)
+
+    def _begin(self) -> None:
+        value = self._output.value()
+        self._read = ValueRead(self._run, value)
+        if value.bound is not None:
+            self._axis = value.bound.axis
+            self._count = ValueRead(self._run, value.bound.count)
+
+    def done(self) -> bool:
+        """Whether the elements have arrived; takes the worker's continuations up again."""
+        if self._read is None:
+            self._output.worker.take_up(self._run)
+            self._run.check()
+        return self._read is not None and self._read.done() and (self._count is None or self._count.done())
+
+    def wait(self) -> None:
+        """Block until done."""
+        if self._read is None:
+            self._output.worker.drive(self._run)
+        for read in (self._read, self._count):
+            if read is not None:
+                read.wait()
+
+    def array(self) -> np.ndarray:
+        """The elements in their shape."""
+        assert self._read is not None
+        array = self._read.array()
+        if self._count is None:
+            return array
+        return array.take(range(int(self._count.array().reshape(-1)[0])), self._axis)
