@@ -76,14 +76,21 @@ def make_inputs(model: Model, arguments: argparse.Namespace) -> dict[str, np.nda
     made: dict[str, np.ndarray] = {}
     for item in model.inputs:
         # Drawn for given inputs too: the others then do not change with what is given.
-        drawn = random_input(item, rng, {})
-        made[item.name] = given.get(item.name, drawn)
+        if item.name not in given or can_be_random(item):
+            made[item.name] = random_input(item, rng, {})
+        if item.name in given:
+            made[item.name] = given[item.name]
     return made
+
+
+def can_be_random(item: Input) -> bool:
+    """Whether an input is a tensor of numbers with a known number of dimensions."""
+    return item.kind == "tensor" and item.shape is not None and item.dtype.kind in "fiubV"
 
 
 def random_input(item: Input, rng: np.random.Generator, dims: Mapping[str, int]) -> np.ndarray:
     """Normal numbers, or 0 and 1 for integers and truth values; unknown sizes are 1. Raises `InputError`."""
-    if item.kind != "tensor" or item.shape is None or item.dtype.kind not in "fiubV":
+    if not can_be_random(item) or item.shape is None:
         raise InputError(f"input '{item.name}' cannot be made up; give it with --input {item.name}=FILE.npy")
     shape = [dim if isinstance(dim, int) else dims.get(dim or "", 1) for dim in item.shape]
     if item.dtype.kind in "iub":
@@ -122,7 +129,12 @@ def _load_array(name: str, file: str) -> np.ndarray:
         raise InputError(f"cannot read {file} for input '{name}' as a .npy file: {error}") from error
     if not isinstance(array, np.ndarray):
         raise InputError(f"{file} holds several arrays; save one with numpy.save")
-    return array
+    return _as_input(array)
+
+
+def _as_input(array: np.ndarray) -> np.ndarray:
+    """An array of a file as a model takes it: texts, which files keep at a fixed length, as objects."""
+    return array.astype(object) if array.dtype.kind == "U" else array
 
 
 def _load_archive(file: str) -> dict[str, np.ndarray]:
@@ -132,7 +144,7 @@ def _load_archive(file: str) -> dict[str, np.ndarray]:
         if isinstance(archive, np.ndarray):
             raise ValueError("it holds one array without a name")
         with archive:
-            return {name: archive[name] for name in archive.files}
+            return {name: _as_input(archive[name]) for name in archive.files}
     except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
         raise InputError(f"cannot read {file} as a .npz file: {error}") from error
 

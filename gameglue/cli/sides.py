@@ -31,6 +31,8 @@ Values = dict[str, Any]
 CHUNK_BYTES = 256 << 20
 """How much may be visible at once; larger models are run several times."""
 
+_OLD_IR_VERSION = 10  # of 2024, which every onnxruntime reads that runs with this engine
+
 _UNKNOWN_BYTES = CHUNK_BYTES // 64
 
 
@@ -115,6 +117,8 @@ class OnnxRuntimeSide(OnnxSide):
         options = onnxruntime.SessionOptions()
         options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
         options.log_severity_level = 4
+        # It refuses files of a newer format whatever is in them; an operator that it lacks it names.
+        proto.ir_version = min(proto.ir_version, _OLD_IR_VERSION)
         session = onnxruntime.InferenceSession(
             proto.SerializeToString(), options, providers=["CPUExecutionProvider"]
         )

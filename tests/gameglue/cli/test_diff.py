@@ -164,6 +164,23 @@ def test_weights_beside_the_model_are_read(tmp_path: Path, capsys: Capture) -> N
     assert main(["diff", str(path), "--against", "onnx-reference"]) == 0
 
 
+def test_texts_come_from_a_file(tmp_path: Path, capsys: Capture) -> None:
+    bytes_ = proto([node("Identity", ["x"], ["y"])], {"x": ("object", [2])}, {"y": ("object", [2])})
+    (tmp_path / "net.onnx").write_bytes(bytes_)
+    np.savez(tmp_path / "inputs.npz", x=np.array(["a", "bc"]))
+    command = ["diff", str(tmp_path / "net.onnx"), "--input", str(tmp_path / "inputs.npz")]
+    assert main([*command, "--against", "onnx-reference", "--verbose"]) == 0
+    assert "(2,) object" in capsys.readouterr().out
+
+
+def test_a_newer_file_format_does_not_keep_onnxruntime_out(tmp_path: Path) -> None:
+    pytest.importorskip("onnxruntime")
+    new = onnx.load_from_string(NET)
+    new.ir_version = 14
+    onnx.save(new, tmp_path / "net.onnx")
+    assert main(["diff", str(tmp_path / "net.onnx")]) == 0
+
+
 @pytest.mark.parametrize(
     ("write", "message"),
     [

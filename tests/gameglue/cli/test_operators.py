@@ -109,7 +109,8 @@ def test_markdown_goes_between_the_markers(tmp_path: Path, capsys: Capture) -> N
 
 def test_the_readme_has_today_s_table() -> None:
     text = (ROOT / "README.md").read_text(encoding="utf-8")
-    assert with_table(text) == text, "run `python -m gameglue operators --markdown README.md`"
+    is_today_s = with_table(text) == text
+    assert is_today_s, "run `python -m gameglue operators --markdown README.md`"
 
 
 def test_every_operator_of_onnx_is_in_the_table_or_absent() -> None:
