@@ -9,8 +9,9 @@ coincidence that the samples suggest and the run refutes is never believed.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import combinations
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -80,7 +81,33 @@ class Sample:
 
     shapes: dict[str, tuple[int, ...]]
     layers: dict[LayerKey, Shapes | None]
-    steps: int
+    steps: int = 0
+    complete: bool = False
+
+
+MOST_RELATED = 5
+"""Most open dimensions among which a sum is looked for: batch, past, new and total length, say."""
+
+
+Sum = tuple[int, int, int]
+"""Which open dimension is the sum of which two others, by their order of appearance."""
+
+
+def sums(count: int) -> Iterator[Sum]:
+    """Every way in which one of `count` dimensions may be the sum of two others."""
+    for total in range(count):
+        for a, b in combinations([i for i in range(count) if i != total], 2):
+            yield total, a, b
+
+
+def with_sum(sizes: Sequence[int], way: Sum, empty: int | None = None) -> list[int]:
+    """The sizes made to add up; the addend `empty`, if any, is 0."""
+    total, a, b = way
+    related = [*sizes]
+    if empty is not None:
+        related[empty] = 0
+    related[total] = related[a] + related[b]
+    return related
 
 
 class Tracer:
@@ -102,6 +129,7 @@ class Tracer:
             for layer, op in zip(graph.layers, graph.operators, strict=True)
         }
         self.is_random = any(op.precision == "random" for op in self._operators.values())
+        self.starts: list[dict[str, tuple[int, ...]]] = []
         self.samples = self._samples()
         width = len(self.samples) + 1
         for graph in (self.root, *self.graphs.values()):
@@ -146,19 +174,40 @@ class Tracer:
         if not self.is_dynamic and not self._stops():
             return []
         runs = [s for s in map(self._sample, SAMPLES) if s is not None]
+        # One alone may fit by chance: a size of 1 is broadcast where it should have been a sum.
+        if sum(s.complete for s in runs) < 2 and 3 <= self._open_dims() <= MOST_RELATED:
+            runs = self._related() or runs
         furthest = max((len(s.layers) for s in runs), default=0)
         return [s for s in runs if len(s.layers) == furthest and furthest]
+
+    def _open_dims(self) -> int:
+        """How many sizes the inputs leave open, equal names counted once."""
+        unnamed = sum(dim is None for item in self.model.inputs for dim in item.shape or ())
+        return len(self.model.dim_names) + unnamed
+
+    def _related(self) -> list[Sample]:
+        """Samples in which one size is the sum of two others, as a cache's length is; none if none fits."""
+        for way in sums(self._open_dims()):
+            first = self._sample(with_sum(SAMPLES[1], way))
+            if first is not None and first.complete:
+                others = (self._sample(with_sum(SAMPLES[n], way)) for n in (3, 2))
+                # A cache begins without entries, of which kernels read nothing.
+                starts = (self._sample(with_sum(SAMPLES[3], way, empty)) for empty in way[1:])
+                self.starts = [s.shapes for s in starts if s is not None and s.complete]
+                return [first, *(s for s in others if s is not None)]
+        return []
 
     def _sample(self, sizes: Sequence[int]) -> Sample | None:
         shapes = self.input_shapes(sizes)
         if shapes is None:
             return None
-        found = Sample(shapes, {}, 0)
+        found = Sample(shapes, {})
         for condition in (True, False):
             walk, guesses = self._sample_walk(shapes), Guesses(sizes, condition)
             try:
                 while (stop := walk.run()) is not None and (answer := guesses.answer(stop)) is not None:
                     walk.learn(answer)
+                found.complete = found.complete or stop is None
             except EngineError:
                 # This setting of the dimensions is one that the model cannot take.
                 pass
@@ -247,7 +296,8 @@ class Tracer:
     def representatives(self) -> list[dict[str, tuple[int, ...]]]:
         """Input shapes that stand for all: the model's own where they are fixed, else samples'.
 
-        Where the number of steps depends on a size (a recurrent layer's length), the longest sample is one.
+        Where the number of steps depends on a size (a recurrent layer's length), the longest sample is one;
+        where a cache grows, one is without entries.
         """
         if not self.is_dynamic:
             shapes = self.input_shapes(SAMPLES[0])
@@ -255,7 +305,8 @@ class Tracer:
         if not self.samples:
             return []
         first, longest = self.samples[0], max(self.samples, key=lambda s: s.steps)
-        return [first.shapes] if first.steps == longest.steps else [first.shapes, longest.shapes]
+        found = [first.shapes] if first.steps == longest.steps else [first.shapes, longest.shapes]
+        return found + self.starts
 
 
 def live(computes: Sequence[Compute], wanted: Sequence[Value]) -> list[Compute]:

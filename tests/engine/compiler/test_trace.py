@@ -267,3 +267,28 @@ def test_a_layer_that_cannot_run_is_named() -> None:
     )
     with pytest.raises(ShapeError, match=r"layer 'y_layer' \(MatMul\): cannot multiply \[2, 3\] by \[4, 5\]"):
         Tracer(made).trace({"a": (2, 3), "b": (4, 5)})
+
+
+def test_a_cache_that_grows_is_sampled_with_its_sum() -> None:
+    """Exporters name past, new and total lengths apart; only sizes that add up make sense together."""
+    made = model(
+        [
+            node("Concat", ["past", "new"], ["all"], axis=1),
+            node("Add", ["all", "mask"], ["masked"]),
+            node("Transpose", ["masked"], ["turned"], perm=[1, 0]),
+            node("Softmax", ["turned"], ["y"]),
+        ],
+        {
+            "past": ("float32", ["batch", "before"]),
+            "new": ("float32", ["batch", "now"]),
+            "mask": ("float32", ["batch", "total"]),
+        },
+        {"y": ("float32", None)},
+    )
+    tracer = Tracer(made)
+    assert tracer.samples
+    assert all(s.shapes["mask"][1] == s.shapes["past"][1] + s.shapes["new"][1] for s in tracer.samples)
+    known = prepared(tracer)
+    for batch, before, now in [(1, 5, 1), (2, 0, 7), (1, 1, 1), (3, 64, 2)]:
+        shapes = {"past": (batch, before), "new": (batch, now), "mask": (batch, before + now)}
+        assert set(kernel_keys(tracer, shapes)) <= known
