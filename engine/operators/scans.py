@@ -17,10 +17,10 @@ from engine.operators.builder import Builder
 from engine.operators.reductions import wide
 from engine.operators.registry import operator
 
-BLOCK = 32
+BLOCK = 16
 """Elements that one kernel adds up in a row: half as many loads per element, on average, at each level."""
 
-MOST_LEVELS = 7
+MOST_LEVELS = 8
 """As many as 2**31 elements need."""
 
 COMBINE: dict[str, Callable[[Expr, Expr], Expr]] = {"sum": lambda a, b: a + b, "prod": lambda a, b: a * b}

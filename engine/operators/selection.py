@@ -23,25 +23,30 @@ INT64 = np.dtype(np.int64)
 
 
 def chosen(
-    k: Builder, count: int, holds: Callable[[Expr], Expr], room: int, fixed: bool = False
+    k: Builder, shape: tuple[int, int], holds: Callable[[Expr, Expr], Expr], room: int, fixed: bool = False
 ) -> tuple[Value, Value]:
-    """The positions among 0..count-1 at which `holds`, in order, and their number (int64, one element).
+    """In each of some rows the positions at which `holds`, in order, and their number.
 
-    Positions are int32, `room` of them; those beyond the number are of no meaning, but within the range.
-    `count` must not be 0; `fixed` tells that it is the same for every input shape that the model can take.
+    shape: rows and their length, neither 0. Positions are int32, (rows, room), those beyond the number of no
+    meaning but within the range; numbers int64, (rows). `fixed` tells that the length is the same for every
+    input shape that the model can take.
     """
-    through = k.alias(
-        prefix(k, (1, count, 1), INT32, "sum", lambda o, p, i: cast(holds(p), "int32"), fixed=fixed), (count,)
-    )
-    number = k.compute((1,), INT64, lambda _: cast(through[arg(count - 1)], "int64"))
+    rows, count = shape
 
-    def position(slot: Expr) -> Expr:
+    def element(o: Expr, p: Expr, _: Expr) -> Expr:
+        return cast(holds(o, p), "int32")
+
+    through = k.alias(prefix(k, (rows, count, 1), INT32, "sum", element, fixed=fixed), shape)
+    numbers = k.compute((rows,), INT64, lambda o: cast(through[o, arg(count - 1)], "int64"))
+
+    def position(o: Expr, slot: Expr) -> Expr:
         def before(p: Expr) -> Expr:
-            return cast(through[minimum(p, count - 1)], "index") <= slot
+            return cast(through[o, minimum(p, count - 1)], "index") <= slot
 
-        return minimum(first_beyond(lit(0), arg(count), count, before), count - 1)
+        found = first_beyond(lit(0), arg(count), count, before, slot < cast(numbers[o], "index"))
+        return minimum(found, count - 1)
 
-    return k.compute((room,), INT32, position), number
+    return k.compute((rows, room), INT32, position), numbers
 
 
 @operator("NonZero", since=9)
@@ -51,14 +56,14 @@ def non_zero(k: Builder, x: Value) -> Value:
         return k.compute((x.rank, 0), INT64, lambda *at: lit(0, "int64"))
     fixed = all(x.is_static(a) for a in range(x.rank))
 
-    def holds(p: Expr) -> Expr:
+    def holds(_: Expr, p: Expr) -> Expr:
         e = x.at(p)
         return e if e.dtype == "bool" else compare("ne", e, lit(0, e.dtype))
 
-    positions, number = chosen(k, x.size, holds, x.size, fixed)
+    positions, number = chosen(k, (1, x.size), holds, x.size, fixed)
 
     def formula(axis: Expr, slot: Expr) -> Expr:
-        position, found = cast(positions[slot], "index"), lit(0)
+        position, found = cast(positions[lit(0), slot], "index"), lit(0)
         for a in range(x.rank):
             along = position // arg(x.stride(a)) % arg(x.shape[a])
             found = select(eq(axis, lit(a)), along, found)
@@ -86,8 +91,8 @@ def compress(k: Builder, x: Value, condition: Value, *, axis: int | None = None)
     if mask is not None or not room:
         where = k.constant(np.flatnonzero(mask[:room] if mask is not None else []).astype(np.int32))
         return result(where.size, lambda c: cast(where[c], "index"))
-    positions, number = chosen(k, room, lambda p: condition[p], room, condition.is_static(0))
-    return k.counted(result(room, lambda c: cast(positions[c], "index")), along, number)
+    positions, number = chosen(k, (1, room), lambda _, p: condition[p], room, condition.is_static(0))
+    return k.counted(result(room, lambda c: cast(positions[lit(0), c], "index")), along, number)
 
 
 @numpy_operator("Unique", since=11)

@@ -13,9 +13,9 @@ from math import prod
 import numpy as np
 
 from engine.kernels.expr import (
-    FLOATS,
     Expr,
     arg,
+    bits,
     cast,
     clamp,
     eq,
@@ -42,10 +42,13 @@ MOST_MERGES = 26
 """As many as 2**31 elements need."""
 
 
-def first_beyond(low: Expr, high: Expr, most: int, before: Callable[[Expr], Expr]) -> Expr:
+def first_beyond(
+    low: Expr, high: Expr, most: int, before: Callable[[Expr], Expr], where: Expr | None = None
+) -> Expr:
     """The first index from `low` up to `high` that is not `before`, as all are up to some index.
 
-    `most` bounds high - low. `before` may be asked about `high` itself; the answer is not used.
+    `most` bounds high - low. `before` may be asked about `high` itself; the answer is not used. Unless
+    `where` holds there is no search, and `low` is the answer.
     """
 
     def step(_: Expr, start: Expr, end: Expr) -> tuple[Expr, Expr]:
@@ -53,26 +56,53 @@ def first_beyond(low: Expr, high: Expr, most: int, before: Callable[[Expr], Expr
         right = (start < end) & before(middle)
         return select(right, middle + lit(1), start), select(right, end, middle)
 
-    return fold(most.bit_length(), (low, high), step)[0]
+    steps = arg(most.bit_length())
+    return fold(steps if where is None else select(where, steps, lit(0)), (low, high), step)[0]
 
 
-def beats(a: Expr, b: Expr, descending: bool) -> Expr:
-    """Whether `a` comes before `b`. NaN counts as the largest number, so that all elements are ordered."""
+def comparable(k: Builder, rows: Value, descending: bool) -> Value:
+    """Keys in the ascending order of the elements (or their descending one), of a type that compares fast.
+
+    A float32 becomes the integer of its bits, with those of the magnitude turned over below 0. NaN is the
+    largest number; both zeros are one.
+    """
+    if rows.arithmetic == "float64" or not (descending or rows.arithmetic in ("float32", "bool")):
+        return rows
+
+    def key(*at: Expr) -> Expr:
+        x = rows[at]
+        if x.dtype == "float32":
+            code, zero = bits(x, "int32"), lit(0, "int32")
+            code = select(code < zero, code ^ lit(2**31 - 1, "int32"), code)
+            x = select(unary("isnan", x), lit(2**31 - 1, "int32"), select(eq(x, 0.0), zero, code))
+        elif x.dtype == "bool":
+            x = cast(x, "int32")
+        return ~x if descending else x
+
+    is_plain = rows.arithmetic in ("int64", "uint32", "uint64")
+    return k.compute(rows.shape, rows.dtype if is_plain else INT32, key)
+
+
+def less(a: Expr, b: Expr, descending: bool) -> Expr:
+    """Whether key `a` comes before `b`; float64 ones are compared as they are."""
+    if a.dtype != "float64":
+        return a < b
     if descending:
         a, b = b, a
-    if a.dtype == "bool":
-        return ~a & b
-    return (a < b) | (unary("isnan", b) & ~unary("isnan", a)) if a.dtype in FLOATS else a < b
+    return (a < b) | (unary("isnan", b) & ~unary("isnan", a))
 
 
 class Runs:
     """Sorted runs of a row, one after another: of every `run` elements the first `keep`, as positions."""
 
-    def __init__(self, k: Builder, rows: Value, descending: bool, keep: int) -> None:
+    def __init__(
+        self, k: Builder, rows: Value, descending: bool, keep: int, lengths: Value | None = None
+    ) -> None:
         self.k = k
-        self.rows = rows
+        self.keys = comparable(k, rows, descending)
         self.descending = descending
         self.keep = keep
+        self.lengths = lengths
         self.outer, self.count, self.inner = rows.shape
 
     def room(self, run: int) -> int:
@@ -84,22 +114,31 @@ class Runs:
         whole, rest = divmod(self.count, run)
         return self.outer, whole * self.room(run) + min(rest, self.keep), self.inner
 
+    def length(self, o: Expr) -> Expr:
+        """How many elements of a row there are to sort."""
+        return arg(self.count) if self.lengths is None else cast(self.lengths[o], "index")
+
+    def less(self, a: Expr, b: Expr) -> Expr:
+        """Whether key `a` comes before `b`."""
+        return less(a, b, self.descending)
+
     def blocks(self) -> Value:
         """The runs of `BLOCK` elements: slot q holds the element before which q others come."""
-        rows, last = self.rows, self.count - 1
+        keys, last = self.keys, self.count - 1
+
+        def size(o: Expr, start: Expr) -> Expr:
+            return clamp(self.length(o) - start, lit(0), lit(BLOCK))
 
         def rank(o: Expr, c: Expr, i: Expr) -> Expr:
-            start, own = c - c % lit(BLOCK), rows[o, c, i]
+            start, own = c - c % lit(BLOCK), keys[o, c, i]
 
             def ahead(r: Expr) -> Expr:
-                other = rows[o, minimum(start + r, last), i]
-                tied = ~beats(own, other, self.descending) & (start + r < c)
-                return beats(other, own, self.descending) | tied
+                other = keys[o, minimum(start + r, last), i]
+                return self.less(other, own) | (~self.less(own, other) & (start + r < c))
 
-            size = minimum(lit(BLOCK), arg(self.count) - start)
-            return cast(reduce("sum", size, lambda r: cast(ahead(r), "index")), "int32")
+            return cast(reduce("sum", size(o, start), lambda r: cast(ahead(r), "index")), "int32")
 
-        ranks = self.k.compute(rows.shape, INT32, rank)
+        ranks = self.k.compute(keys.shape, INT32, rank)
 
         def element(o: Expr, slot: Expr, i: Expr) -> Expr:
             block = slot // arg(self.room(BLOCK))
@@ -108,54 +147,66 @@ class Runs:
             def candidate(r: Expr) -> Expr:
                 return select(eq(ranks[o, minimum(start + r, last), i], own), start + r, lit(0))
 
-            return reduce("max", minimum(lit(BLOCK), arg(self.count) - start), candidate)
+            return maximum(reduce("max", size(o, start), candidate), lit(0))
 
         return self.k.compute(self.shape(BLOCK), INT32, element)
 
+    def keys_of(self, order: Value) -> Value:
+        """The keys in the order of the runs: neighbours in a search lie together."""
+        keys = self.keys
+        return self.k.compute(
+            order.shape, keys.dtype, lambda o, slot, i: keys[o, cast(order[o, slot, i], "index"), i]
+        )
+
     def merged(self, order: Value, run: int) -> Value:
         """Runs of 2 * run elements from those of `run`."""
-        room, last = self.room(run), order.shape[1] - 1
+        room, last, keys = self.room(run), order.shape[1] - 1, self.keys_of(order)
 
         def formula(o: Expr, slot: Expr, i: Expr) -> Expr:
-            def element(at: Expr) -> Expr:
-                return cast(order[o, clamp(at, lit(0), arg(last)), i], "index")
+            def key(at: Expr) -> Expr:
+                return keys[o, clamp(at, lit(0), arg(last)), i]
 
             pair = slot // arg(self.room(2 * run))
             q, left = slot - pair * self.room(2 * run), pair * (2 * room)
             right = left + room
-            remaining = arg(self.count) - pair * (2 * run)
-            size_left = minimum(arg(room), remaining)
-            size_right = clamp(remaining - run, lit(0), arg(room))
+            remaining = self.length(o) - pair * (2 * run)
+            size_left, size_right = (clamp(n, lit(0), arg(room)) for n in (remaining, remaining - run))
 
             def left_first(from_left: Expr, from_right: Expr) -> Expr:
-                a, b = element(left + from_left), element(right + from_right)
-                return ~beats(self.rows[o, b, i], self.rows[o, a, i], self.descending)
+                return ~self.less(key(right + from_right), key(left + from_left))
 
             low, high = maximum(q - size_right, lit(0)), minimum(q, size_left)
-            taken = first_beyond(low, high, room, lambda m: left_first(m, q - lit(1) - m))
+            taken = first_beyond(low, high, room, lambda m: left_first(m, q - lit(1) - m), q < remaining)
             rest = q - taken
             is_left = (rest >= size_right) | ((taken < size_left) & left_first(taken, rest))
-            return element(select(is_left, left + taken, right + rest))
+            return cast(
+                order[o, clamp(select(is_left, left + taken, right + rest), lit(0), arg(last)), i], "index"
+            )
 
         return self.k.compute(self.shape(2 * run), INT32, formula)
 
 
-def sorted_order(k: Builder, rows: Value, *, descending: bool = False, keep: int | None = None) -> Value:
+def sorted_order(
+    k: Builder, rows: Value, *, descending: bool = False, keep: int | None = None,
+    lengths: Value | None = None,
+) -> Value:  # fmt: skip
     """Positions along the middle axis of (outer, count, inner), int32, sorted stably by the elements there.
 
-    `keep` asks for the first ones only: (outer, keep, inner).
+    `keep` asks for the first ones only: (outer, keep, inner). `lengths` (outer) tells how many elements of
+    each row there are; what stands behind the sorted ones is of no meaning, but within the range.
     """
     fixed = rows.is_static(1)
-    runs = Runs(k, rows, descending, rows.shape[1] if keep is None else keep)
-    if not rows.size or not runs.keep:
-        return k.compute((runs.outer, runs.keep, runs.inner), INT32, lambda *at: lit(0, "int32"))
+    keep = rows.shape[1] if keep is None else keep
+    if not rows.size or not keep:
+        return k.compute((rows.shape[0], keep, rows.shape[2]), INT32, lambda *at: lit(0, "int32"))
+    runs = Runs(k, rows, descending, keep, lengths)
     order = runs.blocks()
     run, merges = BLOCK, 0
     # Every kernel occurs where the size is not fixed.
     while run < runs.count or (not fixed and not merges):
         order = runs.merged(order, run)
         run, merges = 2 * run, merges + 1
-    return order if fixed else lined_up(k, order, merges, MOST_MERGES)
+    return order if fixed else lined_up(k, order, 2 * merges, 2 * MOST_MERGES)
 
 
 # TopK

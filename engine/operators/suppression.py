@@ -1,11 +1,11 @@
 """NonMaxSuppression: greedy choice among overlapping boxes, in as few dependent steps as its order allows.
 
-Whether a box is kept depends on all better ones that are. The boxes of each class are sorted by score and
-taken `CHUNK` at a time: one kernel decides about the boxes of a chunk, one invocation per class (the choice
-within a chunk is a row of bits that a loop carries), and a second strikes out, in parallel, all later boxes
-that overlap one chosen. So a plan has two steps per chunk whatever the scores are; a step per kept box would
-be hundreds, and a loop over all boxes would leave a GPU with one busy invocation per class. Loops end where
-the scores fall below the threshold or enough boxes are kept, so work follows the data.
+Whether a box is kept depends on all better ones that are. Each class's boxes above the threshold are sorted
+by score and taken `CHUNK` at a time: one kernel compares them, in parallel, with each other and with those
+kept before; a second decides in their order, which within a chunk is a loop over bits that it carries. So a
+plan has two steps per chunk whatever the scores are: a step per kept box would be hundreds, and a loop over
+all boxes would leave a GPU with one busy invocation per class. Loops end where the boxes above the threshold
+do, or where enough are kept, so that work follows the data.
 """
 
 from __future__ import annotations
@@ -31,12 +31,11 @@ from engine.kernels.value import Value
 from engine.operators.builder import Builder
 from engine.operators.registry import operator
 from engine.operators.selection import chosen
-from engine.operators.sorting import first_beyond, sorted_order
+from engine.operators.sorting import sorted_order
 
+FLOAT32 = np.dtype(np.float32)
 INT32 = np.dtype(np.int32)
 INT64 = np.dtype(np.int64)
-FLOAT32 = np.dtype(np.float32)
-BOOL = np.dtype(bool)
 
 WORD = 32
 """Bits of an int32."""
@@ -49,17 +48,33 @@ CHUNK = WORD * WORDS
 class Candidates:
     """The boxes of each row (a class of a batch), best first.
 
-    order: which box, (rows, count); corners: low y, low x, high y, high x, (rows, count, 4); valid: how many
-    have a score above the threshold, (rows).
+    order: which box, (rows, count); number: how many of them are above the threshold, (rows), or None for
+    all; corners: low y, low x, high y, high x of the batches' boxes, (batches, count, 4). A class's better
+    boxes suppress those that overlap them by more than `limit`; `most` of each class are kept.
     """
 
     order: Value
+    number: Value | None
     corners: Value
-    valid: Value
+    classes: int
+    limit: float
+    most: int
 
-    def overlap(self, row: Expr, p: Expr, q: Expr, limit: float) -> Expr:
-        """Whether intersection / union of two boxes is above the limit; never with a box without an area."""
-        a, b = ([self.corners[row, at, lit(n)] for n in range(4)] for at in (p, q))
+    @property
+    def count(self) -> int:
+        """How many boxes a batch has."""
+        return self.order.shape[1]
+
+    def behind(self, row: Expr, start: Expr) -> Expr:
+        """How many candidates of a row there are from `start` on, CHUNK at most."""
+        number = arg(self.count) if self.number is None else cast(self.number[row], "index")
+        return clamp(number - start, lit(0), lit(CHUNK))
+
+    def overlap(self, row: Expr, p: Expr, q: Expr) -> Expr:
+        """Whether intersection / union of two is above the limit; without an area, none overlaps."""
+        batch = row // arg(self.classes)
+        first, second = (cast(self.order[row, at], "index") for at in (p, q))
+        a, b = ([self.corners[batch, box, lit(n)] for n in range(4)] for box in (first, second))
         zero = lit(0.0, "float32")
 
         def area(low_y: Expr, low_x: Expr, high_y: Expr, high_x: Expr) -> Expr:
@@ -69,25 +84,38 @@ class Candidates:
         area_a, area_b = area(*a), area(*b)
         union = area_a + area_b - shared
         proper = (shared > zero) & (area_a > zero) & (area_b > zero) & (union > zero)
-        return proper & (shared / union > arg(limit, "float32"))
+        return proper & (shared / union > arg(self.limit, "float32"))
 
 
-def candidates(
-    k: Builder, boxes: Value, scores: Value, centered: bool, threshold: float | None
-) -> Candidates:
-    """Sort each class's boxes by score, and bring their corners into one form."""
-    classes, count = scores.shape[1:]
-    rows = scores.shape[0] * classes
-    keys = k.alias(scores, (rows, count, 1))
-    if threshold is not None:
-        # NaN is above nothing, yet would come first.
-        limit, lowest = arg(threshold, "float32"), lit(float("-inf"), "float32")
-        own = keys
-        keys = k.compute(keys.shape, FLOAT32, lambda *at: select(own[at] > limit, own[at], lowest))
-    order = k.alias(sorted_order(k, keys, descending=True), (rows, count))
+def ordered(k: Builder, scores: Value, threshold: float | None) -> tuple[Value, Value | None]:
+    """The boxes of each row of (rows, count) above the threshold, best first, and how many they are."""
+    rows, count = scores.shape
+    if threshold is None:
+        return k.alias(
+            sorted_order(k, k.alias(scores, (rows, count, 1)), descending=True), (rows, count)
+        ), None
 
-    def corner(row: Expr, p: Expr, n: Expr) -> Expr:
-        batch, box = row // arg(classes), cast(order[row, p], "index")
+    def holds(row: Expr, p: Expr) -> Expr:
+        return scores[row, p] > arg(threshold, "float32")
+
+    positions, number = chosen(k, (rows, count), holds, count, scores.is_static(1))
+
+    def score(row: Expr, slot: Expr, _: Expr) -> Expr:
+        return scores[row, cast(positions[row, slot], "index")]
+
+    above = k.compute((rows, count, 1), FLOAT32, score)
+    order = sorted_order(k, above, descending=True, lengths=number)
+
+    def box(row: Expr, slot: Expr) -> Expr:
+        return positions[row, cast(order[row, slot, lit(0)], "index")]
+
+    return k.compute((rows, count), INT32, box), number
+
+
+def corners_of(k: Builder, boxes: Value, centered: bool) -> Value:
+    """Low and high corners from any two corners, or from centres and sizes."""
+
+    def corner(batch: Expr, box: Expr, n: Expr) -> Expr:
         axis, is_high = n % lit(2), n >= lit(2)
         if centered:
             # x and y of the centre, width, height.
@@ -96,98 +124,70 @@ def candidates(
         a, b = boxes[batch, box, axis], boxes[batch, box, axis + lit(2)]
         return select(is_high, maximum(a, b), minimum(a, b))
 
-    def valid(row: Expr) -> Expr:
-        if threshold is None:
-            return arg(count)
-
-        def before(p: Expr) -> Expr:
-            return keys[row, cast(order[row, minimum(p, count - 1)], "index"), lit(0)] > limit
-
-        return first_beyond(lit(0), arg(count), count, before)
-
-    corners = k.compute((rows, count, 4), FLOAT32, corner)
-    return Candidates(order, corners, k.compute((rows,), INT32, valid))
+    return k.compute(boxes.shape, FLOAT32, corner)
 
 
-def conflicts(k: Builder, boxes: Candidates, limit: float) -> Value:
-    """Which better boxes of its chunk each box overlaps: (rows, count, WORDS), a bit each."""
+def compared(k: Builder, boxes: Candidates, kept: Value, start: int) -> Value:
+    """For the boxes of the chunk at `start`, (rows, CHUNK, WORDS + 1): a bit for each better one of the chunk
+    that a box overlaps, and whether it overlaps none that was kept before.
+    """
 
-    def word(row: Expr, p: Expr, w: Expr) -> Expr:
-        start = p - p % lit(CHUNK) + w * lit(WORD)
+    def formula(row: Expr, r: Expr, w: Expr) -> Expr:
+        p, first = minimum(r + start, boxes.count - 1), w * lit(WORD)
+        is_open = r < boxes.behind(row, arg(start))
+        is_word = w < lit(WORDS)
 
-        def bit(r: Expr) -> Expr:
-            hit = boxes.overlap(row, p, minimum(start + r, p), limit)
-            return select(hit, lit(1, "int32") << cast(r, "int32"), lit(0, "int32"))
+        def bit(n: Expr) -> Expr:
+            hit = boxes.overlap(row, p, minimum(first + n + start, p))
+            return select(hit, lit(1, "int32") << cast(n, "int32"), lit(0, "int32"))
 
-        size = clamp(p - start, lit(0), lit(WORD))
-        return reduce("sum", select(p < cast(boxes.valid[row], "index"), size, lit(0)), bit)
+        def hit(m: Expr) -> Expr:
+            return boxes.overlap(row, p, cast(kept[row, minimum(m, boxes.most)], "index"))
 
-    return k.compute((*boxes.order.shape, WORDS), INT32, word)
+        better = select(is_open & is_word, clamp(r - first, lit(0), lit(WORD)), lit(0))
+        before = select(is_open & ~is_word, cast(kept[row, arg(boxes.most)], "index"), lit(0))
+        is_free = is_open & ~reduce("max", before, hit)
+        return select(is_word, reduce("sum", better, bit), cast(is_free, "int32"))
+
+    return k.compute((kept.shape[0], CHUNK, WORDS + 1), INT32, formula)
 
 
-def decided(
-    k: Builder, boxes: Candidates, overlaps: Value, alive: Value, before: Value, start: int, most: int
-) -> Value:
-    """The boxes of the chunk at `start` that are kept, and behind them how many the row has kept by now."""
-    rows, count = alive.shape
+def decided(k: Builder, boxes: Candidates, overlaps: Value, kept: Value, start: int) -> Value:
+    """`kept` with the boxes of the chunk at `start` that join it, and the new number of them at its end."""
 
     def formula(row: Expr, slot: Expr) -> Expr:
-        kept_before = before[row, lit(CHUNK)]
+        before = kept[row, arg(boxes.most)]
 
-        def step(r: Expr, kept: Expr, found: Expr, *words: Expr) -> tuple[Expr, ...]:
-            p = minimum(start + r, count - 1)
+        def step(r: Expr, number: Expr, found: Expr, *words: Expr) -> tuple[Expr, ...]:
             hits = lit(0, "int32")
             for w, word in enumerate(words):
-                hits = hits | (overlaps[row, p, lit(w)] & word)
-            fresh = alive[row, p] & eq(hits, lit(0, "int32")) & (kept < most)
-            is_asked = fresh & eq(cast(kept - kept_before, "index"), slot)
+                hits = hits | (overlaps[row, r, lit(w)] & word)
+            is_free = eq(overlaps[row, r, lit(WORDS)], lit(1, "int32")) & eq(hits, lit(0, "int32"))
+            joins = is_free & (number < boxes.most)
+            is_asked = joins & eq(cast(number, "index"), slot)
             bit = lit(1, "int32") << cast(r % lit(WORD), "int32")
             marked = (
-                select(fresh & eq(r // lit(WORD), lit(w)), word | bit, word) for w, word in enumerate(words)
+                select(joins & eq(r // lit(WORD), lit(w)), word | bit, word) for w, word in enumerate(words)
             )
-            return kept + cast(fresh, "int32"), select(is_asked, cast(p, "int32"), found), *marked
+            return number + cast(joins, "int32"), select(is_asked, cast(r + start, "int32"), found), *marked
 
-        size = clamp(cast(boxes.valid[row], "index") - start, lit(0), lit(CHUNK))
-        is_total = eq(slot, lit(CHUNK))
-        # No box can be in a slot that is behind all of them.
-        size = select((is_total | (slot < size)) & (kept_before < most), size, lit(0))
-        zeros = (lit(0, "int32"),) * (1 + WORDS)
-        kept, found, *_ = fold(size, (kept_before, *zeros), step)
-        return select(is_total, kept, found)
+        size = boxes.behind(row, arg(start))
+        is_number, place = eq(slot, arg(boxes.most)), slot - cast(before, "index")
+        # No box of the chunk can join at any other place.
+        possible = (is_number | ((place >= lit(0)) & (place < size))) & (before < boxes.most)
+        words = (lit(0, "int32"),) * WORDS
+        number, found, *_ = fold(select(possible, size, lit(0)), (before, kept[row, slot], *words), step)
+        return select(is_number, number, found)
 
-    return k.compute((rows, CHUNK + 1), INT32, formula)
-
-
-def struck(
-    k: Builder, boxes: Candidates, alive: Value, before: Value, kept: Value, start: int, limit: float
-) -> Value:
-    """Which boxes are left: of the chunk those that are kept, behind it those that overlap none of them."""
-
-    def formula(row: Expr, p: Expr) -> Expr:
-        is_within = p < arg(start + CHUNK)
-
-        def hit(r: Expr) -> Expr:
-            q = cast(kept[row, minimum(r, CHUNK)], "index")
-            return select(is_within, eq(p, q), boxes.overlap(row, p, q, limit))
-
-        fresh = cast(kept[row, lit(CHUNK)] - before[row, lit(CHUNK)], "index")
-        asked = alive[row, p] & (p >= arg(start))
-        found = reduce("max", select(asked, fresh, lit(0)), hit)
-        return select(p < arg(start), alive[row, p], select(is_within, found, alive[row, p] & ~found))
-
-    return k.compute(alive.shape, BOOL, formula)
+    return k.compute(kept.shape, INT32, formula)
 
 
-def kept_boxes(k: Builder, boxes: Candidates, limit: float, most: int) -> Value:
-    """Which of the sorted boxes are kept, (rows, count)."""
-    rows, count = boxes.order.shape
-    overlaps = conflicts(k, boxes, limit)
-    alive = k.compute((rows, count), BOOL, lambda row, p: p < cast(boxes.valid[row], "index"))
-    before = k.compute((rows, CHUNK + 1), INT32, lambda *at: lit(0, "int32"))
-    for start in range(0, count, CHUNK):
-        kept = decided(k, boxes, overlaps, alive, before, start, most)
-        alive, before = struck(k, boxes, alive, before, kept, start, limit), kept
-    return alive
+def kept_boxes(k: Builder, boxes: Candidates) -> Value:
+    """Which of the sorted boxes of each row are kept, and behind them how many: (rows, most + 1)."""
+    kept = k.compute((boxes.order.shape[0], boxes.most + 1), INT32, lambda *at: lit(0, "int32"))
+    for start in range(0, boxes.count, CHUNK):
+        kept = decided(k, boxes, compared(k, boxes, kept, start), kept, start)
+    return kept
 
 
 @operator(
@@ -207,27 +207,38 @@ def non_max_suppression(
         shapes = f"{list(boxes.shape)} and {list(scores.shape)}"
         k.error(f"takes boxes (N, boxes, 4) and scores (N, classes, boxes), not {shapes}")
     batches, classes, count = scores.shape
+    rows = batches * classes
     most = min(max(int(_number(max_output_boxes_per_class) or 0), 0), count)
-    room = batches * classes * most
-    if not room:
+    if not rows * most:
         return k.compute((0, 3), INT64, lambda *at: lit(0, "int64"))
-    found = candidates(k, boxes, scores, bool(center_point_box), _number(score_threshold))
-    alive = kept_boxes(k, found, _number(iou_threshold) or 0.0, most)
-    fixed = all(scores.is_static(a) for a in range(3))
-    positions, number = chosen(k, alive.size, alive.at, room, fixed)
+    order, number = ordered(k, k.alias(scores, (rows, count)), _number(score_threshold))
+    limit, corners = _number(iou_threshold) or 0.0, corners_of(k, boxes, bool(center_point_box))
+    kept = kept_boxes(k, Candidates(order, number, corners, classes, limit, most))
+    return listed(k, kept, order, classes, all(scores.is_static(a) for a in range(3)))
+
+
+def listed(k: Builder, kept: Value, order: Value, classes: int, fixed: bool) -> Value:
+    """The kept boxes of all rows, one after another, as (batch, class, box)."""
+    rows, most = kept.shape[0], kept.shape[1] - 1
+
+    def holds(_: Expr, p: Expr) -> Expr:
+        row = p // arg(most)
+        return p - row * most < cast(kept[row, arg(most)], "index")
+
+    positions, number = chosen(k, (1, rows * most), holds, rows * most, fixed)
 
     def formula(slot: Expr, column: Expr) -> Expr:
-        position = cast(positions[slot], "index")
-        row, p = position // arg(count), position % arg(count)
-        box = cast(found.order[row, p], "index")
+        position = cast(positions[lit(0), slot], "index")
+        row, place = position // arg(most), position % arg(most)
+        box = cast(order[row, cast(kept[row, place], "index")], "index")
         of_class = select(eq(column, lit(1)), row % arg(classes), box)
         return cast(select(eq(column, lit(0)), row // arg(classes), of_class), "int64")
 
-    rows = k.compute((room, 3), INT64, formula)
+    found = k.compute((rows * most, 3), INT64, formula)
     if not fixed:
         # The number of chunks differs between the samples, which therefore say nothing about this tensor.
-        rows.signature = None
-    return k.counted(rows, 0, number)
+        found.signature = None
+    return k.counted(found, 0, number)
 
 
 def _number(x: Value | None) -> float | None:
