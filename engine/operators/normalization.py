@@ -253,11 +253,8 @@ def group_normalization(
     return _group_normalization(k, x, num_groups, epsilon, scale, b)
 
 
-@operator("RMSNormalization", since=23)
-def rms_normalization(
-    k: Builder, x: Value, scale: Value, *, axis: int = -1, epsilon: float = 1e-5, stash_type: int = 1
-) -> Value:
-    """x / sqrt(mean(x * x) + epsilon) * scale over the axes from `axis` on (Zhang and Sennrich, 2019)."""
+def rms_scaled(k: Builder, x: Value, scale: Value, axis: int, epsilon: float) -> tuple[Value, Value]:
+    """x / r * scale with r = sqrt(mean(x * x) + epsilon) over the axes from `axis` on, and 1 / r."""
     axis = k.axis(axis, x.rank)
     count = prod(x.shape[axis:])
     rows = k.alias(x, (prod(x.shape[:axis]), count))
@@ -269,7 +266,16 @@ def rms_normalization(
 
     inverse = k.compute((rows.shape[0],), dtype, inverse_of)
     y = k.alias(k.compute(rows.shape, x.dtype, lambda o, r: rows[o, r] * inverse[o]), x.shape)
-    return k.elementwise(lambda e, s: e * s, y, scale)
+    kept = (*x.shape[:axis], *(1,) * (x.rank - axis))
+    return k.elementwise(lambda e, s: e * s, y, scale), k.alias(inverse, kept)
+
+
+@operator("RMSNormalization", since=23)
+def rms_normalization(
+    k: Builder, x: Value, scale: Value, *, axis: int = -1, epsilon: float = 1e-5, stash_type: int = 1
+) -> Value:
+    """x / sqrt(mean(x * x) + epsilon) * scale over the axes from `axis` on (Zhang and Sennrich, 2019)."""
+    return rms_scaled(k, x, scale, axis, epsilon)[0]
 
 
 @operator("LRN", since=1)
