@@ -1,4 +1,4 @@
-"""GridSample against onnxruntime, well beyond the borders."""
+"""GridSample against onnxruntime and ONNX's reference, well beyond the borders."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import pytest
 from onnx import TensorProto, helper
 
 from engine.errors import ShapeError
+from tests.engine.operators.independent import by_reference
 from tests.engine.operators.single import run
 from tests.onnx_cases import disagreement
 
@@ -45,6 +46,16 @@ def test_volumes(mode: str, padding: str, rng: np.random.Generator) -> None:
     attributes = {"mode": mode, "padding_mode": padding}
     expected = by_onnxruntime(x, grid, attributes, 20)
     assert disagreement(run("GridSample", [x, grid], attributes, opset=20)[0], expected) < 2e-5
+
+
+@pytest.mark.parametrize("padding", ["zeros", "reflection"])
+@pytest.mark.parametrize("align_corners", [0, 1])
+def test_cubic_volumes(padding: str, align_corners: int, rng: np.random.Generator) -> None:
+    x = rng.normal(size=(1, 2, 4, 5, 3)).astype(np.float32)
+    grid = rng.uniform(-1.3, 1.3, (1, 3, 3, 2, 3)).astype(np.float32)
+    attributes = {"mode": "cubic", "padding_mode": padding, "align_corners": align_corners}
+    (expected,) = by_reference("GridSample", [x, grid], attributes)
+    assert disagreement(run("GridSample", [x, grid], attributes)[0], expected) < 2e-5
 
 
 @pytest.mark.parametrize("padding", ["zeros", "border", "reflection"])

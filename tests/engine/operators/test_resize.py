@@ -114,6 +114,27 @@ def test_crop(mode: str, image: np.ndarray) -> None:
     assert disagreement(run("Resize", arrays, attributes)[0], expected) < 1e-5
 
 
+@pytest.mark.parametrize("mode", ["nearest", "linear", "cubic"])
+def test_crop_by_scales(mode: str, image: np.ndarray) -> None:
+    roi = np.array([0, 0, 0.13, -0.27, 1, 1, 0.77, 0.61], np.float32)
+    arrays = [image, roi, np.array([1, 1, 1.7, 0.6], np.float32)]
+    attributes = {"mode": mode, "coordinate_transformation_mode": "tf_crop_and_resize"}
+    expected = by_onnxruntime("Resize", 19, arrays, attributes)
+    assert disagreement(run("Resize", arrays, attributes)[0], expected) < 1e-5
+
+
+@pytest.mark.parametrize("antialias", [0, 1])
+@pytest.mark.parametrize("exclude_outside", [0, 1])
+def test_cubic_volumes(antialias: int, exclude_outside: int, rng: np.random.Generator) -> None:
+    volume = rng.random((1, 2, 5, 6, 4)).astype(np.float32)
+    arrays = [volume, None, None, np.array([7, 4, 3])]
+    attributes = {
+        "mode": "cubic", "axes": (2, 3, 4), "antialias": antialias, "exclude_outside": exclude_outside,
+    }  # fmt: skip
+    expected = reference("Resize", 19, arrays, attributes)
+    assert disagreement(run("Resize", arrays, attributes)[0], expected) < 1e-5
+
+
 @pytest.mark.parametrize("mode", ["nearest", "linear"])
 @pytest.mark.parametrize(
     ("op_type", "opset", "scales"),

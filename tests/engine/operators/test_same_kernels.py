@@ -73,6 +73,11 @@ SUBJECTS = [
     Subject("Resize", (None, None, ints(1, 3, 4, 5)), {"mode": "nearest"}),
     Subject("Resize", (None, None, ints(8, 9)), {"mode": "cubic", "antialias": 1, "axes": (2, 3)}),
     Subject("Upsample", (), {"scales": (1.0, 1.0, 2.0, 2.0)}, opset=7),
+    Subject("RoiAlign", (np.zeros((2, 4), np.float32), ints(0, 0)), {"output_height": 2, "output_width": 2}),
+    Subject("MaxRoiPool", (np.zeros((2, 5), np.float32),), {"pooled_shape": (2, 2)}),
+    Subject("RandomNormalLike"),
+    Subject("Bernoulli"),
+    Subject("Dropout", (np.array(0.5, np.float32), np.array(True)), outputs=2),
 ]
 SHAPES: list[tuple[int, ...]] = [
     (2, 3, 6, 7),
