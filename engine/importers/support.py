@@ -31,6 +31,7 @@ def check_supported(model: Model, supported: Supported) -> None:
         lines.append(f"  {operator} (opset {version}) x{len(layers)}: {reason}; layers {names}{more}")
     lines.append(
         "Export the model again without them (a newer opset or decomposition by the exporter often does), "
-        "or cut the graph with onnx.utils.extract_model before the first of these layers."
+        "cut the graph with onnx.utils.extract_model before the first of these layers, or declare operators "
+        "of your own with gameglue.operator."
     )
     raise ModelImportError("\n".join(lines))

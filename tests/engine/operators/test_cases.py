@@ -90,6 +90,9 @@ STORED = [c for c in stored_cases() if expected_on(c, "numpy")]
 ON_BACKENDS = [
     (c, channel) for c in (*all_cases(), *stored_cases()) for channel in CHANNELS if expected_on(c, channel)
 ]
+LEAST, LEAST_OF_GPU_TYPES = 1780, 1345
+"""How many cases each backend has to pass, of all and of those over `GPU_TYPES`."""
+
 SHARE = 12
 """One case in so many runs on the backends every day; the long suite runs them all."""
 
@@ -183,6 +186,14 @@ def test_the_definition_gives_the_stored_answer(case: Case, record_property: Not
 )
 def test_a_difference_is_seen(actual: np.ndarray, expected: np.ndarray, error: float) -> None:
     assert disagreement(actual, expected) == error
+
+
+@pytest.mark.parametrize("channel", CHANNELS)
+def test_most_cases_have_to_pass(channel: str) -> None:
+    """Each of the cases counted here is a test of its own, in the everyday share or the long suite."""
+    assert sum(expected_on(case, channel) for case in all_cases()) >= LEAST
+    of_gpu_types = [case for case in all_cases() if case.types <= GPU_TYPES]
+    assert sum(expected_on(case, channel) for case in of_gpu_types) >= LEAST_OF_GPU_TYPES
 
 
 def test_every_exception_names_a_case() -> None:
