@@ -7,6 +7,7 @@ import difflib
 import zipfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -20,12 +21,17 @@ def add_model_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "model", metavar="MODEL", help="an .onnx file, or the name of a model that comes along: digits"
     )
+    add_dim_option(parser, "1")
+
+
+def add_dim_option(parser: argparse.ArgumentParser, default: str) -> None:
+    """Add `--dim`; `default` says in the help what becomes of dimensions without one."""
     parser.add_argument(
         "--dim",
         action="append",
         default=[],
         metavar="NAME=SIZE",
-        help="size of a named dimension, such as batch=1; may be given several times. Default: 1",
+        help=f"size of a named dimension, such as batch=1; may be given several times. Default: {default}",
     )
 
 
@@ -37,7 +43,7 @@ def add_input_options(parser: argparse.ArgumentParser) -> None:
         default=[],
         metavar="NAME=FILE",
         help="take an input from a .npy file, or, without NAME=, every input in a .npz file; may be given "
-        "several times. Other inputs are random",
+        "several times; a sequence is every array of NAME=FILE.npz. Other inputs are random",
     )
     parser.add_argument(
         "--seed", type=int, default=0, metavar="S", help="seed of the random inputs. Default: 0"
@@ -60,7 +66,11 @@ def find_model(name: str) -> Path:
 
 def dims_of(arguments: argparse.Namespace, model: Model | None = None) -> dict[str, int]:
     """`--dim` as numbers; with a model, its other named dimensions are 1. Raises `InputError`."""
-    dims = dict.fromkeys(model.dim_names, 1) if model is not None else {}
+    dims: dict[str, int] = {}
+    if model is not None:
+        # The elements of a sequence may differ in size.
+        shapes = [item.shape for item in model.inputs if item.kind == "tensor" and item.shape is not None]
+        dims = {name: 1 for shape in shapes for name in shape.names}
     for text in arguments.dim:
         name, _, size = text.rpartition("=")
         if not name or not size.isdecimal():
@@ -69,11 +79,11 @@ def dims_of(arguments: argparse.Namespace, model: Model | None = None) -> dict[s
     return dims
 
 
-def make_inputs(model: Model, arguments: argparse.Namespace) -> dict[str, np.ndarray]:
-    """Every input of `model`: from `--input`, or random. Raises `InputError`."""
+def make_inputs(model: Model, arguments: argparse.Namespace) -> dict[str, Any]:
+    """Every input of `model`: from `--input`, or random (optionals: none). Raises `InputError`."""
     given = _load_inputs(model.inputs, arguments.input)
     rng = np.random.default_rng(arguments.seed)
-    made: dict[str, np.ndarray] = {}
+    made: dict[str, Any] = {}
     for item in model.inputs:
         # Drawn for given inputs too: the others then do not change with what is given.
         if item.name not in given or can_be_random(item):
@@ -84,12 +94,20 @@ def make_inputs(model: Model, arguments: argparse.Namespace) -> dict[str, np.nda
 
 
 def can_be_random(item: Input) -> bool:
-    """Whether an input is a tensor of numbers with a known number of dimensions."""
-    return item.kind == "tensor" and item.shape is not None and item.dtype.kind in "fiubV"
+    """Whether an input holds numbers in a known number of dimensions, or may be left empty."""
+    return item.kind == "optional" or (item.shape is not None and item.dtype.kind in "fiubV")
 
 
-def random_input(item: Input, rng: np.random.Generator, dims: Mapping[str, int]) -> np.ndarray:
-    """Normal numbers, or 0 and 1 for integers and truth values; unknown sizes are 1. Raises `InputError`."""
+def random_input(item: Input, rng: np.random.Generator, dims: Mapping[str, int]) -> Any:
+    """Normal numbers, or 0 and 1 for integers and truth values; unknown sizes are 1. Raises `InputError`.
+
+    A sequence has two elements, an optional none.
+    """
+    if item.kind == "optional":
+        return None
+    if item.kind == "sequence":
+        element = item.replace(kind="tensor")
+        return [random_input(element, rng, dims) for _ in range(2)]
     if not can_be_random(item) or item.shape is None:
         raise InputError(f"input '{item.name}' cannot be made up; give it with --input {item.name}=FILE.npy")
     shape = [dim if isinstance(dim, int) else dims.get(dim or "", 1) for dim in item.shape]
@@ -98,9 +116,10 @@ def random_input(item: Input, rng: np.random.Generator, dims: Mapping[str, int])
     return rng.standard_normal(shape).astype(item.dtype)
 
 
-def _load_inputs(inputs: Sequence[Input], texts: Sequence[str]) -> dict[str, np.ndarray]:
+def _load_inputs(inputs: Sequence[Input], texts: Sequence[str]) -> dict[str, Any]:
     names = [item.name for item in inputs]
-    found: dict[str, np.ndarray] = {}
+    sequences = [item.name for item in inputs if item.kind == "sequence"]
+    found: dict[str, Any] = {}
     for text in texts:
         name, _, file = text.partition("=")
         if text.endswith(".npz") and not file:
@@ -110,7 +129,8 @@ def _load_inputs(inputs: Sequence[Input], texts: Sequence[str]) -> dict[str, np.
             found |= archive
         elif name and file:
             _check_name(name, names)
-            found[name] = _load_array(name, file)
+            is_sequence = name in sequences
+            found[name] = [*_load_archive(file).values()] if is_sequence else _load_array(name, file)
         else:
             raise InputError(f"--input is written as NAME=FILE.npy or FILE.npz, not {text!r}")
     return found

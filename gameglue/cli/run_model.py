@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import argparse
 import time
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from rich.table import Table
 
 from engine import BackendType, ModelLoader
+from engine.onnx_backend import fetch
 from gameglue.cli.backends import BackendChoice, add_backend_options, choice_of, open_worker
 from gameglue.cli.console import CompileProgress, facts, output, table, title
 from gameglue.cli.models import add_input_options, add_model_options, dims_of, find_model, make_inputs
@@ -43,33 +46,54 @@ def run(arguments: argparse.Namespace) -> int:
         progress.close()
         started = time.perf_counter()
         worker.schedule(inputs)
-        values = {item.name: worker.peek_output(item.name).download_to_array() for item in model.outputs}
+        values = _flat({item.name: fetch(worker, item.name) for item in model.outputs})
         seconds = time.perf_counter() - started
         report = worker.plan_report()
     console = output()
     facts(console, [("model", path), ("ran on", report), ("took", f"{seconds * 1e3:.2f} ms, the first time")])
     title(console, "inputs")
-    console.print(_described(inputs))
+    console.print(_described(_flat(inputs)))
     title(console, "outputs")
     console.print(_described(values))
     if arguments.output is not None:
         arguments.output.parent.mkdir(parents=True, exist_ok=True)
         with arguments.output.open("wb") as file:
             # With a file, not a name: NumPy would add ".npz" to another ending.
-            np.savez(file, **values)
+            np.savez(file, allow_pickle=False, **{n: _storable(a) for n, a in values.items()})
         console.print(f"\nsaved {arguments.output.resolve()}", markup=False)
     return 0
 
 
+def _flat(values: Mapping[str, Any]) -> dict[str, np.ndarray]:
+    """Arrays by name, those of sequences with their position; empty optionals left out."""
+    found: dict[str, np.ndarray] = {}
+    for name, value in values.items():
+        if isinstance(value, list):
+            found |= {f"{name}[{i}]": np.asarray(x) for i, x in enumerate(value)}
+        elif value is not None:
+            found[name] = np.asarray(value)
+    return found
+
+
+def _storable(array: np.ndarray) -> np.ndarray:
+    """An array as .npz files hold it: texts at a fixed length."""
+    return array.astype(str) if array.dtype == object else array
+
+
 def _described(arrays: dict[str, np.ndarray]) -> Table:
     columns = ("name", "type", "shape", "lowest", "mean", "highest", "")
-    rows = [(name, array.dtype, array.shape, *_range(array)) for name, array in arrays.items()]
+    rows = [
+        (name, "text" if array.dtype == object else array.dtype, array.shape, *_range(array))
+        for name, array in arrays.items()
+    ]
     return table(columns, rows, right=("lowest", "mean", "highest"))
 
 
 def _range(array: np.ndarray) -> tuple[str, str, str, str]:
     if array.size == 0:
         return "", "", "", "empty"
+    if array.dtype == object:
+        return "", "", "", ", ".join(map(repr, array.reshape(-1)[:3])) + (" ..." if array.size > 3 else "")
     if array.dtype.kind == "b":
         return "", "", "", f"{int(array.sum())} of {array.size} true"
     values = array.astype(np.float64)

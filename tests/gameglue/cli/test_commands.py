@@ -23,6 +23,7 @@ from gameglue.profiling.contenders import infer
 ROOT = Path(__file__).parents[3]
 DIGITS = ROOT / "assets" / "digits" / "digits.onnx"
 Capture = pytest.CaptureFixture[str]
+RunChild = Callable[..., str]
 
 
 def expected(image: np.ndarray) -> np.ndarray:
@@ -78,6 +79,44 @@ def test_random_inputs_repeat_with_their_seed(tmp_path: Path) -> None:
         results.append(np.load(file)["probabilities"])
     assert np.array_equal(results[0], results[1])
     assert not np.array_equal(results[0], results[2])
+
+
+def test_run_takes_and_shows_sequences_and_text(tmp_path: Path, capsys: Capture) -> None:
+    text = """<ir_version: 9, opset_import: ["": 18]>
+    g (seq(float[n]) parts, string[2] words) => (float[m] all, seq(float[n]) more, string[2] same) {
+        all = ConcatFromSequence<axis = 0>(parts)
+        more = SequenceInsert(parts, all)
+        same = Identity(words)
+    }"""
+    model, parts, out = tmp_path / "net.onnx", tmp_path / "parts.npz", tmp_path / "out.npz"
+    model.write_bytes(onnx.parser.parse_model(text).SerializeToString())
+    np.savez(parts, np.ones(2, np.float32), np.zeros(1, np.float32))
+    np.save(tmp_path / "words.npy", np.array(["one", "two"]))
+    given = ["--input", f"parts={parts}", "--input", f"words={tmp_path / 'words.npy'}"]
+    assert main(["run", str(model), *given, "--output", str(out)]) == 0
+    assert "'one', 'two'" in capsys.readouterr().out
+    with np.load(out) as saved:
+        assert saved["all"].tolist() == saved["more[2]"].tolist() == [1, 1, 0]
+        assert saved["same"].tolist() == ["one", "two"]
+
+
+def test_warmup_compiles_ahead_and_goes_on_after_a_failure(
+    tmp_path: Path, capsys: Capture, run_child: RunChild
+) -> None:
+    code = """
+from engine import native
+from gameglue.cli import main
+print(main(["warmup", "digits"]), native.compilations())
+"""
+    cache = {"GAMEGLUE_CACHE_DIR": str(tmp_path / "cache")}
+    cold, warm = (run_child(code, **cache).split()[-2:] for _ in range(2))
+    assert cold[0] == warm[0] == "0"
+    assert int(cold[1]) > 0
+    assert warm[1] == "0", "the second start finds everything there"
+    assert main(["warmup", "no.onnx", "digits"]) == 2
+    shown = capsys.readouterr()
+    assert "no.onnx on cpu: there is no model" in shown.err
+    assert "digits" in shown.out
 
 
 def test_inspect_tells_what_the_file_holds_and_what_the_passes_did(capsys: Capture) -> None:

@@ -1,0 +1,70 @@
+"""`gameglue warmup MODEL...`: compile ahead what models need, so that a game's first start is a warm one."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+
+from engine import ModelLoader, SystemInfo, native
+from engine.errors import EngineError
+from gameglue.cli.backends import (
+    ALL_CHOICES,
+    BackendChoice,
+    add_backend_options,
+    choice_of,
+    open_worker,
+    why_unavailable,
+)
+from gameglue.cli.console import CompileProgress, output, paragraph, table
+from gameglue.cli.models import add_dim_option, dims_of, find_model
+
+
+def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Describe the command."""
+    parser = commands.add_parser(
+        "warmup",
+        help="compile ahead what models need",
+        description=paragraph(
+            "Compile every kernel that models need and leave it in the cache, so that a game's first start",
+            "takes no longer than its second. Run it on the player's machine, as an installer's last step.",
+        ),
+        epilog="examples:\n  gameglue warmup digits\n  gameglue warmup *.onnx --all",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument(
+        "models", nargs="+", metavar="MODEL", help="an .onnx file, or the name of a model that comes along"
+    )
+    add_dim_option(parser, "left open")
+    add_backend_options(parser, "cpu")
+    parser.add_argument("--all", action="store_true", help="for every backend that this machine offers")
+    parser.set_defaults(run=run)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Warm up each model on each backend; what fails is told, and the others go on."""
+    choices = [choice_of(arguments) or BackendChoice(ALL_CHOICES[0].backend)]
+    if arguments.all:
+        info = SystemInfo.query()
+        choices = [choice for choice in ALL_CHOICES if why_unavailable(choice, info) is None]
+    rows, failures = [], 0
+    for name in arguments.models:
+        for choice in choices:
+            started, before = time.perf_counter(), native.compilations()
+            try:
+                model = ModelLoader.load(find_model(name), dims=dims_of(arguments))
+                with CompileProgress(f"{name}, {choice.label}") as progress:
+                    worker = open_worker(model, choice, progress)
+                    kernels = worker.plan_report().kernels
+                    worker.dispose()
+            except EngineError as error:
+                failures += 1
+                print(f"gameglue: {name} on {choice.label}: {error}", file=sys.stderr)
+                continue
+            seconds = time.perf_counter() - started
+            compiled = native.compilations() - before if choice.label == "cpu" else "-"
+            rows.append((name, choice.label, kernels, compiled, f"{seconds:.2f} s"))
+    if rows:
+        columns = ("model", "backend", "kernels", "compiled", "took")
+        output().print(table(columns, rows, right=columns[2:]))
+    return 2 if failures else 0
