@@ -13,6 +13,7 @@ from math import prod
 
 import numpy as np
 
+from engine.kernels.evaluate import evaluate
 from engine.kernels.expr import (
     Expr,
     arg,
@@ -20,13 +21,15 @@ from engine.kernels.expr import (
     compare,
     eq,
     fold,
+    index,
     lit,
     maximum,
     minimum,
     select,
 )
+from engine.kernels.kernel import number
 from engine.kernels.value import Value
-from engine.operators.builder import Builder
+from engine.operators.builder import Builder, Formula
 from engine.operators.indexing import from_end
 from engine.operators.registry import operator
 from engine.operators.sorting import first_beyond, sorted_order
@@ -46,6 +49,24 @@ REDUCTIONS: dict[str, Callable[[Expr, Expr], Expr]] = {
 """What a scatter leaves where a new value falls on an old one."""
 
 
+def aimed(k: Builder, shape: tuple[int, int, int], formula: Formula, indices: Value) -> Value:
+    """The targets that `formula` finds; those of known indices, which exporters write often, are known."""
+    if indices.known is None or not indices.size:
+        return k.compute(shape, INT32, formula)
+    kernel, values, inputs = number(formula(index(0), index(1), index(2)), 3, INT32)
+    arrays = [x.known for x in inputs if x.known is not None]
+    return k.constant(evaluate(kernel, shape, values, arrays).reshape(shape))
+
+
+def runs_of_known(targets: np.ndarray, places: int) -> tuple[np.ndarray, np.ndarray]:
+    """The updates of each row sorted by known targets, and where in them those of each place start."""
+    outer, _, inner = targets.shape
+    counts = np.zeros((outer, places + 1, inner), np.int32)
+    np.add.at(counts, (np.arange(outer)[:, None, None], targets + 1, np.arange(inner)), 1)
+    order = np.argsort(targets, axis=1, kind="stable")
+    return order.astype(np.int32), np.cumsum(counts, axis=1, dtype=np.int32)
+
+
 class Aims:
     """Where the updates of each row aim: `targets` (outer, count, inner), int32, -1 for nowhere."""
 
@@ -57,6 +78,9 @@ class Aims:
         self.reduction = reduction
         self.is_sorted = not (targets.is_static(1) and self.count <= FEW)
         if self.is_sorted and targets.size:
+            if targets.known is not None:
+                self.order, self.starts = map(k.constant, runs_of_known(targets.known, places))
+                return
             self.order = sorted_order(k, targets)
             self.starts = k.compute((targets.shape[0], places + 1, targets.shape[2]), INT32, self._start)
 
@@ -108,17 +132,17 @@ def _scatter_elements(
     places, sizes = data.shape[axis], indices.shape
     shape = prod(sizes[:axis]), sizes[axis], prod(sizes[axis + 1 :])
     rows, slices = k.alias(indices, shape), k.alias(updates, shape)
-    targets = k.compute(shape, INT32, lambda *at: _target(rows[at], places))
+    targets = aimed(k, shape, lambda *at: _target(rows[at], places), rows)
     aims = Aims(k, targets, places, reduction)
 
     def formula(*at: Expr) -> Expr:
         covered: Expr = lit(True, "bool")
-        row = {True: lit(0), False: lit(0)}
-        for a, (i, size) in enumerate(zip(at, sizes, strict=True)):
-            if a != axis:
-                covered = covered & (i < arg(size))
-                row[a < axis] = row[a < axis] * arg(size) + minimum(i, arg(size - 1))
-        o, i = row[True], row[False]
+        o = i = lit(0)
+        for a, (position, size) in enumerate(zip(at, sizes, strict=True)):
+            inside = minimum(position, size - 1)
+            covered = covered & (position < arg(size)) if a != axis else covered
+            o = o * size + inside if a < axis else o
+            i = i * size + inside if a > axis else i
         return aims.left_by(o, at[axis], i, data[at], lambda r: slices[o, r, i], covered)
 
     return k.compute(data.shape, data.dtype, formula)
@@ -164,7 +188,7 @@ def scatter_nd(k: Builder, data: Value, indices: Value, updates: Value, *, reduc
             place = place * data.dim(d) + i
         return cast(select(valid, place, lit(-1)), "int32")
 
-    aims = Aims(k, k.compute((1, count, 1), INT32, target), places, reduction)
+    aims = Aims(k, aimed(k, (1, count, 1), target, tuples), places, reduction)
 
     def formula(place: Expr, i: Expr) -> Expr:
         return aims.left_by(lit(0), place, lit(0), rows[place, i], lambda u: slices[u, i])

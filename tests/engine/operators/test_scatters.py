@@ -10,6 +10,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from engine.compiler.interpret import interpret
+from engine.compiler.trace import Tracer
 from engine.errors import ShapeError
 from engine.operators.scatters import FEW
 from tests.engine.conftest import MakeWorker
@@ -115,6 +117,21 @@ def test_any_number_of_updates(count: int, reduction: str, rng: np.random.Genera
             expected[place] = [STEPS[reduction](old, new) for old, new in pairs]
         (found,) = run("ScatterND", [x, rows, updates], {"reduction": reduction})
         np.testing.assert_array_equal(found, expected)
+
+
+@pytest.mark.parametrize("count", [3, FEW + 1, 300])
+def test_known_indices_are_sorted_ahead_of_time(count: int, rng: np.random.Generator) -> None:
+    x = rng.integers(-2, 3, (40, 3)).astype(np.float32)
+    updates = rng.integers(-2, 3, (count, 3)).astype(np.float32)
+    for op_type in ("ScatterElements", "ScatterND"):
+        width = 3 if op_type == "ScatterElements" else 1
+        indices = rng.integers(-40, 40, (count, width))
+        indices[0] = 40
+        model = one_layer(op_type, [x, indices, updates], {"reduction": "add"}, known=[1])
+        assert len(Tracer(model).trace({"x0": x.shape, "x2": updates.shape}).computes) == 1
+        rows = np.broadcast_to(indices, (count, 3))[1:]
+        expected = elements_written(x, rows, updates[1:], 0, "add")
+        np.testing.assert_array_equal(interpret(model, {"x0": x, "x2": updates})["y0"], expected)
 
 
 def test_many_updates_of_booleans(rng: np.random.Generator) -> None:
