@@ -140,6 +140,10 @@ class Walk(ABC):
     def built(self, builder: ShapeBuilder) -> None:
         """Receive what a layer has made."""
 
+    @abstractmethod
+    def yielded(self, layer: Layer, outputs: Sequence[Value]) -> None:
+        """Receive a layer's outputs."""
+
     def run(self) -> Stop | None:
         """Go on to the end (None) or to the next stop."""
         while True:
@@ -289,6 +293,7 @@ class Walk(ABC):
         layer = frame.layer
         if len(layer.outputs) > len(outputs):
             raise ShapeError(f"{layer} has {len(layer.outputs)} outputs; the operator yields {len(outputs)}")
+        self.yielded(layer, leaves(*outputs))
         for name, value in zip(layer.outputs, outputs, strict=False):
             if name:
                 if value is None and not empty:
@@ -360,9 +365,15 @@ class SampleWalk(Walk):
         )
 
     def built(self, builder: ShapeBuilder) -> None:
-        if self.shapes.setdefault(self._key, builder.shapes) != builder.shapes:
-            self.shapes[self._key] = None
+        self._record(self._key, builder.shapes)
         self.steps += len(builder.shapes)
+
+    def yielded(self, layer: Layer, outputs: Sequence[Value]) -> None:
+        self._record((layer.name, "outputs"), [v.shape for v in outputs])
+
+    def _record(self, key: LayerKey, shapes: Shapes) -> None:
+        if self.shapes.setdefault(key, shapes) != shapes:
+            self.shapes[key] = None
 
 
 class PlanWalk(Walk):
@@ -388,15 +399,28 @@ class PlanWalk(Walk):
         made = PlanBuilder(
             frame.layer, foldable, wanted, self.fan_in, frame.step_path(phase), self.elements, self.count
         )
-        key = (frame.layer.name, phase)
-        if self.samples is not None:
-            recorded = [shapes for s in self.samples if (shapes := s.get(key)) is not None]
-            made.recorded = recorded if len(recorded) == len(self.samples) else None
+        made.recorded = self._recorded((frame.layer.name, phase))
         return made
+
+    def _recorded(self, key: LayerKey) -> list[Shapes] | None:
+        if self.samples is None:
+            return None
+        found = [shapes for s in self.samples if (shapes := s.get(key)) is not None]
+        return found if len(found) == len(self.samples) else None
 
     def built(self, builder: ShapeBuilder) -> None:
         assert isinstance(builder, PlanBuilder)
         self.computes += builder.computes
+
+    def yielded(self, layer: Layer, outputs: Sequence[Value]) -> None:
+        # What a layer makes on the way is matched by its order, which may depend on sizes; outputs are not.
+        recorded = self._recorded((layer.name, "outputs"))
+        if recorded is None or any(len(shapes) != len(outputs) for shapes in recorded):
+            return
+        for position, value in enumerate(outputs):
+            columns = [shapes[position] for shapes in recorded]
+            if all(len(c) == value.rank for c in columns):
+                value.signature = tuple((*(c[a] for c in columns), n) for a, n in enumerate(value.shape))
 
 
 def _mapped(entry: Entry, change: Callable[[Value], Value]) -> Entry:
