@@ -60,7 +60,6 @@ EXCEPTIONS = (
     Exemption("test_training_dropout", "what it expects was drawn by another generator"),
     Exemption("test_training_dropout_[!z]*", "what it expects was drawn by another generator"),
     Exemption("test_bernoulli*", "what it expects was drawn by another generator"),
-    Exemption("test_not_?d", "the case declares opset 1; the engine reads 7 and newer"),
     Exemption("test_bitcast_int64_to_float64", "GPUs hold 32 bits of an int64, a float64 has 64", GPUS),
     Exemption("test_PReLU_?d_multiparam", "ONNX's converter leaves the slopes of opset 6 as they are"),
     Exemption("test_gradient_of_*", "Gradient asks for the derivative of a graph; the engine runs inference"),
