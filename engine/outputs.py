@@ -78,6 +78,14 @@ class RunOutput(TensorData):
         self._check()
         return LateRead(self)
 
+    def download(self) -> np.ndarray:
+        if not self.run.finished or (value := self.value()).bound is not None:
+            return super().download()
+        self._check()
+        read = ValueRead(self.run, value)
+        read.wait()
+        return read.array()
+
     def upload(self, array: np.ndarray) -> None:
         self.concrete().upload(array)
 

@@ -8,7 +8,7 @@ depends on data) make it a continuation, which `Run.advance` takes up again.
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -86,6 +86,17 @@ class Part:
         place = self.home[root]
         return Location(value, place, self.buffers[place, root])
 
+    def direct(self, names: Iterable[str]) -> Direct | None:
+        """This plan in short, where it is one program over tensors that come as arrays."""
+        if self.lowered.trace.stop is not None or len(self.stages) != 1 or self.stages[0].moves:
+            return None
+        values = self.lowered.trace.values
+        inputs = [(values[name], tuple(self.inputs[name])) for name in names]
+        if not all(isinstance(value, Value) and value.size for value, _ in inputs):
+            return None
+        feeds = tuple((v.shape, v.dtype, places) for v, places in inputs if isinstance(v, Value))
+        return Direct(self, feeds, self.stages[0].place, self.stages[0].program)
+
     def release(self) -> None:
         """Free programs and buffers, those of continuations included."""
         for part in self.later.values():
@@ -94,6 +105,27 @@ class Part:
             stage.program.release()
         for buffer in self.owned:
             buffer.release()
+
+
+@dataclass(frozen=True, slots=True)
+class Direct:
+    """What a schedule comes down to once a plan exists: arrays of these shapes and types go into these
+    buffers, and one program runs.
+    """
+
+    part: Part
+    feeds: tuple[tuple[tuple[int, ...], np.dtype, tuple[tuple[Place, DeviceBuffer], ...]], ...]
+    place: Place
+    program: Program
+
+    def takes(self, arrays: Sequence[object]) -> bool:
+        """Whether these are arrays of exactly the kind that it is for."""
+        if len(arrays) != len(self.feeds):
+            return False
+        for array, (shape, dtype, _) in zip(arrays, self.feeds, strict=True):
+            if type(array) is not np.ndarray or array.shape != shape or array.dtype != dtype:
+                return False
+        return True
 
 
 class Session:

@@ -26,7 +26,7 @@ from engine.model import Input, Model
 from engine.outputs import RunOutput
 from engine.report import PlanReport, report_on
 from engine.run import Run
-from engine.session import HOST_INPUT_LIMIT, Session
+from engine.session import HOST_INPUT_LIMIT, Direct, Session
 from engine.tensor import CPUTensorData, Tensor, TensorData
 
 TensorLike = Tensor | ArrayLike
@@ -92,6 +92,11 @@ class Worker(Disposable):
         self._has_shared_dims = len(set().union(*dims)) < sum(map(len, dims))
         self._outputs = {output.name: output.dtype for output in model.outputs}
         self._schedules = 0
+        # Arrays like the last schedule's need none of its checks again: see `_schedule_at_once`.
+        wide = native.name in INT32_BACKENDS and any(i.dtype.itemsize == 8 for i in model.inputs)
+        self._may_be_direct = not (debug or wide or self._session.host_inputs)
+        self._may_be_direct &= not self._session.planner.tracer.is_random
+        self._direct: Direct | None = None
         # The last shape of each input that was found to fit: the next is most often the same.
         self._fitting: dict[str, tuple[int, ...]] = {}
         self._set: dict[str, InputValue] = {}
@@ -129,6 +134,10 @@ class Worker(Disposable):
         Raises `InputError` that names the input whose name, shape or dtype is wrong.
         """
         self._check_alive()
+        if not named and self._direct is not None and not self._queue and self._direct.takes(inputs):
+            self._schedule_at_once(self._direct, inputs)  # type: ignore[arg-type]
+            return
+        self._direct = None  # its plan may be dropped from here on
         feeds = self._collect(inputs, named)
         native, session = self._native, self._session
         shapes: dict[str, InputShape] = {}
@@ -162,6 +171,15 @@ class Worker(Disposable):
             if not run.started:
                 run.hold_inputs()
         run.check()
+        if run.finished and self._may_be_direct and len(run.parts) == 1:
+            self._direct = run.part.direct(self._inputs)
+
+    def _schedule_at_once(self, direct: Direct, arrays: Sequence[np.ndarray]) -> None:
+        """What `schedule` comes down to when nothing has changed since the last one but the elements."""
+        with self._native.entered():
+            before, self.latest = self.latest, Run.at_once(self._session, direct, arrays)
+            if before is not None:
+                before.let_go()
 
     def _collect(
         self, inputs: tuple[InputValue | Mapping[str, InputValue], ...], named: Mapping[str, InputValue]
@@ -409,6 +427,7 @@ class Worker(Disposable):
         for run in self._queue:
             run.fail(DisposedError("the worker was disposed before this schedule had enqueued all its work"))
         self._queue.clear()
+        self._direct = None
         _unfinished.workers.discard(self)
         self.latest = None
         with self._native.entered():

@@ -305,3 +305,45 @@ def test_needs_that_arrive_one_after_another_are_kept() -> None:
         x = np.arange(16, dtype=np.float32).reshape(1, 1, 4, 4)
         worker.schedule(x, np.array([0, 0, 0, 0, 1, 1, 1, 1], np.float32), np.array([1, 1, 2, 2]))
         assert worker.peek_output().download_to_array().tolist() == [[[[0, 3], [12, 15]]]]
+
+
+def test_schedules_of_changing_shapes_never_meet_a_dropped_plan(
+    channel: str, make_worker: MakeWorker
+) -> None:
+    """What a worker remembers of the last schedule, to skip checks, must go with the plan it is about."""
+    made = model(
+        [node("Mul", ["x", "x"], ["y"]), node("Add", ["x", "x"], ["z"])],
+        {"x": ("float32", ["n"])}, {"y": ("float32", None), "z": ("float32", None)},
+    )  # fmt: skip
+    worker = make_worker(made, channel)
+    for n in [1, 1, *range(2, 40), 1, 1, 5, 5, 5, 1]:
+        x = np.arange(n, dtype=np.float32)
+        worker.schedule(x)
+        np.testing.assert_array_equal(worker.peek_output("y").download_to_array(), x * x)
+        np.testing.assert_array_equal(worker.peek_output("z").download_to_array(), x + x)
+
+
+def test_the_next_schedule_is_checked_like_the_first(channel: str, make_worker: MakeWorker) -> None:
+    worker = make_worker(
+        model([node("Neg", ["x"], ["y"])], {"x": ("float32", [3])}, {"y": ("float32", [3])}), channel
+    )
+    x = np.array([1, 2, 3], np.float32)
+    for _ in range(3):
+        worker.schedule(x)
+    for wrong in (x[:2], x.astype(np.int32), np.zeros((3, 1), np.float32)):
+        with pytest.raises(InputError, match="input 'x' needs float32"):
+            worker.schedule(wrong)
+    worker.schedule([4.0, 5.0, 6.0])
+    assert worker.peek_output().download_to_array().tolist() == [-4, -5, -6]
+    worker.schedule(x[::-1])
+    output = worker.peek_output()
+    output.readback_request()
+    worker.schedule(x)
+    assert output.download_to_array().tolist() == [-3, -2, -1]
+    stale = worker.peek_output()
+    worker.schedule(x)
+    with pytest.raises(StaleTensorError):
+        stale.download_to_array()
+    worker.dispose()
+    with pytest.raises(DisposedError):
+        worker.schedule(x)
