@@ -23,6 +23,7 @@ from onnx import (
     TypeProto,
     ValueInfoProto,
     defs,
+    helper,
 )
 
 from engine.errors import ModelImportError
@@ -33,6 +34,8 @@ from engine.model import UNTYPED, Input, Kind, Layer, Model, Output, sort_layers
 from engine.shapes import Dim, DynamicTensorShape
 
 OLDEST_OPSET = 7
+ML = "ai.onnx.ml"
+"""ONNX's domain of operators for classical machine learning."""
 
 # Functions may call functions, so a small file can ask for any number of layers. The largest exported
 # networks known have some ten thousand.
@@ -94,6 +97,12 @@ def _opset_versions(proto: ModelProto | FunctionProto, subject: str) -> dict[str
         raise ModelImportError(
             f"{subject} uses opset {version}, and the engine reads {OLDEST_OPSET} to {newest}, the newest "
             f"that the installed onnx package knows; update onnx, or export the model for opset {newest}"
+        )
+    newest_ml = helper.VERSION_TABLE[-1][3]
+    if (version := versions.get(ML, 0)) > newest_ml:
+        raise ModelImportError(
+            f"{subject} uses version {version} of the opset '{ML}', and the engine reads 1 to {newest_ml}, "
+            f"the newest that the installed onnx package knows; update onnx, or export for an older one"
         )
     return versions
 

@@ -10,12 +10,13 @@ import onnxruntime
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from onnx import TensorProto, helper
+from onnx import TensorProto, defs, helper
 from sklearn.linear_model import LogisticRegression
 
 from engine import ModelLoader
 from engine.compiler.interpret import interpret
-from engine.errors import ShapeError
+from engine.errors import ModelImportError, ShapeError
+from engine.operators import OPERATORS
 from tests.engine.conftest import MakeWorker
 from tests.onnx_cases import compare
 
@@ -62,6 +63,39 @@ def agree(op_type: str, arrays: list[np.ndarray], outputs: list[int], **attribut
     for one, other in zip(actual, expected, strict=True):
         compare(one, other, 1e-5)
     return actual
+
+
+BEYOND = {"CastMap", "DictVectorizer", "ZipMap"}
+"""Operators over maps, which are no tensors."""
+
+
+def test_the_engine_has_every_operator_over_tensors() -> None:
+    schemas = [s for s in defs.get_all_schemas_with_history() if s.domain == "ai.onnx.ml"]
+    missing = set()
+    for schema in schemas:
+        operator = OPERATORS.find(schema.domain, schema.name, schema.since_version)
+        if operator is None:
+            missing.add(schema.name)
+            continue
+        assert set(schema.attributes) <= set(operator.attributes), schema.name
+        assert len(schema.inputs) <= len(operator.inputs) or operator.variadic, schema.name
+        for attribute in schema.attributes.values():
+            if attribute.default_value.type:
+                expected = helper.get_attribute_value(attribute.default_value)
+                expected = expected.decode() if isinstance(expected, bytes) else expected
+                assert operator.attributes[attribute.name] == expected, (schema.name, attribute.name)
+    assert missing == BEYOND
+
+
+def test_a_model_may_use_this_domain_alone_and_no_version_that_nobody_knows(x: np.ndarray) -> None:
+    proto = ml("Normalizer", [x], [FLOAT], norm="L1")
+    del proto.opset_import[0]
+    assert found(proto, [x])[0].shape == x.shape
+    proto.opset_import[0].version = 99
+    with pytest.raises(
+        ModelImportError, match="uses version 99 of the opset 'ai.onnx.ml', and the engine reads 1 to"
+    ):
+        ModelLoader.load(proto.SerializeToString())
 
 
 @pytest.fixture

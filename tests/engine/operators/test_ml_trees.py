@@ -19,10 +19,11 @@ from tests.engine.conftest import MakeWorker
 from tests.engine.operators.test_ml import FLOAT, INT64, STRING, found, ml
 
 MODES = ["LEQ", "LT", "GTE", "GT", "EQ", "NEQ", "MEMBER"]
-COMPARE = {
+COMPARE: dict[str, Any] = {
     "LEQ": np.less_equal, "LT": np.less, "GTE": np.greater_equal, "GT": np.greater, "EQ": np.equal,
     "NEQ": np.not_equal,
 }  # fmt: skip
+COMBINE: dict[str, Any] = {"SUM": sum, "MIN": min, "MAX": max}
 POINTS = [-1.0, 0.0, 0.5, 1.0, 2.0]
 """Features and splits are drawn from these, so that equality decides often."""
 TARGETS = 3
@@ -80,7 +81,7 @@ def expected_scores(trees: list[Node], x: np.ndarray, how: str = "SUM") -> np.nd
             if how == "AVERAGE":
                 out[row, target] = sum(given_) / len(trees)
             elif given_:
-                out[row, target] = {"SUM": sum, "MIN": min, "MAX": max}[how](given_)
+                out[row, target] = COMBINE[how](given_)
     return out
 
 
