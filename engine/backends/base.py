@@ -126,6 +126,13 @@ class Backend(ABC):
         """Enqueue a recorded plan."""
 
     @abstractmethod
+    def time_steps(self, program: Program, plan: Plan) -> list[float]:
+        """Run a recorded plan to its end and return what each of its steps took, in seconds.
+
+        Steps without elements take none. Blocks: for measuring tools only.
+        """
+
+    @abstractmethod
     def readback(self, buffer: DeviceBuffer) -> Readback:
         """Start a copy of the buffer's value, as of now in the stream, to the CPU."""
 

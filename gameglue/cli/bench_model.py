@@ -9,11 +9,10 @@ from functools import partial
 from pathlib import Path
 
 import numpy as np
-from rich.progress import Progress
 from rich.table import Table
 
 from engine import Model, ModelLoader, SystemInfo
-from engine.errors import EngineError
+from engine.errors import EngineError, InputError
 from gameglue.cli.backends import (
     ALL_CHOICES,
     BackendChoice,
@@ -22,19 +21,17 @@ from gameglue.cli.backends import (
     open_worker,
     why_unavailable,
 )
-from gameglue.cli.console import CompileProgress, errors, facts, output, paragraph, table
+from gameglue.cli.bench_layers import show_layers
+from gameglue.cli.console import CompileProgress, facts, measuring, output, paragraph, table
 from gameglue.cli.models import add_input_options, add_model_options, dims_of, find_model, make_inputs
 from gameglue.cli.play import positive
-from gameglue.profiling.compare import Timing, alternate
+from gameglue.profiling.compare import PAUSE, Timing, alternate
 from gameglue.profiling.contenders import Arrays, infer, onnxruntime_call
 
 Call = Callable[[], Arrays]
 """One way to run the model: all its outputs, by name."""
 
 PEER = "onnxruntime"
-
-PAUSE = 0.005
-"""Seconds of rest before a turn: onnxruntime's threads wait for work in a busy loop before they sleep."""
 
 
 def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -48,7 +45,8 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
             "and the next is timed. A time is that of one inference from arrays to arrays: schedule,",
             "compute, read back. The ratios are medians over the rounds.",
         ),
-        epilog="examples:\n  gameglue bench digits\n  gameglue bench net.onnx --dim batch=8 --runs 50",
+        epilog="examples:\n  gameglue bench digits\n  gameglue bench net.onnx --dim batch=8 --runs 50\n"
+        "  gameglue bench net.onnx --layers --backend cpu --top 20",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     add_model_options(parser)
@@ -62,6 +60,16 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         metavar="S",
         help="shared out evenly; what has spent its share sits out the rounds left. Default: 60",
     )
+    parser.add_argument(
+        "--layers",
+        action="store_true",
+        help="instead, the time of each layer on one backend (default: cpu), beside the kernels of "
+        "onnxruntime. Blocks while it measures; on OpenGL every layer is waited for, which takes some "
+        "microseconds each",
+    )
+    parser.add_argument(
+        "--top", type=positive, metavar="N", help="with --layers: only those that take longest"
+    )
     parser.set_defaults(run=run)
 
 
@@ -71,6 +79,10 @@ def run(arguments: argparse.Namespace) -> int:
     named = ModelLoader.load(path, dims=dims_of(arguments))
     model = named.with_dims(dims_of(arguments, named))
     inputs = make_inputs(model, arguments)
+    if arguments.layers:
+        return show_layers(path, model, inputs, arguments)
+    if arguments.top is not None:
+        raise InputError("--top goes with --layers")
     wanted = choice_of(arguments)
     absent: list[tuple[str, object]] = []
     with ExitStack() as stack:
@@ -121,14 +133,8 @@ def agreement(values: Mapping[str, np.ndarray], expected: Mapping[str, np.ndarra
 
 def _measure(contenders: Mapping[str, Call], runs: int, seconds: float) -> dict[str, Timing]:
     """`runs` timed calls each, or fewer where a contender's share of `seconds` is spent before."""
-    console = errors()
-    with Progress(console=console, transient=True, disable=not console.is_terminal) as bar:
-        task = bar.add_task("measuring", total=None)
-
-        def show(done: int, wanted: int) -> None:
-            bar.update(task, completed=done, total=wanted)
-
-        share = seconds / max(1, len(contenders))
+    share = seconds / max(1, len(contenders))
+    with measuring() as show:
         return alternate(contenders, runs, turn=0.0, budget=share, pause=PAUSE, progress=show)
 
 

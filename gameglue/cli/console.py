@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import sys
 import textwrap
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from types import TracebackType
 from typing import Self
 
@@ -14,9 +16,9 @@ from rich.table import Table
 from rich.text import Text
 
 
-def output() -> Console:
-    """Standard output; without colours where it is no terminal."""
-    return Console(highlight=False, soft_wrap=True)
+def output(room: int | None = None) -> Console:
+    """Standard output; without colours where it is no terminal, and there with `room` columns for tables."""
+    return Console(highlight=False, soft_wrap=True, width=None if sys.stdout.isatty() else room)
 
 
 def errors() -> Console:
@@ -54,6 +56,19 @@ def title(console: Console, text: str) -> None:
     """A heading with an empty line above it."""
     console.print()
     console.print(Text(text, style="bold"))
+
+
+@contextmanager
+def measuring() -> Iterator[Callable[[int, int], None]]:
+    """A bar on a terminal while something is measured; yields what is to be called with (done, wanted)."""
+    console = errors()
+    with Progress(console=console, transient=True, disable=not console.is_terminal) as bar:
+        task = bar.add_task("measuring", total=None)
+
+        def show(done: int, wanted: int) -> None:
+            bar.update(task, completed=done, total=wanted)
+
+        yield show
 
 
 class CompileProgress:

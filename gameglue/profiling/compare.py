@@ -12,6 +12,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
 
+PAUSE = 0.005
+"""Seconds of rest before a turn: onnxruntime's threads wait for work in a busy loop before they sleep."""
+
 
 @dataclass(frozen=True)
 class Timing:

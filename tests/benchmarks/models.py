@@ -23,7 +23,7 @@ from rich.progress import track
 from engine import JobSystem, ModelLoader, Worker
 from engine.errors import EngineError
 from gameglue.cli.console import errors
-from gameglue.profiling.compare import Timing, alternate, geometric_mean
+from gameglue.profiling.compare import PAUSE, Timing, alternate, geometric_mean
 from gameglue.profiling.contenders import infer, onnxruntime_call, schedule_cost
 from tests.benchmarks.setting import (
     add_backend_option,
@@ -40,9 +40,6 @@ from tests.networks import bounds, error
 
 BOUNDS = {"cpu": 1e-5, "gl_compute": 1e-4, "opencl": 1e-4, "gl_pixel": 1e-4}
 """The least error allowed; where onnxruntime's own is more, four times that."""
-
-PAUSE = 0.005
-"""Seconds of rest before a turn: onnxruntime's threads wait for work in a busy loop before they sleep."""
 
 LOADS = 3
 """Loads that are timed; the shortest counts, as one is easily disturbed."""

@@ -14,9 +14,9 @@ from contextlib import ExitStack
 from functools import partial
 
 from engine import ModelLoader
-from gameglue.profiling.compare import alternate
+from gameglue.profiling.compare import PAUSE, alternate
 from gameglue.profiling.contenders import infer, onnxruntime_call, schedule_cost
-from tests.benchmarks.models import BOUNDS, PAUSE, peer_name
+from tests.benchmarks.models import BOUNDS, peer_name
 from tests.benchmarks.setting import (
     add_backend_option,
     chosen_backends,

@@ -7,6 +7,7 @@ take less time than waking a thread are done at once, behind the same interface.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from math import prod
 from typing import Any, ClassVar
 
 import numpy as np
@@ -17,6 +18,7 @@ from engine.backends.cpu.arguments import argument_words, generic_units, generic
 from engine.backends.cpu.cost import INLINE_NS, grain, row_blocks, step_ns
 from engine.backends.cpu.memory import ALIGNMENT, CPUBuffer, allocate
 from engine.backends.cpu.native_kernel import NativeKernel, source_of
+from engine.backends.cpu.timing import time_commands
 from engine.backends.cpu.tuned import tune
 from engine.compiler.memory import place
 from engine.compiler.plan import AnyKernel, Compute, Plan, Tuner
@@ -220,6 +222,24 @@ class CPUBackend(Backend):
             self.jobs.run_inline(program.commands)
         else:
             self._submit(program.commands, None)
+
+    def time_steps(self, program: Program, plan: Plan) -> list[float]:
+        """Run a recorded plan to its end, with the clock read between its commands; seconds of each step."""
+        assert isinstance(program, CPUProgram)
+        if program.commands is None:
+            raise DisposedError("this program was released")
+        self.synchronize()
+
+        def run(commands: CommandList) -> None:
+            if program.nanoseconds < INLINE_NS:
+                self.jobs.run_inline(commands)
+            else:
+                self._submit(commands, None).complete()
+
+        # Steps without elements have no commands.
+        has_command = [prod(step.space) > 0 for step in plan.steps]
+        times = iter(time_commands(program.commands, run) if any(has_command) else ())
+        return [next(times) if has else 0.0 for has in has_command]
 
     def flush(self) -> None:
         """Nothing to do: what is submitted runs."""

@@ -5,6 +5,8 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
+from itertools import pairwise
+from time import perf_counter
 from typing import Any
 
 import numpy as np
@@ -14,7 +16,7 @@ from engine.backends.gl.commands import Replayer
 from engine.backends.gl.record import GLProgram
 from engine.backends.gl.storage import to_memory, type_refusal
 from engine.backends.integers import check_integers
-from engine.compiler.plan import Compute
+from engine.compiler.plan import Compute, Plan
 from engine.devices import GL, GLDevice
 from engine.errors import InputError
 from engine.kernels.expr import Expr, nodes
@@ -60,6 +62,28 @@ class GLBackend(Backend):
         program.check()
         with self.device.current():
             self.replayer.run(program.commands)
+
+    def time_steps(self, program: Program, plan: Plan) -> list[float]:
+        """Run a recorded plan step by step, the device idle before and after each; seconds of each step.
+
+        That includes the waiting, some microseconds. (Timer queries would not, but where the processor draws
+        they tell when work was queued.)
+        """
+        assert isinstance(program, GLProgram)
+        program.check()
+        starts = program.commands.steps
+        times = []
+        with self.device.current():
+            self.replayer.run(program.commands, 0, starts[0] if starts else 0)
+            for first, end in pairwise([*starts, len(program.commands)]):
+                self.synchronize()
+                before = perf_counter()
+                self.replayer.run(program.commands, first, end)
+                if end > first:
+                    self.synchronize()
+                times.append(perf_counter() - before if end > first else 0.0)
+        assert len(times) == len(plan.steps)
+        return times
 
     def entered(self) -> AbstractContextManager[Any]:
         """A block in which the context stays current."""

@@ -54,11 +54,17 @@ class CommandList:
     def __init__(self) -> None:
         self._rows: list[tuple[int, ...]] = []
         self._keep: list[np.ndarray] = []
+        self.steps: list[int] = []
+        """Where each step of the plan begins, in rows."""
         self.table = np.zeros((0, _ROW), np.int64)
 
     def call(self, function: int, *arguments: int) -> None:
         """Add a call of the function at an address."""
         self._rows.append((function, *arguments, *[0] * (ARGUMENTS - len(arguments))))
+
+    def begin_step(self) -> None:
+        """What is added from here on belongs to the next step."""
+        self.steps.append(len(self._rows))
 
     def pointer(self, array: np.ndarray) -> int:
         """The address of an array that lives as long as this list."""
@@ -102,13 +108,14 @@ class Replayer:
             # Machines on which numba cannot compile still run, more slowly.
             self._native = None
 
-    def run(self, commands: CommandList) -> None:
-        """Issue the calls of a finished list; the context must be current."""
+    def run(self, commands: CommandList, first: int = 0, end: int | None = None) -> None:
+        """Issue the calls of a finished list, or its rows `first` to `end`; the context must be current."""
         table = commands.table
+        end = len(table) if end is None else end
         if self.is_native:
-            self._native(table.ctypes.data, 0, len(table))
+            self._native(table.ctypes.data, first, end)
             return
-        for address, *arguments in table.tolist():
+        for address, *arguments in table[first:end].tolist():
             function = self._functions.get(address)
             if function is None:
                 function = FUNCTION_TYPE(None, *[ctypes.c_int64] * ARGUMENTS)(address)

@@ -81,6 +81,7 @@ class Recorder(GLRecorder):
         # What an earlier run or another plan wrote has to be seen.
         self._barrier()
         for step in plan.steps:
+            self.commands.begin_step()
             self._step(step, plan, places)
         self.commands.finish()
         # Asking for errors may wait for the driver: only where running out of memory is likely.

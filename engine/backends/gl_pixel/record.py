@@ -58,6 +58,7 @@ class Recorder(GLRecorder):
         temporaries = self._make_temporaries(plan, places)
         for step in plan.steps:
             inputs = [places[name] for name in step.inputs]
+            self.commands.begin_step()
             self.draw(step.kernel, step.values, step.space, inputs, places[step.output])
         self.commands.finish()
         return GLPixelProgram(self, temporaries, list(bound.values()))

@@ -164,6 +164,20 @@ class OpenCLBackend(Backend):
         except self.device.cl.Error as error:
             raise DeviceError(f"{self.device.info.name} does not take a command: {error}") from error
 
+    def time_steps(self, program: Program, plan: Plan) -> list[float]:
+        """Run a recorded plan to its end; seconds of each step, from the device's own clock."""
+        assert isinstance(program, CLProgram)
+        cl, commands = self.device.cl, iter(program.commands)
+        self.device.finish()
+        profiling = cl.command_queue_properties.PROFILING_ENABLE
+        queue = cl.CommandQueue(self.device.context, self.device.device, properties=profiling)
+        events = []
+        for step in plan.steps:
+            count = len(dispatches(self.programs.get(step.kernel), step)) if prod(step.space) else 0
+            events.append([cl.enqueue_nd_range_kernel(queue, *next(commands)) for _ in range(count)])
+        queue.finish()
+        return [sum(e.profile.end - e.profile.start for e in step) * 1e-9 for step in events]
+
     def readback(self, buffer: DeviceBuffer) -> Readback:
         """Start a copy of the buffer's value, as of now in the stream, to the CPU."""
         source = _own(buffer)

@@ -19,6 +19,7 @@ from gameglue.cli.console import CompileProgress
 from gameglue.cli.demos import Demo, demos_folder, find_demos
 from gameglue.graphics.context import how_to_get_opengl
 from gameglue.profiling.contenders import infer
+from tests.graphs import node, proto
 
 ROOT = Path(__file__).parents[3]
 DIGITS = ROOT / "assets" / "digits" / "digits.onnx"
@@ -157,6 +158,64 @@ def test_bench_compares_with_onnxruntime(capsys: Capture) -> None:
     assert difference < 1e-5
 
 
+def layer_rows(printed: str) -> list[list[str]]:
+    lines = printed.splitlines()
+    first = next(k for k, line in enumerate(lines) if line.startswith("layer "))
+    return [line.split() for line in lines[first + 1 : lines.index("", first)]]
+
+
+def test_bench_shows_the_time_of_each_layer(capsys: Capture) -> None:
+    pytest.importorskip("onnxruntime")
+    command = "bench digits --layers --backend cpu --runs 2 --dim batch=2".split()
+    assert main(command) == 0
+    printed = capsys.readouterr().out
+    assert "image (2, 1, 28, 28)" in printed
+    rows = layer_rows(printed)
+    assert Counter(row[1] for row in rows) == {
+        "Conv+Relu": 3, "MaxPool": 3, "Gemm+Relu": 1, "Gemm": 1, "Softmax": 1,
+    }  # fmt: skip
+    (softmax,) = [row for row in rows if row[1] == "Softmax"]
+    assert softmax[2:4] == ["2x10", "generic"]
+    ours = [float(row[4]) for row in rows]
+    assert ours == sorted(ours, reverse=True)
+    assert sum(float(row[5].rstrip("%")) for row in rows) == pytest.approx(100, abs=1)
+    assert all(float(row[6]) >= 0.0 and row[8] == "x" for row in rows)
+    (total,) = [line.split() for line in printed.splitlines() if line.startswith("9 layers")]
+    assert float(total[2]) == pytest.approx(sum(ours), abs=0.01)
+    assert "whole plan" in printed
+    assert main([*command, "--top", "3"]) == 0
+    printed = capsys.readouterr().out
+    assert len(layer_rows(printed)) == 3
+    assert "9 layers (3 shown)" in printed
+
+
+def test_bench_shows_layers_without_onnxruntime(capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "onnxruntime", None)
+    assert main("bench digits --layers --runs 1".split()) == 0
+    printed = capsys.readouterr().out
+    assert "left out: not installed (pip install onnxruntime)" in printed
+    assert printed.count("onnxruntime") == 2
+    assert "ratio" not in printed
+    assert {len(row) for row in layer_rows(printed)} == {6}
+
+
+def test_bench_of_layers_says_why_a_backend_is_missing(
+    capsys: Capture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bare = SystemInfo("cpu", 1, (), "system", None, None, "no libEGL", (), "no platform")
+    monkeypatch.setattr(SystemInfo, "query", lambda: bare)
+    assert main("bench digits --layers --backend gpu_pixel".split()) == 2
+    assert "gpu_pixel cannot run here: no libEGL" in capsys.readouterr().err
+
+
+def test_bench_of_layers_asks_for_inputs_that_it_cannot_make_up(tmp_path: Path, capsys: Capture) -> None:
+    path = tmp_path / "net.onnx"
+    relu = node("Relu", ["x"], ["y"])
+    path.write_bytes(proto([relu], {"x": ("float32", None)}, {"y": ("float32", None)}))
+    assert main(["bench", str(path), "--layers"]) == 2
+    assert "give it with --input x=FILE.npy" in capsys.readouterr().err
+
+
 def test_bench_shares_its_seconds_out(capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
     calls: Counter[str] = Counter()
 
@@ -266,6 +325,8 @@ def test_doctor_survives_a_broken_machine(capsys: Capture, monkeypatch: pytest.M
         ("run assets/digits/digit.onnx", "did you mean assets/digits/digits.onnx?"),
         ("inspect README.md", "README.md is not an ONNX model"),
         ("bench assets", "assets"),
+        ("bench digits --top 3", "--top goes with --layers"),
+        ("bench digits --layers --backend cpu --device gl", "takes no --device"),
         ("run digits --dim batch", "--dim is written as NAME=SIZE"),
         ("run digits --dim bach=1", "no dimension named 'bach'"),
         ("run digits --input image", "--input is written as NAME=FILE.npy"),
@@ -297,6 +358,8 @@ def test_traceback_shows_where_an_error_came_from() -> None:
         ("play digits --size big", "written as WIDTHxHEIGHT"),
         ("play digits --frames 0", "needs a whole number above 0"),
         ("play digits --backend gpu", "cpu"),
+        ("bench digits --layers --backend gpu", "cpu"),
+        ("bench digits --layers --top 0", "needs a whole number above 0"),
         ("dance", "play"),
     ],
 )

@@ -1,0 +1,193 @@
+"""Time by layer: the steps of this engine's plan, and beside them what onnxruntime takes for the same layers.
+
+Both fuse layers, each in its own way. A row is what this engine runs as one; a node of onnxruntime belongs to
+the row that covers the layer whose output the node yields, or is named after.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import groupby
+
+import numpy as np
+import onnx
+
+from engine import Worker
+from engine.model import Model
+from gameglue.profiling.compare import PAUSE, Timing, alternate
+from gameglue.profiling.contenders import infer
+from gameglue.profiling.peer import PeerNode, PeerProfile, all_nodes
+from gameglue.profiling.steps import PlannedStep, Replay, middle
+
+_REORDERING = ("ReorderInput", "ReorderOutput")
+
+
+@dataclass(frozen=True)
+class LayerTime:
+    """What this engine runs as one layer, in seconds.
+
+    values: the model's tensors that it computes. peer_seconds: None where onnxruntime has no node for it.
+    """
+
+    layer: str
+    op_type: str
+    shape: tuple[int, ...] | None
+    kernels: tuple[str, ...]
+    values: frozenset[str]
+    seconds: float
+    peer_seconds: float | None = None
+
+    @property
+    def is_generic(self) -> bool:
+        """Whether no kernel of it is tuned."""
+        return set(self.kernels) == {"generic"}
+
+    @property
+    def ratio(self) -> float | None:
+        """How many times as long as onnxruntime, if that has a time above 0."""
+        return self.seconds / self.peer_seconds if self.peer_seconds else None
+
+
+@dataclass(frozen=True)
+class PeerTime:
+    """A node of onnxruntime that belongs to no layer here, in seconds."""
+
+    name: str
+    op_type: str
+    seconds: float
+
+
+@dataclass(frozen=True)
+class LayerTimes:
+    """All layers in the order of execution; seconds.
+
+    whole: the plan run as it always is. peer_whole: a run of onnxruntime, which keeps its profile meanwhile;
+    None where there was no onnxruntime.
+    """
+
+    layers: tuple[LayerTime, ...]
+    whole: Timing
+    peer_whole: Timing | None = None
+    peer_only: tuple[PeerTime, ...] = ()
+
+    @property
+    def total(self) -> float:
+        """All layers together."""
+        return sum(item.seconds for item in self.layers)
+
+    @property
+    def peer_total(self) -> float:
+        """All kernels of onnxruntime together."""
+        beside = sum(item.peer_seconds or 0.0 for item in self.layers)
+        return beside + sum(item.seconds for item in self.peer_only)
+
+
+def measure_layers(
+    worker: Worker,
+    inputs: Mapping[str, np.ndarray],
+    *,
+    peer: PeerProfile | None = None,
+    runs: int = 20,
+    seconds: float = 60.0,
+    progress: Callable[[int, int], object] = lambda done, wanted: None,
+) -> LayerTimes:
+    """Time the layers of a worker's model on these inputs. Blocks.
+
+    The plan as it is, the plan with its steps timed, and onnxruntime take turns; of the two runs in a turn
+    the first warms up. A layer's time is the mean of the middle half of its runs.
+
+    peer: onnxruntime's side, which this ends.
+    runs: turns of each.
+    seconds: shared out evenly; what has spent its share sits out the turns left.
+    progress: called with (turns over, turns in all).
+    """
+    infer(worker, inputs)
+    replay = Replay(worker)
+    taken: list[list[float]] = []
+    contenders: dict[str, Callable[[], object]] = {
+        "whole": replay.whole,
+        "steps": lambda: taken.append(replay.stepwise()),
+    }
+    if peer is not None:
+        contenders["peer"] = peer.run
+    times = alternate(
+        contenders, runs, turn=0.0, budget=seconds / len(contenders), pause=PAUSE, progress=progress
+    )
+    # In each turn the first run warms up.
+    each = [middle(column) for column in zip(*taken[1::2], strict=True)]
+    rows = by_layer(replay.steps, each)
+    if peer is None:
+        return LayerTimes(rows, times["whole"])
+    covered = cover(rows, worker.model, peer.proto)
+    rows = tuple(replace(row, values=values) for row, values in zip(rows, covered, strict=True))
+    beside, alone = match(rows, peer.finish())
+    return LayerTimes(beside, times["whole"], times["peer"], alone)
+
+
+def by_layer(steps: Sequence[PlannedStep], seconds: Sequence[float]) -> tuple[LayerTime, ...]:
+    """The steps of a layer, with what was fused into them, as one row, in the order of execution."""
+    groups: dict[str, list[tuple[PlannedStep, float]]] = {}
+    for planned, taken in zip(steps, seconds, strict=True):
+        groups.setdefault(planned.step.layer, []).append((planned, taken))
+    return tuple(_row(layer, members) for layer, members in groups.items())
+
+
+def _row(layer: str, members: Sequence[tuple[PlannedStep, float]]) -> LayerTime:
+    shapes = [planned.shape for planned, _ in members if planned.shape is not None]
+    # The last of several kernels is what others are fused with; a layer is named once for each kernel.
+    names = max((planned.step.op_type.split("+") for planned, _ in members), key=len)
+    return LayerTime(
+        layer,
+        "+".join(name for name, _ in groupby(names)),
+        shapes[-1] if shapes else None,
+        tuple(dict.fromkeys(planned.kernel for planned, _ in members)),
+        frozenset(name for planned, _ in members for name in planned.values),
+        sum(taken for _, taken in members),
+    )
+
+
+def cover(rows: Sequence[LayerTime], model: Model, proto: onnx.ModelProto) -> list[frozenset[str]]:
+    """The values of the file that each row computes: what it yields and what that is made of in one go."""
+    producers = {name: node for node in all_nodes(proto.graph) for name in node.output if name}
+    kept = {name for row in rows for name in row.values}
+    taken: set[str] = set()
+    found = []
+    own = {layer.name: layer.outputs for layer in model.walk()}
+    for row in rows:
+        waiting = [*row.values, *own.get(row.layer, ())]
+        values: set[str] = set()
+        while waiting:
+            name = waiting.pop()
+            if name in taken or name not in producers:
+                continue
+            node = producers[name]
+            values.update(n for n in node.output if n)
+            taken.update(values)
+            waiting += [n for n in node.input if n not in kept]
+        found.append(frozenset(values))
+    return found
+
+
+def match(
+    rows: Iterable[LayerTime], nodes: Iterable[PeerNode]
+) -> tuple[tuple[LayerTime, ...], tuple[PeerTime, ...]]:
+    """The rows with onnxruntime's times, and its nodes that belong to none of them.
+
+    Every other run of a node warms up and does not count.
+    """
+    rows = tuple(rows)
+    owner = {name: index for index, row in enumerate(rows) for name in row.values}
+    beside: dict[int, float] = {}
+    alone = []
+    for node in nodes:
+        seconds = middle(node.seconds[1::2])
+        # Reordering yields a layer's output a second time, in onnxruntime's own layout or out of it.
+        names = () if node.op_type in _REORDERING else node.names
+        index = next((owner[name] for name in names if name in owner), None)
+        if index is None:
+            alone.append(PeerTime(node.name, node.op_type, seconds))
+        else:
+            beside[index] = beside.get(index, 0.0) + seconds
+    matched = tuple(replace(row, peer_seconds=beside.get(i)) for i, row in enumerate(rows))
+    return matched, tuple(alone)
