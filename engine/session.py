@@ -90,12 +90,13 @@ class Part:
         """This plan in short, where it is one program over tensors that come as arrays."""
         if self.lowered.trace.stop is not None or len(self.stages) != 1 or self.stages[0].moves:
             return None
-        values = self.lowered.trace.values
-        inputs = [(values[name], tuple(self.inputs[name])) for name in names]
-        if not all(isinstance(value, Value) and value.size for value, _ in inputs):
-            return None
-        feeds = tuple((v.shape, v.dtype, places) for v, places in inputs if isinstance(v, Value))
-        return Direct(self, feeds, self.stages[0].place, self.stages[0].program)
+        feeds = []
+        for name in names:
+            value = self.lowered.trace.values[name]
+            if not isinstance(value, Value) or not value.size:
+                return None
+            feeds.append((value.shape, value.dtype, tuple(self.inputs[name])))
+        return Direct(self, tuple(feeds), self.stages[0].place, self.stages[0].program)
 
     def release(self) -> None:
         """Free programs and buffers, those of continuations included."""

@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
+from math import prod
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -304,7 +305,9 @@ class Tracer:
             return [] if shapes is None else [shapes]
         if not self.samples:
             return []
-        first, longest = self.samples[0], max(self.samples, key=lambda s: s.steps)
+        # The smallest: a device's limits are about the sizes that come, not about those made up here.
+        first = min(self.samples, key=lambda s: sum(map(prod, s.shapes.values())))
+        longest = max(self.samples, key=lambda s: s.steps)
         found = [first.shapes] if first.steps == longest.steps else [first.shapes, longest.shapes]
         return found + self.starts
 
