@@ -49,7 +49,7 @@ FORMS: dict[str, Form] = {
     "uint4": Form("uint8", "int", "({0} & 0xf)"),
     "uint2": Form("uint8", "int", "({0} & 3)"),
     "bool": Form("uint8", "int"),
-    **dict.fromkeys(CODE_TYPES, Form("uint8", "int", "({0} & 0xff)")),
+    **dict.fromkeys(sorted(CODE_TYPES), Form("uint8", "int", "({0} & 0xff)")),
     "uint32": Form("uint32", "uint"),
     "uint64": Form("uint32", "uint"),
 }
