@@ -111,10 +111,13 @@ class OpenCLBackend(Backend):
     def create(self, elements: int, dtype: np.dtype, data: np.ndarray | None = None) -> CLBuffer:
         """A new buffer, filled with `data` if given."""
         nbytes = elements * device_dtype(dtype).itemsize
-        buffer = CLBuffer(self._allocate(nbytes), elements, dtype)
-        if data is not None:
-            self.upload(buffer, data)
-        return buffer
+        if data is None or np.size(data) != elements or nbytes < 16 or self._transfers.is_pinned:
+            buffer = CLBuffer(self._allocate(nbytes), elements, dtype)
+            if data is not None:
+                self.upload(buffer, data)
+            return buffer
+        # Where host and device share their memory, staging would only be a second copy.
+        return CLBuffer(self._allocate(nbytes, self._checked(data, np.dtype(dtype))), elements, dtype)
 
     def upload(self, buffer: DeviceBuffer, data: np.ndarray) -> None:
         """Set a buffer's value, in stream order. `data` is copied before this returns.
@@ -124,9 +127,13 @@ class OpenCLBackend(Backend):
         target = _own(buffer)
         if np.size(data) != target.elements:
             raise InputError(f"{np.size(data)} values do not fill a buffer of {target.elements}")
-        if target.dtype.kind in "iu":
+        self._transfers.write(target.mem, self._checked(data, target.dtype))
+
+    @staticmethod
+    def _checked(data: np.ndarray, dtype: np.dtype) -> np.ndarray:
+        if dtype.kind in "iu":
             check_integers(data)
-        self._transfers.write(target.mem, to_device(data, target.dtype))
+        return to_device(data, dtype)
 
     def copy(self, source: DeviceBuffer, target: DeviceBuffer) -> None:
         """Copy a whole buffer on the device, in stream order."""
@@ -197,10 +204,16 @@ class OpenCLBackend(Backend):
         self._transfers.dispose()
         self.programs.dispose()
 
-    def _allocate(self, nbytes: int) -> Any:
-        cl = self.device.cl
+    def _allocate(self, nbytes: int, data: np.ndarray | None = None) -> Any:
+        """Device memory; a copy of `data` if given."""
+        cl, context = self.device.cl, self.device.context
         try:
-            return cl.Buffer(self.device.context, cl.mem_flags.READ_WRITE, max(16, nbytes))
+            if data is not None:
+                self.device.counters.uploads += 1
+                self.device.counters.bytes_up += nbytes
+                flags = cl.mem_flags.READ_WRITE | cl.mem_flags.COPY_HOST_PTR
+                return cl.Buffer(context, flags, hostbuf=data)
+            return cl.Buffer(context, cl.mem_flags.READ_WRITE, max(16, nbytes))
         except cl.Error as error:
             raise DeviceError(f"{self.device.info.name} cannot allocate {nbytes} bytes: {error}") from error
 

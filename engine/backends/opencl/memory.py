@@ -63,6 +63,11 @@ class HostPool:
         self._map_queue = device.cl.CommandQueue(device.context, device.device) if pinned else None
         self._mapping: list[tuple[int, HostBlock, Any]] = []
 
+    @property
+    def is_pinned(self) -> bool:
+        """Whether blocks are pinned."""
+        return self._map_queue is not None
+
     def acquire(self, nbytes: int) -> HostBlock:
         """A block of at least `nbytes`."""
         size = max(_SMALLEST, 1 << max(0, nbytes - 1).bit_length())
@@ -138,6 +143,11 @@ class Transfers:
         self._device = device
         self._pool = pool
         self._pending: list[Transfer] = []
+
+    @property
+    def is_pinned(self) -> bool:
+        """Whether copies go through pinned memory, as they do where the device has memory of its own."""
+        return self._pool.is_pinned
 
     def write(self, mem: Any, data: np.ndarray) -> None:
         """Start copying an array into device memory; the array may be changed afterwards."""
