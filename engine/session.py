@@ -140,7 +140,7 @@ class Session:
             self.backends["cpu"] = cpu
         self.planner = Planner(model, native, cpu)
         self.host_inputs = self._host_inputs()
-        self.constants: dict[tuple[Place, str], tuple[np.ndarray, DeviceBuffer]] = {}
+        self.constants: dict[tuple[Place, str], tuple[np.ndarray | None, DeviceBuffer]] = {}
         self.parts: OrderedDict[object, Part] = OrderedDict()
         self.outlook: list[Lowered] = []
 
@@ -340,19 +340,32 @@ class Session:
         return Stage(place, program, tuple(moves))
 
     def _constant(self, place: Place, name: str, plan: Plan, part: Part) -> DeviceBuffer:
-        array = plan.constants[name]
+        """The buffer of a constant; what belongs to the model, or is packed of it, has one for all plans.
+
+        The plan lets go of the elements, and nobody else holds what is packed once it lies in a buffer.
+        """
+        packed = plan.packed.pop(name, None)
         held = self.constants.get((place, name))
+        if packed is not None:
+            if held is None:
+                held = self.constants[place, name] = (None, self._filled(place, name, packed.elements()))
+            packed.drop()
+            return held[1]
+        array = plan.constants.pop(name)
         if held is not None and held[0] is array:
             return held[1]
-        backend = self.backends[place]
-        if backend.name in INT32_BACKENDS:
-            check_int32(array, f"the constant '{name}' of model '{self.model.name}'", backend.name)
-        buffer = backend.create(max(array.size, 1), array.dtype, array if array.size else None)
-        if name in self.planner.tracer.constant_names or name in self.planner.packed:
+        buffer = self._filled(place, name, array)
+        if name in self.planner.tracer.constant_names:
             self.constants[place, name] = (array, buffer)
         else:
             part.owned.append(buffer)
         return buffer
+
+    def _filled(self, place: Place, name: str, array: np.ndarray) -> DeviceBuffer:
+        backend = self.backends[place]
+        if backend.name in INT32_BACKENDS:
+            check_int32(array, f"the constant '{name}' of model '{self.model.name}'", backend.name)
+        return backend.create(max(array.size, 1), array.dtype, array if array.size else None)
 
     def release(self) -> None:
         """Free everything."""

@@ -13,7 +13,7 @@ from typing import Any, Literal, Protocol
 import numpy as np
 
 from engine.compiler.fusion import fuse_elementwise
-from engine.compiler.plan import BufferSpec, Compute, Plan, Tuner
+from engine.compiler.plan import BufferSpec, Compute, Packed, Plan, Tuner
 from engine.compiler.trace import InputShapes, Tracer, live, reads
 from engine.compiler.walk import Elements, Trace
 from engine.kernels.value import Value, leaves
@@ -74,7 +74,7 @@ class Planner:
         self.native = native
         self.cpu = cpu
         self.tracer = Tracer(model, native.fan_in)
-        self.packed: dict[str, np.ndarray] = {}
+        self.packed: dict[str, Packed] = {}
 
     def lower(
         self,
@@ -153,12 +153,15 @@ class Planner:
 
         def constant(name: str, make: Callable[[], np.ndarray]) -> str:
             # What is packed from a tensor that only this plan knows must not be taken for another plan's.
+            made: np.ndarray | Packed
             if not lasting:
-                name, array = f"{name}@{len(plan.buffers)}", make()
+                name = f"{name}@{len(plan.buffers)}"
+                made = plan.constants[name] = make()
             else:
-                array = self.packed[name] if name in self.packed else self.packed.setdefault(name, make())
-            plan.constants[name] = array
-            plan.buffers[name] = BufferSpec(name, array.size, array.dtype, "constant")
+                if name not in self.packed:
+                    self.packed[name] = Packed(make)
+                made = plan.packed[name] = self.packed[name]
+            plan.buffers[name] = BufferSpec(name, made.size, made.dtype, "constant")
             return name
 
         return constant

@@ -77,6 +77,30 @@ class Step:
         return isinstance(self.kernel, Kernel)
 
 
+class Packed:
+    """A constant derived from the model's (weights in another order), held until it lies in a buffer.
+
+    `make` needs nothing but the model, so whoever needs the elements once more has them made again.
+    """
+
+    __slots__ = ("_array", "_make", "dtype", "size")
+
+    def __init__(self, make: Callable[[], np.ndarray]) -> None:
+        self._make = make
+        array = make()
+        self._array: np.ndarray | None = array
+        self.size = array.size
+        self.dtype = array.dtype
+
+    def elements(self) -> np.ndarray:
+        """The array; packed anew if it was dropped."""
+        return self._make() if self._array is None else self._array
+
+    def drop(self) -> None:
+        """Hold it no longer."""
+        self._array = None
+
+
 Role = Literal["constant", "input", "output", "temporary"]
 
 
@@ -92,11 +116,15 @@ class BufferSpec:
 
 @dataclass(slots=True)
 class Plan:
-    """Steps in execution order and the buffers they use. Views share their source's buffer."""
+    """Steps in execution order and the buffers they use. Views share their source's buffer.
+
+    `packed` are constants that plans have in common, beside those in `constants`.
+    """
 
     steps: list[Step] = field(default_factory=list)
     buffers: dict[str, BufferSpec] = field(default_factory=dict)
     constants: dict[str, np.ndarray] = field(default_factory=dict)
+    packed: dict[str, Packed] = field(default_factory=dict)
 
     def lifetimes(self) -> dict[str, tuple[int, int]]:
         """First and last step that touches each temporary buffer."""

@@ -79,14 +79,15 @@ def _pack(tuner: Tuner, b: Value, sizes: tuple[int, int, int], strides: tuple[in
     elements = b.known
     assert elements is not None
     batch, k, n = sizes
+    # A matrix that the whole batch shares is packed once, whatever the batch.
+    count = 1 if strides[0] == 0 else batch
 
     def make() -> np.ndarray:
         flat = np.ascontiguousarray(elements).reshape(-1)
-        count = 1 if strides[0] == 0 else batch
         matrices = np.lib.stride_tricks.as_strided(flat, (count, k, n), [4 * s for s in strides])
         return pack_panels(matrices, tile.width)
 
-    return tuner.constant(f"{b.name}|columns{tile.width}|{sizes}|{strides}", make)
+    return tuner.constant(f"{b.name}|columns{tile.width}|{(count, k, n)}|{strides}", make)
 
 
 def pack_panels(matrices: np.ndarray, width: int) -> np.ndarray:

@@ -161,6 +161,20 @@ def test_packed_weights_are_made_once_for_all_plans_and_layers() -> None:
     assert native.alive == 0
 
 
+def test_packed_weights_lie_in_their_buffers_alone() -> None:
+    """Once recorded, neither the planner nor a plan holds what buffers have; it can be made again."""
+    native = Packing()
+    session = Session(branching(), native, None, allow_fallback=False)
+    run(session, {"x": normal(2, 4)})
+    (packed,) = session.planner.packed.values()
+    assert packed._array is None
+    for part in session.parts.values():
+        assert not any(s.plan.constants or s.plan.packed for s in part.lowered.segments)
+    np.testing.assert_array_equal(packed.elements(), session.model.constants["w"].T)
+    assert (packed.size, packed.dtype, native.packings) == (16, np.float32, 2)
+    session.release()
+
+
 def test_what_is_packed_for_one_plan_goes_with_it(monkeypatch: pytest.MonkeyPatch) -> None:
     """Elements that only a plan knows are packed for it alone, and do not pile up."""
     made = model(
