@@ -29,6 +29,7 @@ from onnx import (
 from engine.errors import ModelImportError
 from engine.importers.files import explain_foreign, read_file
 from engine.importers.onnx_tensors import Array, frozen, numpy_dtype, read_sparse_tensor, read_tensor
+from engine.importers.onnx_weights import without_weights
 from engine.importers.support import Supported, check_supported
 from engine.model import UNTYPED, Input, Kind, Layer, Model, Output, sort_layers
 from engine.shapes import Dim, DynamicTensorShape
@@ -62,8 +63,8 @@ def read_onnx(
         folder = path.parent if folder is None else folder
         name = str(path)
         source = read_file(path)
-    proto = _parse(source, name)
-    reader = _Reader(name, folder, proto)
+    rest, weights = without_weights(source)
+    reader = _Reader(name, folder, _parse(rest, name), weights)
     try:
         model = reader.read()
     except RecursionError:
@@ -149,8 +150,12 @@ class _Scope:
 class _Reader:
     """Turns one `ModelProto` into a `Model`."""
 
-    def __init__(self, name: str, folder: Path | None, proto: ModelProto) -> None:
+    def __init__(
+        self, name: str, folder: Path | None, proto: ModelProto, weights: Mapping[int, memoryview]
+    ) -> None:
+        """`weights` are the elements of the main graph's constants that `proto` lacks, by their position."""
         self.name = name
+        self.weights = weights
         self.folder = folder
         self.proto = proto
         self.layer_names: set[str] = set()
@@ -170,7 +175,7 @@ class _Reader:
             raise ModelImportError(
                 f"{self.name} does not say which opset it uses: it is damaged, cut short or very old"
             )
-        model = self.graph(proto.graph, _Scope(opsets, self.name))
+        model = self.graph(proto.graph, _Scope(opsets, self.name), self.weights)
         for item in model.inputs:
             if item.dtype == UNTYPED:
                 raise ModelImportError(f"{self.name}: the input '{item.name}' has no declared type")
@@ -184,14 +189,17 @@ class _Reader:
         model.check()
         return model
 
-    def graph(self, graph: GraphProto, scope: _Scope) -> Model:
+    def graph(
+        self, graph: GraphProto, scope: _Scope, weights: Mapping[int, memoryview] | None = None
+    ) -> Model:
         """A graph, or a subgraph held by a layer; the latter is not checked yet."""
         if scope.depth > _MAX_DEPTH:
             raise ModelImportError(f"{self.name}: subgraphs or functions are nested too deep")
         constants: dict[str, Array] = {}
-        for tensor in graph.initializer:
+        for position, tensor in enumerate(graph.initializer):
             name = scope.value(tensor.name)
-            value = read_tensor(tensor, self.folder, f"{scope.where}: constant '{name}'")
+            raw = None if weights is None else weights.get(position)
+            value = read_tensor(tensor, self.folder, f"{scope.where}: constant '{name}'", raw)
             self._define(constants, name, value)
         for sparse in graph.sparse_initializer:
             name = scope.value(sparse.values.name)

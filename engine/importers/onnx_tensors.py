@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 import os
 import stat
+import sys
 from pathlib import Path, PurePosixPath, PureWindowsPath
 from typing import Any
 
@@ -44,10 +45,13 @@ def numpy_dtype(elem_type: int, subject: str) -> np.dtype[Any]:
         raise ModelImportError(f"{subject} has the unknown element type {elem_type}") from None
 
 
-def read_tensor(tensor: TensorProto, folder: Path | None, subject: str) -> Array:
+def read_tensor(
+    tensor: TensorProto, folder: Path | None, subject: str, raw: bytes | memoryview | None = None
+) -> Array:
     """The value of `tensor` as a read-only array; strings as an object array of str.
 
-    `folder` is where the model's weight files lie, None if the model came without one. Raises
+    `folder` is where the model's weight files lie, None if the model came without one. `raw` is its raw data
+    where that was taken out of it; the array is a copy of a view, and shares memory with bytes. Raises
     `ModelImportError` that names `subject`: bad sizes or types, or external data that is absent or unsafe.
     """
     dtype = numpy_dtype(tensor.data_type, subject)
@@ -58,20 +62,21 @@ def read_tensor(tensor: TensorProto, folder: Path | None, subject: str) -> Array
         raise ModelImportError(f"{subject} is stored in segments, which no known exporter writes")
     count = math.prod(dims)
     if tensor.data_location == TensorProto.EXTERNAL:
-        plain = TensorProto(data_type=tensor.data_type, dims=dims)
-        plain.raw_data = _external_bytes(tensor, _byte_count(tensor.data_type, dtype, count), folder, subject)
-        tensor = plain
+        raw = _external_bytes(tensor, _byte_count(tensor.data_type, dtype, count), folder, subject)
     elif tensor.HasField("raw_data"):
+        raw = tensor.raw_data if raw is None else raw
         expected = _byte_count(tensor.data_type, dtype, count)
-        if len(tensor.raw_data) != expected or tensor.data_type == TensorProto.STRING:
+        if len(raw) != expected or tensor.data_type == TensorProto.STRING:
             raise ModelImportError(
-                f"{subject} of shape {dims} and type {dtype} needs {expected} bytes, the file has "
-                f"{len(tensor.raw_data)}"
+                f"{subject} of shape {dims} and type {dtype} needs {expected} bytes, the file has {len(raw)}"
             )
     else:
+        raw = None
         _check_item_count(tensor, count, dims, subject)
     try:
-        array = numpy_helper.to_array(tensor)
+        array = (
+            numpy_helper.to_array(tensor) if raw is None else _from_raw(raw, tensor.data_type, dtype, dims)
+        )
     except (ValueError, TypeError, OverflowError) as error:
         raise ModelImportError(f"{subject} cannot be read: {error}") from error
     if array.dtype == np.bool_:
@@ -79,6 +84,15 @@ def read_tensor(tensor: TensorProto, folder: Path | None, subject: str) -> Array
     if array.shape != dims:
         raise ModelImportError(f"{subject} should have the shape {dims}, its data have {array.shape}")
     return frozen(array)
+
+
+def _from_raw(raw: bytes | memoryview, data_type: int, dtype: np.dtype[Any], dims: tuple[int, ...]) -> Array:
+    """Elements as they lie in a file; a copy of a view, for the sake of which the whole file would stay."""
+    if data_type in _PACKED_BITS or sys.byteorder == "big":
+        plain = TensorProto(data_type=data_type, dims=dims, raw_data=bytes(raw))
+        return np.asarray(numpy_helper.to_array(plain))
+    array = np.frombuffer(raw, dtype).reshape(dims)
+    return array.copy() if isinstance(raw, memoryview) else array
 
 
 def read_sparse_tensor(sparse: SparseTensorProto, folder: Path | None, subject: str) -> Array:
