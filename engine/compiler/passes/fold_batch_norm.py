@@ -40,7 +40,7 @@ def fold_batch_norm(model: Model) -> Model:
         if scaled is None:
             continue
         w_name, b_name = f"{conv.name}/weights*{norm.name}", f"{conv.name}/bias+{norm.name}"
-        constants[w_name] = scaled.astype(weights.dtype)
+        constants[w_name] = scaled
         constants[b_name] = ((bias - mean) * factor + shift).astype(weights.dtype)
         replaced[conv.name] = conv.replace(inputs=(conv.inputs[0], w_name, b_name), outputs=norm.outputs)
         replaced[norm.name] = norm
@@ -51,14 +51,19 @@ def fold_batch_norm(model: Model) -> Model:
 
 def _scaled(conv: Layer, weights: np.ndarray, factor: np.ndarray) -> np.ndarray | None:
     """Weights with each output channel multiplied; the channel's axis differs between the two operators."""
-    wide = weights.astype(np.float64)
     if conv.op_type == "Conv":
-        return wide * factor.reshape(-1, *(1,) * (weights.ndim - 1))
+        return _product(weights, factor.reshape(-1, *(1,) * (weights.ndim - 1)))
     groups = int(conv.attributes.get("group", 1))
     per_group = weights.shape[1]
     if factor.size != groups * per_group:
         return None
     # (C, M/group, ...): the input channels of group g yield output channels g * M/group and on.
-    by_group = wide.reshape(groups, weights.shape[0] // groups, per_group, *weights.shape[2:])
+    by_group = weights.reshape(groups, weights.shape[0] // groups, per_group, *weights.shape[2:])
     shaped = factor.reshape(groups, 1, per_group, *(1,) * (weights.ndim - 2))
-    return (by_group * shaped).reshape(weights.shape)
+    return _product(by_group, shaped).reshape(weights.shape)
+
+
+def _product(weights: np.ndarray, factor: np.ndarray) -> np.ndarray:
+    """The product computed in float64 and stored in the weights' type, without a copy of them in float64."""
+    result = np.empty(weights.shape, weights.dtype)
+    return np.multiply(weights, factor, out=result, dtype=np.float64, casting="unsafe")
