@@ -365,7 +365,7 @@ class Session:
         backend = self.backends[place]
         if backend.name in INT32_BACKENDS:
             check_int32(array, f"the constant '{name}' of model '{self.model.name}'", backend.name)
-        return backend.create(max(array.size, 1), array.dtype, array if array.size else None)
+        return backend.constant(array) if array.size else backend.create(1, array.dtype)
 
     def release(self) -> None:
         """Free everything."""

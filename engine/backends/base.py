@@ -109,6 +109,10 @@ class Backend(ABC):
     def create(self, elements: int, dtype: np.dtype, data: np.ndarray | None = None) -> DeviceBuffer:
         """A new buffer, filled with `data` (any shape, row-major) if given."""
 
+    def constant(self, array: np.ndarray) -> DeviceBuffer:
+        """A buffer with the elements of `array` that nothing will write. It may be the array's own memory."""
+        return self.create(array.size, array.dtype, array)
+
     @abstractmethod
     def upload(self, buffer: DeviceBuffer, data: np.ndarray) -> None:
         """Set a buffer's value, in stream order. `data` is copied before this returns."""

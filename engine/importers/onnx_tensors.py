@@ -16,9 +16,12 @@ from typing import Any
 import numpy as np
 from onnx import SparseTensorProto, TensorProto, helper, numpy_helper
 
+from engine.aligned import aligned, allocate
 from engine.errors import ModelImportError
 
 Array = np.ndarray[Any, Any]
+Raw = bytes | memoryview | Array
+"""A tensor's bytes: its own as bytes or array, a part of the file's as view."""
 
 # Sparse constants become dense ones, whose size the file's own size does not bound. 256 MiB holds any
 # embedding table seen; past it the file is taken for damaged.
@@ -45,9 +48,7 @@ def numpy_dtype(elem_type: int, subject: str) -> np.dtype[Any]:
         raise ModelImportError(f"{subject} has the unknown element type {elem_type}") from None
 
 
-def read_tensor(
-    tensor: TensorProto, folder: Path | None, subject: str, raw: bytes | memoryview | None = None
-) -> Array:
+def read_tensor(tensor: TensorProto, folder: Path | None, subject: str, raw: Raw | None = None) -> Array:
     """The value of `tensor` as a read-only array; strings as an object array of str.
 
     `folder` is where the model's weight files lie, None if the model came without one. `raw` is its raw data
@@ -86,13 +87,17 @@ def read_tensor(
     return frozen(array)
 
 
-def _from_raw(raw: bytes | memoryview, data_type: int, dtype: np.dtype[Any], dims: tuple[int, ...]) -> Array:
+def _from_raw(raw: Raw, data_type: int, dtype: np.dtype[Any], dims: tuple[int, ...]) -> Array:
     """Elements as they lie in a file; a copy of a view, for the sake of which the whole file would stay."""
     if data_type in _PACKED_BITS or sys.byteorder == "big":
         plain = TensorProto(data_type=data_type, dims=dims, raw_data=bytes(raw))
         return np.asarray(numpy_helper.to_array(plain))
     array = np.frombuffer(raw, dtype).reshape(dims)
-    return array.copy() if isinstance(raw, memoryview) else array
+    if not isinstance(raw, memoryview):
+        return array
+    copied = aligned(dims, dtype)
+    copied[...] = array
+    return copied
 
 
 def read_sparse_tensor(sparse: SparseTensorProto, folder: Path | None, subject: str) -> Array:
@@ -148,8 +153,8 @@ def _check_item_count(tensor: TensorProto, count: int, dims: tuple[int, ...], su
         )
 
 
-def _external_bytes(tensor: TensorProto, size: int, folder: Path | None, subject: str) -> bytes:
-    """The `size` bytes of a tensor kept in a file beside the model."""
+def _external_bytes(tensor: TensorProto, size: int, folder: Path | None, subject: str) -> Array:
+    """The `size` bytes of a tensor kept in a file beside the model, in memory of their own."""
     if tensor.data_type == TensorProto.STRING:
         raise ModelImportError(f"{subject} holds strings, which cannot lie in a weight file")
     entries = {entry.key: entry.value for entry in tensor.external_data}
@@ -182,10 +187,11 @@ def _external_bytes(tensor: TensorProto, size: int, folder: Path | None, subject
                     f"which has {status.st_size}; it is cut short or belongs to another model"
                 )
             file.seek(offset)
-            data = file.read(size)
+            data = allocate(size)
+            found = file.readinto(data.data)
     except OSError as error:
         raise ModelImportError(f"{subject}: cannot read the weight file '{location}': {error}") from error
-    if len(data) != size:
+    if found != size:
         raise ModelImportError(f"{subject}: the weight file '{location}' changed while it was read")
     return data
 

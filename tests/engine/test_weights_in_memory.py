@@ -5,9 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
+import onnx
 import pytest
 
 from engine import Model, ModelLoader
+from engine.backends.cpu.memory import CPUBuffer
 from tests.engine.conftest import MakeWorker
 from tests.graphs import node, proto
 
@@ -87,3 +89,31 @@ def test_constants_cannot_be_changed_under_a_worker() -> None:
     for array in made.constants.values():
         with pytest.raises(ValueError, match="read-only"):
             array[...] = 0
+
+
+@pytest.mark.parametrize("beside", [False, True], ids=["in the file", "beside it"])
+def test_a_table_is_read_where_it_lies(
+    tmp_path: Path, make_worker: MakeWorker, channel: str, beside: bool
+) -> None:
+    """What kernels read as it is has no second copy on the processor, and outlives model and file there."""
+    table = normal(300, 16)
+    source = proto(
+        [node("Gather", ["table", "i"], ["y"])],
+        {"i": ("int64", ["n"])},
+        {"y": ("float32", ["n", 16])},
+        {"table": table},
+    )
+    onnx.save(
+        onnx.load_from_string(source), tmp_path / "made.onnx", save_as_external_data=beside, size_threshold=0
+    )
+    made = ModelLoader.load(tmp_path / "made.onnx")
+    worker = make_worker(made, channel)
+    for path in tmp_path.iterdir():
+        path.unlink()
+    for positions in ([0, 299, 7], [1]):
+        worker.schedule(np.array(positions))
+        result = worker.peek_output().readback_and_clone().download_to_array()
+        np.testing.assert_array_equal(result, table[positions])
+    held, buffer = worker._session.constants["native", "table"]
+    assert held is made.constants["table"]
+    assert not isinstance(buffer, CPUBuffer) or np.shares_memory(buffer.array, held)

@@ -13,10 +13,11 @@ from typing import Any, ClassVar
 import numpy as np
 
 from engine import native
+from engine.aligned import ALIGNMENT, allocate, is_readable_in_place
 from engine.backends.base import Backend, DeviceBuffer, Program, Progress, Readback
 from engine.backends.cpu.arguments import argument_words, generic_units, generic_words
 from engine.backends.cpu.cost import INLINE_NS, grain, row_blocks, step_ns
-from engine.backends.cpu.memory import ALIGNMENT, CPUBuffer, allocate
+from engine.backends.cpu.memory import CPUBuffer
 from engine.backends.cpu.native_kernel import NativeKernel, source_of
 from engine.backends.cpu.timing import time_commands
 from engine.backends.cpu.tuned import tune
@@ -134,6 +135,12 @@ class CPUBackend(Backend):
         if data is not None:
             buffer.array[:] = np.asarray(data, buffer.dtype).reshape(-1)
         return buffer
+
+    def constant(self, array: np.ndarray) -> CPUBuffer:
+        """A buffer that nothing writes: the array's own memory, where kernels can read that."""
+        if is_readable_in_place(array):
+            return CPUBuffer(array.size, array.dtype, array.reshape(-1))
+        return self.create(array.size, array.dtype, array)
 
     def upload(self, buffer: DeviceBuffer, data: np.ndarray) -> None:
         """Set a buffer's value in stream order; `data` may change once this returns."""

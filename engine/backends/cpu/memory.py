@@ -1,24 +1,13 @@
-"""Memory of the CPU backend: blocks that start on a cache line and may be read a little beyond their end."""
+"""Memory of the CPU backend."""
 
 from __future__ import annotations
 
 import numpy as np
 
+from engine.aligned import allocate
 from engine.backends.base import DeviceBuffer
 from engine.dtypes import as_dtype
 from engine.errors import DisposedError
-
-ALIGNMENT = 64
-
-SLACK = 256
-"""Bytes behind each buffer that kernels may read (never write), so that no vector is a special case."""
-
-
-def allocate(size: int) -> np.ndarray:
-    """`size` zeroed bytes on a cache line, with readable slack behind them."""
-    block = np.zeros(size + ALIGNMENT + SLACK, np.uint8)
-    skip = -block.ctypes.data % ALIGNMENT
-    return block[skip : skip + size]
 
 
 class CPUBuffer(DeviceBuffer):
@@ -26,10 +15,13 @@ class CPUBuffer(DeviceBuffer):
 
     __slots__ = ("_array", "address", "dtype", "elements")
 
-    def __init__(self, elements: int, dtype: np.dtype) -> None:
+    def __init__(self, elements: int, dtype: np.dtype, memory: np.ndarray | None = None) -> None:
+        """`memory` is an array to take as it is; see `engine.aligned.is_readable_in_place`."""
         self.elements = elements
         self.dtype = as_dtype(np.dtype(dtype).name)
-        self._array: np.ndarray | None = allocate(elements * self.dtype.itemsize).view(self.dtype)
+        if memory is None:
+            memory = allocate(elements * self.dtype.itemsize).view(self.dtype)
+        self._array: np.ndarray | None = memory
         self.address = int(self._array.ctypes.data)
 
     @property

@@ -1,0 +1,39 @@
+"""Which memory native kernels may read where it lies."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from engine.aligned import ALIGNMENT, SLACK, aligned, is_readable_in_place
+from engine.backends.cpu.backend import CPUBackend
+
+
+def fixed(array: np.ndarray) -> np.ndarray:
+    array.flags.writeable = False
+    return array
+
+
+def test_only_memory_with_room_behind_it_that_nobody_writes_is_read_in_place() -> None:
+    whole = aligned((100, 16), np.dtype(np.float32))
+    assert whole.ctypes.data % ALIGNMENT == 0
+    assert not is_readable_in_place(whole)
+    fixed(whole)
+    assert is_readable_in_place(whole)
+    assert is_readable_in_place(whole.reshape(-1))
+    assert is_readable_in_place(whole[1:])
+    assert not is_readable_in_place(whole.T)
+    assert not is_readable_in_place(whole.reshape(-1)[1:])
+    assert not is_readable_in_place(whole.view(">f4"))
+    plain = np.zeros(1000 + ALIGNMENT, np.uint8)
+    skip = -plain.ctypes.data % ALIGNMENT
+    assert not is_readable_in_place(fixed(plain[skip:]))
+    assert is_readable_in_place(fixed(plain[skip : 1000 + ALIGNMENT - SLACK]))
+
+
+def test_the_processor_reads_such_constants_where_they_lie_and_copies_others() -> None:
+    backend = CPUBackend()
+    there, other = fixed(aligned((4, 8), np.dtype(np.float32))), fixed(np.zeros(3, np.float32)[1:])
+    assert np.shares_memory(backend.constant(there).array, there)
+    assert not np.shares_memory(backend.constant(other).array, other)
+    assert not np.shares_memory(backend.create(32, there.dtype, there).array, there)
+    backend.dispose()
