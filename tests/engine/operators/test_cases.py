@@ -89,7 +89,7 @@ STORED = [c for c in stored_cases() if expected_on(c, "numpy")]
 ON_BACKENDS = [
     (c, channel) for c in (*all_cases(), *stored_cases()) for channel in CHANNELS if expected_on(c, channel)
 ]
-LEAST, LEAST_OF_GPU_TYPES = 1780, 1345
+LEAST, LEAST_OF_GPU_TYPES = 1873, 1368
 """How many cases each backend has to pass, of all and of those over `GPU_TYPES`."""
 
 SHARE = 12
