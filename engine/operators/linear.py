@@ -103,7 +103,11 @@ def product(k: Builder, a: Value, b: Value, zeros: Zeros = PLAIN, dtype: np.dtyp
 
 def _batches_line_up(k: Builder, a: Value, b: Value) -> bool:
     """Whether each side has all matrices of the batch or one, for every input shape of the model."""
-    for one, other in zip(a.known_shapes(), b.known_shapes(), strict=False):
+    shapes = a.known_shapes(), b.known_shapes()
+    if len(shapes[0]) != len(shapes[1]):
+        # In a branch that no sample reaches, a tensor is known at the present sizes only, which come last.
+        shapes = shapes[0][-1:], shapes[1][-1:]
+    for one, other in zip(*shapes, strict=True):
         batch = prod(k.broadcast(one[:-2], other[:-2]))
         if prod(one[:-2]) not in (1, batch) or prod(other[:-2]) not in (1, batch):
             return False
