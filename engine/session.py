@@ -29,6 +29,11 @@ KEPT_PLANS = 16
 """How many sets of input shapes keep their recorded plans; the least recently used goes first. Those in use
 stay, however many they are."""
 
+KEPT_CONTINUATIONS = 256
+"""The same for all that follows stops for data: a plan that stops often, with other data each time, branches
+more with every stop.
+"""
+
 HOST_INPUT_LIMIT = 4096
 """Largest input, in elements, whose value may shape a plan (axes, sizes, pads: a handful of integers)."""
 
@@ -62,7 +67,7 @@ class Stage:
     moves: tuple[tuple[str, DeviceBuffer, DeviceBuffer], ...] = ()
 
 
-@dataclass
+@dataclass(eq=False)
 class Part:
     """A recorded stretch of a model: its stages, and the buffers that outlive them.
 
@@ -99,9 +104,7 @@ class Part:
         return Direct(self, tuple(feeds), self.stages[0].place, self.stages[0].program)
 
     def release(self) -> None:
-        """Free programs and buffers, those of continuations included."""
-        for part in self.later.values():
-            part.release()
+        """Free programs and buffers."""
         for stage in self.stages:
             stage.program.release()
         for buffer in self.owned:
@@ -142,6 +145,8 @@ class Session:
         self.host_inputs = self._host_inputs()
         self.constants: dict[tuple[Place, str], tuple[np.ndarray | None, DeviceBuffer]] = {}
         self.parts: OrderedDict[object, Part] = OrderedDict()
+        # Every part that follows a stop, the least recently used first, and where it is kept.
+        self.later: OrderedDict[Part, tuple[OrderedDict[object, Part], object]] = OrderedDict()
         self.outlook: list[Lowered] = []
 
     def _host_inputs(self) -> frozenset[str]:
@@ -262,19 +267,32 @@ class Session:
         key: object = self.key({}, known) if results is None else tuple(map(_facts, results))
         if key in part.later:
             part.later.move_to_end(key)
+            self.later.move_to_end(part.later[key])
             return part.later[key]
         lowered = self._allowed(self.planner.resume(part.lowered.trace, known, results))
         self.compile(lowered)
         following = self.record(lowered, part)
+        self.later[following] = part.later, key
         self._keep(part.later, key, following)
+        unused = [p for p in self.later if not p.users and p is not following]
+        for oldest in unused[: max(0, len(self.later) - KEPT_CONTINUATIONS)]:
+            if oldest in self.later:
+                self._drop(*self.later[oldest])
         return following
 
-    @staticmethod
-    def _keep(parts: OrderedDict[object, Part], key: object, part: Part) -> None:
+    def _keep(self, parts: OrderedDict[object, Part], key: object, part: Part) -> None:
         parts[key] = part
         unused = [k for k, p in parts.items() if not p.users and p is not part]
         for oldest in unused[: max(0, len(parts) - KEPT_PLANS)]:
-            parts.pop(oldest).release()
+            self._drop(parts, oldest)
+
+    def _drop(self, parts: OrderedDict[object, Part], key: object) -> None:
+        """Release a part that no run uses, and what follows it."""
+        part = parts.pop(key)
+        for following in [*part.later]:
+            self._drop(part.later, following)
+        self.later.pop(part, None)
+        part.release()
 
     def record(self, lowered: Lowered, before: Part | None) -> Part:
         """Buffers and programs for a plan; tensors of the part before keep their buffers."""
@@ -369,9 +387,8 @@ class Session:
 
     def release(self) -> None:
         """Free everything."""
-        for part in self.parts.values():
-            part.release()
-        self.parts.clear()
+        for key in [*self.parts]:
+            self._drop(self.parts, key)
         for _, buffer in self.constants.values():
             buffer.release()
         self.constants.clear()
