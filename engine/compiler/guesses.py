@@ -38,12 +38,15 @@ class Guesses:
         for value in stop.needs:
             if value.size > LARGEST or value.dtype.kind not in "biu":
                 return None
-            found[value.root.name] = self._elements(value)
+            found[value.root.name] = self._elements(value, stop.repeats)
         return found
 
-    def _elements(self, value: Value) -> np.ndarray:
+    def _elements(self, value: Value, repeats: bool) -> np.ndarray:
         if value.dtype == bool:
             self.conditions += 1
             return np.full(value.size, self.condition ^ (self.conditions % 2 == 0))
         sizes = [self.sizes[i % len(self.sizes)] for i in range(value.size)]
+        if repeats:
+            # A few runs of a loop tell as much as many, and loops in loops multiply.
+            sizes = [1 + size % 4 for size in sizes]
         return np.array(sizes).astype(value.dtype)

@@ -56,13 +56,15 @@ def leaf_arrays(feeds: Mapping[str, Feed]) -> dict[str, np.ndarray]:
     return found
 
 
-def interpret(model: Model, inputs: Mapping[str, Feed], schedules: int = 0) -> dict[str, Any]:
+def interpret(
+    model: Model, inputs: Mapping[str, Feed], schedules: int = 0, tracer: Tracer | None = None
+) -> dict[str, Any]:
     """All outputs of a model, by NumPy alone. Slow; every formula is evaluated as the definition wrote it.
 
     Outputs that are sequences come as lists, optionals without an element as None. `schedules` is how often
-    the model is taken to have run before.
+    the model is taken to have run before. `tracer` is the model's, for those who evaluate it more than once.
     """
-    tracer = Tracer(model)
+    tracer = Tracer(model) if tracer is None else tracer
     arrays = leaf_arrays(inputs) | {SCHEDULE_COUNT: np.array([schedules], np.uint32)}
     texts = {name: array for name, array in arrays.items() if array.dtype == object}
     trace = tracer.trace({name: shape_of(feed) for name, feed in inputs.items()}, texts)

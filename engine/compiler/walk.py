@@ -65,19 +65,23 @@ class Frame:
     others.
     """
 
-    __slots__ = ("control", "graph", "path", "position", "steps", "values")
+    __slots__ = ("body", "control", "graph", "path", "position", "steps", "values")
 
-    def __init__(self, graph: Graph, values: dict[str, Entry], path: str = "") -> None:
+    def __init__(
+        self, graph: Graph, values: dict[str, Entry], path: str = "", body: Body | None = None
+    ) -> None:
+        """`body` is the run of a subgraph that this is, None for the model itself."""
         self.graph = graph
         self.values = values
         self.path = path
+        self.body = body
         self.position = 0
         self.steps = 0
         self.control: ControlFlow | None = None
 
     def copy(self) -> Frame:
         """This frame as it is now."""
-        other = Frame(self.graph, dict(self.values), self.path)
+        other = Frame(self.graph, dict(self.values), self.path, self.body)
         other.position = self.position
         other.steps = self.steps
         other.control = None if self.control is None else self.control.copy()
@@ -112,10 +116,14 @@ class Call:
 
 @dataclass(frozen=True)
 class Stop:
-    """Why a walk stopped: the tensors whose elements it needs, for itself or for a `call`."""
+    """Why a walk stopped: the tensors whose elements it needs, for itself or for a `call`.
+
+    `repeats` tells that they say how often, or whether, layers run.
+    """
 
     needs: tuple[Value, ...]
     call: Call | None = None
+    repeats: bool = False
 
 
 class Walk(ABC):
@@ -149,16 +157,32 @@ class Walk(ABC):
         while True:
             frame = self.frames[-1]
             stop: Stop | None = None
-            if frame.control is not None:
-                stop = self._control(frame, frame.control)
-            elif frame.position < len(frame.graph.layers):
-                stop = self._layer(frame)
-            elif len(self.frames) > 1:
-                self._leave(frame)
-            else:
-                return None
-            if stop is not None:
+            try:
+                if frame.control is not None:
+                    stop = self._control(frame, frame.control)
+                elif frame.position < len(frame.graph.layers):
+                    stop = self._layer(frame)
+                elif len(self.frames) > 1:
+                    stop = self._leave(frame)
+                else:
+                    return None
+            except EngineError:
+                if not self._give_up():
+                    raise
+            if stop is not None and not self._give_up():
                 return stop
+
+    def _give_up(self) -> bool:
+        """Abandon the innermost tentative run, if there is one. Nothing reads what it has made so far."""
+        runs = (d for d, frame in enumerate(self.frames) if frame.body is not None and frame.body.tentative)
+        depth = max(runs, default=0)
+        if not depth:
+            return False
+        del self.frames[depth:]
+        control = self.frames[-1].control
+        assert control is not None
+        control.gave_up()
+        return True
 
     # Names and elements
 
@@ -226,7 +250,7 @@ class Walk(ABC):
             return Stop(needs)
         exact = [v for v in (*host, *texts) if v.bound is None]
         if needs := self._unknown(exact):
-            return Stop(needs)
+            return Stop(needs, repeats=operator.kind == "control")
         foldable = operator.precision != "random" and all(self.elements(v) is not None for v in given)
         builder = self.builder(frame, operator.kind, foldable or operator.kind != "kernel")
         inputs = tuple(_mapped(x, lambda v: self._exactly(builder, v, axis is not None)) for x in entries)
@@ -277,16 +301,24 @@ class Walk(ABC):
         if len(names) != len(body.inputs):
             raise ShapeError(f"{frame.layer}: its body takes {len(names)} inputs and gets {len(body.inputs)}")
         values: dict[str, Entry] = {**graph.constants, **dict(zip(names, body.inputs, strict=True))}
-        self.frames.append(Frame(graph, values, frame.path + (f"[{body.label}]" if body.label else "")))
+        path = frame.path + (f"[{body.label}]" if body.label else "")
+        self.frames.append(Frame(graph, values, path, body))
 
-    def _leave(self, frame: Frame) -> None:
-        outputs = tuple(self.look_up(o.name) for o in frame.graph.model.outputs)
-        self.frames.pop()
-        outer = self.frames[-1]
+    def _leave(self, frame: Frame) -> Stop | None:
+        outputs = [self.look_up(o.name) for o in frame.graph.model.outputs]
+        outer = self.frames[-2]
         assert outer.control is not None
+        assert frame.body is not None
+        first = frame.body.exact_from
+        exact = leaves(*outputs[first:])
+        if needs := self._unknown([v.bound.count for v in exact if v.bound is not None]):
+            return Stop(needs)
         builder = self.builder(outer, "took", True)
-        outer.control.took(builder, outputs)
+        outputs[first:] = [_mapped(x, lambda v: self._exactly(builder, v)) for x in outputs[first:]]
+        outer.control.took(builder, tuple(outputs))
+        self.frames.pop()
         self.built(builder)
+        return None
 
     def bind(self, frame: Frame, outputs: Sequence[Entry], empty: bool = False) -> None:
         """Name a layer's results, and go on to the next layer. `empty` allows absent optionals."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 import copy
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
+from sys import maxsize
 from typing import Self
 
 from engine.kernels.value import Entry, Value
@@ -19,11 +20,18 @@ from engine.operators.builder import Builder
 
 @dataclass(frozen=True)
 class Body:
-    """One run of a subgraph: what its inputs stand for, and what tells this run from others of the layer."""
+    """One run of a subgraph: what its inputs stand for, and what tells this run from others of the layer.
+
+    A run is `tentative` where nobody knows yet whether it is due. If it fails, or cannot go on without data,
+    it is given up, as if it had never begun. Outputs from number `exact_from` on are handed over with their
+    exact sizes, where data decides those.
+    """
 
     graph: Model
     inputs: tuple[Entry, ...]
     label: str = ""
+    tentative: bool = False
+    exact_from: int = maxsize
 
 
 class ControlFlow(ABC):
@@ -40,6 +48,9 @@ class ControlFlow(ABC):
     @abstractmethod
     def took(self, k: Builder, outputs: tuple[Entry, ...]) -> None:
         """Receive what the run that `next_run` asked for has yielded."""
+
+    def gave_up(self) -> None:
+        """A tentative run was given up: what it depends on must be asked for first."""
 
     @abstractmethod
     def results(self, k: Builder) -> tuple[Entry, ...]:

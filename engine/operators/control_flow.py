@@ -54,19 +54,26 @@ def stacked(k: Builder, slices: Sequence[Value], axis: int = 0) -> Value:
 
 
 def slice_at(k: Builder, x: Value, axis: int, position: int) -> Value:
-    """The slice of a tensor at a position along an axis, without that axis."""
+    """The slice of a tensor at a position along an axis, without that axis; zeros where there is none."""
+    if not x.shape[axis]:
+        return k.constant(np.zeros((*x.shape[:axis], *x.shape[axis + 1 :]), x.dtype))
     outer, inner = prod(x.shape[:axis]), prod(x.shape[axis + 1 :])
     rows = k.alias(x, (outer, x.shape[axis] * inner))
     taken = k.compute((outer, inner), x.dtype, lambda o, i: rows[o, i + position * inner])
     return k.alias(taken, (*x.shape[:axis], *x.shape[axis + 1 :]))
 
 
-def nothing_from(k: Builder, body: Model, position: int, axis: int = 0) -> Value:
-    """What the scan output at `position` of a body's outputs is after no run at all."""
+def nothing_from(k: Builder, body: Model, position: int, sample: Value | None, axis: int = 0) -> Value:
+    """What the scan output at `position` of a body's outputs is after no run at all.
+
+    A `sample` of what it would stack tells the shape; else what the body declares does.
+    """
     declared = body.outputs[position]
     dims = [n if isinstance(n, int) else 0 for n in declared.shape or ()]
-    dims.insert(axis if axis >= 0 else len(dims) + 1 + axis, 0)
     dtype = np.dtype(np.float32) if declared.dtype is None else declared.dtype
+    if sample is not None:
+        dims, dtype = [*sample.shape], sample.dtype
+    dims.insert(axis if axis >= 0 else len(dims) + 1 + axis, 0)
     return k.constant(np.zeros(dims, dtype))
 
 
@@ -93,11 +100,15 @@ class If(ControlFlow):
     def next_run(self, k: Builder) -> Body | None:
         if self.runs_both:
             done = len(self.outputs)
-            return Body(self.branches[done], (), str(done)) if done < 2 else None
+            return Body(self.branches[done], (), str(done), tentative=True) if done < 2 else None
         return None if self.outputs else Body(self.branches[0 if truth(k, self.condition) else 1], ())
 
     def took(self, k: Builder, outputs: tuple[Entry, ...]) -> None:
         self.outputs.append(outputs)
+
+    def gave_up(self) -> None:
+        self.runs_both = False
+        self.outputs = []
 
     def results(self, k: Builder) -> tuple[Entry, ...]:
         if not self.runs_both:
@@ -121,7 +132,7 @@ LIGHT = frozenset(
     "Abs Add And Cast Clip Constant Div Equal Exp Greater GreaterOrEqual Identity If Less LessOrEqual Max "
     "Min Mul Neg Not Or Pow Relu Sigmoid Sqrt Sub Sum Tanh Where Xor".split()
 )
-"""Layers that cost little and cannot fail where it was the other branch that was meant."""
+"""Layers that cost little."""
 
 LIGHT_LAYERS = 6
 
@@ -160,7 +171,10 @@ class Loop(ControlFlow):
         self.active: Value | None = None
         self.due: Value | None = None
         self.ahead = 0
-        self.keeps_shapes = True
+        # Whether the last run kept the shapes of what is carried, and whether none made in advance failed.
+        self.is_steady = self.looks_ahead = True
+        # What a run would stack where none is due, for its shapes; empty where that is not known.
+        self.sample: tuple[Value, ...] | None = None
 
     @property
     def _is_over(self) -> bool:
@@ -170,7 +184,7 @@ class Loop(ControlFlow):
         counted = (self.due,) if self.due is not None and self.stacks and self.stacks[0] else ()
         if self._is_over:
             return counted
-        if self.active is not None and (self.ahead >= CHUNK or not self.keeps_shapes):
+        if self.active is not None and (self.ahead >= CHUNK or not (self.is_steady and self.looks_ahead)):
             return (self.active, *counted)
         return ()
 
@@ -183,20 +197,35 @@ class Loop(ControlFlow):
             self.going = active
             self.active, self.ahead = None, 0
             self.due = None if active else self.due
-        if self._is_over:
+        stacks_nothing = not self.runs and len(self.body.outputs) > len(self.carried) + 1
+        if self._is_over and not (stacks_nothing and self.sample is None):
             return None
         if self.runs >= LONGEST:
             k.error(f"has run {LONGEST} times without an end, the most that a loop may")
         number = k.constant(np.array(self.runs, INT64))
-        return Body(self.body, (number, k.constant(np.array(True)), *self.carried), str(self.runs))
+        tentative = self._is_over or self.active is not None
+        inputs = (number, k.constant(np.array(True)), *self.carried)
+        return Body(self.body, inputs, str(self.runs), tentative, exact_from=len(self.carried) + 1)
+
+    def gave_up(self) -> None:
+        if self._is_over:
+            self.sample = ()
+        self.looks_ahead = False
 
     def took(self, k: Builder, outputs: tuple[Entry, ...]) -> None:
         condition, after = outputs[0], outputs[1 : len(self.carried) + 1]
         stacks = tuple(x for x in outputs[len(self.carried) + 1 :] if isinstance(x, Value))
         if not isinstance(condition, Value) or len(stacks) + len(self.carried) + 1 < len(outputs):
             k.error("its condition and what it stacks must be tensors; carry sequences instead")
-        self.keeps_shapes = all(map(alike, after, self.carried))
+        if self._is_over:
+            self.sample = stacks
+            return
+        found = truth(k, condition)
+        self.is_steady = all(map(alike, after, self.carried))
         if self.active is not None:
+            if not self.is_steady:
+                # Old and new cannot stand in for one another: this run waits until it is due.
+                return
             active = self.active
             after = tuple(chosen(k, active, new, old) for new, old in zip(after, self.carried, strict=True))
             before = k.constant(np.array(self.runs, INT64)) if self.due is None else self.due
@@ -204,7 +233,6 @@ class Loop(ControlFlow):
         self.carried = after
         self.stacks.append(stacks)
         self.runs += 1
-        found = truth(k, condition)
         if found is False:
             self.going, self.active = False, None
         elif found is None:
@@ -217,7 +245,11 @@ class Loop(ControlFlow):
         found = []
         for position in range(len(self.body.outputs) - first):
             slices = [stack[position] for stack in self.stacks]
-            found.append(stacked(k, slices) if slices else nothing_from(k, self.body, first + position))
+            if slices:
+                found.append(stacked(k, slices))
+            else:
+                sample = self.sample[position] if self.sample else None
+                found.append(nothing_from(k, self.body, first + position, sample))
         return (*self.carried, *found)
 
     def holds(self) -> tuple[Entry, ...]:
@@ -256,6 +288,8 @@ class _Scan(ControlFlow):
         self.batches = batches
         self.lengths = lengths
         self.batch = self.step = 0
+        # What a run would stack where there is none, for its shapes; empty where that is not known.
+        self.sample: tuple[Value, ...] | None = None
         self.stacks: list[list[tuple[Value, ...]]] = [[] for _ in range(batches)]
 
     @abstractmethod
@@ -266,17 +300,28 @@ class _Scan(ControlFlow):
         while self.batch < self.batches and self.step >= self.lengths[self.batch]:
             self.batch, self.step = self.batch + 1, 0
         if self.batch >= self.batches:
-            return None
+            if not self.batches or any(self.lengths) or self.sample is not None:
+                return None
+            return self._run((*self.states[0], *self.slices(k, 0, 0)), "0", tentative=True)
         inputs = (*self.states[self.batch], *self.slices(k, self.batch, self.step))
         label = f"{self.batch}, {self.step}" if self.batches > 1 else str(self.step)
-        return Body(self.body, inputs, label)
+        return self._run(inputs, label)
+
+    def _run(self, inputs: tuple[Entry, ...], label: str, tentative: bool = False) -> Body:
+        return Body(self.body, inputs, label, tentative, exact_from=len(self.states[0]))
+
+    def gave_up(self) -> None:
+        self.sample = ()
 
     def took(self, k: Builder, outputs: tuple[Entry, ...]) -> None:
-        count = len(self.states[self.batch])
-        self.states[self.batch] = outputs[:count]
+        count = len(self.states[0])
         stacks = tuple(x for x in outputs[count:] if isinstance(x, Value))
         if len(stacks) + count < len(outputs):
             k.error("its body may yield tensors only")
+        if self.batch >= self.batches:
+            self.sample = stacks
+            return
+        self.states[self.batch] = outputs[:count]
         self.stacks[self.batch].append(stacks)
         self.step += 1
 
@@ -331,7 +376,8 @@ class Scan(_Scan):
             if slices:
                 found.append(stacked(k, slices, axis))
             else:
-                found.append(nothing_from(k, self.body, len(state) + position, axis))
+                sample = self.sample[position] if self.sample else None
+                found.append(nothing_from(k, self.body, len(state) + position, sample, axis))
         return (*state, *found)
 
 
@@ -350,6 +396,8 @@ class Scan8(_Scan):
         self.scanned = inputs[first:]
         self.reverse = [bool(d) for d in directions or (0,) * num_scan_inputs]
         batches, self.longest = self.scanned[0].shape[:2]
+        if not batches:
+            k.error("takes at least one batch")
         lengths = [self.longest] * batches if sequence_lens is None else k.ints(sequence_lens)
         self.states = [tuple(slice_at(k, x, 0, b) for x in inputs[:first]) for b in range(batches)]
         self._prepare(k, batches, lengths)
@@ -363,13 +411,15 @@ class Scan8(_Scan):
     def results(self, k: Builder) -> tuple[Entry, ...]:
         count = len(self.states[0])
         found = [stacked(k, [_tensor(k, state[i]) for state in self.states]) for i in range(count)]
+        samples = [stack for runs in self.stacks for stack in runs] or [self.sample or ()]
         for position in range(len(self.body.outputs) - count):
+            sample = samples[0][position] if samples[0] else None
+            nothing = nothing_from(k, self.body, count + position, sample)
+            zero = k.constant(np.zeros(nothing.shape[1:], nothing.dtype))
             rows = []
             for runs in self.stacks:
-                slices = [stack[position] for stack in runs]
-                missing = self.longest - len(slices)
-                zeros = [k.constant(np.zeros(slices[0].shape, slices[0].dtype))] * missing if slices else []
-                rows.append(stacked(k, [*slices, *zeros]))
+                slices = [stack[position] for stack in runs] + [zero] * (self.longest - len(runs))
+                rows.append(stacked(k, slices) if slices else nothing)
             found.append(stacked(k, rows))
         return tuple(found)
 
