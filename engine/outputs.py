@@ -29,15 +29,29 @@ class RunOutput(TensorData):
         self.name = name
         self.dtype = dtype
         self.position = position
+        self._count: ValueRead | None = None
 
     @property
     def shape_or_none(self) -> tuple[int, ...] | None:  # type: ignore[override]
-        """The shape, once every stretch of the model that it depends on is planned."""
+        """The shape, once every stretch of the model that it depends on is planned and, where data decides
+        how much of a tensor is meant, that has been read back. Asking takes continuations up again.
+        """
         self._check()
         if self.name not in self.run.part.lowered.trace.values:
-            return None
+            self.worker.take_up(self.run)
+            self.run.check()
+            if self.name not in self.run.part.lowered.trace.values:
+                return None
         value = self.value()
-        return value.shape if value.bound is None else None
+        if value.bound is None:
+            return value.shape
+        if self._count is None and self.worker.take_up(self.run):
+            self._count = ValueRead(self.run, value.bound.count)
+        self.run.check()
+        if self._count is None or not self._count.done():
+            return None
+        axis, count = value.bound.axis, int(self._count.array().reshape(-1)[0])
+        return (*value.shape[:axis], count, *value.shape[axis + 1 :])
 
     def value(self) -> Value:
         """The tensor in the run's plan; only once planned to the end."""

@@ -9,11 +9,12 @@ import numpy as np
 import onnx.parser
 import pytest
 
-from engine import Model, ModelLoader, ShapePending, Worker
+from engine import Model, ModelLoader, ShapePending, Tensor, Worker
 from engine.compiler.interpret import interpret
 from engine.compiler.trace import Tracer
 from engine.session import KEPT_CONTINUATIONS, KEPT_PLANS, Part
 from tests.engine.conftest import MakeWorker
+from tests.engine.test_continuations import held
 from tests.networks import error
 from tests.random_control_flow import Item, RandomFlow, Refused, run_reference
 
@@ -382,6 +383,54 @@ def test_what_is_stacked_is_cut_to_the_size_that_data_decides(channel: str, make
         worker.schedule(x, np.array(mask, bool), np.array(2))
         np.testing.assert_array_equal(worker.peek_output("all").download_to_array(), [kept, kept + 1])
         np.testing.assert_array_equal(worker.peek_output("rows").download_to_array(), [kept] * 6)
+
+
+KEPT = """g (float[n] x, bool[n] mask) => (float[k] y) {
+    kept = Compress(x, mask)
+    y = Neg(kept)
+}"""
+
+SQUARES = "g (float[n] x) => (float[n] y) { y = Mul(x, x) }"
+
+
+def polled(output: Tensor) -> tuple[int, ...]:
+    for _ in range(200_000):
+        if (shape := output.shape_or_none) is not None:
+            return shape
+    raise AssertionError("the shape never arrives")
+
+
+def test_a_size_that_data_decides_arrives_when_it_is_polled(channel: str, make_worker: MakeWorker) -> None:
+    """The shape of an output that is trimmed when read back stayed unknown until somebody read all of it: who
+    polled for it never got it, and the output could be fed to no other worker.
+    """
+    worker, other = make_worker(load(KEPT), channel), make_worker(load(SQUARES), channel)
+    x = np.arange(6, dtype=np.float32)
+    for mask in (x > 3, x < 0, x >= 0):
+        with held(worker) as gate:
+            worker.schedule(x, mask)
+            output = worker.peek_output()
+            assert output.shape_or_none is None
+            with pytest.raises(ShapePending):
+                _ = output.shape
+            assert gate.waits == 0
+            gate.is_open = True
+            assert polled(output) == (int(mask.sum()),)
+            assert gate.waits == 0
+        other.schedule(output)
+        np.testing.assert_array_equal(other.peek_output().download_to_array(), x[mask] ** 2)
+
+
+def test_polling_for_a_shape_is_enough(channel: str, make_worker: MakeWorker) -> None:
+    """Polling took no continuation up again, so a shape that one decides came only to those who pumped."""
+    worker = make_worker(load(BRANCHING), channel)
+    with held(worker) as gate:
+        worker.schedule(np.array([2, 3, 1, 0], np.float32))
+        output = worker.peek_output()
+        assert output.shape_or_none is None
+        gate.is_open = True
+        assert polled(output) == (6,)
+        assert gate.waits == 0
 
 
 IN_ONE_ANOTHER = """g (float[k] x, int64 n) => (float[k] y) {
