@@ -12,18 +12,13 @@ from math import prod
 
 import numpy as np
 
-from engine.backends.cpu.epilogue import Epilogue
 from engine.backends.cpu.library import library_text
 from engine.backends.cpu.native_kernel import NativeKernel
-from engine.backends.cpu.printer import indent
 from engine.backends.cpu.tiles import host_tile
 from engine.compiler.plan import Compute, Tuner
 
 MAX_TAPS = 1024
 MAX_STRIDE = 256
-
-PLANE_SUMS = 2048
-"""Results held at a time: as many rows as fit, or part of one."""
 
 _NS_PER_ELEMENT = 0.5
 
@@ -232,37 +227,3 @@ def _planes_text() -> str:
     split = f"split_pairs = make_split_pairs({lanes})\n"
     text = _TEXT.replace("{lanes}", str(lanes)).replace("{max_stride_bytes}", str(16 * MAX_STRIDE))
     return library_text("vectors") + split + text
-
-
-def walk_plane(
-    lanes: int, vectors: int, wide_tile: str, slim_tile: str, after_row: list[str], epilogue: Epilogue
-) -> list[str]:
-    """Statements that fill `tile` with a plane's results, some rows at a time, and store them as one run.
-
-    Given `origin`, `plane`, `out_rows`, `last_size` and `row_step`. The tile statements compute results from
-    `done` on, of the row whose input starts at `source` and whose results at `target`; `after_row` changes
-    the `length` results of `row` from column `first` on.
-    """
-    return [
-        f"rows_at_once = max(op_div(_types.int64({PLANE_SUMS}), last_size), 1)",
-        "for row0 in range(0, out_rows, rows_at_once):",
-        "    rows = min(rows_at_once, out_rows - row0)",
-        f"    for first in range(0, last_size, {PLANE_SUMS}):",
-        f"        length = min({PLANE_SUMS}, last_size - first)",
-        "        for row in range(row0, row0 + rows):",
-        "            source = origin + (row * row_step + first) * 4",
-        "            target = tile + (row - row0) * length * 4",
-        "            done = 0",
-        "            while done < length:",
-        f"                if length - done > {lanes}:",
-        f"                    {wide_tile}",
-        f"                    done += {vectors * lanes}",
-        "                else:",
-        f"                    {slim_tile}",
-        f"                    done += {lanes}",
-        *indent(indent(indent(after_row))),
-        "        columns = rows * length",
-        "        first_column = row0 * last_size + first",
-        "        start = plane * out_rows * last_size + first_column",
-        *indent(indent(epilogue.store)),
-    ]

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from engine.backends.cpu.bands import WORDS, band_memory, bands_text, cut_bands, walk_bands
 from engine.backends.cpu.epilogue import Epilogue, is_float32_core, print_epilogue
-from engine.backends.cpu.library import library_text
 from engine.backends.cpu.native_kernel import NativeKernel
-from engine.backends.cpu.planes import MAX_TAPS, PLANE_SUMS, TAP_OFFSETS, lay_out, walk_plane, windows_of
+from engine.backends.cpu.planes import windows_of
 from engine.backends.cpu.printer import indent, kernel_text
 from engine.backends.cpu.tiles import Tile, host_tile
 from engine.compiler.plan import Compute, Tuner
@@ -17,11 +17,7 @@ MAX_COLUMNS = 8192
 _NS_PER_TAP = 0.1
 _NS_PER_OUTPUT = 0.6
 
-_WORDS = (
-    "channels out_rows last_size plane_size kernel_rows kernel_columns row_step tap_row_step row_length"
-    " dilation tap_stride row_stride stride row_dilation top left"
-    " count_top count_bottom count_left count_right"
-).split()
+_WORDS = ["channels", *WORDS, "count_top", "count_bottom", "count_left", "count_right"]
 _FIRST_WORD = 2
 
 _HELPERS = """
@@ -45,7 +41,10 @@ def tune_pool(compute: Compute, tuner: Tuner, threads: int) -> bool:
     win = windows_of(compute)
     facts = compute.hint.facts
     kind = str(facts["kind"])
-    if win is None or not is_float32_core(compute) or kind not in ("max", "average") or win.taps > MAX_TAPS:
+    if win is None or not is_float32_core(compute) or kind not in ("max", "average"):
+        return False
+    bands = cut_bands(win)
+    if bands is None:
         return False
     if kind == "average" and win.out[1] > MAX_COLUMNS:
         return False
@@ -57,17 +56,11 @@ def tune_pool(compute: Compute, tuner: Tuner, threads: int) -> bool:
         bottom, right = ends if len(ends) == 2 else (0, ends[0])
         counted = (-top, win.height + bottom, -left, win.width + right)
     count = x.shape[0] * x.shape[1]
-    planes = lay_out(tuner, x.name, count, win, float("-inf") if kind == "max" else 0.0)
     epilogue = print_epilogue(compute, _FIRST_WORD + len(_WORDS))
-    sizes = (
-        x.shape[1], *win.out, planes.plane_size, *win.kernel, planes.row_step, planes.tap_row_step,
-        planes.row_length, planes.dilation, planes.stride, *win.strides, win.dilations[0], top, left,
-        *counted,
-    )  # fmt: skip
     nanoseconds = win.out[0] * win.out[1] * (win.taps * _NS_PER_TAP + _NS_PER_OUTPUT)
     kernel = NativeKernel(f"pool_{kind}", pool_text(host_tile(), kind == "max", epilogue))
-    values = (nanoseconds, *sizes, *epilogue.values)
-    tuner.emit(kernel, (count,), values, (*epilogue.inputs, planes.name), compute.output.name)
+    values = (nanoseconds, x.shape[1], *bands.sizes, *counted, *epilogue.values)
+    tuner.emit(kernel, (count,), values, (*epilogue.inputs, x.name), compute.output.name)
     return True
 
 
@@ -77,26 +70,27 @@ def pool_text(tile: Tile, largest: bool, epilogue: Epilogue) -> str:
     # Average: how many taps of each column of windows count, and of each row of windows.
     count_columns = [
         "for column in range(last_size):",
-        "    reach = column * stride - left",
-        "    inside = taps_inside(reach, dilation, kernel_columns, count_left, count_right)",
+        "    reached = column * stride - left",
+        "    inside = taps_inside(reached, dilation, kernel_columns, count_left, count_right)",
         "    store_f32(counts, column, to_float32(inside))",
     ]
     divide = [
-        "reach = row * row_stride - top",
-        "inside = taps_inside(reach, row_dilation, kernel_rows, count_top, count_bottom)",
-        "rows_inside = to_float32(inside)",
-        "for k in range(length):",
-        "    amount = op_mul(rows_inside, load_f32(counts, first + k))",
-        "    store_f32(target, k, op_div(load_f32(target, k), amount))",
+        "for row in range(rows):",
+        "    reached = (row0 + row) * row_stride - top",
+        "    inside = taps_inside(reached, row_dilation, kernel_rows, count_top, count_bottom)",
+        "    rows_inside = to_float32(inside)",
+        "    for k in range(length):",
+        "        amount = op_mul(rows_inside, load_f32(counts, first + k))",
+        "        position = row * length + k",
+        "        store_f32(tile, position, op_div(load_f32(tile, position), amount))",
     ]
+    least = "-INF" if largest else "0.0"
     body = [
         *(f"{name} = arg_i64(args, {_FIRST_WORD + k})" for k, name in enumerate(_WORDS)),
         *epilogue.arguments,
         f"x = arg_i64(args, {_FIRST_WORD + len(_WORDS) + epilogue.words})",
-        "taps = kernel_rows * kernel_columns",
-        f"tile = stack_bytes({(PLANE_SUMS + TILE_VECTORS * lanes) * 4})",
-        f"offsets = stack_bytes({MAX_TAPS * 8})",
-        "tap_offsets(offsets, kernel_rows, kernel_columns, tap_row_step, row_length, dilation, tap_stride)",
+        *band_memory(),
+        f"padding = _types.float32({least})",
         *([] if largest else [f"counts = stack_bytes({MAX_COLUMNS * 4})", *count_columns]),
         *epilogue.kernel,
         "for plane in range(begin, end):",
@@ -104,11 +98,12 @@ def pool_text(tile: Tile, largest: bool, epilogue: Epilogue) -> str:
         "    i1 = plane - i0 * channels",
         "    origin = x + plane * plane_size * 4",
         *indent(
-            walk_plane(
+            walk_bands(
                 lanes,
                 TILE_VECTORS,
-                "wide_tile(source + done * 4, offsets, taps, target + done * 4)",
-                "slim_tile(source + done * 4, offsets, taps, target + done * 4)",
+                "wide_tile(source + done * 4, offsets, taps, sums + done * 4)",
+                "slim_tile(source + done * 4, offsets, taps, sums + done * 4)",
+                "padding",
                 [] if largest else divide,
                 epilogue,
             )
@@ -118,4 +113,4 @@ def pool_text(tile: Tile, largest: bool, epilogue: Epilogue) -> str:
         f"\n{name}_tile = make_pool_tile({vectors}, {lanes}, {largest})"
         for name, vectors in (("wide", TILE_VECTORS), ("slim", 1))
     )
-    return kernel_text(library_text("vectors") + tiles + _HELPERS + TAP_OFFSETS, body)
+    return kernel_text(bands_text(lanes) + tiles + _HELPERS, body)
