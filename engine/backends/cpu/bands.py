@@ -24,6 +24,10 @@ _MOST_FLOATS = 16384
 """Elements that a band has room for, where windows reach far."""
 
 _LONGEST_ROW = 16384
+
+LONG_ROW = 48
+"""Results that a row needs to be stored by itself."""
+
 _SLACK = 64
 """Elements behind a run that vectors may read and write beyond its end."""
 
@@ -34,6 +38,7 @@ WORDS = (
 
 _TEXT = """
 copy_run = make_copy_run(1, {lanes})
+fill_run = make_fill_run({lanes})
 split_pairs = make_split_pairs({lanes})
 
 
@@ -52,43 +57,102 @@ def tap_offsets(offsets, kernel_rows, kernel_columns, row_stride, stride, row_di
 
 
 @helper
-def fill_run(target, count, value):
-    for k in range(count):
-        store_f32(target, k, value)
+def fill_runs(target, count, value):
+    k = 0
+    while k < count:
+        fill_run(target + 4 * k, value)
+        k += {lanes}
 
 
 @helper
 def copy_runs(target, source, count):
-    for k in range(0, count, {lanes}):
+    k = 0
+    while k < count:
         copy_run(target + 4 * k, source + 4 * k)
+        k += {lanes}
+
+
+@helper
+def copy_pairs(evens, odds, source, count):
+    k = 0
+    while k < count:
+        split_pairs(evens + 4 * k, odds + 4 * k, source + 8 * k)
+        k += {lanes}
+
+
+@helper
+def lay_rows(band, x, height, width, first, left, row_stride, rows, count, pitch, padding):
+    # Vectors write beyond the ends of rows, so rows are laid in order, each with the padding of the next.
+    low = min(max(left, 0), count)
+    high = max(min(width + left, count), low)
+    fill_runs(band, low, padding)
+    for row in range(rows):
+        y = first + row * row_stride
+        target = band + row * pitch * 4
+        next_low = low if row + 1 < rows else 0
+        if y < 0 or y >= height:
+            fill_runs(target, count + next_low, padding)
+        else:
+            copy_runs(target + low * 4, x + (y * width + low - left) * 4, high - low)
+            fill_runs(target + high * 4, count - high + next_low, padding)
+
+
+@helper
+def lay_pairs(evens, odds, x, height, width, first, left, row_stride, rows, count, pitch, padding):
+    # Pairs low..high-1 lie inside; a row may begin with the second of a pair and end with the first of one.
+    low = min(max((left + 1) >> 1, 0), count)
+    high = max(min((width + left) >> 1, count), low)
+    end = width + left
+    cut_low = left > 0 and left & 1 == 1 and left < 2 * count
+    cut_high = end > 0 and end & 1 == 1 and end < 2 * count
+    fill_runs(evens, low, padding)
+    fill_runs(odds, low, padding)
+    for row in range(rows):
+        y = first + row * row_stride
+        start = row * pitch * 4
+        next_low = low if row + 1 < rows else 0
+        if y < 0 or y >= height:
+            fill_runs(evens + start, count + next_low, padding)
+            fill_runs(odds + start, count + next_low, padding)
+        else:
+            source = x + y * width * 4
+            if cut_low:
+                store_f32(odds + start, low - 1, load_f32(source, 0))
+            place = start + low * 4
+            copy_pairs(evens + place, odds + place, source + (2 * low - left) * 4, high - low)
+            place = start + high * 4
+            fill_runs(evens + place, count - high + next_low, padding)
+            fill_runs(odds + place, count - high + next_low, padding)
+            if cut_high:
+                store_f32(evens + start, end >> 1, load_f32(source, width - 1))
+
+
+@helper
+def lay_strided(band, line, x, height, width, first, left, row_stride, stride, phases, rows, count, pitch,
+                region, padding):
+    for row in range(rows):
+        y = first + row * row_stride
+        lay_rows(line, x, height, width, y, left, 1, 1, (count - 1) * stride + phases, 0, padding)
+        for phase in range(phases):
+            for k in range(count):
+                place = phase * region + row * pitch + k
+                store_f32(band, place, load_f32(line, k * stride + phase))
 
 
 @helper
 def lay_band(band, line, x, height, width, top, left, row_stride, stride, row_phases, phases, rows, count,
              pitch, region, padding):
-    # Vectors run over the ends of rows, so rows are written in order and their padding after them.
-    needed = (count - 1) * stride + phases
-    low = min(max(left, 0), needed)
-    high = max(min(width + left, needed), low)
     for row_phase in range(row_phases):
-        for row in range(rows):
-            y = row * row_stride + row_phase - top
-            target = band + (row_phase * phases * region + row * pitch) * 4
-            if y < 0 or y >= height:
-                for phase in range(phases):
-                    fill_run(target + phase * region * 4, count, padding)
-            else:
-                place = target if stride == 1 else line
-                fill_run(place, low, padding)
-                copy_runs(place + low * 4, x + (y * width + low - left) * 4, high - low)
-                fill_run(place + high * 4, needed - high, padding)
-                if stride == 2 and phases == 2:
-                    for k in range(0, count, {lanes}):
-                        split_pairs(target + 4 * k, target + (region + k) * 4, line + 8 * k)
-                elif stride > 1:
-                    for phase in range(phases):
-                        for k in range(count):
-                            store_f32(target, phase * region + k, load_f32(line, k * stride + phase))
+        target = band + row_phase * phases * region * 4
+        first = row_phase - top
+        if stride == 1:
+            lay_rows(target, x, height, width, first, left, row_stride, rows, count, pitch, padding)
+        elif stride == 2 and phases == 2:
+            lay_pairs(target, target + region * 4, x, height, width, first, left, row_stride, rows, count,
+                      pitch, padding)
+        else:
+            lay_strided(target, line, x, height, width, first, left, row_stride, stride, phases, rows,
+                        count, pitch, region, padding)
 """
 
 
@@ -160,8 +224,8 @@ def walk_bands(
     """Statements that fill `tile` with a plane's results, a band at a time, and store them row by row.
 
     Given `origin`, where the plane starts, and `plane`. The tile statements compute results from `done` on
-    from the windows at `source`; `after` changes the `rows` x `length` results in `tile`, whose first one is
-    that of `row0` and `first`.
+    from the windows at `source`; `after` changes the results in `tile`, `rows` rows of `length`, `step`
+    apart, from `row0` and `first` on.
     """
     return [
         "for row0 in range(0, out_rows, max(rows_at_once, 1)):",
@@ -184,19 +248,19 @@ def walk_bands(
         "            else:",
         f"                {slim_tile}",
         f"                done += {lanes}",
-        "        tile = sums",
-        "        if rows > 1 and pitch != length:",
-        "            tile = packed",
+        # Short rows are packed, so that storing them needs few loops; long ones are stored where they are.
+        "        tile, step = sums, pitch",
+        f"        if rows > 1 and length != pitch and length < {LONG_ROW}:",
+        "            tile, step = packed, length",
         "            for row in range(rows):",
         "                copy_runs(tile + row * length * 4, sums + row * pitch * 4, length)",
         *indent(indent(after)),
-        # Where a band is narrower than the plane, its rows are apart in the output.
         "        runs, columns = 1, rows * length",
-        "        if length != last_size:",
+        "        if length != last_size or step != length:",
         "            runs, columns = rows, length",
         "        for run in range(runs):",
         "            first_column = (row0 + run) * last_size + first",
         "            start = plane * out_rows * last_size + first_column",
         *indent(indent(indent(epilogue.store))),
-        "            tile += columns * 4",
+        "            tile += step * 4",
     ]

@@ -81,7 +81,7 @@ def pool_text(tile: Tile, largest: bool, epilogue: Epilogue) -> str:
         "    rows_inside = to_float32(inside)",
         "    for k in range(length):",
         "        amount = op_mul(rows_inside, load_f32(counts, first + k))",
-        "        position = row * length + k",
+        "        position = row * step + k",
         "        store_f32(tile, position, op_div(load_f32(tile, position), amount))",
     ]
     least = "-INF" if largest else "0.0"

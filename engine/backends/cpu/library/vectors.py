@@ -164,6 +164,22 @@ def make_copy_run(vectors, lanes):
     return copy_run
 
 
+def make_fill_run(lanes):
+    """fill_run(target, value): `lanes` times the same float32, which need not be aligned."""
+    kind = ir.VectorType(_SINGLE, lanes)
+
+    @intrinsic
+    def fill_run(typing_context, target, value):
+        def generate(context, builder, signature, args):
+            pointer = _vector_at(builder, args[0], _word(0), kind)
+            builder.store(_spread(builder, args[1], lanes), pointer, align=4)
+            return context.get_dummy_value()
+
+        return types.void(types.int64, types.float32), generate
+
+    return fill_run
+
+
 @intrinsic
 def prefetch(typing_context, address):
     """Ask for the cache line at an address, which need not be valid."""
