@@ -25,6 +25,9 @@ _MOST_FLOATS = 16384
 
 _LONGEST_ROW = 16384
 
+_NS_PER_ELEMENT = 0.1
+_NS_PER_ROW = 3.0
+
 LONG_ROW = 48
 """Results that a row needs to be stored by itself."""
 
@@ -46,14 +49,20 @@ split_pairs = make_split_pairs({lanes})
 def tap_offsets(offsets, kernel_rows, kernel_columns, row_stride, stride, row_dilation, dilation, phases,
                 pitch, region):
     # Where each tap reads, in bytes from where a result's window starts.
+    row, row_phase = 0, 0
     for a in range(kernel_rows):
-        row = op_div(a * row_dilation, row_stride)
-        row_phase = a * row_dilation - row * row_stride
+        column, phase = 0, 0
         for b in range(kernel_columns):
-            column = op_div(b * dilation, stride)
-            phase = b * dilation - column * stride
             offset = (row_phase * phases + phase) * region + row * pitch + column
             store_i64(offsets, a * kernel_columns + b, offset * 4)
+            phase += dilation
+            while phase >= stride:
+                phase -= stride
+                column += 1
+        row_phase += row_dilation
+        while row_phase >= row_stride:
+            row_phase -= row_stride
+            row += 1
 
 
 @helper
@@ -158,9 +167,13 @@ def lay_band(band, line, x, height, width, top, left, row_stride, stride, row_ph
 
 @dataclass(frozen=True)
 class Bands:
-    """How windows are cut into bands: the run-time arguments that `WORDS` names."""
+    """How windows are cut into bands: the run-time arguments that `WORDS` names.
+
+    `nanoseconds` is how long the bands of one plane take to lay.
+    """
 
     sizes: tuple[int, ...]
+    nanoseconds: float
 
 
 def cut_bands(win: Windows) -> Bands | None:
@@ -189,12 +202,12 @@ def cut_bands(win: Windows) -> Bands | None:
     if win.taps > MAX_TAPS:
         return None
     region = (rows + row_reach) * pitch + _SLACK
-    return Bands(
-        (
-            oh, ow, win.height, win.width, win.height * win.width, kh, kw, sh, sw, dh, dw, *win.pads,
-            int(in_place), rows, columns, row_phases, phases, row_reach, pitch, region,
-        )  # fmt: skip
-    )
+    sizes = (
+        oh, ow, win.height, win.width, win.height * win.width, kh, kw, sh, sw, dh, dw, *win.pads,
+        int(in_place), rows, columns, row_phases, phases, row_reach, pitch, region,
+    )  # fmt: skip
+    laying = 0.0 if in_place else win.height * (win.width * _NS_PER_ELEMENT + _NS_PER_ROW)
+    return Bands(sizes, laying)
 
 
 def bands_text(lanes: int) -> str:
@@ -212,8 +225,8 @@ def band_memory() -> list[str]:
         f"offsets = stack_bytes({MAX_TAPS * 8})",
         "taps = kernel_rows * kernel_columns",
         "reach = op_div((kernel_columns - 1) * dilation, stride)",
-        "tap_offsets(offsets, kernel_rows, kernel_columns, row_stride, stride, row_dilation, dilation, phases,"
-        " pitch, region)",
+        "tap_offsets(offsets, kernel_rows, kernel_columns, row_stride, stride, row_dilation, dilation,"
+        " phases, pitch, region)",
     ]
 
 
@@ -228,9 +241,12 @@ def walk_bands(
     apart, from `row0` and `first` on.
     """
     return [
-        "for row0 in range(0, out_rows, max(rows_at_once, 1)):",
+        # Steps that `range` does not know cost it a division, as much as a small plane.
+        "row0 = 0",
+        "while row0 < out_rows:",
         "    rows = min(rows_at_once, out_rows - row0)",
-        "    for first in range(0, last_size, max(columns_at_once, 1)):",
+        "    first = 0",
+        "    while first < last_size:",
         "        length = min(columns_at_once, last_size - first)",
         "        source = origin + (row0 * pitch + first) * 4",
         "        if in_place == 0:",
@@ -263,4 +279,6 @@ def walk_bands(
         "            start = plane * out_rows * last_size + first_column",
         *indent(indent(indent(epilogue.store))),
         "            tile += step * 4",
+        "        first += length",
+        "    row0 += rows",
     ]

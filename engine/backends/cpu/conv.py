@@ -88,8 +88,8 @@ def tune_conv(compute: Compute, tuner: Tuner, threads: int) -> bool:
     if win is None or w.known is None or not is_float32_core(compute) or win.taps > MAX_CONV_TAPS:
         return False
     group = int(compute.hint.facts["group"])
-    if w.shape[1] == 1 and group > 1:
-        return tune_depthwise(compute, tuner, win)
+    if w.shape[1] == 1 and group > 1 and tune_depthwise(compute, tuner, win):
+        return True
     return _tune_gemm(compute, tuner, win, group, threads)
 
 

@@ -31,7 +31,8 @@ def tune_depthwise(compute: Compute, tuner: Tuner, win: Windows) -> bool:
     batch, channels, m = x.shape[0], x.shape[1], w.shape[0]
     epilogue = print_epilogue(compute, _FIRST_WORD + len(_WORDS))
     weights = tuner.constant(f"{w.name}|flat", lambda: np.ascontiguousarray(elements).reshape(-1))
-    total_ns = (2.0 * win.taps / _FLOPS_PER_NS + 0.5) * win.out[0] * win.out[1]
+    outputs = win.out[0] * win.out[1]
+    total_ns = bands.nanoseconds + (2.0 * win.taps / _FLOPS_PER_NS + 0.5) * outputs
     kernel = NativeKernel("depthwise", depthwise_text(host_tile(), epilogue))
     values = (total_ns, m, channels, *bands.sizes, *epilogue.values)
     tuner.emit(kernel, (batch * m,), values, (*epilogue.inputs, x.name, weights), compute.output.name)

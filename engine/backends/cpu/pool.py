@@ -10,7 +10,7 @@ from engine.backends.cpu.printer import indent, kernel_text
 from engine.backends.cpu.tiles import Tile, host_tile
 from engine.compiler.plan import Compute, Tuner
 
-TILE_VECTORS = 2
+TILE_VECTORS = 4
 MAX_COLUMNS = 8192
 """Longest row of results that an average keeps counts for."""
 
@@ -57,7 +57,8 @@ def tune_pool(compute: Compute, tuner: Tuner, threads: int) -> bool:
         counted = (-top, win.height + bottom, -left, win.width + right)
     count = x.shape[0] * x.shape[1]
     epilogue = print_epilogue(compute, _FIRST_WORD + len(_WORDS))
-    nanoseconds = win.out[0] * win.out[1] * (win.taps * _NS_PER_TAP + _NS_PER_OUTPUT)
+    outputs = win.out[0] * win.out[1]
+    nanoseconds = bands.nanoseconds + outputs * (win.taps * _NS_PER_TAP + _NS_PER_OUTPUT)
     kernel = NativeKernel(f"pool_{kind}", pool_text(host_tile(), kind == "max", epilogue))
     values = (nanoseconds, x.shape[1], *bands.sizes, *counted, *epilogue.values)
     tuner.emit(kernel, (count,), values, (*epilogue.inputs, x.name), compute.output.name)
