@@ -55,6 +55,11 @@ NAMED: dict[str, Case] = {
     "depthwise with two outputs each": both((2, 5, 9, 9), (10, 1, 3, 3), (1, 1), group=5),
     "depthwise and dilated": both((1, 4, 12, 45), (4, 1, 3, 3), (2, 2), group=4, dilations=(2, 2)),
     "depthwise on long rows": both((1, 2, 3, 2100), (2, 1, 3, 3), (1, 1), group=2),
+    "depthwise in several bands": both((1, 2, 61, 90), (2, 1, 3, 3), (1, 1), group=2),
+    "depthwise, several bands by twos": both((1, 2, 101, 131), (2, 1, 3, 3), (1, 1), group=2, strides=(2, 2)),
+    "depthwise, windows that reach far": both(
+        (1, 2, 250, 250), (2, 1, 3, 3), (0, 8), group=2, dilations=(120, 120)
+    ),
     "depthwise on one axis": both((1, 4, 33), (4, 1, 3), (1,), group=4, strides=(1,), dilations=(1,)),
 }  # fmt: skip
 

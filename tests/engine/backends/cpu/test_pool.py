@@ -29,6 +29,9 @@ SHAPES: dict[str, tuple[Any, ...]] = {
     "windows beyond the padding": ((1, 2, 7, 7), (3, 3), {"strides": (2, 2), "overhang": 1}),
     "windows that see nothing": ((1, 2, 4, 4), (2, 2), {"pads": (3, 3), "ends": (3, 3)}),
     "long rows": ((1, 1, 3, 2200), (2, 3), {"pads": (0, 1), "ends": (0, 1)}),
+    "long rows by twos": ((1, 1, 3, 4301), (2, 3), {"strides": (1, 2), "pads": (0, 1), "ends": (0, 1)}),
+    "several bands": ((1, 2, 101, 141), (3, 3), {"strides": (2, 2), "pads": (1, 1), "ends": (1, 1)}),
+    "strides larger than windows": ((1, 2, 30, 4000), (1, 2), {"strides": (3, 200)}),
     "one axis": ((2, 3, 31), (4,), {"strides": (2,), "dilations": (1,), "pads": (1,), "ends": (2,)}),
 }
 
