@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable
-from typing import Any, TypeVar
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, TypeVar, get_args
 
 import numpy as np
 
@@ -47,6 +48,11 @@ def operator(
     def register(define: D) -> D:
         title = _checked(define, name, domain, since, until, "kernel")
         parameters = list(inspect.signature(define).parameters)[1:]
+        if not isinstance(host, tuple):
+            raise InputError(f"{title}: host is a tuple of names, not {host!r}")
+        if precision not in get_args(Precision):
+            known = ", ".join(map(repr, get_args(Precision)))
+            raise InputError(f"{title}: there is no precision {precision!r}; there are {known}")
         if unknown := [h for h in host if h not in parameters]:
             raise InputError(f"{title}: host names {unknown[0]!r}, which is no input of it")
         _add(declare(_with_values(define, title), name, since, until, _own(domain), host, precision))
@@ -106,6 +112,8 @@ def _checked(define: Any, name: str, domain: str, since: int, until: int | None,
     title = f"operator {qualified_op(_own(domain), name)}"
     if not callable(define) or inspect.isclass(define):
         raise InputError(f"{title}: a function declares it, not {define!r}")
+    if not isinstance(since, int) or not isinstance(until, int | None):
+        raise InputError(f"{title}: versions are whole numbers, not since={since!r} and until={until!r}")
     if since < 1 or (until is not None and until < since):
         raise InputError(f"{title}: no version lies between since={since} and until={until}")
     parameters = list(inspect.signature(define).parameters.values())
@@ -143,7 +151,8 @@ def _with_values(define: Callable[..., Any], title: str) -> Callable[..., Any]:
 
     @functools.wraps(define)
     def checked(k: Builder, *inputs: Any, **attributes: Any) -> Any:
-        result = define(k, *inputs, **attributes)
+        with _noted(f"in {title}, for {k.layer}"):
+            result = define(k, *inputs, **attributes)
         for item in result if isinstance(result, tuple) else (result,):
             if not isinstance(item, Value | ListValue | None):
                 raise ShapeError(
@@ -160,7 +169,8 @@ def _with_arrays(define: Callable[..., Any], title: str) -> Callable[..., Any]:
 
     @functools.wraps(define)
     def checked(*inputs: Any, **attributes: Any) -> Any:
-        result = define(*inputs, **attributes)
+        with _noted(f"in {title}"):
+            result = define(*inputs, **attributes)
         for item in result if isinstance(result, tuple) else (result,):
             items = item if isinstance(item, list) else [item]
             if not all(isinstance(x, np.ndarray | np.generic) for x in items):
@@ -168,6 +178,16 @@ def _with_arrays(define: Callable[..., Any], title: str) -> Callable[..., Any]:
         return result
 
     return checked
+
+
+@contextmanager
+def _noted(note: str) -> Iterator[None]:
+    """Let errors of a game's own code pass, with a note of where they come from."""
+    try:
+        yield
+    except Exception as error:
+        error.add_note(note)
+        raise
 
 
 def _own(domain: str) -> str:

@@ -80,9 +80,10 @@ class EngineBackend(Backend):
     @classmethod
     def supports_device(cls, device: str) -> bool:
         """Whether `device` is the name of one that this machine has."""
-        if device.partition(":")[0] not in DEVICES:
+        try:
+            backend_type, kind = choose_device(device)
+        except DeviceError:
             return False
-        backend_type, kind = choose_device(device)
         info = SystemInfo.query()
         if backend_type is BackendType.CPU:
             return True

@@ -211,7 +211,7 @@ class Worker(Disposable):
 
     @staticmethod
     def _describe(item: Input) -> str:
-        return f"{item.dtype.name}{'' if item.shape is None else ' ' + str(item.shape)}"
+        return f"{_type_name(item.dtype)}{'' if item.shape is None else ' ' + str(item.shape)}"
 
     def _collection(
         self, item: Input, value: InputValue, prepared: dict[str, TensorData | np.ndarray]
@@ -258,16 +258,13 @@ class Worker(Disposable):
             feed = data.array if type(data) is CPUTensorData else data
             dtype = value.dtype
         else:
-            # Lists and numbers have no dtype of their own; arrays must have the model's.
-            given = value if isinstance(value, np.ndarray | np.generic) else None
-            feed = np.asarray(value, dtype=None if given is not None else item.dtype)
-            if feed.dtype.kind in "UST":
-                feed = feed.astype(object)
+            feed = self._array(item, value)
             shape, dtype = feed.shape, feed.dtype
         if dtype != item.dtype:
+            as_type = "str" if item.dtype == object else f"numpy.{item.dtype.name}"
             raise InputError(
                 f"input '{item.name}' needs {self._describe(item)}, got {dtype.name}; convert it with "
-                f".astype(numpy.{item.dtype.name})"
+                f".astype({as_type})"
             )
         if shape != self._fitting.get(item.name):
             if item.shape is not None and not item.shape.matches(shape):
@@ -278,6 +275,35 @@ class Worker(Disposable):
         if self._native.name in INT32_BACKENDS and isinstance(feed, np.ndarray):
             check_int32(feed, f"input '{item.name}'", self._native.name)
         return feed, shape
+
+    def _array(self, item: Input, value: ArrayLike) -> np.ndarray:
+        """A value as an array: arrays keep their dtype, lists and numbers take the input's."""
+        if isinstance(value, np.ndarray | np.generic):
+            array = np.asarray(value)
+        elif value is None:
+            raise InputError(
+                f"input '{item.name}' needs {self._describe(item)}, got None; only an optional may be empty"
+            )
+        else:
+            try:
+                array = np.asarray(value, item.dtype)
+            except (TypeError, ValueError, OverflowError) as error:
+                raise InputError(
+                    f"input '{item.name}' needs {self._describe(item)}, got a {type(value).__name__} that is "
+                    f"no array of them: {error}"
+                ) from None
+        if item.dtype != object:
+            return array
+        if array.dtype.kind in "UT":
+            return array.astype(object)
+        if array.dtype == object:
+            others = {type(x).__name__ for x in array.flat if not isinstance(x, str)}
+            if others:
+                raise InputError(
+                    f"input '{item.name}' needs {self._describe(item)}, got elements of type "
+                    f"{', '.join(sorted(others))}; every one has to be a str"
+                )
+        return array
 
     def _check_dims(self, shapes: Mapping[str, InputShape]) -> None:
         """A named dimension has one size in all inputs of a schedule."""
@@ -432,6 +458,10 @@ class Worker(Disposable):
         self.latest = None
         with self._native.entered():
             self._session.release()
+
+
+def _type_name(dtype: np.dtype) -> str:
+    return "text" if dtype.kind == "O" else dtype.name
 
 
 class _Unfinished(threading.local):

@@ -161,7 +161,7 @@ class PlanBuilder(ShapeBuilder):
         body = formula(*(index(a) for a in range(len(groups if groups is not None else value.shape))))
         expected = arithmetic_type(value.dtype)
         if body.dtype != expected and not (expected == "int32" and body.dtype == "index"):
-            raise TypeError(f"{self.layer}: the formula yields {body.dtype}, its output needs {expected}")
+            raise TypeError(f"the formula yields {body.dtype}, its output needs {expected}: cast it")
         found = hint() if callable(hint) else None
         assert found is None or isinstance(found, Hint)
         compute = Compute(value, space, body, self.layer.name, self.layer.op_type, found)

@@ -44,6 +44,7 @@ class Graph:
                 graphs[id(body)] = Graph(body, registry, graphs, taken)
         used = {n for layer in model.layers for n in layer.dependencies} | {o.name for o in model.outputs}
         self.wanted = [[name in used for name in layer.outputs] for layer in model.layers]
+        self.declared = {o.name: o.dtype for o in model.outputs if o.dtype is not None}
         self.constants: dict[str, Value] = {}
         for name, array in model.constants.items():
             unique, number = name, 2
@@ -51,6 +52,15 @@ class Graph:
                 unique, number = f"{name} ({number})", number + 1
             taken.add(unique)
             self.constants[name] = Value(unique, array.shape, array.dtype, None, array)
+
+    def check_type(self, layer: Layer, name: str, dtype: np.dtype) -> None:
+        """Refuse an output of another type than the model declares: NumPy turns to float64 by itself."""
+        declared = self.declared.get(name, dtype)
+        if dtype != declared:
+            raise ShapeError(
+                f"{layer} yields {dtype.name} for '{name}', which the model declares as {declared.name}; "
+                f"convert it with .astype(numpy.{declared.name}), or change the declaration"
+            )
 
 
 LayerKey = tuple[str, str]
@@ -326,10 +336,13 @@ class Walk(ABC):
         if len(layer.outputs) > len(outputs):
             raise ShapeError(f"{layer} has {len(layer.outputs)} outputs; the operator yields {len(outputs)}")
         self.yielded(layer, leaves(*outputs))
+        is_function = frame.graph.operators[frame.position].kind == "numpy"
         for name, value in zip(layer.outputs, outputs, strict=False):
             if name:
                 if value is None and not empty:
-                    raise ShapeError(f"{layer}: its output '{name}' is not available")
+                    raise ShapeError(f"{layer}: its operator yields nothing for its output '{name}'")
+                if is_function and isinstance(value, Value):
+                    frame.graph.check_type(layer, name, value.dtype)
                 frame.values[name] = value
         frame.position += 1
 

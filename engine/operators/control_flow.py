@@ -87,6 +87,9 @@ class If(ControlFlow):
     """
 
     def __init__(self, k: Builder, cond: Value, *, then_branch: Model, else_branch: Model) -> None:
+        counts = [len(branch.outputs) for branch in (then_branch, else_branch)]
+        if counts[0] != counts[1]:
+            k.error(f"its branches yield {counts[0]} and {counts[1]} outputs; both have to yield the same")
         self.condition = cond
         self.branches = (then_branch, else_branch)
         self.runs_both = truth(k, cond) is None and all(map(is_light, self.branches))
@@ -201,7 +204,10 @@ class Loop(ControlFlow):
         if self._is_over and not (stacks_nothing and self.sample is None):
             return None
         if self.runs >= LONGEST:
-            k.error(f"has run {LONGEST} times without an end, the most that a loop may")
+            k.error(
+                f"has run {LONGEST} times without an end, the most that a loop may; give it a smaller trip "
+                "count, or a condition that ends it"
+            )
         number = k.constant(np.array(self.runs, INT64))
         tentative = self._is_over or self.active is not None
         inputs = (number, k.constant(np.array(True)), *self.carried)

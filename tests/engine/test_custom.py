@@ -177,6 +177,12 @@ def test_wrong_facts_are_refused() -> None:
         operator("Wrong", domain=DOMAIN, since=4, until=3)(same)
     with pytest.raises(InputError, match="host names 'sizes', which is no input of it"):
         operator("Wrong", domain=DOMAIN, host=("sizes",))(same)
+    with pytest.raises(InputError, match="host is a tuple of names, not 'x'"):
+        operator("Wrong", domain=DOMAIN, host="x")(same)  # type: ignore[arg-type]
+    with pytest.raises(InputError, match="no precision 'fair'; there are 'exact', 'rounding', 'random'"):
+        operator("Wrong", domain=DOMAIN, precision="fair")(same)  # type: ignore[arg-type]
+    with pytest.raises(InputError, match="versions are whole numbers, not since='1'"):
+        operator("Wrong", domain=DOMAIN, since="1")(same)  # type: ignore[arg-type]
     with pytest.raises(InputError, match=r"instead of \*\*more"):
         numpy_operator("Wrong", domain=DOMAIN)(lambda x, **more: x)
 
@@ -189,6 +195,26 @@ def test_a_definition_that_yields_no_tensor_is_named(make_worker: MakeWorker) ->
     model = net(f"y = {DOMAIN}.Text (x)")
     with pytest.raises(ShapeError, match="test.custom.Text yielded str; its function returns arrays"):
         answer(make_worker, model, "cpu")
+
+
+def test_a_definition_that_yields_nothing_or_another_type_is_named(make_worker: MakeWorker) -> None:
+    operator("Wrong", domain=DOMAIN)(lambda k, x: None)
+    with pytest.raises(ShapeError, match="yields nothing for its output 'y'"):
+        make_worker(net(f"y = {DOMAIN}.Wrong (x)"), "cpu").schedule(X)
+    numpy_operator("Double", domain=DOMAIN)(lambda x: x.astype(np.float64))
+    with pytest.raises(ShapeError, match="yields float64 for 'y', which the model declares as float32"):
+        answer(make_worker, net(f"y = {DOMAIN}.Double (x)"), "cpu")
+
+
+def test_an_error_of_a_definition_s_own_tells_where_it_comes_from(make_worker: MakeWorker) -> None:
+    operator("Wrong", domain=DOMAIN)(lambda k, x: x.nothing)
+    with pytest.raises(AttributeError) as formula:
+        make_worker(net(f"y = {DOMAIN}.Wrong (x)"), "cpu").schedule(X)
+    assert formula.value.__notes__ == [f"in operator {DOMAIN}.Wrong, for layer 'Wrong_1' ({DOMAIN}.Wrong)"]
+    numpy_operator("Array", domain=DOMAIN)(lambda x: x.nothing)
+    with pytest.raises(AttributeError) as function:
+        answer(make_worker, net(f"y = {DOMAIN}.Array (x)"), "cpu")
+    assert function.value.__notes__ == [f"in operator {DOMAIN}.Array"]
 
 
 def test_the_language_s_names_are_there() -> None:

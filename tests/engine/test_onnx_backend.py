@@ -94,6 +94,7 @@ def test_unknown_devices_are_named_with_those_there_are() -> None:
     with pytest.raises(DeviceError, match="asks for number 1"):
         backend.prepare(RELU, "CUDA:1")
     assert not backend.supports_device("NPU")
+    assert not backend.supports_device("CUDA:1")
     assert backend.supports_device("CPU:0")
 
 

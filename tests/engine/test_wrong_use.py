@@ -47,6 +47,11 @@ def conv_mismatch() -> None:
     Worker(broken).schedule(np.zeros((1, 5, 4, 4), np.float32))
 
 
+def text(value: np.ndarray) -> None:
+    layer, n = node("StringConcat", ["x", "x"], ["y"]), ["n"]
+    Worker(model([layer], {"x": ("object", n)}, {"y": ("object", n)}, opset=20)).schedule(value)
+
+
 X = np.zeros((1, 4), np.float32)
 Use = Callable[[Path], object]
 
@@ -104,6 +109,13 @@ TABLE: dict[str, tuple[Use, type[EngineError], str]] = {
         InputError,
         r"float64.*astype\(numpy.float32\)",
     ),
+    "None for a tensor": (lambda p: worker().schedule(None), InputError, "input 'x' needs .*got None"),
+    "a ragged list": (lambda p: worker().schedule([[1, 2], [3]]), InputError, "'x' .*a list that is no"),
+    "text for numbers": (lambda p: worker().schedule("far"), InputError, "'x' needs float32 .*got a str"),
+    "a dict for a tensor": (lambda p: worker().schedule({"x": {"a": 1}}), InputError, "'x' .*got a dict"),  # type: ignore[dict-item]
+    "numbers for text": (lambda p: text(np.ones(2)), InputError, r"'x' needs text \(n,\).*astype\(str\)"),
+    "bytes for text": (lambda p: text(np.array([b"a"])), InputError, r"'x' needs text .*astype\(str\)"),
+    "None among texts": (lambda p: text(np.array(["a", None], object)), InputError, "of type NoneType"),
     "wrong tensor dtype": (lambda p: worker().schedule(Tensor(X.astype(np.int32))), InputError, "int32"),
     "peek before schedule": (lambda p: worker().peek_output(), InputError, "call schedule first"),
     "after dispose": (lambda p: disposed(), DisposedError, "Worker was disposed"),

@@ -220,7 +220,7 @@ def test_an_endless_loop_is_refused_with_its_name() -> None:
         >
     }"""
     model = ModelLoader.load(onnx.parser.parse_model(HEAD + text).SerializeToString())
-    with pytest.raises(ShapeError, match=r"Loop.*without an end"):
+    with pytest.raises(ShapeError, match=r"Loop.*without an end.*smaller trip count"):
         interpret(model, {"x": np.zeros(1, np.float32)})
 
 
@@ -234,3 +234,15 @@ def test_a_body_that_does_not_fit_is_refused_with_its_name() -> None:
     model = ModelLoader.load(onnx.parser.parse_model(HEAD + text).SerializeToString())
     with pytest.raises(ShapeError, match=r"Loop.*its body has 3 inputs and 2 outputs"):
         interpret(model, {"x": np.zeros(1, np.float32)})
+
+
+def test_branches_of_different_counts_are_refused_with_their_name() -> None:
+    text = """g (bool c, float[1] x) => (float[1] y) {
+        y = If(c) <
+            then_branch = one () => (float[1] a) { a = Neg(x) },
+            else_branch = two () => (float[1] b, float[1] d) { b = Abs(x)  d = Exp(x) }
+        >
+    }"""
+    model = ModelLoader.load(onnx.parser.parse_model(HEAD + text).SerializeToString())
+    with pytest.raises(ShapeError, match=r"If.*its branches yield 1 and 2 outputs"):
+        interpret(model, {"c": np.array(True), "x": np.zeros(1, np.float32)})
