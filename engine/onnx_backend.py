@@ -62,11 +62,7 @@ class EngineBackend(Backend):
     @classmethod
     def is_compatible(cls, model: ModelProto, device: str = "CPU", **kwargs: Any) -> bool:
         """Whether the engine has every operator of `model`, and this machine the device."""
-        try:
-            ModelLoader.read(model.SerializeToString())
-        except ModelImportError:
-            return False
-        return cls.supports_device(device)
+        return cls.is_opset_supported(model)[0] and cls.supports_device(device)
 
     @classmethod
     def is_opset_supported(cls, model: ModelProto) -> tuple[bool, str]:

@@ -48,5 +48,5 @@ class Guesses:
         sizes = [self.sizes[i % len(self.sizes)] for i in range(value.size)]
         if repeats:
             # A few runs of a loop tell as much as many, and loops in loops multiply.
-            sizes = [1 + size % 4 for size in sizes]
+            sizes = [2 + size % 4 for size in sizes]
         return np.array(sizes).astype(value.dtype)

@@ -22,7 +22,7 @@ from engine.kernels.value import Entry, ListValue, Value
 from engine.model import Model
 from engine.operators.builder import Builder
 from engine.operators.control import Body, ControlFlow
-from engine.operators.movement import concat
+from engine.operators.movement import chained
 from engine.operators.registry import control_operator
 
 INT64 = np.dtype(np.int64)
@@ -34,6 +34,10 @@ CHUNK = 8
 """Runs of a body made in advance of knowing whether they are due: wasted work against waiting."""
 
 
+STACKED_AT_ONCE = 3
+"""How many results one step joins: few, so that loops made when loading have joins of all kinds."""
+
+
 def truth(k: Builder, condition: Value) -> bool | None:
     """A condition's value, where it is known."""
     if condition.size != 1:
@@ -43,14 +47,17 @@ def truth(k: Builder, condition: Value) -> bool | None:
 
 
 def stacked(k: Builder, slices: Sequence[Value], axis: int = 0) -> Value:
-    """Tensors of one shape along a new axis."""
+    """Tensors of one shape along a new axis, by the same kernels however many there are."""
     rank = slices[0].rank + 1
     axis = k.axis(axis, rank)
     for x in slices:
         if x.shape != slices[0].shape:
             k.error(f"its runs yield {list(slices[0].shape)} and {list(x.shape)}, which do not stack")
-    rows = [k.alias(x, (*x.shape[:axis], 1, *x.shape[axis:])) for x in slices]
-    return concat(k, *rows, axis=axis)
+        if x.dtype != slices[0].dtype:
+            k.error(f"its runs yield {slices[0].dtype.name} and {x.dtype.name}, which do not stack")
+    shape = slices[0].shape
+    rows = [k.alias(x, (prod(shape[:axis]), prod(shape[axis:]))) for x in slices]
+    return k.alias(chained(k, rows, STACKED_AT_ONCE), (*shape[:axis], len(slices), *shape[axis:]))
 
 
 def slice_at(k: Builder, x: Value, axis: int, position: int) -> Value:
@@ -342,6 +349,13 @@ class _Scan(ControlFlow):
         return other
 
 
+def one_for_each(k: Builder, name: str, given: Sequence[int], count: int) -> Sequence[int]:
+    """An attribute with an entry for each of `count` tensors; absent it is 0 for all."""
+    if given and len(given) != count:
+        k.error(f"its {name} has {len(given)} entries for {count} tensors")
+    return given or (0,) * count
+
+
 @control_operator("Scan", since=9)
 class Scan(_Scan):
     """A body run over the slices of the last `num_scan_inputs` inputs, with a state that it hands on."""
@@ -356,12 +370,12 @@ class Scan(_Scan):
             k.error(f"its {len(inputs)} inputs do not fit num_scan_inputs {num_scan_inputs} and its body")
         self.body = body
         self.scanned = inputs[first:]
-        axes = scan_input_axes or (0,) * num_scan_inputs
+        axes = one_for_each(k, "scan_input_axes", scan_input_axes, num_scan_inputs)
         self.axes = [k.axis(a, x.rank) for a, x in zip(axes, self.scanned, strict=True)]
-        self.reverse = [bool(d) for d in scan_input_directions or (0,) * num_scan_inputs]
+        self.reverse = one_for_each(k, "scan_input_directions", scan_input_directions, num_scan_inputs)
         outputs = len(body.outputs) - first
-        self.output_axes = scan_output_axes or (0,) * outputs
-        self.output_reverse = scan_output_directions or (0,) * outputs
+        self.output_axes = one_for_each(k, "scan_output_axes", scan_output_axes, outputs)
+        self.output_reverse = one_for_each(k, "scan_output_directions", scan_output_directions, outputs)
         sizes = {x.shape[a] for x, a in zip(self.scanned, self.axes, strict=True)}
         if len(sizes) != 1:
             k.error(f"its inputs have different lengths {sorted(sizes)} along the axes to scan")
@@ -400,7 +414,7 @@ class Scan8(_Scan):
             k.error(f"its {len(inputs)} inputs do not fit num_scan_inputs {num_scan_inputs}")
         self.body = body
         self.scanned = inputs[first:]
-        self.reverse = [bool(d) for d in directions or (0,) * num_scan_inputs]
+        self.reverse = one_for_each(k, "directions", directions, num_scan_inputs)
         batches, self.longest = self.scanned[0].shape[:2]
         if not batches:
             k.error("takes at least one batch")

@@ -10,12 +10,13 @@ from typing import Any
 
 import numpy as np
 
-from engine.kernels.expr import FLOATS, Expr, arg, cast, clamp, eq, fold, lit, select, unary
+from engine.kernels.expr import FLOATS, Expr, arg, cast, clamp, eq, lit, select, unary
 from engine.kernels.value import Value
 from engine.model import Layer
 from engine.operators.builder import Builder
 from engine.operators.ml import FLOAT32, ML
 from engine.operators.registry import operator
+from engine.operators.sorting import first_beyond
 
 INT64 = np.dtype(np.int64)
 TEXT = np.dtype(object)
@@ -67,13 +68,10 @@ def looked_up_in_kernel(k: Builder, x: Value, keys: np.ndarray, values: np.ndarr
         other = arg(default, results.arithmetic)
         found = other
         if count:
-
-            def halve(_: Expr, low: Expr, high: Expr) -> tuple[Expr, Expr]:
-                middle = (low + high) // lit(2)
-                before = (low < high) & (known[clamp(middle, lit(0), arg(count - 1))] < e)
-                return select(before, middle + lit(1), low), select((low < high) & ~before, middle, high)
-
-            at = clamp(fold(count.bit_length(), (lit(0), arg(count)), halve)[0], lit(0), arg(count - 1))
+            first = first_beyond(
+                lit(0), arg(count), count, lambda i: known[clamp(i, lit(0), arg(count - 1))] < e
+            )
+            at = clamp(first, lit(0), arg(count - 1))
             found = select(eq(known[at], e), results[at], other)
         if nan is not None and e.dtype in FLOATS:
             found = select(unary("isnan", e), results[arg(count)], found)

@@ -141,6 +141,20 @@ def joined(k: Builder, parts: Sequence[Value]) -> Value:
     return k.compute((height, sum(p.shape[1] for p in parts)), dtype, formula, hint=hint)
 
 
+def chained(k: Builder, parts: Sequence[Value], group: int) -> Value:
+    """Matrices of equal height side by side, however many: another number of them needs no other kernels.
+
+    They are joined in groups of `group`, and what is left over in pairs.
+    """
+    rows = list(parts)
+    while len(rows) > 1:
+        full = len(rows) - len(rows) % group
+        groups = [rows[i : i + group] for i in range(0, full, group)]
+        groups += [rows[i : i + 2] for i in range(full, len(rows), 2)]
+        rows = [joined(k, some) if len(some) > 1 else some[0] for some in groups]
+    return rows[0]
+
+
 def split_at(k: Builder, x: Value, axis: int, sizes: Sequence[int]) -> tuple[Value, ...]:
     """Pieces of the given sizes along an axis, which they must fill."""
     if sum(sizes) != x.shape[axis] or min(sizes, default=0) < 0:

@@ -16,7 +16,7 @@ from engine.kernels.value import Value
 from engine.operators.builder import Builder
 from engine.operators.elementwise import sigmoid, softplus
 from engine.operators.linear import matmul
-from engine.operators.movement import joined
+from engine.operators.movement import chained
 
 Activation = Callable[[Expr], Expr]
 
@@ -310,15 +310,5 @@ def part(k: Builder, weights: Value, d: int, start: int, end: int) -> Value:
 
 
 def stack(k: Builder, parts: Sequence[Value]) -> Value:
-    """Tensors of one size, one after another.
-
-    Joined in groups as large as a kernel may read, and what is left over in pairs: another number of parts
-    needs no other kernels.
-    """
-    rows = [k.alias(p, (1, p.size)) for p in parts]
-    while len(rows) > 1:
-        full = len(rows) - len(rows) % k.fan_in
-        groups = [rows[i : i + k.fan_in] for i in range(0, full, k.fan_in)]
-        groups += [rows[i : i + 2] for i in range(full, len(rows), 2)]
-        rows = [joined(k, group) if len(group) > 1 else group[0] for group in groups]
-    return rows[0]
+    """Tensors of one size, one after another."""
+    return chained(k, [k.alias(p, (1, p.size)) for p in parts], k.fan_in)

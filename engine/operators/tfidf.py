@@ -17,6 +17,7 @@ from engine.kernels.expr import Expr, arg, cast, clamp, compare, eq, fold, lit, 
 from engine.kernels.value import Value
 from engine.operators.builder import Builder
 from engine.operators.registry import operator
+from engine.operators.sorting import first_beyond
 
 FLOAT32 = np.dtype(np.float32)
 INT32 = np.dtype(np.int32)
@@ -37,9 +38,9 @@ class Dictionary:
     lengths: tuple[tuple[int, int, int, int], ...]
 
     @property
-    def steps(self) -> int:
-        """How often a search halves what is left."""
-        return max((count for _, _, count, _ in self.lengths), default=0).bit_length()
+    def most(self) -> int:
+        """The most n-grams of one length."""
+        return max((count for _, _, count, _ in self.lengths), default=0)
 
 
 def dictionary(
@@ -135,12 +136,7 @@ def count_grams(k: Builder, rows: Value, words: Dictionary, most_skipped: int, w
 
             return fold(n, (lit(0, "int32"),), step)[0]
 
-        def halve(_: Expr, low: Expr, high: Expr) -> tuple[Expr, Expr]:
-            middle = (low + high) // lit(2)
-            before = (low < high) & (order(middle) < lit(0, "int32"))
-            return select(before, middle + lit(1), low), select((low < high) & ~before, middle, high)
-
-        gram = fold(words.steps, (lit(0), grams), halve)[0]
+        gram = first_beyond(lit(0), grams, words.most, lambda middle: order(middle) < lit(0, "int32"))
         fits = place + distance * (n - lit(1)) < arg(size)
         hit = fits & (gram < grams) & eq(order(gram), lit(0, "int32"))
         return select(hit, outputs[clamp(base + gram, lit(0), arg(outputs.size - 1))], lit(-1, "int32"))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 
 import numpy as np
+import onnx.parser
 import onnxruntime
 import pytest
 
@@ -102,6 +103,36 @@ def test_new_shapes_compile_nothing(
             actual = worker.peek_output(output.name).download_to_array()
             assert error(actual, expected) < (1e-5 if channel == "cpu" else 1e-4)
     assert len(compiled) >= len(shapes)
+    assert sum(compiled) == 0
+
+
+STACKING = """<ir_version: 9, opset_import: ["": 18]>
+g (float[3] x, int64 runs) => (float[3] y, int16[m, 3] all) {
+    y, all = Loop(runs, , x) <
+        body = step (int64 i, bool go, float[3] s) => (bool again, float[3] t, int16[3] o) {
+            again = Identity(go)
+            t = Add(s, x)
+            o = Cast<to = 5>(t)
+        }
+    >
+}"""
+"""Stacks a type that no other test stacks, so that no other test has compiled its kernels."""
+
+
+def test_another_number_of_runs_compiles_nothing(
+    channel: str, make_worker: MakeWorker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source = onnx.parser.parse_model(STACKING).SerializeToString()
+    worker = make_worker(ModelLoader.load(source), channel)
+    compiled: list[int] = []
+    for backend in worker._session.backends.values():
+        count_compilations(backend, compiled, monkeypatch)
+    x = np.array([1, 2, -3], np.float32)
+    for runs in (3, 1, 2, 5, 9, 22):
+        worker.schedule(x, np.array(runs))
+        stacked = worker.peek_output("all").download_to_array()
+        np.testing.assert_array_equal(stacked, [x * n for n in range(2, runs + 2)])
+    assert len(compiled) >= 6
     assert sum(compiled) == 0
 
 

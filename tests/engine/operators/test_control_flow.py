@@ -246,3 +246,15 @@ def test_branches_of_different_counts_are_refused_with_their_name() -> None:
     model = ModelLoader.load(onnx.parser.parse_model(HEAD + text).SerializeToString())
     with pytest.raises(ShapeError, match=r"If.*its branches yield 1 and 2 outputs"):
         interpret(model, {"c": np.array(True), "x": np.zeros(1, np.float32)})
+
+
+@pytest.mark.parametrize("name", ["scan_input_directions", "scan_output_axes"])
+def test_a_scan_s_attributes_have_an_entry_for_each_tensor(name: str) -> None:
+    text = f"""g (float[1] x, float[3, 1] xs) => (float[1] y, float[3, 1] ys) {{
+        y, ys = Scan <num_scan_inputs = 1, {name} = [0, 0],
+            body = step (float[1] s, float[1] i) => (float[1] t, float[1] o) {{ t = Add(s, i)  o = Neg(i) }}
+        > (x, xs)
+    }}"""
+    model = ModelLoader.load(onnx.parser.parse_model(HEAD + text).SerializeToString())
+    with pytest.raises(ShapeError, match=rf"Scan.*its {name} has 2 entries for 1 tensors"):
+        interpret(model, {"x": np.zeros(1, np.float32), "xs": np.zeros((3, 1), np.float32)})
