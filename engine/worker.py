@@ -134,9 +134,11 @@ class Worker(Disposable):
         Raises `InputError` that names the input whose name, shape or dtype is wrong.
         """
         self._check_alive()
-        if not named and self._direct is not None and not self._queue and self._direct.takes(inputs):
-            self._schedule_at_once(self._direct, inputs)  # type: ignore[arg-type]
-            return
+        if self._direct is not None and not self._queue:
+            arrays = self._in_order(inputs, named)
+            if self._direct.takes(arrays):
+                self._schedule_at_once(self._direct, arrays)
+                return
         self._direct = None  # its plan may be dropped from here on
         feeds = self._collect(inputs, named)
         native, session = self._native, self._session
@@ -173,6 +175,19 @@ class Worker(Disposable):
         run.check()
         if run.finished and self._may_be_direct and len(run.parts) == 1:
             self._direct = run.part.direct(self._inputs)
+
+    def _in_order(
+        self, inputs: tuple[InputValue | Mapping[str, InputValue], ...], named: Mapping[str, InputValue]
+    ) -> tuple[Any, ...]:
+        """What is given for each input, in the model's order; nothing where that takes a closer look."""
+        given: Any = named
+        if inputs:
+            if named:
+                return ()
+            if len(inputs) > 1 or type(inputs[0]) is not dict:
+                return inputs
+            given = inputs[0]
+        return tuple(given[name] for name in self._inputs) if given.keys() == self._inputs.keys() else ()
 
     def _schedule_at_once(self, direct: Direct, arrays: Sequence[np.ndarray]) -> None:
         """What `schedule` comes down to when nothing has changed since the last one but the elements."""

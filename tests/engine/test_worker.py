@@ -335,6 +335,14 @@ def test_the_next_schedule_is_checked_like_the_first(channel: str, make_worker: 
             worker.schedule(wrong)
     worker.schedule([4.0, 5.0, 6.0])
     assert worker.peek_output().download_to_array().tolist() == [-4, -5, -6]
+    worker.schedule(x)
+    for given, options in (({"x": 2 * x},), {}), ((), {"x": 2 * x}):
+        worker.schedule(*given, **options)
+        assert worker.peek_output().download_to_array().tolist() == [-2, -4, -6]
+    with pytest.raises(InputError, match="no input 'z'"):
+        worker.schedule({"z": x})
+    with pytest.raises(InputError, match="lacks the input 'x'"):
+        worker.schedule({})
     worker.schedule(x[::-1])
     output = worker.peek_output()
     output.readback_request()
