@@ -13,6 +13,7 @@ import numpy as np
 
 from engine import BackendType, Layer, Model, ModelLoader
 from engine.errors import InputError
+from engine.operators import OPERATORS
 from gameglue.cli.backends import BackendChoice, add_backend_options, choice_of
 from gameglue.cli.console import facts, output, paragraph, table, title
 from gameglue.cli.models import add_input_options, add_model_options, dims_of, find_model, make_inputs
@@ -117,6 +118,10 @@ def run(arguments: argparse.Namespace) -> int:
         facts(console, [("agree", f"the largest error is {worst.error:.2e}, in {layer}")])
     else:
         facts(console, _described(first, model, {d.name: d for d in found}, (ours, other)))
+        if _is_random(model.producers()[first.name]):
+            facts(
+                console, [("note", "it draws random numbers: only the engine's backends draw the same")]
+            )
         if alone:
             facts(console, [("note", "only with layers fused: none differs when all are watched at once")])
     if arguments.verbose:
@@ -212,6 +217,11 @@ def _described(
         ("there", f"{first.what} ({ours.label} and {other.label})"),
         ("its inputs", "\n".join(inputs) or "none"),
     ]
+
+
+def _is_random(layer: Layer) -> bool:
+    operator = OPERATORS.find(layer.domain, layer.op_type, layer.version)
+    return operator is not None and operator.precision == "random"
 
 
 def _origin(name: str, model: Model) -> str:

@@ -43,7 +43,8 @@ def add_input_options(parser: argparse.ArgumentParser) -> None:
         default=[],
         metavar="NAME=FILE",
         help="take an input from a .npy file, or, without NAME=, every input in a .npz file; may be given "
-        "several times; a sequence is every array of NAME=FILE.npz. Other inputs are random",
+        "several times; a sequence is every array of NAME=FILE.npz. They set the named dimensions that "
+        "--dim does not. Other inputs are random",
     )
     parser.add_argument(
         "--seed", type=int, default=0, metavar="S", help="seed of the random inputs. Default: 0"
@@ -65,18 +66,38 @@ def find_model(name: str) -> Path:
 
 
 def dims_of(arguments: argparse.Namespace, model: Model | None = None) -> dict[str, int]:
-    """`--dim` as numbers; with a model, its other named dimensions are 1. Raises `InputError`."""
+    """`--dim` as numbers; with a model, its other named dimensions are those of `--input`, or 1.
+
+    Raises `InputError`.
+    """
     dims: dict[str, int] = {}
     if model is not None:
         # The elements of a sequence may differ in size.
         shapes = [item.shape for item in model.inputs if item.kind == "tensor" and item.shape is not None]
-        dims = {name: 1 for shape in shapes for name in shape.names}
+        dims = {name: 1 for shape in shapes for name in shape.names} | _dims_of_files(model, arguments)
     for text in arguments.dim:
         name, _, size = text.rpartition("=")
         if not name or not size.isdecimal():
             raise InputError(f"--dim is written as NAME=SIZE, such as batch=1, not {text!r}")
         dims[name] = int(size)
     return dims
+
+
+def _dims_of_files(model: Model, arguments: argparse.Namespace) -> dict[str, int]:
+    """The named dimensions that the arrays of `--input` tell."""
+    given = _load_inputs(model.inputs, getattr(arguments, "input", []))
+    arrays = [
+        (item.shape, given[item.name])
+        for item in model.inputs
+        if item.kind == "tensor" and item.shape is not None and item.name in given
+    ]
+    return {
+        dim: size
+        for shape, array in arrays
+        if len(shape) == array.ndim
+        for dim, size in zip(shape, array.shape, strict=True)
+        if isinstance(dim, str) and size
+    }
 
 
 def make_inputs(model: Model, arguments: argparse.Namespace) -> dict[str, Any]:

@@ -46,20 +46,20 @@ def run(arguments: argparse.Namespace) -> int:
         progress.close()
         started = time.perf_counter()
         worker.schedule(inputs)
-        values = _flat({item.name: fetch(worker, item.name) for item in model.outputs})
+        found = {item.name: fetch(worker, item.name) for item in model.outputs}
         seconds = time.perf_counter() - started
         report = worker.plan_report()
     console = output()
     facts(console, [("model", path), ("ran on", report), ("took", f"{seconds * 1e3:.2f} ms, the first time")])
     title(console, "inputs")
-    console.print(_described(_flat(inputs)))
+    console.print(_described(inputs))
     title(console, "outputs")
-    console.print(_described(values))
+    console.print(_described(found))
     if arguments.output is not None:
         arguments.output.parent.mkdir(parents=True, exist_ok=True)
         with arguments.output.open("wb") as file:
             # With a file, not a name: NumPy would add ".npz" to another ending.
-            np.savez(file, allow_pickle=False, **{n: _storable(a) for n, a in values.items()})
+            np.savez(file, allow_pickle=False, **{n: _storable(a) for n, a in _flat(found).items()})
         console.print(f"\nsaved {arguments.output.resolve()}", markup=False)
     return 0
 
@@ -80,12 +80,15 @@ def _storable(array: np.ndarray) -> np.ndarray:
     return array.astype(str) if array.dtype == object else array
 
 
-def _described(arrays: dict[str, np.ndarray]) -> Table:
+def _described(values: Mapping[str, Any]) -> Table:
     columns = ("name", "type", "shape", "lowest", "mean", "highest", "")
-    rows = [
+    rows: list[tuple[object, ...]] = [
         (name, "text" if array.dtype == object else array.dtype, array.shape, *_range(array))
-        for name, array in arrays.items()
+        for name, array in _flat(values).items()
     ]
+    empty = {"no element": [n for n, v in values.items() if v is None]}
+    empty["an empty sequence"] = [n for n, v in values.items() if isinstance(v, list) and not v]
+    rows += [(name, "", "", "", "", "", what) for what, names in empty.items() for name in names]
     return table(columns, rows, right=("lowest", "mean", "highest"))
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 import time
 from collections import Counter
@@ -99,6 +100,29 @@ def test_run_takes_and_shows_sequences_and_text(tmp_path: Path, capsys: Capture)
     with np.load(out) as saved:
         assert saved["all"].tolist() == saved["more[2]"].tolist() == [1, 1, 0]
         assert saved["same"].tolist() == ["one", "two"]
+
+
+def test_given_inputs_set_named_dimensions(tmp_path: Path, capsys: Capture) -> None:
+    source = proto(
+        [node("Add", ["a", "b"], ["y"])],
+        {"a": ("float32", ["n", 2]), "b": ("float32", ["n", "m"])}, {"y": ("float32", ["n", 2])},
+    )  # fmt: skip
+    (tmp_path / "net.onnx").write_bytes(source)
+    np.save(tmp_path / "a.npy", np.ones((5, 2), np.float32))
+    command = ["run", str(tmp_path / "net.onnx"), "--input", f"a={tmp_path / 'a.npy'}"]
+    assert main(command) == 0
+    printed = capsys.readouterr().out
+    assert "b     float32  (5, 1)" in printed
+    assert main([*command, "--dim", "n=3"]) == 2
+    assert "input 'a' needs float32 (3, 2), got shape (5, 2)" in capsys.readouterr().err
+
+
+def test_an_empty_optional_is_shown(tmp_path: Path, capsys: Capture) -> None:
+    text = """<ir_version: 9, opset_import: ["" : 18]>
+    net (optional(float[3]) x) => (bool y) { y = OptionalHasElement(x) }"""
+    onnx.save(onnx.parser.parse_model(text), tmp_path / "net.onnx")
+    assert main(["run", str(tmp_path / "net.onnx")]) == 0
+    assert re.search(r"^x +no element", capsys.readouterr().out, re.MULTILINE)
 
 
 def test_warmup_compiles_ahead_and_goes_on_after_a_failure(

@@ -173,6 +173,13 @@ def test_texts_come_from_a_file(tmp_path: Path, capsys: Capture) -> None:
     assert "(2,) object" in capsys.readouterr().out
 
 
+def test_a_layer_that_draws_numbers_is_said_to(tmp_path: Path, capsys: Capture) -> None:
+    source = proto([node("RandomNormalLike", ["x"], ["y"])], {"x": ("float32", [3])}, {"y": ("float32", [3])})
+    (tmp_path / "net.onnx").write_bytes(source)
+    assert main(["diff", str(tmp_path / "net.onnx"), "--against", "onnx-reference"]) == 1
+    assert "note  it draws random numbers" in capsys.readouterr().out
+
+
 def test_a_newer_file_format_does_not_keep_onnxruntime_out(tmp_path: Path) -> None:
     pytest.importorskip("onnxruntime")
     new = onnx.load_from_string(NET)
