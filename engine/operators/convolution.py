@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -83,38 +84,64 @@ def conv_transpose(
     dilations: Sequence[int] = (), kernel_shape: Sequence[int] = (), output_padding: Sequence[int] = (),
     output_shape: Sequence[int] = (), pads: Sequence[int] = (), strides: Sequence[int] = (),
 ) -> Value:  # fmt: skip
-    """x (N, C, *spatial), w (C, M/group, *kernel), b (M) -> (N, M, *out), in gather form.
+    """x (N, C, *spatial), w (C, M/group, *kernel), b (M) -> (N, M, *out).
 
     out[o] sums x[i] * w[t] over the taps t with i * stride + t * dilation - begin = o.
     """
-    spatial = x.rank - 2
-    if spatial < 1 or w.rank != x.rank or w.shape[0] != x.shape[1] or x.shape[1] % group:
+    if x.rank < 3 or w.rank != x.rank or w.shape[0] != x.shape[1] or x.shape[1] % group:
         k.error(f"takes x (N, C, ...) and w (C, M/group, ...), not {list(x.shape)} and {list(w.shape)}")
-    kernel = w.shape[2:]
+    spread = scatter(x, w, auto_pad, dilations, output_padding, output_shape, pads, strides)
+    if min(spread.counts) < 1:
+        k.error(f"its output would have the spatial shape {spread.counts}")
+    is_known = w.known is not None and w.size > 0
+    if is_known and all(1 in pair for pair in zip(spread.strides, spread.dilations, strict=True)):
+        return add_bias(k, by_phases(k, x, w, group, spread), b)
+    return add_bias(k, by_taps(k, x, w, group, spread), b)
+
+
+@dataclass(frozen=True)
+class Spread:
+    """Where a transposed convolution's inputs go: one entry per spatial axis in each tuple."""
+
+    strides: tuple[int, ...]
+    dilations: tuple[int, ...]
+    begins: tuple[int, ...]
+    ends: tuple[int, ...]
+    counts: tuple[int, ...]
+    is_fixed: bool
+    """Whether begins and ends follow from the attributes alone."""
+
+
+def scatter(
+    x: Value, w: Value, auto_pad: str, dilations: Sequence[int], output_padding: Sequence[int],
+    output_shape: Sequence[int], pads: Sequence[int], strides: Sequence[int],
+) -> Spread:  # fmt: skip
+    """Resolve ConvTranspose's attributes; an end is what the padding there takes away from the output."""
+    spatial = x.rank - 2
     stride = tuple(strides) or (1,) * spatial
     dilation = tuple(dilations) or (1,) * spatial
     extra = tuple(output_padding) or (0,) * spatial
     given = tuple(pads) or (0,) * (2 * spatial)
-    begins, counts = [], []
+    begins, ends, counts = [], [], []
     for axis in range(spatial):
-        extent = (kernel[axis] - 1) * dilation[axis] + 1
+        extent = (w.shape[2 + axis] - 1) * dilation[axis] + 1
         full = (x.shape[2 + axis] - 1) * stride[axis] + extent + extra[axis]
-        if output_shape:
-            total = max(full - output_shape[-spatial:][axis], 0)
-            count = output_shape[-spatial:][axis]
-        elif auto_pad in ("SAME_UPPER", "SAME_LOWER"):
-            count = x.shape[2 + axis] * stride[axis]
-            total = max(full - count, 0)
-        else:
-            total = 0 if auto_pad == "VALID" else given[axis] + given[axis + spatial]
-            count = full - total
         if auto_pad in ("SAME_UPPER", "SAME_LOWER") or output_shape:
-            begins.append(
-                total // 2 if auto_pad == "SAME_UPPER" or auto_pad == "NOTSET" else total - total // 2
-            )
+            wanted = output_shape[-spatial:][axis] if output_shape else x.shape[2 + axis] * stride[axis]
+            total, count = max(full - wanted, 0), wanted
+            begin = total // 2 if auto_pad == "SAME_UPPER" else total - total // 2
         else:
-            begins.append(0 if auto_pad == "VALID" else given[axis])
+            begin, end = (0, 0) if auto_pad == "VALID" else (given[axis], given[axis + spatial])
+            total, count = begin + end, full - begin - end
+        begins.append(begin)
+        ends.append(total - begin - extra[axis])
         counts.append(count)
+    return Spread(stride, dilation, tuple(begins), tuple(ends), tuple(counts), not output_shape)
+
+
+def by_taps(k: Builder, x: Value, w: Value, group: int, spread: Spread) -> Value:
+    """A transposed convolution in gather form: each output asks of every tap whether an input meets it."""
+    spatial = x.rank - 2
     per_group, channels = w.shape[1], x.shape[1] // group
 
     def formula(n: Expr, m: Expr, *at: Expr) -> Expr:
@@ -124,12 +151,12 @@ def conv_transpose(
         def taps(found: list[Expr], channel: Expr) -> Expr:
             axis = len(found)
             if axis < spatial:
-                return reduce("sum", kernel[axis], lambda r: taps([*found, r], channel))
+                return reduce("sum", w.shape[2 + axis], lambda r: taps([*found, r], channel))
             inside: Expr = lit(True, "bool")
             sources = []
             for i in range(spatial):
-                reach = at[i] + begins[i] - found[i] * dilation[i]
-                step = arg(stride[i])
+                reach = at[i] + spread.begins[i] - found[i] * spread.dilations[i]
+                step = arg(spread.strides[i])
                 source = reach // step
                 inside = inside & (reach >= lit(0)) & (source < x.shape[2 + i])
                 # Truncating division is exact for the multiples that count.
@@ -140,7 +167,55 @@ def conv_transpose(
 
         return reduce("sum", channels, lambda c: taps([], c))
 
-    if min(counts) < 1:
-        k.error(f"its output would have the spatial shape {tuple(counts)}")
-    shape = (x.shape[0], per_group * group, *counts)
-    return add_bias(k, k.compute(shape, x.dtype, formula), b)
+    return k.compute((x.shape[0], per_group * group, *spread.counts), x.dtype, formula)
+
+
+def by_phases(k: Builder, x: Value, w: Value, group: int, spread: Spread) -> Value:
+    """A transposed convolution as a convolution whose outputs are interleaved: no tap misses its input.
+
+    Output o with o + begin = q * stride + r (0 <= r < stride) meets only the taps r, r + stride, ...: output
+    channel (m, r) of the convolution holds those, reversed, and position q has the sum. Per axis, stride or
+    dilation is 1.
+    """
+    steps = spread.strides
+    phases = k.constant(phase_weights(w, group, steps))
+    reach = [(j - 1) * d for j, d in zip(phases.shape[2:], spread.dilations, strict=True)]
+    pads = [*reach, *reach]
+    if set(steps) == {1} and spread.is_fixed:
+        # A convolution of the whole, where it need not be cut to size afterwards.
+        tight = [r - p for r, p in zip(pads, (*spread.begins, *spread.ends), strict=True)]
+        if min(tight) >= 0:
+            return convolve(k, x, phases, "NOTSET", group, spread.dilations, (), tight, ())
+    sums = convolve(k, x, phases, "NOTSET", group, spread.dilations, (), pads, ())
+    is_beyond = [not spread.is_fixed or end < 0 for end in spread.ends]
+
+    def formula(n: Expr, m: Expr, *at: Expr) -> Expr:
+        channel, sources = m, []
+        inside: Expr = lit(True, "bool")
+        for axis, step in enumerate(steps):
+            place = at[axis] + spread.begins[axis]
+            # A model fixes its strides, and to divide by a literal is cheap.
+            source = place if step == 1 else place // lit(step)
+            if step > 1:
+                channel = channel * lit(step) + (place - source * lit(step))
+            if is_beyond[axis]:
+                inside = inside & (source < sums.shape[2 + axis])
+            sources.append(source)
+        indices = (n, channel, *sources)
+        return sums.load_where(inside, indices) if any(is_beyond) else sums[indices]
+
+    return k.compute((x.shape[0], w.shape[1] * group, *spread.counts), x.dtype, formula)
+
+
+def phase_weights(w: Value, group: int, steps: Sequence[int]) -> np.ndarray:
+    """Known weights (C, M/group, *kernel) as those of `by_phases`: (M * phases, C/group, *taps)."""
+    assert w.known is not None
+    kernel, channels = w.shape[2:], w.shape[0] // group
+    counts = [-(-size // step) for size, step in zip(kernel, steps, strict=True)]
+    missing = [count * step - size for size, step, count in zip(kernel, steps, counts, strict=True)]
+    padded = np.pad(w.known.reshape(w.shape), [(0, 0), (0, 0), *((0, n) for n in missing)])
+    split = [n for pair in zip(counts, steps, strict=True) for n in pair]
+    parts = padded.reshape(group, channels, w.shape[1], *split)
+    tap_axes, phase_axes = range(3, parts.ndim, 2), range(4, parts.ndim, 2)
+    parts = np.flip(parts, tuple(tap_axes)).transpose(0, 2, *phase_axes, 1, *tap_axes)
+    return np.ascontiguousarray(parts).reshape(-1, channels, *counts)

@@ -1,15 +1,20 @@
-"""Convolutions whose geometry is uneven: padding at one end only, kernels of 1, and what sizes leave over."""
+"""Convolutions, plain and transposed, of uneven geometry: padding at one end, kernels of 1, leftovers."""
 
 from __future__ import annotations
 
 import itertools
+from typing import Any
 
 import numpy as np
 import onnxruntime
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from engine import ModelLoader
+from engine.compiler.trace import Tracer
 from tests.engine.conftest import MakeWorker
+from tests.engine.operators.single import one_layer, run
 from tests.graphs import node, proto
 from tests.networks import error
 
@@ -52,3 +57,107 @@ def test_uneven_geometry(kernel: tuple[int, int], group: int, channel: str, make
         for output, expected in zip(worker.model.outputs, session.run(None, {"x": x}), strict=True):
             actual = worker.peek_output(output.name).download_to_array()
             assert error(actual, expected) < 1e-5, (output.name, shape)
+
+
+TRANSPOSED: list[tuple[tuple[int, int], dict[str, Any]]] = [
+    ((2, 2), {"strides": (2, 2)}),
+    ((4, 4), {"strides": (2, 2), "pads": (1, 1, 1, 1)}),
+    ((3, 3), {"strides": (2, 2), "pads": (1, 1, 1, 1), "output_padding": (1, 1)}),
+    ((3, 5), {"strides": (2, 3), "pads": (1, 0, 0, 4), "output_padding": (0, 2)}),
+    ((1, 2), {"strides": (3, 4), "output_padding": (2, 3)}),
+    ((3, 3), {"pads": (1, 2, 0, 1)}),
+    ((3, 2), {"strides": (1, 2), "dilations": (2, 1), "pads": (1, 0, 4, 0)}),
+    ((3, 2), {"strides": (2, 1), "dilations": (2, 3), "pads": (1, 0, 0, 2)}),
+    ((3, 3), {"strides": (2, 2), "auto_pad": "SAME_UPPER"}),
+    ((4, 3), {"strides": (3, 1), "auto_pad": "SAME_LOWER"}),
+    ((3, 3), {"strides": (2, 2), "output_shape": (12, 9)}),
+]
+"""Kernels and attributes of transposed convolutions; inputs have 3 rows or more, and 2 columns."""
+
+
+@pytest.mark.parametrize("group", [1, 2, 4])
+def test_transposed_convolution(group: int, channel: str, make_worker: MakeWorker) -> None:
+    """Known weights, whose outputs are made by phases, against onnxruntime, with a bias and activation."""
+    rng = np.random.default_rng(group)
+    constants = {"b": rng.normal(size=4).astype(np.float32)}
+    nodes = []
+    for i, (kernel, attributes) in enumerate(TRANSPOSED):
+        constants[f"w{i}"] = rng.normal(0, 0.3, (4, 4 // group, *kernel)).astype(np.float32)
+        inputs = ["x", f"w{i}", "b"]
+        nodes.append(node("ConvTranspose", inputs, [f"t{i}"], group=group, **attributes))
+        nodes.append(node("Relu", [f"t{i}"], [f"y{i}"]))
+    outputs = {f"y{i}": ("float32", None) for i in range(len(TRANSPOSED))}
+    source = proto(nodes, {"x": ("float32", ["n", 4, "h", "w"])}, outputs, constants)
+    session = onnxruntime.InferenceSession(source)
+    worker = make_worker(ModelLoader.load(source), channel)
+    for shape in ((1, 4, 5, 4), (3, 4, 6, 5)):
+        x = rng.normal(size=shape).astype(np.float32)
+        worker.schedule(x)
+        for output, expected in zip(worker.model.outputs, session.run(None, {"x": x}), strict=True):
+            actual = worker.peek_output(output.name).download_to_array()
+            assert error(actual, expected) < 1e-5, (output.name, shape)
+
+
+@given(st.data())
+@settings(max_examples=150, deadline=None, derandomize=True)
+def test_phases_are_the_formula(data: st.DataObject) -> None:
+    """Weights that are known, and the same ones as an input, whose outputs ask every tap."""
+    draw = data.draw
+    spatial, group = draw(st.integers(1, 3)), draw(st.integers(1, 3))
+
+    def each(low: int, high: int, count: int = spatial) -> tuple[int, ...]:
+        return tuple(draw(st.integers(low, high)) for _ in range(count))
+
+    kernel, strides = each(1, 5), each(1, 4)
+    attributes: dict[str, Any] = {"group": group, "strides": strides, "dilations": each(1, 2)}
+    extents = [(n - 1) * d + 1 for n, d in zip(kernel, attributes["dilations"], strict=True)]
+    sizes = each(1, 4)
+    full = [(n - 1) * s + e for n, s, e in zip(sizes, strides, extents, strict=True)]
+    match draw(st.sampled_from(["pads", "none", "SAME_UPPER", "SAME_LOWER", "VALID", "shape"])):
+        case "pads":
+            attributes["output_padding"] = tuple(draw(st.integers(0, s - 1)) for s in strides)
+            begins = [draw(st.integers(0, n - 1)) for n in full]
+            attributes["pads"] = (
+                *begins,
+                *(draw(st.integers(0, n - 1 - p)) for n, p in zip(full, begins, strict=True)),
+            )
+        case "shape":
+            attributes["output_shape"] = tuple(draw(st.integers(1, n + 3)) for n in full)
+        case "none":
+            pass
+        case mode:
+            attributes["auto_pad"] = mode
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(draw(st.integers(1, 2)), 2 * group, *sizes))
+    w, b = rng.normal(size=(2 * group, draw(st.integers(1, 2)), *kernel)), None
+    if draw(st.booleans()):
+        b = rng.normal(size=w.shape[1] * group)
+    (by_phases,) = run("ConvTranspose", [x, w, b], attributes, known=(1,))
+    (by_taps,) = run("ConvTranspose", [x, w, b], attributes)
+    np.testing.assert_allclose(by_phases, by_taps, atol=1e-12)
+
+
+def test_transposed_convolution_of_half_precision() -> None:
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(1, 3, 4, 5)).astype(np.float16)
+    w = rng.normal(size=(3, 2, 4, 4)).astype(np.float16)
+    attributes = {"strides": (2, 2), "pads": (1, 1, 1, 1)}
+    (actual,) = run("ConvTranspose", [x, w], attributes, known=(1,))
+    (expected,) = run("ConvTranspose", [x.astype(np.float64), w.astype(np.float64)], attributes)
+    assert actual.dtype == np.float16
+    assert error(actual, expected) < 2e-3
+
+
+def test_transposed_convolution_of_no_images() -> None:
+    x, w = np.zeros((0, 3, 4, 5), np.float32), np.zeros((3, 2, 4, 4), np.float32)
+    (y,) = run("ConvTranspose", [x, w], {"strides": (2, 2)}, known=(1,))
+    assert y.shape == (0, 2, 10, 12)
+
+
+@pytest.mark.parametrize(("kernel", "strides"), [((4, 4), (2, 2)), ((2, 2), (2, 2)), ((3, 3), (1, 1))])
+def test_known_weights_make_it_a_convolution(kernel: tuple[int, int], strides: tuple[int, int]) -> None:
+    x, w = np.zeros((2, 3, 4, 5), np.float32), np.zeros((3, 2, *kernel), np.float32)
+    model = one_layer("ConvTranspose", [x, w], {"strides": strides}, known=(1,))
+    trace = Tracer(model).trace({"x0": x.shape})
+    assert [c.hint.kind for c in trace.computes if c.hint is not None] == ["conv"]
+    assert len(trace.computes) == (1 if strides == (1, 1) else 2)

@@ -7,6 +7,7 @@ differ in all of them, ones included.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -15,6 +16,8 @@ import pytest
 
 from engine import Model, ModelLoader
 from engine.compiler.trace import Tracer
+from engine.kernels.kernel import number
+from engine.shapes import DynamicTensorShape
 from tests.engine.operators.single import one_layer, structures
 
 
@@ -172,3 +175,27 @@ def test_what_follows_them_needs_no_new_kernel() -> None:
     }"""
     model = ModelLoader.load(onnx.parser.parse_model(text).SerializeToString())
     check_prepared(model, [[(2, length, 4)] for length in LENGTHS])
+
+
+TRANSPOSED: list[dict[str, Any]] = [
+    {"strides": (2, 2), "pads": (1, 1, 1, 1), "output_padding": (1, 0)},
+    {"strides": (2, 3), "auto_pad": "SAME_UPPER"},
+    {"strides": (2, 2), "output_shape": (9, 10)},
+    {"pads": (1, 1, 1, 1)},
+]
+
+
+@pytest.mark.parametrize("attributes", TRANSPOSED, ids=str)
+def test_transposed_convolutions_keep_their_kernels(attributes: dict[str, Any]) -> None:
+    """Neither the formulas change with the size, nor what tuned kernels go by."""
+    x, w = np.zeros((2, 3, 4, 5), np.float32), np.ones((3, 2, 3, 4), np.float32)
+    layer = one_layer("ConvTranspose", [x, w], attributes, known=(1,))
+    image = replace(layer.inputs[0], shape=DynamicTensorShape(("n", 3, "h", "w")))
+    tracer = Tracer(replace(layer, inputs=(image,)))
+    found = []
+    for shape in ((2, 3, 4, 5), (1, 3, 9, 8), (5, 3, 5, 7), (1, 3, 4, 4)):
+        computes = tracer.trace({"x0": shape}).computes
+        keys = [number(c.formula(), len(c.space), c.output.dtype).kernel.key for c in computes]
+        found.append((keys, [c.hint.facts for c in computes if c.hint is not None]))
+    assert found[1:] == found[:1] * 3
+    assert len(found[0][1]) == 1
