@@ -288,11 +288,14 @@ class Session:
 
     def _drop(self, parts: OrderedDict[object, Part], key: object) -> None:
         """Release a part that no run uses, and what follows it."""
-        part = parts.pop(key)
-        for following in [*part.later]:
-            self._drop(part.later, following)
-        self.later.pop(part, None)
-        part.release()
+        # With a list of its own: a loop that data ends is a chain of as many parts as it had stops.
+        dropped = [parts.pop(key)]
+        while dropped:
+            part = dropped.pop()
+            dropped += part.later.values()
+            part.later.clear()
+            self.later.pop(part, None)
+            part.release()
 
     def record(self, lowered: Lowered, before: Part | None) -> Part:
         """Buffers and programs for a plan; tensors of the part before keep their buffers."""

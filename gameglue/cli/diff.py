@@ -119,9 +119,7 @@ def run(arguments: argparse.Namespace) -> int:
     else:
         facts(console, _described(first, model, {d.name: d for d in found}, (ours, other)))
         if _is_random(model.producers()[first.name]):
-            facts(
-                console, [("note", "it draws random numbers: only the engine's backends draw the same")]
-            )
+            facts(console, [("note", "it draws random numbers: only the engine's backends draw the same")])
         if alone:
             facts(console, [("note", "only with layers fused: none differs when all are watched at once")])
     if arguments.verbose:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -21,7 +22,7 @@ from engine import (
     unfinished_workers,
 )
 from engine.backends.base import DeviceBuffer, Readback
-from engine.session import Session
+from engine.session import Part, Session
 from tests.engine.conftest import MakeWorker
 from tests.graphs import model, node
 
@@ -342,3 +343,15 @@ def test_a_session_counts_who_uses_a_plan(make_worker: MakeWorker) -> None:
         worker.schedule(np.ones(n, np.float32), np.ones(n, np.float32))
     users = {dict(key[0])["a"]: part.users for key, part in session.parts.items()}  # type: ignore[index]
     assert users == {(1,): 0, (2,): 1, (3,): 0}
+
+
+def test_a_chain_of_any_length_is_dropped(make_worker: MakeWorker) -> None:
+    session = make_worker(counting(), "cpu")._session
+    chain = [Part(session.outlook[0]) for _ in range(3000)]
+    session.parts["first"] = chain[0]
+    for part, following in pairwise(chain):
+        part.later["next"] = following
+        session.later[following] = part.later, "next"
+    session._drop(session.parts, "first")
+    assert "first" not in session.parts
+    assert not session.later
