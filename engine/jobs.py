@@ -56,6 +56,8 @@ _FRESH = struct.Struct("=7q144x")
 _RECORDS_PER_BLOCK = 64
 # A blocked call comes back to Python this often, so that Ctrl-C works.
 _SLICE_NS = 100_000_000
+# Pauses while a job is in flight: 80 to 200 microseconds, longer than most steps that one thread runs alone.
+_BUSY_SPIN = 4000
 # No argument types: the caller passes a ready c_int64, which is four times as fast as converting an int.
 _PROGRAM = ctypes.CFUNCTYPE(ctypes.c_int64)
 _Program = Callable[[Any], int]
@@ -160,8 +162,9 @@ class JobSystem:
 
     threads: how many, at least 1 (default: one per core). priority: "below_normal" lets the game's own
     threads go first where the system has per-thread priorities (Linux, Windows). spin: how many pauses
-    (20 to 50 ns each) an idle thread spins before it sleeps; the default spins only where there is a core
-    to spare. waiting: the way to sleep, for tests.
+    (20 to 50 ns each) a thread without work spins before it sleeps; by default, long while a job is in flight
+    and no more threads are awake than there are cores, else only where there is a core to spare. waiting:
+    the way to sleep, for tests.
     """
 
     def __init__(
@@ -181,6 +184,9 @@ class JobSystem:
         self._call = _PROGRAM(native.load([source])[source.key])
         block, words, address = _aligned_words(SYSTEM_WORDS)
         words[LAYOUT["SPIN"]] = spin if spin is not None else (1500 if count < cores else 150)
+        words[LAYOUT["BUSY_SPIN"]] = spin if spin is not None else _BUSY_SPIN
+        words[LAYOUT["CORES"]], words[LAYOUT["THREADS"]] = cores, count
+        words[LAYOUT["ROOM"]] = max(cores, count)
         for name, value in functions.items():
             words[LAYOUT[name]] = value
         self._address = address

@@ -15,9 +15,12 @@ How it works
     job is done and USERS is 0.
     A dependency is an edge (dependent, next) pushed on the DEPENDENTS of the earlier job, which swaps it for
     CLOSED when it completes: pushing on CLOSED means that there is nothing to wait for.
-    EVENT counts whatever a thread might be waiting for. Threads spin on it for a while (SPIN pauses), then
-    sleep until it changes. A waker adds to EVENT and then reads SLEEPERS; a sleeper adds to SLEEPERS and then
-    compares EVENT: in one total order at least one of the two sees the other.
+    EVENT counts whatever a thread might be waiting for. Threads spin on it for a while, then sleep until it
+    changes: for SPIN pauses, or for BUSY_SPIN while a job is active, as its next command is mostly
+    microseconds away and waking a thread takes tens of them. Only as many threads as there are CORES spin
+    for long, HELPERS (threads in a `complete`) included, and no more than ROOM are woken for one job.
+    A waker adds to EVENT and then reads SLEEPERS and USERS; a sleeper takes itself from USERS, adds to
+    SLEEPERS and then compares EVENT: in one total order at least one of the two sees the other.
 """
 
 from __future__ import annotations
@@ -36,6 +39,7 @@ LAYOUT = {
     "EVENT": 0,
     "SLEEPERS": 8,
     "SPINNERS": 9,
+    "HELPERS": 10,
     "LOCK": 16,
     "ACTIVE_HEAD": 17,
     "ACTIVE_TAIL": 18,
@@ -45,6 +49,10 @@ LAYOUT = {
     "OS_WAKE_ONE": 34,
     "OS_WAKE_ALL": 35,
     "OS_YIELD": 36,
+    "BUSY_SPIN": 37,
+    "CORES": 38,
+    "THREADS": 39,
+    "ROOM": 41,
     "STOP": 40,
     # A job's record.
     "STATE": 0,
@@ -91,14 +99,30 @@ def unlock(system):
     atomic_store_i64(system, LOCK, 0)
 
 
-@typed_helper("void(int64, int64)")
-def wake(system, count):
-    """Lets up to `count` sleeping threads look; those that are spinning look anyway."""
+@typed_helper("void(int64, int64, int64)")
+def wake(system, count, most):
+    """Lets up to `count` threads look: those that are spinning do so anyway, up to `most` are woken."""
     asleep = atomic_load_i64(system, SLEEPERS)
     if asleep > 0:
-        count = min(count - atomic_load_i64(system, SPINNERS), asleep)
+        count = min(min(count - atomic_load_i64(system, SPINNERS), most), asleep)
         if count > 0:
             os_wake(system, system + 8 * EVENT, count)
+
+
+@typed_helper("int64(int64, int64)")
+def room(system, job):
+    """How many more threads may gain by working on the job: one that holds it looks at it anyway."""
+    return max(load_i64(system, ROOM) - atomic_load_i64(job, USERS), 0)
+
+
+@typed_helper("int64(int64)")
+def spin_limit(system):
+    """How many pauses are better spent here than asleep, as things are now."""
+    if atomic_load_i64(system, ACTIVE_HEAD) != 0:
+        awake = load_i64(system, THREADS) - atomic_load_i64(system, SLEEPERS)
+        if awake + atomic_load_i64(system, HELPERS) <= load_i64(system, CORES):
+            return load_i64(system, BUSY_SPIN)
+    return load_i64(system, SPIN)
 
 
 @typed_helper("int64(int64)")
@@ -193,7 +217,7 @@ def finish(system, job, stays):
     if released > 0:
         atomic_add_i32(system, 2 * EVENT, 1)
         # A thread that stays takes one of them itself.
-        wake(system, released - stays)
+        wake(system, released - stays, EVERYONE)
 
 
 @typed_helper("void(int64, int64, int64, int64)")
@@ -206,7 +230,7 @@ def advance(system, job, command, stays):
             atomic_store_i64(job, FINISHED, 0)
             atomic_store_i64(job, TICKET, command << CHUNK_BITS)
             atomic_add_i32(system, 2 * EVENT, 1)
-            wake(system, chunks - 1)
+            wake(system, chunks - 1, room(system, job))
             return
         if atomic_load_i64(system, STOP) == 2:
             return
@@ -256,14 +280,14 @@ def find_work(system, held):
                 left -= 1
                 if job != held:
                     atomic_add_i64(job, USERS, 1)
-            more += left
+            more += min(left, room(system, job))
             # Waking that many threads is all that this count is for.
             if more >= 64:
                 break
         job = load_i64(job, NEXT)
     unlock(system)
     if more > 0:
-        wake(system, more)
+        wake(system, more, EVERYONE)
     return found
 
 
@@ -297,9 +321,8 @@ def live(system):
             continue
         if atomic_load_i64(system, STOP) != 0:
             break
-        limit = load_i64(system, SPIN)
         atomic_add_i64(system, SPINNERS, 1)
-        while turns < limit and atomic_load_i32(system, 2 * EVENT) == event:
+        while atomic_load_i32(system, 2 * EVENT) == event and turns < spin_limit(system):
             cpu_pause()
             turns += 1
         atomic_add_i64(system, SPINNERS, -1)
@@ -334,7 +357,7 @@ def submit(system, job, edges):
         push(system, job)
         atomic_add_i32(system, 2 * EVENT, 1)
         # One is enough: who finds more than it can do wakes the others, off the submitting thread.
-        wake(system, 1)
+        wake(system, 1, EVERYONE)
 
 
 @typed_helper("int64(int64, int64, int64)")
@@ -350,6 +373,7 @@ def wait(system, job, nanoseconds):
         helping = atomic_load_i64(job, LISTED) == 1 and atomic_load_i32(job, 2 * STATE) != 1
         if helping:
             atomic_add_i64(job, USERS, 1)
+            atomic_add_i64(system, HELPERS, 1)
         unlock(system)
     turns = 0
     limit = max(load_i64(system, SPIN), 1)
@@ -358,7 +382,10 @@ def wait(system, job, nanoseconds):
             turns = 0
         cpu_pause()
         turns += 1
+        if helping:
+            limit = max(spin_limit(system), 1)
     if helping:
+        atomic_add_i64(system, HELPERS, -1)
         let_go(job)
     if atomic_load_i32(job, 2 * STATE) == 1:
         return 1

@@ -53,6 +53,19 @@ def gate(args, begin, end):
     while atomic_load_i64(arg_i64(args, 0), 0) == 0:
         cpu_pause()
 """,
+    # args: how many pauses
+    "pause": """
+def pause(args, begin, end):
+    for _ in range(arg_i64(args, 0)):
+        cpu_pause()
+""",
+    # args: a counter; two chunks wait for each other, so that two threads must take them
+    "meet": """
+def meet(args, begin, end):
+    met = (atomic_add_i64(arg_i64(args, 0), 0, 1) // 2 + 1) * 2
+    while atomic_load_i64(arg_i64(args, 0), 0) < met:
+        cpu_pause()
+""",
     # args: a result, and how long to work for it
     "burn": """
 def burn(args, begin, end):
@@ -93,6 +106,17 @@ def command(function: int, *args: int | np.ndarray, total: int = 1, grain: int =
 
 def join(*lists: CommandList) -> CommandList:
     return CommandList(np.concatenate([each.array for each in lists]), lists)
+
+
+def context_switches(jobs: JobSystem) -> int:
+    """How often job threads have given up their cores of their own accord."""
+    count = 0
+    for thread in jobs._threads:
+        status = Path(f"/proc/self/task/{thread.native_id}/status")
+        if not status.exists():
+            pytest.skip("only Linux says when a thread sleeps")
+        count += int(status.read_text().split("\nvoluntary_ctxt_switches:")[1].split()[0])
+    return count
 
 
 class Gate:
@@ -191,6 +215,36 @@ def test_a_helper_hands_on_what_it_releases(functions: dict[str, int]) -> None:
             second = jobs.submit(add, (first,))
             assert first.complete()
             assert second.complete(5)
+
+
+@pytest.mark.skipif((os.cpu_count() or 1) < 2, reason="one core: threads that spin keep others from working")
+def test_threads_stay_awake_while_a_list_is_in_flight(functions: dict[str, int]) -> None:
+    """Threads fell asleep in each command that one of them ran alone, and had to be woken for the next."""
+    alone = command(functions["pause"], 1000)
+    together = command(functions["meet"], np.zeros(1, np.int64), total=2)
+    commands = join(*[alone, together] * 20)
+
+    def sleeps(jobs: JobSystem) -> int:
+        before = context_switches(jobs)
+        assert jobs.submit(commands).complete(60)
+        return context_switches(jobs) - before
+
+    with JobSystem(2, spin=0) as drowsy, JobSystem(2) as awake:
+        # A thread that loses its core lets the other fall asleep, or keeps it from that: so one of many.
+        assert any(sleeps(drowsy) > 10 for _ in range(100))
+        assert any(sleeps(awake) < 10 for _ in range(100))
+
+
+def test_threads_sleep_soon_when_nothing_is_in_flight(pair: JobSystem, functions: dict[str, int]) -> None:
+    out = np.zeros(8, np.int64)
+    assert pair.submit(command(functions["add"], out, 1, 0, total=8)).complete(20)
+    limit = time.perf_counter() + 20
+    while pair._blank.words[jobs_program.LAYOUT["SLEEPERS"]] < 2:
+        assert time.perf_counter() < limit
+        time.sleep(0.0001)
+    before = context_switches(pair)
+    time.sleep(0.02)
+    assert context_switches(pair) == before
 
 
 def test_looking_for_work_never_misses_a_moving_inbox(
