@@ -16,7 +16,7 @@ from typing import Any, Literal, TypeVar
 import numpy as np
 
 from engine.errors import ShapeError
-from engine.kernels.value import Entry
+from engine.kernels.value import Entry, ListValue, Value
 from engine.model import Layer
 from engine.operators.bounds import BoundRule
 from engine.operators.builder import Builder
@@ -26,6 +26,10 @@ Definition = Callable[..., Entry | tuple[Entry, ...]]
 NumpyDefinition = Callable[..., Any]
 Precision = Literal["exact", "rounding", "random"]
 Kind = Literal["kernel", "numpy", "control"]
+Form = Literal["tensor", "sequence"]
+_FORMS: dict[str, Form] = {"Value": "tensor", "Value | None": "tensor", "ListValue": "sequence"}
+"""What definitions declare of an input by its type; any other type takes both."""
+
 HostInputs = tuple[str, ...] | Callable[[Layer], tuple[str, ...]]
 """Names of inputs, or what gives them for a layer (where an attribute decides)."""
 
@@ -53,6 +57,7 @@ class Operator:
     optional: frozenset[str] = frozenset()
     variadic: str | None = None
     attributes: Mapping[str, Any] = field(default_factory=dict)
+    forms: Mapping[str, Form] = field(default_factory=dict)
 
     def host_positions(self, layer: Layer) -> tuple[int, ...]:
         """Which of a layer's inputs must be known on the host."""
@@ -79,12 +84,14 @@ class Operator:
     def build(self, builder: Builder, inputs: Sequence[Entry]) -> tuple[Entry, ...]:
         """Run the definition of a "kernel" operator for a layer."""
         self.check(builder.layer)
+        self.check_forms(builder, inputs)
         result = self.define(builder, *inputs, **builder.layer.attributes)
         return result if isinstance(result, tuple) else (result,)
 
     def open(self, builder: Builder, inputs: Sequence[Entry]) -> ControlFlow:
         """What a "control" operator's layer does, before its first run of a body."""
         self.check(builder.layer)
+        self.check_forms(builder, inputs)
         opened = self.define(builder, *inputs, **builder.layer.attributes)
         assert isinstance(opened, ControlFlow)
         return opened
@@ -98,6 +105,16 @@ class Operator:
             raise ShapeError(f"{layer}: {error}") from error
         results = result if isinstance(result, tuple) else (result,)
         return tuple(np.asarray(r) if isinstance(r, np.generic) else r for r in results)
+
+    def check_forms(self, builder: Builder, inputs: Sequence[Entry]) -> None:
+        """Refuse a sequence where the definition takes a tensor, and a tensor where it takes a sequence."""
+        names = [*self.inputs, *[self.variadic or ""] * (len(inputs) - len(self.inputs))]
+        for name, given in zip(names, inputs, strict=False):
+            form = self.forms.get(name)
+            if isinstance(given, ListValue) and form == "tensor":
+                builder.error(f"its input {name} is a sequence; the operator takes a tensor")
+            if isinstance(given, Value) and form == "sequence":
+                builder.error(f"its input {name} is a tensor; the operator takes a sequence")
 
     def check(self, layer: Layer) -> None:
         """Raise `ShapeError` for a layer that `problem` refuses."""
@@ -233,8 +250,11 @@ def declare(
     optional: set[str] = set()
     variadic: str | None = None
     attributes: dict[str, Any] = {}
+    forms: dict[str, Form] = {}
     parameters = list(inspect.signature(define).parameters.values())
     for parameter in parameters if kind == "numpy" else parameters[1:]:
+        if form := _FORMS.get(str(parameter.annotation)):
+            forms[parameter.name] = form
         if parameter.kind is parameter.KEYWORD_ONLY:
             attributes[parameter.name] = parameter.default
         elif parameter.kind is parameter.VAR_POSITIONAL:
@@ -248,5 +268,5 @@ def declare(
         assert not unknown, f"{name}: host inputs {unknown} are not parameters"
     return Operator(
         name, domain, since, until, define, host, precision, kind, bound,
-        tuple(inputs), frozenset(optional), variadic, attributes,
+        tuple(inputs), frozenset(optional), variadic, attributes, forms,
     )  # fmt: skip

@@ -180,3 +180,22 @@ def test_edited_sequences_on_every_backend(channel: str, make_worker: MakeWorker
         np.testing.assert_array_equal(worker.peek_output().download_to_array(), expected)
 
     holds()
+
+
+@pytest.mark.parametrize(
+    ("body", "message"),
+    [
+        ("y = Add(x, s)", r"\(Add\): its input b is a sequence; the operator takes a tensor"),
+        ("y = Max(x, s)", r"\(Max\): its input xs is a sequence; the operator takes a tensor"),
+        (
+            "y = SequenceLength(x)",
+            r"\(SequenceLength\): its input sequence is a tensor; the operator takes a seq",
+        ),
+    ],
+)
+def test_tensors_and_sequences_are_not_taken_for_each_other(body: str, message: str) -> None:
+    head = '<ir_version: 9, opset_import: ["" : 18]> g (float[3] x, seq(float[3]) s) => (float[3] y)'
+    model = ModelLoader.load(onnx.parser.parse_model(f"{head} {{ {body} }}").SerializeToString())
+    x = np.zeros(3, np.float32)
+    with pytest.raises(ShapeError, match=message):
+        interpret(model, {"x": x, "s": [x]})
