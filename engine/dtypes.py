@@ -19,6 +19,14 @@ ArithmeticType = Literal[
 """Types that kernels compute in. `index` is a position in a tensor: int64 on the CPU, int32 on GPUs.
 `object` is text, which only NumPy moves."""
 
+FLOAT32 = np.dtype(np.float32)
+INT32 = np.dtype(np.int32)
+INT64 = np.dtype(np.int64)
+UINT8 = np.dtype(np.uint8)
+BOOL = np.dtype(bool)
+TEXT = np.dtype(object)
+"""Strings are objects to NumPy."""
+
 _COMPUTED_AS: dict[str, ArithmeticType] = {
     "float32": "float32",
     "float64": "float64",

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -169,11 +170,13 @@ class Walk(ABC):
             stop: Stop | None = None
             try:
                 if frame.control is not None:
-                    stop = self._control(frame, frame.control)
+                    with naming(frame.layer):
+                        stop = self._control(frame, frame.control)
                 elif frame.position < len(frame.graph.layers):
                     stop = self._layer(frame)
                 elif len(self.frames) > 1:
-                    stop = self._leave(frame)
+                    with naming(self.frames[-2].layer):
+                        stop = self._leave(frame)
                 else:
                     return None
             except EngineError:
@@ -267,7 +270,7 @@ class Walk(ABC):
         if needs := self._unknown(leaves(*(inputs[i] for i in operator.host_positions(layer)))):
             self.built(builder)
             return Stop(needs)
-        try:
+        with naming(layer, inputs):
             if operator.kind == "numpy":
                 if needs := self._unknown(leaves(*inputs)):
                     self.built(builder)
@@ -282,11 +285,6 @@ class Walk(ABC):
                     count = next(v.bound.count for v in given if v.bound is not None)
                     outputs = tuple(_mapped(x, lambda v: v.bounded(axis, count)) for x in outputs)
                 self.bind(frame, outputs, builder.yields_nothing)
-        except EngineError:
-            raise
-        except (ArithmeticError, LookupError, TypeError, ValueError) as error:
-            shown = ", ".join(map(describe, inputs))
-            raise ShapeError(f"{layer} cannot take inputs {shown}: {error}") from error
         self.built(builder)
         return None
 
@@ -466,6 +464,18 @@ class PlanWalk(Walk):
             columns = [shapes[position] for shapes in recorded]
             if all(len(c) == value.rank for c in columns):
                 value.signature = tuple((*(c[a] for c in columns), n) for a, n in enumerate(value.shape))
+
+
+@contextmanager
+def naming(layer: Layer, inputs: Sequence[Entry] = ()) -> Iterator[None]:
+    """Turn what Python raises while a layer is planned into a `ShapeError` that names the layer."""
+    try:
+        yield
+    except EngineError:
+        raise
+    except (ArithmeticError, LookupError, TypeError, ValueError) as error:
+        shown = f" cannot take inputs {', '.join(map(describe, inputs))}" if inputs else ""
+        raise ShapeError(f"{layer}{shown}: {error}") from error
 
 
 def _mapped(entry: Entry, change: Callable[[Value], Value]) -> Entry:

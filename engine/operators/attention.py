@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from engine.dtypes import arithmetic_type
+from engine.dtypes import FLOAT32, arithmetic_type
 from engine.kernels.expr import FLAT, Expr, arg, cast, lit, load, select, unary
 from engine.kernels.value import Value
 from engine.operators.builder import Builder
@@ -23,7 +23,6 @@ from engine.operators.movement import joined
 from engine.operators.normalization import softmax_over
 from engine.operators.registry import operator
 
-FLOAT32 = np.dtype(np.float32)
 PRECISIONS = (1, 10, 11, 16)
 """The element types that `softmax_precision` may name, by ONNX's numbers."""
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from engine.dtypes import CODE_TYPES, INTEGER_TYPES, arithmetic_type, as_dtype, bits_of
+from engine.dtypes import BOOL, CODE_TYPES, INTEGER_TYPES, TEXT, arithmetic_type, as_dtype, bits_of
 from engine.kernels.expr import FLOATS, Expr, bits, cast, compare, lit, select
 from engine.kernels.value import Value
 from engine.model import Layer
@@ -14,9 +14,6 @@ from engine.operators import bounds
 from engine.operators.builder import Builder
 from engine.operators.registry import operator
 from engine.operators.small_floats import decoder, encoder
-
-BOOL = np.dtype(bool)
-STRING = np.dtype(object)
 
 ONNX_TYPES = {
     1: "float32", 2: "uint8", 3: "int8", 4: "uint16", 5: "int16", 6: "int32", 7: "int64", 8: "object",
@@ -27,7 +24,7 @@ ONNX_TYPES = {
 }  # fmt: skip
 """TensorProto.DataType (onnx.proto) by number; strings are objects to NumPy."""
 
-TEXT = 8
+STRING = 8
 """The number of strings."""
 
 
@@ -45,7 +42,7 @@ def convert(k: Builder, x: Value, dtype: np.dtype, saturate: int = 1, round_mode
     """Every element as `dtype`; `saturate` and `round_mode` matter for floats of 8 bits."""
     if dtype == x.dtype:
         return k.alias(x, x.shape)
-    if STRING in (x.dtype, dtype):
+    if TEXT in (x.dtype, dtype):
         return convert_strings(k, x, dtype)
     decode = decoder(k, x.dtype) if x.dtype.name in CODE_TYPES else None
     source = x.arithmetic if decode is None else "float32"
@@ -72,9 +69,9 @@ def convert_strings(k: Builder, x: Value, dtype: np.dtype) -> Value:
     """Strings exist on the host alone, so the elements of `x` are known where one of the types is string."""
     if x.known is None and x.size:
         k.error(f"casts from {x.dtype.name} to {dtype.name} need elements that are known before the run")
-    items = [] if x.known is None else x.known.reshape(-1).tolist() if x.dtype == STRING else x.known.flat
-    if dtype == STRING:
-        return k.constant(np.array([str(item) for item in items], STRING).reshape(x.shape))
+    items = [] if x.known is None else x.known.reshape(-1).tolist() if x.dtype == TEXT else x.known.flat
+    if dtype == TEXT:
+        return k.constant(np.array([str(item) for item in items], TEXT).reshape(x.shape))
     try:
         numbers = [parse(item, dtype) for item in items]
     except ValueError as error:
@@ -98,7 +95,7 @@ def parse(text: str | bytes, dtype: np.dtype) -> Any:
 
 def _read_for_text(layer: Layer) -> tuple[str, ...]:
     """Numbers become text on the host."""
-    return ("x",) if layer.attributes.get("to") == TEXT else ()
+    return ("x",) if layer.attributes.get("to") == STRING else ()
 
 
 @operator("Cast", since=6, host=_read_for_text, bound=bounds.broadcast)
@@ -175,7 +172,7 @@ def from_bits(word: Expr, dtype: np.dtype) -> Expr:
 def bit_cast(k: Builder, x: Value, *, to: int) -> Value:
     """The same bits as elements of another type of the same width; which NaN it is may change."""
     dtype = dtype_of(k, to)
-    if STRING in (x.dtype, dtype) or bits_of(x.dtype) != bits_of(dtype):
+    if TEXT in (x.dtype, dtype) or bits_of(x.dtype) != bits_of(dtype):
         k.error(f"the bits of {x.dtype.name} cannot be read as {dtype.name}: the widths differ")
     if dtype == x.dtype:
         return k.alias(x, x.shape)

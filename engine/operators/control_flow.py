@@ -17,6 +17,7 @@ from typing import Self
 
 import numpy as np
 
+from engine.dtypes import INT64
 from engine.kernels.expr import cast, select
 from engine.kernels.value import Entry, ListValue, Value
 from engine.model import Model
@@ -24,8 +25,6 @@ from engine.operators.builder import Builder
 from engine.operators.control import Body, ControlFlow
 from engine.operators.movement import chained
 from engine.operators.registry import control_operator
-
-INT64 = np.dtype(np.int64)
 
 LONGEST = 20_000
 """Most runs of one loop: each becomes a copy of the body in the plan, and one without an end fills memory."""

@@ -7,6 +7,7 @@ from math import prod
 
 import numpy as np
 
+from engine.dtypes import INT32
 from engine.kernels.expr import Expr, arg, cast, clamp, eq, fold, lit, reduce, select, unary
 from engine.kernels.value import Value
 from engine.operators.builder import Builder
@@ -15,9 +16,6 @@ from engine.operators.linear import matmul
 from engine.operators.reductions import wide
 from engine.operators.registry import operator
 from engine.operators.windows import Windows, slide
-
-INT32 = np.dtype(np.int32)
-
 
 # Deformable convolution
 

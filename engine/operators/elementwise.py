@@ -7,8 +7,7 @@ from functools import partial
 from functools import reduce as chain
 from math import pi, sqrt
 
-import numpy as np
-
+from engine.dtypes import BOOL
 from engine.kernels.expr import (
     Expr,
     arg,
@@ -29,8 +28,6 @@ from engine.kernels.value import Entry, ListValue, Value
 from engine.operators import bounds
 from engine.operators.builder import Builder
 from engine.operators.registry import operator
-
-BOOL = np.dtype(bool)
 
 
 def _zero(x: Expr) -> Expr:

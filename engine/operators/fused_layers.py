@@ -11,6 +11,7 @@ from math import prod
 
 import numpy as np
 
+from engine.dtypes import INT32
 from engine.kernels.expr import Expr, arg, cast, clamp, eq, fold, lit, reduce, select, unary
 from engine.kernels.value import Value
 from engine.operators.builder import Builder
@@ -24,7 +25,7 @@ from engine.operators.movement import transpose, trilu
 from engine.operators.normalization import group_normalization, layer_normalization, rms_scaled
 from engine.operators.padding import pad
 from engine.operators.pooling import max_pool
-from engine.operators.quantization import CONTRIB, INT32
+from engine.operators.quantization import CONTRIB
 from engine.operators.recurrence import activation
 from engine.operators.registry import operator
 from engine.operators.shape_ops import range_

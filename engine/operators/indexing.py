@@ -24,9 +24,6 @@ from engine.operators import bounds
 from engine.operators.builder import Builder
 from engine.operators.registry import operator
 
-INT32 = np.dtype(np.int32)
-INT64 = np.dtype(np.int64)
-
 
 def from_end(position: Expr, size: int) -> Expr:
     """A position of any integer type as an index; negative ones count from the end."""

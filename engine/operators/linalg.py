@@ -4,15 +4,12 @@ from __future__ import annotations
 
 from math import prod
 
-import numpy as np
-
+from engine.dtypes import INT32
 from engine.kernels.expr import Expr, cast, eq, fold, lit, select, unary
 from engine.kernels.value import Value
 from engine.operators.builder import Builder
 from engine.operators.reductions import wide
 from engine.operators.registry import operator
-
-INT32 = np.dtype(np.int32)
 
 
 @operator("Det", since=11)

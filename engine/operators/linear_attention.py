@@ -14,10 +14,10 @@ from functools import cached_property
 
 import numpy as np
 
+from engine.dtypes import FLOAT32
 from engine.kernels.expr import Expr, arg, cast, eq, lit, minimum, reduce, select, unary
 from engine.kernels.value import Value
 from engine.operators.builder import Builder
-from engine.operators.normalization import FLOAT32
 from engine.operators.recurrence import stack
 from engine.operators.registry import operator
 

@@ -7,6 +7,7 @@ from math import prod
 
 import numpy as np
 
+from engine.dtypes import FLOAT32
 from engine.kernels.expr import FLOATS, Expr, arg, cast, eq, lit, reduce, select, unary
 from engine.kernels.value import Value
 from engine.operators.builder import Builder
@@ -16,7 +17,6 @@ from engine.operators.movement import concat
 from engine.operators.registry import operator
 
 ML = "ai.onnx.ml"
-FLOAT32 = np.dtype(np.float32)
 
 
 @operator("ArrayFeatureExtractor", domain=ML)

@@ -10,16 +10,15 @@ from typing import Any
 
 import numpy as np
 
+from engine.dtypes import FLOAT32, INT64, TEXT
 from engine.kernels.expr import FLOATS, Expr, arg, cast, clamp, eq, lit, select, unary
 from engine.kernels.value import Value
 from engine.model import Layer
 from engine.operators.builder import Builder
-from engine.operators.ml import FLOAT32, ML
+from engine.operators.ml import ML
 from engine.operators.registry import operator
 from engine.operators.sorting import first_beyond
 
-INT64 = np.dtype(np.int64)
-TEXT = np.dtype(object)
 UNUSED = "_Unused"
 """What an unknown key stands for where labels are text."""
 

@@ -6,11 +6,12 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from engine.dtypes import FLOAT32
 from engine.kernels.value import Value
 from engine.operators.builder import Builder
 from engine.operators.casting import convert
 from engine.operators.linear import matmul
-from engine.operators.ml import FLOAT32, ML
+from engine.operators.ml import ML
 from engine.operators.ml_scores import Classified, both_sides, transformed, winner
 from engine.operators.registry import control_operator, operator
 

@@ -8,14 +8,15 @@ from typing import Any
 
 import numpy as np
 
+from engine.dtypes import FLOAT32, INT32, INT64
 from engine.kernels.expr import Expr, arg, cast, eq, lit, select
 from engine.kernels.value import Value
 from engine.model import Layer
 from engine.operators.builder import Builder
 from engine.operators.casting import convert
-from engine.operators.ml import FLOAT32, ML, as_floats
-from engine.operators.ml_scores import INT64, Classified, both_sides, transformed, winner
-from engine.operators.ml_trees import INT32, MODES, Forest, scores_of
+from engine.operators.ml import ML, as_floats
+from engine.operators.ml_scores import Classified, both_sides, transformed, winner
+from engine.operators.ml_trees import MODES, Forest, scores_of
 from engine.operators.registry import control_operator, operator
 
 Floats = Sequence[float]

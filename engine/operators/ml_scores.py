@@ -7,6 +7,7 @@ from math import pi
 
 import numpy as np
 
+from engine.dtypes import INT64
 from engine.kernels.expr import Expr, cast, eq, lit, reduce, select, unary
 from engine.kernels.value import Entry, Value
 from engine.operators.builder import Builder
@@ -15,7 +16,6 @@ from engine.operators.elementwise import sigmoid
 from engine.operators.normalization import softmax_over
 from engine.operators.reductions import position_of_extreme
 
-INT64 = np.dtype(np.int64)
 SMALL = 1e-7
 """Scores up to this size count as 0 for SOFTMAX_ZERO."""
 

@@ -7,12 +7,13 @@ from itertools import combinations
 
 import numpy as np
 
+from engine.dtypes import FLOAT32
 from engine.kernels.expr import Expr, arg, binary, cast, clamp, eq, fold, lit, maximum, reduce, select, unary
 from engine.kernels.value import Value
 from engine.operators.builder import Builder
 from engine.operators.elementwise import sigmoid
 from engine.operators.linear import matmul
-from engine.operators.ml import FLOAT32, ML
+from engine.operators.ml import ML
 from engine.operators.ml_linear import linear, rows_of_features
 from engine.operators.ml_scores import Classified, both_sides, transformed, winner
 from engine.operators.registry import control_operator, operator

@@ -12,6 +12,7 @@ from functools import cached_property
 
 import numpy as np
 
+from engine.dtypes import INT32
 from engine.kernels.expr import Expr, arg, cast, clamp, compare, eq, fold, lit, reduce, select, unary
 from engine.kernels.value import Value
 from engine.operators.builder import Builder
@@ -19,7 +20,6 @@ from engine.operators.ml import ML
 from engine.operators.ml_scores import TRANSFORMS, transformed
 from engine.operators.registry import operator
 
-INT32 = np.dtype(np.int32)
 MODES = ("LEQ", "LT", "GTE", "GT", "EQ", "NEQ", "MEMBER")
 """How a node compares a feature with its split, in the order of their numbers."""
 AGGREGATES = ("AVERAGE", "SUM", "MIN", "MAX")

@@ -7,12 +7,11 @@ from math import inf, prod
 
 import numpy as np
 
+from engine.dtypes import FLOAT32
 from engine.kernels.expr import Expr, arg, binary, cast, eq, lit, maximum, reduce, select, unary
 from engine.kernels.value import Value
 from engine.operators.builder import Builder
 from engine.operators.registry import operator
-
-FLOAT32 = np.dtype(np.float32)
 
 
 def rows_of(k: Builder, x: Value, axis: int, until: int | None = None) -> tuple[Value, tuple[int, int, int]]:

@@ -10,7 +10,7 @@ from math import prod
 
 import numpy as np
 
-from engine.dtypes import CODE_TYPES, FLOAT_TYPES, integer_range
+from engine.dtypes import CODE_TYPES, FLOAT32, FLOAT_TYPES, INT32, UINT8, integer_range
 from engine.kernels.expr import Expr, arg, cast, clamp, eq, lit, maximum, minimum, reduce, select, unary
 from engine.kernels.value import Value
 from engine.operators.builder import Builder
@@ -23,9 +23,6 @@ from engine.operators.small_floats import decoder, encoder
 CONTRIB = "com.microsoft"
 """The domain of the operators that onnxruntime's quantisation tools write."""
 
-FLOAT32 = np.dtype(np.float32)
-INT32 = np.dtype(np.int32)
-UINT8 = np.dtype(np.uint8)
 
 Formula = Callable[..., Expr]
 

@@ -7,13 +7,11 @@ from math import prod
 
 import numpy as np
 
+from engine.dtypes import FLOAT32, INT64
 from engine.kernels.expr import FLOATS, Expr, arg, cast, eq, fold, lit, reduce, select, unary
 from engine.kernels.value import Value
 from engine.operators.builder import Builder
 from engine.operators.registry import operator
-
-FLOAT32 = np.dtype(np.float32)
-INT64 = np.dtype(np.int64)
 
 Step = Callable[[Expr], Expr]
 Finish = Callable[[Expr, Expr], Expr]

@@ -13,6 +13,7 @@ from math import prod
 
 import numpy as np
 
+from engine.dtypes import INT32
 from engine.kernels.evaluate import evaluate
 from engine.kernels.expr import (
     Expr,
@@ -33,8 +34,6 @@ from engine.operators.builder import Builder, Formula
 from engine.operators.indexing import from_end
 from engine.operators.registry import operator
 from engine.operators.sorting import first_beyond, sorted_order
-
-INT32 = np.dtype(np.int32)
 
 FEW = 32
 """Updates per row that every element may look at: sorting them takes longer."""

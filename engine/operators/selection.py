@@ -11,15 +11,13 @@ from math import prod
 
 import numpy as np
 
+from engine.dtypes import INT32, INT64
 from engine.kernels.expr import Expr, arg, cast, compare, eq, lit, minimum, select
 from engine.kernels.value import Value
 from engine.operators.builder import Builder
 from engine.operators.registry import numpy_operator, operator
 from engine.operators.scans import prefix
 from engine.operators.sorting import first_beyond
-
-INT32 = np.dtype(np.int32)
-INT64 = np.dtype(np.int64)
 
 
 def chosen(

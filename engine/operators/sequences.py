@@ -10,6 +10,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from engine.dtypes import INT64
 from engine.kernels.value import Entry, ListValue, Value
 from engine.model import Output
 from engine.operators.builder import Builder
@@ -17,8 +18,6 @@ from engine.operators.casting import dtype_of
 from engine.operators.elementwise import identity
 from engine.operators.movement import concat, split_at
 from engine.operators.registry import operator
-
-INT64 = np.dtype(np.int64)
 
 
 def position_in(k: Builder, position: Value | None, count: int, last: int) -> int:

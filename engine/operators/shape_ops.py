@@ -8,14 +8,12 @@ from typing import Any
 
 import numpy as np
 
-from engine.dtypes import FLOAT_TYPES, arithmetic_type, to_numbers
+from engine.dtypes import FLOAT_TYPES, INT64, arithmetic_type, to_numbers
 from engine.kernels.expr import Expr, arg, cast, eq, lit
 from engine.kernels.value import Value
 from engine.operators.builder import Builder
 from engine.operators.casting import dtype_of
 from engine.operators.registry import operator
-
-INT64 = np.dtype(np.int64)
 
 
 @operator("Shape", since=1, precision="exact")

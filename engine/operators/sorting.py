@@ -10,8 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from math import prod
 
-import numpy as np
-
+from engine.dtypes import INT32, INT64
 from engine.kernels.expr import (
     Expr,
     arg,
@@ -31,9 +30,6 @@ from engine.kernels.value import Value
 from engine.operators.builder import Builder
 from engine.operators.registry import operator
 from engine.operators.scans import lined_up
-
-INT32 = np.dtype(np.int32)
-INT64 = np.dtype(np.int64)
 
 BLOCK = 32
 """Elements that are ranked by counting, before the first merge."""

@@ -8,9 +8,8 @@ from typing import Any
 
 import numpy as np
 
+from engine.dtypes import TEXT
 from engine.operators.registry import numpy_operator
-
-TEXT = np.dtype(object)
 
 
 def texts(x: np.ndarray) -> np.ndarray:

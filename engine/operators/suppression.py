@@ -14,6 +14,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from engine.dtypes import FLOAT32, INT32, INT64
 from engine.kernels.expr import (
     Expr,
     arg,
@@ -32,10 +33,6 @@ from engine.operators.builder import Builder
 from engine.operators.registry import operator
 from engine.operators.selection import chosen
 from engine.operators.sorting import sorted_order
-
-FLOAT32 = np.dtype(np.float32)
-INT32 = np.dtype(np.int32)
-INT64 = np.dtype(np.int64)
 
 WORD = 32
 """Bits of an int32."""

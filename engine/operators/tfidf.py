@@ -13,14 +13,13 @@ from typing import Any
 
 import numpy as np
 
+from engine.dtypes import FLOAT32, INT32
 from engine.kernels.expr import Expr, arg, cast, clamp, compare, eq, fold, lit, reduce, select
 from engine.kernels.value import Value
 from engine.operators.builder import Builder
 from engine.operators.registry import operator
 from engine.operators.sorting import first_beyond
 
-FLOAT32 = np.dtype(np.float32)
-INT32 = np.dtype(np.int32)
 UNKNOWN = -1
 """The number of a string that no n-gram has."""
 

@@ -12,6 +12,9 @@ import pytest
 
 from engine import ModelLoader, ShapeError
 from engine.compiler.interpret import interpret
+from engine.kernels.value import Entry
+from engine.operators.builder import Builder
+from engine.operators.control_flow import Loop
 from tests.engine.conftest import MakeWorker
 
 ort = pytest.importorskip("onnxruntime", reason="onnxruntime is the independent answer")
@@ -258,3 +261,15 @@ def test_a_scan_s_attributes_have_an_entry_for_each_tensor(name: str) -> None:
     model = ModelLoader.load(onnx.parser.parse_model(HEAD + text).SerializeToString())
     with pytest.raises(ShapeError, match=rf"Scan.*its {name} has 2 entries for 1 tensors"):
         interpret(model, {"x": np.zeros(1, np.float32), "xs": np.zeros((3, 1), np.float32)})
+
+
+def test_what_python_raises_between_two_runs_names_the_layer(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not only at the first step of a layer: a body's results are joined after its last run."""
+
+    def broken(self: Loop, k: Builder) -> tuple[Entry, ...]:
+        raise ValueError("these do not fit")
+
+    monkeypatch.setattr(Loop, "results", broken)
+    model = ModelLoader.load(onnx.parser.parse_model(HEAD + COUNTED).SerializeToString())
+    with pytest.raises(ShapeError, match=r"layer .*Loop.*these do not fit"):
+        interpret(model, {"x": X3, "n": np.array(2)})
