@@ -17,8 +17,9 @@ from engine.asset import ModelLoader, ModelSource
 from engine.backends.base import BackendType
 from engine.backends.select import DeviceChoice
 from engine.devices import SystemInfo
-from engine.errors import DeviceError, InputError, ModelImportError, ShapePending
+from engine.errors import DeviceError, InputError, ModelImportError
 from engine.lifetime import Disposable
+from engine.outputs import fetch
 from engine.worker import Worker
 
 DEVICES: dict[str, tuple[BackendType, DeviceChoice]] = {
@@ -167,17 +168,6 @@ def declare(value: Any) -> TypeProto:
     return helper.make_tensor_type_proto(helper.np_dtype_to_tensor_dtype(array.dtype), array.shape)
 
 
-def fetch(worker: Worker, name: str) -> Any:
-    """An output of the latest schedule, waited for: an array, a list of them, None for an empty optional."""
-    try:
-        value = worker.peek_output(name)
-    except ShapePending:
-        value = worker.copy_output(name)
-    if isinstance(value, list):
-        return [tensor.download_to_array() for tensor in value]
-    return None if value is None else value.download_to_array()
-
-
 def _by_name(names: Sequence[str], inputs: Any) -> dict[str, Any]:
     """Inputs as a dict; a list must have one value for each name."""
     if isinstance(inputs, Mapping):
@@ -205,7 +195,6 @@ __all__ = [
     "DEVICES",
     "EngineBackend",
     "EngineBackendRep",
-    "fetch",
     "is_compatible",
     "is_opset_supported",
     "prepare",

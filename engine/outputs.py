@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from engine.backends.base import Readback
 from engine.backends.tensor_data import storage_of
-from engine.errors import DisposedError, StaleTensorError
+from engine.errors import DisposedError, ShapePending, StaleTensorError
 from engine.kernels.value import Value, leaves
 from engine.run import Run
 from engine.session import Location, Session
@@ -194,3 +194,14 @@ class LateRead:
         if self._count is None:
             return array
         return array.take(range(int(self._count.array().reshape(-1)[0])), self._axis)
+
+
+def fetch(worker: Worker, name: str) -> Any:
+    """An output of the latest schedule, waited for: an array, a list of them, None for an empty optional."""
+    try:
+        value = worker.peek_output(name)
+    except ShapePending:
+        value = worker.copy_output(name)
+    if isinstance(value, list):
+        return [tensor.download_to_array() for tensor in value]
+    return None if value is None else value.download_to_array()

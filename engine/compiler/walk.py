@@ -192,6 +192,8 @@ class Walk(ABC):
         if not depth:
             return False
         del self.frames[depth:]
+        # What was cut to size for a layer that then failed was never handed to `built`.
+        self._exact.clear()
         control = self.frames[-1].control
         assert control is not None
         control.gave_up()

@@ -12,7 +12,7 @@ import numpy as np
 from rich.table import Table
 
 from engine import BackendType, ModelLoader
-from engine.onnx_backend import fetch
+from engine.outputs import fetch
 from gameglue.cli.backends import BackendChoice, add_backend_options, choice_of, open_worker
 from gameglue.cli.console import CompileProgress, facts, output, table, title
 from gameglue.cli.models import add_input_options, add_model_options, dims_of, find_model, make_inputs

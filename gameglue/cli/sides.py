@@ -21,7 +21,7 @@ from engine.compiler.trace import Tracer
 from engine.errors import EngineError, InputError
 from engine.importers.onnx_tensors import read_tensor
 from engine.kernels.value import leaves
-from engine.onnx_backend import fetch
+from engine.outputs import fetch
 from gameglue.cli.backends import BackendChoice, open_worker
 from gameglue.cli.console import CompileProgress
 

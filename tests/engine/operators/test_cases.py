@@ -19,7 +19,7 @@ import pytest
 from engine import ModelLoader, Worker
 from engine.compiler.interpret import interpret
 from engine.dtypes import STORAGE_TYPES
-from engine.onnx_backend import fetch
+from engine.outputs import fetch
 from tests.engine.conftest import CHANNELS, MakeWorker
 from tests.onnx_cases import Case, all_cases, compare, disagreement, stored_cases
 
