@@ -2,18 +2,21 @@
 
 Trained third-party models are read from a folder beside the checkout (or from GAMEGLUE_TEST_MODELS) where
 there is one. The `light_*` networks inside the `onnx` package have constant weights; here they get
-seeded random ones.
+seeded random ones. Others are made on the spot.
 """
 
 from __future__ import annotations
 
 import os
+from collections.abc import Callable, Sequence
 from functools import cache
 from pathlib import Path
 
 import numpy as np
 import onnx
 from onnx import helper, numpy_helper
+
+from tests import sequence_networks, vision_networks
 
 MODELS = Path(os.environ.get("GAMEGLUE_TEST_MODELS", Path(__file__).parents[1].parent / "shared" / "models"))
 LIGHT = Path(onnx.__file__).parent / "backend" / "test" / "data" / "light"
@@ -26,6 +29,17 @@ TRAINED_NAMES = (
     "mnist-12", "godot_robotfps_policy", "yunet_n_320", "squeezenet1.1_fp32", "super_resolution_x3",
     "selfie_segmentation_landscape", "dtln_model_1",
 )  # fmt: skip
+
+MADE: dict[str, Callable[[], bytes]] = {
+    "cnn_policy": vision_networks.cnn_policy,
+    "mobilenet_v2": vision_networks.mobilenet_v2,
+    "style_transfer": vision_networks.style_transfer,
+    "encoder": sequence_networks.encoder,
+    "encoder_written_out": lambda: sequence_networks.encoder(written_out=True),
+    "decoder": sequence_networks.decoder,
+    "lstm": sequence_networks.lstm,
+}
+"""Networks that are made on the spot, by name."""
 
 Inputs = dict[str, np.ndarray]
 
@@ -71,6 +85,26 @@ def trained_inputs(name: str, seed: int = 0) -> Inputs:
         "input_2": np.abs(rng.normal(size=(1, 1, 257))).astype(np.float32),
         "input_3": rng.normal(size=(1, 2, 128, 2)).astype(np.float32) * np.float32(0.3),
     }
+
+
+def made_inputs(name: str, seed: int = 0) -> Inputs:
+    """Inputs to which a network of `MADE` responds; the decoder's cache grows with the seed."""
+    if name == "cnn_policy":
+        return {"obs": smooth((1, 3, 84, 84), seed)}
+    if name == "mobilenet_v2":
+        return {"x": smooth((1, 3, 224, 224), seed, -2, 2)}
+    if name == "style_transfer":
+        return {"picture": smooth((1, 3, 256, 256), seed, 0, 255)}
+    if name == "decoder":
+        cached = sequence_networks.CACHED
+        return sequence_networks.decoder_inputs(seed, cached[seed % len(cached)])
+    shape = (50, 1, 64) if name == "lstm" else (1, sequence_networks.TOKENS, sequence_networks.WIDTH)
+    return {"x": np.random.default_rng(seed).normal(size=shape).astype(np.float32)}
+
+
+def made_calls(name: str) -> Sequence[Inputs]:
+    """What is asked one after the other: once, or of the decoder for every length of its cache."""
+    return [made_inputs(name, i) for i in range(len(sequence_networks.CACHED) if name == "decoder" else 1)]
 
 
 def light_inputs(model: onnx.ModelProto, seed: int = 0) -> Inputs:
@@ -185,10 +219,16 @@ def error(actual: np.ndarray, expected: np.ndarray) -> float:
     return float(np.max(np.abs(actual - expected)) / max(1.0, float(np.max(np.abs(expected)))))
 
 
+def uncertainty(source: str | bytes, inputs: Inputs) -> tuple[dict[str, np.ndarray], dict[str, float]]:
+    """Expected outputs, and for each the error between onnxruntime's optimised and unoptimised run."""
+    expected = reference(source, inputs)
+    plain = reference(source, inputs, optimised=False)
+    return expected, {n: error(plain[n], expected[n]) for n in expected}
+
+
 def bounds(
     source: str | bytes, inputs: Inputs, floor: float
 ) -> tuple[dict[str, np.ndarray], dict[str, float]]:
     """Expected outputs, and the error allowed for each: `floor`, or 4 times onnxruntime's own uncertainty."""
-    expected = reference(source, inputs)
-    plain = reference(source, inputs, optimised=False)
-    return expected, {n: max(floor, 4 * error(plain[n], expected[n])) for n in expected}
+    expected, own = uncertainty(source, inputs)
+    return expected, {n: max(floor, 4 * own[n]) for n in expected}

@@ -37,6 +37,10 @@ class Timing:
         """The shortest call, in seconds."""
         return min(self.calls)
 
+    def share(self, parts: int) -> Timing:
+        """The same turns where each call is `parts` calls."""
+        return Timing(tuple(tuple(seconds / parts for seconds in turn) for turn in self.turns))
+
     def ratio(self, other: Timing) -> float:
         """How many times as long as `other` this one takes: the median over the rounds that both were in."""
         pairs = zip(self.turns, other.turns, strict=False)

@@ -2,8 +2,8 @@
 
     python -m tests.benchmarks.policy --batches 1 32
 
-Through `schedule` and a blocking readback, beside `run` of onnxruntime; and what `schedule` alone costs the
-calling thread.
+Through `schedule` and a blocking readback, beside `run` of onnxruntime with one thread and with two; and what
+`schedule` alone costs the calling thread. Ratios are theirs / ours: above 1, this engine is faster.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from functools import partial
 from engine import ModelLoader
 from gameglue.profiling.compare import PAUSE, alternate
 from gameglue.profiling.contenders import infer, onnxruntime_call, schedule_cost
-from tests.benchmarks.models import BOUNDS, peer_name
+from tests.benchmarks.measuring import BOUNDS
 from tests.benchmarks.setting import (
     add_backend_option,
     chosen_backends,
@@ -67,7 +67,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     rows: list[list[str]] = []
     problems = []
     with ExitStack() as stack:
-        peers = {peer_name(count): onnxruntime_call(item.source, count) for count in (1, 2)}
+        peers = {f"onnxruntime {count}t": onnxruntime_call(item.source, count) for count in (1, 2)}
         workers = {name: stack.enter_context(open_worker(model, name)) for name in channels}
         for batch in options.batches:
             inputs = policy_inputs(batch)
@@ -81,14 +81,15 @@ def main(argv: Sequence[str] | None = None) -> int:
                     problems.append(f"{name} at batch {batch} is off by {off:.1e}")
                 contenders[name] = partial(infer, worker, inputs)
             times = alternate(contenders, options.runs, pause=PAUSE)
-            base = times[peer_name(1)]
             for name, timing in times.items():
                 row = [name, str(batch), f"{timing.median * 1e6:.1f}", f"{timing.best * 1e6:.1f}"]
-                row.append(f"{timing.ratio(base):.2f}")
-                if name in workers:
+                if name not in workers:
+                    row += [""] * (len(peers) + 1)
+                else:
+                    row += [f"{times[peer].ratio(timing):.2f}" for peer in peers]
                     row.append(f"{schedule_cost(workers[name], inputs, SCHEDULES) * 1e6:.1f}")
                 rows.append(row)
-    columns = ["µs", "batch", "median", "fastest", f"to {peer_name(1)}", "schedule() alone"]
+    columns = ["µs", "batch", "median", "fastest", *(f"{p} / ours" for p in peers), "schedule() alone"]
     print_table(out, columns, rows)
     for problem in problems:
         out.print(problem)

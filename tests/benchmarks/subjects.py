@@ -14,27 +14,47 @@ from gameglue.resources import Resources
 from tests.graphs import mlp
 from tests.networks import (
     LIGHT_NAMES,
+    MADE,
     TRAINED_NAMES,
     Inputs,
     light_inputs,
     light_network,
+    made_calls,
     smooth,
     trained_inputs,
     trained_path,
 )
 
 POLICY_SIZES = (8, 128, 128, 2)
-OWN = ("digits", "policy")
-NAMES = (*OWN, *TRAINED_NAMES, *(f"light_{name}" for name in LIGHT_NAMES))
+POLICIES = {"policy": 1, "policy_32": 32, "policy_1024": 1024}
+"""The batch of each."""
+
+OWN = ("digits", *POLICIES)
+NAMES = (*OWN, *MADE, *TRAINED_NAMES, *(f"light_{name}" for name in LIGHT_NAMES))
+"""All of them, small ones first."""
+
+OPTIONAL = ("light_bvlc_alexnet", "light_zfnet512")
+"""Not in the set that is measured by default: other networks of it are like them."""
+
+LARGE = ("light_inception_v1", "light_inception_v2", "light_densenet121", "light_vgg19")
+"""Left out where there is little time: each takes long to make."""
 
 
 @dataclass(frozen=True)
 class Subject:
-    """A network as a file's path or bytes."""
+    """A network as a file's path or bytes.
+
+    calls: what it is asked, one after the other; several where every call has other shapes.
+    """
 
     name: str
     source: str | bytes
-    inputs: Inputs
+    calls: Sequence[Inputs]
+
+    @property
+    def inputs(self) -> Inputs:
+        """The first call's."""
+        return self.calls[0]
 
     def file(self, folder: Path) -> Path:
         """The network as a file, written into `folder` if it is none yet."""
@@ -56,13 +76,15 @@ def subject(name: str) -> Subject:
     if name == "digits":
         path = str(Resources().find("digits/digits.onnx"))
         (item,) = onnx.load(path).graph.input
-        return Subject(name, path, {item.name: smooth((1, 1, 28, 28), 0)})
-    if name == "policy":
-        return Subject(name, mlp(POLICY_SIZES), policy_inputs(1))
+        return Subject(name, path, [{item.name: smooth((1, 1, 28, 28), 0)}])
+    if name in POLICIES:
+        return Subject(name, mlp(POLICY_SIZES), [policy_inputs(POLICIES[name])])
+    if name in MADE:
+        return Subject(name, MADE[name](), made_calls(name))
     if name in TRAINED_NAMES:
-        return Subject(name, str(trained_path(name)), trained_inputs(name))
+        return Subject(name, str(trained_path(name)), [trained_inputs(name)])
     source = light_network(name.removeprefix("light_"))
-    return Subject(name, source, light_inputs(onnx.load_from_string(source)))
+    return Subject(name, source, [light_inputs(onnx.load_from_string(source))])
 
 
 def add_model_option(parser: argparse.ArgumentParser, default: Sequence[str]) -> None:

@@ -12,15 +12,23 @@ from tests.benchmarks import cold, frames, memory, models, policy
 from tests.benchmarks.processes import ROOT
 
 SMALLEST = {
-    "models": ("--models", "policy", "--backends", "cpu", "--runs", "1", "--turn", "0", "--threads", "1"),
+    "models": ("--models", "policy", "--backends", "cpu", "--runs", "1", "--turn", "0", "--peers", "onnxruntime"),
     "policy": ("--batches", "1", "--runs", "1"),
     "memory": ("--models", "digits", "--backends", "cpu", "--runs", "1"),
     "cold": ("--models", "policy", "--backends", "cpu"),
     "frames": ("--models", "digits", "--backends", "cpu", "--frames", "5", "--rounds", "1", "--rate", "0"),
 }
 ROWS = {
-    "models": [r"policy +\d+\.\d{3} +\d+\.\d{3} +\d+\.\d\d\n", r"geometric mean of ratios +1\.00 x +\d"],
-    "policy": [r"onnxruntime 1t +1 +\d.* 1\.00", r"cpu +1 +\d+\.\d +\d+\.\d +\d+\.\d\d +\d+\.\d\n"],
+    "models": [
+        r"policy +\d+\.\d{3} +\d+\.\d{3} +\d+\.\d\d( !)? *\n",
+        r"geometric mean of x +\d+\.\d\d( !)? *\n",
+        r"policy +\d+\.\d +\d+\.\d +\d\.\d *\n",
+        r"load on cpu +at most .*[01] of 1",
+    ],
+    "policy": [
+        r"onnxruntime 1t +1 +\d+\.\d +\d+\.\d *\n",
+        r"cpu +1( +\d+\.\d){2}( +\d+\.\d\d){2} +\d+\.\d *\n",
+    ],
     "memory": [r"digits +onnxruntime +\d.* 1\.00", r"digits +cpu( +-?\d+\.\d){6} +\d+\.\d\d\n"],
     "cold": [
         r"policy +onnxruntime +filled( +\d+\.\d{3}){5} *\n",
