@@ -12,7 +12,18 @@ from tests.benchmarks import cold, frames, memory, models, policy
 from tests.benchmarks.processes import ROOT
 
 SMALLEST = {
-    "models": ("--models", "policy", "--backends", "cpu", "--runs", "1", "--turn", "0", "--peers", "onnxruntime"),
+    "models": (
+        "--models",
+        "policy",
+        "--backends",
+        "cpu",
+        "--runs",
+        "1",
+        "--turn",
+        "0",
+        "--peers",
+        "onnxruntime",
+    ),
     "policy": ("--batches", "1", "--runs", "1"),
     "memory": ("--models", "digits", "--backends", "cpu", "--runs", "1"),
     "cold": ("--models", "policy", "--backends", "cpu"),
