@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from engine.asset import ModelAsset, ModelLoader
-from engine.backends.base import BackendType, Progress
+from engine.backends.base import BackendType, Precision, Progress
 from engine.backends.select import DeviceChoice, create_backend
 from engine.backends.tensor_data import storage_of
 from engine.checks import INT32_BACKENDS, check_computed_integers, check_int32
@@ -51,6 +51,7 @@ class Worker(Disposable):
         allow_fallback: bool = True,
         debug: bool = False,
         jobs: JobSystem | None = None,
+        precision: Precision = "float32",
         progress: Progress | None = None,
     ) -> None:
         """Bind a model to a backend and compile its kernels.
@@ -63,9 +64,13 @@ class Worker(Disposable):
             allow_fallback: whether layers that the backend lacks may run on the CPU.
             debug: whether every `schedule` also checks that computed integers fit a GPU's 32 bits. Slow.
             jobs: job threads of the CPU backend; by default those that all workers share.
+            precision: how the CPU backend multiplies: "float32", or "bf16" where the processor has
+                instructions for it. Products and convolutions whose right side is known are rounded to that
+                (sums are not), where it saves time; all else stays float32.
             progress: called with (kernels ready, kernels wanted) while they compile.
 
-        Raises `DeviceError` where the device is missing, `UnsupportedLayerError` where a layer cannot run.
+        Raises `DeviceError` where the device is missing or the processor cannot compute in the precision,
+        `UnsupportedLayerError` where a layer cannot run.
         """
         self._disposed = True  # until the session exists, there is nothing to dispose
         super().__init__()
@@ -83,7 +88,7 @@ class Worker(Disposable):
         self.model = model
         self.backend_type = backend_type
         self._debug = debug
-        native = create_backend(backend_type, device, jobs)
+        native = create_backend(backend_type, device, jobs, precision)
         fallback = create_backend(BackendType.CPU, None, jobs) if native.name != "cpu" else None
         self._session = Session(model, native, fallback, allow_fallback)
         self._native = native

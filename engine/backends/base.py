@@ -10,7 +10,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from enum import Enum
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 
@@ -18,6 +18,9 @@ from engine.compiler.plan import AnyKernel, Compute, Plan, Tuner
 
 Progress = Callable[[int, int], None]
 """Called with (kernels ready, kernels wanted)."""
+
+Precision = Literal["float32", "bf16"]
+"""How exactly the CPU backend computes matrix products and convolutions; all else it computes in float32."""
 
 
 class BackendType(Enum):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Literal
 from weakref import WeakKeyDictionary, WeakValueDictionary
 
-from engine.backends.base import Backend, BackendType
+from engine.backends.base import Backend, BackendType, Precision
 from engine.devices import CLDevice, GLDevice
 from engine.errors import DeviceError, InputError
 from engine.jobs import JobSystem
@@ -21,17 +21,22 @@ _shared: WeakKeyDictionary[GLDevice | CLDevice, WeakValueDictionary[BackendType,
 
 
 def create_backend(
-    backend_type: BackendType, device: DeviceChoice = None, jobs: JobSystem | None = None
+    backend_type: BackendType,
+    device: DeviceChoice = None,
+    jobs: JobSystem | None = None,
+    precision: Precision = "float32",
 ) -> Backend:
     """A new stream of work on a device. Raises `DeviceError` that says what is missing."""
     if backend_type is not BackendType.CPU:
+        if precision != "float32":
+            raise InputError(f"precision={precision!r} is for BackendType.CPU; GPUs compute in float32 here")
         return _backend_on(backend_type, _choose_device(backend_type, device))
     if device is not None:
         raise InputError("BackendType.CPU runs on job threads and takes no device")
     # Imported where it is chosen, as it brings the kernels of numba.
     from engine.backends.cpu.backend import CPUBackend
 
-    return CPUBackend(jobs)
+    return CPUBackend(jobs, precision)
 
 
 def shared_backend(backend_type: BackendType, device: DeviceChoice = None) -> Backend:

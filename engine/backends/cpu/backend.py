@@ -14,11 +14,12 @@ import numpy as np
 
 from engine import native
 from engine.aligned import ALIGNMENT, allocate, is_readable_in_place
-from engine.backends.base import Backend, DeviceBuffer, Program, Progress, Readback
+from engine.backends.base import Backend, DeviceBuffer, Precision, Program, Progress, Readback
 from engine.backends.cpu.arguments import argument_words, generic_units, generic_words
 from engine.backends.cpu.cost import INLINE_NS, grain, row_blocks, step_ns
 from engine.backends.cpu.memory import CPUBuffer
 from engine.backends.cpu.native_kernel import NativeKernel, source_of
+from engine.backends.cpu.precision import arithmetic_for
 from engine.backends.cpu.timing import time_commands
 from engine.backends.cpu.tuned import tune
 from engine.compiler.memory import place
@@ -90,13 +91,15 @@ class _Copy:
 class CPUBackend(Backend):
     """Runs plans on native job threads (`jobs`, by default the process's own).
 
+    `precision` is that of products and convolutions; raises `DeviceError` where the processor lacks it.
     One object is one stream and belongs to one thread.
     """
 
     name: ClassVar[str] = "cpu"
     fan_in = 16
 
-    def __init__(self, jobs: JobSystem | None = None) -> None:
+    def __init__(self, jobs: JobSystem | None = None, precision: Precision = "float32") -> None:
+        self.arithmetic = arithmetic_for(precision)
         self.jobs = jobs if jobs is not None else shared_job_system()
         self._copy_function = stock_functions()["copy"]
         self._functions: dict[str, int] = {}
@@ -114,7 +117,7 @@ class CPUBackend(Backend):
 
     def tune(self, compute: Compute, tuner: Tuner) -> bool:
         """Use this backend's own kernel for the step, if there is one."""
-        return tune(compute, tuner, self.jobs.thread_count)
+        return tune(compute, tuner, self.jobs.thread_count, self.arithmetic)
 
     def prepare(self, kernels: Iterable[AnyKernel], progress: Progress | None = None) -> int:
         """Compile or load what this backend has not yet; returns how many kernels that were."""

@@ -8,6 +8,8 @@ from engine.backends.cpu.concat import tune_concat
 from engine.backends.cpu.conv import tune_conv
 from engine.backends.cpu.matmul import tune_matmul
 from engine.backends.cpu.pool import tune_pool
+from engine.backends.cpu.precision import Arithmetic
+from engine.backends.cpu.reduced import tune_reduced_matmul
 from engine.compiler.plan import Compute, Tuner
 
 Rule = Callable[[Compute, Tuner, int], bool]
@@ -16,7 +18,18 @@ Rule = Callable[[Compute, Tuner, int], bool]
 RULES: dict[str, Rule] = {"matmul": tune_matmul, "conv": tune_conv, "pool": tune_pool, "concat": tune_concat}
 
 
-def tune(compute: Compute, tuner: Tuner, threads: int) -> bool:
+ReducedRule = Callable[[Compute, Tuner, int, Arithmetic], bool]
+
+REDUCED_RULES: dict[str, ReducedRule] = {"matmul": tune_reduced_matmul}
+"""Tried first where a worker asks for less than float32's precision."""
+
+
+def tune(compute: Compute, tuner: Tuner, threads: int, arithmetic: Arithmetic | None = None) -> bool:
     """Replace a formula by tuned kernels where a rule takes it."""
-    rule = RULES.get(compute.hint.kind) if compute.hint is not None else None
+    if compute.hint is None:
+        return False
+    reduced = REDUCED_RULES.get(compute.hint.kind)
+    if arithmetic is not None and reduced is not None and reduced(compute, tuner, threads, arithmetic):
+        return True
+    rule = RULES.get(compute.hint.kind)
     return rule is not None and rule(compute, tuner, threads)

@@ -1,0 +1,84 @@
+"""Arithmetic below float32 in products and convolutions: what this processor has for it."""
+
+from __future__ import annotations
+
+import ctypes
+import platform
+import sys
+from dataclasses import dataclass
+from functools import cache
+from typing import Literal, get_args
+
+import llvmlite.binding as llvm
+
+from engine.backends.base import Precision
+from engine.errors import DeviceError, InputError
+
+Unit = Literal["amx", "avx512"]
+"""What multiplies: a unit for tiles of matrices, or dot products of vectors."""
+
+_NEEDED: dict[Precision, dict[Unit, tuple[str, ...]]] = {
+    "bf16": {"amx": ("amx-tile", "amx-bf16", "avx512bf16"), "avx512": ("avx512f", "avx512bf16")},
+}
+_WANTED: dict[Precision, str] = {"bf16": "AMX-BF16 or AVX512_BF16"}
+
+# Linux, x86-64: arch_prctl(ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA).
+_ARCH_PRCTL, _REQUEST_PERMISSION, _TILE_DATA = 158, 0x1023, 18
+
+
+@dataclass(frozen=True)
+class Arithmetic:
+    """A reduced precision and the unit that computes in it.
+
+    `element_bytes` is the size of an element of the left side; a group of 64 bytes of them is multiplied at
+    a time. Results come in blocks of `rows`, or of `few_rows` where no more are left.
+    """
+
+    precision: Precision
+    unit: Unit
+
+    @property
+    def rows(self) -> int:
+        """Rows of a block of results."""
+        return 32 if self.unit == "amx" else 8
+
+    @property
+    def few_rows(self) -> int:
+        """Rows of a block at the end."""
+        return 16 if self.unit == "amx" else 1
+
+
+def arithmetic_for(precision: Precision) -> Arithmetic | None:
+    """What computes in a precision here, the fastest first; None for float32.
+
+    Raises `InputError` for an unknown precision, and `DeviceError` where the processor cannot do it.
+    """
+    if precision not in get_args(Precision):
+        known = ", ".join(repr(p) for p in get_args(Precision))
+        raise InputError(f"precision is {precision!r}; one of {known}")
+    if precision == "float32":
+        return None
+    units = units_of(precision)
+    if not units:
+        raise DeviceError(
+            f"precision={precision!r} needs a processor with {_WANTED[precision]}, and this one ("
+            f"{llvm.get_host_cpu_name()}) has neither; precision='float32' runs anywhere"
+        )
+    return Arithmetic(precision, units[0])
+
+
+def units_of(precision: Precision) -> tuple[Unit, ...]:
+    """The units of this processor that compute in a reduced precision, the fastest first."""
+    if platform.machine().lower() not in ("x86_64", "amd64"):
+        return ()
+    features = llvm.get_host_cpu_features()
+    found = [unit for unit, names in _NEEDED[precision].items() if all(features.get(n) for n in names)]
+    return tuple(unit for unit in found if unit != "amx" or _may_use_tiles())
+
+
+@cache
+def _may_use_tiles() -> bool:
+    """Whether the system lets this process use the matrix unit; on Linux it has to be asked once."""
+    if not sys.platform.startswith("linux"):
+        return False
+    return int(ctypes.CDLL(None).syscall(_ARCH_PRCTL, _REQUEST_PERMISSION, _TILE_DATA)) == 0
