@@ -34,6 +34,10 @@ class Epilogue:
         """How many words of `args` the values, the output and the inputs take."""
         return len(self.values) + 1 + len(self.inputs)
 
+    def store_columns(self, count: str) -> list[str]:
+        """`store` with a count of columns of its own: a literal one makes a loop of whole vectors."""
+        return [line.replace("range(columns)", f"range({count})") for line in self.store]
+
 
 def print_epilogue(compute: Compute, first_word: int, row_axes: int = 2, core: str = "float32") -> Epilogue:
     """The epilogue over a space whose first `row_axes` indices (`i0`, `i1`...) are fixed in a row.

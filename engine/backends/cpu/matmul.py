@@ -1,47 +1,50 @@
-"""Matrix products of float32: packed columns, tiles of sums in registers, the epilogue on finished blocks."""
+"""Matrix products of float32: panels of columns, tiles of sums in registers, the epilogue on each tile.
+
+A tile has as many rows as registers hold sums for; the rows that are left take smaller ones, so that none
+is computed in vain. The right side lies as panels of the tile's columns: known ones packed once, others by
+a step before, unless so few rows meet them that reading them where they are is faster.
+"""
 
 from __future__ import annotations
 
+from dataclasses import dataclass, replace
+
 import numpy as np
 
+from engine.backends.cpu.cost import CHUNK_NS, CHUNKS_PER_THREAD
 from engine.backends.cpu.epilogue import Epilogue, is_float32_core, print_epilogue
 from engine.backends.cpu.library import library_text
 from engine.backends.cpu.native_kernel import NativeKernel
-from engine.backends.cpu.partition import SCRATCH_FLOATS, partition
+from engine.backends.cpu.panels import emit_panels, emit_rows, pack_panels
 from engine.backends.cpu.printer import indent, kernel_text
 from engine.backends.cpu.tiles import Tile, host_tile
 from engine.compiler.plan import Compute, Tuner
 from engine.kernels.value import Value
 
-DEPTH = 320
-"""Products per sum before the next columns: so many that a tile's columns stay in first-level cache."""
+FLOPS_PER_NS = 150.0
+BYTES_PER_NS = 40.0
 
-FLOPS_PER_NS = 70.0
-BYTES_PER_NS = 30.0
+LEFT_FLOATS = 1 << 17
+"""Rows of the left side that a task goes through once for every panel: these stay in second-level cache."""
+
+ROWS_IN_PLACE = 4
+"""Up to so many rows an unknown right side is read where it lies."""
 
 _WORDS = (
-    "m_size n_size k_size row_blocks column_blocks block_rows block_columns"
-    " a_batch a_row a_column b_batch b_row b_column"
+    "m_size n_size k_size row_blocks column_blocks block_rows block_columns a_batch a_row"
+    " b_batch b_panel b_row in_place"
 ).split()
 _FIRST_WORD = 2
 
-_HELPERS = """
-copy_run = make_copy_run({vectors}, {lanes})
 
+@dataclass(frozen=True)
+class Cut:
+    """Blocks of `rows` x `columns` results; the last of each kind may be smaller."""
 
-@helper
-def pack_columns(target, source, k, columns, row_step, column_step):
-    if column_step == 1:
-        for _ in range(k):
-            copy_run(target, source)
-            target += {width} * 4
-            source += row_step * 4
-    else:
-        for j in range(columns):
-            for r in range(k):
-                store_f32(target, r * {width} + j, load_f32(source, r * row_step))
-            source += column_step * 4
-"""
+    rows: int
+    columns: int
+    row_blocks: int
+    column_blocks: int
 
 
 def tune_matmul(compute: Compute, tuner: Tuner, threads: int) -> bool:
@@ -51,34 +54,82 @@ def tune_matmul(compute: Compute, tuner: Tuner, threads: int) -> bool:
         return False
     facts = compute.hint.facts
     m, n, k, batch = (int(facts[name]) for name in ("m", "n", "k", "batch"))
-    a_strides, b_strides = tuple(facts["a_strides"]), tuple(facts["b_strides"])
+    a_batch, a_row, a_column = facts["a_strides"]
     if compute.space != (batch, m, n):
         return False
     a, b = compute.hint.operands
     tile = host_tile()
-    rows = tile.row_choices[0]
-    packed = b.known is not None
+    if b.known is not None and n <= tile.lanes:
+        tile = replace(tile, vectors=1)
+    left = a.name
+    if a_column != 1 and k > 1:
+        left = emit_rows(tuner, a.name, (batch, m, k), (a_batch, a_row, a_column), tile)
+        a_batch, a_row = (m * k if a_batch else 0), k
+    in_place = b.known is None and facts["b_strides"][2] == 1 and _always_few_rows(compute, tile)
+    right, b_steps = _right_side(tuner, b, (batch, k, n), tuple(facts["b_strides"]), tile, in_place)
     epilogue = print_epilogue(compute, _FIRST_WORD + len(_WORDS))
-    right = _pack(tuner, b, (batch, k, n), b_strides, tile) if packed else b.name
-    flops = 2.0 * m * n * k
-    moved = 4.0 * k * (n if m < rows else 0)
-    total_ns = batch * (max(flops / FLOPS_PER_NS, moved / BYTES_PER_NS) + m * n * 0.3) + 100.0
-    cut = partition(m, n, rows, tile, total_ns / batch, threads, columns_first=not packed or m < rows)
-    tasks = batch * cut.tasks
-    if packed:
-        b_strides = (0 if b_strides[0] == 0 else -(-n // tile.width) * k * tile.width, 0, 0)
-    sizes = (m, n, k, cut.row_blocks, cut.column_blocks, cut.rows, cut.columns, *a_strides, *b_strides)
+    bytes_moved = 4.0 * k * n
+    matrix_ns = max(2.0 * m * n * k / FLOPS_PER_NS, bytes_moved / BYTES_PER_NS) + m * n * 0.03
+    total_ns = batch * matrix_ns + 50.0
+    cut = cut_product(m, n, k, tile, batch, _tasks_wanted(total_ns, threads))
+    tasks = batch * cut.row_blocks * cut.column_blocks
+    sizes = (m, n, k, cut.row_blocks, cut.column_blocks, cut.rows, cut.columns, a_batch, a_row, *b_steps)
     values = (total_ns / tasks, *sizes, *epilogue.values)
-    kernel = NativeKernel("matmul", matmul_text(tile, rows, packed, epilogue))
-    tuner.emit(kernel, (tasks,), values, (*epilogue.inputs, a.name, right), compute.output.name)
+    kernel = NativeKernel("matmul", matmul_text(tile, epilogue))
+    tuner.emit(kernel, (tasks,), values, (*epilogue.inputs, left, right), compute.output.name)
     return True
 
 
-def _pack(tuner: Tuner, b: Value, sizes: tuple[int, int, int], strides: tuple[int, ...], tile: Tile) -> str:
-    """Known right sides lie ready as panels: (batch, panel, k, tile width)."""
-    elements = b.known
-    assert elements is not None
+def _tasks_wanted(total_ns: float, threads: int) -> int:
+    return 1 if threads == 1 else max(1, min(int(total_ns / CHUNK_NS), threads * CHUNKS_PER_THREAD))
+
+
+def cut_product(m: int, n: int, k: int, tile: Tile, batch: int, wanted: int) -> Cut:
+    """Cut m x n results into blocks of whole tiles, enough of them in the whole batch."""
+    height = tile.row_choices[0]
+    rows = min(_up(m, height), max(height, LEFT_FLOATS // max(k, 1) // height * height))
+    columns = _up(n, tile.width)
+    while batch * -(-m // rows) * -(-n // columns) < wanted:
+        # Rows in common save reading columns anew, and the other way round.
+        if columns > tile.width and columns * 2 >= rows:
+            columns = _up(columns // 2, tile.width)
+        elif rows > height:
+            rows = _up(rows // 2, height)
+        elif columns > tile.width:
+            columns = _up(columns // 2, tile.width)
+        else:
+            break
+    return Cut(rows, columns, -(-m // rows), -(-n // columns))
+
+
+def _up(n: int, step: int) -> int:
+    return -(-n // step) * step
+
+
+def _always_few_rows(compute: Compute, tile: Tile) -> bool:
+    """Whether reading the right side in place pays for every input shape, so that all have the same kernels.
+
+    The last panel reads a whole one, which ends where the matrix ends.
+    """
+    spaces = [compute.space] if compute.extents is None else zip(*compute.extents, strict=True)
+    return all(m <= ROWS_IN_PLACE and n >= tile.width for _, m, n in spaces)
+
+
+def _right_side(
+    tuner: Tuner, b: Value, sizes: tuple[int, int, int], strides: tuple[int, int, int], tile: Tile,
+    in_place: bool,
+) -> tuple[str, tuple[int, int, int, int]]:  # fmt: skip
+    """The right side's buffer; the steps in it from matrix to matrix, panel to panel and row to row; and
+    whether it is read in place.
+    """
     batch, k, n = sizes
+    if in_place:
+        return b.name, (strides[0], tile.width, strides[1], 1)
+    panels = -(-n // tile.width)
+    steps = (0 if strides[0] == 0 else panels * k * tile.width, k * tile.width, tile.width, 0)
+    if b.known is None:
+        return emit_panels(tuner, b.name, (batch, k, n), strides, tile), steps
+    elements = b.known
     # A matrix that the whole batch shares is packed once, whatever the batch.
     count = 1 if strides[0] == 0 else batch
 
@@ -87,41 +138,32 @@ def _pack(tuner: Tuner, b: Value, sizes: tuple[int, int, int], strides: tuple[in
         matrices = np.lib.stride_tricks.as_strided(flat, (count, k, n), [4 * s for s in strides])
         return pack_panels(matrices, tile.width)
 
-    return tuner.constant(f"{b.name}|columns{tile.width}|{(count, k, n)}|{strides}", make)
+    return tuner.constant(f"{b.name}|columns{tile.width}|{(count, k, n)}|{strides}", make), steps
 
 
-def pack_panels(matrices: np.ndarray, width: int) -> np.ndarray:
-    """(count, k, n) -> 1-D (count, ceil(n / width), k, width), the last panel filled up with zeros."""
-    count, k, n = matrices.shape
-    panels = -(-n // width)
-    padded = np.zeros((count, k, panels * width), np.float32)
-    padded[:, :, :n] = matrices
-    return np.ascontiguousarray(padded.reshape(count, k, panels, width).transpose(0, 2, 1, 3)).reshape(-1)
+def tile_heights(tile: Tile) -> list[int]:
+    """The heights of tiles that a kernel has, tallest first; any number of rows is a sum of them."""
+    tallest = tile.row_choices[0]
+    return [tallest, *(rows for rows in (8, 4, 2, 1) if rows < tallest)]
 
 
-def matmul_text(tile: Tile, rows: int, packed: bool, epilogue: Epilogue) -> str:
+def matmul_text(tile: Tile, epilogue: Epilogue) -> str:
     """The kernel's module."""
-    width = tile.width
-    numbers = {"rows": rows, "vectors": tile.vectors, "lanes": tile.lanes, "width": width}
-    tiles = (
-        "gemm_tile = make_gemm_tile({rows}, {vectors}, {lanes}, False, 1)\n"
-        "row_tile = make_gemm_tile(1, {vectors}, {lanes}, False, 4)\n"
-    ).format(**numbers)
-    if packed:
-        panel = [f"right = b + (batch * b_batch + ((n0 + c) * k_size + k0 * {width})) * 4"]
-    else:
-        panel = [
-            "source = b + (batch * b_batch + k0 * b_row + (n0 + c) * b_column) * 4",
-            f"pack_columns(right, source, depth, min({width}, columns - c), b_row, b_column)",
-        ]
+    heights = tile_heights(tile)
+    tiles = "".join(
+        f"tile_of_{rows} = make_product_tile({rows}, {tile.vectors}, {tile.lanes})\n" for rows in heights
+    )
     position = _FIRST_WORD + len(_WORDS) + epilogue.words
     body = [
         *(f"{name} = arg_i64(args, {_FIRST_WORD + k})" for k, name in enumerate(_WORDS)),
         *epilogue.arguments,
         f"a = arg_i64(args, {position})",
         f"b = arg_i64(args, {position + 1})",
-        f"sums = stack_bytes({SCRATCH_FLOATS * 4})",
-        *([] if packed else [f"right = stack_bytes({(DEPTH + 1) * width * 4})"]),
+        f"sums = stack_bytes({heights[0] * tile.width * 4})",
+        "b_row_bytes = b_row * 4",
+        "a_row_bytes = a_row * 4",
+        # A right side that is read in place ends with a whole panel, which overlaps the one before.
+        f"last_panel = n_size - {tile.width} if in_place else n_size",
         *epilogue.kernel,
         "for task in range(begin, end):",
         *indent(
@@ -129,38 +171,57 @@ def matmul_text(tile: Tile, rows: int, packed: bool, epilogue: Epilogue) -> str:
                 "i0 = op_div(task, row_blocks * column_blocks)",
                 "block = task - i0 * row_blocks * column_blocks",
                 "row_block = op_div(block, column_blocks)",
-                "batch = i0",
                 "m0 = row_block * block_rows",
-                "n0 = (block - row_block * column_blocks) * block_columns",
                 "m1 = min(m0 + block_rows, m_size)",
-                "columns = min(block_columns, n_size - n0)",
-                "c_row = block_columns",
-                "k0 = 0",
-                "while True:",
-                f"    depth = min({DEPTH}, k_size - k0)",
-                f"    for c in range(0, columns, {width}):",
-                *indent(indent(panel)),
-                "        m = m0",
-                "        while m < m1:",
-                "            left = a + (batch * a_batch + m * a_row + k0 * a_column) * 4",
-                "            target = sums + ((m - m0) * block_columns + c) * 4",
-                "            if m1 - m > 3:",
-                f"                valid = min({rows}, m1 - m)",
-                "                gemm_tile(left, a_row, a_column, valid, right, depth, target, c_row, k0)",
-                f"                m += {rows}",
-                "            else:",
-                "                row_tile(left, a_row, a_column, 1, right, depth, target, c_row, k0)",
-                "                m += 1",
-                f"    k0 += {DEPTH}",
-                "    if k0 >= k_size:",
-                "        break",
-                "first_column = n0",
-                "for i1 in range(m0, m1):",
-                "    tile = sums + (i1 - m0) * block_columns * 4",
-                "    start = (i0 * m_size + i1) * n_size + n0",
-                *indent(epilogue.store),
+                "n0 = (block - row_block * column_blocks) * block_columns",
+                "lefts = a + i0 * a_batch * 4",
+                "rights = b + i0 * b_batch * 4",
+                f"for place in range(n0, min(n0 + block_columns, n_size), {tile.width}):",
+                *indent(_panel_lines(tile, heights, epilogue)),
             ]
         ),
     ]
-    helpers = "" if packed else _HELPERS.format(**numbers)
-    return kernel_text(library_text("vectors") + tiles + helpers, body)
+    return kernel_text(library_text("vectors", "products") + tiles, body)
+
+
+def _panel_lines(tile: Tile, heights: list[int], epilogue: Epilogue) -> list[str]:
+    """All rows of a task's block times one panel."""
+    lines = [
+        "first_column = min(place, last_panel)",
+        f"columns = min({tile.width}, n_size - first_column)",
+        f"panel = op_div(place, _types.int64({tile.width})) * b_panel",
+        "right = rights + (first_column if in_place else panel) * 4",
+        "m = m0",
+        "while m < m1:",
+        "    left = lefts + m * a_row_bytes",
+        "    remaining = m1 - m",
+    ]
+    for position, rows in enumerate(heights):
+        head = (
+            "else:"
+            if position == len(heights) - 1
+            else f"{'if' if position == 0 else 'elif'} remaining >= {rows}:"
+        )
+        lines += [
+            f"    {head}",
+            f"        tile_of_{rows}(left, a_row_bytes, right, b_row_bytes, k_size, sums)",
+            f"        rows = {rows}",
+        ]
+    return [
+        *lines,
+        f"    if columns == {tile.width}:",
+        *indent(indent(_store_rows(epilogue, tile, str(tile.width)))),
+        "    else:",
+        *indent(indent(_store_rows(epilogue, tile, "columns"))),
+        "    m += rows",
+    ]
+
+
+def _store_rows(epilogue: Epilogue, tile: Tile, columns: str) -> list[str]:
+    """The epilogue of a tile's rows; a constant count of columns is a loop that LLVM unrolls into vectors."""
+    return [
+        "for i1 in range(m, m + rows):",
+        f"    tile = sums + (i1 - m) * {tile.width * 4}",
+        "    start = (i0 * m_size + i1) * n_size + first_column",
+        *indent(epilogue.store_columns(columns)),
+    ]

@@ -57,12 +57,19 @@ def test_large_products_are_cut_for_all_threads(backend: CPUBackend) -> None:
 
 
 def test_sizes_do_not_change_the_kernel(backend: CPUBackend) -> None:
-    keys = set()
-    for m, n, k in ((1, 8, 8), (100, 200, 300)):
-        keys |= {
-            step.kernel.key for step in tuned_plan(backend, matmul_case(1, 1, m, n, k, known=False)).steps
-        }
-    assert len(keys) == 1
+    for known, count in ((True, 1), (False, 2)):
+        keys = set()
+        for m, n, k in ((7, 28, 8), (100, 200, 300)):
+            plan = tuned_plan(backend, matmul_case(1, 1, m, n, k, known=known))
+            keys |= {step.kernel.key for step in plan.steps}
+        assert len(keys) == count
+
+
+@pytest.mark.parametrize(("m", "n"), [(1, 64), (3, 100), (4, 32)])
+def test_few_rows_read_an_unknown_right_side_in_place(backend: CPUBackend, m: int, n: int) -> None:
+    case = matmul_case(15, 2, m, n, 37, known=False, epilogue="column bias")
+    assert len(tuned_plan(backend, case).steps) == 1
+    check(backend, case)
 
 
 @pytest.mark.parametrize("tile", [AVX512, AVX2, NEON, PORTABLE], ids=["avx512", "avx2", "neon", "portable"])
@@ -72,6 +79,7 @@ def test_every_processors_tile_computes_the_same(
     """LLVM splits vectors that this processor lacks, so each tile can be run anywhere, if slowly."""
     monkeypatch.setattr(matmul, "host_tile", lambda: tile)
     monkeypatch.setattr(conv, "host_tile", lambda: tile)
+    check(backend, matmul_case(16, 1, 33, 3, 21, known=True, epilogue="column bias"))
     check(backend, matmul_case(13, 2, 29, 75, 340, known=True, epilogue="column bias"))
     check(backend, matmul_case(14, 1, 29, 75, 340, known=False, trans_b=True, epilogue="column bias"))
     for m in (5, 16):

@@ -1,0 +1,156 @@
+# mypy: allow-untyped-defs, allow-incomplete-defs
+"""Tiles of matrix products whose left rows and right columns lie in steps of memory, and transposed blocks.
+
+A tile's sums stay in registers; its rows' addresses are written as few pointers and small multiples of one
+step, which processors add for nothing.
+"""
+
+from llvmlite import ir
+from numba import types
+from numba.extending import intrinsic
+
+from engine.backends.cpu.library.lane import Lane
+from engine.backends.cpu.library.vectors import _SINGLE, _WORD, _counted_loop, _spread, _vector_at, _word
+
+# Rows p, p + step and p + 2 * step share a pointer.
+_ROWS_OF_POINTER = 3
+_UNROLL = 4
+
+
+def _opaque(builder, number):
+    """The same number, of which LLVM knows nothing: it would write multiples of a step as a chain of sums."""
+    kind = ir.FunctionType(_WORD, [_WORD])
+    return builder.call(ir.InlineAsm(kind, "", "=r,0"), [number])
+
+
+def _walk(builder, count, starts, b_row, sums, body):
+    """`_counted_loop` over single columns of the left side, in pointers that LLVM leaves as they are."""
+    before = builder.block
+    head, inside, after = (
+        builder.append_basic_block(name) for name in ("walk_head", "walk_body", "walk_end")
+    )
+    builder.branch(head)
+    builder.position_at_end(head)
+    left = builder.phi(_WORD)
+    places = [builder.phi(_WORD) for _ in starts]
+    totals = [builder.phi(total.type) for total in sums]
+    builder.cbranch(builder.icmp_signed(">", left, _word(0)), inside, after)
+    builder.position_at_end(inside)
+    following = body(places, totals)
+    step = _opaque(builder, _word(4))
+    moved = [*(builder.add(place, step) for place in places[:-1]), builder.add(places[-1], b_row)]
+    fewer = builder.sub(left, _word(1), flags=("nsw",))
+    end = builder.block
+    builder.branch(head)
+    builder.position_at_end(after)
+    phis = [left, *places, *totals]
+    for phi, first, later in zip(phis, [count, *starts, *sums], [fewer, *moved, *following], strict=True):
+        phi.add_incoming(first, before)
+        phi.add_incoming(later, end)
+    return places, totals
+
+
+def make_product_tile(rows, vectors, lanes):
+    """A tile of `rows` x (`vectors` * `lanes`) sums of products.
+
+    product_tile(a, a_row, b, b_row, k, c): row i of c, of one vector row each, is the sum over j < k of
+    a[i * a_row + 4 j] times the vector row at b + j * b_row. Addresses and steps are bytes.
+    """
+    kind = ir.VectorType(_SINGLE, lanes)
+    size = rows * vectors
+    # An addition takes as long as eight others need to start; tall tiles have no registers for more turns.
+    sets = max(1, min(_UNROLL, 12 // size))
+    unroll = _UNROLL if size <= 8 else 1
+
+    @intrinsic
+    def product_tile(typing_context, a, a_row, b, b_row, k, c):
+        def generate(context, builder, signature, args):
+            a, a_row, b, b_row, k, c = args
+            a_row = _opaque(builder, a_row)
+            double = _opaque(builder, builder.shl(a_row, _word(1)))
+            multiples = [None, a_row, double]
+
+            def add_products(a_places, b_place, turn, totals):
+                right = []
+                for v in range(vectors):
+                    pointer = _vector_at(builder, b_place, _word(4 * lanes * v), kind)
+                    right.append(Lane(builder, builder.load(pointer, align=4)))
+                sums = []
+                for r in range(rows):
+                    place = a_places[r // _ROWS_OF_POINTER]
+                    step = multiples[r % _ROWS_OF_POINTER]
+                    place = place if step is None else builder.add(place, step)
+                    pointer = _vector_at(builder, place, _word(4 * turn), _SINGLE)
+                    left = Lane(builder, _spread(builder, builder.load(pointer, align=4), lanes))
+                    for v in range(vectors):
+                        total = Lane(builder, totals[r * vectors + v])
+                        sums.append(left.times_plus(right[v], total).value)
+                return sums
+
+            def turns(count):
+                def body(places, totals):
+                    *a_places, b_place = places
+                    totals = list(totals)
+                    for u in range(count):
+                        first = u % sets * size
+                        totals[first : first + size] = add_products(
+                            a_places, b_place, u, totals[first : first + size]
+                        )
+                        b_place = builder.add(b_place, b_row)
+                    return totals
+
+                return body
+
+            starts = [a]
+            triple = builder.add(double, a_row)
+            while len(starts) * _ROWS_OF_POINTER < rows:
+                starts.append(_opaque(builder, builder.add(starts[-1], triple)))
+            zeros = [ir.Constant(kind, [0.0] * lanes)] * (size * sets)
+            places, totals = [*starts, b], zeros
+            if unroll > 1:
+                whole = builder.sdiv(k, _word(unroll))
+                steps = [*[_word(4 * unroll)] * len(starts), builder.mul(b_row, _word(unroll))]
+                places, totals = _counted_loop(builder, whole, places, steps, totals, turns(unroll))
+                k = builder.srem(k, _word(unroll))
+            places, firsts = _walk(builder, k, places, b_row, totals[:size], turns(1))
+            for i, total in enumerate(firsts):
+                for s in range(1, sets):
+                    total = builder.fadd(total, totals[s * size + i])
+                builder.store(total, _vector_at(builder, c, _word(4 * lanes * i), kind), align=4)
+            return context.get_dummy_value()
+
+        return types.void(*[types.int64] * 6), generate
+
+    return product_tile
+
+
+def make_transpose_block(lanes):
+    """transpose_block(target, target_row, source, source_row): a block of `lanes` rows of as many numbers.
+
+    Row i of the target is column i of the source. Addresses and steps are bytes.
+    """
+    kind = ir.VectorType(_SINGLE, lanes)
+    numbers = ir.VectorType(ir.IntType(32), lanes)
+
+    @intrinsic
+    def transpose_block(typing_context, target, target_row, source, source_row):
+        def generate(context, builder, signature, args):
+            target, target_row, source, source_row = args
+            found = []
+            for r in range(lanes):
+                place = builder.add(source, builder.mul(source_row, _word(r)))
+                found.append(builder.load(_vector_at(builder, place, _word(0), kind), align=4))
+            low = [i // 2 + lanes * (i % 2) for i in range(lanes)]
+            masks = [ir.Constant(numbers, [i + half for i in low]) for half in (0, lanes // 2)]
+            # Interleaving rows r and r + lanes/2 log2(lanes) times moves each number to its place.
+            for _ in range(lanes.bit_length() - 1):
+                pairs = zip(found[: lanes // 2], found[lanes // 2 :], strict=True)
+                found = [builder.shuffle_vector(a, b, mask) for a, b in pairs for mask in masks]
+            for r, row in enumerate(found):
+                place = builder.add(target, builder.mul(target_row, _word(r)))
+                builder.store(row, _vector_at(builder, place, _word(0), kind), align=4)
+            return context.get_dummy_value()
+
+        return types.void(*[types.int64] * 4), generate
+
+    return transpose_block

@@ -1,0 +1,129 @@
+"""Matrices laid as panels, a tile's columns side by side: known ones ahead of time, others by a step."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from engine.backends.cpu.library import library_text
+from engine.backends.cpu.native_kernel import NativeKernel
+from engine.backends.cpu.printer import indent, kernel_text
+from engine.backends.cpu.tiles import Tile
+from engine.compiler.plan import Tuner
+
+BYTES_PER_NS = 10.0
+
+_WORDS = (
+    "rows columns panels width target_batch target_panel target_row source_batch source_row source_column"
+).split()
+_FIRST_WORD = 2
+
+_HELPERS = """
+copy_run = make_copy_run(1, {lanes})
+transpose_block = make_transpose_block({lanes})
+
+
+@helper
+def lay_rows(target, target_row, source, source_row, rows, columns):
+    for _ in range(rows):
+        done = 0
+        while done + {lanes} <= columns:
+            copy_run(target + done * 4, source + done * 4)
+            done += {lanes}
+        for j in range(done, columns):
+            store_f32(target, j, load_f32(source, j))
+        target += target_row * 4
+        source += source_row * 4
+
+
+@helper
+def lay_columns(target, target_row, source, source_row, source_column, rows, columns):
+    done_rows = 0
+    if source_row == 1:
+        done_rows = rows - op_rem(rows, _types.int64({lanes}))
+        done_columns = columns - op_rem(columns, _types.int64({lanes}))
+        for j in range(0, done_columns, {lanes}):
+            for r in range(0, done_rows, {lanes}):
+                place = target + (r * target_row + j) * 4
+                origin = source + (r + j * source_column) * 4
+                transpose_block(place, target_row * 4, origin, source_column * 4)
+        for j in range(done_columns, columns):
+            for r in range(done_rows):
+                store_f32(target, r * target_row + j, load_f32(source, r + j * source_column))
+    for r in range(done_rows, rows):
+        for j in range(columns):
+            store_f32(target, r * target_row + j, load_f32(source, r * source_row + j * source_column))
+"""
+
+
+def pack_panels(matrices: np.ndarray, width: int) -> np.ndarray:
+    """(count, k, n) -> 1-D (count, ceil(n / width), k, width), the last panel filled up with zeros."""
+    count, k, n = matrices.shape
+    panels = -(-n // width)
+    padded = np.zeros((count, k, panels * width), np.float32)
+    padded[:, :, :n] = matrices
+    return np.ascontiguousarray(padded.reshape(count, k, panels, width).transpose(0, 2, 1, 3)).reshape(-1)
+
+
+def emit_panels(
+    tuner: Tuner, name: str, sizes: tuple[int, int, int], strides: tuple[int, int, int], tile: Tile
+) -> str:
+    """A step that lays (count, k, n) as `pack_panels` does; gives the name of its result."""
+    _, k, n = sizes
+    panels = -(-n // tile.width)
+    return _emit(tuner, name, sizes, strides, tile, (panels * k * tile.width, k * tile.width, tile.width))
+
+
+def emit_rows(
+    tuner: Tuner, name: str, sizes: tuple[int, int, int], strides: tuple[int, int, int], tile: Tile
+) -> str:
+    """A step that lays (count, m, k) of any strides in row-major order; gives the name of its result."""
+    _, m, k = sizes
+    return _emit(tuner, name, sizes, strides, tile, (m * k, tile.width, k))
+
+
+def _emit(
+    tuner: Tuner, name: str, sizes: tuple[int, int, int], strides: tuple[int, int, int], tile: Tile,
+    target: tuple[int, int, int],
+) -> str:  # fmt: skip
+    count, rows, columns = sizes
+    # One that the whole batch shares is laid once.
+    count = 1 if strides[0] == 0 else count
+    panels = -(-columns // tile.width)
+    nanoseconds = rows * tile.width * 4 / BYTES_PER_NS + 10.0
+    values = (nanoseconds, rows, columns, panels, tile.width, *target, *strides)
+    laid = tuner.temporary(count * max(target[0], rows * columns), np.dtype(np.float32))
+    kernel = NativeKernel("panels", panels_text(tile.lanes))
+    tuner.emit(kernel, (count * panels,), values, (name,), laid)
+    return laid
+
+
+def panels_text(lanes: int) -> str:
+    """The kernel's module."""
+    position = _FIRST_WORD + len(_WORDS)
+    body = [
+        *(f"{name} = arg_i64(args, {_FIRST_WORD + k})" for k, name in enumerate(_WORDS)),
+        f"out = arg_i64(args, {position})",
+        f"matrix = arg_i64(args, {position + 1})",
+        "for task in range(begin, end):",
+        *indent(
+            [
+                "count = op_div(task, panels)",
+                "panel = task - count * panels",
+                "column = panel * width",
+                "wanted = min(width, columns - column)",
+                "source = matrix + (count * source_batch + column * source_column) * 4",
+                "target = out + (count * target_batch + panel * target_panel) * 4",
+                "if source_column == 1:",
+                "    lay_rows(target, target_row, source, source_row, rows, wanted)",
+                "else:",
+                "    lay_columns(target, target_row, source, source_row, source_column, rows, wanted)",
+                # Columns beyond the matrix take part in sums that nobody stores.
+                "if target_row == width:",
+                "    for r in range(rows):",
+                "        for j in range(wanted, width):",
+                "            store_f32(target, r * width + j, 0.0)",
+            ]
+        ),
+    ]
+    head = library_text("vectors", "products") + _HELPERS.format(lanes=lanes)
+    return kernel_text(head, body)
