@@ -136,6 +136,8 @@ class Session:
     """Plans and memory of one model on one backend, with the CPU beside it for layers that fall back."""
 
     def __init__(self, model: Model, native: Backend, cpu: Backend | None, allow_fallback: bool) -> None:
+        for step in native.passes:
+            model = step(model)
         self.model = model
         self.allow_fallback = allow_fallback
         self.backends: dict[Place, Backend] = {"native": native}

@@ -13,7 +13,7 @@ from engine.backends.opencl import storage
 from engine.dtypes import STORAGE_TYPES
 from engine.importers.onnx_importer import OLDEST_OPSET
 from engine.model import qualified_op
-from engine.operators import OPERATORS
+from engine.operators import OPERATORS, channels_last
 from engine.operators.registry import Kind, Operator, Registry
 
 Status = Literal["native", "fallback", "refused"]
@@ -58,9 +58,11 @@ class Support:
 
 
 def supported(registry: Registry = OPERATORS) -> list[Support]:
-    """Every operator of the engine, by domain and name."""
+    """Every operator that files may use, by domain and name."""
     groups: dict[tuple[str, str], list[Operator]] = {}
     for op in registry:
+        if op.domain == channels_last.DOMAIN:
+            continue
         groups.setdefault((op.domain, op.name), []).append(op)
     found = []
     for (domain, name), group in groups.items():

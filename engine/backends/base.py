@@ -14,6 +14,7 @@ from typing import Any, ClassVar, Literal
 
 import numpy as np
 
+from engine.compiler.passes import Pass
 from engine.compiler.plan import AnyKernel, Compute, Plan, Tuner
 
 Progress = Callable[[int, int], None]
@@ -82,6 +83,9 @@ class Backend(ABC):
 
     fan_in: int = 7
     """How many tensors one kernel may read here."""
+
+    passes: ClassVar[tuple[Pass, ...]] = ()
+    """What rewrites a model for this backend, after the passes that all have in common."""
 
     @property
     def owner(self) -> Any:

@@ -18,9 +18,11 @@ class Hint:
     matmul: operands (a, b); facts m, n, k, batch (ints) and a_strides, b_strides (batch, row, column) in
         elements, 0 for a broadcast batch. Output is (batch, m, n), row-major.
     conv: operands (x, w) with x (N, C, *spatial) and w (M, C/group, *kernel); facts strides, dilations,
-        pads (begin, one per spatial axis), group. Output is (N, M, *out). A bias is in the epilogue.
+        pads (begin, one per spatial axis), group. Output is (N, M, *out). A bias is in the epilogue. With
+        channels_last the output is (N, *out, M) and x is (N, *spatial, C), unless x_first; w stays.
     pool: operands (x,); facts kind "max" or "average", kernel, strides, dilations, pads (begin),
-        include_pad, and ends (end pads). Output is (N, C, *out).
+        include_pad, and ends (end pads). Output is (N, C, *out). With channels_last x is (N, *spatial, C)
+        and the output (N, *out, C).
     concat: operands are matrices of equal height, side by side in the output (height, columns).
     """
 

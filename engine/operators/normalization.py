@@ -11,6 +11,7 @@ from engine.dtypes import FLOAT32
 from engine.kernels.expr import Expr, arg, binary, cast, eq, lit, maximum, reduce, select, unary
 from engine.kernels.value import Value
 from engine.operators.builder import Builder
+from engine.operators.layout import FIRST, Layout
 from engine.operators.registry import operator
 
 
@@ -116,11 +117,6 @@ def hardmax(k: Builder, x: Value, *, axis: int = -1) -> Value:
     return _hardmax(k, x, axis, axis + 1)
 
 
-def per_channel(k: Builder, parameter: Value, rank: int) -> Value:
-    """A (C) tensor shaped to broadcast over (N, C, *spatial)."""
-    return k.alias(parameter, (parameter.size, *(1,) * max(rank - 2, 0)))
-
-
 def _batch_normalization(
     k: Builder, x: Value, scale: Value, bias: Value, mean: Value, var: Value, epsilon: float
 ) -> Value:
@@ -130,7 +126,7 @@ def _batch_normalization(
         m, v, s, b = (cast(p, e.dtype) for p in (m, v, s, b))
         return (e - m) / unary("sqrt", v + arg(epsilon, e.dtype)) * s + b
 
-    return k.elementwise(formula, x, *(per_channel(k, p, x.rank) for p in (scale, bias, mean, var)))
+    return k.elementwise(formula, x, *(FIRST.per_channel(k, p, x.rank) for p in (scale, bias, mean, var)))
 
 
 @operator("BatchNormalization", since=7, until=13)
@@ -231,7 +227,7 @@ def _group_normalization(k: Builder, x: Value, groups: int, epsilon: float, scal
     mean, inverse = moments(k, rows, epsilon)
     y = normalized(k, x, rows, mean, inverse)
     return k.elementwise(
-        lambda e, s, t: e * s + t, y, per_channel(k, scale, x.rank), per_channel(k, b, x.rank)
+        lambda e, s, t: e * s + t, y, FIRST.per_channel(k, scale, x.rank), FIRST.per_channel(k, b, x.rank)
     )
 
 
@@ -282,20 +278,30 @@ def lrn(
     k: Builder, x: Value, *, size: int, alpha: float = 1e-4, beta: float = 0.75, bias: float = 1.0
 ) -> Value:
     """x / (bias + alpha / size * sum of squares over nearby channels) ** beta (Krizhevsky et al., 2012)."""
-    planes = k.alias(x, (x.shape[0], x.shape[1], prod(x.shape[2:])))
+    return among_channels(k, x, size, alpha, beta, bias)
+
+
+def among_channels(
+    k: Builder, x: Value, size: int, alpha: float, beta: float, bias: float, layout: Layout = FIRST
+) -> Value:
+    """`lrn` in either layout."""
+    batch, channels, sizes = layout.split(x.shape)
+    planes = k.alias(x, layout.order(batch, channels, (prod(sizes),)))
     before = (size - 1) // 2
 
-    def formula(n: Expr, c: Expr, p: Expr) -> Expr:
+    def formula(*indices: Expr) -> Expr:
+        n, c, at = layout.split(indices)
+
         def square(r: Expr) -> Expr:
             channel = c + r - before
-            inside = (channel >= lit(0)) & (channel < x.shape[1])
-            value = planes.load_where(inside, (n, channel, p))
+            inside = (channel >= lit(0)) & (channel < channels)
+            value = planes.load_where(inside, layout.order(n, channel, at))
             return value * value
 
         total = reduce("sum", size, square)
         dtype = total.dtype
         scale = arg(bias, dtype) + arg(alpha / size, dtype) * total
-        return planes[n, c, p] / binary("pow", scale, arg(beta, dtype))
+        return planes[indices] / binary("pow", scale, arg(beta, dtype))
 
     return k.alias(k.compute(planes.shape, x.dtype, formula), x.shape)
 

@@ -12,19 +12,23 @@ from engine.kernels.hint import Hint
 from engine.kernels.printer import LIMITS
 from engine.kernels.value import Value
 from engine.operators.builder import Builder
+from engine.operators.layout import FIRST, Layout
 from engine.operators.registry import operator
 from engine.operators.windows import Windows, slide
 
 
-def _planes(k: Builder, x: Value) -> None:
+def _planes(k: Builder, x: Value) -> tuple[int, ...]:
+    """The spatial sizes of (N, C, *spatial)."""
     if x.rank < 3:
         k.error(f"takes a tensor (N, C, ...) of rank 3 or more, not {list(x.shape)}")
+    return x.shape[2:]
 
 
-def _hint(kind: str, x: Value, win: Windows, include_pad: bool = False) -> Hint:
+def _hint(kind: str, x: Value, win: Windows, layout: Layout, include_pad: bool = False) -> Hint:
     facts = {
         "kind": kind, "kernel": win.kernel, "strides": win.strides, "dilations": win.dilations,
         "pads": win.begins, "ends": win.ends, "include_pad": include_pad,
+        "channels_last": layout.channels_last,
     }  # fmt: skip
     return Hint("pool", (x,), facts)
 
@@ -41,22 +45,38 @@ def max_pool(
     strides: Sequence[int] = (),
 ) -> tuple[Value | None, ...]:  # fmt: skip
     """The largest element of each window; second output: its position in the whole tensor."""
-    _planes(k, x)
-    win = slide(k, x.shape[2:], kernel_shape, strides, dilations, pads, auto_pad, ceil_mode)
-    shape = (*x.shape[:2], *win.counts)
+    win = slide(k, _planes(k, x), kernel_shape, strides, dilations, pads, auto_pad, ceil_mode)
+    where = largest_at(k, x, win, storage_order) if k.wants(1) else None
+    return largest(k, x, win), where
+
+
+def largest(k: Builder, x: Value, win: Windows, layout: Layout = FIRST) -> Value:
+    """The largest element of each window."""
+    batch, channels, _ = layout.split(x.shape)
     low = lit(lowest(x.arithmetic), x.arithmetic)
 
-    def tap(n: Expr, c: Expr, at: Sequence[Expr], r: Expr) -> tuple[Expr, Expr, list[Expr]]:
-        sources = [win.source(i, at[i], t) for i, t in enumerate(win.taps(r))]
-        inside = win.inside(sources)
-        return x.load_where(inside, (n, c, *sources), low), inside, sources
+    def formula(*indices: Expr) -> Expr:
+        n, c, at = layout.split(indices)
 
-    def formula(n: Expr, c: Expr, *at: Expr) -> Expr:
-        return reduce("max", prod(win.kernel), lambda r: tap(n, c, at, r)[0])
+        def tap(r: Expr) -> Expr:
+            sources = [win.source(i, at[i], t) for i, t in enumerate(win.taps(r))]
+            return x.load_where(win.inside(sources), layout.order(n, c, sources), low)
+
+        return reduce("max", prod(win.kernel), tap)
+
+    shape = layout.order(batch, channels, win.counts)
+    return k.compute(shape, x.dtype, formula, hint=lambda: _hint("max", x, win, layout))
+
+
+def largest_at(k: Builder, x: Value, win: Windows, storage_order: int) -> Value:
+    """Where in the whole of (N, C, *spatial) each window's largest element lies."""
+    low = lit(lowest(x.arithmetic), x.arithmetic)
 
     def position(n: Expr, c: Expr, *at: Expr) -> Expr:
         def step(r: Expr, best: Expr, where: Expr) -> tuple[Expr, Expr]:
-            value, inside, sources = tap(n, c, at, r)
+            sources = [win.source(i, at[i], t) for i, t in enumerate(win.taps(r))]
+            inside = win.inside(sources)
+            value = x.load_where(inside, (n, c, *sources), low)
             order = sources[::-1] if storage_order else sources
             sizes = win.sizes[::-1] if storage_order else win.sizes
             here: Expr = n * x.shape[1] + c
@@ -67,8 +87,7 @@ def max_pool(
 
         return cast(fold(prod(win.kernel), (low, lit(-1)), step)[1], "int64")
 
-    largest = k.compute(shape, x.dtype, formula, hint=lambda: _hint("max", x, win))
-    return largest, (k.compute(shape, np.dtype(np.int64), position) if k.wants(1) else None)
+    return k.compute((*x.shape[:2], *win.counts), np.dtype(np.int64), position)
 
 
 @operator("AveragePool", since=7)
@@ -78,22 +97,30 @@ def average_pool(
     strides: Sequence[int] = (),
 ) -> Value:  # fmt: skip
     """The mean of each window, over the elements inside the input, or the padding too."""
-    _planes(k, x)
-    win = slide(k, x.shape[2:], kernel_shape, strides, dilations, pads, auto_pad, ceil_mode)
+    win = slide(k, _planes(k, x), kernel_shape, strides, dilations, pads, auto_pad, ceil_mode)
+    return average(k, x, win, bool(count_include_pad))
 
-    def formula(n: Expr, c: Expr, *at: Expr) -> Expr:
+
+def average(k: Builder, x: Value, win: Windows, include_pad: bool, layout: Layout = FIRST) -> Value:
+    """The mean of each window, over the elements inside the input, or the padding too."""
+    batch, channels, _ = layout.split(x.shape)
+
+    def formula(*indices: Expr) -> Expr:
+        n, c, at = layout.split(indices)
+
         def sources(r: Expr) -> list[Expr]:
             return [win.source(i, at[i], t) for i, t in enumerate(win.taps(r))]
 
+        def element(r: Expr) -> Expr:
+            return x.load_where(win.inside(found := sources(r)), layout.order(n, c, found))
+
         taps = prod(win.kernel)
-        total = reduce("sum", taps, lambda r: x.load_where(win.inside(s := sources(r)), (n, c, *s)))
-        counted = reduce(
-            "sum", taps, lambda r: cast(win.inside(sources(r), bool(count_include_pad)), "index")
-        )
+        total = reduce("sum", taps, element)
+        counted = reduce("sum", taps, lambda r: cast(win.inside(sources(r), include_pad), "index"))
         return total / cast(counted, total.dtype)
 
-    hint = lambda: _hint("average", x, win, bool(count_include_pad))  # noqa: E731
-    return k.compute((*x.shape[:2], *win.counts), x.dtype, formula, hint=hint)
+    shape = layout.order(batch, channels, win.counts)
+    return k.compute(shape, x.dtype, formula, hint=lambda: _hint("average", x, win, layout, include_pad))
 
 
 @operator("LpPool", since=2)
@@ -102,8 +129,7 @@ def lp_pool(
     ceil_mode: int = 0, dilations: Sequence[int] = (), pads: Sequence[int] = (), strides: Sequence[int] = (),
 ) -> Value:  # fmt: skip
     """The p-norm of each window."""
-    _planes(k, x)
-    win = slide(k, x.shape[2:], kernel_shape, strides, dilations, pads, auto_pad, ceil_mode)
+    win = slide(k, _planes(k, x), kernel_shape, strides, dilations, pads, auto_pad, ceil_mode)
 
     def formula(n: Expr, c: Expr, *at: Expr) -> Expr:
         def tap(r: Expr) -> Expr:
@@ -130,8 +156,7 @@ def p_root(x: Expr, p: int) -> Expr:
 
 
 def _whole_plane(k: Builder, x: Value, body: str, p: int = 0) -> Value:
-    _planes(k, x)
-    count = prod(x.shape[2:])
+    count = prod(_planes(k, x))
     flat = k.alias(x, (*x.shape[:2], count))
 
     def formula(n: Expr, c: Expr, *_: Expr) -> Expr:

@@ -18,6 +18,9 @@ Rule = Callable[[Compute, Tuner, int], bool]
 RULES: dict[str, Rule] = {"matmul": tune_matmul, "conv": tune_conv, "pool": tune_pool, "concat": tune_concat}
 
 
+LAST_RULES: dict[str, tuple[Rule, ...]] = {}
+"""The same for formulas over channels last; the first rule that takes one has it."""
+
 ReducedRule = Callable[[Compute, Tuner, int, Arithmetic], bool]
 
 REDUCED_RULES: dict[str, ReducedRule] = {"matmul": tune_reduced_matmul}
@@ -31,5 +34,7 @@ def tune(compute: Compute, tuner: Tuner, threads: int, arithmetic: Arithmetic | 
     reduced = REDUCED_RULES.get(compute.hint.kind)
     if arithmetic is not None and reduced is not None and reduced(compute, tuner, threads, arithmetic):
         return True
+    if compute.hint.facts.get("channels_last"):
+        return any(rule(compute, tuner, threads) for rule in LAST_RULES.get(compute.hint.kind, ()))
     rule = RULES.get(compute.hint.kind)
     return rule is not None and rule(compute, tuner, threads)

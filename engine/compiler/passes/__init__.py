@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from engine.compiler.passes.channels_last import channels_last
 from engine.compiler.passes.fold_batch_norm import fold_batch_norm
 from engine.compiler.passes.fold_constants import fold_constants
 from engine.compiler.passes.remove_dead_layers import remove_dead_layers
@@ -39,4 +40,12 @@ def optimize(model: Model, records: list[PassRecord] | None = None) -> Model:
     return model
 
 
-__all__ = ["PASSES", "PassRecord", "fold_batch_norm", "fold_constants", "optimize", "remove_dead_layers"]
+__all__ = [
+    "PASSES",
+    "PassRecord",
+    "channels_last",
+    "fold_batch_norm",
+    "fold_constants",
+    "optimize",
+    "remove_dead_layers",
+]

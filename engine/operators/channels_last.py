@@ -1,0 +1,116 @@
+"""Layers over (N, *spatial, C), which the pass `channels_last` puts where ONNX's (N, C, *spatial) stood.
+
+No file holds them: they are ONNX's own definitions with the axes in another order, under a domain of their
+own. Weights and attributes are those of the layers that they replace.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import prod
+
+from engine.kernels.expr import Expr, arg, reduce, unary
+from engine.kernels.value import Value
+from engine.operators.builder import Builder
+from engine.operators.convolution import add_bias, by_phases, convolve, scatter
+from engine.operators.layout import FIRST, LAST
+from engine.operators.normalization import among_channels
+from engine.operators.pooling import average, largest
+from engine.operators.registry import operator
+from engine.operators.windows import slide
+
+DOMAIN = "gameglue.channels_last"
+
+
+@operator("Conv", domain=DOMAIN)
+def conv(
+    k: Builder, x: Value, w: Value, b: Value | None = None, *, auto_pad: str = "NOTSET", group: int = 1,
+    dilations: Sequence[int] = (), kernel_shape: Sequence[int] = (), pads: Sequence[int] = (),
+    strides: Sequence[int] = (), x_first: int = 0,
+) -> Value:  # fmt: skip
+    """x (N, *spatial, C), or (N, C, *spatial) with `x_first`; w (M, C/group, *kernel) -> (N, *out, M)."""
+    source = FIRST if x_first else LAST
+    y = convolve(
+        k, x, w, auto_pad, group, dilations, kernel_shape, pads, strides, source=source, target=LAST
+    )
+    return add_bias(k, y, b, LAST)
+
+
+@operator("ConvTranspose", domain=DOMAIN)
+def conv_transpose(
+    k: Builder, x: Value, w: Value, b: Value | None = None, *, auto_pad: str = "NOTSET", group: int = 1,
+    dilations: Sequence[int] = (), kernel_shape: Sequence[int] = (), output_padding: Sequence[int] = (),
+    output_shape: Sequence[int] = (), pads: Sequence[int] = (), strides: Sequence[int] = (),
+) -> Value:  # fmt: skip
+    """x (N, *spatial, C), known w (C, M, *kernel) -> (N, *out, M); of stride and dilation one is 1."""
+    spread = scatter(k, x.shape[1:-1], w, auto_pad, dilations, output_padding, output_shape, pads, strides)
+    return add_bias(k, by_phases(k, x, w, group, spread, LAST), b, LAST)
+
+
+@operator("MaxPool", domain=DOMAIN)
+def max_pool(
+    k: Builder, x: Value, *, kernel_shape: Sequence[int], auto_pad: str = "NOTSET", ceil_mode: int = 0,
+    dilations: Sequence[int] = (), pads: Sequence[int] = (), storage_order: int = 0,
+    strides: Sequence[int] = (),
+) -> Value:  # fmt: skip
+    """The largest element of each window."""
+    win = slide(k, x.shape[1:-1], kernel_shape, strides, dilations, pads, auto_pad, ceil_mode)
+    return largest(k, x, win, LAST)
+
+
+@operator("AveragePool", domain=DOMAIN)
+def average_pool(
+    k: Builder, x: Value, *, kernel_shape: Sequence[int], auto_pad: str = "NOTSET", ceil_mode: int = 0,
+    count_include_pad: int = 0, dilations: Sequence[int] = (), pads: Sequence[int] = (),
+    strides: Sequence[int] = (),
+) -> Value:  # fmt: skip
+    """The mean of each window, over the elements inside the input, or the padding too."""
+    win = slide(k, x.shape[1:-1], kernel_shape, strides, dilations, pads, auto_pad, ceil_mode)
+    return average(k, x, win, bool(count_include_pad), LAST)
+
+
+@operator("InstanceNormalization", domain=DOMAIN)
+def instance_normalization(k: Builder, x: Value, scale: Value, b: Value, *, epsilon: float = 1e-5) -> Value:
+    """Over the plane of each sample's channel (Ulyanov et al., 2016), as x * factor + shift."""
+    batch, channels, count = x.shape[0], x.shape[-1], prod(x.shape[1:-1])
+    rows = k.alias(x, (batch, count, channels))
+
+    def mean_of(n: Expr, c: Expr) -> Expr:
+        total = reduce("sum", count, lambda r: rows[n, r, c])
+        return total / arg(count, total.dtype)
+
+    mean = k.compute((batch, channels), x.dtype, mean_of)
+
+    def factor_of(n: Expr, c: Expr) -> Expr:
+        total = reduce("sum", count, lambda r: (rows[n, r, c] - mean[n, c]) * (rows[n, r, c] - mean[n, c]))
+        return scale[c] / unary("sqrt", total / arg(count, total.dtype) + arg(epsilon, total.dtype))
+
+    factor = k.compute((batch, channels), x.dtype, factor_of)
+    shift = k.compute((batch, channels), x.dtype, lambda n, c: b[c] - mean[n, c] * factor[n, c])
+    y = k.compute(rows.shape, x.dtype, lambda n, r, c: rows[n, r, c] * factor[n, c] + shift[n, c])
+    return k.alias(y, x.shape)
+
+
+@operator("LRN", domain=DOMAIN)
+def lrn(
+    k: Builder, x: Value, *, size: int, alpha: float = 1e-4, beta: float = 0.75, bias: float = 1.0
+) -> Value:
+    """x / (bias + alpha / size * sum of squares over nearby channels) ** beta (Krizhevsky et al., 2012)."""
+    return among_channels(k, x, size, alpha, beta, bias, LAST)
+
+
+@operator("DepthToSpace", domain=DOMAIN)
+def depth_to_space(k: Builder, x: Value, *, blocksize: int, mode: str = "DCR") -> Value:
+    """(N, H, W, C * b * b) -> (N, H * b, W * b, C); the block index leads the channel (DCR) or trails it."""
+    if x.rank != 4 or blocksize < 1 or x.shape[3] % blocksize**2:
+        k.error(f"cannot move blocks of {blocksize}x{blocksize} out of the channels of {list(x.shape)}")
+    batch, h, w, depth = x.shape
+    channels = depth // blocksize**2
+
+    def formula(n: Expr, y: Expr, by: Expr, z: Expr, bz: Expr, c: Expr) -> Expr:
+        block = by * arg(blocksize) + bz
+        channel = block * arg(channels) + c if mode == "DCR" else c * arg(blocksize**2) + block
+        return x[n, y, z, channel]
+
+    moved = k.compute((batch, h, blocksize, w, blocksize, channels), x.dtype, formula)
+    return k.alias(moved, (batch, h * blocksize, w * blocksize, channels))

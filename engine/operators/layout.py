@@ -1,0 +1,38 @@
+"""Where the channels of a batch of planes lie: before the spatial axes, as ONNX has them, or behind."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TypeVar
+
+from engine.kernels.value import Value
+from engine.operators.builder import Builder
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Layout:
+    """The order of the axes batch, channels and spatial ones."""
+
+    channels_last: bool
+
+    def order(self, batch: T, channels: T, spatial: Sequence[T]) -> tuple[T, ...]:
+        """One thing for each axis, in the order of the axes: sizes for a shape, indices for a position."""
+        return (batch, *spatial, channels) if self.channels_last else (batch, channels, *spatial)
+
+    def split(self, axes: Sequence[T]) -> tuple[T, T, tuple[T, ...]]:
+        """What belongs to batch, channels and spatial axes: `order`, undone."""
+        if self.channels_last:
+            return axes[0], axes[-1], tuple(axes[1:-1])
+        return axes[0], axes[1], tuple(axes[2:])
+
+    def per_channel(self, k: Builder, parameter: Value, rank: int) -> Value:
+        """A (C) tensor shaped to broadcast over tensors of a rank."""
+        behind = 0 if self.channels_last else max(rank - 2, 0)
+        return k.alias(parameter, (parameter.size, *(1,) * behind))
+
+
+FIRST = Layout(channels_last=False)
+LAST = Layout(channels_last=True)
