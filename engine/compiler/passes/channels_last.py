@@ -183,9 +183,7 @@ def _conv(graph: _Rewriting, layer: Layer) -> Layer | None:
     else:
         source, attributes["x_first"] = graph.as_first(name), 1
     inputs = (source, *layer.inputs[1:])
-    return graph.lasting(
-        layer, weights.ndim, inputs=inputs, attributes=attributes, domain=DOMAIN, version=1
-    )
+    return graph.lasting(layer, weights.ndim, inputs=inputs, attributes=attributes, domain=DOMAIN, version=1)
 
 
 def _conv_transpose(graph: _Rewriting, layer: Layer) -> Layer | None:
