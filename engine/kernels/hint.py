@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 from engine.kernels.value import Value
 
-HintKind = Literal["matmul", "conv", "pool", "concat"]
+HintKind = Literal["matmul", "conv", "pool", "concat", "reduce", "transpose"]
 
 
 @dataclass(frozen=True)
@@ -24,6 +24,13 @@ class Hint:
         include_pad, and ends (end pads). Output is (N, C, *out). With channels_last x is (N, *spatial, C)
         and the output (N, *out, C).
     concat: operands are matrices of equal height, side by side in the output (height, columns).
+    transpose: operands (x,) with x (batch, rows, columns); facts batch, rows, columns. Output is (batch,
+        columns, rows), or (columns, rows) where the batch is 1.
+    reduce: operands (x,), read as (outer, extent, inner); facts outer, extent, inner, kind ("sum", "mean",
+        which is the sum divided by extent, "prod", "max" or "min"), and term, which says what is reduced:
+        "element" (the default), "magnitude" (abs), "square", or "deviation", the square of the difference to
+        the second operand, (outer, inner). Output is (outer, inner). An operand (outer, extent) tells that
+        inner is 1 for every input shape.
     """
 
     kind: HintKind

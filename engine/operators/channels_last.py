@@ -16,6 +16,7 @@ from engine.operators.convolution import add_bias, by_phases, convolve, scatter
 from engine.operators.layout import FIRST, LAST
 from engine.operators.normalization import among_channels
 from engine.operators.pooling import average, largest
+from engine.operators.reductions import reduction_hint
 from engine.operators.registry import operator
 from engine.operators.windows import slide
 
@@ -30,9 +31,7 @@ def conv(
 ) -> Value:  # fmt: skip
     """x (N, *spatial, C), or (N, C, *spatial) with `x_first`; w (M, C/group, *kernel) -> (N, *out, M)."""
     source = FIRST if x_first else LAST
-    y = convolve(
-        k, x, w, auto_pad, group, dilations, kernel_shape, pads, strides, source=source, target=LAST
-    )
+    y = convolve(k, x, w, auto_pad, group, dilations, kernel_shape, pads, strides, source=source, target=LAST)
     return add_bias(k, y, b, LAST)
 
 
@@ -71,7 +70,7 @@ def average_pool(
 
 @operator("InstanceNormalization", domain=DOMAIN)
 def instance_normalization(k: Builder, x: Value, scale: Value, b: Value, *, epsilon: float = 1e-5) -> Value:
-    """Over the plane of each sample's channel (Ulyanov et al., 2016), as x * factor + shift."""
+    """Over the plane of each sample's channel (Ulyanov et al., 2016), as (x - mean) * factor + b."""
     batch, channels, count = x.shape[0], x.shape[-1], prod(x.shape[1:-1])
     rows = k.alias(x, (batch, count, channels))
 
@@ -79,15 +78,17 @@ def instance_normalization(k: Builder, x: Value, scale: Value, b: Value, *, epsi
         total = reduce("sum", count, lambda r: rows[n, r, c])
         return total / arg(count, total.dtype)
 
-    mean = k.compute((batch, channels), x.dtype, mean_of)
+    sizes = (batch, channels)
+    mean = k.compute(sizes, x.dtype, mean_of, hint=lambda: reduction_hint("mean", "element", rows))
 
-    def factor_of(n: Expr, c: Expr) -> Expr:
+    def spread_of(n: Expr, c: Expr) -> Expr:
         total = reduce("sum", count, lambda r: (rows[n, r, c] - mean[n, c]) * (rows[n, r, c] - mean[n, c]))
-        return scale[c] / unary("sqrt", total / arg(count, total.dtype) + arg(epsilon, total.dtype))
+        return total / arg(count, total.dtype)
 
-    factor = k.compute((batch, channels), x.dtype, factor_of)
-    shift = k.compute((batch, channels), x.dtype, lambda n, c: b[c] - mean[n, c] * factor[n, c])
-    y = k.compute(rows.shape, x.dtype, lambda n, r, c: rows[n, r, c] * factor[n, c] + shift[n, c])
+    hint = lambda: reduction_hint("mean", "deviation", rows, mean)  # noqa: E731 - made only when a plan is
+    spread = k.compute(sizes, x.dtype, spread_of, hint=hint)
+    factor = k.elementwise(lambda v, s: s / unary("sqrt", v + arg(epsilon, v.dtype)), spread, scale)
+    y = k.compute(rows.shape, x.dtype, lambda n, r, c: (rows[n, r, c] - mean[n, c]) * factor[n, c] + b[c])
     return k.alias(y, x.shape)
 
 

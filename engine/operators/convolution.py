@@ -180,9 +180,7 @@ def by_taps(k: Builder, x: Value, w: Value, group: int, spread: Spread) -> Value
     return k.compute((x.shape[0], per_group * group, *spread.counts), x.dtype, formula)
 
 
-def by_phases(
-    k: Builder, x: Value, w: Value, group: int, spread: Spread, layout: Layout = FIRST
-) -> Value:
+def by_phases(k: Builder, x: Value, w: Value, group: int, spread: Spread, layout: Layout = FIRST) -> Value:
     """A transposed convolution as a convolution whose outputs are interleaved: no tap misses its input.
 
     Output o with o + begin = q * stride + r (0 <= r < stride) meets only the taps r, r + stride, ...: output

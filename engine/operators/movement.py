@@ -47,7 +47,16 @@ def transpose(k: Builder, x: Value, *, perm: Sequence[int] = ()) -> Value:
             position = position + i * step_of(x, source)
         return x.at(position)
 
-    return k.compute(shape, x.dtype, formula, groups=tuple(groups))
+    # Where each run came from: the last two have changed places, and nothing else has moved.
+    came = [sorted(lasts).index(source) for source in lasts]
+    if came not in ([1, 0], [0, 2, 1]):
+        return k.compute(shape, x.dtype, formula, groups=tuple(groups))
+    columns, rows = (prod(shape[a] for a in group) for group in groups[-2:])
+    batch = prod(shape[a] for a in groups[0]) if len(groups) == 3 else 1
+    matrices = k.alias(x, (batch, rows, columns))
+    facts = {"batch": batch, "rows": rows, "columns": columns}
+    hint = lambda: Hint("transpose", (matrices,), facts)  # noqa: E731 - made only when a plan is
+    return k.compute(shape, x.dtype, formula, groups=tuple(groups), hint=hint)
 
 
 @operator("Expand", since=8, host=("shape",))

@@ -12,6 +12,7 @@ from engine.kernels.expr import Expr, arg, binary, cast, eq, lit, maximum, reduc
 from engine.kernels.value import Value
 from engine.operators.builder import Builder
 from engine.operators.layout import FIRST, Layout
+from engine.operators.reductions import reduction_hint
 from engine.operators.registry import operator
 
 
@@ -184,13 +185,17 @@ def moments(k: Builder, rows: Value, epsilon: float) -> tuple[Value, Value]:
         total = reduce("sum", count, lambda r: rows[o, r])
         return total / arg(count, total.dtype)
 
-    mean = k.compute((rows.shape[0],), dtype, mean_of)
+    outer = (rows.shape[0],)
+    mean = k.compute(outer, dtype, mean_of, hint=lambda: reduction_hint("mean", "element", rows))
 
-    def inverse_of(o: Expr) -> Expr:
+    def variance_of(o: Expr) -> Expr:
         total = reduce("sum", count, lambda r: (rows[o, r] - mean[o]) * (rows[o, r] - mean[o]))
-        return 1.0 / unary("sqrt", total / arg(count, total.dtype) + arg(epsilon, total.dtype))
+        return total / arg(count, total.dtype)
 
-    return mean, k.compute((rows.shape[0],), dtype, inverse_of)
+    spread = k.compute(
+        outer, dtype, variance_of, hint=lambda: reduction_hint("mean", "deviation", rows, mean)
+    )
+    return mean, k.elementwise(lambda v: 1.0 / unary("sqrt", v + arg(epsilon, v.dtype)), spread)
 
 
 def normalized(k: Builder, x: Value, rows: Value, mean: Value, inverse: Value) -> Value:

@@ -13,6 +13,7 @@ from engine.kernels.printer import LIMITS
 from engine.kernels.value import Value
 from engine.operators.builder import Builder
 from engine.operators.layout import FIRST, Layout
+from engine.operators.reductions import reduction_hint
 from engine.operators.registry import operator
 from engine.operators.windows import Windows, slide
 
@@ -158,8 +159,9 @@ def p_root(x: Expr, p: int) -> Expr:
 def _whole_plane(k: Builder, x: Value, body: str, p: int = 0) -> Value:
     count = prod(_planes(k, x))
     flat = k.alias(x, (*x.shape[:2], count))
+    runs = k.alias(x, (prod(x.shape[:2]), count))
 
-    def formula(n: Expr, c: Expr, *_: Expr) -> Expr:
+    def formula(n: Expr, c: Expr) -> Expr:
         if body == "max":
             return reduce("max", count, lambda r: flat[n, c, r])
         if body == "lp":
@@ -167,7 +169,9 @@ def _whole_plane(k: Builder, x: Value, body: str, p: int = 0) -> Value:
         total = reduce("sum", count, lambda r: flat[n, c, r])
         return total / arg(count, total.dtype)
 
-    return k.compute((*x.shape[:2], *(1,) * (x.rank - 2)), x.dtype, formula)
+    hint = None if body == "lp" else lambda: reduction_hint(body, "element", runs)
+    pooled = k.compute(x.shape[:2], x.dtype, formula, hint=hint)
+    return k.alias(pooled, (*x.shape[:2], *(1,) * (x.rank - 2)))
 
 
 @operator("GlobalAveragePool", since=1)

@@ -9,6 +9,7 @@ import numpy as np
 
 from engine.dtypes import FLOAT32, INT64
 from engine.kernels.expr import FLOATS, Expr, arg, cast, eq, fold, lit, reduce, select, unary
+from engine.kernels.hint import Hint
 from engine.kernels.value import Value
 from engine.operators.builder import Builder
 from engine.operators.registry import operator
@@ -49,6 +50,11 @@ class Reduction:
         self.kept = [run[0] not in axes for run in self.runs]
         self.space = [n for n, kept in zip(self.sizes, self.kept, strict=True) if kept]
         self.count = prod(n for n, kept in zip(self.sizes, self.kept, strict=True) if not kept)
+        # One run that is reduced, with what stands before and behind it.
+        self.whole: Value | None = None
+        if self.kept.count(False) == 1:
+            place = self.kept.index(False)
+            self.whole = k.alias(x, (prod(self.sizes[:place]), *self.sizes[place:]))
 
     def element(self, walked: Sequence[Expr], looped: Sequence[Expr]) -> Expr:
         """The element at indices along the kept and along the reduced runs."""
@@ -69,20 +75,38 @@ class Reduction:
 
         return nest([])
 
-    def compute(self, kind: str, step: Step, finish: Finish, dtype: np.dtype) -> Value:
+    def compute(
+        self, kind: str, step: Step, finish: Finish, dtype: np.dtype, hint: Hint | None = None
+    ) -> Value:
         """The reduced tensor, one axis per kept run."""
 
         def formula(*walked: Expr) -> Expr:
             gathered = self.loop(kind, walked, step)
             return finish(gathered, arg(self.count, gathered.dtype))
 
-        return self.k.compute(self.space, dtype, formula)
+        return self.k.compute(self.space, dtype, formula, hint=None if hint is None else lambda: hint)
+
+    def hint(self, kind: str, term: str = "element") -> Hint | None:
+        """What the reduction is in the terms of the trade, if one run of axes is reduced."""
+        return None if self.whole is None or self.x.size == 0 else reduction_hint(kind, term, self.whole)
 
     def shaped(self, y: Value, keepdims: int) -> Value:
         """A result over the kept runs in the shape that ONNX asks for."""
         shape = enumerate(self.x.shape)
         kept = [1 if a in self.axes else n for a, n in shape if keepdims or a not in self.axes]
         return self.k.alias(y, kept)
+
+
+def reduction_hint(kind: str, term: str, x: Value, *others: Value) -> Hint:
+    """The hint for a reduction of (outer, extent) or (outer, extent, inner) along the second axis."""
+    facts = {
+        "kind": kind,
+        "term": term,
+        "outer": x.shape[0],
+        "extent": x.shape[1],
+        "inner": prod(x.shape[2:]),
+    }
+    return Hint("reduce", (x, *others), facts)
 
 
 def _same(e: Expr) -> Expr:
@@ -106,25 +130,37 @@ def _through_float(function: str) -> Callable[[Expr], Expr]:
     return apply
 
 
-SIMPLE: dict[str, tuple[str, Step, Finish]] = {
-    "ReduceSum": ("sum", _same, lambda t, n: t),
-    "ReduceMean": ("sum", _same, lambda t, n: t / n),
-    "ReduceProd": ("prod", _same, lambda t, n: t),
-    "ReduceL1": ("sum", _abs, lambda t, n: t),
-    "ReduceL2": ("sum", lambda e: e * e, lambda t, n: _through_float("sqrt")(t)),
-    "ReduceSumSquare": ("sum", lambda e: e * e, lambda t, n: t),
-    "ReduceLogSum": ("sum", _same, lambda t, n: _through_float("log")(t)),
+TERMS: dict[str, Step] = {"element": _same, "magnitude": _abs, "square": lambda e: e * e}
+"""What is done to each element before, by the name that a hint has for it."""
+
+SIMPLE: dict[str, tuple[str, str, Step]] = {
+    "ReduceSum": ("sum", "element", _same),
+    "ReduceMean": ("mean", "element", _same),
+    "ReduceProd": ("prod", "element", _same),
+    "ReduceL1": ("sum", "magnitude", _same),
+    "ReduceL2": ("sum", "square", _through_float("sqrt")),
+    "ReduceSumSquare": ("sum", "square", _same),
+    "ReduceLogSum": ("sum", "element", _through_float("log")),
 }
 """Per operator: how elements are combined, what is done to each before, and to the result after."""
 
 
 def simple(name: str) -> Definition:
     """The definition of one of `SIMPLE`."""
-    kind, step, finish = SIMPLE[name]
+    kind, term, after = SIMPLE[name]
+    joins = "sum" if kind == "mean" else kind
+
+    def joined(total: Expr, count: Expr) -> Expr:
+        return total / count if kind == "mean" else total
 
     def define(k: Builder, x: Value, axes: frozenset[int], keepdims: int) -> Value:
         reduction = Reduction(k, x, axes)
-        return reduction.shaped(reduction.compute(kind, step, finish, x.dtype), keepdims)
+        hint = reduction.hint(kind, term)
+        if after is _same or hint is None or x.dtype != FLOAT32:
+            found = reduction.compute(joins, TERMS[term], lambda t, n: after(joined(t, n)), x.dtype, hint)
+        else:
+            found = k.elementwise(after, reduction.compute(joins, TERMS[term], joined, x.dtype, hint))
+        return reduction.shaped(found, keepdims)
 
     return define
 
@@ -140,7 +176,7 @@ def extreme(kind: str) -> Definition:
                 kind, lambda e: cast(e, "int32"), lambda t, n: t > lit(0, "int32"), x.dtype
             )
         else:
-            found = reduction.compute(kind, lambda e: e, lambda t, n: t, x.dtype)
+            found = reduction.compute(kind, _same, lambda t, n: t, x.dtype, reduction.hint(kind))
         return reduction.shaped(found, keepdims)
 
     return define

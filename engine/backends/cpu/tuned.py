@@ -9,13 +9,22 @@ from engine.backends.cpu.conv import tune_conv
 from engine.backends.cpu.matmul import tune_matmul
 from engine.backends.cpu.pool import tune_pool
 from engine.backends.cpu.precision import Arithmetic
+from engine.backends.cpu.reduce import tune_reduce
 from engine.backends.cpu.reduced import tune_reduced_matmul
+from engine.backends.cpu.transpose import tune_transpose
 from engine.compiler.plan import Compute, Tuner
 
 Rule = Callable[[Compute, Tuner, int], bool]
 """Emits steps for a formula, for so many threads; False leaves it to the generic kernel."""
 
-RULES: dict[str, Rule] = {"matmul": tune_matmul, "conv": tune_conv, "pool": tune_pool, "concat": tune_concat}
+RULES: dict[str, Rule] = {
+    "matmul": tune_matmul,
+    "conv": tune_conv,
+    "pool": tune_pool,
+    "concat": tune_concat,
+    "reduce": tune_reduce,
+    "transpose": tune_transpose,
+}
 
 
 LAST_RULES: dict[str, tuple[Rule, ...]] = {}

@@ -1,0 +1,247 @@
+"""Reductions of float32 over one run of axes: columns side by side, or runs of neighbours.
+
+Few elements are added in float32 before their sum joins a float64, so that rounding does not grow with the
+extent. Where there are fewer results than threads could share, each part of the extent gives a partial result
+first, and a second step joins these.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from math import prod
+
+import numpy as np
+
+from engine.backends.cpu.cost import CHUNK_NS, CHUNKS_PER_THREAD
+from engine.backends.cpu.epilogue import Epilogue, is_float32_core, print_epilogue
+from engine.backends.cpu.library import library_text
+from engine.backends.cpu.native_kernel import NativeKernel
+from engine.backends.cpu.printer import indent, kernel_text, split_row
+from engine.backends.cpu.tiles import host_tile
+from engine.compiler.plan import Compute, Tuner
+from engine.kernels.expr import acc
+from engine.kernels.value import Value
+
+BLOCK_COLUMNS = 512
+"""Columns that a task reduces side by side."""
+
+BLOCK_ROWS = 64
+"""Elements that are reduced in float32 before the result joins a wider one."""
+
+BLOCK_RUN = 4096
+"""Neighbours that are reduced in float32, in as many parts as the vectors have elements."""
+
+BLOCK_RESULTS = 256
+"""Runs that a task reduces."""
+
+VECTORS = 4
+_SLIM_UNROLL = 8
+
+_TASK_ELEMENTS = 1 << 16
+
+_NS_PER_ELEMENT = 0.08
+_NS_PER_RESULT = 1.0
+_NS_PER_RUN = 8.0
+_NS_PER_TASK = 30.0
+
+_FIRST_WORD = 2
+_COLUMN_WORDS = ("extent", "last_size", "parts", "part_size", "blocks", "block_columns", "divisor")
+_RUN_WORDS = ("results", "last_size", "extent", "parts", "part_size", "block_results", "divisor")
+
+KINDS = ("sum", "mean", "prod", "max", "min")
+TERMS = ("element", "magnitude", "square", "deviation")
+
+
+@dataclass(frozen=True)
+class _Work:
+    """What one step reduces: `source` as (outer, extent, inner), in so many parts of the extent each."""
+
+    kind: str
+    term: str
+    sizes: tuple[int, int, int]
+    source: str
+    center: str | None = None
+    parts: int = 1
+    divisor: float = 1.0
+
+
+def tune_reduce(compute: Compute, tuner: Tuner, threads: int) -> bool:
+    """Rule for hints of kind "reduce": float32; a space of (*outer, inner), or of one or two axes of runs."""
+    assert compute.hint is not None
+    facts, (x, *centers) = compute.hint.facts, compute.hint.operands
+    kind, term = str(facts["kind"]), str(facts.get("term", "element"))
+    outer, extent, inner = (int(facts[name]) for name in ("outer", "extent", "inner"))
+    if not is_float32_core(compute) or kind not in KINDS or term not in TERMS or extent < 1:
+        return False
+    # Only what holds for every input shape may choose between kernels.
+    are_runs = x.rank == 2 or (x.rank == 3 and x.always_one(2))
+    space = compute.space
+    if prod(space) != outer * inner or (len(space) > 2 if are_runs else space[-1] != inner):
+        return False
+    emit = _emit_runs if are_runs else _emit_columns
+    parts = _parts(outer, extent, inner, are_runs, threads)
+    center = centers[0].name if centers else None
+    divisor = float(extent) if kind == "mean" else 1.0
+    joins = "sum" if kind == "mean" else kind
+    work = _Work(joins, term, (outer, extent, inner), x.name, center, 1, divisor)
+    fixed = x.signature is not None and all(x.is_static(axis) for axis in range(x.rank))
+    if parts == 1 and fixed:
+        emit(compute, tuner, work)
+        return True
+    between = tuner.temporary(outer * parts * inner, np.dtype(np.float32))
+    shape = (outer * parts, inner)
+    partial = Compute(Value(between, shape, np.dtype(np.float32)), shape, acc("float32"), compute.layer, "")
+    emit(partial, tuner, replace(work, parts=parts, divisor=1.0))
+    emit(compute, tuner, _Work(joins, "element", (outer, parts, inner), between, None, 1, divisor))
+    return True
+
+
+def _parts(outer: int, extent: int, inner: int, are_runs: bool, threads: int) -> int:
+    """Into how many parts to cut the extent, so that all threads have something to do."""
+    wanted = int(outer * extent * inner * _NS_PER_ELEMENT / CHUNK_NS)
+    wanted = min(wanted, threads * CHUNKS_PER_THREAD) if threads > 1 else 1
+    tasks = outer if are_runs else outer * -(-inner // BLOCK_COLUMNS)
+    return max(1, min(-(-wanted // tasks), extent // (BLOCK_RUN if are_runs else BLOCK_ROWS)))
+
+
+def _emit_columns(compute: Compute, tuner: Tuner, work: _Work) -> None:
+    outer, extent, inner = work.sizes
+    rows = compute.space[:-1]
+    block = min(BLOCK_COLUMNS, inner)
+    blocks = -(-inner // block)
+    tasks = outer * work.parts * blocks
+    epilogue = print_epilogue(compute, _FIRST_WORD + len(_COLUMN_WORDS) + len(rows), row_axes=len(rows))
+    each = (prod(work.sizes) * _NS_PER_ELEMENT + outer * inner * _NS_PER_RESULT) / tasks + _NS_PER_TASK
+    sizes = (extent, inner, work.parts, -(-extent // work.parts), blocks, block, work.divisor, *rows)
+    text = columns_text(work.kind, work.term, len(rows), epilogue)
+    names = (*epilogue.inputs, work.source, *((work.center,) if work.center is not None else ()))
+    values = (each, *sizes, *epilogue.values)
+    tuner.emit(NativeKernel(f"reduce_{work.kind}", text), (tasks,), values, names, compute.output.name)
+
+
+def _emit_runs(compute: Compute, tuner: Tuner, work: _Work) -> None:
+    outer, extent, _ = work.sizes
+    results = outer * work.parts
+    part = -(-extent // work.parts)
+    at_once = max(1, min(BLOCK_RESULTS, _TASK_ELEMENTS // max(part, 1)))
+    tasks = -(-results // at_once)
+    epilogue = print_epilogue(compute, _FIRST_WORD + len(_RUN_WORDS), row_axes=0)
+    each = (outer * extent * _NS_PER_ELEMENT + results * _NS_PER_RUN) / tasks + _NS_PER_TASK
+    sizes = (results, compute.space[-1], extent, work.parts, part, at_once, work.divisor)
+    text = runs_text(work.kind, work.term, epilogue)
+    names = (*epilogue.inputs, work.source, *((work.center,) if work.center is not None else ()))
+    values = (each, *sizes, *epilogue.values)
+    tuner.emit(NativeKernel(f"reduce_{work.kind}", text), (tasks,), values, names, compute.output.name)
+
+
+_WIDE = {
+    "sum": ("f64", "0.0", "{0} + to_float64({1})", "to_float32({0} / divisor)"),
+    "prod": ("f64", "1.0", "{0} * to_float64({1})", "to_float32({0} / divisor)"),
+    "max": ("f32", "_types.float32(-INF)", "reduce_max({0}, {1})", "{0}"),
+    "min": ("f32", "_types.float32(INF)", "reduce_min({0}, {1})", "{0}"),
+}
+"""What joins the results of blocks: a type, where it starts, a step, and what becomes of it."""
+
+
+def columns_text(kind: str, term: str, row_axes: int, epilogue: Epilogue) -> str:
+    """The module that reduces columns."""
+    lanes = host_tile().lanes
+    wide = lanes * VECTORS
+    storage, start, step, end = _WIDE[kind]
+    words = [*_COLUMN_WORDS, *(f"d{axis}" for axis in range(row_axes))]
+    position = _FIRST_WORD + len(words) + epilogue.words
+    center = "center + (i * last_size + first_column + c) * 4" if term == "deviation" else "0"
+    joined = step.format(f"load_{storage}(totals, c + k)", "load_f32(block, k)")
+    body = [
+        *(_word(name, _FIRST_WORD + k) for k, name in enumerate(words)),
+        *epilogue.arguments,
+        f"x = arg_i64(args, {position})",
+        *([f"center = arg_i64(args, {position + 1})"] if term == "deviation" else []),
+        f"totals = stack_bytes({(BLOCK_COLUMNS + wide) * 8})",
+        f"tile = stack_bytes({(BLOCK_COLUMNS + wide) * 4})",
+        f"block = stack_bytes({wide * 4})",
+        *epilogue.kernel,
+        "for task in range(begin, end):",
+        *indent(
+            [
+                "line = op_div(task, blocks)",
+                "first_column = (task - line * blocks) * block_columns",
+                "i = op_div(line, parts)",
+                "row = (line - i * parts) * part_size",
+                "row_end = min(row + part_size, extent)",
+                "columns = min(block_columns, last_size - first_column)",
+                "for k in range(columns):",
+                f"    store_{storage}(totals, k, {start})",
+                "while row < row_end:",
+                f"    rows = min({BLOCK_ROWS}, row_end - row)",
+                "    c = 0",
+                "    while c < columns:",
+                "        source = x + ((i * extent + row) * last_size + first_column + c) * 4",
+                f"        if columns - c >= {wide}:",
+                f"            wide_tile(source, last_size * 4, rows, {center}, block)",
+                f"            for k in range({wide}):",
+                f"                store_{storage}(totals, c + k, {joined})",
+                f"            c += {wide}",
+                "        else:",
+                f"            slim_tile(source, last_size * 4, rows, {center}, block)",
+                f"            for k in range({lanes}):",
+                f"                store_{storage}(totals, c + k, {joined})",
+                f"            c += {lanes}",
+                f"    row += {BLOCK_ROWS}",
+                "for k in range(columns):",
+                f"    store_f32(tile, k, {end.format(f'load_{storage}(totals, k)')})",
+                "start = line * last_size + first_column",
+                *split_row("line", row_axes),
+                *epilogue.store,
+            ]
+        ),
+    ]
+    tiles = "".join(
+        f"{name}_tile = make_column_tile({kind!r}, {term!r}, {vectors}, {lanes}, {unroll})\n"
+        for name, vectors, unroll in (("wide", VECTORS, 2), ("slim", 1, _SLIM_UNROLL))
+    )
+    return kernel_text(library_text("vectors", "reductions") + tiles, body)
+
+
+def runs_text(kind: str, term: str, epilogue: Epilogue) -> str:
+    """The module that reduces runs."""
+    lanes = host_tile().lanes
+    _, start, step, end = _WIDE[kind]
+    position = _FIRST_WORD + len(_RUN_WORDS) + epilogue.words
+    center = "load_f32(center, row)" if term == "deviation" else "_types.float32(0.0)"
+    body = [
+        *(_word(name, _FIRST_WORD + k) for k, name in enumerate(_RUN_WORDS)),
+        *epilogue.arguments,
+        f"x = arg_i64(args, {position})",
+        *([f"center = arg_i64(args, {position + 1})"] if term == "deviation" else []),
+        f"tile = stack_bytes({BLOCK_RESULTS * 4})",
+        *epilogue.kernel,
+        "for task in range(begin, end):",
+        *indent(
+            [
+                "start = task * block_results",
+                "columns = min(block_results, results - start)",
+                "row = op_div(start, parts)",
+                "place = (start - row * parts) * part_size",
+                "for k in range(columns):",
+                "    place_end = min(place + part_size, extent)",
+                f"    total = {start}",
+                "    while place < place_end:",
+                f"        count = min({BLOCK_RUN}, place_end - place)",
+                f"        found = run_tile(x + (row * extent + place) * 4, count, {center})",
+                f"        total = {step.format('total', 'found')}",
+                "        place += count",
+                f"    store_f32(tile, k, {end.format('total')})",
+                "    if place >= extent:",
+                "        row, place = row + 1, 0",
+                "first_column = start",
+                *epilogue.store,
+            ]
+        ),
+    ]
+    tile = f"run_tile = make_run_tile({kind!r}, {term!r}, {VECTORS}, {lanes})\n"
+    return kernel_text(library_text("vectors", "reductions") + tile, body)
+
+
+def _word(name: str, place: int) -> str:
+    return f"{name} = arg_f64(args, {place})" if name == "divisor" else f"{name} = arg_i64(args, {place})"
