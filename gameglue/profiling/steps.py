@@ -10,6 +10,8 @@ from engine.backends.base import Backend
 from engine.compiler.plan import Step
 from engine.kernels.value import leaves
 
+_LAST = "/channels_last"
+
 
 @dataclass(frozen=True)
 class PlannedStep:
@@ -50,7 +52,7 @@ class Replay:
             for name, entry in part.lowered.trace.values.items():
                 for value in leaves(entry):
                     if value.known is None:
-                        held.setdefault(value.root.name, {})[name] = value.shape
+                        held.setdefault(value.root.name, {})[in_model(name)] = value.shape
         steps = [step for _, _, plan in self._stages for step in plan.steps]
         self.steps = tuple(_planned(step, held.get(step.output, {})) for step in steps)
         """All steps in the order of execution."""
@@ -70,6 +72,11 @@ class Replay:
     def stepwise(self) -> list[float]:
         """Run the plan and return the seconds of each step."""
         return [s for backend, program, plan in self._stages for s in backend.time_steps(program, plan)]
+
+
+def in_model(name: str) -> str:
+    """A value's name in the model, where a pass has given it another layout under a name of its own."""
+    return name.removesuffix(_LAST)
 
 
 def _planned(step: Step, names: dict[str, tuple[int, ...]]) -> PlannedStep:

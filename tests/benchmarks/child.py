@@ -130,6 +130,12 @@ def memory(name: str, model: str, inputs: Inputs, runs: int, warm_up: str) -> di
     }
 
 
+def read_inputs(path: str) -> Inputs:
+    """The arrays of a file, by name."""
+    with np.load(path, allow_pickle=False) as file:
+        return {name: file[name] for name in file.files}
+
+
 def main() -> None:
     """Do one task and print its figures."""
     parser = argparse.ArgumentParser(prog="python -m tests.benchmarks.child", description=__doc__)
@@ -140,8 +146,7 @@ def main() -> None:
     parser.add_argument("--runs", type=int, default=5)
     parser.add_argument("--warm-up", default="")
     options = parser.parse_args()
-    with np.load(options.inputs, allow_pickle=False) as file:
-        inputs = {name: file[name] for name in file.files}
+    inputs = read_inputs(options.inputs)
     if options.task == "load":
         figures = load(options.name, options.model, inputs)
     else:

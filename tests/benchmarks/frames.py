@@ -10,7 +10,6 @@ time is what its phases take on the main thread; "in the engine" is the part spe
 from __future__ import annotations
 
 import argparse
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
@@ -18,12 +17,13 @@ import numpy as np
 from rich.console import Console
 from rich.progress import track
 
-from engine import ModelLoader, Tensor, Worker
-from gameglue import App, MonoBehaviour, SpriteRenderer
+from engine import ModelLoader, Worker
+from gameglue import App
 from gameglue.cli.console import errors
 from gameglue.profiling import Spread
 from gameglue.profiling.compare import take_turns
 from gameglue.profiling.contenders import infer
+from tests.benchmarks.scene import SAMPLE, Asker, build
 from tests.benchmarks.setting import (
     add_backend_option,
     chosen_backends,
@@ -39,60 +39,6 @@ from tests.networks import Inputs
 
 NOTHING = "nothing in flight"
 SETTLE_FRAMES = 5
-SAMPLE = "engine"
-
-
-class Dancer(MonoBehaviour):
-    """A sprite that goes round and turns."""
-
-    phase: float = 0.0
-
-    def update(self) -> None:
-        angle = self.phase + self.time.time
-        self.transform.local_position = (4 * math.cos(angle), 3 * math.sin(1.3 * angle), 0.0)
-        self.transform.rotate(90 * self.time.delta_time)
-
-
-class Board(MonoBehaviour):
-    """What is drawn over the scene: a plot, bars and lines of text."""
-
-    def awake(self) -> None:
-        self.history = np.zeros(120)
-
-    def on_gui(self) -> None:
-        self.history = np.append(self.history[1:], math.sin(3 * self.time.time))
-        gui = self.app.gui
-        gui.panel(16, 16, 260, 150, "scene")
-        gui.plot(28, 56, 236, 60, self.history, low=-1.0, high=1.0)
-        gui.text(f"frame {self.time.frame_count}", 28, 130, size=14)
-
-
-class Asker(MonoBehaviour):
-    """Keeps one inference in flight, if it has a worker."""
-
-    worker: Worker | None = None
-
-    def awake(self) -> None:
-        self.inputs: Inputs = {}
-        self.pending: Tensor | None = None
-        self.answers = 0
-
-    def employ(self, worker: Worker | None, inputs: Inputs) -> None:
-        """Ask `worker` from the next frame on, or nobody."""
-        self.worker, self.inputs, self.pending, self.answers = worker, inputs, None, 0
-
-    def update(self) -> None:
-        if self.worker is None:
-            return
-        with self.app.profiler.sample(SAMPLE):
-            if self.pending is not None and self.pending.is_readback_request_done():
-                self.pending.download_to_array()
-                self.pending = None
-                self.answers += 1
-            if self.pending is None:
-                self.worker.schedule(self.inputs)
-                self.pending = self.worker.peek_output()
-                self.pending.readback_request()
 
 
 @dataclass
@@ -105,16 +51,6 @@ class Companion:
     engine: list[np.ndarray] = field(default_factory=list)
     seconds: float = 0.0
     answers: int = 0
-
-
-def build(app: App, sprites: int) -> Asker:
-    """Fill the scene."""
-    for i in range(sprites):
-        dancer = app.scene.create(f"dancer {i}", scale=0.4)
-        dancer.add_component(SpriteRenderer, color="#4aa3df" if i % 2 else "#e8893a", radius=0.1)
-        dancer.add_component(Dancer, phase=i * 0.37)
-    app.scene.create("board", Board)
-    return app.scene.create("asker").add_component(Asker)
 
 
 def play_turn(app: App, asker: Asker, companion: Companion, frames: int) -> None:

@@ -29,6 +29,7 @@ def run_child(
     folder: Path,
     *options: str,
     environment: Mapping[str, str] | None = None,
+    module: str = "tests.benchmarks.child",
 ) -> dict[str, float]:
     """The figures that the child prints. `folder` takes its files. Raises `ChildFailed`."""
     inputs = folder / f"{item.name}.npz"
@@ -38,7 +39,7 @@ def run_child(
     command = [
         sys.executable,
         "-m",
-        "tests.benchmarks.child",
+        module,
         task,
         name,
         str(item.file(folder)),

@@ -97,7 +97,7 @@ class Report:
         for name, result in self.results.items():
             found[name] = {contender: dict(vars(known)) for contender, known in result.loaded.items()}
             for contender, timing in result.times.items():
-                found[name][contender]["median"] = timing.median
+                found[name][contender] |= {"median": timing.median, "best": timing.best}
             for channel in self.channels:
                 for peer in self.peers:
                     if name in (ratios := self.ratios(channel, peer)):

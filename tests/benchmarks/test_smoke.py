@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from tests.benchmarks import cold, frames, memory, models, policy
+from tests.benchmarks import cold, frames, hitches, memory, models, policy
 from tests.benchmarks.processes import ROOT
 
 SMALLEST = {
@@ -28,6 +28,7 @@ SMALLEST = {
     "memory": ("--models", "digits", "--backends", "cpu", "--runs", "1"),
     "cold": ("--models", "policy", "--backends", "cpu"),
     "frames": ("--models", "digits", "--backends", "cpu", "--frames", "5", "--rounds", "1", "--rate", "0"),
+    "hitches": ("--models", "policy", "--backends", "cpu"),
 }
 ROWS = {
     "models": [
@@ -47,6 +48,7 @@ ROWS = {
         r"policy +cpu +filled( +\d+\.\d{3}){6} +[1-9]",
     ],
     "frames": [r"nothing in flight( +\d+\.\d\d){5} +1\.00", r"digits on cpu( +\d+\.\d\d){6} +\d+\.\d{3} +\d"],
+    "hitches": [r"policy +cpu +cold +\d+\.\d( +\d+\.\d\d){6} *\n", r"policy +cpu +warm( +\d+\.\d\d){5} *\n"],
 }
 """What the output must hold, as patterns."""
 
@@ -62,7 +64,7 @@ def test_it_runs_and_prints_a_table(name: str) -> None:
         assert re.search(row, done.stdout), (row, done.stdout)
 
 
-@pytest.mark.parametrize("module", [models, policy, memory, cold, frames])
+@pytest.mark.parametrize("module", [models, policy, memory, cold, frames, hitches])
 def test_help_says_what_is_measured(module: object, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as left:
         module.main(["--help"])  # type: ignore[attr-defined]

@@ -17,9 +17,9 @@ from engine import BackendType, Model, ModelLoader, Worker
 from engine.compiler.plan import Plan
 from engine.errors import DisposedError
 from gameglue.profiling.contenders import infer
-from gameglue.profiling.layers import LayerTime, by_layer, match, measure_layers
+from gameglue.profiling.layers import LayerTime, by_layer, cover, match, measure_layers
 from gameglue.profiling.peer import PeerNode, PeerProfile, known_names
-from gameglue.profiling.steps import PlannedStep, Replay, middle
+from gameglue.profiling.steps import PlannedStep, Replay, in_model, middle
 from tests.graphs import node, proto
 
 Make = Callable[..., Worker]
@@ -241,6 +241,22 @@ def test_a_node_belongs_to_the_row_that_yields_one_of_its_names() -> None:
         ("third", "Add", 2.0),
         ("fourth", "ReorderOutput", 2.0),
     ]
+
+
+def test_a_value_in_another_layout_belongs_to_the_row_that_made_it() -> None:
+    assert in_model("r/channels_last") == "r"
+    assert in_model("r") == "r"
+    rows = [
+        row("x to x/channels_last", "x"),
+        row("c_layer", "r"),
+        row("p_layer", "p"),
+        row("p/channels_last to p", "p", "f"),
+        row("s_layer", "s"),
+        row("y_layer", "y"),
+    ]
+    made = onnx.load_from_string(network())
+    covered = cover(rows, ModelLoader.load(io.BytesIO(network())), made)
+    assert covered == [set(), {"c", "n", "r"}, {"p"}, {"f"}, {"s"}, {"y"}]
 
 
 def test_subgraphs_do_not_count_twice() -> None:

@@ -1,0 +1,191 @@
+"""What a player feels when a game loads a network while it runs: the longest frames of each stage.
+
+    python -m tests.benchmarks.hitches --models squeezenet1.1_fp32 --backends cpu
+
+A scene without a window plays at its rate. Caches are empty at first: `gameglue warmup` compiles in another
+process, and the game plays on. Then a component makes the worker within one frame, asks it in the next, and
+polls until the answer is there. The same again in a new process, which finds the caches filled. Each process
+has its own caches in a temporary folder.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from rich.progress import track
+
+from engine import ModelLoader, Worker
+from gameglue import App, MonoBehaviour
+from gameglue.cli.console import errors
+from tests.benchmarks.child import read_inputs
+from tests.benchmarks.processes import ChildFailed, own_caches, run_child
+from tests.benchmarks.scene import build
+from tests.benchmarks.setting import (
+    CHANNELS,
+    add_backend_option,
+    chosen_backends,
+    console,
+    load_average,
+    open_worker,
+    positive,
+    print_setting,
+    print_table,
+)
+from tests.benchmarks.subjects import add_model_option, present, subject
+from tests.networks import Inputs
+
+QUIET_FRAMES = 60
+"""Frames with nothing beside the scene, and frames of questions after the first answer."""
+
+SETTLE_FRAMES = 30
+
+LIMIT = 600.0
+"""Seconds that warming up or an answer may take."""
+
+TASKS = ("cold", "warm")
+"""With empty caches and a warm-up, and with what that has left."""
+
+STAGES = ("nothing", "warm-up", "load", "first question", "waiting", "after")
+"""Nothing beside the scene; the other process at work; the frame that makes the worker; the one that asks it
+first; those until the answer; and those with one question after the other."""
+
+
+def warmup_command(model: Path, channel: str) -> list[str]:
+    """`gameglue warmup` for a backend."""
+    choice = CHANNELS[channel]
+    device = [] if choice.device is None else ["--device", choice.device]
+    named = ["--backend", choice.backend.value, *device]
+    return [sys.executable, "-m", "gameglue", "warmup", str(model), *named]
+
+
+class Loader(MonoBehaviour):
+    """Makes a worker in its first frame."""
+
+    path: str = ""
+    channel: str = "cpu"
+
+    def awake(self) -> None:
+        self.worker: Worker | None = None
+
+    def start(self) -> None:
+        self.worker = open_worker(ModelLoader.load(self.path), self.channel)
+
+
+def play(app: App, frames: int, until: Callable[[], bool] = lambda: False) -> float:
+    """The longest of so many frames, or of those before a condition holds: seconds of the main thread."""
+    longest, end = 0.0, time.monotonic() + LIMIT
+    while frames > 0 and not until():
+        if time.monotonic() > end:
+            raise TimeoutError(f"no end after {LIMIT:.0f} s")
+        app.run(1)
+        longest = max(longest, float(app.profiler.work.latest(1)[0]))
+        frames -= 1
+    return longest
+
+
+def play_load(model: Path, channel: str, inputs: Inputs, rate: float, *, cold: bool) -> dict[str, float]:
+    """The longest frame of each stage, and how long warming up took; seconds."""
+    found: dict[str, float] = {}
+    with App("hitches", headless=True, seed=0, target_frame_rate=rate, real_time=True) as app:
+        asker = build(app, sprites=60)
+        play(app, SETTLE_FRAMES)
+        found["nothing"] = play(app, QUIET_FRAMES)
+        if cold:
+            began = time.perf_counter()
+            with subprocess.Popen(warmup_command(model, channel), stdout=subprocess.DEVNULL) as other:
+                found["warm-up"] = play(app, sys.maxsize, lambda: other.poll() is not None)
+            if other.returncode != 0:
+                raise ChildFailed(f"gameglue warmup ended with {other.returncode}")
+            found["seconds"] = time.perf_counter() - began
+        loader = app.scene.create("loader").add_component(Loader, path=str(model), channel=channel)
+        found["load"] = play(app, 1)
+        asker.employ(loader.worker, inputs)
+        found["first question"] = play(app, 1)
+        found["waiting"] = play(app, sys.maxsize, lambda: asker.answers > 0 or bool(app.errors))
+        found["after"] = play(app, QUIET_FRAMES)
+        if loader.worker is not None:
+            loader.worker.dispose()
+        if app.errors:
+            raise ChildFailed(str(app.errors[0]))
+    return found
+
+
+def parse(argv: Sequence[str] | None) -> argparse.Namespace:
+    """The command line."""
+    parser = argparse.ArgumentParser(
+        prog="python -m tests.benchmarks.hitches",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    squeezenet = present(["squeezenet1.1_fp32"]) or ["light_squeezenet"]
+    add_model_option(parser, ["digits", *squeezenet])
+    add_backend_option(parser)
+    parser.add_argument("--rate", type=positive, default=60, metavar="F", help="frames a second. Default: 60")
+    return parser.parse_args(argv)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Measure and print; 1 if a process failed."""
+    options = parse(argv)
+    channels = chosen_backends(options.backends)
+    out = console()
+    settings = {
+        "frames": f"{options.rate} a second; times are those of the main thread's work",
+        "stages": f"{QUIET_FRAMES} frames of nothing, and as many after the first answer",
+    }
+    print_setting(out, "the longest frame while a game loads a network", settings)
+    rows: list[list[str]] = []
+    problems = []
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        tasks = [(model, channel) for model in present(options.models) for channel in channels]
+        for model, channel in track(tasks, description="playing", console=errors(), transient=True):
+            item = subject(model)
+            caches = own_caches(folder / f"{model} {channel}")
+            for task in TASKS:
+                try:
+                    found = run_child(
+                        task, channel, item, folder, "--rate", str(options.rate),
+                        environment=caches, module="tests.benchmarks.hitches",
+                    )  # fmt: skip
+                except ChildFailed as error:
+                    problems.append(f"{model} on {channel}, {task}: {error}")
+                    break
+                stages = [f"{found[stage] * 1e3:.2f}" if stage in found else "" for stage in STAGES]
+                seconds = f"{found['seconds']:.1f}" if "seconds" in found else ""
+                rows.append([model, channel, task, seconds, *stages])
+    print_table(out, ["longest frame, ms", "backend", "caches", "warm-up s", *STAGES], rows)
+    for problem in problems:
+        out.print(problem, markup=False)
+    out.print(f"\nload average at the end: {load_average()}")
+    return 1 if problems else 0
+
+
+def play_one(arguments: Sequence[str]) -> None:
+    """One game of the table, in this process; prints its figures as JSON."""
+    parser = argparse.ArgumentParser(prog="python -m tests.benchmarks.hitches")
+    parser.add_argument("task", choices=TASKS)
+    parser.add_argument("channel")
+    parser.add_argument("model", type=Path)
+    parser.add_argument("inputs")
+    parser.add_argument("--rate", type=float, default=60.0)
+    options = parser.parse_args(arguments)
+    inputs = read_inputs(options.inputs)
+    cold = options.task == "cold"
+    print(json.dumps(play_load(options.model, options.channel, inputs, options.rate, cold=cold)), flush=True)
+    # Without the disposal of everything, which is not measured.
+    os._exit(0)
+
+
+if __name__ == "__main__":
+    if sys.argv[1:2] and sys.argv[1] in TASKS:
+        play_one(sys.argv[1:])
+    raise SystemExit(main())
