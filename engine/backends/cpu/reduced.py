@@ -243,20 +243,18 @@ def release_text(arithmetic: Arithmetic) -> list[str]:
     return ["release_tiles()"] if arithmetic.unit == "amx" else []
 
 
-def multiply_text(arithmetic: Arithmetic) -> list[str]:
-    """Statements that multiply `count` rows at `left` with `columns` columns at `right`, into `sums`.
+def multiply_text(arithmetic: Arithmetic, left: str = "left") -> list[str]:
+    """Statements that multiply `count` rows from the address `left` on with `columns` columns, into `sums`.
 
-    They take `pitch`, `offsets`, `taps`, `depth` (groups), `panel` (bytes from one to the next),
+    They take `right`, where the columns start, `pitch`, `offsets`, `taps`, `depth` (groups), `panel` (bytes from one to the next),
     `columns_at_once` and `g0`, the first group, with which sums start.
     """
     rest = "offsets, taps, depth, panel, target, columns_at_once * 4, g0"
     lines = ["c = 0", "panel = right", "while c < columns:", "    m = 0", "    while m < count:"]
     lines += [
-        "        source = left + m * pitch",
+        f"        source = {left} + m * pitch",
         "        target = sums + (m * columns_at_once + c) * 4",
     ]
-    if arithmetic.rows == arithmetic.few_rows:
-        raise AssertionError
     for k, (name, rows) in enumerate((("few", arithmetic.few_rows), ("block", arithmetic.rows))):
         bound = arithmetic.few_rows if arithmetic.unit == "amx" else arithmetic.rows - 1
         lines.append(f"        if count - m <= {bound}:" if k == 0 else "        else:")

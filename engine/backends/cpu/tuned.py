@@ -11,6 +11,7 @@ from engine.backends.cpu.pool import tune_pool
 from engine.backends.cpu.precision import Arithmetic
 from engine.backends.cpu.reduce import tune_reduce
 from engine.backends.cpu.reduced import tune_reduced_matmul
+from engine.backends.cpu.reduced_conv import tune_reduced_conv
 from engine.backends.cpu.transpose import tune_transpose
 from engine.compiler.plan import Compute, Tuner
 
@@ -32,7 +33,7 @@ LAST_RULES: dict[str, tuple[Rule, ...]] = {}
 
 ReducedRule = Callable[[Compute, Tuner, int, Arithmetic], bool]
 
-REDUCED_RULES: dict[str, ReducedRule] = {"matmul": tune_reduced_matmul}
+REDUCED_RULES: dict[str, ReducedRule] = {"matmul": tune_reduced_matmul, "conv": tune_reduced_conv}
 """Tried first where a worker asks for less than float32's precision."""
 
 
