@@ -246,8 +246,8 @@ def release_text(arithmetic: Arithmetic) -> list[str]:
 def multiply_text(arithmetic: Arithmetic, left: str = "left") -> list[str]:
     """Statements that multiply `count` rows from the address `left` on with `columns` columns, into `sums`.
 
-    They take `right`, where the columns start, `pitch`, `offsets`, `taps`, `depth` (groups), `panel` (bytes from one to the next),
-    `columns_at_once` and `g0`, the first group, with which sums start.
+    They take `right`, where the columns start, `pitch`, `offsets`, `taps`, `depth` (groups), `panel_bytes`
+    (from one panel to the next), `columns_at_once` and `g0`, the first group, with which sums start.
     """
     rest = "offsets, taps, depth, panel, target, columns_at_once * 4, g0"
     lines = ["c = 0", "panel = right", "while c < columns:", "    m = 0", "    while m < count:"]

@@ -20,7 +20,7 @@ from engine.jobs import JobSystem
 from engine.kernels.expr import FLAT, acc, index, lit, load, maximum
 from engine.kernels.hint import Hint
 from tests.engine.backends.cpu.hinted import Case, out_size, run_tuned, tuned_plan
-from tests.engine.backends.steps import F32, conv_expected
+from tests.engine.backends.steps import conv_expected
 
 
 @pytest.fixture(params=["amx", "avx512"])
