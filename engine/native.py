@@ -56,13 +56,17 @@ class NativeSource:
     @cached_property
     def key(self) -> str:
         """What identifies the object code: a hash of the text, this CPU and the compilers' versions."""
-        parts = (_machine_identity(), self.entry, self.signature, self.source)
+        parts = (machine_identity(), self.entry, self.signature, self.source)
         return hashlib.sha256("\0".join(parts).encode()).hexdigest()
 
     @property
     def symbol(self) -> str:
         """The one name that the object file exports."""
-        return f"gameglue_{self.key[:40]}"
+        return _symbol(self.key)
+
+
+def _symbol(key: str) -> str:
+    return f"gameglue_{key[:40]}"
 
 
 class PendingLoad:
@@ -140,6 +144,37 @@ class NativeStore:
                 futures[source.key] = future
         return PendingLoad(self, tuple(sources), futures)
 
+    def load_stored(self, keys: Sequence[str]) -> dict[str, int] | None:
+        """Key -> function address of kernels that were compiled before; None where one is not here any more.
+
+        For those who know the keys and not the sources.
+        """
+        with self._lock:
+            read: dict[str, CompiledObject] = {}
+            for key in keys:
+                if key not in self._addresses:
+                    compiled = _read_object(self.folder / f"{key}.o", key)
+                    if compiled is None or self._missing(compiled):
+                        return None
+                    read[key] = compiled
+            for compiled in read.values():
+                self._engine.add_object_file(llvm.ObjectFileRef.from_data(compiled.code))
+            self._take_addresses(list(read))
+            return {key: self._addresses[key] for key in keys}
+
+    def _missing(self, compiled: CompiledObject) -> list[str]:
+        """Symbols that the process lacks: MCJIT ends it when one is missing, so ask first."""
+        # Creating the engine is what lets LLVM see the process's libraries.
+        if self._engine is None:
+            self._engine = _create_engine()
+        return [name for name in compiled.externals if not llvm.address_of_symbol(name)]
+
+    def _take_addresses(self, keys: Sequence[str]) -> None:
+        if keys:
+            self._engine.finalize_object()
+            for key in keys:
+                self._addresses[key] = self._engine.get_function_address(_symbol(key))
+
     def path(self, source: NativeSource) -> Path:
         """The file of one kernel's object code."""
         return self.folder / f"{source.key}.o"
@@ -168,10 +203,7 @@ class NativeStore:
             finally:
                 for key in futures:
                     self._in_flight.pop(key, None)
-                if linked:
-                    self._engine.finalize_object()
-                    for key in linked:
-                        self._addresses[key] = self._engine.get_function_address(by_key[key].symbol)
+                self._take_addresses(linked)
             return {key: self._addresses[key] for key in by_key}
 
     def _add(self, source: NativeSource, future: Future[CompiledObject]) -> None:
@@ -182,12 +214,7 @@ class NativeStore:
                 f"kernel {source.name!r} ({source.entry}: {source.signature}) was refused:\n{error}\n"
                 f"Its source:\n{_numbered(source.source)}"
             ) from error
-        # Creating the engine is what lets LLVM see the process's libraries.
-        if self._engine is None:
-            self._engine = _create_engine()
-        # MCJIT ends the whole process when a symbol is missing, so ask first.
-        missing = [name for name in compiled.externals if not llvm.address_of_symbol(name)]
-        if missing:
+        if missing := self._missing(compiled):
             raise KernelCompileError(
                 f"kernel {source.name!r} calls {', '.join(missing)}, which this process does not have; "
                 f"write it out as arithmetic.\nIts source:\n{_numbered(source.source)}"
@@ -200,6 +227,11 @@ def load(
 ) -> dict[str, int]:
     """Key -> function address, through this process's store; see `NativeStore.load`."""
     return process_store().load(sources, progress)
+
+
+def load_stored(keys: Sequence[str]) -> dict[str, int] | None:
+    """Key -> function address of kernels compiled before; see `NativeStore.load_stored`."""
+    return process_store().load_stored(keys)
 
 
 def prepare_async(sources: Sequence[NativeSource]) -> PendingLoad:
@@ -220,7 +252,8 @@ def process_store() -> NativeStore:
 
 
 @functools.cache
-def _machine_identity() -> str:
+def machine_identity() -> str:
+    """What compiled code depends on beside its source: this CPU, and the compilers' versions."""
     compiler_text = Path(__file__).with_name("native_compile.py")
     return "\0".join(
         (

@@ -9,7 +9,9 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Iterable, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -18,12 +20,13 @@ from engine.backends.base import Backend, DeviceBuffer, Program, Progress
 from engine.checks import INT32_BACKENDS, check_int32
 from engine.compiler.guesses import Guesses
 from engine.compiler.lower import Lowered, Place, Planner, Segment
-from engine.compiler.plan import Plan
+from engine.compiler.plan import AnyKernel, Packed, Plan, StoredKernel
 from engine.compiler.trace import SAMPLES, InputShapes
 from engine.compiler.walk import Elements
 from engine.errors import ShapeError, UnsupportedLayerError
 from engine.kernels.value import Value, leaves
 from engine.model import Layer, Model
+from engine.stored_plans import StoredModel, plan_file, stored_facts
 
 KEPT_PLANS = 16
 """How many sets of input shapes keep their recorded plans; the least recently used goes first. Those in use
@@ -136,20 +139,34 @@ class Session:
     """Plans and memory of one model on one backend, with the CPU beside it for layers that fall back."""
 
     def __init__(self, model: Model, native: Backend, cpu: Backend | None, allow_fallback: bool) -> None:
-        for step in native.passes:
-            model = step(model)
-        self.model = model
+        self.source = model
         self.allow_fallback = allow_fallback
         self.backends: dict[Place, Backend] = {"native": native}
         if cpu is not None:
             self.backends["cpu"] = cpu
-        self.planner = Planner(model, native, cpu)
-        self.host_inputs = self._host_inputs()
+        self.packed: dict[str, Packed] = {}
+        self.file = plan_file(model, native)
+        self.stored = None if self.file is None else self.file.read
+        self.host_inputs = self._host_inputs() if self.stored is None else self.stored.host_inputs
+        self.is_random = self.planner.tracer.is_random if self.stored is None else self.stored.is_random
         self.constants: dict[tuple[Place, str], tuple[np.ndarray | None, DeviceBuffer]] = {}
         self.parts: OrderedDict[object, Part] = OrderedDict()
         # Every part that follows a stop, the least recently used first, and where it is kept.
         self.later: OrderedDict[Part, tuple[OrderedDict[object, Part], object]] = OrderedDict()
-        self.outlook: list[Lowered] = []
+        self._outlook: list[Lowered] = []
+
+    @cached_property
+    def model(self) -> Model:
+        """The model as the backend wants it."""
+        model = self.source
+        for step in self.backends["native"].passes:
+            model = step(model)
+        return model
+
+    @cached_property
+    def planner(self) -> Planner:
+        """Makes plans; a model whose plans are all read from disk needs none."""
+        return Planner(self.model, self.backends["native"], self.backends.get("cpu"), self.packed)
 
     def _host_inputs(self) -> frozenset[str]:
         """Inputs whose values decide a plan.
@@ -190,15 +207,56 @@ class Session:
 
     def prepare(self, progress: Progress | None = None) -> int:
         """Compile every kernel that the model's symbolic shapes can reach; returns how many were compiled."""
+        if self._restore():
+            return 0
         compiled = 0
+        kernels: list[AnyKernel] = []
         for shapes in self.planner.tracer.representatives():
             lowered = self.lower(shapes, {})
             compiled += self.compile(lowered, progress)
-            self.outlook = self.outlook or [lowered]
+            self._outlook = self._outlook or [lowered]
             compiled += self._prepare_further(lowered, progress)
+            kernels += _kernels_of(lowered)
             if not self.planner.tracer.is_dynamic and lowered.trace.stop is None:
+                self._store(kernels, self.key(shapes, {}), lowered)
                 self.parts[self.key(shapes, {})] = self.record(lowered, None)
+            elif lowered.trace.stop is not None:
+                self.file = None
+        if self.planner.tracer.is_dynamic:
+            self._store(kernels)
         return compiled
+
+    def _restore(self) -> bool:
+        """Take up what a file holds of this model, if its kernels are still there."""
+        stored, native = self.stored, self.backends["native"]
+        if stored is None or not native.prepare_stored([key for key, _, _ in stored.kernels]):
+            self.stored = None
+            return False
+        for key, lowered in stored.plans.items():
+            for segment in lowered.segments:
+                self.packed.update(segment.plan.packed)
+            self.parts[key] = self.record(lowered, None)
+        return True
+
+    def _store(
+        self, kernels: Sequence[AnyKernel], key: object = None, lowered: Lowered | None = None
+    ) -> None:
+        """Write a file, for the next time that this model is loaded."""
+        if self.file is None:
+            return
+        plans = {} if lowered is None else {key: lowered}
+        used = {name for p in plans.values() for s in p.segments for name in s.plan.constants}
+        lasting = frozenset(used & self.planner.tracer.constant_names)
+        self.stored = StoredModel(self.host_inputs, self.is_random, stored_facts(kernels), plans, lasting)
+        self.file.write(self.stored)
+
+    @property
+    def outlook(self) -> list[Lowered]:
+        """How the model may be planned: up to its end, or stop by stop."""
+        if not self._outlook:
+            for shapes in self.planner.tracer.representatives()[:1]:
+                self._outlook = [self.lower(shapes, {})]
+        return self._outlook
 
     def _prepare_further(self, lowered: Lowered, progress: Progress | None) -> int:
         """Compile what comes after the plan's stops for data, as far as that can be guessed."""
@@ -209,8 +267,8 @@ class Session:
                 while (stop := going.trace.stop) is not None and (answer := guesses.answer(stop)) is not None:
                     going = self._allowed(self.planner.resume(going.trace, answer, None))
                     compiled += self.compile(going, progress)
-                    if condition and self.outlook[0] is lowered:
-                        self.outlook.append(going)
+                    if condition and self._outlook[0] is lowered:
+                        self._outlook.append(going)
             except ShapeError:
                 pass  # a guess that the model cannot take
             if not guesses.conditions:
@@ -221,7 +279,7 @@ class Session:
         """Have the backends compile the kernels of a plan."""
         compiled = 0
         for place, backend in self.backends.items():
-            kernels = [step.kernel for s in lowered.segments if s.place == place for step in s.plan.steps]
+            kernels = _kernels_of(lowered, place)
             if kernels:
                 compiled += backend.prepare(kernels, progress)
         return compiled
@@ -240,7 +298,7 @@ class Session:
             reasons = "; ".join(f"layer '{f.layer}' ({f.op_type}): {f.reason}" for f in lowered.fallbacks[:8])
             raise UnsupportedLayerError(
                 f"{self.backends['native'].name} cannot run {len(lowered.fallbacks)} step(s) of model "
-                f"'{self.model.name}': {reasons}. allow_fallback=True runs them on the CPU"
+                f"'{self.source.name}': {reasons}. allow_fallback=True runs them on the CPU"
             )
         return lowered
 
@@ -257,6 +315,11 @@ class Session:
             return self.parts[key]
         lowered = self.lower(shapes, known)
         self.compile(lowered)
+        if lowered.trace.stop is None and not known and self.stored is not None:
+            # The shapes that come first are likely to be those that come first the next time.
+            before = [StoredKernel(*kernel, nanoseconds=0.0) for kernel in self.stored.kernels]
+            self._store([*before, *_kernels_of(lowered)], key, lowered)
+            self.file = None
         part = self.record(lowered, None)
         self._keep(self.parts, key, part)
         return part
@@ -308,8 +371,8 @@ class Session:
             self._input_buffers(part, lowered, lowered.trace.received)
         else:
             trace = lowered.trace
-            given = [*(v for item in self.model.inputs for v in leaves(trace.values[item.name]))]
-            if self.planner.tracer.is_random:
+            given = [*(v for item in self.source.inputs for v in leaves(trace.values[item.name]))]
+            if self.is_random:
                 given.append(self.planner.tracer.count)
             self._input_buffers(part, lowered, given)
         for segment in lowered.segments:
@@ -378,16 +441,22 @@ class Session:
         if held is not None and held[0] is array:
             return held[1]
         buffer = self._filled(place, name, array)
-        if name in self.planner.tracer.constant_names:
+        if name in self._lasting():
             self.constants[place, name] = (array, buffer)
         else:
             part.owned.append(buffer)
         return buffer
 
+    def _lasting(self) -> AbstractSet[str]:
+        """Names of constants that belong to the model, as far as plans were made."""
+        if "planner" in self.__dict__ or self.stored is None:
+            return self.planner.tracer.constant_names
+        return self.stored.lasting
+
     def _filled(self, place: Place, name: str, array: np.ndarray) -> DeviceBuffer:
         backend = self.backends[place]
         if backend.name in INT32_BACKENDS:
-            check_int32(array, f"the constant '{name}' of model '{self.model.name}'", backend.name)
+            check_int32(array, f"the constant '{name}' of model '{self.source.name}'", backend.name)
         return backend.constant(array) if array.size else backend.create(1, array.dtype)
 
     def release(self) -> None:
@@ -399,6 +468,10 @@ class Session:
         self.constants.clear()
         for backend in self.backends.values():
             backend.dispose()
+
+
+def _kernels_of(lowered: Lowered, place: Place = "native") -> list[AnyKernel]:
+    return [step.kernel for s in lowered.segments if s.place == place for step in s.plan.steps]
 
 
 def _digest(array: np.ndarray) -> object:

@@ -100,7 +100,7 @@ class Worker(Disposable):
         # Arrays like the last schedule's need none of its checks again: see `_schedule_at_once`.
         wide = native.name in INT32_BACKENDS and any(i.dtype.itemsize == 8 for i in model.inputs)
         self._may_be_direct = not (debug or wide or self._session.host_inputs)
-        self._may_be_direct &= not self._session.planner.tracer.is_random
+        self._may_be_direct &= not self._session.is_random
         self._direct: Direct | None = None
         # The last shape of each input that was found to fit: the next is most often the same.
         self._fitting: dict[str, tuple[int, ...]] = {}
@@ -165,7 +165,7 @@ class Worker(Disposable):
             self._check_dims(shapes)
         if self._debug and native.name in INT32_BACKENDS:
             self._check_integers(shapes, prepared)
-        if session.planner.tracer.is_random:
+        if session.is_random:
             prepared[SCHEDULE_COUNT] = np.array([self._schedules & 0xFFFFFFFF], np.uint32)
         self._schedules += 1
         with native.entered():

@@ -20,6 +20,10 @@ from engine.devices.gl_switch import current_platform
 from engine.errors import DeviceError
 
 ROOT = Path(__file__).resolve().parent.parent
+
+# Tests put other rules in place of the engine's, of which the keys of stored plans know nothing; thousands of
+# small models are no use on disk either. Tests of stored plans turn them on again.
+os.environ.setdefault("GAMEGLUE_STORED_PLANS", "off")
 RunChild = Callable[..., str]
 
 

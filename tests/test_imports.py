@@ -18,11 +18,11 @@ PACKAGES = ("engine", "gameglue", "demos")
 LEVELS = (
     ("engine.errors", "engine.shapes", "engine.dtypes", "engine.lifetime", "engine.aligned"),
     ("engine.kernels", "engine.tensor*", "engine.devices", "engine.jobs*", "engine.native*", "engine.cache*"),
-    ("engine.operators", "engine.model"),
+    ("engine.operators", "engine.model*"),
     ("engine.custom",),
     ("engine.importers", "engine.compiler"),
     ("engine.asset", "engine.backends"),
-    ("engine.session", "engine.report", "engine.checks", "engine.support"),
+    ("engine.session", "engine.stored_plans", "engine.report", "engine.checks", "engine.support"),
     ("engine.worker", "engine.run", "engine.outputs", "engine.textures"),
     ("engine.compat", "engine.onnx_backend"),
     ("engine",),

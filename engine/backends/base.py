@@ -7,7 +7,7 @@ that point of the stream, whatever is scheduled later. Nothing here waits except
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from enum import Enum
 from typing import Any, ClassVar, Literal
@@ -111,6 +111,10 @@ class Backend(ABC):
     @abstractmethod
     def prepare(self, kernels: Iterable[AnyKernel], progress: Progress | None = None) -> int:
         """Compile what is not compiled yet; returns how many kernels that were. Blocks: loading time only."""
+
+    def prepare_stored(self, keys: Sequence[str]) -> bool:
+        """Load kernels by the keys of their compiled code; False where one of them is not there any more."""
+        return False
 
     @abstractmethod
     def create(self, elements: int, dtype: np.dtype, data: np.ndarray | None = None) -> DeviceBuffer:

@@ -69,12 +69,15 @@ class Lowered:
 class Planner:
     """Plans one model for one backend; remembers packed weights between plans."""
 
-    def __init__(self, model: Model, native: Target, cpu: Target | None) -> None:
+    def __init__(
+        self, model: Model, native: Target, cpu: Target | None, packed: dict[str, Packed] | None = None
+    ) -> None:
+        """`packed` are weights that were packed before, to which others are added."""
         self.model = model
         self.native = native
         self.cpu = cpu
         self.tracer = Tracer(model, native.fan_in)
-        self.packed: dict[str, Packed] = {}
+        self.packed: dict[str, Packed] = {} if packed is None else packed
 
     def lower(
         self,

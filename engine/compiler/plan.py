@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Literal, Protocol
+from typing import Literal, NamedTuple, Protocol
 
 import numpy as np
 
@@ -59,6 +59,18 @@ class AnyKernel(Protocol):
         ...
 
 
+class StoredKernel(NamedTuple):
+    """A kernel of a plan that was read from disk: what there is to know of it but its formula.
+
+    `key` is that of its compiled code. `nanoseconds` is what its step is estimated to take on one thread.
+    """
+
+    key: str
+    name: str
+    is_tuned: bool
+    nanoseconds: float
+
+
 @dataclass(frozen=True, slots=True)
 class Step:
     """One dispatch: kernel, index space, run-time arguments, and the names of the buffers it touches."""
@@ -74,7 +86,8 @@ class Step:
     @property
     def is_generic(self) -> bool:
         """Whether any backend could run this step."""
-        return isinstance(self.kernel, Kernel)
+        kernel = self.kernel
+        return isinstance(kernel, Kernel) or (isinstance(kernel, StoredKernel) and not kernel.is_tuned)
 
 
 class Packed:
@@ -83,18 +96,28 @@ class Packed:
     `make` needs nothing but the model, so whoever needs the elements once more has them made again.
     """
 
-    __slots__ = ("_array", "_make", "dtype", "size")
+    __slots__ = ("_array", "dtype", "make", "size")
 
-    def __init__(self, make: Callable[[], np.ndarray]) -> None:
-        self._make = make
-        array = make()
-        self._array: np.ndarray | None = array
-        self.size = array.size
-        self.dtype = array.dtype
+    def __init__(
+        self, make: Callable[[], np.ndarray], size: int | None = None, dtype: np.dtype | None = None
+    ) -> None:
+        """Made at once, unless `size` and `dtype` say what it will be."""
+        self.make = make
+        self._array: np.ndarray | None = None
+        if size is None or dtype is None:
+            array = self._array = self._made()
+            size, dtype = array.size, array.dtype
+        self.size = size
+        self.dtype = dtype
 
     def elements(self) -> np.ndarray:
-        """The array; packed anew if it was dropped."""
-        return self._make() if self._array is None else self._array
+        """The array, read-only; packed anew if it was dropped."""
+        return self._made() if self._array is None else self._array
+
+    def _made(self) -> np.ndarray:
+        array = self.make()
+        array.flags.writeable = False  # so a backend may use it where it lies
+        return array
 
     def drop(self) -> None:
         """Hold it no longer."""

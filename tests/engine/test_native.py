@@ -158,14 +158,14 @@ def test_the_key_holds_everything_that_the_code_depends_on(monkeypatch: pytest.M
     }
     for package in ("numba", "llvmlite"):
         monkeypatch.setattr(native, "_version_text", lambda name, changed=package: f"{name}{name == changed}")
-        native._machine_identity.cache_clear()
+        native.machine_identity.cache_clear()
         keys.add(NativeSource("a", "text", "entry").key)
     monkeypatch.undo()
     monkeypatch.setattr(native.llvm, "get_host_cpu_name", lambda: "another")
-    native._machine_identity.cache_clear()
+    native.machine_identity.cache_clear()
     keys.add(NativeSource("a", "text", "entry").key)
     monkeypatch.undo()
-    native._machine_identity.cache_clear()
+    native.machine_identity.cache_clear()
     assert len(keys) == 7
 
 

@@ -57,7 +57,7 @@ def test_new_shapes_and_further_workers_find_every_weight(make_worker: MakeWorke
     made = ModelLoader.load(file())
     first = make_worker(made, channel)
     check(first, *SHAPES)
-    assert all(packed._array is None for packed in first._session.planner.packed.values())
+    assert all(packed._array is None for packed in first._session.packed.values())
     second = make_worker(made, channel)
     check(second, *SHAPES[:2])
     first.dispose()

@@ -6,7 +6,7 @@ take less time than waking a thread are done at once, behind the same interface.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from math import prod
 from typing import Any, ClassVar
 
@@ -18,7 +18,7 @@ from engine.backends.base import Backend, DeviceBuffer, Precision, Program, Prog
 from engine.backends.cpu.arguments import argument_words, generic_units, generic_words
 from engine.backends.cpu.cost import INLINE_NS, grain, row_blocks, step_ns
 from engine.backends.cpu.memory import CPUBuffer
-from engine.backends.cpu.native_kernel import NativeKernel, source_of
+from engine.backends.cpu.native_kernel import source_of
 from engine.backends.cpu.precision import arithmetic_for
 from engine.backends.cpu.timing import time_commands
 from engine.backends.cpu.tuned import tune
@@ -130,6 +130,12 @@ class CPUBackend(Backend):
             self._functions |= {key: addresses[source.key] for key, source in missing.items()}
         return len(missing)
 
+    def prepare_stored(self, keys: Sequence[str]) -> bool:
+        """Load kernels that were compiled before."""
+        addresses = native.load_stored(keys)
+        self._functions |= addresses or {}
+        return addresses is not None
+
     # Buffers
 
     def create(self, elements: int, dtype: np.dtype, data: np.ndarray | None = None) -> CPUBuffer:
@@ -205,7 +211,7 @@ class CPUBackend(Backend):
         for step in plan.steps:
             cost = step_ns(step)
             pointers = [addresses[n] for n in (step.output, *step.inputs)]
-            if isinstance(step.kernel, NativeKernel):
+            if not step.is_generic:
                 count = step.space[0]
                 block_words = argument_words(step.space, step.values, pointers)
             else:

@@ -7,7 +7,7 @@ from math import prod
 
 from engine.backends.cost import formula_ns
 from engine.backends.cpu.native_kernel import NativeKernel
-from engine.compiler.plan import Step
+from engine.compiler.plan import Step, StoredKernel
 from engine.kernels.kernel import Kernel
 
 INLINE_NS = 20_000.0
@@ -26,6 +26,8 @@ def step_ns(step: Step) -> float:
     """Estimated nanoseconds on one thread."""
     if isinstance(step.kernel, NativeKernel):
         return float(step.values[0]) * step.space[0]
+    if isinstance(step.kernel, StoredKernel):
+        return step.kernel.nanoseconds
     assert isinstance(step.kernel, Kernel)
     return prod(step.space) * formula_ns(step.kernel.body, step.values)
 

@@ -1,0 +1,259 @@
+"""Plans on disk: read back they give the same results; whatever they depend on keeps them from being read."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+
+from engine import BackendType, Model, ModelLoader, Worker, native, stored_plans
+from engine.backends.cpu.backend import CPUBackend
+from engine.custom import operator, remove_operator
+from engine.kernels.value import Value
+from engine.model_digest import digest_of_model
+from engine.operators.builder import Builder
+from tests.graphs import mlp, model, node, proto
+from tests.networks import reference
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Stored plans are on, in a folder of the test's own."""
+    monkeypatch.setenv("GAMEGLUE_STORED_PLANS", "on")
+    monkeypatch.setattr(stored_plans, "_folder", lambda: tmp_path)
+    return tmp_path
+
+
+def network(batch: int | str = 1, scale: float = 1.0, pads: int = 1) -> bytes:
+    """A convolution, a normalisation that is folded into it, a residual, a product, and a constant output."""
+    rng = np.random.default_rng(0)
+    constants = {
+        "w": scale * rng.normal(size=(5, 3, 3, 3)),
+        "s": rng.normal(size=5),
+        "b": rng.normal(size=5),
+        "m": rng.normal(size=5),
+        "v": 1.0 + rng.random(5),
+        "p": rng.normal(size=(5 * 36, 7)),
+        "side": rng.normal(size=(1, 5, 6, 6)),
+    }
+    nodes = [
+        node("Conv", ["x", "w"], ["c"], pads=[pads] * 4),
+        node("BatchNormalization", ["c", "s", "b", "m", "v"], ["n"]),
+        node("Relu", ["n"], ["r"]),
+        node("Slice", ["r", "from", "to", "axes"], ["cut"]),
+        node("Add", ["cut", "side"], ["a"]),
+        node("Flatten", ["a"], ["f"]),
+        node("MatMul", ["f", "p"], ["y"]),
+        node("Identity", ["side"], ["z"]),
+    ]
+    known = {name: array.astype(np.float32) for name, array in constants.items()}
+    known |= {"from": np.array([0, 0]), "to": np.array([6, 6]), "axes": np.array([2, 3])}
+    shape = [batch, 3, 6, 6]
+    return proto(nodes, {"x": ("float32", shape)}, {"y": ("float32", None), "z": ("float32", None)}, known)
+
+
+def image(batch: int = 1) -> np.ndarray:
+    return np.random.default_rng(batch).normal(size=(batch, 3, 6, 6)).astype(np.float32)
+
+
+def open_worker(source: bytes) -> Worker:
+    return Worker(ModelLoader.load(source), BackendType.CPU)
+
+
+def was_read(worker: Worker) -> bool:
+    """Whether a worker has its plans from disk: nothing was traced."""
+    return "planner" not in worker._session.__dict__
+
+
+def check(worker: Worker, source: bytes, batch: int = 1) -> None:
+    """Compare all outputs with onnxruntime's."""
+    expected = reference(source, {"x": image(batch)})
+    worker.schedule(image(batch))
+    for name, wanted in expected.items():
+        found = worker.peek_output(name).readback_and_clone().download_to_array()
+        np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-4)
+
+
+def test_the_second_load_reads_what_the_first_has_written(folder: Path) -> None:
+    for expected in (False, True, True):
+        with open_worker(network()) as worker:
+            assert was_read(worker) is expected
+            check(worker, network())
+            check(worker, network())
+            assert was_read(worker) is expected
+    assert len(list(folder.iterdir())) == 1
+
+
+def test_a_plan_that_was_read_is_reported_like_one_that_was_made() -> None:
+    reports = []
+    for _ in range(2):
+        with open_worker(network()) as worker:
+            before = str(worker.plan_report())
+            worker.schedule(image())
+            reports.append((before, str(worker.plan_report())))
+    assert reports[0] == reports[1]
+
+
+@pytest.mark.parametrize("changed", [network(scale=2.0), network(batch=2), network(pads=2)])
+def test_another_model_is_not_read(changed: bytes) -> None:
+    open_worker(network()).dispose()
+    with open_worker(changed) as worker:
+        assert not was_read(worker)
+        check(worker, changed, ModelLoader.load(changed).inputs[0].shape[0])  # type: ignore[index,arg-type]
+
+
+def test_the_first_input_shape_is_recorded_when_loading_the_next_time() -> None:
+    source = network("batch")
+    with open_worker(source) as worker:
+        check(worker, source, 3)
+        check(worker, source, 2)
+    with open_worker(source) as worker:
+        assert len(worker._session.parts) == 1
+        check(worker, source, 3)
+        assert was_read(worker)
+        before = native.compilations()
+        check(worker, source, 5)
+        assert native.compilations() == before
+        check(worker, source, 3)
+    with open_worker(source) as worker:
+        check(worker, source, 5)
+        assert was_read(worker)
+
+
+def test_a_plan_whose_kernels_are_gone_is_made_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+    open_worker(network()).dispose()
+    monkeypatch.setattr(native, "load_stored", lambda keys: None)
+    with open_worker(network()) as worker:
+        assert not was_read(worker)
+        check(worker, network())
+
+
+def damage(path: Path) -> None:
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2] ^= 1
+    path.write_bytes(data)
+
+
+def cut(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[:100])
+
+
+@pytest.mark.parametrize("spoil", [damage, cut])
+def test_a_damaged_file_is_not_read(folder: Path, spoil: Callable[[Path], None]) -> None:
+    open_worker(network()).dispose()
+    (path,) = folder.iterdir()
+    spoil(path)
+    with open_worker(network()) as worker:
+        assert not was_read(worker)
+        check(worker, network())
+    with open_worker(network()) as worker:
+        assert was_read(worker)
+
+
+def test_an_edit_of_the_engine_makes_plans_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    open_worker(network()).dispose()
+    root = tmp_path / "engine"
+    (root / "sub").mkdir(parents=True)
+    (root / "sub" / "part.py").write_text("SIZE = 1\n")
+    monkeypatch.setattr(stored_plans, "__file__", str(root / "stored_plans.py"))
+    found = set()
+    for text in ("SIZE = 1\n", "SIZE = 2\n"):
+        (root / "sub" / "part.py").write_text(text)
+        stored_plans._engine_digest.cache_clear()
+        found.add(stored_plans._engine_digest())
+        with open_worker(network()) as worker:
+            assert not was_read(worker)
+    assert len(found) == 2
+    stored_plans._engine_digest.cache_clear()
+
+
+def test_operators_of_a_games_own_are_not_stored(folder: Path) -> None:
+    """What they do is no part of the key."""
+
+    @operator("Halve", domain="game.test")
+    def halve(k: Builder, x: Value) -> Value:
+        return k.elementwise(lambda v: v * 0.5, x)
+
+    try:
+        source = proto([node("Relu", ["x"], ["y"])], {"x": ("float32", [4])}, {"y": ("float32", [4])})
+        made = onnx.load_from_string(source)
+        made.graph.node[0].op_type, made.graph.node[0].domain = "Halve", "game.test"
+        made.opset_import.append(onnx.helper.make_opsetid("game.test", 1))
+        open_worker(made.SerializeToString()).dispose()
+        assert list(folder.iterdir()) == []
+    finally:
+        remove_operator("Halve", domain="game.test")
+
+
+def test_plans_that_stop_for_data_are_not_stored(folder: Path) -> None:
+    source = proto(
+        [node("NonZero", ["x"], ["i"]), node("Transpose", ["i"], ["y"])],
+        {"x": ("float32", [4])},
+        {"y": ("int64", None)},
+    )
+    for _ in range(2):
+        with open_worker(source) as worker:
+            worker.schedule(np.array([0, 1, 0, 2], np.float32))
+            np.testing.assert_array_equal(worker.copy_output().download_to_array(), [[1], [3]])
+    assert list(folder.iterdir()) == []
+
+
+def test_only_the_latest_files_are_kept(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stored_plans, "MOST_FILES", 2)
+    for seed in range(3):
+        open_worker(mlp((3, 4, 2), seed)).dispose()
+    assert len(list(folder.glob("*.plan"))) == 2
+
+
+def test_it_can_be_turned_off(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GAMEGLUE_STORED_PLANS", "off")
+    assert stored_plans.plan_file(ModelLoader.load(network()), CPUBackend()) is None
+    open_worker(network()).dispose()
+    assert list(folder.iterdir()) == []
+
+
+def variants() -> dict[str, Model]:
+    """Models of which no two may share a plan."""
+
+    def one(attributes: dict[str, Any], dims: list[int | str | None], w: np.ndarray) -> Model:
+        layer = node("Gemm", ["x", "w"], ["y"], **attributes)
+        return model([layer], {"x": ("float32", dims)}, {"y": ("float32", None)}, {"w": w})
+
+    w = np.arange(16, dtype=np.float32).reshape(4, 4)
+    other = w.copy()
+    other[3, 3] += 1
+    return {
+        "plain": one({}, [2, 4], w),
+        "elements": one({}, [2, 4], other),
+        "order": one({}, [2, 4], np.ascontiguousarray(w.T)),
+        "attribute": one({"transB": 1}, [2, 4], w),
+        "kind of attribute": one({"transB": 1, "alpha": 2.0}, [2, 4], w),
+        "size": one({}, [3, 4], w),
+        "name": one({}, ["2", 4], w),
+        "open": one({}, [None, 4], w),
+    }
+
+
+def test_digests_tell_models_apart() -> None:
+    models = variants()
+    assert len({digest_of_model(m, "a") for m in models.values()}) == len(models)
+    assert digest_of_model(models["plain"], "a") != digest_of_model(models["plain"], "b")
+    for again in variants().values():
+        assert digest_of_model(again, "a") in {digest_of_model(m, "a") for m in models.values()}
+
+
+def test_large_constants_are_digested_on_two_threads() -> None:
+    big = np.random.default_rng(0).normal(size=(1500, 1500)).astype(np.float32)
+
+    def source(a: np.ndarray, b: np.ndarray) -> Model:
+        nodes = [node("MatMul", ["x", "a"], ["m"]), node("MatMul", ["m", "b"], ["y"])]
+        return model(nodes, {"x": ("float32", [1, 1500])}, {"y": ("float32", None)}, {"a": a, "b": b})
+
+    changed = big.copy()
+    changed[-1, -1] += 1.0
+    models = [source(big, big), source(changed, big), source(big, changed), source(changed, changed)]
+    assert len({digest_of_model(m, "") for m in models}) == 4
