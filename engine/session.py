@@ -208,6 +208,8 @@ class Session:
     def prepare(self, progress: Progress | None = None) -> int:
         """Compile every kernel that the model's symbolic shapes can reach; returns how many were compiled."""
         if self._restore():
+            if progress is not None and self.stored is not None:
+                progress(len(self.stored.kernels), len(self.stored.kernels))
             return 0
         compiled = 0
         kernels: list[AnyKernel] = []
