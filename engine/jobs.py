@@ -254,6 +254,17 @@ class JobSystem:
         listed = commands if isinstance(commands, CommandList) else CommandList(commands)
         self._call(listed.run_request)
 
+    def runner(self, commands: CommandList) -> Callable[[], object]:
+        """`run_inline` of one list, as a function to be called again and again."""
+        call, request = self._call, commands.run_request
+
+        def run() -> None:
+            if self._closed or self._forked:
+                self._check_open()
+            call(request)
+
+        return run
+
     def close(self) -> None:
         """Lets every submitted job finish, then ends the threads. Further calls do nothing."""
         if self._closed or self._forked:

@@ -8,11 +8,12 @@ import numpy as np
 
 from engine.backends.base import Readback
 from engine.backends.tensor_data import storage_of
+from engine.direct import DirectRun, Source
 from engine.errors import DisposedError, ShapePending, StaleTensorError
 from engine.kernels.value import Value, leaves
 from engine.run import Run
 from engine.session import Location, Session
-from engine.tensor import CPUTensorData, PendingRead, TensorData
+from engine.tensor import CPUTensorData, PendingRead, TensorData, delivered
 
 if TYPE_CHECKING:
     from engine.worker import Worker
@@ -23,13 +24,15 @@ class RunOutput(TensorData):
     enqueued all its work.
     """
 
+    position = 0
+    _count: ValueRead | None = None
+
     def __init__(self, worker: Worker, run: Run, name: str, dtype: np.dtype, position: int = 0) -> None:
         self.worker = worker
         self.run = run
         self.name = name
         self.dtype = dtype
         self.position = position
-        self._count: ValueRead | None = None
 
     @property
     def shape_or_none(self) -> tuple[int, ...] | None:  # type: ignore[override]
@@ -90,18 +93,37 @@ class RunOutput(TensorData):
 
     def request(self) -> PendingRead:
         self._check()
+        if self.run.finished and (value := self.value()).bound is None:
+            return ValueRead(self.run, value)
         return LateRead(self)
 
-    def download(self) -> np.ndarray:
+    def download(self, out: np.ndarray | None = None) -> np.ndarray:
         if not self.run.finished or (value := self.value()).bound is not None:
-            return super().download()
+            return super().download(out)
         self._check()
-        read = ValueRead(self.run, value)
-        read.wait()
-        return read.array()
+        location = self.run.part.locate(value)
+        if location.buffer is None or location.place is None:
+            return delivered(location.array(), out)
+        return self.run.session.backends[location.place].reader(location.buffer, value.shape)(out)
 
     def upload(self, array: np.ndarray) -> None:
         self.concrete().upload(array)
+
+
+class DirectOutput(RunOutput):
+    """An output of a run whose plan is at hand in short: what has to be looked up for it has been."""
+
+    def __init__(self, worker: Worker, run: DirectRun, source: Source) -> None:
+        self.worker = worker
+        self.run = run
+        self.name = source.name
+        self.dtype = source.dtype
+        self._read = source.read
+
+    def download(self, out: np.ndarray | None = None) -> np.ndarray:
+        if self.worker.latest is not self.run:
+            self._check()
+        return self._read(out)
 
 
 def data_at(session: Session, location: Location) -> TensorData:

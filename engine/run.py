@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from functools import partial
 
 import numpy as np
@@ -11,7 +11,7 @@ from engine.backends.base import Backend, DeviceBuffer, Readback
 from engine.backends.tensor_data import BufferTensorData
 from engine.compiler.walk import arrays_in
 from engine.kernels.value import Entry, Value
-from engine.session import Direct, Part, Session
+from engine.session import Part, Session
 from engine.tensor import PendingRead, TensorData
 
 
@@ -45,20 +45,6 @@ class Run:
         self._reads: dict[str, Readback] = {}
         self._held = [part]
         part.users += 1
-
-    @classmethod
-    def at_once(cls, session: Session, direct: Direct, arrays: Sequence[np.ndarray]) -> Run:
-        """One schedule of a plan in short: there is nothing to wait for, so all its work is enqueued now."""
-        run = cls(session, direct.part, {})
-        backends = session.backends
-        for array, (_, _, places) in zip(arrays, direct.feeds, strict=True):
-            for place, buffer in places:
-                backends[place].upload(buffer, array)
-        backend = backends[direct.place]
-        backend.run(direct.program)
-        backend.flush()
-        run.started = run.finished = True
-        return run
 
     def hold_inputs(self) -> None:
         """Take copies of the inputs: this run starts later, when they may have changed."""

@@ -8,7 +8,7 @@ depends on data) make it a continuation, which `Run.advance` takes up again.
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -85,6 +85,8 @@ class Part:
     inputs: dict[str, list[tuple[Place, DeviceBuffer]]] = field(default_factory=dict)
     later: OrderedDict[object, Part] = field(default_factory=OrderedDict)
     users: int = 0
+    short: Any = None
+    """This part's `Direct`, once one was made."""
 
     def locate(self, value: Value) -> Location:
         """Where a tensor lies once this part has run."""
@@ -94,45 +96,13 @@ class Part:
         place = self.home[root]
         return Location(value, place, self.buffers[place, root])
 
-    def direct(self, names: Iterable[str]) -> Direct | None:
-        """This plan in short, where it is one program over tensors that come as arrays."""
-        if self.lowered.trace.stop is not None or len(self.stages) != 1 or self.stages[0].moves:
-            return None
-        feeds = []
-        for name in names:
-            value = self.lowered.trace.values[name]
-            if not isinstance(value, Value) or not value.size:
-                return None
-            feeds.append((value.shape, value.dtype, tuple(self.inputs[name])))
-        return Direct(self, tuple(feeds), self.stages[0].place, self.stages[0].program)
-
     def release(self) -> None:
         """Free programs and buffers."""
+        self.short = None
         for stage in self.stages:
             stage.program.release()
         for buffer in self.owned:
             buffer.release()
-
-
-@dataclass(frozen=True, slots=True)
-class Direct:
-    """What a schedule comes down to once a plan exists: arrays of these shapes and types go into these
-    buffers, and one program runs.
-    """
-
-    part: Part
-    feeds: tuple[tuple[tuple[int, ...], np.dtype, tuple[tuple[Place, DeviceBuffer], ...]], ...]
-    place: Place
-    program: Program
-
-    def takes(self, arrays: Sequence[object]) -> bool:
-        """Whether these are arrays of exactly the kind that it is for."""
-        if len(arrays) != len(self.feeds):
-            return False
-        for array, (shape, dtype, _) in zip(arrays, self.feeds, strict=True):
-            if type(array) is not np.ndarray or array.shape != shape or array.dtype != dtype:
-                return False
-        return True
 
 
 class Session:

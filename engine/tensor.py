@@ -58,11 +58,11 @@ class TensorData(ABC):
         """The storage itself if it exists by now, else this promise of it. Never waits."""
         return self
 
-    def download(self) -> np.ndarray:
-        """The elements in their shape. Blocks until they are there."""
+    def download(self, out: np.ndarray | None = None) -> np.ndarray:
+        """The elements in their shape, as an array of their own or in `out`. Blocks until they are there."""
         read = self.request()
         read.wait()
-        return read.array()
+        return delivered(read.array(), out)
 
     @abstractmethod
     def upload(self, array: np.ndarray) -> None:
@@ -70,6 +70,23 @@ class TensorData(ABC):
 
     def dispose(self) -> None:
         """Free the storage, if it is this object's."""
+
+
+def delivered(array: np.ndarray, out: np.ndarray | None) -> np.ndarray:
+    """An array that nobody else sees, itself or copied into `out`. Raises `InputError` where that differs."""
+    if out is None:
+        return array
+    check_out(out, array.shape, array.dtype)
+    np.copyto(out, array)
+    return out
+
+
+def check_out(out: np.ndarray, shape: tuple[int, ...], dtype: np.dtype) -> None:
+    """Raise `InputError` unless a tensor can be written into `out`."""
+    if out.shape != shape or out.dtype != dtype:
+        raise InputError(
+            f"out has shape {out.shape} and dtype {out.dtype}; the tensor has {tuple(shape)} and {dtype}"
+        )
 
 
 class ArrivedRead:
@@ -120,6 +137,9 @@ class CPUTensorData(TensorData):
     def request(self) -> PendingRead:
         return ArrivedRead(self.array.copy())
 
+    def download(self, out: np.ndarray | None = None) -> np.ndarray:
+        return self.array.copy() if out is None else delivered(self.array, out)
+
     def upload(self, array: np.ndarray) -> None:
         self.array[...] = array.reshape(self.array.shape)
 
@@ -149,15 +169,14 @@ class Tensor(Disposable):
             array = array.astype(np.float32)
         if array.dtype.kind in "UST":
             array = array.astype(object)
-        self._setup(CPUTensorData(array), owned=False)
+        self._data: TensorData = CPUTensorData(array)
 
-    def _setup(self, data: TensorData, owned: bool) -> None:
-        self._data = data
-        self._view: tuple[int, ...] | None = None
-        self._pending: PendingRead | None = None
-        self._arrived: np.ndarray | None = None
-        self._callbacks: list[Callable[[bool], None]] = []
-        self._owns_memory = owned
+    # What most tensors of a frame leave as it is, so that making one costs little.
+    _view: tuple[int, ...] | None = None
+    _pending: PendingRead | None = None
+    _arrived: np.ndarray | None = None
+    _callbacks: Sequence[Callable[[bool], None]] = ()
+    _owns_memory = False
 
     @classmethod
     def of(cls, data: TensorData, *, owned: bool = True) -> Tensor:
@@ -165,7 +184,8 @@ class Tensor(Disposable):
         tensor = cls.__new__(cls)
         if owned:  # of what owns no memory, nothing can be left undisposed
             Disposable.__init__(tensor)
-        tensor._setup(data, owned)
+            tensor._owns_memory = True
+        tensor._data = data
         return tensor
 
     @classmethod
@@ -297,7 +317,7 @@ class Tensor(Disposable):
         if self._pending is None and self._arrived is None:
             self._pending = self._data.request()
         if callback is not None:
-            self._callbacks.append(callback)
+            self._callbacks = (*self._callbacks, callback)
 
     def is_readback_request_done(self) -> bool:
         """Whether the requested elements have arrived. Never waits; False without a request."""
@@ -305,7 +325,7 @@ class Tensor(Disposable):
         if self._pending is not None and self._pending.done():
             self._arrive()
         if self._arrived is not None and self._callbacks:
-            callbacks, self._callbacks = self._callbacks, []
+            callbacks, self._callbacks = self._callbacks, ()
             for callback in callbacks:
                 callback(True)
         return self._arrived is not None
@@ -322,24 +342,17 @@ class Tensor(Disposable):
     def download_to_array(self, out: np.ndarray | None = None) -> np.ndarray:
         """The elements as an array of the tensor's shape and dtype, or in `out`. Blocks until they arrive."""
         self._check_alive()
-        array = self._arrived
         if self._pending is not None:
             self._pending.wait()
-            array = self._arrive()
-        if array is None:
-            array = self._in_shape(self._data.download())
-            if out is None:
-                # Nobody else sees this array, so it needs no copy.
-                return array
-        if out is None:
-            return array.copy()
-        if out.shape != array.shape or out.dtype != array.dtype:
-            raise InputError(
-                f"out has shape {out.shape} and dtype {out.dtype}; "
-                f"the tensor has {array.shape} and {array.dtype}"
-            )
-        np.copyto(out, array)
-        return out
+            self._arrive()
+        elif self._arrived is None:
+            if self._view is None:
+                return self._data.download(out)
+            # Nobody else sees this array, so it needs no copy.
+            return delivered(self._in_shape(self._data.download()), out)
+        array = self._arrived
+        assert array is not None
+        return array.copy() if out is None else delivered(array, out)
 
     def readback_and_clone(self) -> Tensor:
         """A CPU tensor with the elements. Blocks until they are there."""

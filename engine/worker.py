@@ -18,15 +18,16 @@ from engine.backends.select import DeviceChoice, create_backend
 from engine.backends.tensor_data import storage_of
 from engine.checks import INT32_BACKENDS, check_computed_integers, check_int32
 from engine.compiler.trace import SCHEDULE_COUNT, InputShape, SequenceShape, leaf_names
+from engine.direct import Direct, DirectRun
 from engine.errors import DisposedError, InputError, ShapePending
 from engine.jobs import JobSystem
 from engine.kernels.value import Entry, Value
 from engine.lifetime import Disposable
 from engine.model import Input, Model
-from engine.outputs import RunOutput
+from engine.outputs import DirectOutput, RunOutput
 from engine.report import PlanReport, report_on
 from engine.run import Run
-from engine.session import HOST_INPUT_LIMIT, Direct, Session
+from engine.session import HOST_INPUT_LIMIT, Session
 from engine.tensor import CPUTensorData, Tensor, TensorData
 
 TensorLike = Tensor | ArrayLike
@@ -97,7 +98,7 @@ class Worker(Disposable):
         self._has_shared_dims = len(set().union(*dims)) < sum(map(len, dims))
         self._outputs = {output.name: output.dtype for output in model.outputs}
         self._schedules = 0
-        # Arrays like the last schedule's need none of its checks again: see `_schedule_at_once`.
+        # Arrays like the last schedule's need none of its checks again: see `Direct`.
         wide = native.name in INT32_BACKENDS and any(i.dtype.itemsize == 8 for i in model.inputs)
         self._may_be_direct = not (debug or wide or self._session.host_inputs)
         self._may_be_direct &= not self._session.is_random
@@ -138,13 +139,14 @@ class Worker(Disposable):
         Python identifiers), or set before with `set_input`. Arrays are copied before this returns.
         Raises `InputError` that names the input whose name, shape or dtype is wrong.
         """
-        self._check_alive()
-        if self._direct is not None and not self._queue:
-            arrays = self._in_order(inputs, named)
-            if self._direct.takes(arrays):
-                self._schedule_at_once(self._direct, arrays)
+        direct = self._direct  # None where anything is left to do first
+        if direct is not None:
+            is_named = named or (len(inputs) == 1 and type(inputs[0]) is dict)
+            if direct.take(self._in_order(inputs, named) if is_named else inputs):
+                self.latest = DirectRun.after(self.latest, direct)
                 return
         self._direct = None  # its plan may be dropped from here on
+        self._check_alive()
         feeds = self._collect(inputs, named)
         native, session = self._native, self._session
         shapes: dict[str, InputShape] = {}
@@ -179,27 +181,16 @@ class Worker(Disposable):
                 run.hold_inputs()
         run.check()
         if run.finished and self._may_be_direct and len(run.parts) == 1:
-            self._direct = run.part.direct(self._inputs)
+            run.part.short = self._direct = run.part.short or Direct.of(session, run.part, self._inputs)
 
     def _in_order(
         self, inputs: tuple[InputValue | Mapping[str, InputValue], ...], named: Mapping[str, InputValue]
     ) -> tuple[Any, ...]:
-        """What is given for each input, in the model's order; nothing where that takes a closer look."""
-        given: Any = named
-        if inputs:
-            if named:
-                return ()
-            if len(inputs) > 1 or type(inputs[0]) is not dict:
-                return inputs
-            given = inputs[0]
-        return tuple(given[name] for name in self._inputs) if given.keys() == self._inputs.keys() else ()
-
-    def _schedule_at_once(self, direct: Direct, arrays: Sequence[np.ndarray]) -> None:
-        """What `schedule` comes down to when nothing has changed since the last one but the elements."""
-        with self._native.entered():
-            before, self.latest = self.latest, Run.at_once(self._session, direct, arrays)
-            if before is not None:
-                before.let_go()
+        """What is given by name, in the model's order; nothing where that takes a closer look."""
+        given: Any = inputs[0] if inputs else named
+        if (inputs and named) or given.keys() != self._inputs.keys():
+            return ()
+        return tuple([given[name] for name in self._inputs])
 
     def _collect(
         self, inputs: tuple[InputValue | Mapping[str, InputValue], ...], named: Mapping[str, InputValue]
@@ -433,6 +424,9 @@ class Worker(Disposable):
         It is stale after the next `schedule`; a readback requested before stays good. Raises `ShapePending`
         for a sequence whose length depends on data that is still being computed.
         """
+        run = self.latest
+        if type(run) is DirectRun and (source := run.direct.outputs.get(name)) is not None:
+            return Tensor.of(DirectOutput(self, run, source), owned=False)
         run, name = self._output(name)
         entry = run.part.lowered.trace.values.get(name)
         if type(entry) is Value:

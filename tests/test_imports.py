@@ -23,7 +23,7 @@ LEVELS = (
     ("engine.importers", "engine.compiler"),
     ("engine.asset", "engine.backends"),
     ("engine.session", "engine.stored_plans", "engine.report", "engine.checks", "engine.support"),
-    ("engine.worker", "engine.run", "engine.outputs", "engine.textures"),
+    ("engine.worker", "engine.run", "engine.direct", "engine.outputs", "engine.textures"),
     ("engine.compat", "engine.onnx_backend"),
     ("engine",),
     ("gameglue",),

@@ -10,12 +10,14 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from enum import Enum
+from math import prod
 from typing import Any, ClassVar, Literal
 
 import numpy as np
 
 from engine.compiler.passes import Pass
 from engine.compiler.plan import AnyKernel, Compute, Plan, Tuner
+from engine.tensor import delivered
 
 Progress = Callable[[int, int], None]
 """Called with (kernels ready, kernels wanted)."""
@@ -36,6 +38,9 @@ class BackendType(Enum):
     GPU_COMMAND_BUFFER = "gpu_compute"
     """Another name of GPU_COMPUTE, for those who come from the 1.x interface."""
 
+
+Read = Callable[[np.ndarray | None], np.ndarray]
+"""Waits for a tensor and returns it, as an array of its own or written into the one that is given."""
 
 _NOTHING: AbstractContextManager[Any] = nullcontext()
 
@@ -150,6 +155,41 @@ class Backend(ABC):
     @abstractmethod
     def readback(self, buffer: DeviceBuffer) -> Readback:
         """Start a copy of the buffer's value, as of now in the stream, to the CPU."""
+
+    def repeater(
+        self,
+        program: Program,
+        targets: Sequence[DeviceBuffer | None],
+        shapes: Sequence[tuple[int, ...]],
+    ) -> Callable[[Sequence[np.ndarray]], None]:
+        """A function that uploads arrays of these shapes and runs the program, for use again and again.
+
+        An array without a target is dropped.
+        """
+
+        def replay(arrays: Sequence[np.ndarray]) -> None:
+            with self.entered():
+                for array, target in zip(arrays, targets, strict=True):
+                    if target is not None:
+                        self.upload(target, array)
+                self.run(program)
+                self.flush()
+
+        return replay
+
+    def reader(self, buffer: DeviceBuffer, shape: tuple[int, ...]) -> Read:
+        """A function that waits for the buffer's value as of then in the stream, seen in a shape, which may
+        take less than the whole buffer.
+        """
+
+        def read(out: np.ndarray | None = None) -> np.ndarray:
+            with self.entered():
+                readback = self.readback(buffer)
+                self.flush()
+            readback.wait()
+            return delivered(readback.array()[: prod(shape)].reshape(shape), out)
+
+        return read
 
     @abstractmethod
     def flush(self) -> None:

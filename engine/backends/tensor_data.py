@@ -32,6 +32,9 @@ class BufferTensorData(TensorData):
             self.backend.flush()
         return ShapedRead(read, self.shape_or_none)
 
+    def download(self, out: np.ndarray | None = None) -> np.ndarray:
+        return self.backend.reader(self.buffer, self.shape_or_none)(out)
+
     def upload(self, array: np.ndarray) -> None:
         self.backend.upload(self.buffer, array)
 

@@ -1,0 +1,119 @@
+"""The short way of a schedule: inputs like the last one's go into the buffers of a plan of one program."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from engine.backends.base import Read
+from engine.kernels.value import Value
+from engine.run import Run
+from engine.session import Part, Session
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """Where an output of the plan comes from: `read` waits for its elements."""
+
+    name: str
+    dtype: np.dtype
+    read: Read
+
+
+class Direct:
+    """What a schedule comes down to once a plan exists: arrays of these shapes and types go into its buffers,
+    and one program runs. All that can be looked up has been, as a small network takes no longer than that.
+
+    `outputs` has those outputs that are plain tensors in buffers, by name, by number, and the first as None.
+    """
+
+    __slots__ = ("_facts", "_replay", "outputs", "part", "session")
+
+    def __init__(
+        self,
+        session: Session,
+        part: Part,
+        facts: Sequence[tuple[tuple[int, ...], np.dtype]],
+        replay: Callable[[Sequence[np.ndarray]], None],
+        outputs: dict[str | int | None, Source],
+    ) -> None:
+        self.session = session
+        self.part = part
+        self.outputs = outputs
+        self._facts = tuple(facts)
+        self._replay = replay
+
+    @classmethod
+    def of(cls, session: Session, part: Part, names: Iterable[str]) -> Direct | None:
+        """A plan in short, where it is one program over inputs that come as arrays."""
+        trace, stages = part.lowered.trace, part.stages
+        if trace.stop is not None or len(stages) != 1 or stages[0].moves:
+            return None
+        place, program = stages[0].place, stages[0].program
+        facts, targets = [], []
+        for name in names:
+            value = trace.values[name]
+            found = part.inputs.get(name, [])
+            if not isinstance(value, Value) or not value.size or any(at != place for at, _ in found):
+                return None
+            facts.append((value.shape, value.dtype))
+            targets.append(found[0][1] if found else None)
+        outputs: dict[str | int | None, Source] = {}
+        for number, item in enumerate(session.model.outputs):
+            value = trace.values[item.name]
+            if not isinstance(value, Value) or value.bound is not None:
+                continue
+            location = part.locate(value)
+            if location.buffer is None or location.place is None:
+                continue
+            read = session.backends[location.place].reader(location.buffer, value.shape)
+            source = Source(item.name, value.dtype, read)
+            outputs[item.name] = outputs[number] = source
+            if number == 0:
+                outputs[None] = source
+        replay = session.backends[place].repeater(program, targets, [shape for shape, _ in facts])
+        return cls(session, part, facts, replay, outputs)
+
+    def take(self, inputs: Sequence[object]) -> bool:
+        """Schedule, if these are inputs of exactly the kind that this is for."""
+        if len(inputs) != len(self._facts):
+            return False
+        for array, (shape, dtype) in zip(inputs, self._facts, strict=True):
+            if type(array) is not np.ndarray or array.shape != shape or array.dtype != dtype:
+                return False
+        self._replay(inputs)  # type: ignore[arg-type]
+        return True
+
+
+class DirectRun(Run):
+    """A schedule that went the short way: all its work was enqueued when it began."""
+
+    started = True
+    finished = True
+    error = None
+    reported = False
+
+    def __init__(self, direct: Direct) -> None:
+        self.direct = direct
+        self.session = direct.session
+        self.part = direct.part
+
+    @classmethod
+    def after(cls, before: Run | None, direct: Direct) -> DirectRun:
+        """The run of what a plan in short has just taken; the run before it needs its plans no more."""
+        if type(before) is not cls:
+            direct.part.users += 1
+            if before is not None:
+                before.let_go()
+        # Else the part is in use by one run as before.
+        return cls(direct)
+
+    @property
+    def parts(self) -> tuple[Part, ...]:
+        """The one stretch of the model that was planned."""
+        return (self.part,)
+
+    def let_go(self) -> None:
+        self.part.users -= 1
