@@ -5,9 +5,10 @@ from __future__ import annotations
 import argparse
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, get_args
 
 from engine import BackendType, CLDevice, GLDevice, Model, SystemInfo, Worker
+from engine.backends.base import Precision
 from engine.errors import EngineError, InputError
 
 Device = Literal["gl", "opencl"]
@@ -20,15 +21,19 @@ Progress = Callable[[int, int], None]
 
 @dataclass(frozen=True)
 class BackendChoice:
-    """A backend and, for GPU_COMPUTE, the kind of device; `None` takes OpenGL where it can."""
+    """A backend and, for GPU_COMPUTE, the kind of device; `None` takes OpenGL where it can. `precision` is
+    for the CPU.
+    """
 
     backend: BackendType
     device: Device | None = None
+    precision: Precision = "float32"
 
     @property
     def label(self) -> str:
-        """As the command line writes it: "cpu", "gpu_compute", "gpu_compute (opencl)"."""
-        return self.backend.value + (f" ({self.device})" if self.device is not None else "")
+        """As the command line writes it: "cpu", "cpu (bf16)", "gpu_compute", "gpu_compute (opencl)"."""
+        detail = self.device if self.precision == "float32" else self.precision
+        return self.backend.value + (f" ({detail})" if detail is not None else "")
 
 
 ALL_CHOICES = (
@@ -60,13 +65,13 @@ def default_choice(has_opengl: bool) -> tuple[BackendChoice, str]:
 
 def open_worker(model: Model, choice: BackendChoice, progress: Progress | None = None) -> Worker:
     """A worker on this thread's OpenGL context, or on what `choice` names; raises `EngineError`."""
-    return Worker(model, choice.backend, device=choice.device, progress=progress)
+    return Worker(model, choice.backend, device=choice.device, precision=choice.precision, progress=progress)
 
 
 def exact_choice(choice: BackendChoice, worker: Worker) -> BackendChoice:
     """`choice` with the kind of device that `worker` has found: one of `ALL_CHOICES`."""
     if choice.backend is not BackendType.GPU_COMPUTE:
-        return BackendChoice(choice.backend)
+        return choice
     return BackendChoice(choice.backend, "opencl" if isinstance(worker.device, CLDevice) else "gl")
 
 
@@ -85,9 +90,26 @@ def add_backend_options(parser: argparse.ArgumentParser, default: str) -> None:
     )
 
 
+def add_precision_option(parser: argparse.ArgumentParser) -> None:
+    """Add `--precision`."""
+    parser.add_argument(
+        "--precision",
+        choices=get_args(Precision),
+        help="for --backend cpu: how exactly products and convolutions are computed; below float32 takes a "
+        "processor with instructions for it. Default: float32",
+    )
+
+
 def choice_of(arguments: argparse.Namespace) -> BackendChoice | None:
-    """What `--backend` and `--device` ask for, `None` if nothing; raises `InputError` where they disagree."""
+    """What `--backend`, `--device` and `--precision` ask for, `None` if nothing; raises `InputError` where
+    they disagree.
+    """
     name, device = arguments.backend, arguments.device
+    precision: Precision | None = getattr(arguments, "precision", None)
+    if precision is not None:
+        if name not in (None, "cpu") or device is not None:
+            raise InputError(f"--precision {precision} goes with --backend cpu")
+        return BackendChoice(BackendType.CPU, None, precision)
     if name is None:
         return BackendChoice(BackendType.GPU_COMPUTE, device) if device is not None else None
     if device is not None and name == "cpu":

@@ -17,6 +17,7 @@ from gameglue.cli.backends import (
     ALL_CHOICES,
     BackendChoice,
     add_backend_options,
+    add_precision_option,
     choice_of,
     open_worker,
     why_unavailable,
@@ -46,12 +47,14 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
             "compute, read back. The ratios are medians over the rounds.",
         ),
         epilog="examples:\n  gameglue bench digits\n  gameglue bench net.onnx --dim batch=8 --runs 50\n"
+        "  gameglue bench net.onnx --precision bf16\n"
         "  gameglue bench net.onnx --layers --backend cpu --top 20",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     add_model_options(parser)
     add_input_options(parser)
     add_backend_options(parser, "all of them")
+    add_precision_option(parser)
     parser.add_argument("--runs", type=positive, default=20, metavar="N", help="times each. Default: 20")
     parser.add_argument(
         "--seconds",
@@ -92,13 +95,12 @@ def run(arguments: argparse.Namespace) -> int:
             absent.append((PEER, peer))
         else:
             contenders[PEER] = peer
-        for choice in ALL_CHOICES:
-            if wanted is None or choice.backend is wanted.backend and wanted.device in (None, choice.device):
-                opened = _worker(stack, model, choice, inputs)
-                if isinstance(opened, str):
-                    absent.append((choice.label, opened))
-                else:
-                    contenders[choice.label] = opened
+        for choice in _choices(wanted):
+            opened = _worker(stack, model, choice, inputs)
+            if isinstance(opened, str):
+                absent.append((choice.label, opened))
+            else:
+                contenders[choice.label] = opened
         first = {name: call() for name, call in contenders.items()}
         times = _measure(contenders, arguments.runs, arguments.seconds)
     console = output()
@@ -113,6 +115,16 @@ def run(arguments: argparse.Namespace) -> int:
         console.print()
         facts(console, [(name, f"left out: {reason}") for name, reason in absent])
     return 0
+
+
+def _choices(wanted: BackendChoice | None) -> list[BackendChoice]:
+    """Every way to run a model that is asked for; a precision stands beside float32."""
+    fitting = [
+        choice
+        for choice in ALL_CHOICES
+        if wanted is None or choice.backend is wanted.backend and wanted.device in (None, choice.device)
+    ]
+    return fitting if wanted is None or wanted.precision == "float32" else [*fitting, wanted]
 
 
 def agreement(values: Mapping[str, np.ndarray], expected: Mapping[str, np.ndarray]) -> float:

@@ -14,13 +14,15 @@ import numpy as np
 from engine import BackendType, Layer, Model, ModelLoader
 from engine.errors import InputError
 from engine.operators import OPERATORS
-from gameglue.cli.backends import BackendChoice, add_backend_options, choice_of
+from gameglue.cli.backends import BackendChoice, add_backend_options, add_precision_option, choice_of
 from gameglue.cli.console import facts, output, paragraph, table, title
 from gameglue.cli.models import add_input_options, add_model_options, dims_of, find_model, make_inputs
 from gameglue.cli.sides import EngineSide, OnnxRuntimeSide, OnnxSide, ReferenceSide, Side, chunks
 
-TOLERANCE, NARROW_TOLERANCE = 1e-4, 4e-3
-"""What may differ unless --tolerance says otherwise; the second is for floats of 16 bits."""
+TOLERANCE, NARROW_TOLERANCE, REDUCED_TOLERANCE = 1e-4, 4e-3, 5e-2
+"""What may differ unless --tolerance says otherwise; the second is for floats of 16 bits, the third for all
+values where --precision asks for less than float32: each layer adds its own rounding.
+"""
 
 DIVERGED = 1
 """Exit code where a layer differs."""
@@ -46,23 +48,25 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
             "Errors are max|a - b| / max(1, max|b|), for integers max|a - b|.",
         ),
         epilog="examples:\n  gameglue diff net.onnx --backend gpu_compute --against cpu\n"
+        "  gameglue diff net.onnx --precision bf16 --verbose\n"
         "  gameglue diff net.onnx --against onnx-reference --input inputs.npz --verbose",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     add_model_options(parser)
     add_input_options(parser)
     add_backend_options(parser, "cpu")
+    add_precision_option(parser)
     parser.add_argument(
         "--against",
         choices=(*_OTHERS, *_BACKENDS),
-        default="onnxruntime",
-        help="what the backend is compared with. Default: onnxruntime",
+        help="what the backend is compared with. Default: onnxruntime; with --precision the CPU in float32",
     )
     parser.add_argument(
         "--tolerance",
         type=float,
         metavar="X",
-        help=f"largest error that passes. Default: {TOLERANCE}, for floats of 16 bits {NARROW_TOLERANCE}",
+        help=f"largest error that passes. Default: {TOLERANCE}, for floats of 16 bits {NARROW_TOLERANCE}, "
+        f"with a --precision below float32 {REDUCED_TOLERANCE}",
     )
     parser.add_argument("--verbose", action="store_true", help="list the layers with the largest errors")
     parser.set_defaults(run=run)
@@ -95,8 +99,12 @@ def run(arguments: argparse.Namespace) -> int:
     named = ModelLoader.load(path, dims=dims_of(arguments))
     model = named.with_dims(dims_of(arguments, named))
     inputs = make_inputs(model, arguments)
-    ours = EngineSide(model, choice_of(arguments) or _BACKENDS["cpu"], inputs)
-    other = _other_side(arguments.against, model, path, inputs)
+    choice = choice_of(arguments) or _BACKENDS["cpu"]
+    if choice.precision != "float32":
+        arguments.against = arguments.against or "cpu"
+        arguments.tolerance = REDUCED_TOLERANCE if arguments.tolerance is None else arguments.tolerance
+    ours = EngineSide(model, choice, inputs)
+    other = _other_side(arguments.against or "onnxruntime", model, path, inputs)
     common = set(other.names)
     names = [name for name in ours.names if name in common]
     if not names:
@@ -116,6 +124,8 @@ def run(arguments: argparse.Namespace) -> int:
         worst = max(found, key=lambda d: d.error)
         layer = model.producers()[worst.name]
         facts(console, [("agree", f"the largest error is {worst.error:.2e}, in {layer}")])
+        ends = {output.name for output in model.outputs}
+        facts(console, [("outputs", f"{d.name}: error {d.error:.2e}") for d in found if d.name in ends])
     else:
         facts(console, _described(first, model, {d.name: d for d in found}, (ours, other)))
         if _is_random(model.producers()[first.name]):

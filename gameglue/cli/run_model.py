@@ -13,7 +13,13 @@ from rich.table import Table
 
 from engine import BackendType, ModelLoader
 from engine.outputs import fetch
-from gameglue.cli.backends import BackendChoice, add_backend_options, choice_of, open_worker
+from gameglue.cli.backends import (
+    BackendChoice,
+    add_backend_options,
+    add_precision_option,
+    choice_of,
+    open_worker,
+)
 from gameglue.cli.console import CompileProgress, facts, output, table, title
 from gameglue.cli.models import add_input_options, add_model_options, dims_of, find_model, make_inputs
 
@@ -31,6 +37,7 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     add_model_options(parser)
     add_input_options(parser)
     add_backend_options(parser, "cpu")
+    add_precision_option(parser)
     parser.add_argument("--output", type=Path, metavar="FILE", help="save the outputs, by name, as .npz")
     parser.set_defaults(run=run)
 

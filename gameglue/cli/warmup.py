@@ -12,6 +12,7 @@ from gameglue.cli.backends import (
     ALL_CHOICES,
     BackendChoice,
     add_backend_options,
+    add_precision_option,
     choice_of,
     open_worker,
     why_unavailable,
@@ -37,6 +38,7 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     )
     add_dim_option(parser, "left open")
     add_backend_options(parser, "cpu")
+    add_precision_option(parser)
     parser.add_argument("--all", action="store_true", help="for every backend that this machine offers")
     parser.set_defaults(run=run)
 
@@ -62,7 +64,7 @@ def run(arguments: argparse.Namespace) -> int:
                 print(f"gameglue: {name} on {choice.label}: {error}", file=sys.stderr)
                 continue
             seconds = time.perf_counter() - started
-            compiled = native.compilations() - before if choice.label == "cpu" else "-"
+            compiled = native.compilations() - before if choice.backend is BackendType.CPU else "-"
             rows.append((name, choice.label, kernels, compiled, f"{seconds:.2f} s"))
     if rows:
         columns = ("model", "backend", "kernels", "compiled", "took")
