@@ -6,7 +6,7 @@ import argparse
 import sys
 import time
 
-from engine import ModelLoader, SystemInfo, native
+from engine import BackendType, ModelLoader, SystemInfo, native
 from engine.errors import EngineError
 from gameglue.cli.backends import (
     ALL_CHOICES,
