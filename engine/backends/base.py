@@ -89,6 +89,9 @@ class Backend(ABC):
     fan_in: int = 7
     """How many tensors one kernel may read here."""
 
+    whole: frozenset[str] = frozenset()
+    """Kinds of hints that `tune` always takes, so that a definition may give no formula beside them."""
+
     passes: ClassVar[tuple[Pass, ...]] = ()
     """What rewrites a model for this backend, after the passes that all have in common."""
 

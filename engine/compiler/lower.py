@@ -13,10 +13,10 @@ from typing import Any, Literal, Protocol
 import numpy as np
 
 from engine.compiler.fusion import fuse_elementwise
-from engine.compiler.plan import BufferSpec, Compute, Packed, Plan, Tuner
+from engine.compiler.plan import BufferSpec, Compute, Packed, Plan, Step, Tuner
 from engine.compiler.trace import InputShapes, Tracer, live, reads
 from engine.compiler.walk import Elements, Trace
-from engine.kernels.value import Value, leaves
+from engine.kernels.value import leaves
 from engine.model import Model
 
 Place = Literal["native", "cpu"]
@@ -26,6 +26,7 @@ class Target(Protocol):
     """What the planner asks of a backend."""
 
     fan_in: int
+    whole: frozenset[str]
 
     def refusal(self, compute: Compute) -> str | None:
         """Why a step cannot run there, or None."""
@@ -76,7 +77,7 @@ class Planner:
         self.model = model
         self.native = native
         self.cpu = cpu
-        self.tracer = Tracer(model, native.fan_in)
+        self.tracer = Tracer(model, native.fan_in, whole=native.whole)
         self.packed: dict[str, Packed] = {} if packed is None else packed
 
     def lower(
@@ -121,19 +122,20 @@ class Planner:
         target = self.native if place == "native" else self.cpu
         assert target is not None
         plan = Plan()
-        loaded: dict[str, Value] = {}
+        loaded = {value.name: value for compute in computes for value in reads(compute)}
         made = {c.output.name for c in computes}
-        for compute in computes:
-            for value in reads(compute):
-                loaded[value.name] = value
-            tuner = Tuner(compute, self._constant(plan, compute), self._temporary(plan, compute))
-            if all(v.size for v in reads(compute)) and target.tune(compute, tuner):
-                plan.steps.extend(tuner.steps)
-            else:
-                plan.steps.append(compute.numbered())
+        used = set(exported)
+        parts: list[list[Step]] = []
+        # From the end: what a tuned kernel does without is not made.
+        for compute in reversed(computes):
             output = compute.output
+            if output.name not in used:
+                continue
+            parts.append(self._steps(target, plan, compute))
+            used.update(name for step in parts[-1] for name in step.inputs)
             role: Literal["output", "temporary"] = "output" if output.name in exported else "temporary"
             plan.buffers[output.name] = BufferSpec(output.name, output.size, output.dtype, role)
+        plan.steps.extend(step for steps in reversed(parts) for step in steps)
         used = {name for step in plan.steps for name in step.inputs}
         for name in sorted(used - made - set(plan.buffers)):
             value = loaded[name]
@@ -149,6 +151,13 @@ class Planner:
         imports = tuple(n for n, b in plan.buffers.items() if b.role == "input")
         exports = tuple(n for n, b in plan.buffers.items() if b.role == "output")
         return Segment(place, plan, imports, exports)
+
+    def _steps(self, target: Target, plan: Plan, compute: Compute) -> list[Step]:
+        """The target's own kernels for a formula, or the generic one."""
+        tuner = Tuner(compute, self._constant(plan, compute), self._temporary(plan, compute))
+        if all(v.size for v in reads(compute)) and target.tune(compute, tuner):
+            return tuner.steps
+        return [compute.numbered()]
 
     def _constant(self, plan: Plan, compute: Compute) -> Callable[[str, Callable[[], np.ndarray]], str]:
         operands = compute.hint.operands if compute.hint else ()

@@ -45,6 +45,7 @@ class Compute:
 
     def numbered(self) -> Step:
         """The generic step: any backend can run it."""
+        assert self.hint is None or not self.hint.is_bound, f"{self.layer} has no formula of its own"
         kernel, values, inputs = number(self.formula(), len(self.space), self.output.dtype)
         names = tuple(v.name for v in inputs)
         return Step(self.layer, self.op_type, kernel, self.space, values, names, self.output.name)

@@ -115,12 +115,20 @@ class Tracer:
     """Runs the operators' definitions of one model; holds what its samples say.
 
     `fan_in` is how many tensors a kernel may read: layers with many inputs become as many steps as it takes.
+    `whole` are the kinds of layers that the backend computes as one (see `Builder.whole`).
     `is_random` tells whether any layer draws numbers.
     """
 
-    def __init__(self, model: Model, fan_in: int = FAN_IN, registry: Registry = OPERATORS) -> None:
+    def __init__(
+        self,
+        model: Model,
+        fan_in: int = FAN_IN,
+        registry: Registry = OPERATORS,
+        whole: frozenset[str] = frozenset(),
+    ) -> None:
         self.model = model
         self.fan_in = fan_in
+        self.whole = whole
         self.graphs: dict[int, Graph] = {}
         self.constant_names: set[str] = set()
         self.root = Graph(model, registry, self.graphs, self.constant_names)
@@ -225,7 +233,7 @@ class Tracer:
         for item in self.model.inputs:
             values[item.name] = Value(item.name, shapes[item.name], item.dtype)
         count = Value(SCHEDULE_COUNT, (1,), np.dtype(np.uint32))
-        return SampleWalk(self.graphs, [Frame(self.root, values)], self.fan_in, count)
+        return SampleWalk(self.graphs, [Frame(self.root, values)], self.fan_in, count, self.whole)
 
     def _stops(self) -> bool:
         """Whether a model of fixed input shapes has others that depend on data."""
@@ -271,7 +279,7 @@ class Tracer:
 
     def _plan_walk(self, frames: list[Frame], learned: Elements) -> PlanWalk:
         samples = [s.layers for s in self.samples] if self.samples or not self.is_dynamic else None
-        return PlanWalk(self.graphs, frames, learned, self.fan_in, self.count, samples)
+        return PlanWalk(self.graphs, frames, learned, self.fan_in, self.count, samples, self.whole)
 
     def _finish(self, walk: PlanWalk, received: tuple[Value, ...]) -> Trace:
         stop = walk.run()
@@ -324,6 +332,8 @@ def live(computes: Sequence[Compute], wanted: Sequence[Value]) -> list[Compute]:
 
 
 def reads(compute: Compute) -> tuple[Value, ...]:
-    """The tensors that a formula loads, each once."""
+    """The tensors that a formula loads or that its hint is about, each once."""
     formulas = (compute.body,) if compute.epilogue is None else (compute.epilogue, compute.body)
-    return tuple(dict.fromkeys(node.attr for node in nodes(*formulas) if node.op == "load"))
+    loaded = [node.attr for node in nodes(*formulas) if node.op == "load"]
+    operands = [v.root for v in compute.hint.operands] if compute.hint is not None else []
+    return tuple(dict.fromkeys([*loaded, *operands]))

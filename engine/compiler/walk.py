@@ -390,9 +390,17 @@ class Trace:
 class SampleWalk(Walk):
     """Works out shapes only; `shapes` receives what each layer made, None where its runs differ in that."""
 
-    def __init__(self, graphs: Mapping[int, Graph], frames: list[Frame], fan_in: int, count: Value) -> None:
+    def __init__(
+        self,
+        graphs: Mapping[int, Graph],
+        frames: list[Frame],
+        fan_in: int,
+        count: Value,
+        whole: frozenset[str] = frozenset(),
+    ) -> None:
         super().__init__(graphs, frames, {})
         self.fan_in = fan_in
+        self.whole = whole
         self.count = count
         self.shapes: dict[LayerKey, Shapes | None] = {}
         self.steps = 0
@@ -405,9 +413,11 @@ class SampleWalk(Walk):
     def builder(self, frame: Frame, phase: str, foldable: bool) -> ShapeBuilder:
         self._key = (frame.layer.name, phase)
         wanted = frame.graph.wanted[frame.position]
-        return ShapeBuilder(
+        made = ShapeBuilder(
             frame.layer, foldable, wanted, self.fan_in, frame.step_path(phase), self.elements, self.count
         )
+        made.whole = frozenset() if foldable else self.whole
+        return made
 
     def built(self, builder: ShapeBuilder) -> None:
         self._record(self._key, builder.shapes)
@@ -432,9 +442,11 @@ class PlanWalk(Walk):
         fan_in: int,
         count: Value,
         samples: Sequence[Mapping[LayerKey, Shapes | None]] | None,
+        whole: frozenset[str] = frozenset(),
     ) -> None:
         super().__init__(graphs, frames, learned)
         self.fan_in = fan_in
+        self.whole = whole
         self.count = count
         self.samples = samples
         self.computes: list[Compute] = []
@@ -444,6 +456,7 @@ class PlanWalk(Walk):
         made = PlanBuilder(
             frame.layer, foldable, wanted, self.fan_in, frame.step_path(phase), self.elements, self.count
         )
+        made.whole = frozenset() if foldable else self.whole
         made.recorded = self._recorded((frame.layer.name, phase))
         return made
 

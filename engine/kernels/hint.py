@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 from engine.kernels.value import Value
 
-HintKind = Literal["matmul", "conv", "pool", "concat", "reduce", "transpose"]
+HintKind = Literal["matmul", "conv", "pool", "concat", "reduce", "transpose", "recurrence"]
 
 
 @dataclass(frozen=True)
@@ -31,8 +31,18 @@ class Hint:
         "element" (the default), "magnitude" (abs), "square", or "deviation", the square of the difference to
         the second operand, (outer, inner). Output is (outer, inner). An operand (outer, extent) tells that
         inner is 1 for every input shape.
+    recurrence: a recurrent layer of known weights with ONNX's default activations, for backends that are
+        bound to take it: no formula stands for it. Operands (x, w, r), then those of bias and first states
+        that `given` names ("b", "h", "c"); x (T, N, I), the others as ONNX has them, states (D, N, H).
+        Facts kind ("lstm", "gru" with linear_before_reset, or "rnn"), reverses (one bool per direction),
+        states. Output is Y (T, D, N, H) and as many of the last states (D, N, H), h and c, as `states` says.
     """
 
     kind: HintKind
     operands: tuple[Value, ...]
     facts: Mapping[str, Any]
+
+    @property
+    def is_bound(self) -> bool:
+        """Whether the formula beside the hint means nothing, as a backend is bound to take the hint."""
+        return self.kind == "recurrence"

@@ -8,10 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
+from operator import mul
+from typing import Any
 
 import numpy as np
 
+from engine.dtypes import FLOAT32
 from engine.kernels.expr import FLAT, Expr, arg, cast, clamp, lit, maximum, select, unary
+from engine.kernels.hint import Hint
 from engine.kernels.value import Value
 from engine.operators.builder import Builder
 from engine.operators.elementwise import sigmoid, softplus
@@ -187,11 +192,16 @@ class Recurrence:
 
     def run(
         self, gates: int, defaults: Sequence[str], initial: Sequence[Value | None],
-        cell: Callable[[Direction], Step],
+        cell: Callable[[Direction], Step], plain: str | None = None,
     ) -> tuple[Value, ...]:  # fmt: skip
-        """Y and the last states; `cell` makes the step of a direction."""
+        """Y and the last states; `cell` makes the step of a direction.
+
+        `plain` is the kind of the layer as a hint, None where its cell is none that backends know.
+        """
         self.check(gates, initial)
         k, a = self.k, self.attributes
+        if plain is not None and self.is_plain(defaults):
+            return self.as_one(plain, initial)
         reverses = DIRECTIONS[a.direction]
         acts = choose_activations(k, a.activations, defaults, a.alpha, a.beta, len(reverses))
         x = self.x
@@ -208,6 +218,70 @@ class Recurrence:
             lasts.append(states)
         y = self.join_outputs(sequences, x.shape[0], x.shape[1])
         return y, *(self.join_states(states) for states in zip(*lasts, strict=True))
+
+    def is_plain(self, defaults: Sequence[str]) -> bool:
+        """Whether a backend computes the layer as one: known weights, default activations, full lengths."""
+        a, weights = self.attributes, [self.w, self.r, *([] if self.b is None else [self.b])]
+        names = [name.lower() for name in a.activations]
+        count = len(DIRECTIONS[a.direction])
+        return (
+            "recurrence" in self.k.whole
+            and all(v.known is not None for v in weights)
+            and self.x.dtype == FLOAT32
+            and self.x.size > 0
+            and self.lengths is None
+            and not a.clip
+            and (not names or names == [name.lower() for name in defaults] * count)
+        )
+
+    def as_one(self, kind: str, initial: Sequence[Value | None]) -> tuple[Value, ...]:
+        """The layer as one formula that only its hint describes."""
+        k, a, x = self.k, self.attributes, self.x
+        if a.layout:
+            batched = x
+            shape = (x.shape[1], x.shape[0], x.shape[2])
+            x = k.compute(shape, x.dtype, lambda t, n, i: batched[n, t, i])
+        directions, hidden, states = self.r.shape[0], self.r.shape[2], len(initial)
+        steps, batch = x.shape[:2]
+        starts = [self.time_first(s) for s in initial]
+        named = [("b", self.b), *zip("hc", starts, strict=False)]
+        given = tuple(name for name, value in named if value is not None)
+        operands = (x, self.w, self.r, *(value for _, value in named if value is not None))
+        facts: dict[str, Any] = {"kind": kind, "given": given, "reverses": DIRECTIONS[a.direction]}
+        size = directions * batch * hidden
+        wanted = any(k.wants(1 + number) for number in range(states))
+        facts["states"] = states if wanted else 0
+        joined = k.compute(
+            ((steps + facts["states"]) * size,), x.dtype, lambda i: x.at(lit(0)),
+            hint=lambda: Hint("recurrence", operands, facts),
+        )  # fmt: skip
+        if not wanted and not a.layout:
+            return (k.alias(joined, (steps, directions, batch, hidden)),)
+
+        def piece(shape: tuple[int, ...], order: tuple[int, ...], start: int) -> Value:
+            """Elements from `start` on, whose axes lie in the order of `order` from the last one on."""
+            strides = dict(zip(order, accumulate((1, *(shape[axis] for axis in order)), mul), strict=False))
+
+            def formula(*at: Expr) -> Expr:
+                position: Expr = arg(start)
+                for axis, i in enumerate(at):
+                    position = position + i * (lit(1) if strides[axis] == 1 else arg(strides[axis]))
+                return joined.at(position)
+
+            return k.compute(shape, x.dtype, formula)
+
+        whole = (batch, steps, directions, hidden) if a.layout else (steps, directions, batch, hidden)
+        y = piece(whole, (3, 0, 2, 1) if a.layout else (3, 2, 1, 0), 0)
+        one = (batch, directions, hidden) if a.layout else (directions, batch, hidden)
+        order = (2, 0, 1) if a.layout else (2, 1, 0)
+        return y, *(piece(one, order, (steps + number) * size) for number in range(facts["states"]))
+
+    def time_first(self, state: Value | None) -> Value | None:
+        """A state as (D, N, H)."""
+        if state is None or not self.attributes.layout:
+            return state
+        batch, directions, hidden = state.shape
+        return self.k.compute((directions, batch, hidden), state.dtype, lambda d, n, j: state[n, d, j])
 
     def check(self, gates: int, initial: Sequence[Value | None]) -> None:
         """Refuse weights and states that do not fit one another."""

@@ -27,7 +27,7 @@ def rnn(
         activation_alpha, activation_beta, activations, clip, direction, hidden_size, layout
     )
     layer = Recurrence(k, x, w, r, b, sequence_lens, attributes)
-    return layer.run(1, ("Tanh",), (initial_h,), rnn_cell)
+    return layer.run(1, ("Tanh",), (initial_h,), rnn_cell, "rnn")
 
 
 def rnn_cell(way: Direction) -> Step:
@@ -64,7 +64,7 @@ def gru(
     )
     layer = Recurrence(k, x, w, r, b, sequence_lens, attributes)
     cell = reset_after_cell if linear_before_reset else reset_before_cell
-    return layer.run(3, ("Sigmoid", "Tanh"), (initial_h,), cell)
+    return layer.run(3, ("Sigmoid", "Tanh"), (initial_h,), cell, "gru" if linear_before_reset else None)
 
 
 def reset_before_cell(way: Direction) -> Step:
@@ -137,7 +137,10 @@ def lstm(
     if p is not None and p.shape != (r.shape[0], 3 * r.shape[-1]):
         k.error(f"P must be {[r.shape[0], 3 * r.shape[-1]]}, not {list(p.shape)}")
     defaults = ("Sigmoid", "Tanh", "Tanh")
-    return layer.run(4, defaults, (initial_h, initial_c), lambda way: LstmCell(way, p, bool(input_forget)))
+    plain = "lstm" if p is None and not input_forget else None
+    return layer.run(
+        4, defaults, (initial_h, initial_c), lambda way: LstmCell(way, p, bool(input_forget)), plain
+    )
 
 
 class LstmCell:

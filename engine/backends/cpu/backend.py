@@ -148,6 +148,7 @@ class CPUBackend(Backend):
 
     name: ClassVar[str] = "cpu"
     fan_in = 16
+    whole = frozenset({"recurrence"})
 
     def __init__(self, jobs: JobSystem | None = None, precision: Precision = "float32") -> None:
         self.arithmetic = arithmetic_for(precision)

@@ -22,7 +22,9 @@ from engine.compiler.plan import Compute, Tuner
 from engine.kernels.value import Value
 
 FLOPS_PER_NS = 150.0
-BYTES_PER_NS = 40.0
+
+NEAR_BYTES = 1 << 20
+"""Weights up to so many bytes are taken to be in second-level cache."""
 
 LEFT_FLOATS = 1 << 17
 """Rows of the left side that a task goes through once for every panel: these stay in second-level cache."""
@@ -68,8 +70,7 @@ def tune_matmul(compute: Compute, tuner: Tuner, threads: int) -> bool:
     in_place = b.known is None and facts["b_strides"][2] == 1 and _always_few_rows(compute, tile)
     right, b_steps = _right_side(tuner, b, (batch, k, n), tuple(facts["b_strides"]), tile, in_place)
     epilogue = print_epilogue(compute, _FIRST_WORD + len(_WORDS))
-    bytes_moved = 4.0 * k * n
-    matrix_ns = max(2.0 * m * n * k / FLOPS_PER_NS, bytes_moved / BYTES_PER_NS) + m * n * 0.03
+    matrix_ns = max(2.0 * m * n * k / FLOPS_PER_NS, reading_ns(4 * k * n)) + m * n * 0.03
     total_ns = batch * matrix_ns + 50.0
     cut = cut_product(m, n, k, tile, batch, _tasks_wanted(total_ns, threads))
     tasks = batch * cut.row_blocks * cut.column_blocks
@@ -78,6 +79,11 @@ def tune_matmul(compute: Compute, tuner: Tuner, threads: int) -> bool:
     kernel = NativeKernel("matmul", matmul_text(tile, epilogue))
     tuner.emit(kernel, (tasks,), values, (*epilogue.inputs, left, right), compute.output.name)
     return True
+
+
+def reading_ns(size: int) -> float:
+    """How long a core takes to read so many bytes of weights once, from second-level cache or beyond."""
+    return size / (100.0 if size <= NEAR_BYTES else 25.0)
 
 
 def _tasks_wanted(total_ns: float, threads: int) -> int:

@@ -9,6 +9,7 @@ from engine.backends.cpu.conv import tune_conv
 from engine.backends.cpu.matmul import tune_matmul
 from engine.backends.cpu.pool import tune_pool
 from engine.backends.cpu.precision import Arithmetic
+from engine.backends.cpu.recurrence import tune_recurrence
 from engine.backends.cpu.reduce import tune_reduce
 from engine.backends.cpu.reduced import tune_reduced_matmul
 from engine.backends.cpu.reduced_conv import tune_reduced_conv
@@ -23,6 +24,7 @@ RULES: dict[str, Rule] = {
     "conv": tune_conv,
     "pool": tune_pool,
     "concat": tune_concat,
+    "recurrence": tune_recurrence,
     "reduce": tune_reduce,
     "transpose": tune_transpose,
 }

@@ -141,7 +141,12 @@ class Lane:
         """An LLVM intrinsic that is overloaded on this lane's type."""
         kind = self.type
         signature = ir.FunctionType(kind, [kind] * (1 + len(others)))
-        function = self.builder.module.declare_intrinsic(name, [kind], signature)
+        # llvmlite has no names of intrinsics on vectors.
+        vector = f"v{kind.count}" if isinstance(kind, ir.VectorType) else ""
+        name = f"{name}.{vector}{self.element.intrinsic_name}"
+        function = self.builder.module.globals.get(name)
+        if function is None:
+            function = ir.Function(self.builder.module, signature, name)
         return self.like(self.builder.call(function, [self.value, *(self.constant(x).value for x in others)]))
 
     def external(self, name: str, *others: "Lane") -> "Lane":

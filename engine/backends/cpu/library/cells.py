@@ -1,0 +1,67 @@
+# mypy: allow-untyped-defs, allow-incomplete-defs
+"""One time step of recurrent cells, for as many hidden units as a vector has lanes.
+
+Sums of products arrive gate after gate, one vector each, in the order of ONNX's weights; so does what the
+input gives. Addresses are bytes.
+"""
+
+from llvmlite import ir
+from numba import types
+from numba.extending import intrinsic
+
+from engine.backends.cpu.library.functions import exp_lane, tanh_lane
+from engine.backends.cpu.library.lane import Lane
+from engine.backends.cpu.library.vectors import _SINGLE, _vector_at, _word
+
+
+def _sigmoid(x):
+    return x.constant(1.0) / (exp_lane(-x) + 1.0)
+
+
+def _lstm(gate, c, h, bias):
+    i, o, f = (_sigmoid(gate(n)) for n in (0, 1, 2))
+    new = f * c + i * tanh_lane(gate(3))
+    return o * tanh_lane(new), new
+
+
+def _gru(gate, c, h, bias):
+    z, reset = _sigmoid(gate(0)), _sigmoid(gate(1))
+    candidate = tanh_lane(gate(2, lambda total: reset * (total + bias)))
+    return (z.constant(1.0) - z) * candidate + z * h, None
+
+
+def _rnn(gate, c, h, bias):
+    return tanh_lane(gate(0)), None
+
+
+CELLS = {"lstm": _lstm, "gru": _gru, "rnn": _rnn}
+
+
+def make_cell(name, lanes):
+    """cell(sums, given, bias, c, h, new_h): a step of the cell's states; c is replaced, new_h written.
+
+    `bias` is what a GRU adds to the candidate's sums before the reset.
+    """
+    kind = ir.VectorType(_SINGLE, lanes)
+
+    @intrinsic
+    def cell(typing_context, sums, given, bias, c, h, new_h):
+        def generate(context, builder, signature, args):
+            sums, given, bias, c, h, new_h = args
+
+            def vector(address, number=0):
+                pointer = _vector_at(builder, address, _word(4 * lanes * number), kind)
+                return Lane(builder, builder.load(pointer, align=4))
+
+            def gate(number, change=lambda total: total):
+                return change(vector(sums, number)) + vector(given, number)
+
+            state, hidden = CELLS[name](gate, vector(c), vector(h), vector(bias)), new_h
+            for value, address in zip(state, (hidden, c), strict=True):
+                if value is not None:
+                    builder.store(value.value, _vector_at(builder, address, _word(0), kind), align=4)
+            return context.get_dummy_value()
+
+        return types.void(*[types.int64] * 6), generate
+
+    return cell

@@ -1,0 +1,251 @@
+"""Recurrent layers of float32: the input's products for all steps at once, then one kernel for the steps.
+
+Gates lie in blocks of as many hidden units as a vector has lanes, gate beside gate, so that a tile of sums
+holds all gates of its units and the cell's step follows while they are in first-level cache.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from engine.backends.cpu.library import library_text
+from engine.backends.cpu.matmul import reading_ns, tune_matmul
+from engine.backends.cpu.native_kernel import NativeKernel
+from engine.backends.cpu.printer import indent, kernel_text
+from engine.backends.cpu.tiles import Tile, host_tile
+from engine.compiler.plan import Compute, Tuner
+from engine.dtypes import FLOAT32
+from engine.kernels.expr import FLAT, acc, arg, index, load, substitute
+from engine.kernels.hint import Hint
+from engine.kernels.kernel import number
+from engine.kernels.value import Value
+
+GATES = {"lstm": 4, "gru": 3, "rnn": 1}
+FLOPS_PER_NS = 120.0
+CELL_NS = 20.0
+"""A cell's step for a vector of units."""
+
+ROWS_AT_ONCE = 8
+"""Sequences that a task follows, where there are so many."""
+
+_WORDS = (
+    "steps directions sequences hidden units row_blocks block_rows is_reverse0 is_reverse1 has_h has_c states"
+).split()
+_FIRST_WORD = 2
+
+
+def tune_recurrence(compute: Compute, tuner: Tuner, threads: int) -> bool:
+    """Rule for hints of kind "recurrence"."""
+    assert compute.hint is not None
+    facts, operands = compute.hint.facts, compute.hint.operands
+    x, w, r, *others = operands
+    given = dict(zip(facts["given"], others, strict=True))
+    kind = facts["kind"]
+    gates, tile = GATES[kind], host_tile()
+    steps, sequences, _ = x.shape
+    directions, _, hidden = r.shape
+    layer = Blocks(directions, gates, hidden, tile.lanes)
+    assert w.known is not None
+    assert r.known is not None
+    b = given.get("b")
+    bias = np.zeros((directions, 2 * gates * hidden), np.float32) if b is None else b.known
+    assert bias is not None
+    inputs = _input_products(compute, tuner, layer, bias, threads)
+    right, after = _constants(tuner, layer, r, bias, b.name if b is not None else "")
+    rows = min(sequences, ROWS_AT_ONCE)
+    row_blocks = -(-sequences // rows)
+    units = layer.units
+    products = 2.0 * rows * gates * hidden * units * tile.lanes / FLOPS_PER_NS
+    read = reading_ns(4 * gates * hidden * units * tile.lanes)
+    task_ns = steps * (max(products, read) + rows * units * CELL_NS) + 50.0
+    tasks = directions * row_blocks
+    reverses = [int(reverse) for reverse in facts["reverses"]]
+    sizes = (
+        steps, directions, sequences, hidden, units, row_blocks, rows, reverses[0], reverses[-1],
+        int("h" in given), int("c" in given), facts["states"],
+    )  # fmt: skip
+    # Per sequence: two states h, which take turns, and c.
+    scratch = tuner.temporary(directions * sequences * 3 * units * tile.lanes, FLOAT32)
+    initial = [given[s].name if s in given else right for s in ("h", "c")]
+    names = (inputs, right, after, *initial, scratch)
+    target = compute.output.name
+    if compute.epilogue is not None:
+        target = tuner.temporary(compute.output.size, compute.output.dtype)
+    kernel = NativeKernel(kind, recurrence_text(kind, tile))
+    tuner.emit(kernel, (tasks,), (task_ns, *sizes), names, target)
+    if compute.epilogue is not None:
+        _emit_epilogue(compute, tuner, target)
+    return True
+
+
+def _emit_epilogue(compute: Compute, tuner: Tuner, source: str) -> None:
+    """What was fused to the layer, as a step of its own."""
+    assert compute.epilogue is not None
+    made = load(Value(source, compute.output.shape, FLOAT32), FLAT)
+    formula = substitute(compute.epilogue, lambda e: made if e.op == "acc" else None)
+    kernel, values, inputs = number(formula, len(compute.space), compute.output.dtype)
+    names = tuple(v.name for v in inputs)
+    tuner.emit(kernel, compute.space, values, names, compute.output.name)
+
+
+class Blocks:
+    """How gates of (directions, gates, hidden) lie: (direction, block of units, gate, lane)."""
+
+    def __init__(self, directions: int, gates: int, hidden: int, lanes: int) -> None:
+        self.directions, self.gates, self.hidden, self.lanes = directions, gates, hidden, lanes
+        self.units = -(-hidden // lanes)
+        """Blocks of units."""
+
+    @property
+    def columns(self) -> int:
+        """Gates of all directions, those of no unit included."""
+        return self.directions * self.units * self.gates * self.lanes
+
+    def blocked(self, array: np.ndarray) -> np.ndarray:
+        """(directions, gates * hidden, ...) -> (directions, units, gates, lanes, ...), filled with zeros."""
+        rest = array.shape[2:]
+        padded = np.zeros((self.directions, self.gates, self.units * self.lanes, *rest), np.float32)
+        padded[:, :, : self.hidden] = array.reshape(self.directions, self.gates, self.hidden, *rest)
+        shape = (self.directions, self.gates, self.units, self.lanes, *rest)
+        return padded.reshape(shape).swapaxes(1, 2)
+
+
+def _input_products(compute: Compute, tuner: Tuner, layer: Blocks, bias: np.ndarray, threads: int) -> str:
+    """A step that makes x W' and what biases add to it, (T, N, columns); gives the name of its result."""
+    assert compute.hint is not None
+    x, w = compute.hint.operands[:2]
+    weights = w.known
+    assert weights is not None
+    steps, sequences, depth = x.shape
+    rows, columns = steps * sequences, layer.columns
+    blocked = np.ascontiguousarray(layer.blocked(weights).reshape(columns, depth))
+    both = bias.reshape(layer.directions, 2, layer.gates, layer.hidden).copy()
+    if layer.gates == GATES["gru"]:
+        # The candidate's second bias belongs inside the reset.
+        both[:, 1, 2] = 0.0
+    summed = layer.blocked((both[:, 0] + both[:, 1]).reshape(layer.directions, -1)).reshape(-1)
+    added = tuner.constant(f"{compute.output.name}|biases{layer.lanes}", lambda: np.ascontiguousarray(summed))
+    right = Value(f"{w.name}|blocks{layer.lanes}", (columns, depth), FLOAT32, None, blocked)
+    output = Value(tuner.temporary(rows * columns, FLOAT32), (1, rows, columns), FLOAT32)
+    facts = {
+        "m": rows, "n": columns, "k": depth, "batch": 1,
+        "a_strides": (0, depth, 1), "b_strides": (0, 1, depth),
+    }  # fmt: skip
+    sums = acc("float32")
+    product = Compute(output, (1, rows, columns), sums, compute.layer, compute.op_type)
+    product.hint = Hint("matmul", (x, right), facts)
+    product.epilogue = sums + load(Value(added, (columns,), FLOAT32), index(2) * arg(1))
+    taken = tune_matmul(product, tuner, threads)
+    assert taken
+    return output.name
+
+
+def _constants(tuner: Tuner, layer: Blocks, r: Value, bias: np.ndarray, bias_name: str) -> tuple[str, str]:
+    """Names of r as panels (direction, block, depth, gate, lane), and of a GRU's bias inside the reset."""
+    weights = r.known
+    assert weights is not None
+
+    def panels() -> np.ndarray:
+        blocked = layer.blocked(weights)
+        return np.ascontiguousarray(np.moveaxis(blocked, -1, 2)).reshape(-1)
+
+    right = tuner.constant(f"{r.name}|recurrence{layer.lanes}", panels)
+    if layer.gates != GATES["gru"]:
+        return right, right
+
+    def inner() -> np.ndarray:
+        last = bias.reshape(layer.directions, 2, layer.gates, layer.hidden)[:, 1, 2]
+        padded = np.zeros((layer.directions, layer.units * layer.lanes), np.float32)
+        padded[:, : layer.hidden] = last
+        return padded.reshape(-1)
+
+    return right, tuner.constant(f"{r.name}|{bias_name}|reset{layer.lanes}", inner)
+
+
+def tile_heights(tile: Tile, gates: int) -> list[int]:
+    """Heights of tiles of so many vectors whose sums stay in registers, tallest first."""
+    sums = tile.row_choices[0] * tile.vectors
+    return [rows for rows in (6, 4, 2, 1) if rows * gates <= sums]
+
+
+def recurrence_text(kind: str, tile: Tile) -> str:
+    """The kernel's module: a task is a direction and a block of sequences."""
+    gates, lanes = GATES[kind], tile.lanes
+    heights = tile_heights(tile, gates)
+    width = gates * lanes * 4
+    head = "".join(f"tile_of_{rows} = make_product_tile({rows}, {gates}, {lanes})\n" for rows in heights)
+    head += f"cell = make_cell({kind!r}, {lanes})\ncopy_run = make_copy_run(1, {lanes})\n"
+    position = _FIRST_WORD + len(_WORDS)
+    names = "out inputs right after first_h first_c scratch".split()
+    choose = []
+    for place, rows in enumerate(heights):
+        word = "if" if place == 0 else "elif"
+        choose += [
+            "else:" if place == len(heights) - 1 else f"{word} n1 - n >= {rows}:",
+            f"    tile_of_{rows}(old + n * row, row, panel, {width}, hidden, sums)",
+            f"    rows = {rows}",
+        ]
+    body = [
+        *(f"{name} = arg_i64(args, {_FIRST_WORD + k})" for k, name in enumerate(_WORDS)),
+        *(f"{name} = arg_i64(args, {position + k})" for k, name in enumerate(names)),
+        f"sums = stack_bytes({heights[0] * width})",
+        f"row = units * {lanes * 4}",
+        "plane = directions * sequences * row",
+        "for task in range(begin, end):",
+        *indent(
+            [
+                "d = op_div(task, row_blocks)",
+                "n0 = (task - d * row_blocks) * block_rows",
+                "n1 = min(n0 + block_rows, sequences)",
+                "old = scratch + d * sequences * row",
+                "new = old + plane",
+                "cells = new + plane",
+                "state = d * sequences * hidden",
+                "for n in range(n0, n1):",
+                f"    for j in range(units * {lanes}):",
+                "        h = _types.float32(0.0)",
+                "        c = _types.float32(0.0)",
+                "        if j < hidden and has_h:",
+                "            h = load_f32(first_h, state + n * hidden + j)",
+                "        if j < hidden and has_c:",
+                "            c = load_f32(first_c, state + n * hidden + j)",
+                "        store_f32(old + n * row, j, h)",
+                "        store_f32(cells + n * row, j, c)",
+                "is_reverse = is_reverse0 if d == 0 else is_reverse1",
+                "for step in range(steps):",
+                "    t = steps - 1 - step if is_reverse else step",
+                "    for unit in range(units):",
+                f"        panel = right + (d * units + unit) * hidden * {width}",
+                f"        valid = min({lanes}, hidden - unit * {lanes})",
+                f"        at = unit * {lanes * 4}",
+                "        n = n0",
+                "        while n < n1:",
+                *indent(indent(indent(choose))),
+                "            for i in range(n, n + rows):",
+                f"                given = inputs + (((t * sequences + i) * directions + d) * units + unit)"
+                f" * {width}",
+                "                place = i * row + at",
+                f"                cell(sums + (i - n) * {width}, given, after + d * row + at, cells + place,"
+                " old + place, new + place)",
+                "                target = out + (((t * directions + d) * sequences + i) * hidden) * 4 + at",
+                f"                if valid == {lanes}:",
+                "                    copy_run(target, new + place)",
+                "                else:",
+                "                    for j in range(valid):",
+                "                        store_f32(target, j, load_f32(new + place, j))",
+                "            n += rows",
+                "    kept = old",
+                "    old = new",
+                "    new = kept",
+                "last = steps * directions * sequences * hidden + state",
+                "for n in range(n0, n1 if states else n0):",
+                "    for j in range(hidden):",
+                "        store_f32(out, last + n * hidden + j, load_f32(old + n * row, j))",
+                "    if states == 2:",
+                "        for j in range(hidden):",
+                "            place = last + (directions * sequences + n) * hidden + j",
+                "            store_f32(out, place, load_f32(cells + n * row, j))",
+            ]
+        ),
+    ]
+    return kernel_text(library_text("vectors", "products", "cells") + head, body)
