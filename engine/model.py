@@ -80,8 +80,10 @@ class Layer:
         """The bodies that this layer carries as attributes (`If`, `Loop`, `Scan`)."""
         found: list[Model] = []
         for value in self.attributes.values():
-            items = value if isinstance(value, tuple) else (value,)
-            found.extend(item for item in items if isinstance(item, Model))
+            if isinstance(value, Model):
+                found.append(value)
+            elif isinstance(value, tuple) and value and isinstance(value[0], Model):
+                found.extend(value)
         return tuple(found)
 
     @property
@@ -92,7 +94,11 @@ class Layer:
     @property
     def dependencies(self) -> tuple[str, ...]:
         """Every name that must exist before this layer runs: its inputs, then its captures."""
-        return tuple(dict.fromkeys((*(name for name in self.inputs if name), *self.captures)))
+        names = dict.fromkeys(self.inputs)
+        names.pop("", None)
+        if self.subgraphs:
+            names |= dict.fromkeys(self.captures)
+        return tuple(names)
 
     def replace(self, **changes: Any) -> Layer:
         """A copy with the given fields changed."""

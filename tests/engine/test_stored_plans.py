@@ -246,14 +246,21 @@ def test_digests_tell_models_apart() -> None:
         assert digest_of_model(again, "a") in {digest_of_model(m, "a") for m in models.values()}
 
 
-def test_large_constants_are_digested_on_two_threads() -> None:
-    big = np.random.default_rng(0).normal(size=(1500, 1500)).astype(np.float32)
+def test_edits_of_large_constants_are_told_apart() -> None:
+    """Signs are high bits, which a product alone would never mix: two of them would cancel each other."""
+    plain = np.random.default_rng(0).normal(size=1_000_003).astype(np.float32)
 
-    def source(a: np.ndarray, b: np.ndarray) -> Model:
-        nodes = [node("MatMul", ["x", "a"], ["m"]), node("MatMul", ["m", "b"], ["y"])]
-        return model(nodes, {"x": ("float32", [1, 1500])}, {"y": ("float32", None)}, {"a": a, "b": b})
+    def digest(*edits: tuple[int, float]) -> str:
+        array = plain.copy()
+        for position, value in edits:
+            array[position] = value
+        made = model(
+            [node("Add", ["x", "a"], ["y"])], {"x": ("float32", [1])}, {"y": ("float32", None)}, {"a": array}
+        )
+        return digest_of_model(made, "")
 
-    changed = big.copy()
-    changed[-1, -1] += 1.0
-    models = [source(big, big), source(changed, big), source(big, changed), source(changed, changed)]
-    assert len({digest_of_model(m, "") for m in models}) == 4
+    flips = [(position, -plain[position]) for position in (1, 129, 257)]
+    found = {digest(), digest((1_000_002, 1.0)), digest((0, plain[64]), (64, plain[0]))}
+    found |= {digest(flips[0]), digest(flips[1]), digest(flips[0], flips[1]), digest(*flips)}
+    assert len(found) == 7
+    assert digest() == digest((3, plain[3]))

@@ -13,6 +13,7 @@ from engine.backends.cpu.depthwise import tune_depthwise
 from engine.backends.cpu.epilogue import Epilogue, is_float32_core, print_epilogue
 from engine.backends.cpu.library import library_text
 from engine.backends.cpu.native_kernel import NativeKernel
+from engine.backends.cpu.packing import pack_panels
 from engine.backends.cpu.partition import SCRATCH_FLOATS, partition
 from engine.backends.cpu.planes import MAX_TAPS, TAP_OFFSETS, Windows, lay_out, windows_of
 from engine.backends.cpu.printer import indent, kernel_text
@@ -125,12 +126,7 @@ def _pack(tuner: Tuner, name: str, known: np.ndarray | None, group: int, rows: i
     assert known is not None
 
     def make() -> np.ndarray:
-        m = known.shape[0] // group
-        tiles = -(-m // rows)
-        depth = known[0].size
-        padded = np.zeros((group, tiles * rows, depth), np.float32)
-        padded[:, :m] = known.reshape(group, m, depth)
-        return np.ascontiguousarray(padded.reshape(group, tiles, rows, depth).swapaxes(2, 3)).reshape(-1)
+        return pack_panels(known.reshape(group, known.shape[0] // group, -1).swapaxes(1, 2), rows)
 
     return tuner.constant(f"{name}|rows{rows}|{group}", make)
 

@@ -55,15 +55,6 @@ def lay_columns(target, target_row, source, source_row, source_column, rows, col
 """
 
 
-def pack_panels(matrices: np.ndarray, width: int) -> np.ndarray:
-    """(count, k, n) -> 1-D (count, ceil(n / width), k, width), the last panel filled up with zeros."""
-    count, k, n = matrices.shape
-    panels = -(-n // width)
-    padded = np.zeros((count, k, panels * width), np.float32)
-    padded[:, :, :n] = matrices
-    return np.ascontiguousarray(padded.reshape(count, k, panels, width).transpose(0, 2, 1, 3)).reshape(-1)
-
-
 def emit_panels(
     tuner: Tuner, name: str, sizes: tuple[int, int, int], strides: tuple[int, int, int], tile: Tile
 ) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from engine.model import Layer, Model
+from engine.threaded import in_parts
 
 
 def fold_batch_norm(model: Model) -> Model:
@@ -44,6 +45,8 @@ def fold_batch_norm(model: Model) -> Model:
         constants[b_name] = ((bias - mean) * factor + shift).astype(weights.dtype)
         replaced[conv.name] = conv.replace(inputs=(conv.inputs[0], w_name, b_name), outputs=norm.outputs)
         replaced[norm.name] = norm
+    if not replaced:
+        return model
     layers = [replaced.get(layer.name, layer) for layer in model.layers]
     folded = {name for name, layer in replaced.items() if layer.op_type == "BatchNormalization"}
     return model.replace(layers=tuple(x for x in layers if x.name not in folded), constants=constants)
@@ -66,4 +69,11 @@ def _scaled(conv: Layer, weights: np.ndarray, factor: np.ndarray) -> np.ndarray 
 def _product(weights: np.ndarray, factor: np.ndarray) -> np.ndarray:
     """The product computed in float64 and stored in the weights' type, without a copy of them in float64."""
     result = np.empty(weights.shape, weights.dtype)
-    return np.multiply(weights, factor, out=result, dtype=np.float64, casting="unsafe")
+    per_row = np.broadcast_to(factor, (len(weights), *factor.shape[1:]))
+
+    def work(begin: int, end: int) -> None:
+        rows = weights[begin:end], per_row[begin:end]
+        np.multiply(*rows, out=result[begin:end], dtype=np.float64, casting="unsafe")
+
+    in_parts(work, len(weights), result.nbytes)
+    return result

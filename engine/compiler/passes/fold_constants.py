@@ -21,6 +21,8 @@ def fold_constants(model: Model) -> Model:
             kept.append(layer)
         else:
             constants.update(results)
+    if len(kept) == len(model.layers):
+        return model
     return model.replace(layers=tuple(kept), constants=constants)
 
 

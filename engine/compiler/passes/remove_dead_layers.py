@@ -14,4 +14,6 @@ def remove_dead_layers(model: Model) -> Model:
             kept.append(layer)
             needed.update(layer.dependencies)
     constants = {name: array for name, array in model.constants.items() if name in needed}
+    if len(kept) == len(model.layers) and len(constants) == len(model.constants):
+        return model
     return model.replace(layers=tuple(reversed(kept)), constants=constants)

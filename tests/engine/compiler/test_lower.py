@@ -227,10 +227,9 @@ def test_a_constant_has_one_buffer_for_all_plans() -> None:
     session = Session(branching(), native, None, allow_fallback=False)
     for rows in (2, 3, 4):
         run(session, {"x": normal(rows, 4)})
-    # One input and two outputs a plan; the rest are the constants, in whatever order products want them.
-    constants = len(native.made) - 3 * 3
-    assert 0 < constants <= 2
-    assert constants == len(session.constants)
+    # One input and two outputs a plan; the rest are constants, but those that kernels read where they lie.
+    assert 0 < len(session.constants) <= 2
+    assert 0 <= len(native.made) - 3 * 3 <= len(session.constants)
     session.release()
 
 

@@ -1,0 +1,34 @@
+"""Panels hold what NumPy finds by index, whatever the order of the matrices."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from engine import threaded
+from engine.aligned import is_readable_in_place
+from engine.backends.cpu.packing import pack_panels
+
+
+@pytest.mark.parametrize("turned", [False, True])
+@pytest.mark.parametrize("large", [False, True])
+@pytest.mark.parametrize(
+    ("count", "k", "n", "width"), [(1, 5, 7, 4), (3, 2, 8, 4), (2, 1, 3, 16), (1, 6, 1, 1)]
+)
+def test_panels_hold_the_columns_of_a_tile_side_by_side(
+    count: int, k: int, n: int, width: int, large: bool, turned: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if large:
+        monkeypatch.setattr(threaded, "LARGE", 1)
+    matrices = np.random.default_rng(0).normal(size=(count, n, k) if turned else (count, k, n))
+    matrices = matrices.astype(np.float32)
+    if turned:
+        matrices = matrices.swapaxes(1, 2)
+    packed = pack_panels(matrices, width)
+    panels = -(-n // width)
+    expected = np.zeros((count, panels, k, width), np.float32)
+    for batch, row, column in np.ndindex(count, k, n):
+        expected[batch, column // width, row, column % width] = matrices[batch, row, column]
+    np.testing.assert_array_equal(packed, expected.reshape(-1))
+    packed.flags.writeable = False
+    assert is_readable_in_place(packed)
