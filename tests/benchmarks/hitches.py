@@ -62,7 +62,8 @@ def warmup_command(model: Path, channel: str) -> list[str]:
     """`gameglue warmup` for a backend."""
     choice = CHANNELS[channel]
     device = [] if choice.device is None else ["--device", choice.device]
-    named = ["--backend", choice.backend.value, *device]
+    precision = [] if choice.precision == "float32" else ["--precision", choice.precision]
+    named = ["--backend", choice.backend.value, *device, *precision]
     return [sys.executable, "-m", "gameglue", "warmup", str(model), *named]
 
 

@@ -52,7 +52,8 @@ class Report:
         return self.verdicts[-1]
 
     def _print_times(self, out: Console) -> None:
-        columns = ["median ms; x: theirs / ours, above 1 is faster here", *self.peers]
+        out.print("x: their time / ours, round by round; above 1, this engine is faster")
+        columns = ["median, ms", *self.peers]
         rows = {name: [name, *(self._median(name, peer) for peer in self.peers)] for name in self.results}
         last = ["geometric mean of x", *("" for _ in self.peers)]
         for channel in self.channels:

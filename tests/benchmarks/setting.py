@@ -12,14 +12,18 @@ from importlib.metadata import PackageNotFoundError, version
 
 from rich.console import Console
 
-from engine import JobSystem, Model, SystemInfo, Worker
+from engine import BackendType, JobSystem, Model, SystemInfo, Worker
 from gameglue.cli.backends import ALL_CHOICES, BackendChoice, why_unavailable
 from gameglue.cli.console import CompileProgress, facts, table
 
-CHANNELS: dict[str, BackendChoice] = dict(
-    zip(("cpu", "gl_compute", "opencl", "gl_pixel"), ALL_CHOICES, strict=True)
-)
+DEFAULT = ("cpu", "gl_compute", "opencl", "gl_pixel")
 """The four backends by the names that plan reports use."""
+
+CHANNELS: dict[str, BackendChoice] = {
+    **dict(zip(DEFAULT, ALL_CHOICES, strict=True)),
+    "cpu-bf16": BackendChoice(BackendType.CPU, precision="bf16"),
+}
+"""What may be measured: the backends, and the CPU's with products in bfloat16."""
 
 
 def console() -> Console:
@@ -48,7 +52,7 @@ def add_backend_option(parser: argparse.ArgumentParser, default: str = "what thi
 def chosen_backends(wanted: Sequence[str] | None) -> list[str]:
     """The backends asked for, or all, that this machine has; standard error tells why others are not here."""
     found = []
-    for name in wanted or CHANNELS:
+    for name in wanted or DEFAULT:
         reason = why_unavailable(CHANNELS[name], SystemInfo.query())
         if reason is None:
             found.append(name)
@@ -65,7 +69,13 @@ def open_worker(model: Model, channel: str, jobs: JobSystem | None = None) -> Wo
     choice = CHANNELS[channel]
     with CompileProgress(f"{channel}: preparing kernels") as progress:
         return Worker(
-            model, choice.backend, device=choice.device, allow_fallback=False, jobs=jobs, progress=progress
+            model,
+            choice.backend,
+            device=choice.device,
+            precision=choice.precision,
+            allow_fallback=False,
+            jobs=jobs,
+            progress=progress,
         )
 
 
