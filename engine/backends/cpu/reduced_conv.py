@@ -93,11 +93,16 @@ def lay_line(target, source, width, channels, first, count, x_column, x_channel)
     zero_bytes(target, low * channels * 2)
     inside = target + low * channels * 2
     begin = source + (first + low) * x_column * 4
-    if x_channel == 1:
+    if x_channel == 1 or channels == 1:
         narrow_run(inside, begin, (high - low) * channels)
     else:
+        done = 0
+        if channels == 3 and x_column == 1:
+            while done + 16 <= high - low:
+                interleave_three(inside + done * 6, begin + done * 4, x_channel * 4)
+                done += 16
         for c in range(channels):
-            for k in range(high - low):
+            for k in range(done, high - low):
                 value = load_f32(begin, k * x_column + c * x_channel)
                 store_u16(inside, k * channels + c, narrowed(value))
     zero_bytes(target + high * channels * 2, (count - high) * channels * 2)

@@ -248,3 +248,29 @@ def zero_group(typing_context, target):
         return context.get_dummy_value()
 
     return types.void(types.int64), generate
+
+
+@intrinsic
+def interleave_three(typing_context, target, source, plane):
+    """16 float32s of each of three planes, `plane` bytes apart, as 16 triples of bfloat16s."""
+
+    def generate(context, builder, signature, args):
+        shorts = ir.VectorType(ir.IntType(16), 32)
+        wide = ir.VectorType(_BF, 32)
+        loaded = [
+            builder.load(_vector_at(builder, args[1], builder.mul(args[2], _word(c)), _SINGLES), align=4)
+            for c in range(3)
+        ]
+        name = "llvm.x86.avx512bf16.cvtne2ps2bf16.512"
+        kinds = [_SINGLES, _SINGLES]
+        first = _call(builder, name, wide, kinds, [loaded[1], loaded[0]])
+        second = _call(builder, name, wide, kinds, [loaded[2], loaded[2]])
+        pair = [builder.bitcast(x, shorts) for x in (first, second)]
+        # Triple k is made of elements k and 16 + k of the first vector and k of the second.
+        places = [16 * c + k for k in range(16) for c in range(3)]
+        mask = ir.Constant(ir.VectorType(_WORD32, 48), [ir.Constant(_WORD32, p) for p in places])
+        mixed = builder.shuffle_vector(*pair, mask)
+        builder.store(mixed, _vector_at(builder, args[0], _word(0), mixed.type), align=2)
+        return context.get_dummy_value()
+
+    return types.void(types.int64, types.int64, types.int64), generate

@@ -145,7 +145,7 @@ def test_bands_fit_the_memory_of_a_task() -> None:
         if any(s > n for s, n in zip(spans, sizes, strict=True)):
             continue
         out = tuple((n - s) // t + 1 for n, s, t in zip(sizes, spans, strides, strict=True))
-        win = Windows(*sizes, kernel, strides, dilations, (0, 0), out)  # type: ignore[arg-type]
+        win = Windows(sizes[0], sizes[1], kernel, strides, dilations, (0, 0), out)  # type: ignore[arg-type]
         cells = cells_of(win, channels)
         bands = cut_bands(win, cells)
         if bands is None:
