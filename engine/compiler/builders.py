@@ -44,6 +44,8 @@ def extents_of(value: Value, groups: Groups | None) -> Signature | None:
 class ShapeBuilder(Builder):
     """Works out shapes, and elements where every input of the layer is known. Makes no kernels."""
 
+    fold_limit = FOLD_LIMIT
+
     def __init__(
         self,
         layer: Layer,
@@ -83,7 +85,7 @@ class ShapeBuilder(Builder):
             self.error(f"its output would have the shape {value.shape}; the input is too small for it")
         self.shapes.append(value.shape)
         is_text = value.dtype == object
-        if is_text or (self.foldable and value.size <= FOLD_LIMIT):
+        if is_text or (self.foldable and value.size <= self.fold_limit):
             self.fold(value, formula, groups)
         if is_text and value.known is None:
             self.error("its strings depend on numbers that are computed; strings live on the host")

@@ -26,6 +26,7 @@ from engine.backends.cpu.precision import arithmetic_for
 from engine.backends.cpu.timing import time_commands
 from engine.backends.cpu.tuned import tune
 from engine.compiler.memory import place
+from engine.compiler.passes import unpack_weights
 from engine.compiler.plan import AnyKernel, Compute, Plan, Tuner
 from engine.dtypes import STORAGE_TYPES
 from engine.errors import DisposedError
@@ -149,6 +150,7 @@ class CPUBackend(Backend):
     name: ClassVar[str] = "cpu"
     fan_in = 16
     whole = frozenset({"recurrence"})
+    passes = (unpack_weights,)
 
     def __init__(self, jobs: JobSystem | None = None, precision: Precision = "float32") -> None:
         self.arithmetic = arithmetic_for(precision)

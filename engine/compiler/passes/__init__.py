@@ -9,6 +9,7 @@ from engine.compiler.passes.channels_last import channels_last
 from engine.compiler.passes.fold_batch_norm import fold_batch_norm
 from engine.compiler.passes.fold_constants import fold_constants
 from engine.compiler.passes.remove_dead_layers import remove_dead_layers
+from engine.compiler.passes.unpack_weights import unpack_weights
 from engine.model import Model
 
 Pass = Callable[[Model], Model]
@@ -49,4 +50,5 @@ __all__ = [
     "fold_constants",
     "optimize",
     "remove_dead_layers",
+    "unpack_weights",
 ]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
+
 import numpy as np
 
 from engine.compiler.builders import ShapeBuilder
@@ -14,26 +16,39 @@ from engine.operators import OPERATORS
 def fold_constants(model: Model) -> Model:
     """Evaluate what does not depend on the model's inputs. Results beyond the fold limit stay layers."""
     constants = dict(model.constants)
-    kept: list[Layer] = []
-    for layer in model.layers:
-        results = None if layer.subgraphs else _evaluate(layer, constants)
-        if results is None:
-            kept.append(layer)
-        else:
-            constants.update(results)
+    kept = fold_layers(model.layers, constants)
     if len(kept) == len(model.layers):
         return model
     return model.replace(layers=tuple(kept), constants=constants)
 
 
-def _evaluate(layer: Layer, constants: dict[str, np.ndarray]) -> dict[str, np.ndarray] | None:
+def fold_layers(
+    layers: Iterable[Layer],
+    constants: dict[str, np.ndarray],
+    wanted: Callable[[Layer], bool] = lambda _: True,
+    builder: type[ShapeBuilder] = ShapeBuilder,
+) -> list[Layer]:
+    """The layers that stay; what the wanted ones among the others yield is added to `constants`."""
+    kept: list[Layer] = []
+    for layer in layers:
+        results = None if layer.subgraphs or not wanted(layer) else _evaluate(layer, constants, builder)
+        if results is None:
+            kept.append(layer)
+        else:
+            constants.update(results)
+    return kept
+
+
+def _evaluate(
+    layer: Layer, constants: dict[str, np.ndarray], make_builder: type[ShapeBuilder]
+) -> dict[str, np.ndarray] | None:
     if not all(name in constants for name in layer.inputs if name):
         return None
     operator = OPERATORS.find(layer.domain, layer.op_type, layer.version)
     if operator is None or operator.precision == "random" or operator.kind != "kernel":
         return None
     inputs = [_known(name, constants[name]) if name else None for name in layer.inputs]
-    builder = ShapeBuilder(layer, True, [bool(name) for name in layer.outputs])
+    builder = make_builder(layer, True, [bool(name) for name in layer.outputs])
     try:
         outputs = operator.build(builder, tuple(inputs))
     except (EngineError, ArithmeticError, LookupError, TypeError, ValueError):
