@@ -1,0 +1,211 @@
+# mypy: allow-untyped-defs, allow-incomplete-defs
+"""Winograd's minimal filtering of 3 x 3 windows: the transforms of tiles, and products of transformed tiles.
+
+A tile of m x m results is made from (m + 2) x (m + 2) inputs: V = B'dB, then a product per frequency with the
+transformed weights, then Y = A'MA (Lavin and Gray, "Fast Algorithms for Convolutional Neural Networks",
+2015). F(2 x 2) interpolates at 0, 1, -1 and infinity; F(4 x 4) at 0, the square roots of 1/2 and 2 with both
+signs, and infinity, whose rounding errors were the least of those tried. All vectors run along the channels.
+"""
+
+from llvmlite import ir
+from numba import types
+from numba.extending import intrinsic
+
+from engine.backends.cpu.library.lane import Lane
+from engine.backends.cpu.library.vectors import _SINGLE, _WORD, _counted_loop, _spread, _vector_at, _word
+
+_LOW, _HIGH = 0.5**0.5, 2.0**0.5
+
+
+def _inputs_2(d):
+    """B'd for four inputs in a row."""
+    return [d[0] - d[2], d[1] + d[2], d[2] - d[1], d[3] - d[1]]
+
+
+def _outputs_2(m):
+    """A'm for four products in a row."""
+    return [m[0] + m[1] + m[2], m[1] - m[2] + m[3]]
+
+
+def _inputs_4(d):
+    """B'd for six inputs in a row."""
+    low_even, low_odd = d[2].times_plus(-2.0, d[4]), d[1].times_plus(-2.0, d[3])
+    high_even, high_odd = d[2].times_plus(-0.5, d[4]), d[1].times_plus(-0.5, d[3])
+    return [
+        d[2].times_plus(-2.5, d[0] + d[4]),
+        low_odd.times_plus(_LOW, low_even),
+        low_odd.times_plus(-_LOW, low_even),
+        high_odd.times_plus(_HIGH, high_even),
+        high_odd.times_plus(-_HIGH, high_even),
+        d[3].times_plus(-2.5, d[1] + d[5]),
+    ]
+
+
+def _outputs_4(m):
+    """A'm for six products in a row."""
+    low_sum, low_difference = m[1] + m[2], m[1] - m[2]
+    high_sum, high_difference = m[3] + m[4], m[3] - m[4]
+    return [
+        m[0] + (low_sum + high_sum),
+        high_difference.times_plus(_HIGH, low_difference * _LOW),
+        high_sum.times_plus(2.0, low_sum * 0.5),
+        high_difference.times_plus(_HIGH**3, low_difference.times_plus(_LOW**3, m[5])),
+    ]
+
+
+def _both_axes(rows, step):
+    """`step` along the columns of a square, then along its rows."""
+    columns = [step(list(column)) for column in zip(*rows, strict=True)]
+    return [step(list(row)) for row in zip(*columns, strict=True)]
+
+
+def _store_square(builder, square, target, step):
+    """Values of a square in order, `step` bytes apart."""
+    place = target
+    for row in square:
+        for value in row:
+            builder.store(value.value, _vector_at(builder, place, _word(0), value.type), align=4)
+            place = builder.add(place, step)
+
+
+def make_input_tile(results, lanes):
+    """input_tile(source, row_step, column_step, target, step): V of `lanes` channels of a tile.
+
+    Steps are bytes: between the tile's rows and columns, and between the frequencies of V.
+    """
+    kind = ir.VectorType(_SINGLE, lanes)
+    size, transform = results + 2, {2: _inputs_2, 4: _inputs_4}[results]
+
+    @intrinsic
+    def input_tile(typing_context, source, row_step, column_step, target, step):
+        def generate(context, builder, signature, args):
+            source, row_step, column_step, target, step = args
+            offsets = [builder.mul(column_step, _word(j)) for j in range(size)]
+            square = []
+            for i in range(size):
+                row = builder.add(source, builder.mul(row_step, _word(i)))
+                pointers = [_vector_at(builder, row, offset, kind) for offset in offsets]
+                square.append([Lane(builder, builder.load(pointer, align=4)) for pointer in pointers])
+            _store_square(builder, _both_axes(square, transform), target, step)
+            return context.get_dummy_value()
+
+        return types.void(*[types.int64] * 5), generate
+
+    return input_tile
+
+
+def make_listed_tile(results, lanes):
+    """listed_tile(table, offset, target, step): the same where `table` holds an address for each input.
+
+    The inputs lie `offset` bytes behind these addresses.
+    """
+    kind = ir.VectorType(_SINGLE, lanes)
+    size, transform = results + 2, {2: _inputs_2, 4: _inputs_4}[results]
+
+    @intrinsic
+    def listed_tile(typing_context, table, offset, target, step):
+        def generate(context, builder, signature, args):
+            table, offset, target, step = args
+
+            def load(k):
+                entry = builder.inttoptr(builder.add(table, _word(8 * k)), _WORD.as_pointer())
+                pointer = _vector_at(builder, builder.load(entry, align=8), offset, kind)
+                return Lane(builder, builder.load(pointer, align=4))
+
+            square = [[load(i * size + j) for j in range(size)] for i in range(size)]
+            _store_square(builder, _both_axes(square, transform), target, step)
+            return context.get_dummy_value()
+
+        return types.void(*[types.int64] * 4), generate
+
+    return listed_tile
+
+
+def make_output_tile(results, lanes):
+    """output_tile(source, step, target, pixel_step): `lanes` channels of a tile's results.
+
+    Steps are bytes: between frequencies of the products, and between the results' pixels, row by row.
+    """
+    kind = ir.VectorType(_SINGLE, lanes)
+    size, transform = results + 2, {2: _outputs_2, 4: _outputs_4}[results]
+
+    @intrinsic
+    def output_tile(typing_context, source, step, target, pixel_step):
+        def generate(context, builder, signature, args):
+            source, step, target, pixel_step = args
+            square = []
+            place = source
+            for _ in range(size):
+                row = []
+                for _ in range(size):
+                    pointer = _vector_at(builder, place, _word(0), kind)
+                    row.append(Lane(builder, builder.load(pointer, align=4)))
+                    place = builder.add(place, step)
+                square.append(row)
+            _store_square(builder, _both_axes(square, transform), target, pixel_step)
+            return context.get_dummy_value()
+
+        return types.void(*[types.int64] * 4), generate
+
+    return output_tile
+
+
+def make_block_tile(rows, vectors, lanes, unroll):
+    """A tile of `rows` x (`vectors` * `lanes`) sums of products, its left side in blocks of `lanes` depth.
+
+    block_tile(a, a_block, b, k, c, c_row): c = A B. A lies as blocks, `a_block` bytes apart, of rows of `lanes`
+    numbers, so that all its rows are reached from one register; B is k groups of one vector row each. `c_row`
+    is bytes. `unroll` divides `lanes`.
+    """
+    kind = ir.VectorType(_SINGLE, lanes)
+    width = vectors * lanes * 4
+
+    @intrinsic
+    def block_tile(typing_context, a, a_block, b, k, c, c_row):
+        def generate(context, builder, signature, args):
+            a, a_block, b, k, c, c_row = args
+
+            def add_products(a_place, b_place, turn, totals):
+                right = []
+                for v in range(vectors):
+                    pointer = _vector_at(builder, b_place, _word(turn * width + 4 * lanes * v), kind)
+                    right.append(Lane(builder, builder.load(pointer, align=4)))
+                sums = []
+                for r in range(rows):
+                    pointer = _vector_at(builder, a_place, _word(4 * (r * lanes + turn)), _SINGLE)
+                    left = Lane(builder, _spread(builder, builder.load(pointer, align=4), lanes))
+                    for v in range(vectors):
+                        total = Lane(builder, totals[r * vectors + v])
+                        sums.append(left.times_plus(right[v], total).value)
+                return sums
+
+            def turns(count):
+                def body(places, totals):
+                    for turn in range(count):
+                        totals = add_products(*places, turn, totals)
+                    return totals
+
+                return body
+
+            def steps(count):
+                return [_word(4 * count), _word(width * count)]
+
+            def whole_block(places, totals):
+                starts, count = list(places), _word(lanes // unroll)
+                return _counted_loop(builder, count, starts, steps(unroll), totals, turns(unroll))[1]
+
+            zeros = [ir.Constant(kind, [0.0] * lanes)] * (rows * vectors)
+            blocks, rest = builder.sdiv(k, _word(lanes)), builder.srem(k, _word(lanes))
+            over = [a_block, _word(width * lanes)]
+            places, totals = _counted_loop(builder, blocks, [a, b], over, zeros, whole_block)
+            _, totals = _counted_loop(builder, rest, places, steps(1), totals, turns(1))
+            for r in range(rows):
+                row = builder.add(c, builder.mul(c_row, _word(r)))
+                for v in range(vectors):
+                    pointer = _vector_at(builder, row, _word(4 * lanes * v), kind)
+                    builder.store(totals[r * vectors + v], pointer, align=4)
+            return context.get_dummy_value()
+
+        return types.void(*[types.int64] * 6), generate
+
+    return block_tile

@@ -1,0 +1,302 @@
+"""Convolutions of float32 by 3 x 3, channels last, with fewer products: Winograd's F(2 x 2) and F(4 x 4).
+
+A task transforms the inputs of a block of tiles into its stack, multiplies each frequency by the weights of
+that frequency, and transforms the sums back, a block of output channels at a time. Weights are transformed
+once, in float64. F(4 x 4) needs 36 products for 16 results where F(2 x 2) needs 64 and the direct way 144,
+but its weights take 4 times the memory instead of 16 / 9, and its rounding errors are larger.
+
+Environment: GAMEGLUE_WINOGRAD=0 computes all such convolutions directly, 2 allows F(2 x 2) only, 4 (the
+default) both. It is read when this module is imported.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from math import prod
+
+import numpy as np
+
+from engine.backends.cpu.cost import CHUNK_NS
+from engine.backends.cpu.epilogue import Epilogue, is_float32_core, print_epilogue
+from engine.backends.cpu.library import library_text
+from engine.backends.cpu.native_kernel import NativeKernel
+from engine.backends.cpu.printer import indent, kernel_text
+from engine.backends.cpu.tiles import Tile, host_tile
+from engine.compiler.plan import Compute, Tuner
+
+LARGEST = int(os.environ.get("GAMEGLUE_WINOGRAD", "4"))
+"""The largest tile, in results along a side; 0 for none."""
+
+SCRATCH_BYTES = 1 << 20
+"""Transformed inputs and sums of a task, on its stack."""
+
+_WORDS = (
+    "height width c_size out_height out_width m_size top left tile_columns image_tiles tiles block_tiles"
+    " block_columns groups group_columns"
+).split()
+_FIRST_WORD = 2
+_ZEROS = 512
+
+_TEXT = """
+{tiles}
+input_tile = make_input_tile({results}, {lanes})
+listed_tile = make_listed_tile({results}, {lanes})
+output_tile = make_output_tile({results}, {lanes})
+
+
+@helper
+def list_inputs(table, zeros, source, y, x, height, width, pixel):
+    # What lies outside the picture is read from zeros.
+    for i in range({size}):
+        for j in range({size}):
+            inside = y + i >= 0 and y + i < height and x + j >= 0 and x + j < width
+            place = source + ((y + i) * width + x + j) * pixel
+            store_i64(table, i * {size} + j, place if inside else zeros)
+
+
+@helper
+def transform_inputs(target, step, block, table, zeros, source, y, x, height, width, channels):
+    pixel = channels * 4
+    if y >= 0 and x >= 0 and y + {size} <= height and x + {size} <= width:
+        place = source + (y * width + x) * pixel
+        c = 0
+        while c < channels:
+            input_tile(place + c * 4, width * pixel, pixel, target, step)
+            target += block
+            c += {lanes}
+    else:
+        first = 0
+        while first < channels:
+            list_inputs(table, zeros, source + first * 4, y, x, height, width, pixel)
+            c = 0
+            while c < min(channels - first, {zeros}):
+                listed_tile(table, c * 4, target, step)
+                target += block
+                c += {lanes}
+            first += {zeros}
+
+
+@helper
+def multiply(a, a_block, count, b, k, c, c_row):
+    while count > 0:
+{choices}
+"""
+
+
+@dataclass(frozen=True)
+class Cut:
+    """Which tiles, and how many tiles and output channels at a time.
+
+    A task takes `tiles` tiles and `group_columns` channels, and of those `columns` at a time.
+    """
+
+    results: int
+    tiles: int
+    columns: int
+    group_columns: int
+
+
+def tune_winograd(compute: Compute, tuner: Tuner, threads: int) -> bool:
+    """Rule for hints of kind "conv" with channels last: 3 x 3 windows next to each other, known weights."""
+    assert compute.hint is not None
+    facts = compute.hint.facts
+    x, w = compute.hint.operands
+    plain = (facts["strides"], facts["dilations"], facts["group"]) == ((1, 1), (1, 1), 1)
+    if not (facts.get("channels_last") and plain and w.shape[2:] == (3, 3)) or facts.get("x_first"):
+        return False
+    if w.known is None or not is_float32_core(compute):
+        return False
+    tile = host_tile()
+    cut = choose_cut(compute.space, w.shape[1], tile, threads)
+    if cut is None:
+        return False
+    emit_winograd(compute, tuner, tile, cut)
+    return True
+
+
+def choose_cut(space: tuple[int, ...], channels: int, tile: Tile, threads: int) -> Cut | None:
+    """How to cut an output (N, height, width, M); None where the direct way is faster."""
+    batch, height, width, m = space
+    results = min(LARGEST, 4)
+    if results not in (2, 4):
+        return None
+    tiles = batch * -(-height // results) * -(-width // results)
+    columns = min(64, -(-m // tile.width) * tile.width)
+    return Cut(results, min(28, tiles), columns, m)
+
+
+def emit_winograd(compute: Compute, tuner: Tuner, tile: Tile, cut: Cut) -> None:
+    """The step of a convolution that is cut so."""
+    assert compute.hint is not None
+    x, w = compute.hint.operands
+    batch, out_height, out_width, m = compute.space
+    _, height, width, channels = x.shape
+    tile_columns = -(-out_width // cut.results)
+    image_tiles = tile_columns * -(-out_height // cut.results)
+    groups = -(-m // cut.group_columns)
+    tasks = groups * -(-batch * image_tiles // cut.tiles)
+    assert scratch_bytes(cut, channels, tile) <= SCRATCH_BYTES
+    epilogue = print_epilogue(compute, _FIRST_WORD + len(_WORDS), row_axes=3)
+    weights = _pack(tuner, w.name, w.known, cut.results, tile)
+    top, left = compute.hint.facts["pads"]
+    sizes = (
+        height, width, channels, out_height, out_width, m, top, left, tile_columns, image_tiles,
+        batch * image_tiles, cut.tiles, cut.columns, groups, cut.group_columns,
+    )  # fmt: skip
+    values = (total_ns(compute.space, channels, cut) / tasks, *sizes, *epilogue.values)
+    kernel = NativeKernel("winograd", winograd_text(tile, cut.results, epilogue))
+    tuner.emit(kernel, (tasks,), values, (*epilogue.inputs, x.name, weights), compute.output.name)
+
+
+def total_ns(space: tuple[int, ...], channels: int, cut: Cut) -> float:
+    batch, height, width, m = space
+    tiles = batch * -(-height // cut.results) * -(-width // cut.results)
+    return 2.0 * tiles * (cut.results + 2) ** 2 * channels * m / 120.0
+
+
+def scratch_bytes(cut: Cut, channels: int, tile: Tile) -> int:
+    """Transformed inputs, and sums with room for the rows that a tile of a product has too many."""
+    deep = -(-channels // tile.lanes) * tile.lanes
+    return 4 * (cut.results + 2) ** 2 * ((cut.tiles * deep + tile.lanes) + (cut.tiles * cut.columns + tile.lanes))
+
+
+_POINTS = {2: (0.0, 1.0, -1.0), 4: (0.0, 0.5**0.5, -(0.5**0.5), 2.0**0.5, -(2.0**0.5))}
+
+
+def transform_weights(w: np.ndarray, results: int) -> np.ndarray:
+    """(M, C, 3, 3) -> (frequencies, C, M) in float64: the transforms of `library/winograd.py`."""
+    points = _POINTS[results]
+    rows = [np.array([1.0, p, p * p]) / prod(p - q for q in points if q != p) for p in points]
+    # Of F(2 x 2), zero's transform of inputs has the other sign.
+    rows[0] = np.abs(rows[0])
+    g = np.stack([*rows, np.array([0.0, 0.0, 1.0])])
+    size = results + 2
+    transformed = np.einsum("ia,mcab,jb->ijcm", g, w.astype(np.float64), g, optimize=True)
+    return transformed.reshape(size * size, w.shape[1], w.shape[0])
+
+
+def _pack(tuner: Tuner, name: str, known: np.ndarray | None, results: int, tile: Tile) -> str:
+    """Transformed weights as panels: (panel, frequency, C, tile width), the last panel filled up with zeros."""
+    assert known is not None
+
+    def make() -> np.ndarray:
+        transformed = transform_weights(known, results)
+        frequencies, channels, m = transformed.shape
+        panels = -(-m // tile.width)
+        padded = np.zeros((frequencies, channels, panels * tile.width), np.float32)
+        padded[:, :, :m] = transformed
+        parted = padded.reshape(frequencies, channels, panels, tile.width)
+        return np.ascontiguousarray(parted.transpose(2, 0, 1, 3)).reshape(-1)
+
+    return tuner.constant(f"{name}|winograd{results}|{tile.width}", make)
+
+
+def _row_choices(tile: Tile) -> tuple[int, ...]:
+    return {16: (14, 8, 4), 8: (6, 3)}.get(tile.lanes, (8, 4))
+
+
+def winograd_text(tile: Tile, results: int, epilogue: Epilogue) -> str:
+    """The kernel's module."""
+    size, lanes, width = results + 2, tile.lanes, tile.width
+    rows = _row_choices(tile)
+    numbers = {
+        "results": results,
+        "size": size,
+        "lanes": lanes,
+        "zeros": _ZEROS,
+        "tiles": "\n".join(
+            f"block_tile_{r} = make_block_tile({r}, {tile.vectors}, {lanes}, 4)" for r in rows
+        ),
+        "choices": "\n".join(_choices(rows, lanes)),
+    }
+    frequencies = size * size
+    position = _FIRST_WORD + len(_WORDS) + epilogue.words
+    locate = [
+        "i0 = op_div(t0 + k, image_tiles)",
+        "in_image = t0 + k - i0 * image_tiles",
+        "tile_row = op_div(in_image, tile_columns)",
+        "y0 = tile_row * {results}",
+        "x0 = (in_image - tile_row * tile_columns) * {results}",
+    ]
+    locate = [line.format(**numbers) for line in locate]
+    body = [
+        *(f"{name} = arg_i64(args, {_FIRST_WORD + k})" for k, name in enumerate(_WORDS)),
+        *epilogue.arguments,
+        f"x = arg_i64(args, {position})",
+        f"w = arg_i64(args, {position + 1})",
+        f"scratch = stack_bytes({SCRATCH_BYTES + 14 * 128 * 4 + 64})",
+        f"finished = stack_bytes({results * results * 128 * 4})",
+        f"table = stack_bytes({frequencies * 8})",
+        f"zeros = stack_bytes({(_ZEROS + lanes) * 4})",
+        f"set_bytes(zeros, 0, {(_ZEROS + lanes) * 4})",
+        f"depth_block = block_tiles * {lanes * 4}",
+        f"input_step = op_div(c_size + {lanes - 1}, _types.int64({lanes})) * depth_block + {lanes * 4}",
+        f"sum_step = (block_tiles * block_columns + {lanes}) * 4",
+        f"sums = scratch + {frequencies} * input_step",
+        *epilogue.kernel,
+        "for task in range(begin, end):",
+        *indent(
+            [
+                "block = op_div(task, groups)",
+                "n0 = (task - block * groups) * group_columns",
+                "n_end = min(n0 + group_columns, m_size)",
+                "t0 = block * block_tiles",
+                "count = min(block_tiles, tiles - t0)",
+                "for k in range(count):",
+                *indent(locate),
+                "    image = x + i0 * height * width * c_size * 4",
+                f"    target = scratch + k * {lanes * 4}",
+                "    transform_inputs(target, input_step, depth_block, table, zeros, image, y0 - top, x0 - left,"
+                " height, width, c_size)",
+                "while n0 < n_end:",
+                "    columns = min(block_columns, n_end - n0)",
+                f"    for f in range({frequencies}):",
+                "        c = 0",
+                "        while c < columns:",
+                f"            panel = op_div(n0 + c, _types.int64({width})) * {frequencies} + f",
+                f"            right = w + panel * c_size * {width * 4}",
+                "            target = sums + f * sum_step + c * 4",
+                "            multiply(scratch + f * input_step, depth_block, count, right, c_size, target,"
+                " block_columns * 4)",
+                f"            c += {width}",
+                "    first_column = n0",
+                "    for k in range(count):",
+                *indent(indent(locate)),
+                "        c = 0",
+                "        while c < columns:",
+                "            output_tile(sums + (k * block_columns + c) * 4, sum_step, finished + c * 4,"
+                " block_columns * 4)",
+                f"            c += {lanes}",
+                f"        for r in range(min({results}, out_height - y0)):",
+                "            i1 = y0 + r",
+                f"            for s in range(min({results}, out_width - x0)):",
+                "                i2 = x0 + s",
+                f"                tile = finished + (r * {results} + s) * block_columns * 4",
+                "                start = ((i0 * out_height + i1) * out_width + i2) * m_size + n0",
+                *indent(indent(indent(indent(epilogue.store)))),
+                "    n0 += block_columns",
+            ]
+        ),
+    ]
+    return kernel_text(library_text("vectors", "winograd") + _TEXT.format(**numbers), body)
+
+
+def _choices(rows: tuple[int, ...], lanes: int) -> list[str]:
+    """Which tile takes the first of `count` rows."""
+    lines = []
+    for k, r in enumerate(rows):
+        if k == len(rows) - 1:
+            head = "else:"
+        elif k == 0 and len(rows) == 3:
+            head = f"if count > {2 * rows[1]} or (count > {rows[1] + rows[2]} and count <= {r}):"
+        else:
+            head = f"{'elif' if k else 'if'} count > {rows[k + 1]}:"
+        lines += [
+            f"        {head}",
+            f"            block_tile_{r}(a, a_block, b, k, c, c_row)",
+            f"            count -= {r}",
+            f"            a += {r * lanes * 4}",
+            f"            c += {r} * c_row",
+        ]
+    return lines
