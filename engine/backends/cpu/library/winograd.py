@@ -150,12 +150,20 @@ def make_output_tile(results, lanes):
     return output_tile
 
 
-def make_block_tile(rows, vectors, lanes, unroll):
+def _prefetch(builder, address, offset):
+    """Ask for a cache line, which need not be valid."""
+    pointer, number = _vector_at(builder, address, offset, ir.IntType(8)), ir.IntType(32)
+    kind = ir.FunctionType(ir.VoidType(), [pointer.type, number, number, number])
+    function = builder.module.declare_intrinsic("llvm.prefetch", [pointer.type], kind)
+    builder.call(function, [pointer, *(ir.Constant(number, n) for n in (0, 3, 1))])
+
+
+def make_block_tile(rows, vectors, lanes, unroll, ahead):
     """A tile of `rows` x (`vectors` * `lanes`) sums of products, its left side in blocks of `lanes` depth.
 
     block_tile(a, a_block, b, k, c, c_row): c = A B. A lies as blocks, `a_block` bytes apart, of rows of `lanes`
     numbers, so that all its rows are reached from one register; B is k groups of one vector row each. `c_row`
-    is bytes. `unroll` divides `lanes`.
+    is bytes. `unroll` divides `lanes`. B is asked for `ahead` bytes before it is needed: it streams from far.
     """
     kind = ir.VectorType(_SINGLE, lanes)
     width = vectors * lanes * 4
@@ -170,6 +178,7 @@ def make_block_tile(rows, vectors, lanes, unroll):
                 for v in range(vectors):
                     pointer = _vector_at(builder, b_place, _word(turn * width + 4 * lanes * v), kind)
                     right.append(Lane(builder, builder.load(pointer, align=4)))
+                    _prefetch(builder, b_place, _word(turn * width + 4 * lanes * v + ahead))
                 sums = []
                 for r in range(rows):
                     pointer = _vector_at(builder, a_place, _word(4 * (r * lanes + turn)), _SINGLE)
