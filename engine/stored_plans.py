@@ -29,6 +29,7 @@ from engine.backends.base import Backend
 from engine.backends.cpu.backend import CPUBackend
 from engine.backends.cpu.cost import step_ns
 from engine.backends.cpu.native_kernel import source_of
+from engine.backends.cpu.winograd_cut import LARGEST
 from engine.cache import cache_dir, read_sealed, write_sealed
 from engine.compiler.lower import Lowered, Segment
 from engine.compiler.plan import AnyKernel, BufferSpec, Packed, Plan, Step, StoredKernel
@@ -103,7 +104,7 @@ def plan_file(model: Model, backend: Backend) -> PlanFile | None:
     engine = _engine_digest()
     if not engine or not _is_storable(model):
         return None
-    key = digest_of_model(model, f"{engine} {backend.jobs.thread_count} {backend.arithmetic}")
+    key = digest_of_model(model, f"{engine} {backend.jobs.thread_count} {backend.arithmetic} {LARGEST}")
     return PlanFile(_folder() / f"{key}.plan", model)
 
 

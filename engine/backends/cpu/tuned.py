@@ -14,6 +14,7 @@ from engine.backends.cpu.reduce import tune_reduce
 from engine.backends.cpu.reduced import tune_reduced_matmul
 from engine.backends.cpu.reduced_conv import tune_reduced_conv
 from engine.backends.cpu.transpose import tune_transpose
+from engine.backends.cpu.winograd import tune_winograd
 from engine.compiler.plan import Compute, Tuner
 
 Rule = Callable[[Compute, Tuner, int], bool]
@@ -30,7 +31,7 @@ RULES: dict[str, Rule] = {
 }
 
 
-LAST_RULES: dict[str, tuple[Rule, ...]] = {}
+LAST_RULES: dict[str, tuple[Rule, ...]] = {"conv": (tune_winograd,)}
 """The same for formulas over channels last; the first rule that takes one has it."""
 
 ReducedRule = Callable[[Compute, Tuner, int, Arithmetic], bool]

@@ -161,9 +161,9 @@ def _prefetch(builder, address, offset):
 def make_block_tile(rows, vectors, lanes, unroll, ahead):
     """A tile of `rows` x (`vectors` * `lanes`) sums of products, its left side in blocks of `lanes` depth.
 
-    block_tile(a, a_block, b, k, c, c_row): c = A B. A lies as blocks, `a_block` bytes apart, of rows of `lanes`
-    numbers, so that all its rows are reached from one register; B is k groups of one vector row each. `c_row`
-    is bytes. `unroll` divides `lanes`. B is asked for `ahead` bytes before it is needed: it streams from far.
+    block_tile(a, a_block, b, k, c, c_row): c = A B. A lies as blocks, `a_block` bytes apart, of rows of
+    `lanes` numbers, so that all its rows are reached from one register; B is k groups of one vector row
+    each. `c_row` is bytes. `unroll` divides `lanes`. B is asked for `ahead` bytes before it is needed: it streams from far.
     """
     kind = ir.VectorType(_SINGLE, lanes)
     width = vectors * lanes * 4
@@ -190,8 +190,9 @@ def make_block_tile(rows, vectors, lanes, unroll, ahead):
 
             def turns(count):
                 def body(places, totals):
+                    a_place, b_place = places
                     for turn in range(count):
-                        totals = add_products(*places, turn, totals)
+                        totals = add_products(a_place, b_place, turn, totals)
                     return totals
 
                 return body

@@ -1,0 +1,145 @@
+"""How a Winograd convolution is cut into tasks, and whether it is worth it: by estimated time.
+
+Environment: GAMEGLUE_WINOGRAD=0 computes all 3 x 3 convolutions directly, 2 allows F(2 x 2) only, 4 (the
+default) F(4 x 4) too. It is read when this module is imported.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from math import prod
+
+from engine.backends.cpu.cost import CHUNK_NS, CHUNKS_PER_THREAD
+from engine.backends.cpu.tiles import Tile
+
+LARGEST = int(os.environ.get("GAMEGLUE_WINOGRAD", "4"))
+"""The largest tile, in results along a side; 0 for none."""
+
+SCRATCH_BYTES = 1 << 20
+"""Transformed inputs and sums of a task, on its stack."""
+
+_LARGEST_WEIGHTS = 40 << 20
+"""Bytes of transformed weights above which a size of tiles is not considered."""
+
+_ENOUGH_TILES = 28
+"""Tiles at a time from which on weights in second-level cache, or the stream of them, hold nothing up."""
+
+# Measured on a processor with AVX-512: products, per vector lane; what the direct way reaches of that;
+# weights from third-level cache; and per tile and vector of channels, the transform of inputs, and that of sums with
+# the epilogue.
+_FLOPS_PER_NS = 11.5
+_DIRECT_SHARE = 0.8
+_BYTES_PER_NS = 20.0
+_VECTOR_NS = {2: (28.0, 14.0), 4: (85.0, 45.0)}
+
+_WORTH = 0.9
+"""A way is taken where it needs this share of another one's time."""
+
+
+@dataclass(frozen=True)
+class Cut:
+    """Which tiles, and how many tiles and output channels at a time.
+
+    A task takes `share` tiles and `group_columns` channels, and of those `tiles` and `columns` at a time.
+    """
+
+    results: int
+    share: int
+    tiles: int
+    columns: int
+    group_columns: int
+
+
+def choose_cut(space: tuple[int, ...], channels: int, tile: Tile, threads: int) -> Cut | None:
+    """How to cut an output (N, height, width, M); None where the direct way is about as fast."""
+    direct = 2.0 * 9 * channels * prod(space) / (threads * _FLOPS_PER_NS * tile.lanes * _DIRECT_SHARE)
+    best, least = None, direct * _WORTH
+    for results in (2, 4):
+        if results > LARGEST or 4 * (results + 2) ** 2 * channels * space[3] > _LARGEST_WEIGHTS:
+            continue
+        for cut in _cuts(space, channels, results, tile, threads):
+            nanoseconds = cut_ns(space, channels, cut, tile, threads)
+            # The larger tile must be worth its weights and its rounding.
+            if nanoseconds * (1.0 if best is None or best.results == results else 1.0 / _WORTH) < least:
+                best, least = cut, nanoseconds
+    return best
+
+
+def _cuts(space: tuple[int, ...], channels: int, results: int, tile: Tile, threads: int) -> Iterator[Cut]:
+    """The cuts worth a look: by tiles, or by output channels too, into few tasks or many."""
+    m, tiles = space[3], _tile_count(space, results)
+    total = 2.0 * tiles * (results + 2) ** 2 * channels * m / (_FLOPS_PER_NS * tile.lanes)
+    most = min(int(total / CHUNK_NS), threads * CHUNKS_PER_THREAD)
+    for tasks in {most // threads * threads, threads} if most > threads > 1 else {max(1, most)}:
+        for groups in {1, min(threads, tasks)}:
+            group_columns = _up(-(-m // groups), tile.width)
+            share = -(-tiles * groups // tasks)
+            columns = min(group_columns, _up(64 if results == 4 else 128, tile.width))
+            room = _room(columns, channels, results, tile)
+            while columns > tile.width and room < min(share, _ENOUGH_TILES):
+                columns = _up(columns // 2, tile.width)
+                room = _room(columns, channels, results, tile)
+            if _weight_bytes(channels, group_columns, results) < SCRATCH_BYTES:
+                room = min(room, _ENOUGH_TILES)
+            if room > 0:
+                yield Cut(results, share, -(-share // -(-share // room)), columns, group_columns)
+
+
+def _up(n: int, step: int) -> int:
+    return -(-n // step) * step
+
+
+def _tile_count(space: tuple[int, ...], results: int) -> int:
+    return space[0] * -(-space[1] // results) * -(-space[2] // results)
+
+
+def _weight_bytes(channels: int, columns: int, results: int) -> int:
+    return 4 * (results + 2) ** 2 * channels * columns
+
+
+def _room(columns: int, channels: int, results: int, tile: Tile) -> int:
+    """How many tiles the scratch memory has room for."""
+    floats = SCRATCH_BYTES // (4 * (results + 2) ** 2)
+    deep = _up(channels, tile.lanes)
+    return (floats - deep - tile.lanes) // (deep + columns)
+
+
+def cut_ns(space: tuple[int, ...], channels: int, cut: Cut, tile: Tile, threads: int) -> float:
+    """Estimated nanoseconds on all threads."""
+    m, tiles = space[3], _tile_count(space, cut.results)
+    groups = -(-m // cut.group_columns)
+    tasks = groups * -(-tiles // cut.share)
+    frequencies = (cut.results + 2) ** 2
+    whole, rest = divmod(cut.share, cut.tiles)
+    rows = whole * _row_cost(cut.tiles, tile) + _row_cost(rest, tile)
+    products = 2.0 * rows * frequencies * channels * cut.group_columns / (_FLOPS_PER_NS * tile.lanes)
+    weights = _weight_bytes(channels, cut.group_columns, cut.results)
+    streamed = (whole + (rest > 0)) * weights / _BYTES_PER_NS if weights > SCRATCH_BYTES else 0.0
+    inputs, outputs = _VECTOR_NS[cut.results]
+    moved = inputs * -(-channels // tile.lanes) + outputs * (cut.group_columns // tile.lanes)
+    return -(-tasks // threads) * (max(products, streamed) + moved * cut.share)
+
+
+def _row_cost(count: int, tile: Tile) -> float:
+    """Rows that the tiles of a product compute for `count` rows, and the loading of their columns."""
+    rows = row_choices(tile)
+    spent = 0.0
+    while count > 0:
+        taken = next(r for k, r in enumerate(rows) if k == len(rows) - 1 or takes(rows, k, count))
+        count -= taken
+        spent += taken + 0.5
+    return spent
+
+
+def row_choices(tile: Tile) -> tuple[int, ...]:
+    """Rows of the tiles of a product, so that any number comes out nearly even; the most come first."""
+    return {16: (14, 8, 4), 8: (6, 3)}.get(tile.lanes, (8, 4))
+
+
+def takes(rows: tuple[int, ...], k: int, count: int) -> bool:
+    """Whether the k-th row count, but for the last, takes the first of `count` rows."""
+    if k == 0 and len(rows) == 3:
+        return count > 2 * rows[1] or rows[1] + rows[2] < count <= rows[0]
+    return count > rows[k + 1]
