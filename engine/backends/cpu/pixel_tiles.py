@@ -1,0 +1,218 @@
+"""Tiles of pixels x output channels, channels last: packed weights, the walk over tiles, and their cut into tasks.
+
+Weights lie in panels: a panel holds, for each of the products of a sum, as many output channels as a tile is
+wide; the last panel of a group is one vector wide where that is enough. A few pixels' sums against one panel
+make a tile, which stays in registers until it is done and then goes through the epilogue.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from engine.backends.cpu.cost import CHUNK_NS, CHUNKS_PER_THREAD
+from engine.backends.cpu.epilogue import Epilogue
+from engine.backends.cpu.printer import indent
+from engine.backends.cpu.tiles import Tile
+
+FLOPS_PER_NS = 130.0
+
+_NS_PER_RESULT = 0.15
+_NS_PER_TASK = 300.0
+
+_L2_BYTES = 1 << 20
+_BYTES_PER_NS = 15.0
+"""How fast weights arrive that are in no near cache."""
+
+
+@dataclass(frozen=True)
+class TileCut:
+    """How (group, panel, pixel) is cut into tasks: in blocks of so many panels and pixels."""
+
+    panels: int
+    pixels: int
+    panel_blocks: int
+    pixel_blocks: int
+    nanoseconds: float
+
+    @property
+    def tasks(self) -> int:
+        """Blocks of one group."""
+        return self.panel_blocks * self.pixel_blocks
+
+
+def panel_count(m: int, tile: Tile) -> int:
+    """Panels of a group with so many output channels."""
+    return -(-m // tile.width)
+
+
+def padded_channels(m: int, tile: Tile) -> int:
+    """Output channels of all panels of a group, those that fill up the last one included."""
+    rest = m % tile.width
+    return m - rest + (0 if rest == 0 else tile.lanes if rest <= tile.lanes else tile.width)
+
+
+def pack_weights(w: np.ndarray, group: int, tile: Tile, taps_first: bool, zeros: int) -> np.ndarray:
+    """(M, C, *kernel) -> 1-D (group, panel, tap, C, panel width), and so many zeros behind them.
+
+    With taps_first False the order of products is (C, tap).
+    """
+    m, channels = w.shape[0] // group, w.shape[1]
+    taps = w[0, 0].size
+    whole, padded = m // tile.width * tile.width, padded_channels(m, tile)
+    axes = (0, 1, 4, 3, 2) if taps_first else (0, 1, 3, 4, 2)
+    packed = np.zeros(group * padded * channels * taps + zeros, np.float32)
+    groups = packed[: packed.size - zeros].reshape(group, padded * channels * taps)
+    source = w.reshape(group, m, channels, taps)
+
+    def fill(target: np.ndarray, part: np.ndarray, width: int) -> None:
+        blocks = part.reshape(group, -1, width, channels, taps).transpose(axes)
+        target[:] = blocks.reshape(group, -1)
+
+    split = whole * channels * taps
+    if whole:
+        fill(groups[:, :split], source[:, :whole], tile.width)
+    if whole < m:
+        rest = np.zeros((group, padded - whole, channels, taps), np.float32)
+        rest[:, : m - whole] = source[:, whole:]
+        fill(groups[:, split:], rest, padded - whole)
+    return packed
+
+
+def cut_tiles(
+    pixels: int, m: int, depth: int, groups: int, tile: Tile, threads: int, pixel_ns: float
+) -> TileCut:
+    """Blocks for all threads, of even cost. `pixel_ns` is what each task spends on a pixel before its tiles."""
+    rows = tile.row_choices[0]
+    tiles, panels = -(-pixels // rows), panel_count(m, tile)
+    tile_ns = rows * tile.width * (2.0 * depth / FLOPS_PER_NS + _NS_PER_RESULT)
+    panel_ns = 4.0 * depth * tile.width / _BYTES_PER_NS
+
+    def task_ns(panel_blocks: int, pixel_blocks: int) -> float:
+        across, along = -(-panels // panel_blocks), -(-tiles // pixel_blocks)
+        work = along * across * tile_ns * min(1.0, padded_channels(m, tile) / (panels * tile.width))
+        # Blocks of pixels that a thread works on in turn find the weights in its cache, if they fit there.
+        fetched = panel_ns * across * (1.0 if 4.0 * depth * tile.width * across > _L2_BYTES else 0.3)
+        return work + along * rows * pixel_ns + fetched + _NS_PER_TASK
+
+    whole = groups * task_ns(1, 1)
+    wanted = min(int(whole / CHUNK_NS), threads * CHUNKS_PER_THREAD) if threads > 1 else 1
+    best, best_ns = (1, 1), 0.0
+    for panel_blocks in range(1, min(panels, max(wanted, 1)) + 1):
+        for pixel_blocks in range(1, min(tiles, max(wanted, 1)) + 1):
+            tasks = groups * panel_blocks * pixel_blocks
+            if tasks > max(wanted, groups):
+                break
+            turns = -(-tasks // threads)
+            # With more turns, a thread that starts late loses less.
+            needed = turns * task_ns(panel_blocks, pixel_blocks) * (1.0 + 0.1 / turns)
+            if best_ns == 0.0 or needed < best_ns:
+                best, best_ns = (panel_blocks, pixel_blocks), needed
+    across, along = -(-panels // best[0]), -(-tiles // best[1])
+    panel_blocks, pixel_blocks = -(-panels // across), -(-tiles // along)
+    total = groups * panel_blocks * pixel_blocks * task_ns(panel_blocks, pixel_blocks)
+    return TileCut(across, along * rows, panel_blocks, pixel_blocks, max(total, whole))
+
+
+_MANY_SUMS = 16
+"""Vectors of sums that keep the processor busy over the counting of a loop."""
+
+
+def tile_makers(tile: Tile, maker: str, unrolls: bool) -> str:
+    """The tiles that `walk_tiles` calls, made by a function of the library."""
+    rows = tile.row_choices[0]
+    lines = []
+    for name, height, vectors in _SHAPES:
+        count = rows if height == "tall" else rows // 2
+        unroll = f", {1 if count * vectors > _MANY_SUMS else 2}" if unrolls else ""
+        lines.append(f"{name}_{height} = {maker}({count}, {vectors}, {tile.lanes}{unroll})")
+    return "\n".join(lines) + "\n"
+
+
+_SHAPES = (("wide", "tall", 2), ("wide", "short", 2), ("slim", "tall", 1), ("slim", "short", 1))
+
+
+def walk_tiles(tile: Tile, call: Callable[[str], str], epilogue: Epilogue, rank: int) -> list[str]:
+    """Statements for the pixels `first` to `first + count - 1` against the channels m0 to m1 - 1 of a group.
+
+    `call` gives a tile's call by the tile's name: it reads `places`, the addresses of the tile's first pixel,
+    and `panel`, and fills `sums`.
+    """
+    rows = tile.row_choices[0]
+    short = rows // 2
+
+    def heights(name: str) -> list[str]:
+        return [
+            f"if rest > {short}:",
+            f"    valid = min(rest, {rows})",
+            f"    {call(name + '_tall')}",
+            "else:",
+            "    valid = rest",
+            f"    {call(name + '_short')}",
+        ]
+
+    return [
+        "m = m0",
+        "while m < m1:",
+        f"    columns = min({tile.width}, m1 - m)",
+        "    panel = weights + m * depth * 4",
+        "    m_first = group * m_size + m",
+        "    t = 0",
+        "    while t < count:",
+        "        rest = count - t",
+        "        places = table + t * 8",
+        f"        if columns > {tile.lanes}:",
+        f"            width_bytes = {tile.width * 4}",
+        *indent(indent(indent(heights("wide")))),
+        "        else:",
+        f"            width_bytes = {tile.lanes * 4}",
+        *indent(indent(indent(heights("slim")))),
+        *indent(indent(_store_tile(tile, epilogue, rank))),
+        f"        t += {rows}",
+        f"    m += {tile.width}",
+    ]
+
+
+def _store_tile(tile: Tile, epilogue: Epilogue, rank: int) -> list[str]:
+    pixel = ["pixel = first + t + r"]
+    if rank == 4:
+        pixel += [
+            "i0 = op_div(pixel, out_height * out_width)",
+            "at_pixel = pixel - i0 * out_height * out_width",
+            "i1 = op_div(at_pixel, out_width)",
+            "i2 = at_pixel - i1 * out_width",
+        ]
+    else:
+        pixel += ["i0 = op_div(pixel, out_width)", "i1 = pixel - i0 * out_width"]
+
+    def run(count: int) -> list[str]:
+        """A whole vector after another; the last one reaches back over what the one before it has done."""
+        return [
+            "for r in range(valid):",
+            *indent(pixel),
+            "    done = 0",
+            "    while done < columns:",
+            f"        shift = min(done, columns - {count})",
+            "        tile = sums + r * width_bytes + shift * 4",
+            "        first_column = m_first + shift",
+            "        start = pixel * m_total + first_column",
+            *indent(indent(epilogue.store_columns(str(count)))),
+            f"        done += {count}",
+        ]
+
+    few = 4
+    lines = [f"if columns >= {tile.lanes}:", *indent(run(tile.lanes))]
+    if tile.lanes > few:
+        lines += [f"elif columns >= {few}:", *indent(run(few))]
+    return [
+        *lines,
+        "else:",
+        "    for r in range(valid):",
+        *indent(indent(pixel)),
+        "        tile = sums + r * width_bytes",
+        "        first_column = m_first",
+        "        start = pixel * m_total + first_column",
+        *indent(indent(epilogue.store)),
+    ]

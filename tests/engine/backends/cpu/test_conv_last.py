@@ -1,0 +1,155 @@
+"""Convolutions with channels last against sliding windows in float64, over shapes, strides, pads and epilogues."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+
+from engine.backends.cpu.backend import CPUBackend
+from engine.backends.cpu.native_kernel import NativeKernel
+from engine.backends.cpu.conv_last import tune_conv_last
+from engine.compiler.plan import BufferSpec, Compute, Plan, Tuner
+from engine.kernels.expr import FLAT, Expr, acc, arg, cast, index, lit, maximum, select
+from engine.kernels.hint import Hint
+from engine.kernels.value import Value
+from tests.engine.backends.steps import F32, conv_expected
+
+Tail = Callable[[Expr, "Case"], Expr]
+
+
+class Case:
+    """A convolution of random numbers, x (N, C, *spatial) and w (M, C / group, *kernel)."""
+
+    def __init__(
+        self, x: Sequence[int], w: Sequence[int], *, strides: Sequence[int] | None = None,
+        dilations: Sequence[int] | None = None, pads: Sequence[int] | None = None,
+        ends: Sequence[int] | None = None, group: int = 1, tail: str = "bias", x_first: bool = False,
+        seed: int = 0,
+    ) -> None:  # fmt: skip
+        rank = len(x) - 2
+        ones, zeros = (1,) * rank, (0,) * rank
+        self.rng = np.random.default_rng(seed)
+        self.arrays: dict[str, np.ndarray] = {}
+        sizes = (strides or ones, dilations or ones, pads or zeros, ends if ends is not None else pads or zeros)
+        first = self.rng.standard_normal(tuple(x)).astype(np.float32)
+        weights = (self.rng.standard_normal(tuple(w)) / np.sqrt(np.prod(w[1:]))).astype(np.float32)
+        sums = np.moveaxis(conv_expected(first, weights, *sizes, group), 1, -1)
+        self.shape = sums.shape
+        self.arrays["x"] = first if x_first else np.ascontiguousarray(np.moveaxis(first, 1, -1))
+        self.arrays["w"] = weights
+        facts: dict[str, Any] = {
+            "strides": sizes[0], "dilations": sizes[1], "pads": sizes[2], "group": group,
+            "channels_last": True, "x_first": x_first,
+        }  # fmt: skip
+        read = Value("x", self.arrays["x"].shape, F32)
+        hint = Hint("conv", (read, Value("w", w, F32, None, weights)), facts)
+        epilogue, self.expected = self.tail(tail, sums)
+        self.output = Value("y", self.shape, self.expected.dtype)
+        body = lit(0.0, "float32")
+        self.compute = Compute(self.output, self.shape, body, "layer", "Conv", hint, epilogue)
+
+    def tail(self, name: str, sums: np.ndarray) -> tuple[Expr | None, np.ndarray]:
+        """An epilogue by name, and what it makes of the sums."""
+        if name == "none":
+            return None, sums.astype(np.float32)
+        if name == "bias":
+            bias, values = self.operand("bias", self.shape[-1:])
+            rank = len(self.shape)
+            return maximum(acc("float32") + bias[index(rank - 1)], 0.0), np.maximum(sums + values, 0.0)
+        if name == "residual":
+            other, values = self.operand("other", self.shape)
+            return acc("float32") * arg(0.5, "float32") + other.at(FLAT), sums * 0.5 + values
+        if name == "slope":
+            slope, values = self.operand("slope", self.shape[-1:])
+            total = acc("float32")
+            leaky = select(total < 0.0, total * slope[index(len(self.shape) - 1)], total)
+            return leaky, np.where(sums < 0.0, sums * values, sums)
+        assert name == "position"
+        place, values = self.operand("place", self.shape[:-1])
+        where = tuple(index(axis) for axis in range(len(self.shape) - 1))
+        scaled = (acc("float32") + place[where]) * 3.0
+        return cast(scaled, "int32"), np.trunc((sums + values[..., None]) * 3.0).astype(np.int8)
+
+    def operand(self, name: str, shape: Sequence[int]) -> tuple[Value, np.ndarray]:
+        """A tensor that an epilogue reads."""
+        self.arrays[name] = self.rng.standard_normal(tuple(shape)).astype(np.float32)
+        return Value(name, shape, F32), self.arrays[name]
+
+
+def emitted(backend: CPUBackend, case: Case) -> tuple[Plan, bool]:
+    """The plan that the rule makes, and whether it takes the case."""
+    plan = Plan()
+
+    def constant(name: str, make: Callable[[], np.ndarray]) -> str:
+        array = make()
+        plan.constants[name] = array
+        plan.buffers[name] = BufferSpec(name, array.size, array.dtype, "constant")
+        return name
+
+    def temporary(count: int, dtype: np.dtype) -> str:
+        name = f"scratch{len(plan.buffers)}"
+        plan.buffers[name] = BufferSpec(name, count, dtype, "temporary")
+        return name
+
+    tuner = Tuner(case.compute, constant, temporary)
+    taken = tune_conv_last(case.compute, tuner, backend.jobs.thread_count)
+    plan.steps = tuner.steps
+    for name, array in case.arrays.items():
+        plan.buffers[name] = BufferSpec(name, array.size, array.dtype, "input")
+    plan.buffers["y"] = BufferSpec("y", case.output.size, case.output.dtype, "output")
+    return plan, taken
+
+
+def check(backend: CPUBackend, case: Case) -> None:
+    """The kernels' output agrees, and nothing behind it is written; integers may differ by one at an edge."""
+    plan, taken = emitted(backend, case)
+    assert taken
+    assert all(isinstance(step.kernel, NativeKernel) for step in plan.steps)
+    arrays = {**case.arrays, **plan.constants}
+    buffers: dict[str, Any] = {n: backend.create(a.size, a.dtype, a) for n, a in arrays.items()}
+    watched = backend.create(case.output.size + 64, case.output.dtype, np.full(case.output.size + 64, 77))
+    backend.run(backend.record(plan, {**buffers, "y": watched}))
+    readback = backend.readback(watched)
+    readback.wait()
+    result = readback.array()
+    np.testing.assert_array_equal(result[case.output.size :], np.full(64, 77, case.output.dtype))
+    got = result[: case.output.size].reshape(case.shape).astype(np.float64)
+    error = np.abs(got - case.expected)
+    scale = max(1.0, float(np.abs(case.expected).max()))
+    edge = 1.0 if case.output.dtype.kind == "i" else 0.0
+    assert error.max() <= 1e-5 * scale + edge, f"off by {error.max()} at {error.argmax()} of {error.size}"
+    assert (error > 1e-5 * scale).mean() < 0.01
+
+
+NAMED: dict[str, Case] = {
+    "pointwise": Case((2, 7, 9, 11), (13, 7, 1, 1)),
+    "pointwise with a stride": Case((1, 5, 9, 11), (8, 5, 1, 1), strides=(2, 2)),
+    "3x3 same": Case((2, 16, 8, 40), (32, 16, 3, 3), pads=(1, 1)),
+    "3x3 on small pictures": Case((1, 24, 7, 7), (72, 24, 3, 3), pads=(1, 1)),
+    "3x3 on tiny pictures": Case((3, 3, 2, 2), (17, 3, 3, 3), pads=(1, 1)),
+    "one pixel": Case((1, 3, 3, 3), (40, 3, 3, 3)),
+    "one channel each": Case((1, 1, 5, 6), (1, 1, 2, 2)),
+    "stride 2, padded at the end only": Case((1, 3, 16, 18), (48, 3, 3, 3), strides=(2, 2), ends=(1, 1)),
+    "dilated": Case((1, 3, 15, 21), (33, 3, 3, 3), pads=(2, 3), dilations=(2, 3)),
+    "a row": Case((1, 6, 4, 50), (31, 6, 1, 7), pads=(0, 3)),
+    "more padding than input": Case((1, 2, 2, 3), (3, 2, 3, 3), pads=(4, 5), ends=(5, 4)),
+    "groups": Case((2, 12, 9, 9), (80, 3, 3, 3), pads=(1, 1), group=4),
+    "groups of one output": Case((1, 12, 9, 9), (4, 3, 3, 3), pads=(1, 1), group=4),
+    "many taps": Case((1, 2, 30, 30), (16, 2, 15, 15), pads=(7, 7)),
+    "deep": Case((1, 300, 6, 9), (49, 300, 3, 3), pads=(1, 1)),
+    "one axis": Case((2, 6, 41), (37, 6, 3), pads=(1,), strides=(2,)),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", NAMED)
+def test_named_shapes(backend: CPUBackend, name: str) -> None:
+    check(backend, NAMED[name])
+
+
+@pytest.mark.parametrize("tail", ["none", "residual", "slope", "position"])
+def test_epilogues(backend: CPUBackend, tail: str) -> None:
+    check(backend, Case((2, 6, 10, 23), (70, 6, 3, 3), pads=(1, 1), tail=tail))
+    check(backend, Case((2, 6, 10, 23), (7, 6, 3, 3), pads=(1, 1), tail=tail))
