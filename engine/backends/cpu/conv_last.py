@@ -14,6 +14,7 @@ from engine.backends.cpu.pixel_tiles import (
     cut_tiles,
     pack_weights,
     padded_channels,
+    pixel_rows,
     tile_makers,
     walk_tiles,
 )
@@ -42,9 +43,9 @@ _FIRST_WORD = 2
 _TABLE = """
 
 @helper
-def lay_table(table, room, x, zeros, first, count, fill, height, width, pixel_bytes, out_height, out_width,
+def lay_table(table, step, x, zeros, first, count, height, width, pixel_bytes, out_height, out_width,
               kernel_rows, kernel_columns, row_stride, stride, row_dilation, dilation, top, left):
-    # Where each tap of the pixels first..first+count-1 finds its channels; `zeros` outside and up to `fill`.
+    # Where each tap of the pixels first..first+count-1 finds its channels; `zeros` outside and behind.
     image = op_div(first, out_height * out_width)
     at = first - image * out_height * out_width
     row = op_div(at, out_width)
@@ -57,7 +58,7 @@ def lay_table(table, room, x, zeros, first, count, fill, height, width, pixel_by
             y = row * row_stride + a * row_dilation - top
             start = x + (image * height + y) * width * pixel_bytes
             for b in range(kernel_columns):
-                target = table + (tap * room + done) * 8
+                target = table + (tap * step + done) * 8
                 source = column * stride + b * dilation - left
                 if y < 0 or y >= height:
                     for k in range(length):
@@ -79,8 +80,8 @@ def lay_table(table, room, x, zeros, first, count, fill, height, width, pixel_by
             row = 0
             image += 1
     for tap in range(kernel_rows * kernel_columns):
-        for k in range(count, fill):
-            store_i64(table, tap * room + k, zeros)
+        for k in range(count, count + {rows}):
+            store_i64(table, tap * step + k, zeros)
 """
 
 
@@ -90,10 +91,10 @@ def tune_conv_last(compute: Compute, tuner: Tuner, threads: int) -> bool:
     facts, (x, w) = compute.hint.facts, compute.hint.operands
     win = windows_last(compute)
     tile = host_tile()
-    rows = tile.row_choices[0]
+    rows = pixel_rows(tile)[0]
     if win is None or facts.get("x_first") or w.known is None or not is_float32_core(compute):
         return False
-    if win.taps * rows > _TABLE_WORDS:
+    if win.taps * 2 * rows > _TABLE_WORDS:
         return False
     group = int(facts["group"])
     pixels = x.shape[0] * win.out[0] * win.out[1]
@@ -141,19 +142,19 @@ def windows_last(compute: Compute) -> Windows | None:
 
 def _room(taps: int, channels: int, depth: int, tile: Tile) -> int:
     """How many pixels to work on at a time, whole tiles: their input should stay in cache for all panels."""
-    rows = tile.row_choices[0]
+    rows = pixel_rows(tile)[0]
     near = 4 * depth * tile.width <= _NEAR_BYTES
     wanted = (_NEAR_BYTES if near else _L2_BYTES) // (4 * channels)
-    return max(min(_TABLE_WORDS // taps, wanted) // rows, 1) * rows
+    return max(min(_TABLE_WORDS // taps - rows, wanted) // rows, 1) * rows
 
 
 def conv_last_text(tile: Tile, epilogue: Epilogue, rank: int) -> str:
     """The kernel's module."""
     position = _FIRST_WORD + len(_WORDS) + epilogue.words
-    rows = tile.row_choices[0]
+    rows = pixel_rows(tile)[0]
 
     def call(name: str) -> str:
-        return f"{name}(places, room * 8, taps, channels, panel, sums)"
+        return f"{name}(places, step * 8, taps, channels, panel, sums)"
 
     body = [
         *(f"{name} = arg_i64(args, {_FIRST_WORD + k})" for k, name in enumerate(_WORDS)),
@@ -162,6 +163,7 @@ def conv_last_text(tile: Tile, epilogue: Epilogue, rank: int) -> str:
         f"w = arg_i64(args, {position + 1})",
         "taps = kernel_rows * kernel_columns",
         "depth = taps * channels",
+        f"step = room + {rows}",
         "m_total = groups * m_size",
         f"table = stack_bytes({_TABLE_WORDS * 8})",
         f"sums = stack_bytes({rows * tile.width * 4})",
@@ -180,8 +182,7 @@ def conv_last_text(tile: Tile, epilogue: Epilogue, rank: int) -> str:
                 "end_pixel = min(first + block_pixels, pixels)",
                 "while first < end_pixel:",
                 "    count = min(room, end_pixel - first)",
-                f"    fill = op_div(count + {rows - 1}, _types.int64({rows})) * {rows}",
-                "    lay_table(table, room, source, w + zeros_place * 4, first, count, fill, height, width,"
+                "    lay_table(table, step, source, w + zeros_place * 4, first, count, height, width,"
                 " groups * channels * 4, out_height, out_width, kernel_rows, kernel_columns, row_stride,"
                 " stride, row_dilation, dilation, top, left)",
                 *indent(walk_tiles(tile, call, epilogue, rank)),
@@ -190,4 +191,4 @@ def conv_last_text(tile: Tile, epilogue: Epilogue, rank: int) -> str:
         ),
     ]
     makers = tile_makers(tile, "make_pixel_tile", True)
-    return kernel_text(library_text("vectors", "gemm") + makers + _TABLE, body)
+    return kernel_text(library_text("vectors", "gemm") + makers + _TABLE.replace("{rows}", str(rows)), body)

@@ -15,7 +15,7 @@ import numpy as np
 from engine.backends.cpu.cost import CHUNK_NS, CHUNKS_PER_THREAD
 from engine.backends.cpu.epilogue import Epilogue
 from engine.backends.cpu.printer import indent
-from engine.backends.cpu.tiles import Tile
+from engine.backends.cpu.tiles import AVX2, AVX512, NEON, Tile
 
 FLOPS_PER_NS = 130.0
 
@@ -41,6 +41,16 @@ class TileCut:
     def tasks(self) -> int:
         """Blocks of one group."""
         return self.panel_blocks * self.pixel_blocks
+
+
+def pixel_rows(tile: Tile) -> tuple[int, int]:
+    """Pixels of a tall tile and of a short one, which takes what tall ones leave."""
+    import os
+    if "ROWS" in os.environ: return tuple(map(int, os.environ["ROWS"].split(",")))
+    return _PIXEL_ROWS.get(tile, (4, 2))
+
+
+_PIXEL_ROWS = {AVX512: (14, 7), AVX2: (6, 3), NEON: (8, 4)}
 
 
 def panel_count(m: int, tile: Tile) -> int:
@@ -85,7 +95,7 @@ def cut_tiles(
     pixels: int, m: int, depth: int, groups: int, tile: Tile, threads: int, pixel_ns: float
 ) -> TileCut:
     """Blocks for all threads, of even cost. `pixel_ns` is what each task spends on a pixel before its tiles."""
-    rows = tile.row_choices[0]
+    rows = pixel_rows(tile)[0]
     tiles, panels = -(-pixels // rows), panel_count(m, tile)
     tile_ns = rows * tile.width * (2.0 * depth / FLOPS_PER_NS + _NS_PER_RESULT)
     panel_ns = 4.0 * depth * tile.width / _BYTES_PER_NS
@@ -122,10 +132,10 @@ _MANY_SUMS = 16
 
 def tile_makers(tile: Tile, maker: str, unrolls: bool) -> str:
     """The tiles that `walk_tiles` calls, made by a function of the library."""
-    rows = tile.row_choices[0]
+    rows = dict(zip(("tall", "short"), pixel_rows(tile), strict=True))
     lines = []
     for name, height, vectors in _SHAPES:
-        count = rows if height == "tall" else rows // 2
+        count = rows[height]
         unroll = f", {1 if count * vectors > _MANY_SUMS else 2}" if unrolls else ""
         lines.append(f"{name}_{height} = {maker}({count}, {vectors}, {tile.lanes}{unroll})")
     return "\n".join(lines) + "\n"
@@ -140,16 +150,16 @@ def walk_tiles(tile: Tile, call: Callable[[str], str], epilogue: Epilogue, rank:
     `call` gives a tile's call by the tile's name: it reads `places`, the addresses of the tile's first pixel,
     and `panel`, and fills `sums`.
     """
-    rows = tile.row_choices[0]
-    short = rows // 2
+    tall, short = pixel_rows(tile)
 
     def heights(name: str) -> list[str]:
+        # Two short tiles may hold more than a tall one, and be all that is left.
         return [
-            f"if rest > {short}:",
-            f"    valid = min(rest, {rows})",
+            f"if rest > {2 * short} or (rest > {short} and rest <= {tall}):",
+            f"    valid = min(rest, {tall})",
             f"    {call(name + '_tall')}",
             "else:",
-            "    valid = rest",
+            f"    valid = min(rest, {short})",
             f"    {call(name + '_short')}",
         ]
 
@@ -170,7 +180,7 @@ def walk_tiles(tile: Tile, call: Callable[[str], str], epilogue: Epilogue, rank:
         f"            width_bytes = {tile.lanes * 4}",
         *indent(indent(indent(heights("slim")))),
         *indent(indent(_store_tile(tile, epilogue, rank))),
-        f"        t += {rows}",
+        "        t += valid",
         f"    m += {tile.width}",
     ]
 

@@ -32,6 +32,39 @@ def _add_products(builder, pixels, offset, weights, vectors, lanes, totals):
     return sums
 
 
+def _opaque(builder, number):
+    """The same number, of which LLVM knows nothing: it would keep a pointer of its own for each pixel."""
+    kind = ir.FunctionType(_WORD, [_WORD])
+    return builder.call(ir.InlineAsm(kind, "", "=r,0"), [number])
+
+
+def _walk(builder, offset, end, step, right, right_step, sums, body):
+    """A loop while `offset` is below `end`; `offset` and `right` advance by their steps each turn.
+
+    `body` gives the sums' new values from an offset and a place on the right.
+    """
+    before = builder.block
+    head, inside, after = (builder.append_basic_block(f"walk_{name}") for name in ("head", "body", "end"))
+    builder.branch(head)
+    builder.position_at_end(head)
+    place, right_place = builder.phi(_WORD), builder.phi(_WORD)
+    totals = [builder.phi(total.type) for total in sums]
+    builder.cbranch(builder.icmp_signed("<", place, end), inside, after)
+    builder.position_at_end(inside)
+    hidden = _opaque(builder, place)
+    following = body(hidden, right_place, totals)
+    moved = builder.add(hidden, _word(step))
+    right_moved = builder.add(right_place, _word(right_step))
+    last = builder.block
+    builder.branch(head)
+    phis = [place, right_place, *totals]
+    for phi, first, later in zip(phis, [offset, right, *sums], [moved, right_moved, *following], strict=True):
+        phi.add_incoming(first, before)
+        phi.add_incoming(later, last)
+    builder.position_at_end(after)
+    return place, right_place, totals
+
+
 def _zeros(count, lanes):
     return [ir.Constant(ir.VectorType(_SINGLE, lanes), [0.0] * lanes)] * count
 
@@ -60,25 +93,26 @@ def make_pixel_tile(rows, vectors, lanes, unroll):
                 pixels = [_address_at(builder, places[0], 8 * r) for r in range(rows)]
 
                 def turns(count):
-                    def body(inner, sums):
+                    def body(offset, right, sums):
                         for u in range(count):
-                            offset = builder.add(inner[0], _word(4 * u))
-                            right = builder.add(inner[1], _word(width * u))
-                            sums = _add_products(builder, pixels, offset, right, vectors, lanes, sums)
+                            place = builder.add(offset, _word(4 * u))
+                            row = builder.add(right, _word(width * u))
+                            sums = _add_products(builder, pixels, place, row, vectors, lanes, sums)
                         return sums
 
                     return body
 
-                whole = channels if unroll == 1 else builder.sdiv(channels, _word(unroll))
-                steps = [_word(4 * unroll), _word(width * unroll)]
-                ends, sums = _counted_loop(
-                    builder, whole, [_word(0), places[1]], steps, totals, turns(unroll)
-                )
-                if unroll > 1:
-                    rest = builder.srem(channels, _word(unroll))
-                    _, sums = _counted_loop(builder, rest, ends, [_word(4), _word(width)], sums, turns(1))
-                return sums
+                def walk(offset, end, count, right, sums):
+                    return _walk(builder, offset, end, 4 * count, right, width * count, sums, turns(count))
 
+                offset, right, sums = _word(0), places[1], totals
+                if unroll > 1:
+                    offset, right, sums = walk(offset, whole, unroll, right, sums)
+                return walk(offset, channel_bytes, 1, right, sums)[2]
+
+            channel_bytes = builder.mul(channels, _word(4))
+            # Of the channels taken several at a time, as many as there are whole turns.
+            whole = builder.sub(channel_bytes, _word(4 * (unroll - 1)))
             steps = [table_step, builder.mul(channels, _word(width))]
             zeros = _zeros(rows * vectors, lanes)
             _, sums = _counted_loop(builder, taps, [table, weights], steps, zeros, add_tap)
