@@ -17,9 +17,9 @@ from engine.backends.cpu.epilogue import Epilogue
 from engine.backends.cpu.printer import indent
 from engine.backends.cpu.tiles import AVX2, AVX512, NEON, Tile
 
-FLOPS_PER_NS = 130.0
+FLOPS_PER_NS = 160.0
 
-_NS_PER_RESULT = 0.15
+NS_PER_RESULT = 0.15
 _NS_PER_TASK = 300.0
 
 _L2_BYTES = 1 << 20
@@ -45,8 +45,6 @@ class TileCut:
 
 def pixel_rows(tile: Tile) -> tuple[int, int]:
     """Pixels of a tall tile and of a short one, which takes what tall ones leave."""
-    import os
-    if "ROWS" in os.environ: return tuple(map(int, os.environ["ROWS"].split(",")))
     return _PIXEL_ROWS.get(tile, (4, 2))
 
 
@@ -97,7 +95,7 @@ def cut_tiles(
     """Blocks for all threads, of even cost. `pixel_ns` is what each task spends on a pixel before its tiles."""
     rows = pixel_rows(tile)[0]
     tiles, panels = -(-pixels // rows), panel_count(m, tile)
-    tile_ns = rows * tile.width * (2.0 * depth / FLOPS_PER_NS + _NS_PER_RESULT)
+    tile_ns = rows * tile.width * (2.0 * depth / FLOPS_PER_NS + NS_PER_RESULT)
     panel_ns = 4.0 * depth * tile.width / _BYTES_PER_NS
 
     def task_ns(panel_blocks: int, pixel_blocks: int) -> float:

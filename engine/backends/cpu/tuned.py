@@ -6,6 +6,8 @@ from collections.abc import Callable
 
 from engine.backends.cpu.concat import tune_concat
 from engine.backends.cpu.conv import tune_conv
+from engine.backends.cpu.conv_first import tune_conv_first
+from engine.backends.cpu.conv_last import tune_conv_last
 from engine.backends.cpu.matmul import tune_matmul
 from engine.backends.cpu.pool import tune_pool
 from engine.backends.cpu.precision import Arithmetic
@@ -31,7 +33,7 @@ RULES: dict[str, Rule] = {
 }
 
 
-LAST_RULES: dict[str, tuple[Rule, ...]] = {"conv": (tune_winograd,)}
+LAST_RULES: dict[str, tuple[Rule, ...]] = {"conv": (tune_winograd, tune_conv_first, tune_conv_last)}
 """The same for formulas over channels last; the first rule that takes one has it."""
 
 ReducedRule = Callable[[Compute, Tuner, int, Arithmetic], bool]

@@ -10,7 +10,7 @@ import pytest
 
 from engine.backends.cpu.backend import CPUBackend
 from engine.backends.cpu.native_kernel import NativeKernel
-from engine.backends.cpu.conv_last import tune_conv_last
+from engine.backends.cpu.tuned import tune
 from engine.compiler.plan import BufferSpec, Compute, Plan, Tuner
 from engine.kernels.expr import FLAT, Expr, acc, arg, cast, index, lit, maximum, select
 from engine.kernels.hint import Hint
@@ -95,7 +95,7 @@ def emitted(backend: CPUBackend, case: Case) -> tuple[Plan, bool]:
         return name
 
     tuner = Tuner(case.compute, constant, temporary)
-    taken = tune_conv_last(case.compute, tuner, backend.jobs.thread_count)
+    taken = tune(case.compute, tuner, backend.jobs.thread_count)
     plan.steps = tuner.steps
     for name, array in case.arrays.items():
         plan.buffers[name] = BufferSpec(name, array.size, array.dtype, "input")
@@ -149,7 +149,26 @@ def test_named_shapes(backend: CPUBackend, name: str) -> None:
     check(backend, NAMED[name])
 
 
+FIRST: dict[str, Case] = {
+    "3x3 same": Case((2, 3, 9, 40), (32, 3, 3, 3), pads=(1, 1), x_first=True),
+    "7x7 stride 2": Case((1, 3, 30, 33), (50, 3, 7, 7), pads=(3, 3), strides=(2, 2), x_first=True),
+    "valid, with a stride": Case((2, 3, 17, 19), (12, 3, 3, 3), strides=(2, 2), x_first=True),
+    "padded at the end only": Case((1, 3, 16, 18), (8, 3, 3, 3), strides=(2, 2), ends=(1, 1), x_first=True),
+    "pointwise": Case((1, 20, 6, 7), (40, 20, 1, 1), x_first=True),
+    "long rows": Case((1, 4, 6, 2500), (3, 4, 3, 3), pads=(1, 1), x_first=True),
+    "dilated": Case((1, 2, 15, 21), (17, 2, 3, 3), pads=(2, 3), dilations=(2, 3), x_first=True),
+    "more padding than input": Case((1, 2, 2, 3), (3, 2, 3, 3), pads=(4, 5), ends=(5, 4), x_first=True),
+    "one axis": Case((2, 3, 41), (37, 3, 5), pads=(2,), strides=(2,), x_first=True),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", FIRST)
+def test_from_planes(backend: CPUBackend, name: str) -> None:
+    check(backend, FIRST[name])
+
+
 @pytest.mark.parametrize("tail", ["none", "residual", "slope", "position"])
 def test_epilogues(backend: CPUBackend, tail: str) -> None:
     check(backend, Case((2, 6, 10, 23), (70, 6, 3, 3), pads=(1, 1), tail=tail))
     check(backend, Case((2, 6, 10, 23), (7, 6, 3, 3), pads=(1, 1), tail=tail))
+    check(backend, Case((2, 3, 10, 23), (70, 3, 3, 3), pads=(1, 1), tail=tail, x_first=True))

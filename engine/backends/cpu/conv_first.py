@@ -1,0 +1,217 @@
+"""Convolutions of float32 from planes of channels to channels last: the first layers of networks.
+
+A task copies the input of a few rows of results, padding included, into its own memory. There every product
+of a window lies at a fixed distance from the window's start, whatever the pixel.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from engine.backends.cpu.conv_last import windows_last
+from engine.backends.cpu.cost import CHUNKS_PER_THREAD
+from engine.backends.cpu.epilogue import Epilogue, is_float32_core, print_epilogue
+from engine.backends.cpu.library import library_text
+from engine.backends.cpu.native_kernel import NativeKernel
+from engine.backends.cpu.pixel_tiles import (
+    FLOPS_PER_NS,
+    NS_PER_RESULT,
+    pack_weights,
+    padded_channels,
+    pixel_rows,
+    tile_makers,
+    walk_tiles,
+)
+from engine.backends.cpu.planes import Windows
+from engine.backends.cpu.printer import indent, kernel_text
+from engine.backends.cpu.tiles import Tile, host_tile
+from engine.compiler.plan import Compute, Tuner
+
+_MAX_DEPTH = 2048
+"""Products of a sum that a task has room to note the places of."""
+
+_MAX_PIXELS = 4096
+_BAND_FLOATS = 16384
+"""Elements of a band that leave room in the nearest caches."""
+
+_MOST_FLOATS = 32768
+"""Elements that a band has room for where a row is long, or windows reach far (128 KiB)."""
+
+_NS_PER_COPY = 0.1
+
+_WORDS = (
+    "m_size channels height width out_height out_width kernel_rows kernel_columns row_stride stride"
+    " row_dilation dilation top left in_place rows_at_once columns_at_once row_blocks column_blocks"
+    " band_rows pitch"
+).split()
+_FIRST_WORD = 2
+
+_HELPERS = """
+
+@helper
+def lay_band(band, x, channels, height, width, y0, x0, rows, band_rows, pitch):
+    # Rows y0..y0+rows-1 of every channel from column x0 on, `pitch` long; zeros outside the input.
+    low = min(max(-x0, 0), pitch)
+    high = max(min(width - x0, pitch), low)
+    for c in range(channels):
+        for row in range(rows):
+            y = y0 + row
+            target = band + (c * band_rows + row) * pitch * 4
+            if y < 0 or y >= height:
+                set_bytes(target, 0, pitch * 4)
+            else:
+                for k in range(low):
+                    store_f32(target, k, 0.0)
+                copy_bytes(target + low * 4, x + ((c * height + y) * width + x0 + low) * 4, (high - low) * 4)
+                for k in range(high, pitch):
+                    store_f32(target, k, 0.0)
+
+
+@helper
+def lay_offsets(offsets, channels, kernel_rows, kernel_columns, plane, row_step, step):
+    # How far behind the start of a window each of its products lies, in bytes.
+    place = 0
+    for c in range(channels):
+        for a in range(kernel_rows):
+            for b in range(kernel_columns):
+                store_i64(offsets, place, (c * plane + a * row_step + b * step) * 4)
+                place += 1
+"""
+
+
+@dataclass(frozen=True)
+class _Bands:
+    """Rows and columns of results whose input is copied at a time; several rows are always whole ones."""
+
+    rows: int
+    columns: int
+    floats: int
+
+
+def tune_conv_first(compute: Compute, tuner: Tuner, threads: int) -> bool:
+    """Rule for hints of kind "conv" with x_first: float32, one or two axes, known weights, one group."""
+    assert compute.hint is not None
+    facts, (x, w) = compute.hint.facts, compute.hint.operands
+    win = windows_last(compute)
+    if win is None or not facts.get("x_first") or w.known is None or not is_float32_core(compute):
+        return False
+    tile = host_tile()
+    m, channels = w.shape[:2]
+    depth = channels * win.taps
+    flops = 2.0 * padded_channels(m, tile) * depth
+    pixel_ns = flops / FLOPS_PER_NS + m * NS_PER_RESULT
+    bands = _cut(win, channels, x.shape[0], pixel_ns, threads)
+    if int(facts["group"]) != 1 or depth > _MAX_DEPTH or bands is None:
+        return False
+    epilogue = print_epilogue(compute, _FIRST_WORD + len(_WORDS), len(compute.space) - 1)
+    elements = w.known
+    weights = tuner.constant(
+        f"{w.name}|planes{tile.width}", lambda: pack_weights(elements, 1, tile, False, 0)
+    )
+    blocks = (-(-win.out[0] // bands.rows), -(-win.out[1] // bands.columns))
+    sizes = (
+        m, channels, win.height, win.width, *win.out, *win.kernel, *win.strides, *win.dilations, *win.pads,
+        int(_in_place(win)), bands.rows, bands.columns, *blocks, _reach(win, 0, bands.rows),
+        _reach(win, 1, bands.columns),
+    )  # fmt: skip
+    tasks = x.shape[0] * blocks[0] * blocks[1]
+    total_ns = bands.rows * bands.columns * pixel_ns + bands.floats * _NS_PER_COPY
+    values = (total_ns, *sizes, *epilogue.values)
+    kernel = NativeKernel("conv_first", conv_first_text(tile, epilogue, len(compute.space)))
+    tuner.emit(kernel, (tasks,), values, (*epilogue.inputs, x.name, weights), compute.output.name)
+    return True
+
+
+def _in_place(win: Windows) -> bool:
+    """Whether windows never leave the input."""
+    sizes = (win.height, win.width)
+    return win.pads == (0, 0) and all(_reach(win, axis, win.out[axis]) <= sizes[axis] for axis in (0, 1))
+
+
+def _reach(win: Windows, axis: int, count: int) -> int:
+    """Elements of the input along an axis under so many results."""
+    return (count - 1) * win.strides[axis] + (win.kernel[axis] - 1) * win.dilations[axis] + 1
+
+
+def _cut(win: Windows, channels: int, batch: int, pixel_ns: float, threads: int) -> _Bands | None:
+    """Bands of even cost for all threads that fit into a task's memory; None if one pixel's does not."""
+    in_place = _in_place(win)
+
+    def floats(rows: int, columns: int) -> int:
+        return 0 if in_place else channels * _reach(win, 0, rows) * _reach(win, 1, columns)
+
+    columns = min(win.out[1], _MAX_PIXELS)
+    while columns > 1 and floats(1, columns) > _MOST_FLOATS:
+        columns = (columns + 1) // 2
+    if floats(1, columns) > _MOST_FLOATS:
+        return None
+    best, best_ns = _Bands(1, columns, floats(1, columns)), 0.0
+    most = win.out[0] if columns == win.out[1] else 1
+    for rows in range(1, most + 1):
+        size = floats(rows, columns)
+        if rows > 1 and (size > _BAND_FLOATS or rows * columns > _MAX_PIXELS):
+            break
+        tasks = batch * -(-win.out[0] // rows)
+        grain = -(-tasks // (threads * CHUNKS_PER_THREAD)) if threads > 1 else tasks
+        turns = -(-(-(-tasks // grain)) // threads)
+        needed = turns * grain * (rows * columns * pixel_ns + size * _NS_PER_COPY + 100.0)
+        if best_ns == 0.0 or needed < best_ns:
+            best, best_ns = _Bands(rows, columns, size), needed
+    return best
+
+
+def conv_first_text(tile: Tile, epilogue: Epilogue, rank: int) -> str:
+    """The kernel's module."""
+    position = _FIRST_WORD + len(_WORDS) + epilogue.words
+    rows = pixel_rows(tile)[0]
+
+    def call(name: str) -> str:
+        return f"{name}(places, offsets, depth, panel, sums)"
+
+    body = [
+        *(f"{name} = arg_i64(args, {_FIRST_WORD + k})" for k, name in enumerate(_WORDS)),
+        *epilogue.arguments,
+        f"x = arg_i64(args, {position})",
+        f"weights = arg_i64(args, {position + 1})",
+        "depth = channels * kernel_rows * kernel_columns",
+        "m_total = m_size",
+        "group, m0, m1 = 0, 0, m_size",
+        f"offsets = stack_bytes({_MAX_DEPTH * 8})",
+        f"table = stack_bytes({(_MAX_PIXELS + rows) * 8})",
+        f"band = stack_bytes({_MOST_FLOATS * 4})",
+        f"sums = stack_bytes({rows * tile.width * 4})",
+        "row_length = width if in_place == 1 else pitch",
+        "plane = height * width if in_place == 1 else band_rows * pitch",
+        "lay_offsets(offsets, channels, kernel_rows, kernel_columns, plane, row_dilation * row_length,"
+        " dilation)",
+        *epilogue.kernel,
+        "for task in range(begin, end):",
+        *indent(
+            [
+                "row_task = op_div(task, column_blocks)",
+                "image = op_div(row_task, row_blocks)",
+                "row0 = (row_task - image * row_blocks) * rows_at_once",
+                "column0 = (task - row_task * column_blocks) * columns_at_once",
+                "rows = min(rows_at_once, out_height - row0)",
+                "length = min(columns_at_once, out_width - column0)",
+                "picture = x + image * channels * height * width * 4",
+                "origin = picture + (row0 * row_stride * width + column0 * stride) * 4",
+                "if in_place == 0:",
+                "    origin = band",
+                "    needed = (rows - 1) * row_stride + (kernel_rows - 1) * row_dilation + 1",
+                "    lay_band(band, picture, channels, height, width, row0 * row_stride - top,"
+                " column0 * stride - left, needed, band_rows, pitch)",
+                "for row in range(rows):",
+                "    for k in range(length):",
+                "        address = origin + (row * row_stride * row_length + k * stride) * 4",
+                "        store_i64(table, row * length + k, address)",
+                "count = rows * length",
+                f"for k in range(count, count + {rows}):",
+                "    store_i64(table, k, origin)",
+                "first = (image * out_height + row0) * out_width + column0",
+                *walk_tiles(tile, call, epilogue, rank),
+            ]
+        ),
+    ]
+    makers = tile_makers(tile, "make_plane_tile", False)
+    return kernel_text(library_text("vectors", "gemm") + makers + _HELPERS, body)
