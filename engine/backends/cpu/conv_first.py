@@ -153,7 +153,7 @@ def _cut(win: Windows, channels: int, batch: int, pixel_ns: float, threads: int)
             break
         tasks = batch * -(-win.out[0] // rows)
         grain = -(-tasks // (threads * CHUNKS_PER_THREAD)) if threads > 1 else tasks
-        turns = -(-(-(-tasks // grain)) // threads)
+        turns = -(-tasks // (grain * threads))
         needed = turns * grain * (rows * columns * pixel_ns + size * _NS_PER_COPY + 100.0)
         if best_ns == 0.0 or needed < best_ns:
             best, best_ns = _Bands(rows, columns, size), needed

@@ -6,7 +6,6 @@ padding (the address of a row of zeros) and the ends of rows cost the tiles noth
 
 from __future__ import annotations
 
-
 from engine.backends.cpu.epilogue import Epilogue, is_float32_core, print_epilogue
 from engine.backends.cpu.library import library_text
 from engine.backends.cpu.native_kernel import NativeKernel

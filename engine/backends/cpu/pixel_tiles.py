@@ -1,4 +1,4 @@
-"""Tiles of pixels x output channels, channels last: packed weights, the walk over tiles, and their cut into tasks.
+"""Tiles of pixels x output channels, channels last: packed weights, the walk over tiles, the cut into tasks.
 
 Weights lie in panels: a panel holds, for each of the products of a sum, as many output channels as a tile is
 wide; the last panel of a group is one vector wide where that is enough. A few pixels' sums against one panel
@@ -92,7 +92,7 @@ def pack_weights(w: np.ndarray, group: int, tile: Tile, taps_first: bool, zeros:
 def cut_tiles(
     pixels: int, m: int, depth: int, groups: int, tile: Tile, threads: int, pixel_ns: float
 ) -> TileCut:
-    """Blocks for all threads, of even cost. `pixel_ns` is what each task spends on a pixel before its tiles."""
+    """Blocks for all threads, of even cost. `pixel_ns` is what a task spends on a pixel before its tiles."""
     rows = pixel_rows(tile)[0]
     tiles, panels = -(-pixels // rows), panel_count(m, tile)
     tile_ns = rows * tile.width * (2.0 * depth / FLOPS_PER_NS + NS_PER_RESULT)

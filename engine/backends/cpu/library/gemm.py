@@ -1,12 +1,18 @@
 # mypy: allow-untyped-defs, allow-incomplete-defs
 """Tiles of convolutions whose channels lie last: the sums of a few pixels stay in registers over all taps."""
 
+from functools import partial
+
 from llvmlite import ir
 from numba import types
 from numba.extending import intrinsic
 
 from engine.backends.cpu.library.lane import Lane
 from engine.backends.cpu.library.vectors import _SINGLE, _WORD, _counted_loop, _spread, _vector_at, _word
+
+# With more, the addresses of pixels do not fit into registers beside what else a turn needs; LLVM would then
+# load all numbers before the first product, and lack registers for sums.
+_MOST_SUMS = 22
 
 
 def _address_at(builder, address, offset):
@@ -15,8 +21,22 @@ def _address_at(builder, address, offset):
     return builder.load(builder.inttoptr(place, _WORD.as_pointer()), align=8)
 
 
+def _keep_order(builder):
+    """Loads stay on their side."""
+    kind = ir.FunctionType(ir.VoidType(), [])
+    builder.call(ir.InlineAsm(kind, "", "~{memory}", side_effect=True), [])
+
+
+def _fixed(addresses):
+    """Addresses that a loop finds in registers."""
+    return [partial(lambda address: address, address) for address in addresses]
+
+
 def _add_products(builder, pixels, offset, weights, vectors, lanes, totals):
-    """Sums with one number of each pixel, `offset` bytes behind its address, times a row of weights."""
+    """Sums with one number of each pixel, `offset` bytes behind its address, times a row of weights.
+
+    `pixels` are functions that give the addresses.
+    """
     kind = ir.VectorType(_SINGLE, lanes)
     right = []
     for v in range(vectors):
@@ -24,7 +44,7 @@ def _add_products(builder, pixels, offset, weights, vectors, lanes, totals):
         right.append(Lane(builder, builder.load(pointer, align=4)))
     sums = []
     for r, pixel in enumerate(pixels):
-        pointer = _vector_at(builder, pixel, offset, _SINGLE)
+        pointer = _vector_at(builder, pixel(), offset, _SINGLE)
         left = Lane(builder, _spread(builder, builder.load(pointer, align=4), lanes))
         for v in range(vectors):
             total = Lane(builder, totals[r * vectors + v])
@@ -77,9 +97,9 @@ def _store_sums(builder, target, sums, lanes):
 def make_pixel_tile(rows, vectors, lanes, unroll):
     """A tile of `rows` pixels x (`vectors` * `lanes`) output channels, channels of the input last.
 
-    pixel_tile(table, table_step, taps, channels, weights, target): `table` holds for each tap the addresses of
-    `rows` pixels' channels; those of a tap lie `table_step` bytes behind those of the tap before. `weights`
-    are (tap, channel, vectors * lanes). The sums go to `target`, (rows, vectors * lanes). `unroll` channels
+    pixel_tile(table, table_step, taps, channels, weights, target): `table` holds for each tap the addresses
+    pixel_tile(table, table_step, taps, channels, weights, target): `table` holds for each tap addresses
+    of `rows` pixels' channels; those of a tap lie `table_step` bytes behind those of the tap before. `weights`
     are taken in a turn, for tiles that are small.
     """
     width = vectors * lanes * 4
@@ -90,7 +110,7 @@ def make_pixel_tile(rows, vectors, lanes, unroll):
             table, table_step, taps, channels, weights, target = args
 
             def add_tap(places, totals):
-                pixels = [_address_at(builder, places[0], 8 * r) for r in range(rows)]
+                pixels = _fixed([_address_at(builder, places[0], 8 * r) for r in range(rows)])
 
                 def turns(count):
                     def body(offset, right, sums):
@@ -136,7 +156,15 @@ def make_plane_tile(rows, vectors, lanes):
     def plane_tile(typing_context, table, offsets, depth, weights, target):
         def generate(context, builder, signature, args):
             table, offsets, depth, weights, target = args
-            pixels = [_address_at(builder, table, 8 * r) for r in range(rows)]
+
+            def read(r):
+                _keep_order(builder)
+                return _address_at(builder, table, 8 * r)
+
+            if rows * vectors > _MOST_SUMS:
+                pixels = [partial(read, r) for r in range(rows)]
+            else:
+                pixels = _fixed([_address_at(builder, table, 8 * r) for r in range(rows)])
 
             def body(places, totals):
                 offset = _address_at(builder, places[0], 0)

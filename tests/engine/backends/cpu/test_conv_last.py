@@ -1,4 +1,4 @@
-"""Convolutions with channels last against sliding windows in float64, over shapes, strides, pads and epilogues."""
+"""Convolutions with channels last against sliding windows in float64, over shapes, pads and epilogues."""
 
 from __future__ import annotations
 
@@ -33,7 +33,8 @@ class Case:
         ones, zeros = (1,) * rank, (0,) * rank
         self.rng = np.random.default_rng(seed)
         self.arrays: dict[str, np.ndarray] = {}
-        sizes = (strides or ones, dilations or ones, pads or zeros, ends if ends is not None else pads or zeros)
+        pads = pads or zeros
+        sizes = (strides or ones, dilations or ones, pads, ends or pads)
         first = self.rng.standard_normal(tuple(x)).astype(np.float32)
         weights = (self.rng.standard_normal(tuple(w)) / np.sqrt(np.prod(w[1:]))).astype(np.float32)
         sums = np.moveaxis(conv_expected(first, weights, *sizes, group), 1, -1)
