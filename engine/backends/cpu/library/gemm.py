@@ -97,10 +97,10 @@ def _store_sums(builder, target, sums, lanes):
 def make_pixel_tile(rows, vectors, lanes, unroll):
     """A tile of `rows` pixels x (`vectors` * `lanes`) output channels, channels of the input last.
 
-    pixel_tile(table, table_step, taps, channels, weights, target): `table` holds for each tap the addresses
-    pixel_tile(table, table_step, taps, channels, weights, target): `table` holds for each tap addresses
-    of `rows` pixels' channels; those of a tap lie `table_step` bytes behind those of the tap before. `weights`
-    are taken in a turn, for tiles that are small.
+    pixel_tile(table, table_step, taps, channels, weights, target): `table` holds, for each tap, the addresses
+    of `rows` pixels' channels; those of the next tap lie `table_step` bytes behind. `weights` are (tap,
+    channel, vectors * lanes). The sums go to `target`, (rows, vectors * lanes). `unroll` channels are taken
+    in a turn, for tiles that are small.
     """
     width = vectors * lanes * 4
 
