@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 
 from engine.backends.cpu.backend import CPUBackend
+from engine.backends.cpu.conv_first import tune_conv_first
+from engine.backends.cpu.conv_last import tune_conv_last
 from engine.backends.cpu.native_kernel import NativeKernel
-from engine.backends.cpu.tuned import tune
 from engine.compiler.plan import BufferSpec, Compute, Plan, Tuner
 from engine.kernels.expr import FLAT, Expr, acc, arg, cast, index, lit, maximum, select
 from engine.kernels.hint import Hint
@@ -39,6 +40,7 @@ class Case:
         weights = (self.rng.standard_normal(tuple(w)) / np.sqrt(np.prod(w[1:]))).astype(np.float32)
         sums = np.moveaxis(conv_expected(first, weights, *sizes, group), 1, -1)
         self.shape = sums.shape
+        self.x_first = x_first
         self.arrays["x"] = first if x_first else np.ascontiguousarray(np.moveaxis(first, 1, -1))
         self.arrays["w"] = weights
         facts: dict[str, Any] = {
@@ -96,7 +98,8 @@ def emitted(backend: CPUBackend, case: Case) -> tuple[Plan, bool]:
         return name
 
     tuner = Tuner(case.compute, constant, temporary)
-    taken = tune(case.compute, tuner, backend.jobs.thread_count)
+    rule = tune_conv_first if case.x_first else tune_conv_last
+    taken = rule(case.compute, tuner, backend.jobs.thread_count)
     plan.steps = tuner.steps
     for name, array in case.arrays.items():
         plan.buffers[name] = BufferSpec(name, array.size, array.dtype, "input")
