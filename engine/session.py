@@ -29,8 +29,16 @@ from engine.model import Layer, Model
 from engine.stored_plans import StoredModel, plan_file, stored_facts
 
 KEPT_PLANS = 16
-"""How many sets of input shapes keep their recorded plans; the least recently used goes first. Those in use
-stay, however many they are."""
+"""How many sets of input shapes keep their recorded plans, whatever they take; the least recently used goes
+first. Those in use stay, however many they are."""
+
+KEPT_BYTES = 64 << 20
+"""Memory of their own in which plans beyond those are kept: a cache that grows with every schedule has many
+lengths, and meets them all again.
+"""
+
+_PLAN_BYTES = 256 << 10
+"""About what a plan takes beside its buffers: steps, values and commands."""
 
 KEPT_CONTINUATIONS = 256
 """The same for all that follows stops for data: a plan that stops often, with other data each time, branches
@@ -85,6 +93,8 @@ class Part:
     inputs: dict[str, list[tuple[Place, DeviceBuffer]]] = field(default_factory=dict)
     later: OrderedDict[object, Part] = field(default_factory=OrderedDict)
     users: int = 0
+    nbytes: int = _PLAN_BYTES
+    """Memory that goes when this part does, roughly."""
     short: Any = None
     """This part's `Direct`, once one was made."""
 
@@ -120,6 +130,8 @@ class Session:
         self.host_inputs = self._host_inputs() if self.stored is None else self.stored.host_inputs
         self.is_random = self.planner.tracer.is_random if self.stored is None else self.stored.is_random
         self.constants: dict[tuple[Place, str], tuple[np.ndarray | None, DeviceBuffer]] = {}
+        # Inputs and outputs of plans for other shapes lie in the same memory: runs follow each other.
+        self.rooms: dict[tuple[Place, str], DeviceBuffer] = {}
         self.parts: OrderedDict[object, Part] = OrderedDict()
         # Every part that follows a stop, the least recently used first, and where it is kept.
         self.later: OrderedDict[Part, tuple[OrderedDict[object, Part], object]] = OrderedDict()
@@ -319,8 +331,14 @@ class Session:
 
     def _keep(self, parts: OrderedDict[object, Part], key: object, part: Part) -> None:
         parts[key] = part
-        unused = [k for k, p in parts.items() if not p.users and p is not part]
-        for oldest in unused[: max(0, len(parts) - KEPT_PLANS)]:
+        if len(parts) <= KEPT_PLANS:
+            return
+        total = sum(p.nbytes for p in parts.values())
+        unused = [(k, p) for k, p in parts.items() if not p.users and p is not part]
+        for oldest, other in unused[: len(parts) - KEPT_PLANS]:
+            if total <= KEPT_BYTES:
+                break
+            total -= other.nbytes
             self._drop(parts, oldest)
 
     def _drop(self, parts: OrderedDict[object, Part], key: object) -> None:
@@ -349,6 +367,7 @@ class Session:
             self._input_buffers(part, lowered, given)
         for segment in lowered.segments:
             part.stages.append(self._stage(part, segment))
+        lowered.trace.settle()
         return part
 
     def _input_buffers(self, part: Part, lowered: Lowered, given: Sequence[Value]) -> None:
@@ -373,10 +392,31 @@ class Session:
                 part.home[value.name] = part.inputs[value.name][0][0]
 
     def _buffer(self, part: Part, place: Place, name: str, elements: int, dtype: np.dtype) -> DeviceBuffer:
-        buffer = self.backends[place].create(max(elements, 1), dtype)
+        backend, elements = self.backends[place], max(elements, 1)
+        room = self.rooms.get((place, name))
+        buffer = None if room is None else backend.share(room, elements)
+        if buffer is None:
+            buffer = self._new_buffer(part, backend, (place, name), elements, dtype)
         part.buffers[place, name] = buffer
         part.owned.append(buffer)
         return buffer
+
+    def _new_buffer(
+        self, part: Part, backend: Backend, key: tuple[Place, str], elements: int, dtype: np.dtype
+    ) -> DeviceBuffer:
+        """A buffer of a part, in memory that plans for other shapes may share."""
+        if backend.shares:
+            # What has grown once is likely to grow on.
+            room = backend.create(elements + (elements // 2 if key in self.rooms else 0), dtype)
+            if key in self.rooms:
+                # Plans that use it hold its memory.
+                self.rooms[key].release()
+            self.rooms[key] = room
+            shared = backend.share(room, elements)
+            assert shared is not None
+            return shared
+        part.nbytes += elements * dtype.itemsize
+        return backend.create(elements, dtype)
 
     def _stage(self, part: Part, segment: Segment) -> Stage:
         place, plan = segment.place, segment.plan
@@ -438,6 +478,9 @@ class Session:
         for _, buffer in self.constants.values():
             buffer.release()
         self.constants.clear()
+        for room in self.rooms.values():
+            room.release()
+        self.rooms.clear()
         for backend in self.backends.values():
             backend.dispose()
 

@@ -86,6 +86,9 @@ class Backend(ABC):
     name: ClassVar[str]
     """"cpu", "gl_compute", "gl_pixel" or "opencl"."""
 
+    shares: ClassVar[bool] = False
+    """Whether `share` gives buffers over a part of others."""
+
     fan_in: int = 7
     """How many tensors one kernel may read here."""
 
@@ -127,6 +130,13 @@ class Backend(ABC):
     @abstractmethod
     def create(self, elements: int, dtype: np.dtype, data: np.ndarray | None = None) -> DeviceBuffer:
         """A new buffer, filled with `data` (any shape, row-major) if given."""
+
+    def share(self, room: DeviceBuffer, elements: int) -> DeviceBuffer | None:
+        """A buffer over the first elements of another; None where that has too few, or memory is not shared.
+
+        Only for what the stream uses in turn.
+        """
+        return None
 
     def constant(self, array: np.ndarray) -> DeviceBuffer:
         """A buffer with the elements of `array` that nothing will write. It may be the array's own memory."""

@@ -380,6 +380,11 @@ class Trace:
     kept: list[Value] = field(default_factory=list)
     received: tuple[Value, ...] = ()
 
+    def settle(self) -> None:
+        """Let go of what only planning needs, where nothing is planned on from here."""
+        if self.stop is None:
+            self.frames, self.computes, self.learned = [], [], {}
+
     def tensor(self, name: str) -> Value:
         """The tensor that a name of the model stands for."""
         value = self.values[name]

@@ -287,6 +287,7 @@ def test_plans_that_runs_still_need_are_kept(
     channel: str, make_worker: MakeWorker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("engine.session.KEPT_PLANS", 2)
+    monkeypatch.setattr("engine.session.KEPT_BYTES", 0)
     worker = make_worker(folding(), channel)
     outputs = []
     with held(worker) as gate:
@@ -310,6 +311,7 @@ def test_the_latest_output_survives_new_plans_of_others(
 ) -> None:
     """A plan is dropped while its output is being read back, and while it is the latest."""
     monkeypatch.setattr("engine.session.KEPT_PLANS", 1)
+    monkeypatch.setattr("engine.session.KEPT_BYTES", 0)
     worker = make_worker(doubling(), channel)
     reads = []
     for n in range(1, 6):

@@ -148,6 +148,7 @@ class CPUBackend(Backend):
     """
 
     name: ClassVar[str] = "cpu"
+    shares: ClassVar[bool] = True
     fan_in = 16
     whole = frozenset({"recurrence"})
     passes = (unpack_weights,)
@@ -162,6 +163,7 @@ class CPUBackend(Backend):
         self._copies: list[_Copy] = []
         # Readbacks of the value as it is behind `_last`, which have not been copied yet.
         self._owed: list[tuple[weakref.ref[CPUReadback], np.ndarray]] = []
+        self._arena = allocate(0)
         self._disposed = False
 
     # Kernels
@@ -200,6 +202,11 @@ class CPUBackend(Backend):
         if data is not None:
             buffer.array[:] = np.asarray(data, buffer.dtype).reshape(-1)
         return buffer
+
+    def share(self, room: DeviceBuffer, elements: int) -> CPUBuffer | None:
+        """A buffer over the first elements of another."""
+        assert isinstance(room, CPUBuffer)
+        return CPUBuffer(elements, room.dtype, room.array[:elements]) if elements <= room.elements else None
 
     def constant(self, array: np.ndarray) -> CPUBuffer:
         """A buffer that nothing writes: the array's own memory, where kernels can read that."""
@@ -274,7 +281,7 @@ class CPUBackend(Backend):
         }
         lifetimes = plan.lifetimes()
         offsets, total = place({n: s for n, s in sizes.items() if n in lifetimes}, lifetimes, ALIGNMENT)
-        arena = allocate(total)
+        arena = self._arena_of(total)
         addresses = {name: int(arena.ctypes.data) + offset for name, offset in offsets.items()}
         held = [arena]
         for name, buffer in buffers.items():
@@ -388,6 +395,13 @@ class CPUBackend(Backend):
             self._disposed = True
 
     # The stream
+
+    def _arena_of(self, size: int) -> np.ndarray:
+        """Memory for a program's temporaries; all programs of a stream share it, as they run in turn."""
+        if len(self._arena) < size:
+            # Plans made before keep the arena that their commands know.
+            self._arena = allocate(size if not len(self._arena) else size + size // 4)
+        return self._arena
 
     def _idle(self) -> bool:
         if self._marks:

@@ -9,6 +9,7 @@ no division stands in the innermost loop.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from typing import ClassVar
 
@@ -178,7 +179,8 @@ class NumbaPrinter(Printer):
 def kernel_text(head: str, body: Sequence[str]) -> str:
     """A whole module: `head`, and `kernel` with the given statements."""
     start = "INF, NAN = float('inf'), float('nan')\n\n\ndef kernel(args, begin, end):\n"
-    return head + start + "\n".join(indent(body)) + "\n"
+    # Layers of the same kind have the same text, and every plan holds it.
+    return sys.intern(head + start + "\n".join(indent(body)) + "\n")
 
 
 def split_row(row: str, axes: int) -> list[str]:

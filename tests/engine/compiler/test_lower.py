@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from math import prod
+from typing import ClassVar
 
 import numpy as np
 import pytest
@@ -28,6 +29,8 @@ def normal(*shape: int) -> np.ndarray:
 
 class Picky(CPUBackend):
     """A backend that lacks some operators, and knows every buffer that it made."""
+
+    shares: ClassVar[bool] = False
 
     def __init__(self, lacks: Iterable[str] = ()) -> None:
         super().__init__()
@@ -189,6 +192,7 @@ def test_what_is_packed_for_one_plan_goes_with_it(monkeypatch: pytest.MonkeyPatc
         {"one": np.array([1])},
     )
     monkeypatch.setattr("engine.session.KEPT_PLANS", 2)
+    monkeypatch.setattr("engine.session.KEPT_BYTES", 0)
     native = Packing()
     session = Session(made, native, None, allow_fallback=False)
     alive = []
@@ -206,6 +210,7 @@ def test_what_is_packed_for_one_plan_goes_with_it(monkeypatch: pytest.MonkeyPatc
 
 def test_plans_that_were_dropped_and_made_again_answer_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("engine.session.KEPT_PLANS", 2)
+    monkeypatch.setattr("engine.session.KEPT_BYTES", 0)
     made = branching()
     native = Picky(("Transpose",))
     session = Session(made, native, CPUBackend(), allow_fallback=True)
@@ -235,6 +240,7 @@ def test_a_constant_has_one_buffer_for_all_plans() -> None:
 
 def test_continuations_are_kept_by_what_they_were_made_for(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("engine.session.KEPT_PLANS", 2)
+    monkeypatch.setattr("engine.session.KEPT_BYTES", 0)
     made = model(
         [
             node("ReduceMax", ["x"], ["top"], keepdims=1),
@@ -268,3 +274,18 @@ def test_disposal_frees_every_buffer_of_a_worker() -> None:
     assert all(isinstance(b, CPUBuffer) and b._array is None for b in owned)
     assert not session.parts
     assert not session.constants
+
+
+def test_plans_for_other_shapes_share_memory_and_leave_each_other_s_results() -> None:
+    session = Session(branching(), CPUBackend(), None, allow_fallback=False)
+    rooms = set()
+    for rows in (7, 3, 5, 7, 9, 3):
+        x = normal(rows, 4)
+        result = run(session, {"x": x})
+        for name, array in expected(session.model, x).items():
+            np.testing.assert_allclose(result[name], array, rtol=1e-5, atol=1e-6)
+        rooms.add(id(session.rooms["native", "x"]))
+    assert len(rooms) == 2
+    assert session.rooms["native", "x"].elements == (9 + 4) * 4 + 2
+    session.release()
+    assert not session.rooms

@@ -29,6 +29,10 @@ def ints(*numbers: int) -> np.ndarray:
     return np.array(numbers, np.int64)
 
 
+def floats(*numbers: float) -> np.ndarray:
+    return np.array(numbers, np.float32)
+
+
 def rewritten(source: bytes) -> tuple[Model, Counter[str]]:
     changed = channels_last(ModelLoader.load(source))
     changed.check()
@@ -95,9 +99,9 @@ NORM = {name: np.abs(weights(8)) + 0.5 for name in ("s", "o", "m", "d")}
         ("Pad", {"mode": "reflect"}, {"p": PADS}, 18),
         ("Pad", {"pads": [int(n) for n in PADS], "value": 0.5}, {}, 10),
         ("Slice", {}, {"from": ints(1, 0), "to": ints(5, 4), "axes": ints(2, -1)}, 18),
-        ("Resize", {"mode": "nearest"}, {"": ints(), "sc": np.float32([1, 1, 2, 3])}, 18),
-        ("Resize", {"mode": "linear"}, {"": ints(), "sc": np.float32([2, 1.5]), "axes": ints()}, 18),
-        ("Upsample", {"mode": "nearest"}, {"sc": np.float32([1, 1, 2, 3])}, 9),
+        ("Resize", {"mode": "nearest"}, {"": ints(), "sc": floats(1, 1, 2, 3)}, 18),
+        ("Resize", {"mode": "linear"}, {"": ints(), "sc": floats(2, 1.5), "axes": ints()}, 18),
+        ("Upsample", {"mode": "nearest"}, {"sc": floats(1, 1, 2, 3)}, 9),
         ("ConvTranspose", {"strides": [2, 2], "pads": [1, 0, 0, 1]}, {"t": weights(8, 8, 3, 2)}, 18),
         ("Conv", {"group": 8, "pads": [1, 1, 1, 1]}, {"t": weights(8, 1, 3, 3), "tb": weights(8)}, 18),
         ("Conv", {"strides": [2, 1], "dilations": [1, 2]}, {"t": weights(8, 8, 3, 2), "tb": weights(8)}, 18),
@@ -214,7 +218,7 @@ def test_what_a_subgraph_reads_is_there() -> None:
     ]
     source = proto(
         nodes, {"x": ("float32", list(SHAPE))}, {"y": ("float32", None)},
-        {"w": weights(7, 3, 2, 2), "zero": np.float32(0)},
+        {"w": weights(7, 3, 2, 2), "zero": np.array(0, np.float32)},
     )  # fmt: skip
     same_answers(source)
 
