@@ -8,8 +8,10 @@ from engine.backends.cpu.concat import tune_concat
 from engine.backends.cpu.conv import tune_conv
 from engine.backends.cpu.conv_first import tune_conv_first
 from engine.backends.cpu.conv_last import tune_conv_last
+from engine.backends.cpu.depthwise_last import tune_depthwise_last
 from engine.backends.cpu.matmul import tune_matmul
 from engine.backends.cpu.pool import tune_pool
+from engine.backends.cpu.pool_last import tune_pool_last
 from engine.backends.cpu.precision import Arithmetic
 from engine.backends.cpu.recurrence import tune_recurrence
 from engine.backends.cpu.reduce import tune_reduce
@@ -33,7 +35,10 @@ RULES: dict[str, Rule] = {
 }
 
 
-LAST_RULES: dict[str, tuple[Rule, ...]] = {"conv": (tune_winograd, tune_conv_first, tune_conv_last)}
+LAST_RULES: dict[str, tuple[Rule, ...]] = {
+    "conv": (tune_depthwise_last, tune_winograd, tune_conv_first, tune_conv_last),
+    "pool": (tune_pool_last,),
+}
 """The same for formulas over channels last; the first rule that takes one has it."""
 
 ReducedRule = Callable[[Compute, Tuner, int, Arithmetic], bool]

@@ -1,0 +1,58 @@
+"""Depthwise convolutions of float32 with channels last: each channel of a window has weights of its own."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from engine.backends.cpu.epilogue import Epilogue, is_float32_core, print_epilogue
+from engine.backends.cpu.native_kernel import NativeKernel
+from engine.backends.cpu.pixels import WORDS, cut_rows, last_windows, pixel_memory, pixels_text, walk_pixels
+from engine.backends.cpu.printer import kernel_text
+from engine.backends.cpu.tiles import host_tile
+from engine.compiler.plan import Compute, Tuner
+
+_FIRST_WORD = 2
+
+
+def tune_depthwise_last(compute: Compute, tuner: Tuner, threads: int) -> bool:
+    """Rule for hints of kind "conv" with channels last: as many groups and outputs as input channels."""
+    assert compute.hint is not None
+    x, w = compute.hint.operands
+    facts = compute.hint.facts
+    if not is_float32_core(compute) or w.known is None or facts.get("x_first"):
+        return False
+    channels = x.shape[-1]
+    if int(facts["group"]) != channels or w.shape[:2] != (channels, 1) or channels == 1:
+        return False
+    win = last_windows(compute)
+    if win is None:
+        return False
+    lanes, rank, elements = host_tile().lanes, len(compute.space), w.known
+    epilogue = print_epilogue(compute, _FIRST_WORD + len(WORDS), row_axes=rank - 1)
+    rows = cut_rows(win, x.shape[0], channels, lanes, threads)
+
+    def pack() -> np.ndarray:
+        padded = np.zeros((win.taps, -(-channels // lanes) * lanes), np.float32)
+        padded[:, :channels] = elements.reshape(channels, win.taps).T
+        return padded.reshape(-1)
+
+    weights = tuner.constant(f"{w.name}|taps{lanes}", pack)
+    kernel = NativeKernel("depthwise_last", depthwise_last_text(lanes, rank, epilogue))
+    values = (rows.nanoseconds / rows.tasks, *rows.sizes, *epilogue.values)
+    tuner.emit(kernel, (rows.tasks,), values, (*epilogue.inputs, x.name, weights), compute.output.name)
+    return True
+
+
+def depthwise_last_text(lanes: int, rank: int, epilogue: Epilogue) -> str:
+    """The kernel's module."""
+    position = _FIRST_WORD + len(WORDS) + epilogue.words
+    body = [
+        *(f"{name} = arg_i64(args, {_FIRST_WORD + k})" for k, name in enumerate(WORDS)),
+        *epilogue.arguments,
+        f"x = arg_i64(args, {position})",
+        f"w = arg_i64(args, {position + 1})",
+        *pixel_memory(lanes),
+        *epilogue.kernel,
+        *walk_pixels(lanes, rank, "w + c * 4", [], epilogue),
+    ]
+    return kernel_text(pixels_text("taps", lanes), body)

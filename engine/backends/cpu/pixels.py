@@ -1,0 +1,180 @@
+"""Windows over (N, *spatial, C): vectors run along channels, and several pixels of a row go together.
+
+Where a row of windows lies inside the input, no tap is tested; a window at an edge has its taps counted out.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import prod
+
+from engine.backends.cpu.cost import CHUNK_NS, CHUNKS_PER_THREAD
+from engine.backends.cpu.epilogue import Epilogue
+from engine.backends.cpu.library import library_text
+from engine.backends.cpu.planes import Windows
+from engine.backends.cpu.printer import indent
+from engine.compiler.plan import Compute
+
+PIXELS = (8, 4, 2, 1)
+"""How many pixels may go together."""
+
+MAX_TAPS = 1024
+BLOCK_CHANNELS = 128
+"""So many channels that what neighbouring windows share stays in first-level cache."""
+
+NS_PER_TAP = 0.25
+NS_PER_VECTOR = 1.5
+
+WORDS = (
+    "row_blocks block_rows out_rows out_columns height width channels kernel_rows kernel_columns row_stride"
+    " stride row_dilation dilation top left inner_begin inner_end weight_step"
+).split()
+
+_HELPERS = """
+
+@helper
+def first_tap(first, dilation, count, low):
+    # The first of the taps first + t * dilation that does not lie before `low`.
+    t = 0
+    while t < count and first + t * dilation < low:
+        t += 1
+    return t
+
+
+@helper
+def list_taps(places, row0, row1, column0, column1, kernel_columns, row_step, column_step, weight_step):
+    count = 0
+    for row in range(row0, row1):
+        for column in range(column0, column1):
+            store_i64(places, 2 * count, row * row_step + column * column_step)
+            store_i64(places, 2 * count + 1, (row * kernel_columns + column) * weight_step)
+            count += 1
+    return count
+"""
+
+
+@dataclass(frozen=True)
+class Rows:
+    """How windows are cut into tasks, rows of results each: the run-time arguments that `WORDS` names."""
+
+    sizes: tuple[int, ...]
+    tasks: int
+    nanoseconds: float
+
+
+def last_windows(compute: Compute) -> Windows | None:
+    """The windows of a convolution or pooling over one or two axes with channels last."""
+    assert compute.hint is not None
+    facts, operands = compute.hint.facts, compute.hint.operands
+    spatial, out = operands[0].shape[1:-1], compute.space[1:-1]
+    kernel = tuple(facts["kernel"]) if "kernel" in facts else operands[1].shape[2:]
+    if len(spatial) not in (1, 2) or len(out) != len(spatial) or prod(kernel) > MAX_TAPS:
+        return None
+
+    def two(numbers: tuple[int, ...], default: int) -> tuple[int, int]:
+        first, second = (default, *numbers)[-2:]
+        return int(first), int(second)
+
+    height, width = two(spatial, 1)
+    return Windows(
+        height, width, two(kernel, 1), two(tuple(facts["strides"]), 1), two(tuple(facts["dilations"]), 1),
+        two(tuple(facts["pads"]), 0), two(out, 1),
+    )  # fmt: skip
+
+
+def cut_rows(win: Windows, batch: int, channels: int, lanes: int, threads: int) -> Rows:
+    """Rows of results for all threads."""
+    (kh, kw), (sh, sw), (dh, dw), (oh, ow) = win.kernel, win.strides, win.dilations, win.out
+    padded = -(-channels // lanes) * lanes
+    vectors = batch * oh * ow * (padded // lanes)
+    nanoseconds = vectors * (win.taps * NS_PER_TAP + NS_PER_VECTOR) + 200.0
+    wanted = min(int(nanoseconds / CHUNK_NS), threads * CHUNKS_PER_THREAD) if threads > 1 else 1
+    block = -(-oh // max(1, min(oh, -(-wanted // batch))))
+    blocks = -(-oh // block)
+    begin = min(-(-win.pads[1] // sw), ow)
+    end = max(min((win.width - 1 - (kw - 1) * dw + win.pads[1]) // sw + 1, ow), begin)
+    sizes = (
+        blocks, block, oh, ow, win.height, win.width, channels, kh, kw, sh, sw, dh, dw, *win.pads, begin, end,
+        padded * 4,
+    )  # fmt: skip
+    return Rows(sizes, batch * blocks, nanoseconds)
+
+
+def pixels_text(kind: str, lanes: int) -> str:
+    """The functions that `walk_pixels` calls."""
+    tiles = "".join(f"tile_{n} = make_pixel_tile({kind!r}, {n}, {lanes})\n" for n in PIXELS)
+    return library_text("vectors", "pixels") + tiles + _HELPERS
+
+
+def pixel_memory(lanes: int) -> list[str]:
+    """Statements before the first task."""
+    return [
+        f"sums = stack_bytes({max(PIXELS) * lanes * 4})",
+        f"inner_places = stack_bytes({MAX_TAPS * 16})",
+        f"edge_places = stack_bytes({MAX_TAPS * 16})",
+        "row_step, column_step = row_dilation * width * channels * 4, dilation * channels * 4",
+        "factor = _types.float32(1.0)",
+    ]
+
+
+def walk_pixels(lanes: int, rank: int, weights: str, factor: list[str], epilogue: Epilogue) -> list[str]:
+    """The loop over tasks. `factor` sets what sums are multiplied by, given `y`, `x0` and `pixels`."""
+    row_axis, column_axis = (1, 2) if rank == 4 else (0, 1)
+    call = f"(source + c * 4, stride * channels * 4, places, taps, {weights}, factor, sums)"
+    tiles = []
+    for k, n in enumerate(PIXELS):
+        head = "else:" if n == 1 else f"{'if' if k == 0 else 'elif'} pixels == {n}:"
+        tiles += [head, f"    tile_{n}{call}"]
+    store = [
+        "for p in range(pixels):",
+        f"    i{column_axis}, tile = pixel + p, sums + p * {lanes * 4}",
+        "    start = (out_row * out_columns + pixel + p) * channels + c",
+    ]
+    channel_loop = [
+        "c = c0",
+        "while c < c1:",
+        *indent(tiles),
+        "    first_column, columns = c, c1 - c",
+        f"    if columns >= {lanes}:",
+        *indent(indent([*store, *indent(epilogue.store_columns(str(lanes)))])),
+        "    else:",
+        *indent(indent([*store, *indent(epilogue.store)])),
+        f"    c += {lanes}",
+    ]
+    pixel_loop = [
+        "pixel = 0",
+        "while pixel < out_columns:",
+        "    x0 = pixel * stride - left",
+        "    source = line + x0 * channels * 4",
+        "    if pixel >= inner_begin and pixel < inner_end:",
+        "        room = inner_end - pixel",
+        "        pixels = 8 if room >= 8 else 4 if room >= 4 else 2 if room >= 2 else 1",
+        "        places, taps = inner_places, inner_taps",
+        "    else:",
+        "        pixels, places = 1, edge_places",
+        "        b0 = first_tap(x0, dilation, kernel_columns, 0)",
+        "        b1 = max(b0, first_tap(x0, dilation, kernel_columns, width))",
+        "        taps = list_taps(places, a0, a1, b0, b1, kernel_columns, row_step, column_step,"
+        " weight_step)",
+        *indent(factor),
+        *indent(channel_loop),
+        "    pixel += pixels",
+    ]
+    return [
+        "for task in range(begin, end):",
+        "    image = op_div(task, row_blocks)",
+        "    row0 = (task - image * row_blocks) * block_rows",
+        *(["    i0 = image"] if rank == 4 else []),
+        f"    for c0 in range(0, channels, {BLOCK_CHANNELS}):",
+        f"        c1 = min(c0 + {BLOCK_CHANNELS}, channels)",
+        "        for row in range(row0, min(row0 + block_rows, out_rows)):",
+        f"            i{row_axis} = row" if rank == 4 else "            i0 = image",
+        "            out_row = image * out_rows + row",
+        "            y = row * row_stride - top",
+        "            a0 = first_tap(y, row_dilation, kernel_rows, 0)",
+        "            a1 = max(a0, first_tap(y, row_dilation, kernel_rows, height))",
+        "            line = x + (image * height + y) * width * channels * 4",
+        "            inner_taps = list_taps(inner_places, a0, a1, 0, kernel_columns, kernel_columns,"
+        " row_step, column_step, weight_step)",
+        *indent(indent(indent(pixel_loop))),
+    ]

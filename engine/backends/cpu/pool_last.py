@@ -1,0 +1,61 @@
+"""Pooling of float32 with channels last."""
+
+from __future__ import annotations
+
+from engine.backends.cpu.epilogue import Epilogue, is_float32_core, print_epilogue
+from engine.backends.cpu.native_kernel import NativeKernel
+from engine.backends.cpu.pixels import WORDS, cut_rows, last_windows, pixel_memory, pixels_text, walk_pixels
+from engine.backends.cpu.printer import kernel_text
+from engine.backends.cpu.tiles import host_tile
+from engine.compiler.plan import Compute, Tuner
+
+_FIRST_WORD = 2
+_WORDS = (*WORDS, "count_top", "count_bottom", "count_left", "count_right")
+
+_COUNT = """
+
+@helper
+def taps_between(first, dilation, count, low, high):
+    # How many of the taps first + t * dilation lie in low..high-1.
+    begin = first_tap(first, dilation, count, low)
+    return max(begin, first_tap(first, dilation, count, high)) - begin
+"""
+
+
+def tune_pool_last(compute: Compute, tuner: Tuner, threads: int) -> bool:
+    """Rule for hints of kind "pool" with channels last: "max" or "average", float32, one or two axes."""
+    assert compute.hint is not None
+    (x,), facts = compute.hint.operands, compute.hint.facts
+    kind, win = str(facts["kind"]), last_windows(compute)
+    if win is None or not is_float32_core(compute) or kind not in ("max", "average"):
+        return False
+    lanes, rank = host_tile().lanes, len(compute.space)
+    (top, left), (bottom, right) = win.pads, (0, *(int(n) for n in facts["ends"]))[-2:]
+    counted = (0, win.height, 0, win.width)
+    if facts.get("include_pad", False):
+        counted = (-top, win.height + bottom, -left, win.width + right)
+    epilogue = print_epilogue(compute, _FIRST_WORD + len(_WORDS), row_axes=rank - 1)
+    rows = cut_rows(win, x.shape[0], x.shape[-1], lanes, threads)
+    kernel = NativeKernel(f"pool_last_{kind}", pool_last_text(kind, lanes, rank, epilogue))
+    values = (rows.nanoseconds / rows.tasks, *rows.sizes, *counted, *epilogue.values)
+    tuner.emit(kernel, (rows.tasks,), values, (*epilogue.inputs, x.name), compute.output.name)
+    return True
+
+
+def pool_last_text(kind: str, lanes: int, rank: int, epilogue: Epilogue) -> str:
+    """The kernel's module."""
+    # Windows that go together lie inside, and so have equally many taps.
+    share = [
+        "amount = taps_between(y, row_dilation, kernel_rows, count_top, count_bottom)",
+        "amount *= taps_between(x0, dilation, kernel_columns, count_left, count_right)",
+        "factor = to_float32(1.0 / amount)",
+    ]
+    body = [
+        *(f"{name} = arg_i64(args, {_FIRST_WORD + k})" for k, name in enumerate(_WORDS)),
+        *epilogue.arguments,
+        f"x = arg_i64(args, {_FIRST_WORD + len(_WORDS) + epilogue.words})",
+        *pixel_memory(lanes),
+        *epilogue.kernel,
+        *walk_pixels(lanes, rank, "0", share if kind == "average" else [], epilogue),
+    ]
+    return kernel_text(pixels_text(kind, lanes) + _COUNT, body)
