@@ -8,7 +8,9 @@ from typing import Any, Literal
 
 from engine.kernels.value import Value
 
-HintKind = Literal["matmul", "conv", "pool", "concat", "reduce", "transpose", "recurrence"]
+HintKind = Literal[
+    "matmul", "conv", "pool", "concat", "reduce", "transpose", "recurrence", "softmax", "normalize"
+]
 
 
 @dataclass(frozen=True)
@@ -31,6 +33,10 @@ class Hint:
         "element" (the default), "magnitude" (abs), "square", or "deviation", the square of the difference to
         the second operand, (outer, inner). Output is (outer, inner). An operand (outer, extent) tells that
         inner is 1 for every input shape.
+    softmax: operands (x,) with x (rows, extent); facts logarithm (bool) and masked (whether a row of nothing
+        but -inf yields zeros). Output is exp(x - top) / sum, or its logarithm, by row.
+    normalize: operands (x,) with x (rows, extent); facts centered (bool) and epsilon. Output is
+        (x - mean) / sqrt(variance + epsilon) by row; not centered, x / sqrt(mean of squares + epsilon).
     recurrence: a recurrent layer of known weights with ONNX's default activations, for backends that are
         bound to take it: no formula stands for it. Operands (x, w, r), then those of bias and first states
         that `given` names ("b", "h", "c"); x (T, N, I), the others as ONNX has them, states (D, N, H).

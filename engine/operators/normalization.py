@@ -9,6 +9,7 @@ import numpy as np
 
 from engine.dtypes import FLOAT32
 from engine.kernels.expr import Expr, arg, binary, cast, eq, lit, maximum, reduce, select, unary
+from engine.kernels.hint import Hint
 from engine.kernels.value import Value
 from engine.operators.builder import Builder
 from engine.operators.layout import FIRST, Layout
@@ -58,7 +59,9 @@ def softmax_over(
         shifted, shares = rows[(o, c, *i)] - top[(o, *i)], total[(o, *i)]
         return shifted - unary("log", shares) if logarithm else unary("exp", shifted) / shares
 
-    return k.alias(k.compute(rows.shape, x.dtype, formula), x.shape)
+    facts = {"logarithm": logarithm, "masked": masked}
+    hint = (lambda: Hint("softmax", (rows,), facts)) if sink is None and not inner else None
+    return k.alias(k.compute(rows.shape, x.dtype, formula, hint=hint), x.shape)
 
 
 @operator("Softmax", since=1, until=12)
@@ -198,9 +201,12 @@ def moments(k: Builder, rows: Value, epsilon: float) -> tuple[Value, Value]:
     return mean, k.elementwise(lambda v: 1.0 / unary("sqrt", v + arg(epsilon, v.dtype)), spread)
 
 
-def normalized(k: Builder, x: Value, rows: Value, mean: Value, inverse: Value) -> Value:
-    """(x - mean) * inverse by row, in the shape of x."""
-    y = k.compute(rows.shape, x.dtype, lambda o, r: (rows[o, r] - mean[o]) * inverse[o])
+def normalized(k: Builder, x: Value, rows: Value, mean: Value, inverse: Value, epsilon: float) -> Value:
+    """(x - mean) * inverse by row, in the shape of x; the two are `moments` with the same epsilon."""
+    y = k.compute(
+        rows.shape, x.dtype, lambda o, r: (rows[o, r] - mean[o]) * inverse[o],
+        hint=lambda: Hint("normalize", (rows,), {"centered": True, "epsilon": epsilon}),
+    )  # fmt: skip
     return k.alias(y, x.shape)
 
 
@@ -213,7 +219,7 @@ def layer_normalization(
     axis = k.axis(axis, x.rank)
     rows = k.alias(x, (prod(x.shape[:axis]), prod(x.shape[axis:])))
     mean, inverse = moments(k, rows, epsilon)
-    y = normalized(k, x, rows, mean, inverse)
+    y = normalized(k, x, rows, mean, inverse, epsilon)
     y = k.elementwise(lambda e, s: e * s, y, scale)
     if b is not None:
         y = k.elementwise(lambda e, s: e + s, y, b)
@@ -230,7 +236,7 @@ def instance_normalization(k: Builder, x: Value, scale: Value, b: Value, *, epsi
 def _group_normalization(k: Builder, x: Value, groups: int, epsilon: float, scale: Value, b: Value) -> Value:
     rows = k.alias(x, (x.shape[0] * groups, prod(x.shape[1:]) // groups))
     mean, inverse = moments(k, rows, epsilon)
-    y = normalized(k, x, rows, mean, inverse)
+    y = normalized(k, x, rows, mean, inverse, epsilon)
     return k.elementwise(
         lambda e, s, t: e * s + t, y, FIRST.per_channel(k, scale, x.rank), FIRST.per_channel(k, b, x.rank)
     )
@@ -265,7 +271,11 @@ def rms_scaled(k: Builder, x: Value, scale: Value, axis: int, epsilon: float) ->
         return 1.0 / unary("sqrt", total / arg(count, total.dtype) + arg(epsilon, total.dtype))
 
     inverse = k.compute((rows.shape[0],), dtype, inverse_of)
-    y = k.alias(k.compute(rows.shape, x.dtype, lambda o, r: rows[o, r] * inverse[o]), x.shape)
+    scaled = k.compute(
+        rows.shape, x.dtype, lambda o, r: rows[o, r] * inverse[o],
+        hint=lambda: Hint("normalize", (rows,), {"centered": False, "epsilon": epsilon}),
+    )  # fmt: skip
+    y = k.alias(scaled, x.shape)
     kept = (*x.shape[:axis], *(1,) * (x.rank - axis))
     return k.elementwise(lambda e, s: e * s, y, scale), k.alias(inverse, kept)
 

@@ -17,6 +17,7 @@ from engine.backends.cpu.recurrence import tune_recurrence
 from engine.backends.cpu.reduce import tune_reduce
 from engine.backends.cpu.reduced import tune_reduced_matmul
 from engine.backends.cpu.reduced_conv import tune_reduced_conv
+from engine.backends.cpu.rows import tune_normalize, tune_softmax
 from engine.backends.cpu.transpose import tune_transpose
 from engine.backends.cpu.winograd import tune_winograd
 from engine.compiler.plan import Compute, Tuner
@@ -30,6 +31,8 @@ RULES: dict[str, Rule] = {
     "pool": tune_pool,
     "concat": tune_concat,
     "recurrence": tune_recurrence,
+    "softmax": tune_softmax,
+    "normalize": tune_normalize,
     "reduce": tune_reduce,
     "transpose": tune_transpose,
 }

@@ -1,0 +1,117 @@
+# mypy: allow-untyped-defs, allow-incomplete-defs
+"""What softmax and normalisations do to a row, in whole vectors: largest, sums, exponentials, scaling.
+
+Counts are vectors, addresses bytes; what a row lacks to whole vectors is filled up by the caller.
+"""
+
+from llvmlite import ir
+from numba import types
+from numba.extending import intrinsic
+
+from engine.backends.cpu.library.functions import exp_lane
+from engine.backends.cpu.library.lane import Lane
+from engine.backends.cpu.library.vectors import _SINGLE, _counted_loop, _spread, _vector_at, _word
+
+
+def joined(total, join):
+    """One number of all lanes."""
+    builder, lanes = total.builder, total.type.count
+    numbers = ir.VectorType(ir.IntType(32), lanes)
+    while lanes > 1:
+        lanes //= 2
+        mask = ir.Constant(numbers, [(i + lanes) % total.type.count for i in range(total.type.count)])
+        total = join(total, Lane(builder, builder.shuffle_vector(total.value, total.value, mask)))
+    return builder.extract_element(total.value, ir.Constant(ir.IntType(32), 0))
+
+
+def larger(a, b):
+    """The larger of two where neither is NaN."""
+    return a.where(a > b, b)
+
+
+def added(a, b):
+    return a + b
+
+
+def _make_row(lanes, neutral, step, join, numbers, writes):
+    """A loop over a row: `step(x, *numbers)` gives what joins the total, and is stored where it `writes`."""
+    kind = ir.VectorType(_SINGLE, lanes)
+
+    def body_of(builder, args, target, source, count):
+        spread = [Lane(builder, _spread(builder, number, lanes)) for number in args]
+
+        def body(places, totals):
+            x = Lane(builder, builder.load(_vector_at(builder, places[0], _word(0), kind), align=4))
+            value = step(x, *spread)
+            if writes:
+                builder.store(value.value, _vector_at(builder, places[1], _word(0), kind), align=4)
+            return [join(Lane(builder, totals[0]), value).value] if join else []
+
+        starts, steps = [source, target], [_word(4 * lanes)] * 2
+        totals = [ir.Constant(kind, [neutral] * lanes)] if join else []
+        _, totals = _counted_loop(builder, count, starts, steps, totals, body)
+        return joined(Lane(builder, totals[0]), join) if join else None
+
+    scalars = [types.float32] * numbers
+    result = types.float32 if join else types.void
+
+    # Numba reads an intrinsic's parameters from its signature, so each number of them has a form.
+    if numbers == 0:
+
+        @intrinsic
+        def row(typing_context, target, source, count):
+            def generate(context, builder, signature, args):
+                return body_of(builder, [], *args)
+
+            return result(*[types.int64] * 3), generate
+
+    elif numbers == 1:
+
+        @intrinsic
+        def row(typing_context, target, source, count, first):
+            def generate(context, builder, signature, args):
+                return body_of(builder, args[3:], *args[:3])
+
+            return result(*[types.int64] * 3, *scalars), generate
+
+    else:
+
+        @intrinsic
+        def row(typing_context, target, source, count, first, second):
+            def generate(context, builder, signature, args):
+                found = body_of(builder, args[3:], *args[:3])
+                return found if join else context.get_dummy_value()
+
+            return result(*[types.int64] * 3, *scalars), generate
+
+    return row
+
+
+def make_row_top(lanes):
+    """row_top(0, source, count): the largest element."""
+    return _make_row(lanes, float("-inf"), lambda x: x, larger, 0, False)
+
+
+def make_row_sum(lanes):
+    """row_sum(0, source, count): the sum."""
+    return _make_row(lanes, 0.0, lambda x: x, added, 0, False)
+
+
+def make_row_squares(lanes):
+    """row_squares(0, source, count, mean): the sum of squared differences to the mean."""
+    return _make_row(lanes, 0.0, lambda x, mean: (x - mean) * (x - mean), added, 1, False)
+
+
+def make_row_exp(lanes):
+    """row_exp(target, source, count, top): target = exp(source - top); gives its sum."""
+    return _make_row(lanes, 0.0, lambda x, top: exp_lane(x - top), added, 1, True)
+
+
+def make_row_scale(lanes):
+    """row_scale(target, source, count, center, factor): target = (source - center) * factor."""
+    return _make_row(lanes, 0.0, lambda x, center, factor: (x - center) * factor, None, 2, True)
+
+
+def make_row_shift(lanes):
+    """row_shift(target, source, count, first, second): target = source - first - second."""
+    return _make_row(lanes, 0.0, lambda x, first, second: x - first - second, None, 2, True)
