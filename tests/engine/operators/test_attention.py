@@ -183,14 +183,14 @@ def test_scale_cap_and_masks_join_the_first_product(variant: str) -> None:
     n = {"q": (2, 4, 5, 8), "k": (2, 2, 6, 8), "v": (2, 2, 6, 3), "mask": (2, 1, 5, 6), "used": (2,)}
     model = open_model(variant)
     shapes = {i.name: n[i.name] for i in model.inputs}
-    assert kernels(model, shapes) == ["matmul", "", "", "", "matmul"]
+    assert kernels(model, shapes) == ["matmul", "", "", "softmax", "matmul"]
 
 
 def test_a_batch_of_one_moves_nothing_but_the_result(rng: np.random.Generator) -> None:
     x = rng.normal(size=(1, 5, 12)).astype(np.float32)
     model = one_layer("Attention", [x, x, x], {"q_num_heads": 3, "kv_num_heads": 3})
     shapes = {f"x{i}": (1, 5, 12) for i in range(3)}
-    assert kernels(model, shapes) == ["matmul", "", "", "", "matmul", ""]
+    assert kernels(model, shapes) == ["matmul", "", "", "softmax", "matmul", ""]
 
 
 @pytest.mark.parametrize(

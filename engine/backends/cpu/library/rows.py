@@ -30,6 +30,7 @@ def larger(a, b):
 
 
 def added(a, b):
+    """The sum."""
     return a + b
 
 
