@@ -27,8 +27,8 @@ _ENOUGH_TILES = 28
 """Tiles at a time from which on weights in second-level cache, or the stream of them, hold nothing up."""
 
 # Measured on a processor with AVX-512: products, per vector lane; what the direct way reaches of that;
-# weights from third-level cache; and per tile and vector of channels, the transform of inputs, and that of sums with
-# the epilogue.
+# weights from third-level cache; per tile and vector of channels, the transforms of inputs and of sums, the
+# latter with the epilogue.
 _FLOPS_PER_NS = 11.5
 _DIRECT_SHARE = 0.8
 _BYTES_PER_NS = 20.0

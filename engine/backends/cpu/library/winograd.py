@@ -163,7 +163,8 @@ def make_block_tile(rows, vectors, lanes, unroll, ahead):
 
     block_tile(a, a_block, b, k, c, c_row): c = A B. A lies as blocks, `a_block` bytes apart, of rows of
     `lanes` numbers, so that all its rows are reached from one register; B is k groups of one vector row
-    each. `c_row` is bytes. `unroll` divides `lanes`. B is asked for `ahead` bytes before it is needed: it streams from far.
+    each. `c_row` is bytes. `unroll` divides `lanes`. B is asked for `ahead` bytes before it is needed, as it
+    streams from far.
     """
     kind = ir.VectorType(_SINGLE, lanes)
     width = vectors * lanes * 4
