@@ -16,13 +16,13 @@ from engine.backends.cpu.library import library_text
 from engine.backends.cpu.native_kernel import NativeKernel
 from engine.backends.cpu.printer import indent, kernel_text
 from engine.backends.cpu.tiles import Tile, host_tile
-from engine.backends.cpu.winograd_cut import SCRATCH_BYTES, Cut, choose_cut, cut_ns, row_choices
+from engine.backends.cpu.winograd_cut import SCRATCH_BYTES, Cut, choose_cut, cut_ns, row_choices, row_tiles
 from engine.backends.cpu.winograd_weights import pack_weights
 from engine.compiler.plan import Compute, Tuner
 
 _WORDS = (
     "height width c_size out_height out_width m_size top left tile_columns image_tiles tiles share"
-    " block_tiles block_columns groups group_columns"
+    " block_tiles next_step block_columns groups group_columns"
 ).split()
 _FIRST_WORD = 2
 _ZEROS = 512
@@ -67,7 +67,8 @@ def transform_inputs(target, step, block, table, zeros, source, y, x, height, wi
 
 
 @helper
-def multiply(a, a_block, count, b, k, c, c_row):
+def multiply(a, a_block, count, b, k, c, c_row, next_step):
+    next_b = b + k * {row_bytes}
     while count > 0:
 {choices}
 """
@@ -106,9 +107,11 @@ def emit_winograd(compute: Compute, tuner: Tuner, tile: Tile, cut: Cut) -> None:
     epilogue = print_epilogue(compute, _FIRST_WORD + len(_WORDS), row_axes=3)
     weights = _pack(tuner, w.name, w.known, cut.results, tile.width)
     top, left = compute.hint.facts["pads"]
+    # All tiles of rows together ask for the next weights once, each with two lines a channel.
+    step = 2 * tile.width // len(row_tiles(cut.tiles, tile))
     sizes = (
         height, width, channels, out_height, out_width, m, top, left, tile_columns, image_tiles,
-        batch * image_tiles, cut.share, cut.tiles, cut.columns, groups, cut.group_columns,
+        batch * image_tiles, cut.share, cut.tiles, step, cut.columns, groups, cut.group_columns,
     )  # fmt: skip
     values = (nanoseconds / tasks, *sizes, *epilogue.values)
     kernel = NativeKernel("winograd", winograd_text(tile, cut.results, epilogue))
@@ -133,9 +136,8 @@ def winograd_text(tile: Tile, results: int, epilogue: Epilogue) -> str:
         "size": size,
         "lanes": lanes,
         "zeros": _ZEROS,
-        "tiles": "\n".join(
-            f"block_tile_{r} = make_block_tile({r}, {tile.vectors}, {lanes}, 4, 4096)" for r in rows
-        ),
+        "row_bytes": 4 * width,
+        "tiles": "\n".join(f"block_tile_{r} = make_block_tile({r}, {tile.vectors}, {lanes})" for r in rows),
         "choices": "\n".join(_choices(rows, lanes)),
     }
     frequencies = size * size
@@ -166,7 +168,7 @@ def winograd_text(tile: Tile, results: int, epilogue: Epilogue) -> str:
         f"            right = w + panel * c_size * {width * 4}",
         "            target = sums + f * sum_step + c * 4",
         "            multiply(scratch + f * input_step, depth_block, count, right, c_size, target,"
-        " block_columns * 4)",
+        " block_columns * 4, next_step)",
         f"            c += {width}",
         "    first_column = n0",
         "    for k in range(count):",
@@ -229,9 +231,10 @@ def _choices(rows: tuple[int, ...], lanes: int) -> list[str]:
             head = f"{'elif' if k else 'if'} count > {rows[k + 1]}:"
         lines += [
             f"        {head}",
-            f"            block_tile_{r}(a, a_block, b, k, c, c_row)",
+            f"            block_tile_{r}(a, a_block, b, k, c, c_row, next_b, next_step)",
             f"            count -= {r}",
             f"            a += {r * lanes * 4}",
             f"            c += {r} * c_row",
+            "            next_b += 2 * k * next_step",
         ]
     return lines

@@ -27,11 +27,11 @@ _ENOUGH_TILES = 28
 """Tiles at a time from which on weights in second-level cache, or the stream of them, hold nothing up."""
 
 # Measured on a processor with AVX-512: products, per vector lane; what the direct way reaches of that;
-# weights from third-level cache; per tile and vector of channels, the transforms of inputs and of sums, the
-# latter with the epilogue.
+# weights from beyond second-level cache; per tile and vector of channels, the transforms of inputs and of
+# sums, the latter with the epilogue.
 _FLOPS_PER_NS = 11.5
 _DIRECT_SHARE = 0.8
-_BYTES_PER_NS = 20.0
+_BYTES_PER_NS = 12.0
 _VECTOR_NS = {2: (28.0, 14.0), 4: (85.0, 45.0)}
 
 _WORTH = 0.9
@@ -114,23 +114,32 @@ def cut_ns(space: tuple[int, ...], channels: int, cut: Cut, tile: Tile, threads:
     frequencies = (cut.results + 2) ** 2
     whole, rest = divmod(cut.share, cut.tiles)
     rows = whole * _row_cost(cut.tiles, tile) + _row_cost(rest, tile)
+    turns = -(-tasks // threads)
+    blocks = turns * (whole + (rest > 0))
     products = 2.0 * rows * frequencies * channels * cut.group_columns / (_FLOPS_PER_NS * tile.lanes)
     weights = _weight_bytes(channels, cut.group_columns, cut.results)
-    streamed = (whole + (rest > 0)) * weights / _BYTES_PER_NS if weights > SCRATCH_BYTES else 0.0
+    # Weights that fit into second-level cache come from afar for the first block only.
+    streams = blocks if weights > SCRATCH_BYTES else 1
+    waited = max(0.0, weights / _BYTES_PER_NS - products * turns / blocks)
     inputs, outputs = _VECTOR_NS[cut.results]
     moved = inputs * -(-channels // tile.lanes) + outputs * (cut.group_columns // tile.lanes)
-    return -(-tasks // threads) * (max(products, streamed) + moved * cut.share)
+    return turns * (products + moved * cut.share) + streams * waited
 
 
 def _row_cost(count: int, tile: Tile) -> float:
     """Rows that the tiles of a product compute for `count` rows, and the loading of their columns."""
-    rows = row_choices(tile)
-    spent = 0.0
+    return sum(rows + 0.5 for rows in row_tiles(count, tile))
+
+
+def row_tiles(count: int, tile: Tile) -> list[int]:
+    """The tiles of a product that take `count` rows, by their rows."""
+    choices, taken = row_choices(tile), []
     while count > 0:
-        taken = next(r for k, r in enumerate(rows) if k == len(rows) - 1 or takes(rows, k, count))
-        count -= taken
-        spent += taken + 0.5
-    return spent
+        last = len(choices) - 1
+        rows = next(r for k, r in enumerate(choices) if k == last or takes(choices, k, count))
+        taken.append(rows)
+        count -= rows
+    return taken
 
 
 def row_choices(tile: Tile) -> tuple[int, ...]:

@@ -151,65 +151,57 @@ def make_output_tile(results, lanes):
 
 
 def _prefetch(builder, address, offset):
-    """Ask for a cache line, which need not be valid."""
+    """Ask for a cache line, which need not be valid, to come into second-level cache."""
     pointer, number = _vector_at(builder, address, offset, ir.IntType(8)), ir.IntType(32)
     kind = ir.FunctionType(ir.VoidType(), [pointer.type, number, number, number])
     function = builder.module.declare_intrinsic("llvm.prefetch", [pointer.type], kind)
-    builder.call(function, [pointer, *(ir.Constant(number, n) for n in (0, 3, 1))])
+    builder.call(function, [pointer, *(ir.Constant(number, n) for n in (0, 2, 1))])
 
 
-def make_block_tile(rows, vectors, lanes, unroll, ahead):
+def make_block_tile(rows, vectors, lanes):
     """A tile of `rows` x (`vectors` * `lanes`) sums of products, its left side in blocks of `lanes` depth.
 
-    block_tile(a, a_block, b, k, c, c_row): c = A B. A lies as blocks, `a_block` bytes apart, of rows of
-    `lanes` numbers, so that all its rows are reached from one register; B is k groups of one vector row
-    each. `c_row` is bytes. `unroll` divides `lanes`. B is asked for `ahead` bytes before it is needed, as it
-    streams from far.
+    block_tile(a, a_block, b, k, c, c_row, next_b, next_step): c = A B. A lies as blocks, `a_block` bytes
+    apart, of rows of `lanes` numbers, so that all its rows are reached from one register; B is k groups of
+    one vector row each. `c_row` is bytes. With each group, two cache lines of what is wanted next are asked
+    for, one from `next_b` on, the other k * `next_step` bytes behind it.
     """
     kind = ir.VectorType(_SINGLE, lanes)
     width = vectors * lanes * 4
 
     @intrinsic
-    def block_tile(typing_context, a, a_block, b, k, c, c_row):
+    def block_tile(typing_context, a, a_block, b, k, c, c_row, next_b, next_step):
         def generate(context, builder, signature, args):
-            a, a_block, b, k, c, c_row = args
+            a, a_block, b, k, c, c_row, next_b, next_step = args
+            half = builder.mul(k, next_step)
 
-            def add_products(a_place, b_place, turn, totals):
+            def add_products(places, totals):
+                a_place, b_place, next_place = places
+                _prefetch(builder, next_place, _word(0))
+                _prefetch(builder, next_place, half)
                 right = []
                 for v in range(vectors):
-                    pointer = _vector_at(builder, b_place, _word(turn * width + 4 * lanes * v), kind)
+                    pointer = _vector_at(builder, b_place, _word(4 * lanes * v), kind)
                     right.append(Lane(builder, builder.load(pointer, align=4)))
-                    _prefetch(builder, b_place, _word(turn * width + 4 * lanes * v + ahead))
                 sums = []
                 for r in range(rows):
-                    pointer = _vector_at(builder, a_place, _word(4 * (r * lanes + turn)), _SINGLE)
+                    pointer = _vector_at(builder, a_place, _word(4 * r * lanes), _SINGLE)
                     left = Lane(builder, _spread(builder, builder.load(pointer, align=4), lanes))
                     for v in range(vectors):
                         total = Lane(builder, totals[r * vectors + v])
                         sums.append(left.times_plus(right[v], total).value)
                 return sums
 
-            def turns(count):
-                def body(places, totals):
-                    a_place, b_place = places
-                    for turn in range(count):
-                        totals = add_products(a_place, b_place, turn, totals)
-                    return totals
-
-                return body
-
-            def steps(count):
-                return [_word(4 * count), _word(width * count)]
-
-            def whole_block(places, totals):
-                starts, count = list(places), _word(lanes // unroll)
-                return _counted_loop(builder, count, starts, steps(unroll), totals, turns(unroll))[1]
+            def add_block(places, totals):
+                *starts, left = places
+                count = builder.select(builder.icmp_signed("<", left, _word(lanes)), left, _word(lanes))
+                steps = [_word(4), _word(width), next_step]
+                return _counted_loop(builder, count, starts, steps, totals, add_products)[1]
 
             zeros = [ir.Constant(kind, [0.0] * lanes)] * (rows * vectors)
-            blocks, rest = builder.sdiv(k, _word(lanes)), builder.srem(k, _word(lanes))
-            over = [a_block, _word(width * lanes)]
-            places, totals = _counted_loop(builder, blocks, [a, b], over, zeros, whole_block)
-            _, totals = _counted_loop(builder, rest, places, steps(1), totals, turns(1))
+            blocks = builder.sdiv(builder.add(k, _word(lanes - 1)), _word(lanes))
+            steps = [a_block, _word(width * lanes), builder.mul(next_step, _word(lanes)), _word(-lanes)]
+            _, totals = _counted_loop(builder, blocks, [a, b, next_b, k], steps, zeros, add_block)
             for r in range(rows):
                 row = builder.add(c, builder.mul(c_row, _word(r)))
                 for v in range(vectors):
@@ -217,6 +209,6 @@ def make_block_tile(rows, vectors, lanes, unroll, ahead):
                     builder.store(totals[r * vectors + v], pointer, align=4)
             return context.get_dummy_value()
 
-        return types.void(*[types.int64] * 6), generate
+        return types.void(*[types.int64] * 8), generate
 
     return block_tile
