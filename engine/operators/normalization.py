@@ -296,6 +296,9 @@ def lrn(
     return among_channels(k, x, size, alpha, beta, bias)
 
 
+_FEW_CHANNELS = 7
+
+
 def among_channels(
     k: Builder, x: Value, size: int, alpha: float, beta: float, bias: float, layout: Layout = FIRST
 ) -> Value:
@@ -307,16 +310,25 @@ def among_channels(
     def formula(*indices: Expr) -> Expr:
         n, c, at = layout.split(indices)
 
-        def square(r: Expr) -> Expr:
+        def square(r: Expr | int) -> Expr:
             channel = c + r - before
             inside = (channel >= lit(0)) & (channel < channels)
             value = planes.load_where(inside, layout.order(n, channel, at))
             return value * value
 
-        total = reduce("sum", size, square)
+        # Few channels without a loop, so that the loop over elements has vectors.
+        if size <= _FEW_CHANNELS:
+            first, *others = map(square, range(size))
+            total = sum(others, first)
+        else:
+            total = reduce("sum", size, square)
         dtype = total.dtype
         scale = arg(bias, dtype) + arg(alpha / size, dtype) * total
-        return planes[indices] / binary("pow", scale, arg(beta, dtype))
+        if beta != 0.75:
+            return planes[indices] / binary("pow", scale, arg(beta, dtype))
+        # The power that the paper takes, by two roots.
+        root = unary("sqrt", scale)
+        return planes[indices] / (root * unary("sqrt", root))
 
     return k.alias(k.compute(planes.shape, x.dtype, formula), x.shape)
 
