@@ -9,6 +9,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import cycle
+from statistics import median
 from typing import TypeVar
 
 import numpy as np
@@ -52,10 +53,14 @@ class Pace:
 
 @dataclass
 class Loaded:
-    """What is known of one contender before its speed, in seconds; or the `problem` that it has."""
+    """What is known of one contender before its speed, in seconds; or the `problem` that it has.
+
+    new_shapes: the median of the first calls at each of the other shapes, where the subject has several.
+    """
 
     load: float = math.inf
     first: float = math.inf
+    new_shapes: float = math.nan
     worst_error: float = 0.0
     schedule_array: float = math.nan
     schedule_tensor: float = math.nan
@@ -81,6 +86,7 @@ def measure(item: Subject, peers: Sequence[str], channels: Sequence[str], thread
             call, known = _load_peer(item, name, threads, pace)
             result.loaded[name] = known
             known.problem = _disagreement(call(item.inputs), expected, own, ALLOWED[name], known)
+            known.new_shapes = _through(call, item.calls)
             contenders[name] = one_or_several(call, item.calls)
         jobs = stack.enter_context(JobSystem(threads))
         for name in channels:
@@ -94,6 +100,7 @@ def measure(item: Subject, peers: Sequence[str], channels: Sequence[str], thread
             values = infer(worker, item.inputs)
             known.problem = _disagreement(values, expected, own, BOUNDS[name], known)
             if not known.problem:
+                known.new_shapes = _through(partial(infer, worker), item.calls)
                 _cost(worker, item.inputs, known, pace)
                 contenders[name] = one_or_several(partial(infer, worker), item.calls)
         times = alternate(contenders, pace.rounds, turn=pace.turn, budget=pace.budget, pause=PAUSE)
@@ -113,6 +120,16 @@ def one_or_several(call: Callable[[Inputs], object], asked: Sequence[Inputs]) ->
             call(inputs)
 
     return run
+
+
+def _through(call: Callable[[Inputs], object], asked: Sequence[Inputs]) -> float:
+    """Make all calls but the first once; their median in seconds."""
+    taken = []
+    for inputs in asked[1:]:
+        before = time.perf_counter()
+        call(inputs)
+        taken.append(time.perf_counter() - before)
+    return median(taken) if taken else math.nan
 
 
 def _load(item: Subject, channel: str, jobs: JobSystem, pace: Pace) -> tuple[Worker, Loaded]:

@@ -5,6 +5,7 @@ Ratios are a peer's time / this engine's, round by round: above 1, this engine i
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -34,7 +35,13 @@ class Report:
 
     def print(self, out: Console) -> None:
         """All tables."""
-        for show in (self._print_times, self._print_schedule, self._print_loads, self._print_errors):
+        for show in (
+            self._print_times,
+            self._print_new_shapes,
+            self._print_schedule,
+            self._print_loads,
+            self._print_errors,
+        ):
             show(out)
             out.print()
 
@@ -108,6 +115,16 @@ class Report:
     def _median(self, name: str, contender: str) -> str:
         timing = self.results[name].times.get(contender)
         return "-" if timing is None else f"{timing.median * 1e3:.3f}"
+
+    def _print_new_shapes(self, out: Console) -> None:
+        contenders = (*self.peers, *self.channels)
+        rows = [
+            (name, *(f"{result.loaded[contender].new_shapes * 1e3:.3f}" for contender in contenders))
+            for name, result in self.results.items()
+            if any(not math.isnan(known.new_shapes) for known in result.loaded.values())
+        ]
+        if rows:
+            print_table(out, ["first calls at other shapes, ms", *contenders], rows)
 
     def _print_schedule(self, out: Console) -> None:
         columns = ["schedule() on the calling thread"]
