@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from engine.backends.cpu.conv_last import windows_last
+from engine.backends.cpu.address_table import windows_last
 from engine.backends.cpu.cost import CHUNKS_PER_THREAD
 from engine.backends.cpu.epilogue import Epilogue, is_float32_core, print_epilogue
 from engine.backends.cpu.library import library_text

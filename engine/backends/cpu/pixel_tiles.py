@@ -1,4 +1,4 @@
-"""Tiles of pixels x output channels, channels last: packed weights, the walk over tiles, the cut into tasks.
+"""Tiles of pixels x output channels, channels last: packed weights and the walk over tiles.
 
 Weights lie in panels: a panel holds, for each of the products of a sum, as many output channels as a tile is
 wide; the last panel of a group is one vector wide where that is enough. A few pixels' sums against one panel
@@ -8,11 +8,9 @@ make a tile, which stays in registers until it is done and then goes through the
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 import numpy as np
 
-from engine.backends.cpu.cost import CHUNK_NS, CHUNKS_PER_THREAD
 from engine.backends.cpu.epilogue import Epilogue
 from engine.backends.cpu.printer import indent
 from engine.backends.cpu.tiles import AVX2, AVX512, NEON, Tile
@@ -20,28 +18,6 @@ from engine.backends.cpu.tiles import AVX2, AVX512, NEON, Tile
 FLOPS_PER_NS = 160.0
 
 NS_PER_RESULT = 0.15
-_NS_PER_TASK = 300.0
-
-_L2_BYTES = 1 << 20
-_BYTES_PER_NS = 15.0
-"""How fast weights arrive that are in no near cache."""
-
-
-@dataclass(frozen=True)
-class TileCut:
-    """How (group, panel, pixel) is cut into tasks: in blocks of so many panels and pixels."""
-
-    panels: int
-    pixels: int
-    panel_blocks: int
-    pixel_blocks: int
-    nanoseconds: float
-
-    @property
-    def tasks(self) -> int:
-        """Blocks of one group."""
-        return self.panel_blocks * self.pixel_blocks
-
 
 def pixel_rows(tile: Tile) -> tuple[int, int]:
     """Pixels of a tall tile and of a short one, which takes what tall ones leave."""
@@ -49,11 +25,6 @@ def pixel_rows(tile: Tile) -> tuple[int, int]:
 
 
 _PIXEL_ROWS = {AVX512: (14, 7), AVX2: (6, 3), NEON: (8, 4)}
-
-
-def panel_count(m: int, tile: Tile) -> int:
-    """Panels of a group with so many output channels."""
-    return -(-m // tile.width)
 
 
 def padded_channels(m: int, tile: Tile) -> int:
@@ -87,41 +58,6 @@ def pack_weights(w: np.ndarray, group: int, tile: Tile, taps_first: bool, zeros:
         rest[:, : m - whole] = source[:, whole:]
         fill(groups[:, split:], rest, padded - whole)
     return packed
-
-
-def cut_tiles(
-    pixels: int, m: int, depth: int, groups: int, tile: Tile, threads: int, pixel_ns: float
-) -> TileCut:
-    """Blocks for all threads, of even cost. `pixel_ns` is what a task spends on a pixel before its tiles."""
-    rows = pixel_rows(tile)[0]
-    tiles, panels = -(-pixels // rows), panel_count(m, tile)
-    tile_ns = rows * tile.width * (2.0 * depth / FLOPS_PER_NS + NS_PER_RESULT)
-    panel_ns = 4.0 * depth * tile.width / _BYTES_PER_NS
-
-    def task_ns(panel_blocks: int, pixel_blocks: int) -> float:
-        across, along = -(-panels // panel_blocks), -(-tiles // pixel_blocks)
-        work = along * across * tile_ns * min(1.0, padded_channels(m, tile) / (panels * tile.width))
-        # Blocks of pixels that a thread works on in turn find the weights in its cache, if they fit there.
-        fetched = panel_ns * across * (1.0 if 4.0 * depth * tile.width * across > _L2_BYTES else 0.3)
-        return work + along * rows * pixel_ns + fetched + _NS_PER_TASK
-
-    whole = groups * task_ns(1, 1)
-    wanted = min(int(whole / CHUNK_NS), threads * CHUNKS_PER_THREAD) if threads > 1 else 1
-    best, best_ns = (1, 1), 0.0
-    for panel_blocks in range(1, min(panels, max(wanted, 1)) + 1):
-        for pixel_blocks in range(1, min(tiles, max(wanted, 1)) + 1):
-            tasks = groups * panel_blocks * pixel_blocks
-            if tasks > max(wanted, groups):
-                break
-            turns = -(-tasks // threads)
-            # With more turns, a thread that starts late loses less.
-            needed = turns * task_ns(panel_blocks, pixel_blocks) * (1.0 + 0.1 / turns)
-            if best_ns == 0.0 or needed < best_ns:
-                best, best_ns = (panel_blocks, pixel_blocks), needed
-    across, along = -(-panels // best[0]), -(-tiles // best[1])
-    panel_blocks, pixel_blocks = -(-panels // across), -(-tiles // along)
-    total = groups * panel_blocks * pixel_blocks * task_ns(panel_blocks, pixel_blocks)
-    return TileCut(across, along * rows, panel_blocks, pixel_blocks, max(total, whole))
 
 
 _MANY_SUMS = 16
@@ -184,16 +120,7 @@ def walk_tiles(tile: Tile, call: Callable[[str], str], epilogue: Epilogue, rank:
 
 
 def _store_tile(tile: Tile, epilogue: Epilogue, rank: int) -> list[str]:
-    pixel = ["pixel = first + t + r"]
-    if rank == 4:
-        pixel += [
-            "i0 = op_div(pixel, out_height * out_width)",
-            "at_pixel = pixel - i0 * out_height * out_width",
-            "i1 = op_div(at_pixel, out_width)",
-            "i2 = at_pixel - i1 * out_width",
-        ]
-    else:
-        pixel += ["i0 = op_div(pixel, out_width)", "i1 = pixel - i0 * out_width"]
+    pixel = pixel_indices(rank)
 
     def run(count: int) -> list[str]:
         """A whole vector after another; the last one reaches back over what the one before it has done."""
@@ -224,3 +151,18 @@ def _store_tile(tile: Tile, epilogue: Epilogue, rank: int) -> list[str]:
         "        start = pixel * m_total + first_column",
         *indent(indent(epilogue.store)),
     ]
+
+
+def pixel_indices(rank: int) -> list[str]:
+    """Statements that give the pixel `first + t + r` as `pixel` and as indices of a space of 3 or 4 axes."""
+    pixel = ["pixel = first + t + r"]
+    if rank == 4:
+        pixel += [
+            "i0 = op_div(pixel, out_height * out_width)",
+            "at_pixel = pixel - i0 * out_height * out_width",
+            "i1 = op_div(at_pixel, out_width)",
+            "i2 = at_pixel - i1 * out_width",
+        ]
+    else:
+        pixel += ["i0 = op_div(pixel, out_width)", "i1 = pixel - i0 * out_width"]
+    return pixel

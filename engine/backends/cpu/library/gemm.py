@@ -27,6 +27,15 @@ def _keep_order(builder):
     builder.call(ir.InlineAsm(kind, "", "~{memory}", side_effect=True), [])
 
 
+def _prefetch(builder, address):
+    """Ask for the cache line at an address, which need not be valid."""
+    pointer = builder.inttoptr(address, ir.IntType(8).as_pointer())
+    number = ir.IntType(32)
+    kind = ir.FunctionType(ir.VoidType(), [pointer.type, number, number, number])
+    function = builder.module.declare_intrinsic("llvm.prefetch", [pointer.type], kind)
+    builder.call(function, [pointer, *(ir.Constant(number, n) for n in (0, 3, 1))])
+
+
 def _fixed(addresses):
     """Addresses that a loop finds in registers."""
     return [partial(lambda address: address, address) for address in addresses]
@@ -105,17 +114,20 @@ def make_pixel_tile(rows, vectors, lanes, unroll):
     width = vectors * lanes * 4
 
     @intrinsic
-    def pixel_tile(typing_context, table, table_step, taps, channels, weights, target):
+    def pixel_tile(typing_context, table, table_step, taps, channels, weights, target, ahead):
         def generate(context, builder, signature, args):
-            table, table_step, taps, channels, weights, target = args
+            table, table_step, taps, channels, weights, target, ahead = args
 
             def add_tap(places, totals):
-                pixels = _fixed([_address_at(builder, places[0], 8 * r) for r in range(rows)])
+                addresses = [_address_at(builder, places[0], 8 * r) for r in range(rows)]
+                pixels = _fixed(addresses)
+                next_pixels = builder.add(addresses[0], ahead)
 
                 def turns(count):
                     def body(offset, right, sums):
                         for u in range(count):
                             place = builder.add(offset, _word(4 * u))
+                            _prefetch(builder, builder.add(next_pixels, builder.mul(place, _word(16))))
                             row = builder.add(right, _word(width * u))
                             sums = _add_products(builder, pixels, place, row, vectors, lanes, sums)
                         return sums
@@ -139,7 +151,7 @@ def make_pixel_tile(rows, vectors, lanes, unroll):
             _store_sums(builder, target, sums, lanes)
             return context.get_dummy_value()
 
-        return types.void(*[types.int64] * 6), generate
+        return types.void(*[types.int64] * 7), generate
 
     return pixel_tile
 

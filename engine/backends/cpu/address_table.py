@@ -1,0 +1,256 @@
+"""Kernels of convolutions with channels last that find their input through a table of addresses.
+
+The table tells where each tap of each pixel finds its channels, so that strides, dilations, padding (the
+address of a row of zeros) and the ends of rows cost the tiles nothing. A task lays the addresses of a room
+full of pixels, then takes all its output channels.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from engine.backends.cpu.cost import CHUNK_NS, CHUNKS_PER_THREAD
+from engine.backends.cpu.epilogue import Epilogue, is_float32_core, print_epilogue
+from engine.backends.cpu.library import library_text
+from engine.backends.cpu.planes import Windows
+from engine.backends.cpu.printer import indent, kernel_text
+from engine.compiler.plan import Compute
+
+TABLE_WORDS = 8192
+"""Addresses that a task has room for (64 KiB)."""
+
+NS_PER_ADDRESS = 0.3
+NS_PER_TASK = 300.0
+
+_NEAR_BYTES = 24 << 10
+"""Input that leaves room for a panel of weights in the nearest cache."""
+
+_FAR_BYTES = 512 << 10
+"""Input that stays in the second cache beside the weights."""
+
+_L2_BYTES = 1 << 20
+_BYTES_PER_NS = 15.0
+"""How fast weights arrive that are in no near cache."""
+
+_WORDS = (
+    "pixels m_size channels groups height width out_height out_width kernel_rows kernel_columns row_stride"
+    " stride row_dilation dilation top left panel_blocks block_channels pixel_blocks block_pixels room"
+    " zeros_place group_weights ahead"
+).split()
+_FIRST_WORD = 2
+
+_HELPERS = """
+
+@helper
+def lay_table(table, step, x, zeros, first, count, height, width, pixel_bytes, out_height, out_width,
+              kernel_rows, kernel_columns, row_stride, stride, row_dilation, dilation, top, left):
+    # Where each tap of the pixels first..first+count-1 finds its channels; `zeros` outside and behind.
+    image = op_div(first, out_height * out_width)
+    at = first - image * out_height * out_width
+    row = op_div(at, out_width)
+    column = at - row * out_width
+    done = 0
+    while done < count:
+        length = min(out_width - column, count - done)
+        tap = 0
+        for a in range(kernel_rows):
+            y = row * row_stride + a * row_dilation - top
+            start = x + (image * height + y) * width * pixel_bytes
+            for b in range(kernel_columns):
+                target = table + (tap * step + done) * 8
+                source = column * stride + b * dilation - left
+                if y < 0 or y >= height:
+                    for k in range(length):
+                        store_i64(target, k, zeros)
+                elif source >= 0 and source + (length - 1) * stride < width:
+                    source = start + source * pixel_bytes
+                    for k in range(length):
+                        store_i64(target, k, source + k * (stride * pixel_bytes))
+                else:
+                    for k in range(length):
+                        j = source + k * stride
+                        address = start + j * pixel_bytes
+                        store_i64(target, k, address if (j >= 0 and j < width) else zeros)
+                tap += 1
+        done += length
+        column = 0
+        row += 1
+        if row == out_height:
+            row = 0
+            image += 1
+    for tap in range(kernel_rows * kernel_columns):
+        for k in range(count, count + {rows}):
+            store_i64(table, tap * step + k, zeros)
+"""
+
+
+@dataclass(frozen=True)
+class TaskCut:
+    """How (group, panel, tile of pixels) is cut into tasks: blocks of so many panels and tiles."""
+
+    panels: int
+    tiles: int
+    panel_blocks: int
+    tile_blocks: int
+    tasks: int
+    nanoseconds: float
+
+
+def cut_tasks(
+    tiles: int, panels: int, groups: int, threads: int, tile_ns: float, panel_bytes: float
+) -> TaskCut:
+    """Blocks for all threads, of even cost; `tile_ns` is what a tile of one panel takes."""
+
+    def task_ns(panel_blocks: int, tile_blocks: int) -> float:
+        across, along = -(-panels // panel_blocks), -(-tiles // tile_blocks)
+        # Blocks of pixels that a thread works on in turn find the weights in its cache, if they fit there.
+        fetched = panel_bytes * across / _BYTES_PER_NS * (1.0 if panel_bytes * across > _L2_BYTES else 0.3)
+        return along * across * tile_ns + fetched + NS_PER_TASK
+
+    whole = groups * task_ns(1, 1)
+    wanted = min(int(whole / CHUNK_NS), threads * CHUNKS_PER_THREAD) if threads > 1 else 1
+    best, best_ns = (1, 1), 0.0
+    for panel_blocks in range(1, min(panels, max(wanted, 1)) + 1):
+        for tile_blocks in range(1, min(tiles, max(wanted, 1)) + 1):
+            tasks = groups * panel_blocks * tile_blocks
+            if tasks > max(wanted, groups):
+                break
+            turns = -(-tasks // threads)
+            # With more turns, a thread that starts late loses less.
+            needed = turns * task_ns(panel_blocks, tile_blocks) * (1.0 + 0.1 / turns)
+            if best_ns == 0.0 or needed < best_ns:
+                best, best_ns = (panel_blocks, tile_blocks), needed
+    across, along = -(-panels // best[0]), -(-tiles // best[1])
+    panel_blocks, tile_blocks = -(-panels // across), -(-tiles // along)
+    tasks = groups * panel_blocks * tile_blocks
+    return TaskCut(across, along, panel_blocks, tile_blocks, tasks, max(tasks * task_ns(*best), whole))
+
+
+@dataclass(frozen=True)
+class LastConv:
+    """A convolution that these kernels can compute: channels last, float32, known weights."""
+
+    compute: Compute
+    win: Windows
+    group: int
+
+    @property
+    def pixels(self) -> int:
+        """Results of one channel, the whole batch's."""
+        return self.compute.space[0] * self.win.out[0] * self.win.out[1]
+
+    @property
+    def m(self) -> int:
+        """Output channels of a group."""
+        return self.compute.space[-1] // self.group
+
+    @property
+    def channels(self) -> int:
+        """Input channels of a group."""
+        assert self.compute.hint is not None
+        return self.compute.hint.operands[1].shape[1]
+
+    @property
+    def depth(self) -> int:
+        """Products of a sum."""
+        return self.channels * self.win.taps
+
+    def epilogue(self) -> Epilogue:
+        """The epilogue over one pixel's channels."""
+        return print_epilogue(self.compute, _FIRST_WORD + len(_WORDS), len(self.compute.space) - 1)
+
+    def sizes(
+        self, cut: TaskCut, rows: int, width: int, zeros_place: int, group_weights: int
+    ) -> tuple[int, ...]:
+        """The words of a kernel with tiles of `rows` pixels and panels of `width` output channels.
+
+        zeros_place: where zeros lie behind the weights, in elements; group_weights: elements of a group.
+        """
+        win, bytes_of_pixel = self.win, 4 * self.channels * self.group
+        near = 4 * self.depth * width <= _NEAR_BYTES
+        wanted = (_NEAR_BYTES if near else _FAR_BYTES) // bytes_of_pixel
+        room = max(min(TABLE_WORDS // win.taps - rows, wanted) // rows, 1) * rows
+        # Of a picture that is read once, the next tile's pixels are asked for early.
+        once = win.taps == 1 and win.strides == (1, 1) and bytes_of_pixel <= 2048
+        return (
+            self.pixels, self.m, self.channels, self.group, win.height, win.width, *win.out, *win.kernel,
+            *win.strides, *win.dilations, *win.pads, cut.panel_blocks, cut.panels * width, cut.tile_blocks,
+            cut.tiles * rows, room, zeros_place, group_weights, rows * bytes_of_pixel if once else 0,
+        )  # fmt: skip
+
+
+def last_conv(compute: Compute, rows: int) -> LastConv | None:
+    """The convolution of a hinted formula, whose tiles have so many pixels; None for one of another kind."""
+    assert compute.hint is not None
+    win, facts = windows_last(compute), compute.hint.facts
+    if win is None or facts.get("x_first") or compute.hint.operands[1].known is None:
+        return None
+    if not is_float32_core(compute) or win.taps * 2 * rows > TABLE_WORDS:
+        return None
+    return LastConv(compute, win, int(facts["group"]))
+
+
+def windows_last(compute: Compute) -> Windows | None:
+    """The windows of a hinted convolution with channels last over one or two axes; None for other ranks."""
+    assert compute.hint is not None
+    facts, (x, w) = compute.hint.facts, compute.hint.operands
+    spatial = x.shape[2:] if facts.get("x_first") else x.shape[1:-1]
+    out, kernel = compute.space[1:-1], w.shape[2:]
+    if len(spatial) not in (1, 2) or len(out) != len(spatial) or len(kernel) != len(spatial):
+        return None
+
+    def two(numbers: object, default: int) -> tuple[int, int]:
+        items = [int(n) for n in numbers]  # type: ignore[attr-defined]
+        first, second = items if len(items) == 2 else (default, items[0])
+        return first, second
+
+    height, width = two(spatial, 1)
+    return Windows(
+        height, width, two(kernel, 1), two(facts["strides"], 1), two(facts["dilations"], 1),
+        two(facts["pads"], 0), two(out, 1),
+    )  # fmt: skip
+
+
+def table_kernel(epilogue: Epilogue, makers: str, rows: int, sums: int, tiles: list[str]) -> str:
+    """A kernel's module: `makers` makes tiles of at most `rows` pixels, whose `sums` elements fill `sums`.
+
+    The statements `tiles` compute and store the pixels `first` to `first + count - 1` of the group's channels
+    m0 to m1 - 1 from the group's `weights` and the table, whose taps lie `step` addresses apart.
+    """
+    position = _FIRST_WORD + len(_WORDS) + epilogue.words
+    body = [
+        *(f"{name} = arg_i64(args, {_FIRST_WORD + k})" for k, name in enumerate(_WORDS)),
+        *epilogue.arguments,
+        f"x = arg_i64(args, {position})",
+        f"w = arg_i64(args, {position + 1})",
+        "taps = kernel_rows * kernel_columns",
+        "depth = taps * channels",
+        f"step = room + {rows}",
+        "m_total = groups * m_size",
+        f"table = stack_bytes({TABLE_WORDS * 8})",
+        f"sums = stack_bytes({sums * 4})",
+        *epilogue.kernel,
+        "for task in range(begin, end):",
+        *indent(
+            [
+                "panel_block = op_div(task, pixel_blocks)",
+                "pixel_block = task - panel_block * pixel_blocks",
+                "group = op_div(panel_block, panel_blocks)",
+                "m0 = (panel_block - group * panel_blocks) * block_channels",
+                "m1 = min(m0 + block_channels, m_size)",
+                "weights = w + group * group_weights * 4",
+                "source = x + group * channels * 4",
+                "first = pixel_block * block_pixels",
+                "end_pixel = min(first + block_pixels, pixels)",
+                "while first < end_pixel:",
+                "    count = min(room, end_pixel - first)",
+                "    lay_table(table, step, source, w + zeros_place * 4, first, count, height, width,"
+                " groups * channels * 4, out_height, out_width, kernel_rows, kernel_columns, row_stride,"
+                " stride, row_dilation, dilation, top, left)",
+                *indent(tiles),
+                "    first += room",
+            ]
+        ),
+    ]
+    head = library_text("vectors", "gemm") + makers
+    return kernel_text(head + _HELPERS.replace("{rows}", str(rows)), body)
