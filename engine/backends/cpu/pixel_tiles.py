@@ -19,6 +19,7 @@ FLOPS_PER_NS = 160.0
 
 NS_PER_RESULT = 0.15
 
+
 def pixel_rows(tile: Tile) -> tuple[int, int]:
     """Pixels of a tall tile and of a short one, which takes what tall ones leave."""
     return _PIXEL_ROWS.get(tile, (4, 2))

@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 from engine.backends.cpu.concat import tune_concat
 from engine.backends.cpu.conv import tune_conv
+from engine.backends.cpu.conv_few import tune_conv_few
 from engine.backends.cpu.conv_first import tune_conv_first
 from engine.backends.cpu.conv_last import tune_conv_last
 from engine.backends.cpu.depthwise_last import tune_depthwise_last
@@ -39,7 +40,7 @@ RULES: dict[str, Rule] = {
 
 
 LAST_RULES: dict[str, tuple[Rule, ...]] = {
-    "conv": (tune_depthwise_last, tune_winograd, tune_conv_first, tune_conv_last),
+    "conv": (tune_depthwise_last, tune_winograd, tune_conv_first, tune_conv_few, tune_conv_last),
     "pool": (tune_pool_last,),
 }
 """The same for formulas over channels last; the first rule that takes one has it."""

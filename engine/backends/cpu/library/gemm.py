@@ -191,3 +191,73 @@ def make_plane_tile(rows, vectors, lanes):
         return types.void(*[types.int64] * 5), generate
 
     return plane_tile
+
+
+def _added_up(builder, vector, lanes):
+    """The sum of a vector's elements, by halves."""
+    while lanes > 1:
+        lanes //= 2
+        mask = ir.VectorType(ir.IntType(32), lanes)
+        halves = [
+            Lane(
+                builder, builder.shuffle_vector(vector, vector, ir.Constant(mask, list(range(k, k + lanes))))
+            )
+            for k in (0, lanes)
+        ]
+        vector = (halves[0] + halves[1]).value
+    return builder.extract_element(vector, ir.Constant(ir.IntType(32), 0))
+
+
+def make_sum_tile(rows, outputs, lanes):
+    """A tile of `rows` pixels x `outputs` channels whose vectors run along the input's channels.
+
+    sum_tile(table, table_step, taps, channels, weights, target): the table is `make_pixel_tile`'s. `weights`
+    are (tap, vector of channels, outputs, lanes); where `channels`, at least `lanes`, are no whole number of
+    vectors, the last vector reaches back over the one before, with weights of 0 for what that has done. The
+    sums go to `target`, (rows, outputs).
+    """
+    kind = ir.VectorType(_SINGLE, lanes)
+    width = outputs * lanes * 4
+
+    @intrinsic
+    def sum_tile(typing_context, table, table_step, taps, channels, weights, target):
+        def generate(context, builder, signature, args):
+            table, table_step, taps, channels, weights, target = args
+
+            def load(address, offset):
+                pointer = _vector_at(builder, address, offset, kind)
+                return Lane(builder, builder.load(pointer, align=4))
+
+            def add_tap(places, totals):
+                pixels = [_address_at(builder, places[0], 8 * r) for r in range(rows)]
+
+                def body(offset, right, sums):
+                    columns = [load(right, _word(4 * lanes * j)) for j in range(outputs)]
+                    following = []
+                    for r in range(rows):
+                        numbers = load(pixels[r], offset)
+                        for j, column in enumerate(columns):
+                            total = Lane(builder, sums[r * outputs + j])
+                            following.append(numbers.times_plus(column, total).value)
+                    return following
+
+                step = 4 * lanes
+                _, right, sums = _walk(builder, _word(0), whole, step, places[1], width, totals, body)
+                return _walk(builder, last, last_end, step, right, width, sums, body)[2]
+
+            rest = builder.srem(channels, _word(lanes))
+            whole = builder.mul(builder.sub(channels, rest), _word(4))
+            last = builder.mul(builder.sub(channels, _word(lanes)), _word(4))
+            last_end = builder.add(last, rest)
+            vectors = builder.sdiv(builder.add(channels, _word(lanes - 1)), _word(lanes))
+            steps = [table_step, builder.mul(vectors, _word(width))]
+            zeros = _zeros(rows * outputs, lanes)
+            _, sums = _counted_loop(builder, taps, [table, weights], steps, zeros, add_tap)
+            for i, total in enumerate(sums):
+                pointer = _vector_at(builder, target, _word(4 * i), _SINGLE)
+                builder.store(_added_up(builder, total, lanes), pointer, align=4)
+            return context.get_dummy_value()
+
+        return types.void(*[types.int64] * 6), generate
+
+    return sum_tile

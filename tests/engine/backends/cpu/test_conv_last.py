@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from engine.backends.cpu.backend import CPUBackend
+from engine.backends.cpu.conv_few import tune_conv_few
 from engine.backends.cpu.conv_first import tune_conv_first
 from engine.backends.cpu.conv_last import tune_conv_last
 from engine.backends.cpu.native_kernel import NativeKernel
@@ -50,7 +51,8 @@ class Case:
         read = Value("x", self.arrays["x"].shape, F32)
         hint = Hint("conv", (read, Value("w", w, F32, None, weights)), facts)
         epilogue, self.expected = self.tail(tail, sums)
-        self.output = Value("y", self.shape, self.expected.dtype)
+        dtype = F32 if self.expected.dtype.kind == "f" else self.expected.dtype
+        self.output = Value("y", self.shape, dtype)
         body = lit(0.0, "float32")
         self.compute = Compute(self.output, self.shape, body, "layer", "Conv", hint, epilogue)
 
@@ -98,8 +100,8 @@ def emitted(backend: CPUBackend, case: Case) -> tuple[Plan, bool]:
         return name
 
     tuner = Tuner(case.compute, constant, temporary)
-    rule = tune_conv_first if case.x_first else tune_conv_last
-    taken = rule(case.compute, tuner, backend.jobs.thread_count)
+    rules = (tune_conv_first, tune_conv_few, tune_conv_last)
+    taken = any(rule(case.compute, tuner, backend.jobs.thread_count) for rule in rules)
     plan.steps = tuner.steps
     for name, array in case.arrays.items():
         plan.buffers[name] = BufferSpec(name, array.size, array.dtype, "input")
@@ -169,6 +171,26 @@ FIRST: dict[str, Case] = {
 @pytest.mark.parametrize("name", FIRST)
 def test_from_planes(backend: CPUBackend, name: str) -> None:
     check(backend, FIRST[name])
+
+
+FEW: dict[str, Case] = {
+    "one output": Case((1, 64, 10, 9), (1, 64, 1, 1)),
+    "two outputs": Case((2, 21, 9, 11), (2, 21, 3, 3), pads=(1, 1)),
+    "three outputs": Case((1, 32, 20, 20), (3, 32, 9, 9), pads=(4, 4)),
+    "seven outputs": Case((1, 40, 9, 11), (7, 40, 3, 3), pads=(1, 1), strides=(2, 2)),
+    "nine outputs": Case((1, 250, 13, 7), (9, 250, 1, 1)),
+    "one pixel": Case((1, 100, 1, 1), (41, 100, 1, 1)),
+    "one pixel with a window": Case((1, 16, 3, 3), (9, 16, 3, 3)),
+    "one axis": Case((2, 16, 41), (5, 16, 3), pads=(1,), strides=(2,)),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", FEW)
+def test_few_outputs(backend: CPUBackend, name: str) -> None:
+    plan, _ = emitted(backend, FEW[name])
+    assert isinstance(plan.steps[0].kernel, NativeKernel)
+    assert plan.steps[0].kernel.name == "conv_few"
+    check(backend, FEW[name])
 
 
 @pytest.mark.parametrize("tail", ["none", "residual", "slope", "position"])
