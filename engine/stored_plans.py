@@ -38,7 +38,7 @@ from engine.dtypes import as_dtype
 from engine.kernels.kernel import Kernel
 from engine.kernels.value import Value
 from engine.model import Model
-from engine.model_digest import digest_of_files, digest_of_model
+from engine.model_digest import digest_of_model, digest_of_sources
 from engine.operators import OPERATORS
 
 MOST_FILES = 128
@@ -116,11 +116,7 @@ def _folder() -> Path:
 @functools.cache
 def _engine_digest() -> str:
     """A digest of the engine's sources and of what compiled code depends on; '' without sources."""
-    root = Path(__file__).parent
-    files = sorted(root.rglob("*.py"))
-    if not files:
-        return ""
-    return digest_of_files(files, native.machine_identity() + np.__version__)
+    return digest_of_sources(Path(__file__).parent, native.machine_identity() + np.__version__)
 
 
 def _is_storable(model: Model) -> bool:

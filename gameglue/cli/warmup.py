@@ -6,7 +6,7 @@ import argparse
 import sys
 import time
 
-from engine import BackendType, ModelLoader, SystemInfo, native
+from engine import BackendType, ModelLoader, SystemInfo, leave_a_core_to_the_game, native
 from engine.errors import EngineError
 from gameglue.cli.backends import (
     ALL_CHOICES,
@@ -45,6 +45,8 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
 
 def run(arguments: argparse.Namespace) -> int:
     """Warm up each model on each backend; what fails is told, and the others go on."""
+    # Plans are stored for so many threads: have them be those of a game's frame loop.
+    leave_a_core_to_the_game()
     choices = [choice_of(arguments) or BackendChoice(ALL_CHOICES[0].backend)]
     if arguments.all:
         info = SystemInfo.query()
