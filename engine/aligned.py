@@ -13,6 +13,9 @@ SLACK = 256
 """Bytes behind each buffer that kernels may read (never write), so that no vector is a special case."""
 
 
+_SMALLEST_PAGE = 4096
+
+
 def allocate(size: int) -> np.ndarray:
     """`size` zeroed bytes on a cache line, with readable slack behind them."""
     block = np.zeros(size + ALIGNMENT + SLACK, np.uint8)
@@ -35,11 +38,32 @@ def aligned(shape: tuple[int, ...], dtype: np.dtype[Any]) -> np.ndarray:
 
 def is_readable_in_place(array: np.ndarray) -> bool:
     """Whether native kernels can read an array where it lies, and nobody changes it under them."""
+    if array.flags.writeable or not _is_plain(array):
+        return False
+    start = _address(array)
+    return start % ALIGNMENT == 0 and _has_slack(array, start)
+
+
+def address_in_place(array: np.ndarray) -> int:
+    """Where native kernels can read an array that its owner may change later; 0 where they cannot."""
+    if not _is_plain(array):
+        return 0
+    start = _address(array)
+    # What follows the last byte within its page can be read, whoever it belongs to.
+    readable = -(start + array.nbytes) % _SMALLEST_PAGE >= SLACK or _has_slack(array, start)
+    return start if readable and start % array.dtype.itemsize == 0 else 0
+
+
+def _is_plain(array: np.ndarray) -> bool:
+    return array.flags.c_contiguous and array.dtype.isnative and array.dtype != object
+
+
+def _address(array: np.ndarray) -> int:
+    return int(array.__array_interface__["data"][0])
+
+
+def _has_slack(array: np.ndarray, start: int) -> bool:
     block = array
     while isinstance(block.base, np.ndarray):
         block = block.base
-    plain = array.flags.c_contiguous and block.flags.c_contiguous and array.dtype.isnative
-    if array.flags.writeable or not plain:
-        return False
-    start, begin = (int(x.__array_interface__["data"][0]) for x in (array, block))
-    return start % ALIGNMENT == 0 and begin + block.nbytes >= start + array.nbytes + SLACK
+    return block.flags.c_contiguous and _address(block) + block.nbytes >= start + array.nbytes + SLACK

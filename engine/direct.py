@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from engine.backends.base import Read
-from engine.kernels.value import Value
+from engine.backends.base import Read, Repeat
+from engine.kernels.value import Value, leaves
 from engine.run import Run
 from engine.session import Part, Session
+from engine.tensor import CPUTensorData, Tensor
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,30 +24,33 @@ class Source:
 
 
 class Direct:
-    """What a schedule comes down to once a plan exists: arrays of these shapes and types go into its buffers,
-    and one program runs. All that can be looked up has been, as a small network takes no longer than that.
+    """What a schedule comes down to once a plan exists: arrays, or tensors on the CPU, of these shapes and
+    types go into its buffers, and one program runs. All that can be looked up has been, as a small network
+    takes no longer than that.
 
     `outputs` has those outputs that are plain tensors in buffers, by name, by number, and the first as None.
     """
 
-    __slots__ = ("_facts", "_replay", "outputs", "part", "session")
+    __slots__ = ("_facts", "_repeat", "_tensors", "outputs", "part", "session")
 
     def __init__(
         self,
         session: Session,
         part: Part,
         facts: Sequence[tuple[tuple[int, ...], np.dtype]],
-        replay: Callable[[Sequence[np.ndarray]], None],
+        repeat: Repeat,
         outputs: dict[str | int | None, Source],
     ) -> None:
         self.session = session
         self.part = part
         self.outputs = outputs
         self._facts = tuple(facts)
-        self._replay = replay
+        self._repeat = repeat
+        # Those of the last schedule that were right: storage keeps its shape and type.
+        self._tensors: list[CPUTensorData | None] = []
 
     @classmethod
-    def of(cls, session: Session, part: Part, names: Iterable[str]) -> Direct | None:
+    def of(cls, session: Session, part: Part, names: Sequence[str]) -> Direct | None:
         """A plan in short, where it is one program over inputs that come as arrays."""
         trace, stages = part.lowered.trace, part.stages
         if trace.stop is not None or len(stages) != 1 or stages[0].moves:
@@ -73,17 +77,37 @@ class Direct:
             outputs[item.name] = outputs[number] = source
             if number == 0:
                 outputs[None] = source
-        replay = session.backends[place].repeater(program, targets, [shape for shape, _ in facts])
-        return cls(session, part, facts, replay, outputs)
+        shown = {v.root.name for item in session.model.outputs for v in leaves(trace.values[item.name])}
+        in_place = [name not in shown for name in names]
+        repeat = session.backends[place].repeater(program, targets, [shape for shape, _ in facts], in_place)
+        return cls(session, part, facts, repeat, outputs)
 
     def take(self, inputs: Sequence[object]) -> bool:
         """Schedule, if these are inputs of exactly the kind that this is for."""
         if len(inputs) != len(self._facts):
             return False
         for array, (shape, dtype) in zip(inputs, self._facts, strict=True):
-            if type(array) is not np.ndarray or array.shape != shape or array.dtype != dtype:
+            if type(array) is not np.ndarray:
+                return self._take_tensors(inputs)
+            if array.shape != shape or array.dtype != dtype:
                 return False
-        self._replay(inputs)  # type: ignore[arg-type]
+        self._repeat(inputs)
+        return True
+
+    def _take_tensors(self, inputs: Sequence[object]) -> bool:
+        """The same, where some are tensors on the CPU."""
+        tensors = [item.elements_on_cpu if type(item) is Tensor else None for item in inputs]
+        if tensors == self._tensors and None not in tensors:
+            arrays = [tensor.elements for tensor in tensors if tensor is not None]
+        else:
+            arrays = []
+            for item, tensor, (shape, dtype) in zip(inputs, tensors, self._facts, strict=True):
+                array = item if tensor is None else tensor.elements
+                if type(array) is not np.ndarray or array.shape != shape or array.dtype != dtype:
+                    return False
+                arrays.append(array)
+            self._tensors = tensors
+        self._repeat(arrays, tensors)
         return True
 
 

@@ -15,6 +15,7 @@ from typing import Any, Protocol, Self
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike
 
+from engine.aligned import address_in_place, aligned
 from engine.errors import EngineError, InputError, ShapePending, ValuePending
 from engine.lifetime import Disposable
 from engine.shapes import DynamicTensorShape as DynamicTensorShape
@@ -121,34 +122,87 @@ class ShapedRead:
         return self._read.array()[: prod(self._shape)].reshape(self._shape)
 
 
-class CPUTensorData(TensorData):
-    """Elements in a NumPy array."""
+class Reader(Protocol):
+    """Work that reads a tensor's memory where it lies."""
 
-    def __init__(self, array: np.ndarray) -> None:
-        self._array: np.ndarray = array
+    @property
+    def is_completed(self) -> bool:
+        """Whether it is done; never waits."""
+        ...
+
+    def complete(self) -> bool:
+        """Block until it is done."""
+        ...
+
+
+class CPUTensorData(TensorData):
+    """Elements in a NumPy array.
+
+    `elements` are to be read only. `owned` memory is nobody else's: where work still reads it, a write goes
+    to memory of its own.
+    """
+
+    def __init__(self, array: np.ndarray, *, owned: bool = False) -> None:
+        self.elements: np.ndarray = array
+        self._owned = owned
+        self._readers: list[Reader] = []
+        self._address: int | None = None
         self.dtype = array.dtype
         self.shape_or_none = array.shape
 
     @property
     def array(self) -> np.ndarray:
-        """The elements themselves, not a copy."""
-        return self._array
+        """The elements themselves, not a copy. Blocks while scheduled work reads them, as they may be written
+        now; to write them after a later `schedule`, ask for them again.
+        """
+        self.is_shared()
+        return self.to_write()
+
+    @property
+    def address(self) -> int:
+        """Where native kernels can read the elements; 0 where they cannot read them in place."""
+        if self._address is None:
+            self._address = address_in_place(self.elements)
+        return self._address
+
+    def is_shared(self) -> None:
+        """Stay where the elements are: somebody else sees them there."""
+        self._owned = False
+
+    def is_read_by(self, reader: Reader) -> None:
+        """Leave the elements as they are until `reader` is done."""
+        self._readers = [r for r in self._readers if not r.is_completed] if self._readers else []
+        self._readers.append(reader)
+
+    def to_write(self, keep: bool = True) -> np.ndarray:
+        """The elements, to be written; `keep` them where not all will be."""
+        if self._readers:
+            readers, self._readers = [r for r in self._readers if not r.is_completed], []
+            if readers and self._owned:
+                before, self.elements = self.elements, aligned(self.elements.shape, self.elements.dtype)
+                self._address = None
+                if keep:
+                    self.elements[...] = before
+            else:
+                for reader in readers:
+                    reader.complete()
+        return self.elements
 
     def request(self) -> PendingRead:
-        return ArrivedRead(self.array.copy())
+        return ArrivedRead(self.elements.copy())
 
     def download(self, out: np.ndarray | None = None) -> np.ndarray:
-        return self.array.copy() if out is None else delivered(self.array, out)
+        return self.elements.copy() if out is None else delivered(self.elements, out)
 
     def upload(self, array: np.ndarray) -> None:
-        self.array[...] = array.reshape(self.array.shape)
+        self.to_write(keep=False)[...] = array.reshape(self.elements.shape)
 
     @staticmethod
     def pin(tensor: Tensor) -> CPUTensorData:
         """Move a tensor's elements to the CPU and return its storage. Blocks if they are elsewhere."""
         data = tensor.data_on_backend
         if type(data) is not CPUTensorData:
-            data = CPUTensorData(tensor.download_to_array())
+            data = CPUTensorData(tensor.download_to_array(), owned=True)
             tensor._replace_data(data)
         return data
 
@@ -157,19 +211,26 @@ class Tensor(Disposable):
     """A tensor of any backend.
 
     `Tensor(array)` copies the array; `Tensor.wrap(array)` uses it in place, so changing the array before the
-    work that reads it is done is the caller's error. Tensors that `Worker.peek_output` returns belong to the
+    work that reads it is done is the caller's error. Writing a tensor itself (`upload`, indexing) is right at
+    any time. Tensors that `Worker.peek_output` returns belong to the
     worker: they are stale after its next `schedule`, except for a readback that was requested before.
     """
 
     def __init__(self, data: ArrayLike, dtype: DTypeLike | None = None) -> None:
         super().__init__()
-        array = np.array(data, dtype=dtype, order="C")
+        array = np.asarray(data, dtype=dtype)
         if dtype is None and array.dtype == np.float64 and not isinstance(data, np.ndarray | np.generic):
             # Python floats are meant as what networks compute in.
             array = array.astype(np.float32)
         if array.dtype.kind in "UST":
             array = array.astype(object)
-        self._data: TensorData = CPUTensorData(array)
+        elif array.dtype == object:
+            array = np.array(array, order="C")
+        if array.dtype != object:
+            # Where kernels can read it in place, and nobody else writes.
+            array, given = aligned(array.shape, array.dtype), array
+            array[...] = given
+        self._data: TensorData = CPUTensorData(array, owned=True)
 
     # What most tensors of a frame leave as it is, so that making one costs little.
     _view: tuple[int, ...] | None = None
@@ -231,6 +292,12 @@ class Tensor(Disposable):
         return self._data.concrete()
 
     @property
+    def elements_on_cpu(self) -> CPUTensorData | None:
+        """The storage, where it is an array in the tensor's own shape and alive; else None."""
+        data = self._data
+        return data if type(data) is CPUTensorData and self._view is None and not self._disposed else None
+
+    @property
     def data_at_hand(self) -> TensorData:
         """The storage, or a promise of it while the work that makes it is not enqueued yet. Never waits."""
         self._check_alive()
@@ -280,19 +347,26 @@ class Tensor(Disposable):
                 "this tensor lies on a backend; CPUTensorData.pin(tensor) before writing elements"
             )
         self._pending = self._arrived = None
-        data.array.reshape(self.shape)[key] = value
+        data.to_write().reshape(self.shape)[key] = value
 
     def __array__(self, dtype: DTypeLike | None = None, copy: bool | None = None) -> np.ndarray:
-        array = self._on_cpu("convert it")
+        array = self._shared("convert it")
         if copy is False and dtype is not None and np.dtype(dtype) != array.dtype:
             raise ValueError(f"a conversion from {array.dtype} to {np.dtype(dtype)} needs a copy")
         return np.array(array, dtype=dtype, copy=copy)
 
     def __dlpack__(self, **options: Any) -> Any:
-        return self._on_cpu("share it").__dlpack__(**options)
+        return self._shared("share it").__dlpack__(**options)
 
     def __dlpack_device__(self) -> tuple[int, int]:
         return self._on_cpu("share it").__dlpack_device__()
+
+    def _shared(self, purpose: str) -> np.ndarray:
+        """The elements, if they are on the CPU already, for others to see what is written to them."""
+        array = self._on_cpu(purpose)
+        if type(self._data) is CPUTensorData:
+            self._data.is_shared()
+        return array
 
     def _on_cpu(self, purpose: str) -> np.ndarray:
         """The elements, if they are on the CPU already."""
@@ -301,7 +375,7 @@ class Tensor(Disposable):
         if self._arrived is not None:
             return self._arrived
         if type(self._data) is CPUTensorData:
-            return self._data.array.reshape(self.shape)
+            return self._data.elements.reshape(self.shape)
         raise ValuePending(
             f"the value is not on the CPU yet; await a readback or download it, then {purpose}"
         )
@@ -356,7 +430,8 @@ class Tensor(Disposable):
 
     def readback_and_clone(self) -> Tensor:
         """A CPU tensor with the elements. Blocks until they are there."""
-        return Tensor.of(CPUTensorData(np.ascontiguousarray(self.download_to_array())), owned=False)
+        array = np.ascontiguousarray(self.download_to_array())
+        return Tensor.of(CPUTensorData(array, owned=True), owned=False)
 
     def readback_and_clone_async(self) -> Readable:
         """An awaitable that yields a CPU tensor; from an asyncio loop or from the host's async hooks."""

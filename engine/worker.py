@@ -136,7 +136,8 @@ class Worker(Disposable):
         """Enqueue one inference and return without waiting for it.
 
         Inputs are arrays or tensors: in the model's order, by keyword, as one dict (for names that are no
-        Python identifiers), or set before with `set_input`. Arrays are copied before this returns.
+        Python identifiers), or set before with `set_input`. Arrays are copied before this returns;
+        the CPU backend reads a large tensor on the CPU where it lies, if nothing is in flight.
         Raises `InputError` that names the input whose name, shape or dtype is wrong.
         """
         direct = self._direct  # None where anything is left to do first
@@ -181,7 +182,9 @@ class Worker(Disposable):
                 run.hold_inputs()
         run.check()
         if run.finished and self._may_be_direct and len(run.parts) == 1:
-            run.part.short = self._direct = run.part.short or Direct.of(session, run.part, self._inputs)
+            run.part.short = self._direct = run.part.short or Direct.of(
+                session, run.part, tuple(self._inputs)
+            )
 
     def _in_order(
         self, inputs: tuple[InputValue | Mapping[str, InputValue], ...], named: Mapping[str, InputValue]
@@ -266,7 +269,7 @@ class Worker(Disposable):
         if isinstance(value, Tensor):
             shape = tuple(value.shape)
             data = value.data_at_hand
-            feed = data.array if type(data) is CPUTensorData else data
+            feed = data.elements if type(data) is CPUTensorData else data
             dtype = value.dtype
         else:
             feed = self._array(item, value)

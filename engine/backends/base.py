@@ -17,7 +17,7 @@ import numpy as np
 
 from engine.compiler.passes import Pass
 from engine.compiler.plan import AnyKernel, Compute, Plan, Tuner
-from engine.tensor import delivered
+from engine.tensor import CPUTensorData, delivered
 
 Progress = Callable[[int, int], None]
 """Called with (kernels ready, kernels wanted)."""
@@ -41,6 +41,9 @@ class BackendType(Enum):
 
 Read = Callable[[np.ndarray | None], np.ndarray]
 """Waits for a tensor and returns it, as an array of its own or written into the one that is given."""
+
+Repeat = Callable[..., None]
+"""Takes the inputs of a schedule as arrays and, where some are those of tensors, these, in the same order."""
 
 _NOTHING: AbstractContextManager[Any] = nullcontext()
 
@@ -174,13 +177,15 @@ class Backend(ABC):
         program: Program,
         targets: Sequence[DeviceBuffer | None],
         shapes: Sequence[tuple[int, ...]],
-    ) -> Callable[[Sequence[np.ndarray]], None]:
+        in_place: Sequence[bool],
+    ) -> Repeat:
         """A function that uploads arrays of these shapes and runs the program, for use again and again.
 
-        An array without a target is dropped.
+        An array without a target is dropped. Where an array is that of a tensor and `in_place` allows it, the
+        program may read it there: then nothing else reads that target.
         """
 
-        def replay(arrays: Sequence[np.ndarray]) -> None:
+        def repeat(arrays: Sequence[np.ndarray], tensors: Sequence[CPUTensorData | None] = ()) -> None:
             with self.entered():
                 for array, target in zip(arrays, targets, strict=True):
                     if target is not None:
@@ -188,7 +193,7 @@ class Backend(ABC):
                 self.run(program)
                 self.flush()
 
-        return replay
+        return repeat
 
     def reader(self, buffer: DeviceBuffer, shape: tuple[int, ...]) -> Read:
         """A function that waits for the buffer's value as of then in the stream, seen in a shape, which may

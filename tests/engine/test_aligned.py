@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from engine.aligned import ALIGNMENT, SLACK, aligned, is_readable_in_place
+from engine.aligned import ALIGNMENT, SLACK, address_in_place, aligned, is_readable_in_place
 from engine.backends.cpu.backend import CPUBackend
 
 
@@ -37,3 +37,21 @@ def test_the_processor_reads_such_constants_where_they_lie_and_copies_others() -
     assert not np.shares_memory(backend.constant(other).array, other)
     assert not np.shares_memory(backend.create(32, there.dtype, there).array, there)
     backend.dispose()
+
+
+def test_memory_that_may_change_later_is_read_in_place_up_to_the_end_of_its_page() -> None:
+    whole = aligned((100, 16), np.dtype(np.float32))
+    assert address_in_place(whole) == whole.ctypes.data
+    assert address_in_place(whole[1:]) == whole[1:].ctypes.data
+    assert address_in_place(whole.T) == 0
+    assert address_in_place(whole.view(">f4")) == 0
+    assert address_in_place(np.array(["a"], object)) == 0
+    block = np.zeros(3 * 4096, np.uint8)
+    page = block[-block.ctypes.data % 4096 :][: 2 * 4096]
+    inside = page[: 4096 - SLACK]
+    assert address_in_place(inside) == inside.ctypes.data
+    # Views know of the whole block; an array of its own ends where its memory does.
+    assert address_in_place(np.frombuffer(page[: 4096 - SLACK].data, np.uint8)) == inside.ctypes.data
+    assert address_in_place(np.frombuffer(page[: 4096 - SLACK + 1].data, np.uint8)) == 0
+    assert address_in_place(np.frombuffer(page[:4096].data, np.uint8)) == 0
+    assert address_in_place(np.frombuffer(page[1:401].data, np.float32)) == 0

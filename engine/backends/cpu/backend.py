@@ -7,22 +7,21 @@ take less time than waking a thread are done at once, behind the same interface.
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import partial
+from collections.abc import Iterable, Mapping, Sequence
 from math import prod
-from time import perf_counter_ns
 from typing import Any, ClassVar
 
 import numpy as np
 
 from engine import native
 from engine.aligned import ALIGNMENT, allocate, is_readable_in_place
-from engine.backends.base import Backend, DeviceBuffer, Precision, Program, Progress, Read, Readback
+from engine.backends.base import Backend, DeviceBuffer, Precision, Program, Progress, Read, Readback, Repeat
 from engine.backends.cpu.arguments import argument_words, generic_units, generic_words
-from engine.backends.cpu.cost import INLINE_NS, TRIAL_NS, TRIALS, grain, row_blocks, step_ns
+from engine.backends.cpu.cost import grain, row_blocks, step_ns
 from engine.backends.cpu.memory import CPUBuffer
 from engine.backends.cpu.native_kernel import source_of
 from engine.backends.cpu.precision import arithmetic_for
+from engine.backends.cpu.program import CPUProgram, InPlace, released
 from engine.backends.cpu.timing import time_commands
 from engine.backends.cpu.tuned import tune
 from engine.compiler.memory import place
@@ -32,48 +31,9 @@ from engine.dtypes import STORAGE_TYPES
 from engine.errors import DisposedError
 from engine.jobs import CommandList, JobHandle, JobSystem, shared_job_system
 from engine.jobs_stock import stock_functions
-from engine.tensor import delivered
+from engine.tensor import CPUTensorData, delivered
 
 _COPY_GRAIN = 1 << 18
-
-
-class CPUProgram(Program):
-    """A plan as one command list, with the memory that it works in.
-
-    `is_short`: it takes less time on the calling thread than waking another is worth.
-    """
-
-    __slots__ = ("_fastest", "_trials", "commands", "is_short", "nanoseconds", "run_here")
-
-    def __init__(self, commands: CommandList, nanoseconds: float, jobs: JobSystem) -> None:
-        self.commands: CommandList | None = commands
-        self.nanoseconds = nanoseconds
-        self.is_short = nanoseconds < TRIAL_NS
-        self._trials = TRIALS
-        self._fastest = nanoseconds
-        self.run_here: Callable[[], object] = jobs.runner(commands)
-        if self.is_short:
-            self.run_here = partial(self._try_here, self.run_here)
-
-    def _try_here(self, run: Callable[[], object]) -> None:
-        """Run on this thread with an eye on the clock: estimates are rough."""
-        before = perf_counter_ns()
-        run()
-        took = perf_counter_ns() - before
-        self._fastest = took if self._trials == TRIALS else min(self._fastest, took)
-        self._trials -= 1
-        if self._trials == 0:
-            self.is_short = self._fastest < INLINE_NS
-            self.run_here = run
-
-    def release(self) -> None:
-        """Let go of commands and temporaries; a run in flight holds them until it is done."""
-        self.commands = None
-        self.run_here = _released
-
-
-def _released() -> None:
-    raise DisposedError("this program was released")
 
 
 class CPUReadback(Readback):
@@ -292,6 +252,9 @@ class CPUBackend(Backend):
         words: list[int] = []
         rows: list[tuple[int, int, int, int]] = []
         starts: list[int] = []
+        places: dict[int, list[int]] = {
+            addresses[name]: [] for name in buffers if plan.buffers[name].role == "input"
+        }
         nanoseconds = 0.0
         for step in plan.steps:
             cost = step_ns(step)
@@ -308,11 +271,14 @@ class CPUBackend(Backend):
             nanoseconds += cost
             starts.append(len(words))
             words += block_words
+            for behind, pointer in enumerate(reversed(pointers)):
+                if pointer in places:
+                    places[pointer].append(len(words) - 1 - behind)
             rows.append((self._functions[step.kernel.key], 0, count, grain(count, cost, threads)))
         block = np.array(words, np.int64)
         table = np.array(rows, np.int64).reshape(-1, 4)
         table[:, 1] = np.array(starts, np.int64) * 8 + block.ctypes.data
-        return CPUProgram(CommandList(table, (block, held)), nanoseconds, self.jobs)
+        return CPUProgram(CommandList(table, (block, held)), nanoseconds, self.jobs, places)
 
     def run(self, program: Program) -> None:
         """Enqueue a recorded plan; a short one runs at once when nothing is in flight."""
@@ -320,7 +286,7 @@ class CPUBackend(Backend):
         if program.is_short and self._idle():
             program.run_here()
         elif program.commands is None:
-            _released()
+            released()
         else:
             self._submit(program.commands, None)
 
@@ -329,26 +295,46 @@ class CPUBackend(Backend):
         program: Program,
         targets: Sequence[DeviceBuffer | None],
         shapes: Sequence[tuple[int, ...]],
-    ) -> Callable[[Sequence[np.ndarray]], None]:
-        """Where nothing is in flight, arrays go straight to where kernels read them."""
+        in_place: Sequence[bool],
+    ) -> Repeat:
+        """Where nothing is in flight, arrays go straight to where kernels read them, and tensors not even
+        there.
+        """
         assert isinstance(program, CPUProgram)
-        in_line = super().repeater(program, targets, shapes)
+        in_line = super().repeater(program, targets, shapes, in_place)
         views = [_seen(b, shape) for b, shape in zip(targets, shapes, strict=True) if b is not None]
         if len(views) < len(targets):
             return in_line
+        inputs = [target for target in targets if isinstance(target, CPUBuffer)]
+        elsewhere: list[InPlace] = []
 
-        def replay(arrays: Sequence[np.ndarray]) -> None:
+        def repeat(arrays: Sequence[np.ndarray], tensors: Sequence[CPUTensorData | None] = ()) -> None:
             if (self._last is not None or self._marks) and not self._idle():
                 in_line(arrays)
+                return
+            if tensors and not program.is_short:
+                if not elsewhere:
+                    elsewhere.append(InPlace(program, inputs, in_place))
+                here = elsewhere[0]
+                before = here.job if here.aim(tensors) else None
+                for view, array, is_taken in zip(views, arrays, here.taken, strict=True):
+                    if not is_taken:
+                        view[...] = array
+                here.job = self._submit_again(before, here.commands, arrays)
+                for tensor, is_taken in zip(tensors, here.taken, strict=True):
+                    if is_taken and tensor is not None:
+                        tensor.is_read_by(here.job)
                 return
             for view, array in zip(views, arrays, strict=True):
                 view[...] = array
             if program.is_short:
                 program.run_here()
+            elif program.commands is None:
+                released()
             else:
-                self.run(program)
+                program.job = self._submit_again(program.job, program.commands, None)
 
-        return replay
+        return repeat
 
     def time_steps(self, program: Program, plan: Plan) -> list[float]:
         """Run a recorded plan to its end, with the clock read between its commands; seconds of each step."""
@@ -418,6 +404,16 @@ class CPUBackend(Backend):
         if self._owed:
             self._settle()
         return self._enqueue(commands, keep_alive)
+
+    def _submit_again(self, before: JobHandle | None, commands: CommandList, keep_alive: object) -> JobHandle:
+        """Let commands join the empty stream; `before` is the last job of these commands, if it kept the same
+        alive.
+        """
+        job = self.jobs.again(before) if before is not None else None
+        if job is None:
+            return self._submit(commands, keep_alive)
+        self._last = job
+        return job
 
     def _settle(self) -> None:
         owed, self._owed = self._owed, []

@@ -42,6 +42,8 @@ class Transfers:
         self._shaders = {kernel.key: print_kernel(kernel) for kernel in self._copies.values()}
         self._uploads: dict[tuple[Layout, str], Texture] = {}
         self._idle: dict[tuple[Layout, str], list[Texture]] = {}
+        # What uploads were copied to last, as a driver takes elements before its call returns.
+        self._padded: dict[tuple[Layout, np.dtype], np.ndarray] = {}
 
     def prepare(self, element: str) -> None:
         """Compile what copies elements of a type in memory."""
@@ -51,7 +53,7 @@ class Transfers:
     def upload(self, data: np.ndarray, target: Texture) -> None:
         """Set a texture's elements, in stream order."""
         device, layout = self.device, target.layout
-        padded = pad(data, layout)
+        padded = pad(data, layout, self._padded)
         if not self._deferred:
             form = FORMATS[target.element]
             size = (layout.width, layout.height)
@@ -112,6 +114,7 @@ class Transfers:
         for texture in (*self._uploads.values(), *(t for idle in self._idle.values() for t in idle)):
             texture.release()
         self._uploads.clear()
+        self._padded.clear()
         self._idle.clear()
 
     def _take_snapshot(self, source: Texture, elements: int) -> Texture:
@@ -204,13 +207,20 @@ class GLPixelReadback(Readback):
         return self._value
 
 
-def pad(data: np.ndarray, layout: Layout) -> np.ndarray:
-    """Elements as many as a texture holds."""
+def pad(
+    data: np.ndarray, layout: Layout, kept: dict[tuple[Layout, np.dtype], np.ndarray] | None = None
+) -> np.ndarray:
+    """Elements as many as a texture holds; in an array that is `kept` for the next time, if any is."""
     total = 4 * layout.texels
     if data.size == total:
         return data
-    padded = np.zeros(total, data.dtype)
+    padded = None if kept is None else kept.get((layout, data.dtype))
+    if padded is None:
+        padded = np.zeros(total, data.dtype)
+        if kept is not None:
+            kept[layout, data.dtype] = padded
     padded[: data.size] = data
+    padded[data.size :] = 0
     return padded
 
 

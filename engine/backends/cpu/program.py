@@ -1,0 +1,109 @@
+"""A recorded plan on the CPU: its command list, where it runs, and inputs that are read where they lie."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from time import perf_counter_ns
+
+import numpy as np
+
+from engine.backends.base import Program
+from engine.backends.cpu.cost import INLINE_NS, TRIAL_NS, TRIALS
+from engine.backends.cpu.memory import CPUBuffer
+from engine.errors import DisposedError
+from engine.jobs import CommandList, JobHandle, JobSystem
+from engine.tensor import CPUTensorData
+
+IN_PLACE_BYTES = 1 << 14
+"""Copying a smaller input costs less than saying where it lies."""
+
+
+class CPUProgram(Program):
+    """A plan as one command list, with the memory that it works in.
+
+    `is_short`: it takes less time on the calling thread than waking another is worth. `places` says for the
+    address of each input's buffer which words of the args it is in.
+    """
+
+    __slots__ = ("_fastest", "_trials", "commands", "is_short", "job", "nanoseconds", "places", "run_here")
+
+    def __init__(
+        self,
+        commands: CommandList,
+        nanoseconds: float,
+        jobs: JobSystem,
+        places: Mapping[int, Sequence[int]],
+    ) -> None:
+        self.commands: CommandList | None = commands
+        self.nanoseconds = nanoseconds
+        self.places = places
+        self.job: JobHandle | None = None  # the last that ran it on its own
+        self.is_short = nanoseconds < TRIAL_NS
+        self._trials = TRIALS
+        self._fastest = nanoseconds
+        self.run_here: Callable[[], object] = jobs.runner(commands)
+        if self.is_short:
+            self.run_here = partial(self._try_here, self.run_here)
+
+    def _try_here(self, run: Callable[[], object]) -> None:
+        """Run on this thread with an eye on the clock: estimates are rough."""
+        before = perf_counter_ns()
+        run()
+        took = perf_counter_ns() - before
+        self._fastest = took if self._trials == TRIALS else min(self._fastest, took)
+        self._trials -= 1
+        if self._trials == 0:
+            self.is_short = self._fastest < INLINE_NS
+            self.run_here = run
+
+    def release(self) -> None:
+        """Let go of commands and temporaries; a run in flight holds them until it is done."""
+        self.commands = self.job = None
+        self.run_here = released
+
+
+class InPlace:
+    """A program's commands once more, with args of their own, so that inputs may lie anywhere.
+
+    To be changed only while they are not running.
+    """
+
+    def __init__(self, program: CPUProgram, inputs: Sequence[CPUBuffer], allowed: Sequence[bool]) -> None:
+        assert program.commands is not None
+        block: np.ndarray = program.commands.keep_alive[0]  # type: ignore[index]
+        own = block.copy()
+        rows = program.commands.array.copy()
+        rows[:, 1] += own.ctypes.data - block.ctypes.data
+        self.commands = CommandList(rows, (own, program.commands))
+        self._words = own.data
+        self._places = [program.places.get(buffer.address, ()) for buffer in inputs]
+        self._home = [buffer.address for buffer in inputs]
+        self._now = list(self._home)
+        self.taken = [False] * len(inputs)
+        self.job: JobHandle | None = None
+        self._allowed = [
+            may and buffer.array.nbytes >= IN_PLACE_BYTES for may, buffer in zip(allowed, inputs, strict=True)
+        ]
+
+    def aim(self, tensors: Sequence[CPUTensorData | None]) -> bool:
+        """Have the commands read tensors where they lie, as `taken` tells; other inputs have to be copied.
+
+        Returns whether that is as it was the last time.
+        """
+        is_same = True
+        for k, tensor in enumerate(tensors):
+            address = tensor.address if tensor is not None and self._allowed[k] else 0
+            self.taken[k] = address != 0
+            address = address or self._home[k]
+            if address != self._now[k]:
+                is_same = False
+                self._now[k] = address
+                for place in self._places[k]:
+                    self._words[place] = address
+        return is_same
+
+
+def released() -> None:
+    """What a released program does instead of running."""
+    raise DisposedError("this program was released")

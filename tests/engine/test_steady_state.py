@@ -1,0 +1,240 @@
+"""Schedule after schedule of the same kind: what is read in place, what stays allocated, who waits."""
+
+from __future__ import annotations
+
+import tracemalloc
+from collections import Counter
+from collections.abc import Callable
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import pytest
+
+from engine import BackendType, CPUTensorData, JobSystem, Model, Tensor, Worker
+from tests.engine.conftest import MakeWorker
+from tests.engine.test_streams import SIDE, long_chain, picture, row
+from tests.graphs import model, node
+
+STEPS = 12
+
+
+def expected(x: np.ndarray, extra: float) -> np.ndarray:
+    return np.roll(x, STEPS, axis=0) + np.float32(extra)
+
+
+def result(worker: Worker) -> np.ndarray:
+    array: np.ndarray = worker.peek_output().download_to_array()
+    return array
+
+
+@pytest.fixture
+def worker(make_worker: MakeWorker) -> Worker:
+    """A worker whose plan is known, and takes a while, with nothing in flight."""
+    made = make_worker(long_chain(STEPS), "cpu")
+    for _ in range(6):
+        made.schedule(picture(0), row(1))
+        result(made)
+    return made
+
+
+def spoil(worker: Worker) -> None:
+    """Make what an input is copied to useless for whoever reads it without a copy before."""
+    assert worker.latest is not None
+    ((_, buffer),) = worker.latest.parts[0].inputs["x"]
+    buffer.array[:] = np.nan  # type: ignore[attr-defined]
+
+
+def test_a_large_tensor_is_read_where_it_lies(worker: Worker) -> None:
+    first, second = Tensor(picture(1)), Tensor.wrap(picture(2))
+    for _ in range(2):
+        for tensor, seed in ((first, 1), (second, 2), (first, 1)):
+            spoil(worker)
+            worker.schedule(tensor, row(3))
+            np.testing.assert_allclose(result(worker), expected(picture(seed), 3), atol=1e-5)
+        worker.schedule(picture(4), row(5))
+        np.testing.assert_allclose(result(worker), expected(picture(4), 5), atol=1e-5)
+
+
+def test_tensors_in_flight_together_are_told_apart(worker: Worker) -> None:
+    tensors = [Tensor(picture(seed)) for seed in range(4)]
+    outputs = []
+    for seed, tensor in enumerate(tensors):
+        worker.schedule(tensor, row(seed))
+        outputs.append(worker.peek_output())
+        outputs[-1].readback_request()
+    for tensor in tensors:
+        tensor.upload(np.zeros((SIDE, SIDE), np.float32))
+        tensor.dispose()
+    for seed, output in enumerate(outputs):
+        np.testing.assert_allclose(output.download_to_array(), expected(picture(seed), seed), atol=1e-5)
+
+
+def zeros() -> np.ndarray:
+    return np.zeros((SIDE, SIDE), np.float32)
+
+
+def write_elements(tensor: Tensor) -> None:
+    tensor[...] = 0.0
+
+
+def write_storage(tensor: Tensor) -> None:
+    CPUTensorData.pin(tensor).array[...] = 0.0
+
+
+@pytest.mark.parametrize("write", [lambda t: t.upload(zeros()), write_elements, write_storage])
+@pytest.mark.parametrize("make", [Tensor, Tensor.wrap])
+def test_writing_a_tensor_leaves_alone_what_was_scheduled(
+    worker: Worker, make: Callable[[np.ndarray], Tensor], write: Callable[[Tensor], None]
+) -> None:
+    for seed in range(3):
+        tensor = make(picture(seed))
+        worker.schedule(tensor, row(1))
+        write(tensor)
+        np.testing.assert_allclose(result(worker), expected(picture(seed), 1), atol=1e-5)
+        worker.schedule(tensor, row(2))
+        np.testing.assert_array_equal(result(worker), np.full((SIDE, SIDE), 2, np.float32))
+
+
+def test_a_tensor_keeps_what_is_not_written_over(worker: Worker) -> None:
+    tensor = Tensor(picture(0))
+    for column in range(3):
+        worker.schedule(tensor, row(0))
+        tensor[:, column] = 0.0
+        result(worker)
+    changed = picture(0)
+    changed[:, :3] = 0.0
+    np.testing.assert_array_equal(tensor.download_to_array(), changed)
+    worker.schedule(tensor, row(0))
+    np.testing.assert_allclose(result(worker), expected(changed, 0), atol=1e-5)
+
+
+def test_an_output_that_shows_an_input_sees_its_elements(make_worker: MakeWorker) -> None:
+    names = ["x", *(f"p{i}" for i in range(STEPS))]
+    products = [node("MatMul", ["turn", a], [b]) for a, b in pairwise(names)]
+    made = make_worker(
+        model(
+            [*products, node("Reshape", ["x", "flat"], ["seen"])],
+            {"x": ("float32", [SIDE, SIDE])},
+            {names[-1]: ("float32", [SIDE, SIDE]), "seen": ("float32", [SIDE * SIDE])},
+            {
+                "turn": np.roll(np.eye(SIDE, dtype=np.float32), 1, axis=0),
+                "flat": np.array([-1], np.int64),
+            },
+        ),
+        "cpu",
+    )
+    for seed in range(8):
+        made.schedule(Tensor(picture(seed)))
+        np.testing.assert_array_equal(
+            made.peek_output("seen").download_to_array().reshape(SIDE, SIDE), picture(seed)
+        )
+
+
+def test_wrong_tensors_are_refused_as_ever(worker: Worker) -> None:
+    good = Tensor(picture(0))
+    gone = Tensor(picture(0))
+    gone.dispose()
+    for wrong in (Tensor(picture(0).astype(np.float64)), Tensor(row(0)), gone):
+        worker.schedule(good, row(0))
+        with pytest.raises(Exception, match="needs float32|disposed"):
+            worker.schedule(wrong, row(0))
+    worker.schedule(good.reshape(SIDE, SIDE), row(0))
+    np.testing.assert_allclose(result(worker), expected(picture(0), 0), atol=1e-5)
+
+
+def test_python_goes_on_while_a_network_runs() -> None:
+    """Between `schedule` and the arrival of its result, the calling thread counts."""
+    with JobSystem(1) as jobs, Worker(long_chain(60), BackendType.CPU, jobs=jobs) as made:
+        made.schedule(picture(0), row(1))
+        result(made)
+        most = 0
+        for _ in range(5):
+            made.schedule(picture(0), row(1))
+            output = made.peek_output()
+            output.readback_request()
+            turns = 0
+            while not output.is_readback_request_done():
+                turns += 1
+            most = max(most, turns)
+        assert most > 100
+
+
+def layers() -> Model:
+    """A picture through a convolution and a product: 64 KiB in, 40 bytes out."""
+    rng = np.random.default_rng(0)
+    return model(
+        [
+            node("Conv", ["x", "w"], ["c"], strides=[2, 2], pads=[1, 1, 1, 1]),
+            node("Relu", ["c"], ["r"]),
+            node("GlobalAveragePool", ["r"], ["m"]),
+            node("Flatten", ["m"], ["f"]),
+            node("Gemm", ["f", "g"], ["y"]),
+        ],
+        {"x": ("float32", [1, 4, 64, 64])},
+        {"y": ("float32", [1, 10])},
+        {
+            "w": rng.normal(size=(16, 4, 3, 3)).astype(np.float32),
+            "g": rng.normal(size=(16, 10)).astype(np.float32),
+        },
+    )
+
+
+def count_creations(worker: Worker, monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
+    """How often memory is asked for of OpenGL or OpenCL from now on."""
+    made: Counter[str] = Counter()
+
+    def counted(place: Any, name: str) -> None:
+        call = getattr(place, name)
+
+        def counting(*args: Any, **options: Any) -> Any:
+            made[name] += 1
+            return call(*args, **options)
+
+        monkeypatch.setattr(place, name, counting)
+
+    device = worker.device
+    if hasattr(device, "gl"):
+        for name in (
+            "glGenBuffers",
+            "glBufferData",
+            "glGenTextures",
+            "glGenFramebuffers",
+            "glGenVertexArrays",
+        ):
+            counted(device.gl, name)
+        for name in ("buffer", "texture", "framebuffer", "program"):
+            counted(type(device.ctx), name)
+    elif hasattr(device, "cl"):
+        for name in ("Buffer", "Kernel", "Program", "Image"):
+            counted(device.cl, name)
+    return made
+
+
+@pytest.mark.parametrize("make", [np.array, Tensor])
+def test_steady_schedules_allocate_nothing(
+    channel: str, make_worker: MakeWorker, monkeypatch: pytest.MonkeyPatch, make: Callable[[np.ndarray], Any]
+) -> None:
+    """Small Python objects apart: neither arrays nor memory of a device, kept or in passing."""
+    worker = make_worker(layers(), channel)
+    given = make(np.random.default_rng(1).normal(size=(1, 4, 64, 64)).astype(np.float32))
+    out = np.empty((1, 10), np.float32)
+    for _ in range(10):
+        worker.schedule(given)
+        worker.peek_output().download_to_array(out=out)
+    made = count_creations(worker, monkeypatch)
+    most = 0
+    tracemalloc.start()
+    try:
+        for _ in range(50):
+            tracemalloc.reset_peak()
+            before, _ = tracemalloc.get_traced_memory()
+            worker.schedule(given)
+            most = max(most, tracemalloc.get_traced_memory()[1] - before)
+            made_by_schedule = dict(made)
+            worker.peek_output().download_to_array(out=out)
+            made.clear()
+            assert made_by_schedule == {}
+    finally:
+        tracemalloc.stop()
+    assert most < 16_384
