@@ -259,14 +259,14 @@ class JobSystem:
                 return None
             handle = JobHandle(self, before._record, before._keep)
             before._retire()
+            listed = handle._keep[0]
+            words[base + _REQUEST + 3] = 0
+            _FRESH.pack_into(handle._record.raw, 8 * base, 0, listed.address, listed.count, 0, 0, 0, 1)
             if self._live[-1] is before:
                 self._live[-1] = handle
             else:
                 self._live.append(handle)
                 self._sweep()
-            listed = handle._keep[0]
-            words[base + _REQUEST + 3] = 0
-            _FRESH.pack_into(handle._record.raw, 8 * base, 0, listed.address, listed.count, 0, 0, 0, 1)
             self._call(handle._record.request)
         return handle
 

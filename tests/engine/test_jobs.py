@@ -412,8 +412,9 @@ def test_a_finished_job_is_queued_again(system: JobSystem, functions: dict[str, 
     handle, again = system.submit(add), 0
     for turn in range(2000):
         assert handle.complete(20)
+        assert out[0] == turn + 1
         if turn % 3 == 0:
-            system.submit(add_other)
+            assert system.submit(add_other).complete(20)
         following = system.again(handle)
         if following is None:  # a thread has just looked at it
             following = system.submit(add)

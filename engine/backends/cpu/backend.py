@@ -320,7 +320,8 @@ class CPUBackend(Backend):
                 for view, array, is_taken in zip(views, arrays, here.taken, strict=True):
                     if not is_taken:
                         view[...] = array
-                here.job = self._submit_again(before, here.commands, arrays)
+                kept = [a for a, is_taken in zip(arrays, here.taken, strict=True) if is_taken]
+                here.job = self._submit_again(before, here.commands, kept)
                 for tensor, is_taken in zip(tensors, here.taken, strict=True):
                     if is_taken and tensor is not None:
                         tensor.is_read_by(here.job)
