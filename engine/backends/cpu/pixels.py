@@ -15,19 +15,20 @@ from engine.backends.cpu.planes import Windows
 from engine.backends.cpu.printer import indent
 from engine.compiler.plan import Compute
 
-PIXELS = (8, 4, 2, 1)
-"""How many pixels may go together."""
+TILES = ((8, 1), (4, 2), (2, 4), (1, 4))
+"""How many pixels may go together, and with how many vectors of channels where there are so many."""
 
 MAX_TAPS = 1024
-BLOCK_CHANNELS = 128
+BLOCK_CHANNELS = 192
 """So many channels that what neighbouring windows share stays in first-level cache."""
 
-NS_PER_TAP = 0.25
-NS_PER_VECTOR = 1.5
+# Measured between the layers of a network, where inputs come from second-level cache or further.
+NS_PER_TAP = 0.4
+NS_PER_VECTOR = 3.4
 
 WORDS = (
-    "row_blocks block_rows out_rows out_columns height width channels kernel_rows kernel_columns row_stride"
-    " stride row_dilation dilation top left inner_begin inner_end weight_step"
+    "row_blocks block_rows block_channels out_rows out_columns height width channels kernel_rows"
+    " kernel_columns row_stride stride row_dilation dilation top left inner_begin inner_end weight_step"
 ).split()
 
 _HELPERS = """
@@ -89,27 +90,32 @@ def cut_rows(win: Windows, batch: int, channels: int, lanes: int, threads: int) 
     vectors = batch * oh * ow * (padded // lanes)
     nanoseconds = vectors * (win.taps * NS_PER_TAP + NS_PER_VECTOR) + 200.0
     wanted = min(int(nanoseconds / CHUNK_NS), threads * CHUNKS_PER_THREAD) if threads > 1 else 1
+    # As many for each thread, for rows of windows take equally long.
+    wanted = wanted // threads * threads if wanted > threads else wanted
     block = -(-oh // max(1, min(oh, -(-wanted // batch))))
     blocks = -(-oh // block)
     begin = min(-(-win.pads[1] // sw), ow)
     end = max(min((win.width - 1 - (kw - 1) * dw + win.pads[1]) // sw + 1, ow), begin)
+    channel_blocks = -(-padded // BLOCK_CHANNELS)
+    block_channels = -(-padded // (channel_blocks * lanes)) * lanes
     sizes = (
-        blocks, block, oh, ow, win.height, win.width, channels, kh, kw, sh, sw, dh, dw, *win.pads, begin, end,
-        padded * 4,
+        blocks, block, block_channels, oh, ow, win.height, win.width, channels, kh, kw, sh, sw, dh, dw,
+        *win.pads, begin, end, padded * 4,
     )  # fmt: skip
     return Rows(sizes, batch * blocks, nanoseconds)
 
 
 def pixels_text(kind: str, lanes: int) -> str:
     """The functions that `walk_pixels` calls."""
-    tiles = "".join(f"tile_{n} = make_pixel_tile({kind!r}, {n}, {lanes})\n" for n in PIXELS)
+    sizes = dict.fromkeys([*TILES, *((pixels, 1) for pixels, _ in TILES)])
+    tiles = "".join(f"tile_{p}_{v} = make_pixel_tile({kind!r}, {p}, {v}, {lanes})\n" for p, v in sizes)
     return library_text("vectors", "pixels") + tiles + _HELPERS
 
 
 def pixel_memory(lanes: int) -> list[str]:
     """Statements before the first task."""
     return [
-        f"sums = stack_bytes({max(PIXELS) * lanes * 4})",
+        f"sums = stack_bytes({max(p * v for p, v in TILES) * lanes * 4})",
         f"inner_places = stack_bytes({MAX_TAPS * 16})",
         f"edge_places = stack_bytes({MAX_TAPS * 16})",
         "row_step, column_step = row_dilation * width * channels * 4, dilation * channels * 4",
@@ -122,24 +128,30 @@ def walk_pixels(lanes: int, rank: int, weights: str, factor: list[str], epilogue
     row_axis, column_axis = (1, 2) if rank == 4 else (0, 1)
     call = f"(source + c * 4, stride * channels * 4, places, taps, {weights}, factor, sums)"
     tiles = []
-    for k, n in enumerate(PIXELS):
-        head = "else:" if n == 1 else f"{'if' if k == 0 else 'elif'} pixels == {n}:"
-        tiles += [head, f"    tile_{n}{call}"]
+    for k, (n, wide) in enumerate(TILES):
+        head = "else:" if k == len(TILES) - 1 else f"{'elif' if k else 'if'} pixels == {n}:"
+        if wide == 1:
+            tiles += [head, "    vectors = 1", f"    tile_{n}_1{call}"]
+            continue
+        tiles += [head, f"    if c1 - c >= {wide * lanes}:", f"        vectors = {wide}"]
+        tiles += [f"        tile_{n}_{wide}{call}", "    else:", "        vectors = 1"]
+        tiles += [f"        tile_{n}_1{call}"]
     store = [
         "for p in range(pixels):",
-        f"    i{column_axis}, tile = pixel + p, sums + p * {lanes * 4}",
+        f"    i{column_axis}, tile = pixel + p, sums + (p * vectors + v) * {lanes * 4}",
         "    start = (out_row * out_columns + pixel + p) * channels + c",
     ]
     channel_loop = [
         "c = c0",
         "while c < c1:",
         *indent(tiles),
-        "    first_column, columns = c, c1 - c",
-        f"    if columns >= {lanes}:",
-        *indent(indent([*store, *indent(epilogue.store_columns(str(lanes)))])),
-        "    else:",
-        *indent(indent([*store, *indent(epilogue.store)])),
-        f"    c += {lanes}",
+        "    for v in range(vectors):",
+        "        first_column, columns = c, c1 - c",
+        f"        if columns >= {lanes}:",
+        *indent(indent(indent([*store, *indent(epilogue.store_columns(str(lanes)))]))),
+        "        else:",
+        *indent(indent(indent([*store, *indent(epilogue.store)]))),
+        f"        c += {lanes}",
     ]
     pixel_loop = [
         "pixel = 0",
@@ -165,8 +177,9 @@ def walk_pixels(lanes: int, rank: int, weights: str, factor: list[str], epilogue
         "    image = op_div(task, row_blocks)",
         "    row0 = (task - image * row_blocks) * block_rows",
         *(["    i0 = image"] if rank == 4 else []),
-        f"    for c0 in range(0, channels, {BLOCK_CHANNELS}):",
-        f"        c1 = min(c0 + {BLOCK_CHANNELS}, channels)",
+        "    c0 = 0",
+        "    while c0 < channels:",
+        "        c1 = min(c0 + block_channels, channels)",
         "        for row in range(row0, min(row0 + block_rows, out_rows)):",
         f"            i{row_axis} = row" if rank == 4 else "            i0 = image",
         "            out_row = image * out_rows + row",
@@ -177,4 +190,5 @@ def walk_pixels(lanes: int, rank: int, weights: str, factor: list[str], epilogue
         "            inner_taps = list_taps(inner_places, a0, a1, 0, kernel_columns, kernel_columns,"
         " row_step, column_step, weight_step)",
         *indent(indent(indent(pixel_loop))),
+        "        c0 = c1",
     ]

@@ -9,14 +9,17 @@ from engine.backends.cpu.library.lane import Lane
 from engine.backends.cpu.library.vectors import _counted_loop, _larger, _spread, _vector_at, _word
 
 
-def make_pixel_tile(kind, pixels, lanes):
-    """pixel_tile(source, step, places, taps, weights, factor, target): `lanes` channels of `pixels` windows.
+def make_pixel_tile(kind, pixels, vectors, lanes):
+    """pixel_tile(source, step, places, taps, weights, factor, target): windows over several vectors
+    of channels.
 
-    Windows begin `step` bytes apart. `places` has two words per tap: where it reads, in bytes from where a
-    window begins, and where its weights lie. Results follow each other at `target`: sums of products with
-    weights ("taps"), the largest elements ("max"), or sums times `factor` ("average").
+    `pixels` of them begin `step` bytes apart. `places` has two words per tap: where it reads, in bytes from
+    where a window begins, and where its weights lie. Results follow each other at `target`, those of a window
+    together: sums of products with weights ("taps"), the largest elements ("max"), or sums times `factor`
+    ("average").
     """
     vector = ir.VectorType(ir.FloatType(), lanes)
+    flags = ir.VectorType(ir.IntType(1), lanes)
 
     @intrinsic
     def pixel_tile(typing_context, source, step, places, taps, weights, factor, target):
@@ -27,35 +30,69 @@ def make_pixel_tile(kind, pixels, lanes):
                 sources.append(builder.add(sources[-1], step))
 
             def word(address, position):
-                pointer = builder.inttoptr(
-                    builder.add(address, _word(8 * position)), ir.IntType(64).as_pointer()
-                )
-                return builder.load(pointer, align=8)
+                place = builder.add(address, _word(8 * position))
+                return builder.load(builder.inttoptr(place, ir.IntType(64).as_pointer()), align=8)
 
             def at(address, offset):
-                return Lane(builder, builder.load(_vector_at(builder, address, offset, vector), align=4))
+                places = (builder.add(offset, _word(4 * lanes * v)) for v in range(vectors))
+                pointers = [_vector_at(builder, address, place, vector) for place in places]
+                return [Lane(builder, builder.load(pointer, align=4)) for pointer in pointers]
 
-            def body(now, totals):
+            def elements_of(now):
                 offset = word(now[0], 0)
-                weight = at(weights, word(now[0], 1)) if kind == "taps" else None
-                joined = []
-                for start, total in zip(sources, totals, strict=True):
-                    element, total = at(start, offset), Lane(builder, total)
-                    if weight is not None:
-                        total = element.times_plus(weight, total)
-                    else:
-                        total = _larger(total, element) if kind == "max" else total + element
-                    joined.append(total.value)
-                return joined
+                return [element for start in sources for element in at(start, offset)]
 
-            first = ir.Constant(vector, [float("-inf") if kind == "max" else 0.0] * lanes)
-            _, totals = _counted_loop(builder, taps, [places], [_word(16)], [first] * pixels, body)
-            if kind == "average":
+            def add_products(now, totals):
+                row = at(weights, word(now[0], 1)) * pixels
+                trio = zip(elements_of(now), row, totals, strict=True)
+                return [
+                    element.times_plus(weight, Lane(builder, total)).value for element, weight, total in trio
+                ]
+
+            def add(now, totals):
+                pairs = zip(elements_of(now), totals, strict=True)
+                return [(Lane(builder, total) + element).value for element, total in pairs]
+
+            def take_larger(now, totals):
+                pairs = zip(elements_of(now), totals, strict=True)
+                return [_larger(Lane(builder, total), element).value for element, total in pairs]
+
+            def take_larger_or_flag(now, totals):
+                # One instruction each, which forgets a NaN; two elements at a time are tested for any.
+                *totals, flag = totals
+                elements, joined = elements_of(now), []
+                for element, total in zip(elements, totals, strict=True):
+                    total = Lane(builder, total)
+                    joined.append(total.where(total > element, element).value)
+                for k in range(0, len(elements), 2):
+                    pair = elements[k].value, elements[min(k + 1, len(elements) - 1)].value
+                    flag = builder.or_(flag, builder.fcmp_unordered("uno", *pair))
+                return [*joined, flag]
+
+            def run(body, first):
+                return _counted_loop(builder, taps, [places], [_word(16)], first, body)[1]
+
+            def store(totals):
+                for k, total in enumerate(totals):
+                    pointer = _vector_at(builder, target, _word(4 * lanes * k), vector)
+                    builder.store(total, pointer, align=4)
+
+            first = (
+                [ir.Constant(vector, [float("-inf") if kind == "max" else 0.0] * lanes)] * pixels * vectors
+            )
+            if kind == "taps":
+                store(run(add_products, first))
+            elif kind == "average":
                 share = Lane(builder, _spread(builder, factor, lanes))
-                totals = [(Lane(builder, total) * share).value for total in totals]
-            for p, total in enumerate(totals):
-                pointer = _vector_at(builder, target, _word(4 * lanes * p), vector)
-                builder.store(total, pointer, align=4)
+                store([(Lane(builder, total) * share).value for total in run(add, first)])
+            else:
+                *totals, flag = run(take_larger_or_flag, [*first, ir.Constant(flags, [0] * lanes)])
+                store(totals)
+                bits = builder.bitcast(flag, ir.IntType(lanes))
+                with builder.if_then(
+                    builder.icmp_unsigned("!=", bits, ir.Constant(bits.type, 0)), likely=False
+                ):
+                    store(run(take_larger, first))
             return context.get_dummy_value()
 
         return types.void(*[types.int64] * 5, types.float32, types.int64), generate
