@@ -1,5 +1,7 @@
 """Convolutions of float32 from planes of channels to channels last: the first layers of networks.
 
+A single channel that lies last is a plane as well.
+
 A task copies the input of a few rows of results, padding included, into its own memory. There every product
 of a window lies at a fixed distance from the window's start, whatever the pixel.
 """
@@ -89,11 +91,13 @@ class _Bands:
 
 
 def tune_conv_first(compute: Compute, tuner: Tuner, threads: int) -> bool:
-    """Rule for hints of kind "conv" with x_first: float32, one or two axes, known weights, one group."""
+    """Rule for hints of kind "conv" with x_first or one channel: float32, known weights, one group."""
     assert compute.hint is not None
     facts, (x, w) = compute.hint.facts, compute.hint.operands
     win = windows_last(compute)
-    if win is None or not facts.get("x_first") or w.known is None or not is_float32_core(compute):
+    if win is None or w.known is None or not is_float32_core(compute):
+        return False
+    if not facts.get("x_first") and x.shape[-1] > 1:
         return False
     tile = host_tile()
     m, channels = w.shape[:2]

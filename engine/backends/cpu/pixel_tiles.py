@@ -11,9 +11,11 @@ from collections.abc import Callable
 
 import numpy as np
 
+from engine.aligned import reserve
 from engine.backends.cpu.epilogue import Epilogue
 from engine.backends.cpu.printer import indent
 from engine.backends.cpu.tiles import AVX2, AVX512, NEON, Tile
+from engine.threaded import in_parts
 
 FLOPS_PER_NS = 160.0
 
@@ -39,26 +41,37 @@ def pack_weights(w: np.ndarray, group: int, tile: Tile, taps_first: bool, zeros:
 
     With taps_first False the order of products is (C, tap).
     """
-    m, channels = w.shape[0] // group, w.shape[1]
-    taps = w[0, 0].size
-    whole, padded = m // tile.width * tile.width, padded_channels(m, tile)
-    axes = (0, 1, 4, 3, 2) if taps_first else (0, 1, 3, 4, 2)
-    packed = np.zeros(group * padded * channels * taps + zeros, np.float32)
-    groups = packed[: packed.size - zeros].reshape(group, padded * channels * taps)
-    source = w.reshape(group, m, channels, taps)
+    m, channels, taps = w.shape[0] // group, w.shape[1], w[0, 0].size
+    depth, width = channels * taps, tile.width
+    whole, padded = m // width * width, padded_channels(m, tile)
+    count = group * padded * depth
+    memory = reserve((count + zeros) * 4).view(np.float32)
+    memory[count:] = 0.0
+    groups = memory[:count].reshape(group, padded * depth)
+    source = w.reshape(group, m, depth)
 
-    def fill(target: np.ndarray, part: np.ndarray, width: int) -> None:
-        blocks = part.reshape(group, -1, width, channels, taps).transpose(axes)
-        target[:] = blocks.reshape(group, -1)
+    def lay(target: np.ndarray, part: np.ndarray) -> None:
+        """One panel: (channels of the output, products) the other way round."""
+        if taps_first and taps > 1:
+            # In two steps, as each of them moves along cache lines.
+            turned = np.ascontiguousarray(part.T).reshape(channels, taps, -1)
+            target.reshape(taps, channels, -1)[:] = turned.swapaxes(0, 1)
+        else:
+            target.reshape(depth, -1)[:] = part.T
 
-    split = whole * channels * taps
+    def lay_panels(begin: int, end: int) -> None:
+        for number in range(begin, end):
+            g, first = divmod(number * width, whole)
+            lay(groups[g, first * depth : (first + width) * depth], source[g, first : first + width])
+
     if whole:
-        fill(groups[:, :split], source[:, :whole], tile.width)
+        in_parts(lay_panels, group * whole // width, memory.nbytes)
     if whole < m:
-        rest = np.zeros((group, padded - whole, channels, taps), np.float32)
-        rest[:, : m - whole] = source[:, whole:]
-        fill(groups[:, split:], rest, padded - whole)
-    return packed
+        for g in range(group):
+            rest = np.zeros((padded - whole, depth), np.float32)
+            rest[: m - whole] = source[g, whole:]
+            lay(groups[g, whole * depth :], rest)
+    return memory
 
 
 _MANY_SUMS = 16

@@ -165,6 +165,7 @@ FIRST: dict[str, Case] = {
     "dilated": Case((1, 2, 15, 21), (17, 2, 3, 3), pads=(2, 3), dilations=(2, 3), x_first=True),
     "more padding than input": Case((1, 2, 2, 3), (3, 2, 3, 3), pads=(4, 5), ends=(5, 4), x_first=True),
     "one axis": Case((2, 3, 41), (37, 3, 5), pads=(2,), strides=(2,), x_first=True),
+    "one channel": Case((2, 1, 20, 21), (1, 1, 3, 3), pads=(1, 1)),
 }  # fmt: skip
 
 
