@@ -30,6 +30,9 @@ NEAR_BYTES = 1 << 20
 LEFT_FLOATS = 1 << 17
 """Rows of the left side that a task goes through once for every panel: these stay in second-level cache."""
 
+LINE = 64
+"""Bytes of a cache line."""
+
 ROWS_IN_PLACE = 4
 """Up to so many rows an unknown right side is read where it lies."""
 
@@ -198,6 +201,7 @@ def _panel_lines(tile: Tile, heights: list[int], epilogue: Epilogue) -> list[str
         f"columns = min({tile.width}, n_size - first_column)",
         f"panel = op_div(place, _types.int64({tile.width})) * b_panel",
         "right = rights + (first_column if in_place else panel) * 4",
+        f"ahead = right + (k_size * {tile.width * 4} if not in_place else 0)",
         "m = m0",
         "while m < m1:",
         "    left = lefts + m * a_row_bytes",
@@ -211,7 +215,7 @@ def _panel_lines(tile: Tile, heights: list[int], epilogue: Epilogue) -> list[str
         )
         lines += [
             f"    {head}",
-            f"        tile_of_{rows}(left, a_row_bytes, right, b_row_bytes, k_size, sums)",
+            f"        tile_of_{rows}(left, a_row_bytes, right, b_row_bytes, k_size, sums, ahead)",
             f"        rows = {rows}",
         ]
     return [
@@ -221,6 +225,7 @@ def _panel_lines(tile: Tile, heights: list[int], epilogue: Epilogue) -> list[str
         "    else:",
         *indent(indent(_store_rows(epilogue, tile, "columns"))),
         "    m += rows",
+        f"    ahead += k_size * {LINE}",
     ]
 
 

@@ -182,7 +182,7 @@ def recurrence_text(kind: str, tile: Tile) -> str:
         word = "if" if place == 0 else "elif"
         choose += [
             "else:" if place == len(heights) - 1 else f"{word} n1 - n >= {rows}:",
-            f"    tile_of_{rows}(old + n * row, row, panel, {width}, hidden, sums)",
+            f"    tile_of_{rows}(old + n * row, row, panel, {width}, hidden, sums, panel)",
             f"    rows = {rows}",
         ]
     body = [

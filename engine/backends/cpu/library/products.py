@@ -10,11 +10,14 @@ from numba import types
 from numba.extending import intrinsic
 
 from engine.backends.cpu.library.lane import Lane
-from engine.backends.cpu.library.vectors import _SINGLE, _WORD, _counted_loop, _spread, _vector_at, _word
+from engine.backends.cpu.library.vectors import _SINGLE, _WORD, _counted_loop, _spread, _vector_at
+
+from engine.backends.cpu.library.vectors import _word, prefetch_line  # isort: skip
 
 # Rows p, p + step and p + 2 * step share a pointer.
 _ROWS_OF_POINTER = 3
 _UNROLL = 4
+_LINE = 64
 
 
 def _opaque(builder, number):
@@ -23,8 +26,11 @@ def _opaque(builder, number):
     return builder.call(ir.InlineAsm(kind, "", "=r,0"), [number])
 
 
-def _walk(builder, count, starts, b_row, sums, body):
-    """`_counted_loop` over single columns of the left side, in pointers that LLVM leaves as they are."""
+def _walk(builder, count, starts, b_row, sums, body, ahead):
+    """`_counted_loop` over single columns of the left side, in pointers that LLVM leaves as they are.
+
+    Each turn asks for a cache line from `ahead` on, if that is given.
+    """
     before = builder.block
     head, inside, after = (
         builder.append_basic_block(name) for name in ("walk_head", "walk_body", "walk_end")
@@ -33,18 +39,23 @@ def _walk(builder, count, starts, b_row, sums, body):
     builder.position_at_end(head)
     left = builder.phi(_WORD)
     places = [builder.phi(_WORD) for _ in starts]
+    line = builder.phi(_WORD)
     totals = [builder.phi(total.type) for total in sums]
     builder.cbranch(builder.icmp_signed(">", left, _word(0)), inside, after)
     builder.position_at_end(inside)
+    if ahead is not None:
+        prefetch_line(builder, line)
     following = body(places, totals)
     step = _opaque(builder, _word(4))
     moved = [*(builder.add(place, step) for place in places[:-1]), builder.add(places[-1], b_row)]
+    next_line = builder.add(line, _word(_LINE))
     fewer = builder.sub(left, _word(1), flags=("nsw",))
     end = builder.block
     builder.branch(head)
     builder.position_at_end(after)
-    phis = [left, *places, *totals]
-    for phi, first, later in zip(phis, [count, *starts, *sums], [fewer, *moved, *following], strict=True):
+    phis = [left, *places, line, *totals]
+    firsts = [count, *starts, _word(0) if ahead is None else ahead, *sums]
+    for phi, first, later in zip(phis, firsts, [fewer, *moved, next_line, *following], strict=True):
         phi.add_incoming(first, before)
         phi.add_incoming(later, end)
     return places, totals
@@ -53,8 +64,9 @@ def _walk(builder, count, starts, b_row, sums, body):
 def make_product_tile(rows, vectors, lanes):
     """A tile of `rows` x (`vectors` * `lanes`) sums of products.
 
-    product_tile(a, a_row, b, b_row, k, c): row i of c, of one vector row each, is the sum over j < k of
-    a[i * a_row + 4 j] times the vector row at b + j * b_row. Addresses and steps are bytes.
+    product_tile(a, a_row, b, b_row, k, c, ahead): row i of c, of one vector row each, is the sum over j < k of
+    a[i * a_row + 4 j] times the vector row at b + j * b_row. Addresses and steps are bytes. Tall tiles, which
+    compute for longer than they read, ask for the k cache lines from `ahead` on, for the columns that follow.
     """
     kind = ir.VectorType(_SINGLE, lanes)
     size = rows * vectors
@@ -63,9 +75,9 @@ def make_product_tile(rows, vectors, lanes):
     unroll = _UNROLL if size <= 8 else 1
 
     @intrinsic
-    def product_tile(typing_context, a, a_row, b, b_row, k, c):
+    def product_tile(typing_context, a, a_row, b, b_row, k, c, ahead):
         def generate(context, builder, signature, args):
-            a, a_row, b, b_row, k, c = args
+            a, a_row, b, b_row, k, c, ahead = args
             a_row = _opaque(builder, a_row)
             double = _opaque(builder, builder.shl(a_row, _word(1)))
             multiples = [None, a_row, double]
@@ -112,14 +124,16 @@ def make_product_tile(rows, vectors, lanes):
                 steps = [*[_word(4 * unroll)] * len(starts), builder.mul(b_row, _word(unroll))]
                 places, totals = _counted_loop(builder, whole, places, steps, totals, turns(unroll))
                 k = builder.srem(k, _word(unroll))
-            places, firsts = _walk(builder, k, places, b_row, totals[:size], turns(1))
+            if unroll > 1:
+                ahead = None
+            _, firsts = _walk(builder, k, places, b_row, totals[:size], turns(1), ahead)
             for i, total in enumerate(firsts):
                 for s in range(1, sets):
                     total = builder.fadd(total, totals[s * size + i])
                 builder.store(total, _vector_at(builder, c, _word(4 * lanes * i), kind), align=4)
             return context.get_dummy_value()
 
-        return types.void(*[types.int64] * 6), generate
+        return types.void(*[types.int64] * 7), generate
 
     return product_tile
 

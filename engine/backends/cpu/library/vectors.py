@@ -180,18 +180,21 @@ def make_fill_run(lanes):
     return fill_run
 
 
+def prefetch_line(builder, address):
+    """Ask for the cache line at an address, which need not be valid."""
+    pointer = builder.inttoptr(address, ir.IntType(8).as_pointer())
+    number = ir.IntType(32)
+    kind = ir.FunctionType(ir.VoidType(), [pointer.type, number, number, number])
+    function = builder.module.declare_intrinsic("llvm.prefetch", [pointer.type], kind)
+    builder.call(function, [pointer, ir.Constant(number, 0), ir.Constant(number, 3), ir.Constant(number, 1)])
+
+
 @intrinsic
 def prefetch(typing_context, address):
     """Ask for the cache line at an address, which need not be valid."""
 
     def generate(context, builder, signature, args):
-        pointer = builder.inttoptr(args[0], ir.IntType(8).as_pointer())
-        number = ir.IntType(32)
-        kind = ir.FunctionType(ir.VoidType(), [pointer.type, number, number, number])
-        function = builder.module.declare_intrinsic("llvm.prefetch", [pointer.type], kind)
-        builder.call(
-            function, [pointer, ir.Constant(number, 0), ir.Constant(number, 3), ir.Constant(number, 1)]
-        )
+        prefetch_line(builder, args[0])
         return context.get_dummy_value()
 
     return types.void(types.int64), generate
