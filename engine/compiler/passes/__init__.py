@@ -8,14 +8,22 @@ from dataclasses import dataclass
 from engine.compiler.passes.channels_last import channels_last
 from engine.compiler.passes.fold_batch_norm import fold_batch_norm
 from engine.compiler.passes.fold_constants import fold_constants
+from engine.compiler.passes.join_gelu import join_gelu
+from engine.compiler.passes.join_layer_norm import join_layer_norm
 from engine.compiler.passes.remove_dead_layers import remove_dead_layers
 from engine.compiler.passes.unpack_weights import unpack_weights
 from engine.model import Model
 
 Pass = Callable[[Model], Model]
 
-PASSES: tuple[Pass, ...] = (fold_constants, fold_batch_norm, remove_dead_layers)
-"""In order: batch-norm folding needs constant parameters, and both leave unused layers and constants."""
+PASSES: tuple[Pass, ...] = (
+    fold_constants,
+    fold_batch_norm,
+    join_layer_norm,
+    join_gelu,
+    remove_dead_layers,
+)
+"""In order: what looks for constant parameters follows their folding; all leave what nobody reads."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +56,8 @@ __all__ = [
     "channels_last",
     "fold_batch_norm",
     "fold_constants",
+    "join_gelu",
+    "join_layer_norm",
     "optimize",
     "remove_dead_layers",
     "unpack_weights",

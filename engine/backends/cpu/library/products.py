@@ -10,9 +10,9 @@ from numba import types
 from numba.extending import intrinsic
 
 from engine.backends.cpu.library.lane import Lane
-from engine.backends.cpu.library.vectors import _SINGLE, _WORD, _counted_loop, _spread, _vector_at
+from engine.backends.cpu.library.vectors import _counted_loop, _spread, _vector_at, _word, prefetch_line
 
-from engine.backends.cpu.library.vectors import _word, prefetch_line  # isort: skip
+_SINGLE, _WORD = ir.FloatType(), ir.IntType(64)
 
 # Rows p, p + step and p + 2 * step share a pointer.
 _ROWS_OF_POINTER = 3
@@ -64,9 +64,9 @@ def _walk(builder, count, starts, b_row, sums, body, ahead):
 def make_product_tile(rows, vectors, lanes):
     """A tile of `rows` x (`vectors` * `lanes`) sums of products.
 
-    product_tile(a, a_row, b, b_row, k, c, ahead): row i of c, of one vector row each, is the sum over j < k of
-    a[i * a_row + 4 j] times the vector row at b + j * b_row. Addresses and steps are bytes. Tall tiles, which
-    compute for longer than they read, ask for the k cache lines from `ahead` on, for the columns that follow.
+    product_tile(a, a_row, b, b_row, k, c, ahead): row i of c, of one vector row each, is the sum over j < k
+    of a[i * a_row + 4 j] times the vector row at b + j * b_row. Addresses and steps are bytes. Tall tiles,
+    which compute for longer than they read, ask for the k cache lines from `ahead` on, for columns to come.
     """
     kind = ir.VectorType(_SINGLE, lanes)
     size = rows * vectors
@@ -123,10 +123,10 @@ def make_product_tile(rows, vectors, lanes):
                 whole = builder.sdiv(k, _word(unroll))
                 steps = [*[_word(4 * unroll)] * len(starts), builder.mul(b_row, _word(unroll))]
                 places, totals = _counted_loop(builder, whole, places, steps, totals, turns(unroll))
+                # What is left of the depth.
                 k = builder.srem(k, _word(unroll))
-            if unroll > 1:
-                ahead = None
-            _, firsts = _walk(builder, k, places, b_row, totals[:size], turns(1), ahead)
+            lines = None if unroll > 1 else ahead
+            _, firsts = _walk(builder, k, places, b_row, totals[:size], turns(1), lines)
             for i, total in enumerate(firsts):
                 for s in range(1, sets):
                     total = builder.fadd(total, totals[s * size + i])
