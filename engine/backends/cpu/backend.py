@@ -25,7 +25,7 @@ from engine.backends.cpu.program import CPUProgram, InPlace, released
 from engine.backends.cpu.timing import time_commands
 from engine.backends.cpu.tuned import tune
 from engine.compiler.memory import place
-from engine.compiler.passes import unpack_weights
+from engine.compiler.passes import channels_last, unpack_weights
 from engine.compiler.plan import AnyKernel, Compute, Plan, Tuner
 from engine.dtypes import STORAGE_TYPES
 from engine.errors import DisposedError
@@ -111,7 +111,7 @@ class CPUBackend(Backend):
     shares: ClassVar[bool] = True
     fan_in = 16
     whole = frozenset({"recurrence"})
-    passes = (unpack_weights,)
+    passes = (unpack_weights, channels_last)
 
     def __init__(self, jobs: JobSystem | None = None, precision: Precision = "float32") -> None:
         self.arithmetic = arithmetic_for(precision)
