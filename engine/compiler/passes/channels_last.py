@@ -107,7 +107,7 @@ class _Rewriting:
         return self.last[name]
 
     def _transpose(self, source: str, target: str, perm: Sequence[int]) -> None:
-        name = f"{source} to {target}"
+        name = f"{target}/transposed"
         self.layers.append(Layer("Transpose", name, (source,), (target,), {"perm": tuple(perm)}, "", 13))
 
     def lasting(self, layer: Layer, rank: int, **changes: Any) -> Layer:
