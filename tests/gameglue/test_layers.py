@@ -166,11 +166,12 @@ def test_rows_sum_up_the_steps_of_a_layer(make: Make) -> None:
     rows = by_layer(steps, [1.0] * len(steps))
     assert [row.layer for row in rows] == list(dict.fromkeys(s.layer for s in plan_steps(worker)))
     assert sum(row.seconds for row in rows) == len(steps)
-    conv, pool, product, softmax = rows
-    assert (conv.op_type, conv.shape, conv.is_generic) == ("Conv+Relu", (1, 8, 16, 16), False)
-    assert (pool.op_type, pool.values) == ("MaxPool", {"p", "f"})
+    conv, pool, turned, product, softmax = rows
+    assert (conv.op_type, conv.shape, conv.is_generic) == ("Conv+Relu", (1, 16, 16, 8), False)
+    assert (pool.op_type, pool.shape) == ("MaxPool", (1, 8, 8, 8))
+    assert (turned.op_type, turned.values) == ("Transpose", {"p", "f"})
     assert (product.layer, product.shape) == ("s_layer", (1, 5))
-    assert (softmax.kernels, softmax.is_generic) == (("generic",), True)
+    assert (softmax.kernels, softmax.is_generic) == (("softmax",), False)
 
 
 def test_a_layer_that_runs_several_times_is_one_row(make: Make) -> None:
@@ -195,13 +196,15 @@ def test_onnxruntimes_nodes_stand_beside_the_layers(make: Make) -> None:
         runs=3,
         progress=lambda done, wanted: told.append((done, wanted)),
     )
-    assert [row.layer for row in times.layers] == ["c_layer", "p_layer", "s_layer", "y_layer"]
+    assert [row.layer for row in times.layers] == [
+        "c_layer", "p_layer", "p/transposed", "s_layer", "y_layer",
+    ]  # fmt: skip
     assert all(row.seconds > 0.0 for row in times.layers)
-    assert all(row.peer_seconds is not None for row in times.layers)
+    assert all(row.peer_seconds is not None for row in times.layers if row.layer != "p/transposed")
     assert {node.op_type for node in times.peer_only} <= {"ReorderInput", "ReorderOutput"}
-    # The normalisation went into the convolution; the reshape is a view of the pool's output.
+    # The normalisation went into the convolution; the reshape is a view of what the transpose yields.
     assert times.layers[0].values == {"c", "n", "r"}
-    assert times.layers[1].values == {"p", "f"}
+    assert [times.layers[k].values for k in (1, 2)] == [{"p"}, {"f"}]
     assert times.peer_whole is not None
     assert len(times.whole.turns) == len(times.peer_whole.turns) == 3
     assert told == [(done, 9) for done in range(9)]
@@ -212,7 +215,7 @@ def test_without_onnxruntime_there_is_no_time_beside(make: Make) -> None:
     times = measure_layers(worker, {"x": picture(1)}, runs=1)
     assert times.peer_whole is None
     assert times.peer_total == 0.0
-    assert [row.peer_seconds for row in times.layers] == [None] * 4
+    assert [row.peer_seconds for row in times.layers] == [None] * 5
     assert times.total == sum(row.seconds for row in times.layers) > 0.0
 
 
