@@ -210,7 +210,7 @@ def test_bench_shows_the_time_of_each_layer(capsys: Capture) -> None:
     assert main([*command, "--top", "3"]) == 0
     printed = capsys.readouterr().out
     assert len(layer_rows(printed)) == 3
-    assert "9 layers (3 shown)" in printed
+    assert "10 layers (3 shown)" in printed
 
 
 def test_bench_shows_layers_without_onnxruntime(capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
