@@ -104,7 +104,7 @@ def plan_file(model: Model, backend: Backend) -> PlanFile | None:
     engine = _engine_digest()
     if not engine or not _is_storable(model):
         return None
-    key = digest_of_model(model, f"{engine} {backend.jobs.thread_count} {backend.arithmetic} {LARGEST}")
+    key = digest_of_model(model, f"{engine} {backend.jobs.thread_count} {backend.arithmetics} {LARGEST}")
     return PlanFile(_folder() / f"{key}.plan", model)
 
 

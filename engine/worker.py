@@ -65,9 +65,9 @@ class Worker(Disposable):
             allow_fallback: whether layers that the backend lacks may run on the CPU.
             debug: whether every `schedule` also checks that computed integers fit a GPU's 32 bits. Slow.
             jobs: job threads of the CPU backend; by default those that all workers share.
-            precision: how the CPU backend multiplies: "float32", or "bf16" where the processor has
-                instructions for it. Products and convolutions whose right side is known are rounded to that
-                (sums are not), where it saves time; all else stays float32.
+            precision: how the CPU backend multiplies: "float32", or "bf16" or "int8" where the processor has
+                instructions for it. Products and convolutions with known weights are rounded to that (sums
+                are not), where it saves time; all else stays float32.
             progress: called with (kernels ready, kernels wanted) while they compile.
 
         Raises `DeviceError` where the device is missing or the processor cannot compute in the precision,

@@ -22,7 +22,7 @@ from engine.tensor import CPUTensorData, delivered
 Progress = Callable[[int, int], None]
 """Called with (kernels ready, kernels wanted)."""
 
-Precision = Literal["float32", "bf16"]
+Precision = Literal["float32", "bf16", "int8"]
 """How exactly the CPU backend computes matrix products and convolutions; all else it computes in float32."""
 
 

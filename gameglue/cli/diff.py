@@ -19,10 +19,11 @@ from gameglue.cli.console import facts, output, paragraph, table, title
 from gameglue.cli.models import add_input_options, add_model_options, dims_of, find_model, make_inputs
 from gameglue.cli.sides import EngineSide, OnnxRuntimeSide, OnnxSide, ReferenceSide, Side, chunks
 
-TOLERANCE, NARROW_TOLERANCE, REDUCED_TOLERANCE = 1e-4, 4e-3, 5e-2
-"""What may differ unless --tolerance says otherwise; the second is for floats of 16 bits, the third for all
-values where --precision asks for less than float32: each layer adds its own rounding.
-"""
+TOLERANCE, NARROW_TOLERANCE = 1e-4, 4e-3
+"""What may differ unless --tolerance says otherwise; the second is for floats of 16 bits."""
+
+REDUCED_TOLERANCES = {"bf16": 5e-2, "int8": 2e-1}
+"""What may differ with a --precision below float32: each layer adds its own rounding."""
 
 DIVERGED = 1
 """Exit code where a layer differs."""
@@ -65,8 +66,8 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         "--tolerance",
         type=float,
         metavar="X",
-        help=f"largest error that passes. Default: {TOLERANCE}, for floats of 16 bits {NARROW_TOLERANCE}, "
-        f"with a --precision below float32 {REDUCED_TOLERANCE}",
+        help=f"largest error that passes. Default: {TOLERANCE}, for floats of 16 bits {NARROW_TOLERANCE}"
+        + "".join(f", with --precision {name} {bound}" for name, bound in REDUCED_TOLERANCES.items()),
     )
     parser.add_argument("--verbose", action="store_true", help="list the layers with the largest errors")
     parser.set_defaults(run=run)
@@ -102,7 +103,8 @@ def run(arguments: argparse.Namespace) -> int:
     choice = choice_of(arguments) or _BACKENDS["cpu"]
     if choice.precision != "float32":
         arguments.against = arguments.against or "cpu"
-        arguments.tolerance = REDUCED_TOLERANCE if arguments.tolerance is None else arguments.tolerance
+        if arguments.tolerance is None:
+            arguments.tolerance = REDUCED_TOLERANCES[choice.precision]
     ours = EngineSide(model, choice, inputs)
     other = _other_side(arguments.against or "onnxruntime", model, path, inputs)
     common = set(other.names)

@@ -20,7 +20,7 @@ from engine.backends.cpu.arguments import argument_words, generic_units, generic
 from engine.backends.cpu.cost import grain, row_blocks, step_ns
 from engine.backends.cpu.memory import CPUBuffer
 from engine.backends.cpu.native_kernel import source_of
-from engine.backends.cpu.precision import arithmetic_for
+from engine.backends.cpu.precision import arithmetics_for
 from engine.backends.cpu.program import CPUProgram, InPlace, released
 from engine.backends.cpu.timing import time_commands
 from engine.backends.cpu.tuned import tune
@@ -114,7 +114,7 @@ class CPUBackend(Backend):
     passes = (unpack_weights, channels_last)
 
     def __init__(self, jobs: JobSystem | None = None, precision: Precision = "float32") -> None:
-        self.arithmetic = arithmetic_for(precision)
+        self.arithmetics = arithmetics_for(precision)
         self.jobs = jobs if jobs is not None else shared_job_system()
         self._copy_function = stock_functions()["copy"]
         self._functions: dict[str, int] = {}
@@ -135,7 +135,7 @@ class CPUBackend(Backend):
 
     def tune(self, compute: Compute, tuner: Tuner) -> bool:
         """Use this backend's own kernel for the step, if there is one."""
-        return tune(compute, tuner, self.jobs.thread_count, self.arithmetic)
+        return tune(compute, tuner, self.jobs.thread_count, self.arithmetics)
 
     def prepare(self, kernels: Iterable[AnyKernel], progress: Progress | None = None) -> int:
         """Compile or load what this backend has not yet; returns how many kernels that were."""

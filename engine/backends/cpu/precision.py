@@ -19,8 +19,12 @@ Unit = Literal["amx", "avx512"]
 
 _NEEDED: dict[Precision, dict[Unit, tuple[str, ...]]] = {
     "bf16": {"amx": ("amx-tile", "amx-bf16", "avx512bf16"), "avx512": ("avx512f", "avx512bf16")},
+    "int8": {"amx": ("amx-tile", "amx-int8", "avx512f"), "avx512": ("avx512f", "avx512vnni")},
 }
-_WANTED: dict[Precision, str] = {"bf16": "AMX-BF16 or AVX512_BF16"}
+_WANTED: dict[Precision, str] = {
+    "bf16": "AMX-BF16 or AVX512_BF16",
+    "int8": "AMX-INT8 or AVX512_VNNI",
+}
 
 # Linux, x86-64: arch_prctl(ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA).
 _ARCH_PRCTL, _REQUEST_PERMISSION, _TILE_DATA = 158, 0x1023, 18
@@ -30,12 +34,22 @@ _ARCH_PRCTL, _REQUEST_PERMISSION, _TILE_DATA = 158, 0x1023, 18
 class Arithmetic:
     """A reduced precision and the unit that computes in it.
 
-    `element_bytes` is the size of an element of the left side; a group of 64 bytes of them is multiplied at
-    a time. Results come in blocks of `rows`, or of `few_rows` where no more are left.
+    A group of 64 bytes of a row is multiplied at a time. Results come in blocks of `rows`, or of `few_rows`
+    where no more are left.
     """
 
     precision: Precision
     unit: Unit
+
+    @property
+    def bytewise(self) -> bool:
+        """Whether elements are bytes, with a scale and a zero point for many of them."""
+        return self.precision == "int8"
+
+    @property
+    def group(self) -> int:
+        """Elements of a row that are multiplied at a time."""
+        return 64 if self.bytewise else 32
 
     @property
     def rows(self) -> int:
@@ -48,8 +62,8 @@ class Arithmetic:
         return 16 if self.unit == "amx" else 1
 
 
-def arithmetic_for(precision: Precision) -> Arithmetic | None:
-    """What computes in a precision here, the fastest first; None for float32.
+def arithmetics_for(precision: Precision) -> tuple[Arithmetic, ...]:
+    """What computes in a precision here; more exact ones follow for what the first does not take.
 
     Raises `InputError` for an unknown precision, and `DeviceError` where the processor cannot do it.
     """
@@ -57,14 +71,15 @@ def arithmetic_for(precision: Precision) -> Arithmetic | None:
         known = ", ".join(repr(p) for p in get_args(Precision))
         raise InputError(f"precision is {precision!r}; one of {known}")
     if precision == "float32":
-        return None
+        return ()
     units = units_of(precision)
     if not units:
         raise DeviceError(
             f"precision={precision!r} needs a processor with {_WANTED[precision]}, and this one ("
             f"{llvm.get_host_cpu_name()}) has neither; precision='float32' runs anywhere"
         )
-    return Arithmetic(precision, units[0])
+    finer = units_of("bf16")[:1] if precision == "int8" else ()
+    return (Arithmetic(precision, units[0]), *(Arithmetic("bf16", unit) for unit in finer))
 
 
 def units_of(precision: Precision) -> tuple[Unit, ...]:

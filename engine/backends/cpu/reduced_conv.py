@@ -1,10 +1,10 @@
-"""Convolutions over (N, *spatial, C) of float32 computed in bfloat16, with sums in float32.
+"""Convolutions over (N, *spatial, C) of float32 computed in bfloat16 or in bytes.
 
 A task rounds the rows of the input that it reads into memory of its own, a band of cells. There, what one tap
 reads for consecutive results lies one cell apart: rows and columns are parted by their remainders of the
 strides into regions, and results are computed beyond the ends of rows, as far as the padding reaches. A cell
 is a pixel. Where pixels have few channels, a tap is a row of the window instead: its pixels follow each
-other in memory, and a cell is as many of them as a window moves on.
+other in memory, and a cell is as many of them as a window moves on. In bytes, a band has one range.
 """
 
 from __future__ import annotations
@@ -18,26 +18,31 @@ from engine.backends.cpu.native_kernel import NativeKernel
 from engine.backends.cpu.planes import MAX_STRIDE, MAX_TAPS, Windows
 from engine.backends.cpu.precision import Arithmetic
 from engine.backends.cpu.printer import indent, kernel_text
-from engine.backends.cpu.reduced import (
+from engine.backends.cpu.reduced_core import (
     BAND_BYTES,
-    GROUP,
+    GROUP_BYTES,
     NARROWED_PER_NS,
     PANEL,
     SLACK_BYTES,
     SUMS,
+    column_scales,
     head_text,
     memory_text,
     multiply_text,
     near_columns,
-    pack_panels,
+    pack_columns,
     product_ns,
     release_text,
     row_pitch,
+    scale_text,
     tasks_wanted,
 )
 from engine.compiler.plan import Compute, Tuner
 
 _LEAST_FLOPS = 1e6
+
+_LEAST_CHANNELS = 16
+"""A network's first layers, of few channels, take little time and have most to lose by bytes."""
 
 _MUCH_LESS = 0.7
 """Taps that are rows read across lines of cache: they have to save so much."""
@@ -45,7 +50,7 @@ _MUCH_LESS = 0.7
 _WORDS = (
     "height width channels out_rows out_columns last_size n_size groups tap_rows tap_columns row_stride"
     " column_stride row_dilation column_dilation top left row_phases phases row_reach row_cells region pitch"
-    " packed_rows x_image x_row x_column x_channel block_rows block_columns panel_columns columns_at_once"
+    " x_image x_row x_column x_channel block_rows block_columns panel_columns columns_at_once"
     " rows_at_once row_blocks column_blocks panel_blocks"
 ).split()
 _FIRST_WORD = 2
@@ -66,35 +71,56 @@ def cell_offsets(offsets, tap_rows, tap_columns, row_stride, column_stride, row_
 
 
 @helper
-def zero_bytes(target, count):
+def fill_bytes(target, count, byte):
     while count > 0:
-        zero_group(target)
+        fill_group(target, byte)
         target += 64
         count -= 64
 
 
+"""
+
+_PIXELS = """
 @helper
-def lay_pixels(target, source, width, channels, first, stride, count, pitch, x_column):
+def lay_pixels(target, source, width, channels, first, stride, count, pitch, x_column, factor, zero):
     # One row of cells. What the last group of a pixel lacks is zeros.
     for k in range(count):
         at = first + k * stride
         if at < 0 or at >= width:
-            zero_bytes(target, pitch)
+            fill_bytes(target, pitch, zero)
         else:
-            narrow_run(target, source + at * x_column * 4, channels)
+            round_run(target, source + at * x_column * 4, channels, factor, zero)
         target += pitch
 
 
 @helper
-def lay_line(target, source, width, channels, first, count, x_column, x_channel):
+def lay_cells(band, x, height, width, channels, y0, x0, row_stride, column_stride, row_phases, phases, rows,
+              row_cells, region, pitch, groups, x_row, x_column, x_channel, factor, zero):
+    for row_phase in range(row_phases):
+        start = band + row_phase * phases * region * pitch
+        for r in range(rows):
+            y = y0 + r * row_stride + row_phase
+            target = start + r * row_cells * pitch
+            for phase in range(phases):
+                if y < 0 or y >= height:
+                    fill_bytes(target, row_cells * pitch, zero)
+                else:
+                    lay_pixels(target, x + y * x_row * 4, width, channels, x0 + phase, column_stride,
+                               row_cells, pitch, x_column, factor, zero)
+                target += region * pitch
+"""
+
+_ROWS = """
+@helper
+def lay_line(target, source, width, channels, first, count, x_column, x_channel, factor):
     # One row of `count` pixels without gaps.
     low = min(max(-first, 0), count)
     high = max(min(width - first, count), low)
-    zero_bytes(target, low * channels * 2)
+    fill_bytes(target, low * channels * 2, 0)
     inside = target + low * channels * 2
     begin = source + (first + low) * x_column * 4
     if x_channel == 1 or channels == 1:
-        narrow_run(inside, begin, (high - low) * channels)
+        round_run(inside, begin, (high - low) * channels, factor, 0)
     else:
         done = 0
         if channels == 3 and x_column == 1:
@@ -104,34 +130,37 @@ def lay_line(target, source, width, channels, first, count, x_column, x_channel)
         for c in range(channels):
             for k in range(done, high - low):
                 value = load_f32(begin, k * x_column + c * x_channel)
-                store_u16(inside, k * channels + c, narrowed(value))
-    zero_bytes(target + high * channels * 2, (count - high) * channels * 2)
+                store_u16(inside, k * channels + c, bf16_bits(value))
+    fill_bytes(target + high * channels * 2, (count - high) * channels * 2, 0)
 
 
 @helper
 def lay_cells(band, x, height, width, channels, y0, x0, row_stride, column_stride, row_phases, phases, rows,
-              row_cells, region, pitch, packed_rows, groups, x_row, x_column, x_channel):
+              row_cells, region, pitch, groups, x_row, x_column, x_channel, factor, zero):
     for row_phase in range(row_phases):
         start = band + row_phase * phases * region * pitch
         for r in range(rows):
             y = y0 + r * row_stride + row_phase
             target = start + r * row_cells * pitch
-            if packed_rows:
-                if y < 0 or y >= height:
-                    zero_bytes(target, row_cells * pitch)
-                else:
-                    lay_line(target, x + y * x_row * 4, width, channels, x0, row_cells * column_stride,
-                             x_column, x_channel)
-                # The last group of a window may reach beyond its row.
-                zero_bytes(target + row_cells * pitch, groups * 64)
+            if y < 0 or y >= height:
+                fill_bytes(target, row_cells * pitch, 0)
             else:
-                for phase in range(phases):
-                    if y < 0 or y >= height:
-                        zero_bytes(target, row_cells * pitch)
-                    else:
-                        lay_pixels(target, x + y * x_row * 4, width, channels, x0 + phase, column_stride,
-                                   row_cells, pitch, x_column)
-                    target += region * pitch
+                lay_line(target, x + y * x_row * 4, width, channels, x0, row_cells * column_stride,
+                         x_column, x_channel, factor)
+            # The last group of a window may reach beyond its row.
+            fill_bytes(target + row_cells * pitch, groups * 64, 0)
+"""
+
+_MEASURE = """
+
+@helper
+def measure_rows(state, x, height, width, channels, y0, x0, rows, columns, x_row):
+    # The range of what lies inside of so many rows and columns.
+    low, high = max(x0, 0), min(x0 + columns, width)
+    start_range(state)
+    if low < high:
+        for y in range(max(y0, 0), min(y0 + rows, height)):
+            measure_run(state, x + (y * x_row + low * channels) * 4, (high - low) * channels)
 """
 
 
@@ -139,7 +168,7 @@ def lay_cells(band, x, height, width, channels, y0, x0, row_stride, column_strid
 class Cells:
     """What a band holds of a window: `groups` of 64 bytes for each tap, cells `pitch` bytes apart.
 
-    `packed_rows`: a tap is a whole row of the window.
+    `packed_rows`: a tap is a whole row of the window, of bfloat16s.
     """
 
     tap_rows: int
@@ -149,9 +178,9 @@ class Cells:
     packed_rows: bool
 
     @property
-    def depth(self) -> int:
-        """Products for each result, those with zeros included."""
-        return self.tap_rows * self.tap_columns * self.groups * GROUP
+    def column_bytes(self) -> int:
+        """Packed weights of one column, zeros included."""
+        return self.tap_rows * self.tap_columns * self.groups * GROUP_BYTES
 
 
 @dataclass(frozen=True)
@@ -191,38 +220,39 @@ def tune_reduced_conv(compute: Compute, tuner: Tuner, threads: int, arithmetic: 
     flops = 2.0 * win.out[0] * win.out[1] * columns * channels * win.taps
     if flops < _LEAST_FLOPS or columns < 8 or channels * win.taps < 9:
         return False
-    cells = cells_of(win, channels)
-    if x_first and not cells.packed_rows:
+    cells = cells_of(win, channels, arithmetic)
+    if (x_first and not cells.packed_rows) or (arithmetic.bytewise and channels < _LEAST_CHANNELS):
         return False
     bands = cut_bands(win, cells)
     if bands is None:
         return False
     batch, pixels = x.shape[0], win.out[0] * win.out[1]
-    nanoseconds = product_ns(pixels, columns, cells.depth, win.height * win.width * channels)
+    nanoseconds = product_ns(pixels, columns, cells.column_bytes // 2, win.height * win.width * channels)
     bands, task_columns, held = share(win, cells, bands, columns, batch, threads, nanoseconds)
     parts = (-(-win.out[0] // bands.rows), -(-win.out[1] // bands.columns), -(-columns // task_columns))
     tasks = batch * parts[0] * parts[1] * parts[2]
 
-    def make() -> np.ndarray:
-        taps = elements.reshape(columns, channels, *win.kernel).transpose(2, 3, 1, 0)
-        if cells.packed_rows:
-            return pack_panels(taps.reshape(win.kernel[0], -1, columns), cells.groups)
-        return pack_panels(taps.reshape(win.taps, channels, columns), cells.groups)
+    def taps() -> np.ndarray:
+        found = elements.reshape(columns, channels, *win.kernel).transpose(2, 3, 1, 0)
+        return found.reshape(cells.tap_rows * cells.tap_columns, -1, columns)
 
-    weights = tuner.constant(f"{w.name}|bf16 taps{cells.tap_rows}x{cells.tap_columns}", make)
+    name = f"{w.name}|{arithmetic.precision} taps{cells.tap_rows}x{cells.tap_columns}"
+    constants = [tuner.constant(name, lambda: pack_columns(taps(), cells.groups, arithmetic))]
+    if arithmetic.bytewise:
+        constants.append(tuner.constant(f"{name}|scales", lambda: column_scales(taps())))
     plane = win.height * win.width
     steps = (win.width, 1, plane) if x_first else (win.width * channels, channels, 1)
     epilogue = print_epilogue(compute, _FIRST_WORD + len(_WORDS), len(compute.space) - 1)
     sizes = (
         win.height, win.width, channels, *win.out, compute.space[-2], columns, cells.groups, cells.tap_rows,
         cells.tap_columns, *win.strides, *win.dilations, *win.pads, bands.row_phases, bands.phases,
-        bands.row_reach, bands.row_cells, bands.region, cells.pitch, int(cells.packed_rows), plane * channels,
+        bands.row_reach, bands.row_cells, bands.region, cells.pitch, plane * channels,
         *steps, bands.rows, bands.columns, task_columns, held, SUMS // held // 32 * 32, *parts,
     )  # fmt: skip
     values = (batch * nanoseconds / tasks, *sizes, *epilogue.values)
-    text = conv_text(arithmetic, len(compute.space), epilogue)
+    text = conv_text(arithmetic, len(compute.space), cells.packed_rows, epilogue)
     kernel = NativeKernel(f"conv_{arithmetic.precision}", text)
-    tuner.emit(kernel, (tasks,), values, (*epilogue.inputs, x.name, weights), compute.output.name)
+    tuner.emit(kernel, (tasks,), values, (*epilogue.inputs, x.name, *constants), compute.output.name)
     return True
 
 
@@ -249,16 +279,17 @@ def _windows(compute: Compute) -> Windows | None:
     return win
 
 
-def cells_of(win: Windows, channels: int) -> Cells:
+def cells_of(win: Windows, channels: int, arithmetic: Arithmetic) -> Cells:
     """Pixels as cells, or rows of windows as taps where pixels would be mostly padding."""
-    groups = -(-channels // GROUP)
+    groups = -(-channels // arithmetic.group)
     pixels = Cells(*win.kernel, groups, row_pitch(groups), packed_rows=False)
+    if arithmetic.bytewise or win.dilations[1] != 1:
+        return pixels
     rows = Cells(
-        win.kernel[0], 1, -(-win.kernel[1] * channels // GROUP), win.strides[1] * channels * 2,
+        win.kernel[0], 1, -(-win.kernel[1] * channels // arithmetic.group), win.strides[1] * channels * 2,
         packed_rows=True,
     )  # fmt: skip
-    saves = win.dilations[1] == 1 and rows.depth < pixels.depth * _MUCH_LESS
-    return rows if saves else pixels
+    return rows if rows.column_bytes < pixels.column_bytes * _MUCH_LESS else pixels
 
 
 def cut_bands(win: Windows, cells: Cells) -> Bands | None:
@@ -291,7 +322,7 @@ def share(
     them so many at a time.
     """
     wanted = tasks_wanted(nanoseconds * batch, threads)
-    all_columns, held = near_columns(columns, cells.depth * 2)
+    all_columns, held = near_columns(columns, cells.column_bytes)
     task_columns = held if held < all_columns else all_columns
     rows, width = bands.rows, bands.columns
 
@@ -306,7 +337,7 @@ def share(
     laid = bands.row_phases * bands.phases * (rows + bands.row_reach) * cells.pitch * width / 2
     while tasks() < wanted and task_columns > PANEL:
         fewer = (task_columns // 2 + PANEL - 1) // PANEL * PANEL
-        product = product_ns(rows * width, fewer, cells.depth, 0)
+        product = product_ns(rows * width, fewer, cells.column_bytes // 2, 0)
         if product < laid / NARROWED_PER_NS and tasks() >= threads:
             break
         task_columns = fewer
@@ -315,10 +346,17 @@ def share(
     return made, task_columns, min(held, task_columns)
 
 
-def conv_text(arithmetic: Arithmetic, rank: int, epilogue: Epilogue) -> str:
-    """The kernel's module, for a space of `rank` dimensions."""
+def conv_text(arithmetic: Arithmetic, rank: int, packed_rows: bool, epilogue: Epilogue) -> str:
+    """The kernel's module, for a space of `rank` dimensions and bands of pixels or of packed rows."""
+    bytewise = arithmetic.bytewise
     position = _FIRST_WORD + len(_WORDS) + epilogue.words
     where = ["i1 = pixel"] if rank == 3 else ["i1 = op_div(pixel, last_size)", "i2 = pixel - i1 * last_size"]
+    measure = [
+        "measure_rows(state, image, height, width, channels, y0, x0, (rows + row_reach - 1) * row_stride"
+        " + row_phases, (row_cells - 1) * column_stride + phases, x_row)",
+        "end_range(state, ranges)",
+        "factor, step, zero = load_f32(ranges, 0), load_f32(ranges, 1), load_i64(ranges, 1)",
+    ]
     columns = [
         "columns = min(columns_at_once, task_columns - c0)",
         "right = w + ((n0 + c0) >> 5) * panel_bytes",
@@ -335,6 +373,7 @@ def conv_text(arithmetic: Arithmetic, rank: int, epilogue: Epilogue) -> str:
         *indent(indent(indent(where))),
         "            tile = sums + r * columns_at_once * 4",
         "            start = (i0 * out_rows * out_columns + pixel) * n_size + first_column",
+        *indent(indent(indent(scale_text(arithmetic, "step", "zero")))),
         *indent(indent(indent(epilogue.store))),
         "        j += 1",
         "        if j == row_cells:",
@@ -347,6 +386,8 @@ def conv_text(arithmetic: Arithmetic, rank: int, epilogue: Epilogue) -> str:
         *epilogue.arguments,
         f"x = arg_i64(args, {position})",
         f"w = arg_i64(args, {position + 1})",
+        *([f"scales = arg_i64(args, {position + 2})"] if bytewise else []),
+        "factor, zero = _types.float32(1.0), _types.int64(0)",
         *memory_text(arithmetic),
         f"offsets = stack_bytes({MAX_TAPS * 8})",
         "cell_offsets(offsets, tap_rows, tap_columns, row_stride, column_stride, row_dilation,"
@@ -368,10 +409,12 @@ def conv_text(arithmetic: Arithmetic, rank: int, epilogue: Epilogue) -> str:
                 "rows = min(block_rows, out_rows - first_row)",
                 "wide = min(block_columns, out_columns - first_pixel)",
                 "task_columns = min(panel_columns, n_size - n0)",
-                "lay_cells(band, x + i0 * x_image * 4, height, width, channels, first_row * row_stride - top,"
-                " first_pixel * column_stride - left, row_stride, column_stride, row_phases, phases,"
-                " rows + row_reach, row_cells, region, pitch, packed_rows, groups, x_row, x_column,"
-                " x_channel)",
+                "image, y0 = x + i0 * x_image * 4, first_row * row_stride - top",
+                "x0 = first_pixel * column_stride - left",
+                *(measure if bytewise else []),
+                "lay_cells(band, image, height, width, channels, y0, x0, row_stride, column_stride,"
+                " row_phases, phases, rows + row_reach, row_cells, region, pitch, groups, x_row, x_column, x_channel,"
+                " factor, zero)",
                 "positions = (rows - 1) * row_cells + wide",
                 "c0 = 0",
                 "while c0 < task_columns:",
@@ -380,4 +423,5 @@ def conv_text(arithmetic: Arithmetic, rank: int, epilogue: Epilogue) -> str:
         ),
         *release_text(arithmetic),
     ]
-    return kernel_text(head_text(arithmetic) + _TEXT, body)
+    laying = _ROWS if packed_rows else _PIXELS
+    return kernel_text(head_text(arithmetic) + _TEXT + laying + (_MEASURE if bytewise else ""), body)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from engine.backends.cpu.concat import tune_concat
 from engine.backends.cpu.conv import tune_conv
@@ -51,12 +51,12 @@ REDUCED_RULES: dict[str, ReducedRule] = {"matmul": tune_reduced_matmul, "conv": 
 """Tried first where a worker asks for less than float32's precision."""
 
 
-def tune(compute: Compute, tuner: Tuner, threads: int, arithmetic: Arithmetic | None = None) -> bool:
+def tune(compute: Compute, tuner: Tuner, threads: int, arithmetics: Sequence[Arithmetic] = ()) -> bool:
     """Replace a formula by tuned kernels where a rule takes it."""
     if compute.hint is None:
         return False
     reduced = REDUCED_RULES.get(compute.hint.kind)
-    if arithmetic is not None and reduced is not None and reduced(compute, tuner, threads, arithmetic):
+    if reduced is not None and any(reduced(compute, tuner, threads, a) for a in arithmetics):
         return True
     if compute.hint.facts.get("channels_last"):
         return any(rule(compute, tuner, threads) for rule in LAST_RULES.get(compute.hint.kind, ()))

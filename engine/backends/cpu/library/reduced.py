@@ -135,6 +135,13 @@ def make_matrix_product(row_tiles, column_tiles, operation):
     return product
 
 
+def _dot_bytes(builder, total, left, right):
+    """Four products of an unsigned byte with a signed one on top of each sum."""
+    wide = ir.VectorType(_BYTE, 64)
+    pair = [builder.bitcast(x, wide) for x in (left, right)]
+    return _call(builder, "llvm.x86.avx512.vpdpbusd.512", _NUMBERS, [_NUMBERS, wide, wide], [total, *pair])
+
+
 def _dot_bf16(builder, total, left, right):
     wide = ir.VectorType(_BF, 32)
     pair = [builder.bitcast(x, wide) for x in (left, right)]
@@ -143,8 +150,12 @@ def _dot_bf16(builder, total, left, right):
     )
 
 
-def make_vector_product(rows, column_tiles):
-    """product(...) as `make_matrix_product` makes it, of bfloat16 with the dot products of vectors."""
+def make_vector_product(rows, column_tiles, bytewise):
+    """product(...) as `make_matrix_product` makes it, with the dot products of vectors.
+
+    Of bytes the sums are int32s, else float32s.
+    """
+    dot, kind, zero = (_dot_bytes, _NUMBERS, 0) if bytewise else (_dot_bf16, _SINGLES, 0.0)
 
     @intrinsic
     def product(typing_context, a, a_row, offsets, taps, groups, b, c, c_row, first):
@@ -162,28 +173,27 @@ def make_vector_product(rows, column_tiles):
                         pointer = _vector_at(builder, places[0], builder.mul(a_row, _word(r)), ir.FloatType())
                         left = _spread(builder, builder.load(pointer, align=2), 16)
                         for v in range(column_tiles):
-                            sums.append(_dot_bf16(builder, totals[r * column_tiles + v], left, right[v]))
+                            sums.append(dot(builder, totals[r * column_tiles + v], left, right[v]))
                     return sums
 
                 steps = [_word(4), _word(_GROUP)]
                 _, totals = _counted_loop(builder, _word(16), [a_place, b_place], steps, totals, quad)
                 return totals
 
-            zeros = [ir.Constant(_SINGLES, [0.0] * 16)] * (rows * column_tiles)
+            zeros = [ir.Constant(kind, [ir.Constant(kind.element, zero)] * 16)] * (rows * column_tiles)
             totals = _over_groups(builder, a, b, offsets, taps, groups, zeros, multiply)
             pointers = []
             for r in range(rows):
                 row = builder.add(c, builder.mul(c_row, _word(r)))
-                pointers += [
-                    _vector_at(builder, row, _word(_GROUP * v), _SINGLES) for v in range(column_tiles)
-                ]
+                pointers += [_vector_at(builder, row, _word(_GROUP * v), kind) for v in range(column_tiles)]
             with builder.if_else(builder.icmp_signed("==", first, _word(0))) as (store, add):
                 with store:
                     for pointer, total in zip(pointers, totals, strict=True):
                         builder.store(total, pointer, align=4)
                 with add:
+                    add_up = builder.add if bytewise else builder.fadd
                     for pointer, total in zip(pointers, totals, strict=True):
-                        builder.store(builder.fadd(builder.load(pointer, align=4), total), pointer, align=4)
+                        builder.store(add_up(builder.load(pointer, align=4), total), pointer, align=4)
             return context.get_dummy_value()
 
         return types.void(*[types.int64] * 9), generate
@@ -200,54 +210,162 @@ def _store_bf16(builder, target, halves):
     builder.store(builder.bitcast(narrow, kind), _vector_at(builder, target, _word(0), kind), align=2)
 
 
+def _part(builder, source, count, vectors):
+    """`count` float32s as so many vectors, filled up with zeros. Nothing behind them is read."""
+    bits = ir.VectorType(ir.IntType(1), 16)
+    zeros = ir.Constant(_SINGLES, [0.0] * 16)
+    number = builder.bitcast(builder.trunc(count, _WORD32), ir.FloatType())
+    limit = builder.bitcast(_spread(builder, number, 16), _NUMBERS)
+    found = []
+    for v in range(vectors):
+        places = ir.Constant(_NUMBERS, [ir.Constant(_WORD32, 16 * v + k) for k in range(16)])
+        inside = builder.icmp_signed("<", places, limit)
+        pointer = _vector_at(builder, source, _word(_GROUP * v), _SINGLES)
+        kinds = [pointer.type, _WORD32, bits, _SINGLES]
+        values = [pointer, ir.Constant(_WORD32, 4), inside, zeros]
+        found.append(_call(builder, "llvm.masked.load.v16f32.p0", _SINGLES, kinds, values))
+    return found
+
+
+def _whole(builder, source, vectors):
+    pointers = [_vector_at(builder, source, _word(_GROUP * v), _SINGLES) for v in range(vectors)]
+    return [builder.load(pointer, align=4) for pointer in pointers]
+
+
+def _store_bytes(builder, target, parts, factor, zero):
+    """64 float32s times `factor`, to nearest, plus `zero`, as bytes; what is outside of 0..255 ends there."""
+    scale = _spread(builder, factor, 16)
+    shift = builder.bitcast(
+        _spread(builder, builder.bitcast(builder.trunc(zero, _WORD32), ir.FloatType()), 16), _NUMBERS
+    )
+    name, all_lanes = "llvm.x86.avx512.mask.cvtps2dq.512", ir.Constant(ir.IntType(16), -1)
+    for v, part in enumerate(parts):
+        # The instruction gives the smallest integer for NaN, LLVM's own conversion anything.
+        kinds = [_SINGLES, _NUMBERS, ir.IntType(16), _WORD32]
+        product = builder.fmul(part, scale)
+        nearest = _call(builder, name, _NUMBERS, kinds, [product, shift, all_lanes, ir.Constant(_WORD32, 4)])
+        low, high = (ir.Constant(_NUMBERS, [ir.Constant(_WORD32, x)] * 16) for x in (-65536, 65536))
+        for symbol, bound in ((">", low), ("<", high)):
+            nearest = builder.select(builder.icmp_signed(symbol, nearest, bound), nearest, bound)
+        number = builder.add(nearest, shift)
+        low, high = (ir.Constant(_NUMBERS, [ir.Constant(_WORD32, x)] * 16) for x in (0, 255))
+        for symbol, bound in ((">", low), ("<", high)):
+            number = builder.select(builder.icmp_signed(symbol, number, bound), number, bound)
+        narrow = builder.trunc(number, ir.VectorType(_BYTE, 16))
+        builder.store(narrow, _vector_at(builder, target, _word(16 * v), narrow.type), align=1)
+
+
+def _make_rounding(bytewise):
+    """round_group(target, source, factor, zero): a group of 64 bytes out of float32s; round_part(target,
+    source, count, factor, zero): out of fewer, the others are zero.
+    """
+    vectors = 4 if bytewise else 2
+
+    def store(builder, target, parts, factor, zero):
+        if bytewise:
+            _store_bytes(builder, target, parts, factor, zero)
+        else:
+            _store_bf16(builder, target, parts)
+
+    @intrinsic
+    def round_group(typing_context, target, source, factor, zero):
+        def generate(context, builder, signature, args):
+            target, source, factor, zero = args
+            store(builder, target, _whole(builder, source, vectors), factor, zero)
+            return context.get_dummy_value()
+
+        return types.void(types.int64, types.int64, types.float32, types.int64), generate
+
+    @intrinsic
+    def round_part(typing_context, target, source, count, factor, zero):
+        def generate(context, builder, signature, args):
+            target, source, count, factor, zero = args
+            store(builder, target, _part(builder, source, count, vectors), factor, zero)
+            return context.get_dummy_value()
+
+        return types.void(*[types.int64] * 3, types.float32, types.int64), generate
+
+    return round_group, round_part
+
+
+bf16_group, bf16_part = _make_rounding(False)
+byte_group, byte_part = _make_rounding(True)
+
+
 @intrinsic
-def narrow_group(typing_context, target, source):
-    """32 float32s as bfloat16s."""
+def fill_group(typing_context, target, byte):
+    """64 equal bytes."""
 
     def generate(context, builder, signature, args):
-        halves = [
-            builder.load(_vector_at(builder, args[1], _word(_GROUP * half), _SINGLES), align=4)
-            for half in (0, 1)
-        ]
-        _store_bf16(builder, args[0], halves)
+        kind = ir.VectorType(_BYTE, 64)
+        one = builder.insert_element(
+            ir.Constant(kind, ir.Undefined), builder.trunc(args[1], _BYTE), ir.Constant(_WORD32, 0)
+        )
+        mask = ir.Constant(ir.VectorType(_WORD32, 64), [0] * 64)
+        equal = builder.shuffle_vector(one, ir.Constant(kind, ir.Undefined), mask)
+        builder.store(equal, _vector_at(builder, args[0], _word(0), kind), align=1)
         return context.get_dummy_value()
 
     return types.void(types.int64, types.int64), generate
 
 
+def _make_widening(part):
+    """Lets the range at `state` (16 smallest, 16 largest) hold 64 float32s; NaN is left out."""
+
+    def generate_with(builder, state, loaded):
+        for k, symbol in enumerate("<>"):
+            pointer = _vector_at(builder, state, _word(_GROUP * k), _SINGLES)
+            best = builder.load(pointer, align=4)
+            for values in loaded:
+                best = builder.select(builder.fcmp_ordered(symbol, values, best), values, best)
+            builder.store(best, pointer, align=4)
+
+    if part:
+
+        @intrinsic
+        def widen(typing_context, state, source, count):
+            def generate(context, builder, signature, args):
+                generate_with(builder, args[0], _part(builder, args[1], args[2], 4))
+                return context.get_dummy_value()
+
+            return types.void(types.int64, types.int64, types.int64), generate
+
+    else:
+
+        @intrinsic
+        def widen(typing_context, state, source):
+            def generate(context, builder, signature, args):
+                generate_with(builder, args[0], _whole(builder, args[1], 4))
+                return context.get_dummy_value()
+
+            return types.void(types.int64, types.int64), generate
+
+    return widen
+
+
+widen_range, widen_range_part = _make_widening(False), _make_widening(True)
+
+
 @intrinsic
-def narrow_part(typing_context, target, source, count):
-    """`count` float32s, fewer than 32, as bfloat16s, and zeros up to 32. Nothing behind them is read."""
+def scale_sums(typing_context, sums, step, zero, scales, totals):
+    """16 int32 sums minus `zero` times their totals, times `step` and their scales, as float32s in place."""
 
     def generate(context, builder, signature, args):
-        halves = []
-        bits = ir.VectorType(ir.IntType(1), 16)
-        zeros = ir.Constant(_SINGLES, [0.0] * 16)
-        count = builder.trunc(args[2], _WORD32)
-        limit = builder.bitcast(_spread(builder, builder.bitcast(count, ir.FloatType()), 16), _NUMBERS)
-        for half in (0, 1):
-            places = ir.Constant(_NUMBERS, [ir.Constant(_WORD32, 16 * half + k) for k in range(16)])
-            inside = builder.icmp_signed("<", places, limit)
-            pointer = _vector_at(builder, args[1], _word(_GROUP * half), _SINGLES)
-            kinds = [pointer.type, _WORD32, bits, _SINGLES]
-            values = [pointer, ir.Constant(_WORD32, 4), inside, zeros]
-            halves.append(_call(builder, "llvm.masked.load.v16f32.p0", _SINGLES, kinds, values))
-        _store_bf16(builder, args[0], halves)
+        sums, step, zero, scales, totals = args
+        place = _vector_at(builder, sums, _word(0), _NUMBERS)
+        total = builder.load(_vector_at(builder, totals, _word(0), _NUMBERS), align=4)
+        shift = builder.bitcast(
+            _spread(builder, builder.bitcast(builder.trunc(zero, _WORD32), ir.FloatType()), 16), _NUMBERS
+        )
+        number = builder.sub(builder.load(place, align=4), builder.mul(total, shift))
+        scale = builder.load(_vector_at(builder, scales, _word(0), _SINGLES), align=4)
+        value = builder.fmul(
+            builder.sitofp(number, _SINGLES), builder.fmul(scale, _spread(builder, step, 16))
+        )
+        builder.store(value, _vector_at(builder, sums, _word(0), _SINGLES), align=4)
         return context.get_dummy_value()
 
-    return types.void(types.int64, types.int64, types.int64), generate
-
-
-@intrinsic
-def zero_group(typing_context, target):
-    """64 bytes of zeros."""
-
-    def generate(context, builder, signature, args):
-        zeros = ir.Constant(_NUMBERS, [ir.Constant(_WORD32, 0)] * 16)
-        builder.store(zeros, _vector_at(builder, args[0], _word(0), _NUMBERS), align=2)
-        return context.get_dummy_value()
-
-    return types.void(types.int64), generate
+    return types.void(types.int64, types.float32, *[types.int64] * 3), generate
 
 
 @intrinsic

@@ -11,7 +11,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 from engine import BackendType, DeviceError, InputError, ModelLoader, Worker
 from engine.backends.cpu import precision
-from engine.backends.cpu.precision import arithmetic_for, units_of
+from engine.backends.cpu.precision import arithmetics_for, units_of
 
 
 def _pretend(monkeypatch: pytest.MonkeyPatch, *features: str) -> None:
@@ -33,7 +33,7 @@ def _dense() -> Any:
 
 def test_float32_needs_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     _pretend(monkeypatch)
-    assert arithmetic_for("float32") is None
+    assert arithmetics_for("float32") == ()
 
 
 def test_a_processor_without_the_instructions_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -54,6 +54,16 @@ def test_the_matrix_unit_comes_first_and_vectors_without_it(monkeypatch: pytest.
     assert units_of("bf16") == ("avx512",)
 
 
+def test_bytes_have_instructions_of_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    _pretend(monkeypatch, "avx512f", "avx512vnni")
+    assert [(a.precision, a.unit) for a in arithmetics_for("int8")] == [("int8", "avx512")]
+    _pretend(monkeypatch, "avx512f", "avx512vnni", "avx512bf16")
+    assert [a.precision for a in arithmetics_for("int8")] == ["int8", "bf16"]
+    _pretend(monkeypatch, "avx512f", "avx512bf16")
+    with pytest.raises(DeviceError, match="AMX-INT8 or AVX512_VNNI"):
+        arithmetics_for("int8")
+
+
 def test_other_processors_have_none(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(precision.platform, "machine", lambda: "riscv64")
     assert units_of("bf16") == ()
@@ -61,7 +71,7 @@ def test_other_processors_have_none(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_unknown_precisions_are_named() -> None:
     model = ModelLoader.load(_dense())
-    with pytest.raises(InputError, match="precision is 'fp8'; one of 'float32', 'bf16'"):
+    with pytest.raises(InputError, match="precision is 'fp8'; one of 'float32', 'bf16', 'int8'"):
         Worker(model, precision="fp8")  # type: ignore[arg-type]
 
 

@@ -9,7 +9,8 @@ import pytest
 from engine.backends.cpu import reduced
 from engine.backends.cpu.backend import CPUBackend
 from engine.backends.cpu.precision import Arithmetic, Unit, units_of
-from engine.backends.cpu.reduced import cut_product, pack_panels, row_pitch
+from engine.backends.cpu.reduced import cut_product
+from engine.backends.cpu.reduced_core import BAND_BYTES, SLACK_BYTES, SUMS, pack_columns, row_pitch
 from engine.jobs import JobSystem
 from tests.engine.backends.cpu.hinted import Case, check, matmul_case, run_tuned, tuned_plan
 
@@ -26,7 +27,7 @@ def bf16(request: pytest.FixtureRequest, jobs: JobSystem, monkeypatch: pytest.Mo
         pytest.skip(f"this processor computes no bfloat16 by {unit}")
     monkeypatch.setattr(reduced, "_LEAST_FLOPS", 0.0)
     backend = CPUBackend(jobs, precision="bf16")
-    backend.arithmetic = Arithmetic("bf16", unit)
+    backend.arithmetics = (Arithmetic("bf16", unit),)
     return backend
 
 
@@ -106,7 +107,7 @@ def test_small_products_stay_float32(jobs: JobSystem) -> None:
 
 
 def test_weights_take_half_the_memory() -> None:
-    assert pack_panels(np.zeros((1, 64, 96), np.float32), 2).nbytes == 64 * 96 * 2
+    assert pack_columns(np.zeros((1, 64, 96), np.float32), 2, Arithmetic("bf16", "amx")).nbytes == 64 * 96 * 2
 
 
 def test_cuts_fit_the_memory_of_a_task() -> None:
@@ -116,9 +117,9 @@ def test_cuts_fit_the_memory_of_a_task() -> None:
         cut = cut_product(m, n, groups, 1, 2, 1e6)
         rows = -(-min(m, cut.rows) // 16) * 16
         held = min(groups, cut.groups_at_once)
-        assert rows * row_pitch(held) <= reduced.BAND_BYTES + reduced.SLACK_BYTES
+        assert rows * row_pitch(held) <= BAND_BYTES + SLACK_BYTES
         assert cut.rows_at_once % 32 == 0
-        assert cut.rows_at_once * cut.columns_at_once <= reduced.SUMS
+        assert cut.rows_at_once * cut.columns_at_once <= SUMS
         assert cut.columns % 32 == cut.columns_at_once % 32 == 0
         assert cut.columns_at_once <= min(256, cut.columns)
         if cut.groups_at_once < groups:

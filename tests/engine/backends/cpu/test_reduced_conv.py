@@ -14,7 +14,7 @@ from engine.backends.cpu import reduced_conv
 from engine.backends.cpu.backend import CPUBackend
 from engine.backends.cpu.planes import Windows
 from engine.backends.cpu.precision import Arithmetic, Unit, units_of
-from engine.backends.cpu.reduced import BAND_BYTES, SLACK_BYTES
+from engine.backends.cpu.reduced_core import BAND_BYTES, SLACK_BYTES
 from engine.backends.cpu.reduced_conv import cells_of, cut_bands, share
 from engine.jobs import JobSystem
 from engine.kernels.expr import FLAT, acc, index, lit, load, maximum
@@ -31,7 +31,7 @@ def bf16(request: pytest.FixtureRequest, jobs: JobSystem, monkeypatch: pytest.Mo
         pytest.skip(f"this processor computes no bfloat16 by {unit}")
     monkeypatch.setattr(reduced_conv, "_LEAST_FLOPS", 0.0)
     backend = CPUBackend(jobs, precision="bf16")
-    backend.arithmetic = Arithmetic("bf16", unit)
+    backend.arithmetics = (Arithmetic("bf16", unit),)
     return backend
 
 
@@ -146,7 +146,7 @@ def test_bands_fit_the_memory_of_a_task() -> None:
             continue
         out = tuple((n - s) // t + 1 for n, s, t in zip(sizes, spans, strides, strict=True))
         win = Windows(sizes[0], sizes[1], kernel, strides, dilations, (0, 0), out)  # type: ignore[arg-type]
-        cells = cells_of(win, channels)
+        cells = cells_of(win, channels, Arithmetic("bf16", "amx"))
         bands = cut_bands(win, cells)
         if bands is None:
             continue
