@@ -413,8 +413,8 @@ def conv_text(arithmetic: Arithmetic, rank: int, packed_rows: bool, epilogue: Ep
                 "x0 = first_pixel * column_stride - left",
                 *(measure if bytewise else []),
                 "lay_cells(band, image, height, width, channels, y0, x0, row_stride, column_stride,"
-                " row_phases, phases, rows + row_reach, row_cells, region, pitch, groups, x_row, x_column, x_channel,"
-                " factor, zero)",
+                " row_phases, phases, rows + row_reach, row_cells, region, pitch, groups, x_row, x_column,"
+                " x_channel, factor, zero)",
                 "positions = (rows - 1) * row_cells + wide",
                 "c0 = 0",
                 "while c0 < task_columns:",

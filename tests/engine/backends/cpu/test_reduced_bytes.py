@@ -124,7 +124,8 @@ def test_convolutions_of_whole_numbers_are_exact(
     assert getattr(step.kernel, "name", "") == "conv_int8"
     got = run_tuned(int8, case).reshape(space)
     planes = np.moveaxis(case.arrays["x"], -1, 1)
-    sums = conv_expected(planes, case.arrays["w"], *facts.values(), ends, 1)  # type: ignore[misc]
+    windows = facts["strides"], facts["dilations"], facts["pads"]
+    sums = conv_expected(planes, case.arrays["w"], *windows, ends, 1)
     expected = np.moveaxis(sums, 1, -1) + case.arrays["other"]
     np.testing.assert_allclose(got, expected, rtol=1e-6, atol=1e-6 * np.abs(expected).max())
 
