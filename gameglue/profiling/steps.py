@@ -7,10 +7,9 @@ from dataclasses import dataclass
 
 from engine import Worker
 from engine.backends.base import Backend
+from engine.compiler.passes.channels_last import SUFFIX
 from engine.compiler.plan import Step
 from engine.kernels.value import leaves
-
-_LAST = "/channels_last"
 
 
 @dataclass(frozen=True)
@@ -76,7 +75,7 @@ class Replay:
 
 def in_model(name: str) -> str:
     """A value's name in the model, where a pass has given it another layout under a name of its own."""
-    return name.removesuffix(_LAST)
+    return name.removesuffix(SUFFIX)
 
 
 def _planned(step: Step, names: dict[str, tuple[int, ...]]) -> PlannedStep:
