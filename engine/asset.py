@@ -13,6 +13,7 @@ from engine.compiler.passes import optimize
 from engine.errors import InputError, ModelImportError
 from engine.importers import READERS
 from engine.importers.files import read_file
+from engine.importers.onnx_tensors import settled
 from engine.model import Layer, Model
 from engine.operators import OPERATORS
 
@@ -97,17 +98,28 @@ class ModelLoader:
             if dims is None:
                 return source.load()
             source = source.source
-        return optimize(ModelLoader.read(source, dims=dims))
+        return _settled(optimize(_read(source, dims)))
 
     @staticmethod
     def read(source: ModelSource | ModelAsset, *, dims: Mapping[str, int] | None = None) -> Model:
         """The model as the file has it, before any pass; otherwise as `load`."""
-        if isinstance(source, ModelAsset):
-            source = source.source
-        data, folder, name = _contents(source)
-        reader = READERS.get(Path(name).suffix.lower(), READERS[".onnx"])
-        model = reader(data, folder, name, _gap)
-        return model if dims is None else _with_dims(model, dims)
+        return _settled(_read(source, dims))
+
+
+def _read(source: ModelSource | ModelAsset, dims: Mapping[str, int] | None) -> Model:
+    """The model as the file has it; large weights may be views of the file's bytes."""
+    if isinstance(source, ModelAsset):
+        source = source.source
+    data, folder, name = _contents(source)
+    reader = READERS.get(Path(name).suffix.lower(), READERS[".onnx"])
+    model = reader(data, folder, name, _gap)
+    return model if dims is None else _with_dims(model, dims)
+
+
+def _settled(model: Model) -> Model:
+    """The model with constants that need no file's bytes any more."""
+    constants = settled(model.constants)
+    return model if constants is model.constants else model.replace(constants=constants)
 
 
 def _gap(layer: Layer) -> str | None:

@@ -42,10 +42,11 @@ from engine.model_digest import digest_of_model, digest_of_sources
 from engine.operators import OPERATORS
 
 MOST_FILES = 128
-"""Files kept, the latest used; one has some 50 KiB."""
+MOST_BYTES = 1 << 28
+"""How many files are kept, and of which size in all, the latest used; one has some 50 KiB."""
 
-LARGEST_INLINE = 1 << 20
-"""Bytes of arrays that a file may hold; they are small ones, as weights are referred to."""
+LARGEST_INLINE = 1 << 23
+"""Bytes of arrays that a file may hold: small ones, and weights of recurrent layers in another order."""
 
 _FORM = b"GGPLAN1\n"
 
@@ -130,9 +131,12 @@ def _is_storable(model: Model) -> bool:
 
 def _forget_oldest(folder: Path) -> None:
     try:
-        files = sorted(folder.glob("*.plan"), key=lambda p: p.stat().st_mtime)
-        for path in files[: max(0, len(files) - MOST_FILES)]:
-            path.unlink(missing_ok=True)
+        files = [(path.stat(), path) for path in folder.glob("*.plan")]
+        size = 0
+        for number, (status, path) in enumerate(sorted(files, key=lambda f: -f[0].st_mtime_ns), 1):
+            size += status.st_size
+            if number > MOST_FILES or size > MOST_BYTES:
+                path.unlink(missing_ok=True)
     except OSError:
         return  # another process is at it too
 

@@ -10,14 +10,16 @@ import math
 import os
 import stat
 import sys
+from collections.abc import Mapping
 from pathlib import Path, PurePosixPath, PureWindowsPath
 from typing import Any
 
 import numpy as np
 from onnx import SparseTensorProto, TensorProto, helper, numpy_helper
 
-from engine.aligned import aligned, allocate
+from engine.aligned import allocate, reserve
 from engine.errors import ModelImportError
+from engine.threaded import in_parts
 
 Array = np.ndarray[Any, Any]
 Raw = bytes | memoryview | Array
@@ -52,7 +54,7 @@ def read_tensor(tensor: TensorProto, folder: Path | None, subject: str, raw: Raw
     """The value of `tensor` as a read-only array; strings as an object array of str.
 
     `folder` is where the model's weight files lie, None if the model came without one. `raw` is its raw data
-    where that was taken out of it; the array is a copy of a view, and shares memory with bytes. Raises
+    where that was taken out of it; the array shares its memory (see `settled`). Raises
     `ModelImportError` that names `subject`: bad sizes or types, or external data that is absent or unsafe.
     """
     dtype = numpy_dtype(tensor.data_type, subject)
@@ -88,16 +90,11 @@ def read_tensor(tensor: TensorProto, folder: Path | None, subject: str, raw: Raw
 
 
 def _from_raw(raw: Raw, data_type: int, dtype: np.dtype[Any], dims: tuple[int, ...]) -> Array:
-    """Elements as they lie in a file; a copy of a view, for the sake of which the whole file would stay."""
+    """Elements as they lie in a file."""
     if data_type in _PACKED_BITS or sys.byteorder == "big":
         plain = TensorProto(data_type=data_type, dims=dims, raw_data=bytes(raw))
         return np.asarray(numpy_helper.to_array(plain))
-    array = np.frombuffer(raw, dtype).reshape(dims)
-    if not isinstance(raw, memoryview):
-        return array
-    copied = aligned(dims, dtype)
-    copied[...] = array
-    return copied
+    return np.frombuffer(raw, dtype).reshape(dims)
 
 
 def read_sparse_tensor(sparse: SparseTensorProto, folder: Path | None, subject: str) -> Array:
@@ -129,6 +126,32 @@ def frozen(array: Array) -> Array:
     """`array`, made read-only: constants are shared."""
     array.flags.writeable = False
     return array
+
+
+def settled(arrays: Mapping[str, Array]) -> Mapping[str, Array]:
+    """The arrays, those that are views of a file's bytes copied: for their sake the whole file would stay.
+
+    Copies lie where native kernels can read them. What passes have replaced by then is never copied.
+    """
+    views = {name: array for name, array in arrays.items() if isinstance(_owner(array), memoryview)}
+    if not views:
+        return arrays
+    copies = {name: reserve(a.nbytes).view(a.dtype).reshape(a.shape) for name, a in views.items()}
+    pairs = list(zip(copies.values(), views.values(), strict=True))
+
+    def copy(begin: int, end: int) -> None:
+        for target, source in pairs[begin:end]:
+            target[...] = source
+
+    in_parts(copy, len(pairs), sum(a.nbytes for a in views.values()))
+    return {**arrays, **{name: frozen(array) for name, array in copies.items()}}
+
+
+def _owner(array: Array) -> object:
+    """What holds an array's memory, if it does not do so itself."""
+    while isinstance(array.base, np.ndarray):
+        array = array.base
+    return array.base
 
 
 def _byte_count(data_type: int, dtype: np.dtype[Any], count: int) -> int:

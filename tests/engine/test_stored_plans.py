@@ -207,6 +207,9 @@ def test_only_the_latest_files_are_kept(folder: Path, monkeypatch: pytest.Monkey
     for seed in range(3):
         open_worker(mlp((3, 4, 2), seed)).dispose()
     assert len(list(folder.glob("*.plan"))) == 2
+    monkeypatch.setattr(stored_plans, "MOST_BYTES", 1)
+    open_worker(mlp((3, 4, 2), 3)).dispose()
+    assert list(folder.glob("*.plan")) == []
 
 
 def test_it_can_be_turned_off(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 import onnx
 import pytest
@@ -9,6 +11,8 @@ from google.protobuf.message import DecodeError
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from engine import Model, ModelLoader
+from engine.aligned import is_readable_in_place
 from engine.errors import ModelImportError
 from engine.importers import read_onnx
 from engine.importers.onnx_weights import SMALLEST, without_weights
@@ -40,12 +44,22 @@ def test_only_large_weights_are_taken_out() -> None:
         np.testing.assert_array_equal(read_onnx(data).constants[name], value)
 
 
-def test_a_model_does_not_hold_its_file() -> None:
-    array = read_onnx(file(b=LARGE)).constants["b"]
-    assert not array.flags.writeable
-    while isinstance(array.base, np.ndarray):
-        array = array.base
-    assert array.base is None
+@pytest.mark.parametrize("load", [ModelLoader.read, ModelLoader.load])
+def test_a_model_does_not_hold_its_file(load: Callable[[bytes], Model]) -> None:
+    source = proto(
+        [node("Mul", ["x", "b"], ["m"]), node("Gather", ["m", "i"], ["y"])],
+        {"x": ("float32", [1])},
+        {"y": ("float32", None)},
+        {"b": LARGE, "i": np.arange(SMALLEST // 8)},
+    )
+    constants = load(source).constants
+    for name, expected in {"b": LARGE, "i": np.arange(SMALLEST // 8)}.items():
+        array = constants[name]
+        np.testing.assert_array_equal(array, expected)
+        assert is_readable_in_place(array)
+        while isinstance(array.base, np.ndarray):
+            array = array.base
+        assert array.base is None
 
 
 def test_a_file_without_large_weights_is_parsed_as_it_is() -> None:
