@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import hashlib
 import marshal
 import os
@@ -12,11 +11,10 @@ from typing import Any
 
 import numpy as np
 
-from engine import native
 from engine.model import Input, Layer, Model, Output
 from engine.native import NativeSource
+from engine.native_parts import call_in_parts
 from engine.native_prelude import PRELUDE
-from engine.threaded import in_parts
 
 _LARGE = 1 << 21
 """Bytes of constants that SHA-256, at one or two a nanosecond, would take too long for."""
@@ -54,8 +52,6 @@ def mix(args, begin, end):
 
 MIX = NativeSource("mix", PRELUDE + "load_any = _make_load(_types.uint64, _I64, 1)\n\n" + _TEXT, "mix")
 """Digests pieces of memory: rows of (address, bytes) to 64 words each."""
-
-_KERNEL = ctypes.CFUNCTYPE(None, ctypes.c_int64, ctypes.c_int64, ctypes.c_int64)
 
 
 def digest_of_model(model: Model, setting: str) -> str:
@@ -101,8 +97,7 @@ def _digest_of_elements(arrays: Sequence[np.ndarray]) -> bytes:
     table = np.array(pieces, np.int64)
     mixed = np.zeros((len(pieces), _LANES), np.uint64)
     words = np.array([table.ctypes.data, mixed.ctypes.data], np.int64)
-    function = _KERNEL(native.load([MIX])[MIX.key])
-    in_parts(lambda begin, end: function(words.ctypes.data, begin, end), len(pieces), int(table[:, 1].sum()))
+    call_in_parts(MIX, words, len(pieces), int(table[:, 1].sum()))
     return hashlib.sha256(mixed.data).digest()
 
 
