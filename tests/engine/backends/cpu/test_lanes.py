@@ -1,0 +1,55 @@
+"""Kernels that are cut by the processor's vectors are right for those of other processors too."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from engine.backends.cpu import depthwise_last, pool_last, reduce, transpose
+from engine.backends.cpu.backend import CPUBackend
+from engine.backends.cpu.tiles import AVX2, PORTABLE, Tile
+from tests.engine.backends.cpu.hinted import run_tuned
+from tests.engine.backends.cpu.last import assert_close, first_to_last
+from tests.engine.backends.cpu.test_depthwise_last import SAME
+from tests.engine.backends.cpu.test_depthwise_last import case as depthwise_case
+from tests.engine.backends.cpu.test_pool import case as pool_case
+from tests.engine.backends.cpu.test_reduce import exact, reduce_case
+from tests.engine.backends.cpu.test_transpose import transpose_case
+
+
+@pytest.fixture(params=[AVX2, PORTABLE], ids=["8 lanes", "4 lanes"])
+def tile(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Tile:
+    for module in (depthwise_last, pool_last, reduce, transpose):
+        monkeypatch.setattr(module, "host_tile", lambda: request.param)
+    return request.param
+
+
+@pytest.mark.usefixtures("tile")
+@pytest.mark.parametrize("channels", [3, 37])
+def test_depthwise(backend: CPUBackend, channels: int) -> None:
+    last, expected = first_to_last(depthwise_case((1, channels, 7, 23), (3, 3), **SAME), "bias")
+    assert_close(run_tuned(backend, last), expected)
+
+
+@pytest.mark.usefixtures("tile")
+@pytest.mark.parametrize("kind", ["max", "average"])
+def test_pool(backend: CPUBackend, kind: str) -> None:
+    given = pool_case(kind, (1, 37, 7, 23), (3, 3), pads=(1, 1), ends=(1, 1))
+    if kind == "max":
+        given.arrays["x"][0, 5, 3, 11] = np.nan
+    last, expected = first_to_last(given)
+    assert_close(run_tuned(backend, last), expected)
+
+
+@pytest.mark.usefixtures("tile")
+@pytest.mark.parametrize("kind", ["sum", "max"])
+def test_reductions(backend: CPUBackend, kind: str) -> None:
+    for case in (reduce_case((2, 77, 41), kind), reduce_case((5, 77, 1), kind, runs=True)):
+        np.testing.assert_allclose(run_tuned(backend, case), exact(case), rtol=0, atol=1e-5)
+
+
+@pytest.mark.usefixtures("tile")
+@pytest.mark.parametrize(("rows", "columns"), [(37, 21), (3, 500)])
+def test_transposes(backend: CPUBackend, rows: int, columns: int) -> None:
+    case = transpose_case(2, rows, columns)
+    np.testing.assert_array_equal(run_tuned(backend, case), case.arrays["x"].swapaxes(1, 2).reshape(-1))
