@@ -54,6 +54,6 @@ def test_a_network_in_reduced_precision(precision: Precision, bound: float) -> N
             expected = reference(NET, {"x": x})["y"]
             error = np.abs(got - expected).max() / np.abs(expected).max()
             assert 1e-5 < error < bound
-        lowered = worker._session.outlook
-    kernels = {getattr(s.kernel, "name", "generic") for low in lowered for g in low.segments for s in g.plan.steps}
+        segments = [segment for lowered in worker._session.outlook for segment in lowered.segments]
+    kernels = {getattr(step.kernel, "name", "") for segment in segments for step in segment.plan.steps}
     assert f"conv_{precision}" in kernels
