@@ -8,6 +8,7 @@ only casts and quantisation know what a code means.
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Literal
 
 import ml_dtypes
@@ -76,6 +77,7 @@ _BITS = {
 }
 
 
+@cache
 def arithmetic_type(storage: np.dtype | str) -> ArithmeticType:
     """The type in which kernels compute with elements stored as `storage`."""
     name = np.dtype(storage).name
@@ -86,6 +88,7 @@ def arithmetic_type(storage: np.dtype | str) -> ArithmeticType:
     return _COMPUTED_AS[name]
 
 
+@cache
 def as_dtype(name: str) -> np.dtype:
     """The NumPy dtype of a type name, those that `ml_dtypes` adds included."""
     return np.dtype(ml_dtypes.bfloat16) if name == "bfloat16" else np.dtype(name)

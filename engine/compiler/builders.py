@@ -38,7 +38,12 @@ def extents_of(value: Value, groups: Groups | None) -> Signature | None:
         return None
     runs = groups if groups is not None else tuple((a,) for a in range(value.rank))
     signature = value.signature
-    return tuple(tuple(map(prod, zip(*(signature[a] for a in run), strict=True))) for run in runs)
+    return tuple(
+        signature[run[0]]
+        if len(run) == 1
+        else tuple(map(prod, zip(*(signature[a] for a in run), strict=True)))
+        for run in runs
+    )
 
 
 class ShapeBuilder(Builder):

@@ -12,7 +12,6 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 
 from engine.compiler.plan import Compute
-from engine.compiler.trace import reads
 from engine.dtypes import FLOAT_TYPES, INTEGER_TYPES, SIGNED_TYPES, bits_of
 from engine.kernels.expr import FLAT, Expr, acc, arg, cast, index, lit, nodes, substitute
 from engine.kernels.value import Value
@@ -26,7 +25,7 @@ def fuse_elementwise(computes: Sequence[Compute], kept: Iterable[Value], fan_in:
     pinned = {v.root for v in kept}
     readers: Counter[Value] = Counter()
     for compute in computes:
-        readers.update(reads(compute))
+        readers.update(compute.reads)
     made: dict[Value, Compute] = {}
     for compute in computes:
         current: Compute | None = compute
@@ -48,7 +47,7 @@ def _candidates(
     """Producers that `compute` may join, those that do the most work first: others can join those later."""
     if not compute.elementwise:
         return []
-    found = [made[v] for v in reads(compute) if v in made and v not in pinned and readers[v] == 1]
+    found = [made[v] for v in compute.reads if v in made and v not in pinned and readers[v] == 1]
     return sorted(found, key=lambda c: (c.hint is None, c.elementwise))
 
 
@@ -82,7 +81,7 @@ def join(producer: Compute, consumer: Compute, fan_in: int) -> Compute | None:
         consumer.output, space, body, layer, f"{producer.op_type}+{consumer.op_type}",
         producer.hint, epilogue, extents, producer.elementwise,
     )  # fmt: skip
-    return joined if len(reads(joined)) <= fan_in else None
+    return joined if len(joined.reads) <= fan_in else None
 
 
 def _rounds(producer: Compute, consumer: Compute) -> bool:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from engine.compiler.plan import Compute
-from engine.compiler.trace import SCHEDULE_COUNT, InputShape, SequenceShape, Tracer, leaf_names, reads
+from engine.compiler.trace import SCHEDULE_COUNT, InputShape, SequenceShape, Tracer, leaf_names
 from engine.compiler.walk import Trace, arrays_in, as_arrays
 from engine.kernels.evaluate import evaluate
 from engine.kernels.kernel import number
@@ -86,4 +86,4 @@ def _resumed(tracer: Tracer, trace: Trace, arrays: dict[str, np.ndarray]) -> Tra
     return following
 
 
-__all__ = ["elements", "interpret", "leaf_arrays", "reads", "run_computes", "shape_of"]
+__all__ = ["elements", "interpret", "leaf_arrays", "run_computes", "shape_of"]

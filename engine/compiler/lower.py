@@ -14,7 +14,7 @@ import numpy as np
 
 from engine.compiler.fusion import fuse_elementwise
 from engine.compiler.plan import BufferSpec, Compute, Packed, Plan, Step, Tuner
-from engine.compiler.trace import InputShapes, Tracer, live, reads
+from engine.compiler.trace import InputShapes, Tracer, live
 from engine.compiler.walk import Elements, Trace
 from engine.kernels.value import leaves
 from engine.model import Model
@@ -105,7 +105,7 @@ class Planner:
             reason = self.native.refusal(compute)
             place: Place = "native" if reason is None else "cpu"
             if reason is not None:
-                down = sum(v.size * v.dtype.itemsize for v in reads(compute) if v.known is None)
+                down = sum(v.size * v.dtype.itemsize for v in compute.reads if v.known is None)
                 up = compute.output.size * compute.output.dtype.itemsize
                 lowered.fallbacks.append(Fallback(compute.layer, compute.op_type, reason, down, up))
             if not runs or runs[-1][0] != place:
@@ -113,7 +113,7 @@ class Planner:
             runs[-1][1].append(compute)
         kept = {v.root.name for v in wanted}
         for position, (place, steps) in enumerate(runs):
-            later = {v.name for _, rest in runs[position + 1 :] for c in rest for v in reads(c)}
+            later = {v.name for _, rest in runs[position + 1 :] for c in rest for v in c.reads}
             lowered.segments.append(self.segment(place, steps, kept | later))
         return lowered
 
@@ -122,7 +122,7 @@ class Planner:
         target = self.native if place == "native" else self.cpu
         assert target is not None
         plan = Plan()
-        loaded = {value.name: value for compute in computes for value in reads(compute)}
+        loaded = {value.name: value for compute in computes for value in compute.reads}
         made = {c.output.name for c in computes}
         used = set(exported)
         parts: list[list[Step]] = []
@@ -155,7 +155,7 @@ class Planner:
     def _steps(self, target: Target, plan: Plan, compute: Compute) -> list[Step]:
         """The target's own kernels for a formula, or the generic one."""
         tuner = Tuner(compute, self._constant(plan, compute), self._temporary(plan, compute))
-        if all(v.size for v in reads(compute)) and target.tune(compute, tuner):
+        if all(v.size for v in compute.reads) and target.tune(compute, tuner):
             return tuner.steps
         return [compute.numbered()]
 

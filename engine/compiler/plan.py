@@ -12,7 +12,7 @@ from typing import Literal, NamedTuple, Protocol
 
 import numpy as np
 
-from engine.kernels.expr import Expr, substitute
+from engine.kernels.expr import Expr, nodes, substitute
 from engine.kernels.hint import Hint as Hint
 from engine.kernels.kernel import Kernel, number
 from engine.kernels.value import Signature, Value
@@ -36,6 +36,14 @@ class Compute:
     epilogue: Expr | None = None
     extents: Signature | None = None
     elementwise: bool = False
+    reads: tuple[Value, ...] = field(default=(), init=False, repr=False)
+    """The tensors that body and epilogue load or that the hint is about, each once; they never change."""
+
+    def __post_init__(self) -> None:
+        formulas = (self.body,) if self.epilogue is None else (self.epilogue, self.body)
+        loaded = [node.attr for node in nodes(*formulas) if node.op == "load"]
+        operands = [v.root for v in self.hint.operands] if self.hint is not None else []
+        self.reads = tuple(dict.fromkeys([*loaded, *operands]))
 
     def formula(self) -> Expr:
         """Body and epilogue as one formula."""

@@ -31,7 +31,6 @@ from engine.compiler.walk import (
     as_entries,
 )
 from engine.errors import EngineError, ShapeError
-from engine.kernels.expr import nodes
 from engine.kernels.value import Entry, ListValue, Signature, Value
 from engine.model import Input, Layer, Model
 from engine.operators import OPERATORS
@@ -327,13 +326,5 @@ def live(computes: Sequence[Compute], wanted: Sequence[Value]) -> list[Compute]:
     for compute in reversed(computes):
         if compute.output in needed:
             kept.append(compute)
-            needed.update(reads(compute))
+            needed.update(compute.reads)
     return kept[::-1]
-
-
-def reads(compute: Compute) -> tuple[Value, ...]:
-    """The tensors that a formula loads or that its hint is about, each once."""
-    formulas = (compute.body,) if compute.epilogue is None else (compute.epilogue, compute.body)
-    loaded = [node.attr for node in nodes(*formulas) if node.op == "load"]
-    operands = [v.root for v in compute.hint.operands] if compute.hint is not None else []
-    return tuple(dict.fromkeys([*loaded, *operands]))

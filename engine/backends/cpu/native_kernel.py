@@ -26,12 +26,18 @@ class NativeKernel:
     @cached_property
     def source(self) -> NativeSource:
         """What the native store compiles."""
-        return NativeSource(self.name, self.text, "kernel")
+        return _source(self.name, self.text)
 
     @property
     def key(self) -> str:
         """A digest of the text, this processor and the compilers."""
         return self.source.key
+
+
+@lru_cache(maxsize=1024)
+def _source(name: str, text: str) -> NativeSource:
+    """One for all plans: digesting the text of each step again would be a good part of planning."""
+    return NativeSource(name, text, "kernel")
 
 
 def source_of(kernel: AnyKernel) -> NativeSource:
