@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -11,16 +11,17 @@ from engine.backends.base import Read, Repeat
 from engine.kernels.value import Value, leaves
 from engine.run import Run
 from engine.session import Part, Session
-from engine.tensor import CPUTensorData, Tensor
+from engine.tensor import CPUTensorData, PendingRead, Tensor
 
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """Where an output of the plan comes from: `read` waits for its elements."""
+    """Where an output of the plan comes from: `read` waits for its elements, `request` asks for them."""
 
     name: str
     dtype: np.dtype
     read: Read
+    request: Callable[[], PendingRead]
 
 
 class Direct:
@@ -72,8 +73,8 @@ class Direct:
             location = part.locate(value)
             if location.buffer is None or location.place is None:
                 continue
-            read = session.backends[location.place].reader(location.buffer, value.shape)
-            source = Source(item.name, value.dtype, read)
+            backend, seen = session.backends[location.place], (location.buffer, value.shape)
+            source = Source(item.name, value.dtype, backend.reader(*seen), backend.requester(*seen))
             outputs[item.name] = outputs[number] = source
             if number == 0:
                 outputs[None] = source

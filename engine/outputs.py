@@ -118,12 +118,17 @@ class DirectOutput(RunOutput):
         self.run = run
         self.name = source.name
         self.dtype = source.dtype
-        self._read = source.read
+        self._source = source
+
+    def request(self) -> PendingRead:
+        if self.worker.latest is not self.run:
+            self._check()
+        return self._source.request()
 
     def download(self, out: np.ndarray | None = None) -> np.ndarray:
         if self.worker.latest is not self.run:
             self._check()
-        return self._read(out)
+        return self._source.read(out)
 
 
 def data_at(session: Session, location: Location) -> TensorData:

@@ -416,8 +416,9 @@ class Tensor(Disposable):
     def download_to_array(self, out: np.ndarray | None = None) -> np.ndarray:
         """The elements as an array of the tensor's shape and dtype, or in `out`. Blocks until they arrive."""
         self._check_alive()
-        if self._pending is not None:
-            self._pending.wait()
+        pending = self._pending
+        if pending is not None:
+            pending.wait()
             self._arrive()
         elif self._arrived is None:
             if self._view is None:

@@ -17,7 +17,7 @@ import numpy as np
 
 from engine.compiler.passes import Pass
 from engine.compiler.plan import AnyKernel, Compute, Plan, Tuner
-from engine.tensor import CPUTensorData, delivered
+from engine.tensor import CPUTensorData, PendingRead, ShapedRead, delivered
 
 Progress = Callable[[int, int], None]
 """Called with (kernels ready, kernels wanted)."""
@@ -208,6 +208,17 @@ class Backend(ABC):
             return delivered(readback.array()[: prod(shape)].reshape(shape), out)
 
         return read
+
+    def requester(self, buffer: DeviceBuffer, shape: tuple[int, ...]) -> Callable[[], PendingRead]:
+        """A function that starts a readback of the buffer, seen in a shape, for use again and again."""
+
+        def request() -> PendingRead:
+            with self.entered():
+                readback = self.readback(buffer)
+                self.flush()
+            return ShapedRead(readback, shape)
+
+        return request
 
     @abstractmethod
     def flush(self) -> None:

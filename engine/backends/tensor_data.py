@@ -9,7 +9,7 @@ import numpy as np
 
 from engine.backends.base import Backend, BackendType, DeviceBuffer
 from engine.backends.select import DeviceChoice, shared_backend
-from engine.tensor import CPUTensorData, PendingRead, ShapedRead, Tensor, TensorData
+from engine.tensor import CPUTensorData, PendingRead, Tensor, TensorData
 
 
 class BufferTensorData(TensorData):
@@ -27,10 +27,7 @@ class BufferTensorData(TensorData):
         self._owned = owned
 
     def request(self) -> PendingRead:
-        with self.backend.entered():
-            read = self.backend.readback(self.buffer)
-            self.backend.flush()
-        return ShapedRead(read, self.shape_or_none)
+        return self.backend.requester(self.buffer, self.shape_or_none)()
 
     def download(self, out: np.ndarray | None = None) -> np.ndarray:
         return self.backend.reader(self.buffer, self.shape_or_none)(out)

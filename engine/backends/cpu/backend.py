@@ -7,7 +7,7 @@ take less time than waking a thread are done at once, behind the same interface.
 from __future__ import annotations
 
 import weakref
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from math import prod
 from typing import Any, ClassVar
 
@@ -31,7 +31,7 @@ from engine.dtypes import STORAGE_TYPES
 from engine.errors import DisposedError
 from engine.jobs import CommandList, JobHandle, JobSystem, shared_job_system
 from engine.jobs_stock import stock_functions
-from engine.tensor import CPUTensorData, delivered
+from engine.tensor import ArrivedRead, CPUTensorData, PendingRead, delivered
 
 _COPY_GRAIN = 1 << 18
 
@@ -228,6 +228,18 @@ class CPUBackend(Backend):
             return view.copy() if out is None else delivered(view, out)
 
         return read
+
+    def requester(self, buffer: DeviceBuffer, shape: tuple[int, ...]) -> Callable[[], PendingRead]:
+        """Where nothing is in flight, the copy is made at once."""
+        view = _seen(buffer, shape)
+        in_line = super().requester(buffer, shape)
+
+        def request() -> PendingRead:
+            if (self._last is not None or self._marks) and not self._idle() or view.nbytes > _COPY_GRAIN:
+                return in_line()
+            return ArrivedRead(view.copy())
+
+        return request
 
     # Plans
 

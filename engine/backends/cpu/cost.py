@@ -10,7 +10,7 @@ from engine.backends.cpu.native_kernel import NativeKernel
 from engine.compiler.plan import Step, StoredKernel
 from engine.kernels.kernel import Kernel
 
-INLINE_NS = 50_000.0
+INLINE_NS = 60_000.0
 """Plans that take less than this run on the calling thread.
 
 Waking another thread takes 5 to 30 microseconds of the calling one's time, and as long again until it runs.
@@ -19,7 +19,7 @@ Waking another thread takes 5 to 30 microseconds of the calling one's time, and 
 TRIAL_NS = 200_000.0
 """Plans estimated below this run on the calling thread a few times, to learn what they really take."""
 
-TRIALS = 4
+TRIALS = 8
 """How often; the shortest counts, as the first ones touch new memory and any may be interrupted."""
 
 CHUNK_NS = 20_000.0

@@ -135,7 +135,7 @@ def test_a_reader_writes_into_the_array_that_it_is_given(backend: CPUBackend) ->
 
 
 @pytest.mark.parametrize(
-    ("microseconds", "is_short"), [((900, 30, 800, 70), True), ((900, 60, 70, 80), False)]
+    ("microseconds", "is_short"), [((900, 30, *[70] * 6), True), ((900, 61, *[70] * 6), False)]
 )
 def test_what_a_plan_takes_decides_where_it_runs(
     backend: CPUBackend, monkeypatch: pytest.MonkeyPatch, microseconds: tuple[int, ...], is_short: bool
