@@ -338,8 +338,8 @@ class CPUBackend(Backend):
                     if is_taken and tensor is not None:
                         tensor.is_read_by(here.job)
                 return
-            for view, array in zip(views, arrays, strict=True):
-                view[...] = array
+            for number, view in enumerate(views):
+                view[...] = arrays[number]
             if program.is_short:
                 program.run_here()
             elif program.commands is None:
