@@ -37,6 +37,8 @@ _VECTOR_NS = {2: (28.0, 14.0), 4: (85.0, 45.0)}
 _WORTH = 0.9
 """A way is taken where it needs this share of another one's time."""
 
+_CLEARLY = 0.97
+
 
 @dataclass(frozen=True)
 class Cut:
@@ -54,26 +56,33 @@ class Cut:
 
 def choose_cut(space: tuple[int, ...], channels: int, tile: Tile, threads: int) -> Cut | None:
     """How to cut an output (N, height, width, M); None where the direct way is about as fast."""
-    direct = 2.0 * 9 * channels * prod(space) / (threads * _FLOPS_PER_NS * tile.lanes * _DIRECT_SHARE)
-    best, least = None, direct * _WORTH
+    direct = 2.0 * 9 * channels * prod(space) / (_FLOPS_PER_NS * tile.lanes * _DIRECT_SHARE)
+    best, least = None, direct / min(threads, _chunks(direct, threads)) * _WORTH
     for results in (2, 4):
-        if results > LARGEST or 4 * (results + 2) ** 2 * channels * space[3] > _LARGEST_WEIGHTS:
+        if results > LARGEST or _weight_bytes(channels, space[3], results) > _LARGEST_WEIGHTS:
             continue
+        # The larger tile must be worth its weights and its rounding.
+        least *= 1.0 if best is None else _WORTH
         for cut in _cuts(space, channels, results, tile, threads):
             nanoseconds = cut_ns(space, channels, cut, tile, threads)
-            # The larger tile must be worth its weights and its rounding.
-            if nanoseconds * (1.0 if best is None or best.results == results else 1.0 / _WORTH) < least:
-                best, least = cut, nanoseconds
+            if nanoseconds < least:
+                # Fewer tasks, which come later, must be worth it too: many even out what else goes on.
+                best, least = cut, nanoseconds * _CLEARLY
     return best
 
 
+def _chunks(nanoseconds: float, threads: int) -> int:
+    return max(1, min(int(nanoseconds / CHUNK_NS), threads * CHUNKS_PER_THREAD))
+
+
 def _cuts(space: tuple[int, ...], channels: int, results: int, tile: Tile, threads: int) -> Iterator[Cut]:
-    """The cuts worth a look: by tiles, or by output channels too, into few tasks or many."""
+    """The cuts worth a look: by tiles, or by output channels too, into many tasks or few."""
     m, tiles = space[3], _tile_count(space, results)
-    total = 2.0 * tiles * (results + 2) ** 2 * channels * m / (_FLOPS_PER_NS * tile.lanes)
-    most = min(int(total / CHUNK_NS), threads * CHUNKS_PER_THREAD)
-    for tasks in {most // threads * threads, threads} if most > threads > 1 else {max(1, most)}:
-        for groups in {1, min(threads, tasks)}:
+    whole = Cut(results, tiles, min(tiles, _ENOUGH_TILES), tile.width, _up(m, tile.width))
+    total = cut_ns(space, channels, whole, tile, 1)
+    most = _chunks(total, threads)
+    for tasks in (most // threads * threads, threads) if most > threads > 1 else (most,):
+        for groups in sorted({1, min(threads, tasks)}):
             group_columns = _up(-(-m // groups), tile.width)
             share = -(-tiles * groups // tasks)
             columns = min(group_columns, _up(64 if results == 4 else 128, tile.width))

@@ -14,7 +14,7 @@ import pytest
 
 from engine.backends.cpu import winograd, winograd_cut
 from engine.backends.cpu.backend import CPUBackend
-from engine.backends.cpu.tiles import AVX2, AVX512, NEON, PORTABLE, host_tile
+from engine.backends.cpu.tiles import AVX2, AVX512, NEON, PORTABLE, Tile, host_tile
 from engine.backends.cpu.winograd_cut import SCRATCH_BYTES, Cut, choose_cut, cut_ns
 from engine.backends.cpu.winograd_weights import filter_matrix, pack_weights
 from engine.compiler.plan import Tuner
@@ -121,6 +121,14 @@ def test_every_number_of_rows(backend: CPUBackend, monkeypatch: pytest.MonkeyPat
         check(backend, *winograd_case((1, 2, 2 * tiles, 5), 20), BOUNDS[2])
 
 
+@pytest.mark.parametrize("tile", [AVX2, NEON])
+def test_narrower_vectors(backend: CPUBackend, monkeypatch: pytest.MonkeyPatch, tile: Tile) -> None:
+    monkeypatch.setattr(winograd, "host_tile", lambda: tile)
+    for tiles in (1, 5, 14):
+        monkeypatch.setattr(winograd, "choose_cut", lambda *_, n=tiles: Cut(4, 2 * n, n, tile.width, 2 * tile.width))
+        check(backend, *winograd_case((1, 18, 19, 21), 45), BOUNDS[4])
+
+
 def test_random_shapes(backend: CPUBackend) -> None:
     rng = np.random.default_rng(3)
     taken = 0
@@ -192,7 +200,7 @@ def test_few_channels_or_pixels_are_left_to_the_direct_way() -> None:
 
 @pytest.mark.parametrize("tile", [AVX512, AVX2, NEON, PORTABLE])
 @pytest.mark.parametrize("threads", [1, 2, 5])
-def test_cuts_are_within_their_limits(tile: Any, threads: int) -> None:
+def test_cuts_are_within_their_limits(tile: Tile, threads: int) -> None:
     rng = np.random.default_rng(0)
     for _ in range(60):
         channels, m = (int(n) for n in rng.integers(1, 1200, 2))
