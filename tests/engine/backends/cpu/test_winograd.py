@@ -125,7 +125,8 @@ def test_every_number_of_rows(backend: CPUBackend, monkeypatch: pytest.MonkeyPat
 def test_narrower_vectors(backend: CPUBackend, monkeypatch: pytest.MonkeyPatch, tile: Tile) -> None:
     monkeypatch.setattr(winograd, "host_tile", lambda: tile)
     for tiles in (1, 5, 14):
-        monkeypatch.setattr(winograd, "choose_cut", lambda *_, n=tiles: Cut(4, 2 * n, n, tile.width, 2 * tile.width))
+        cut = Cut(4, 2 * tiles, tiles, tile.width, 2 * tile.width)
+        monkeypatch.setattr(winograd, "choose_cut", lambda *_, cut=cut: cut)
         check(backend, *winograd_case((1, 18, 19, 21), 45), BOUNDS[4])
 
 
