@@ -28,6 +28,9 @@ _NEAR_BYTES = 24 << 10
 _FAR_BYTES = 512 << 10
 """Input that stays in the second cache beside the weights."""
 
+_SMALL_WEIGHTS = 64 << 10
+"""Weights, in bytes, that the whole of a layer's input comes before."""
+
 _L2_BYTES = 1 << 20
 _BYTES_PER_NS = 15.0
 """How fast weights arrive that are in no near cache."""
@@ -35,7 +38,7 @@ _BYTES_PER_NS = 15.0
 _WORDS = (
     "pixels m_size channels groups height width out_height out_width kernel_rows kernel_columns row_stride"
     " stride row_dilation dilation top left panel_blocks block_channels pixel_blocks block_pixels room"
-    " zeros_place group_weights ahead"
+    " zeros_place group_weights ahead next_parts"
 ).split()
 _FIRST_WORD = 2
 
@@ -170,12 +173,13 @@ class LastConv:
         near = 4 * self.depth * width <= _NEAR_BYTES
         wanted = (_NEAR_BYTES if near else _FAR_BYTES) // bytes_of_pixel
         room = max(min(TABLE_WORDS // win.taps - rows, wanted) // rows, 1) * rows
-        # Of a picture that is read once, the next tile's pixels are asked for early.
+        # Asked for early: a picture's next pixels, if it is read once, and weights that come from afar.
         once = win.taps == 1 and win.strides == (1, 1) and bytes_of_pixel <= 2048
         return (
             self.pixels, self.m, self.channels, self.group, win.height, win.width, *win.out, *win.kernel,
             *win.strides, *win.dilations, *win.pads, cut.panel_blocks, cut.panels * width, cut.tile_blocks,
             cut.tiles * rows, room, zeros_place, group_weights, rows * bytes_of_pixel if once else 0,
+            width * 4 // 64 if 4 * self.m * self.depth > _SMALL_WEIGHTS else 0,
         )  # fmt: skip
 
 

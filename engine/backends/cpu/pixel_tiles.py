@@ -7,7 +7,8 @@ make a tile, which stays in registers until it is done and then goes through the
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
@@ -74,6 +75,8 @@ def pack_weights(w: np.ndarray, group: int, tile: Tile, taps_first: bool, zeros:
     return memory
 
 
+_READ_AT_PLACE = r"read_float32\((in\d+), flat\)"
+
 _MANY_SUMS = 16
 """Vectors of sums that keep the processor busy over the counting of a loop."""
 
@@ -86,17 +89,20 @@ def tile_makers(tile: Tile, maker: str, unrolls: bool) -> str:
         count = rows[height]
         unroll = f", {1 if count * vectors > _MANY_SUMS else 2}" if unrolls else ""
         lines.append(f"{name}_{height} = {maker}({count}, {vectors}, {tile.lanes}{unroll})")
+    lines.append(f"ask_read = make_ask({4 * tile.width})")
     return "\n".join(lines) + "\n"
 
 
 _SHAPES = (("wide", "tall", 2), ("wide", "short", 2), ("slim", "tall", 1), ("slim", "short", 1))
 
 
-def walk_tiles(tile: Tile, call: Callable[[str], str], epilogue: Epilogue, rank: int) -> list[str]:
+def walk_tiles(
+    tile: Tile, call: Callable[[str], str], epilogue: Epilogue, rank: int, before: Sequence[str] = ()
+) -> list[str]:
     """Statements for the pixels `first` to `first + count - 1` against the channels m0 to m1 - 1 of a group.
 
     `call` gives a tile's call by the tile's name: it reads `places`, the addresses of the tile's first pixel,
-    and `panel`, and fills `sums`.
+    and `panel`, and fills `sums`. `before` are statements before each tile.
     """
     tall, short = pixel_rows(tile)
 
@@ -121,6 +127,7 @@ def walk_tiles(tile: Tile, call: Callable[[str], str], epilogue: Epilogue, rank:
         "    while t < count:",
         "        rest = count - t",
         "        places = table + t * 8",
+        *indent(indent([*before, *_ask_early(tile, epilogue)])),
         f"        if columns > {tile.lanes}:",
         f"            width_bytes = {tile.width * 4}",
         *indent(indent(indent(heights("wide")))),
@@ -130,6 +137,19 @@ def walk_tiles(tile: Tile, call: Callable[[str], str], epilogue: Epilogue, rank:
         *indent(indent(_store_tile(tile, epilogue, rank))),
         "        t += valid",
         f"    m += {tile.width}",
+    ]
+
+
+def _ask_early(tile: Tile, epilogue: Epilogue) -> list[str]:
+    """Statements that ask for what the epilogue will read at a tile's own place, such as a residual."""
+    text = "\n".join(epilogue.store)
+    asked = [f"ask_read({name} + place)" for name in sorted(set(re.findall(_READ_AT_PLACE, text)))]
+    if not asked:
+        return []
+    return [
+        f"for r in range(min(rest, {pixel_rows(tile)[0]})):",
+        "    place = ((first + t + r) * m_total + m_first) * 4",
+        *indent(asked),
     ]
 
 

@@ -36,6 +36,21 @@ def _prefetch(builder, address):
     builder.call(function, [pointer, *(ir.Constant(number, n) for n in (0, 3, 1))])
 
 
+def make_ask(size):
+    """ask(address): ask for `size` bytes before they are read."""
+
+    @intrinsic
+    def ask(typing_context, address):
+        def generate(context, builder, signature, args):
+            for offset in range(0, size, 64):
+                _prefetch(builder, builder.add(args[0], _word(offset)))
+            return context.get_dummy_value()
+
+        return types.void(types.int64), generate
+
+    return ask
+
+
 def _fixed(addresses):
     """Addresses that a loop finds in registers."""
     return [partial(lambda address: address, address) for address in addresses]
@@ -106,10 +121,10 @@ def _store_sums(builder, target, sums, lanes):
 def make_pixel_tile(rows, vectors, lanes, unroll):
     """A tile of `rows` pixels x (`vectors` * `lanes`) output channels, channels of the input last.
 
-    pixel_tile(table, table_step, taps, channels, weights, target): `table` holds, for each tap, the addresses
-    of `rows` pixels' channels; those of the next tap lie `table_step` bytes behind. `weights` are (tap,
-    channel, vectors * lanes). The sums go to `target`, (rows, vectors * lanes). `unroll` channels are taken
-    in a turn, for tiles that are small.
+    pixel_tile(table, table_step, taps, channels, weights, target, ahead): `table` holds, for each tap, the
+    addresses of `rows` pixels' channels; those of the next tap lie `table_step` bytes behind. `weights` are
+    (tap, channel, vectors * lanes). The sums go to `target`, (rows, vectors * lanes). `unroll` channels are
+    taken in a turn, for tiles that are small. With each, the next cache line from `ahead` on is asked for.
     """
     width = vectors * lanes * 4
 
@@ -119,16 +134,14 @@ def make_pixel_tile(rows, vectors, lanes, unroll):
             table, table_step, taps, channels, weights, target, ahead = args
 
             def add_tap(places, totals):
-                addresses = [_address_at(builder, places[0], 8 * r) for r in range(rows)]
-                pixels = _fixed(addresses)
-                next_pixels = builder.add(addresses[0], ahead)
+                pixels = _fixed([_address_at(builder, places[0], 8 * r) for r in range(rows)])
 
                 def turns(count):
                     def body(offset, right, sums):
                         for u in range(count):
                             place = builder.add(offset, _word(4 * u))
-                            _prefetch(builder, builder.add(next_pixels, builder.mul(place, _word(16))))
                             row = builder.add(right, _word(width * u))
+                            _prefetch(builder, builder.add(asked, builder.lshr(row, shift)))
                             sums = _add_products(builder, pixels, place, row, vectors, lanes, sums)
                         return sums
 
@@ -143,6 +156,9 @@ def make_pixel_tile(rows, vectors, lanes, unroll):
                 return walk(offset, channel_bytes, 1, right, sums)[2]
 
             channel_bytes = builder.mul(channels, _word(4))
+            # As many cache lines as there are products, while the weights advance by `width` bytes each.
+            shift = _word(max(0, (width // 64).bit_length() - 1))
+            asked = builder.sub(ahead, builder.lshr(weights, shift))
             # Of the channels taken several at a time, as many as there are whole turns.
             whole = builder.sub(channel_bytes, _word(4 * (unroll - 1)))
             steps = [table_step, builder.mul(channels, _word(width))]
