@@ -17,7 +17,7 @@ import numpy as np
 
 from engine.compiler.passes import Pass
 from engine.compiler.plan import AnyKernel, Compute, Plan, Tuner
-from engine.tensor import CPUTensorData, PendingRead, ShapedRead, delivered
+from engine.tensor import CPUTensorData, PendingRead, ShapedRead, check_out
 
 Progress = Callable[[int, int], None]
 """Called with (kernels ready, kernels wanted)."""
@@ -69,6 +69,10 @@ class Readback(ABC):
     @abstractmethod
     def array(self) -> np.ndarray:
         """The value, 1-D, in the buffer's dtype. Only after `done` (or `wait`)."""
+
+    def into(self, out: np.ndarray) -> None:
+        """Write the value's first elements into an array of the buffer's dtype. Instead of `array`, once."""
+        np.copyto(out, self.array()[: out.size].reshape(out.shape))
 
     @abstractmethod
     def wait(self) -> None:
@@ -204,8 +208,13 @@ class Backend(ABC):
             with self.entered():
                 readback = self.readback(buffer)
                 self.flush()
+            if out is not None:
+                check_out(out, shape, buffer.dtype)
             readback.wait()
-            return delivered(readback.array()[: prod(shape)].reshape(shape), out)
+            if out is None:
+                return readback.array()[: prod(shape)].reshape(shape)
+            readback.into(out)
+            return out
 
         return read
 

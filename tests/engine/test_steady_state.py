@@ -238,3 +238,32 @@ def test_steady_schedules_allocate_nothing(
     finally:
         tracemalloc.stop()
     assert most < 16_384
+
+
+def test_a_download_goes_straight_into_the_given_array(channel: str, make_worker: MakeWorker) -> None:
+    """128 KiB arrive without a second array as large."""
+    worker = make_worker(
+        model(
+            [node("Add", ["x", "x"], ["y"])], {"x": ("float32", [128, 256])}, {"y": ("float32", [128, 256])}
+        ),
+        channel,
+    )
+    x = np.random.default_rng(2).normal(size=(128, 256)).astype(np.float32)
+    out = np.empty((256, 256), np.float32)[::2]
+    for _ in range(5):
+        worker.schedule(x)
+        worker.peek_output().download_to_array(out=out)
+    most = 0
+    tracemalloc.start()
+    try:
+        for k in range(10):
+            worker.schedule(x + k)
+            tensor = worker.peek_output()
+            tracemalloc.reset_peak()
+            before, _ = tracemalloc.get_traced_memory()
+            assert tensor.download_to_array(out=out) is out
+            most = max(most, tracemalloc.get_traced_memory()[1] - before)
+            np.testing.assert_allclose(out, 2 * (x + k), rtol=1e-6)
+    finally:
+        tracemalloc.stop()
+    assert most < 16_384

@@ -135,3 +135,10 @@ class GLReadback(Readback):
             else:
                 self._value = from_memory(self._staging.array(), self._dtype)
         return self._value
+
+    def into(self, out: np.ndarray) -> None:
+        """Write the value's first elements into an array, from where the driver has them if types agree."""
+        if self._staging is None or self._value is not None or memory_dtype(self._dtype) != out.dtype:
+            super().into(out)
+        else:
+            np.copyto(out, self._staging.view()[: out.size].reshape(out.shape))

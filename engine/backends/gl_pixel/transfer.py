@@ -206,6 +206,15 @@ class GLPixelReadback(Readback):
             self._value = from_memory(self._staging.array()[: self._elements], self._dtype)
         return self._value
 
+    def into(self, out: np.ndarray) -> None:
+        """Write the value's first elements into an array, from where the driver has them if types agree."""
+        if self._value is None and self.done() and self._staging is not None:
+            view = self._staging.view()
+            if view.dtype == out.dtype:
+                np.copyto(out, view[: out.size].reshape(out.shape))
+                return
+        super().into(out)
+
 
 def pad(
     data: np.ndarray, layout: Layout, kept: dict[tuple[Layout, np.dtype], np.ndarray] | None = None
