@@ -88,6 +88,45 @@ def test_the_second_load_reads_what_the_first_has_written(folder: Path) -> None:
     assert len(list(folder.iterdir())) == 1
 
 
+def test_plans_of_every_tuned_kernel_can_be_stored() -> None:
+    """A function that packs weights may hold nothing but what it packs: not the formula, not the planner."""
+    rng = np.random.default_rng(3)
+
+    def normal(*shape: int) -> np.ndarray:
+        return (rng.normal(size=shape) / np.sqrt(np.prod(shape[1:]))).astype(np.float32)
+
+    known = {
+        "first": normal(16, 3, 3, 3), "points": normal(32, 16, 1, 1), "full": normal(64, 32, 3, 3),
+        "each": normal(64, 1, 3, 3), "grouped": normal(64, 16, 3, 3), "strided": normal(3, 64, 3, 3),
+        "few": normal(2, 3, 3, 3), "w": normal(1, 4 * 8, 18), "r": normal(1, 4 * 8, 8),
+        "p": normal(8, 5),
+    }  # fmt: skip
+    nodes = [
+        node("Conv", ["x", "first"], ["a"], pads=[1] * 4, strides=[2, 2]),
+        node("Conv", ["a", "points"], ["b"]),
+        node("Conv", ["b", "full"], ["c"], pads=[1] * 4),
+        node("Relu", ["c"], ["d"]),
+        node("Conv", ["d", "each"], ["e"], pads=[1] * 4, group=64),
+        node("Conv", ["e", "grouped"], ["f"], pads=[1] * 4, group=4),
+        node("MaxPool", ["f"], ["g"], kernel_shape=[2, 2], strides=[2, 2]),
+        node("Conv", ["g", "strided"], ["h"], pads=[1] * 4, strides=[2, 2]),
+        node("Conv", ["h", "few"], ["i"], pads=[1] * 4),
+        node("Reshape", ["i", "shape"], ["j"]),
+        node("LSTM", ["j", "w", "r"], ["k"], hidden_size=8),
+        node("Reshape", ["k", "flat"], ["l"]),
+        node("MatMul", ["l", "p"], ["y"]),
+    ]
+    known |= {"shape": np.array([4, 1, 18]), "flat": np.array([4, 8])}
+    source = proto(nodes, {"x": ("float32", [1, 3, 48, 48])}, {"y": ("float32", None)}, known)
+    x = rng.normal(size=(1, 3, 48, 48)).astype(np.float32)
+    for expected in (False, True):
+        with open_worker(source) as worker:
+            assert was_read(worker) is expected
+            worker.schedule(x)
+            found = worker.peek_output().readback_and_clone().download_to_array()
+            np.testing.assert_allclose(found, reference(source, {"x": x})["y"], rtol=1e-4, atol=1e-4)
+
+
 def test_a_plan_that_was_read_is_reported_like_one_that_was_made() -> None:
     reports = []
     for _ in range(2):

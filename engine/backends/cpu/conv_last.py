@@ -37,9 +37,10 @@ def tune_conv_last(compute: Compute, tuner: Tuner, threads: int) -> bool:
     tiles = -(-conv.pixels // rows)
     cut = cut_tasks(tiles, panels, conv.group, threads, tile_ns, 4.0 * conv.depth * width)
     epilogue = conv.epilogue()
+    # What packs outlives the plan, and must not hold the formula.
+    group, channels = conv.group, conv.channels
     weights = tuner.constant(
-        f"{w.name}|pixels{tile.width}|{conv.group}",
-        lambda: pack_weights(elements, conv.group, tile, True, conv.channels),
+        f"{w.name}|pixels{tile.width}|{group}", lambda: pack_weights(elements, group, tile, True, channels)
     )
     group_weights = padded * conv.depth
     sizes = conv.sizes(cut, rows, tile.width, conv.group * group_weights, group_weights)
