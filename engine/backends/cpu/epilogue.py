@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from engine.backends.cost import formula_ns
 from engine.backends.cpu.printer import NumbaPrinter, indent, read_text
 from engine.compiler.plan import Compute
 from engine.kernels.expr import acc
@@ -28,6 +29,8 @@ class Epilogue:
     store: list[str]
     values: tuple[int | float, ...]
     inputs: tuple[str, ...]
+    nanoseconds: float
+    """Estimate for one element."""
 
     @property
     def words(self) -> int:
@@ -66,7 +69,8 @@ def print_epilogue(compute: Compute, first_word: int, row_axes: int = 2, core: s
         else:
             lead += [f"i{row_axes} = op_div({at}, last_size)", f"i{row_axes + 1} = op_rem({at}, last_size)"]
     store_lines = [*row, "for column in range(columns):", *indent([*lead, *element, store])]
-    return Epilogue(arguments, printer.close(), store_lines, values, tuple(v.name for v in inputs))
+    cost = formula_ns(kernel.body, values)
+    return Epilogue(arguments, printer.close(), store_lines, values, tuple(v.name for v in inputs), cost)
 
 
 def is_float32_core(compute: Compute) -> bool:

@@ -74,7 +74,8 @@ def tune_matmul(compute: Compute, tuner: Tuner, threads: int) -> bool:
     in_place = b.known is None and facts["b_strides"][2] == 1 and _always_few_rows(compute, tile)
     right, b_steps = _right_side(tuner, b, (batch, k, n), tuple(facts["b_strides"]), tile, in_place)
     epilogue = print_epilogue(compute, _FIRST_WORD + len(_WORDS))
-    matrix_ns = max(2.0 * m * n * k / FLOPS_PER_NS, reading_ns(4 * k * n)) + m * n * 0.03
+    matrix_ns = max(2.0 * m * _up(n, tile.width) * k / FLOPS_PER_NS, reading_ns(4 * k * n))
+    matrix_ns += m * n * (epilogue.nanoseconds / 2 + 0.02)
     total_ns = batch * matrix_ns + 50.0
     cut = cut_product(m, n, k, tile, batch, _tasks_wanted(total_ns, threads))
     tasks = batch * cut.row_blocks * cut.column_blocks

@@ -18,12 +18,8 @@ def _power_of_two(n: Lane) -> Lane:
     return ((n + 127) << 23).as_float32()
 
 
-def exp_lane(x: Lane) -> Lane:
-    """e**x: 0 below -104, infinite above 88.73."""
-    # On their way to 0 these would pass through denormals, which take many times as long.
-    is_zero = x < -104.0
-    x = x.constant(0.0).where(is_zero, x)
-    x = x.constant(89.0).where(x > 89.0, x)
+def _exp_parts(x: Lane) -> tuple[Lane, Lane]:
+    """p and n with e**x = p * 2**n, p near 1."""
     shifted = x.times_plus(1.44269504088896341, _TO_NEAREST)
     n = shifted.bits() - _TO_NEAREST_BITS
     rounded = shifted - _TO_NEAREST
@@ -33,7 +29,22 @@ def exp_lane(x: Lane) -> Lane:
     p = r.polynomial(
         1.9875691500e-4, 1.3981999507e-3, 8.3334519073e-3, 4.1665795894e-2, 1.6666665459e-1, 5.0000001201e-1
     )
-    p = p.times_plus(r * r, r) + 1.0
+    return p.times_plus(r * r, r) + 1.0, n
+
+
+def exp_near(x: Lane) -> Lane:
+    """e**x from -87 to 88, where it is neither denormal nor infinite."""
+    p, n = _exp_parts(x)
+    return p * _power_of_two(n)
+
+
+def exp_lane(x: Lane) -> Lane:
+    """e**x: 0 below -104, infinite above 88.73."""
+    # On their way to 0 these would pass through denormals, which take many times as long.
+    is_zero = x < -104.0
+    x = x.constant(0.0).where(is_zero, x)
+    x = x.constant(89.0).where(x > 89.0, x)
+    p, n = _exp_parts(x)
     # In two steps, because the ends of the range lie beyond what one factor can reach.
     half = n >> 1
     return x.constant(0.0).where(is_zero, p * _power_of_two(half) * _power_of_two(n - half))
@@ -78,7 +89,7 @@ def tanh_lane(x: Lane) -> Lane:
     )
     small = (p * square).times_plus(x, x)
     limited = a.constant(10.0).where(a > 10.0, a)
-    large = x.constant(1.0) - x.constant(2.0) / (exp_lane(limited + limited) + 1.0)
+    large = x.constant(1.0) - x.constant(2.0) / (exp_near(limited + limited) + 1.0)
     return small.where(a < 0.625, large.call("llvm.copysign", x))
 
 
@@ -108,7 +119,7 @@ def erf_lane(x: Lane) -> Lane:
         -1.1301742792129517,
         0.0003073970729019493,
     )
-    large = x.constant(1.0) - exp_lane(q)
+    large = x.constant(1.0) - exp_near(q)
     return small.where(a < 1.0, large.call("llvm.copysign", x))
 
 

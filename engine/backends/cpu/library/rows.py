@@ -8,7 +8,7 @@ from llvmlite import ir
 from numba import types
 from numba.extending import intrinsic
 
-from engine.backends.cpu.library.functions import exp_lane
+from engine.backends.cpu.library.functions import exp_near
 from engine.backends.cpu.library.lane import Lane
 from engine.backends.cpu.library.vectors import _SINGLE, _counted_loop, _spread, _vector_at, _word
 
@@ -32,6 +32,13 @@ def larger(a, b):
 def added(a, b):
     """The sum."""
     return a + b
+
+
+def _share(x, top):
+    """exp(x - top), where top is the largest x; 0 where that would be denormal."""
+    x, zero = x - top, x.constant(0.0)
+    is_zero = x < -87.0
+    return zero.where(is_zero, exp_near(zero.where(is_zero, x)))
 
 
 def _make_row(lanes, neutral, step, join, numbers, writes):
@@ -105,7 +112,7 @@ def make_row_squares(lanes):
 
 def make_row_exp(lanes):
     """row_exp(target, source, count, top): target = exp(source - top); gives its sum."""
-    return _make_row(lanes, 0.0, lambda x, top: exp_lane(x - top), added, 1, True)
+    return _make_row(lanes, 0.0, _share, added, 1, True)
 
 
 def make_row_scale(lanes):
