@@ -14,16 +14,20 @@ import llvmlite.binding as llvm
 from engine.backends.base import Precision
 from engine.errors import DeviceError, InputError
 
-Unit = Literal["amx", "avx512"]
-"""What multiplies: a unit for tiles of matrices, or dot products of vectors."""
+Unit = Literal["amx", "avx512", "avx2"]
+"""What multiplies: a unit for tiles of matrices, or dot products of vectors of 64 or 32 bytes."""
 
 _NEEDED: dict[Precision, dict[Unit, tuple[str, ...]]] = {
     "bf16": {"amx": ("amx-tile", "amx-bf16", "avx512bf16"), "avx512": ("avx512f", "avx512bf16")},
-    "int8": {"amx": ("amx-tile", "amx-int8", "avx512f"), "avx512": ("avx512f", "avx512vnni")},
+    "int8": {
+        "amx": ("amx-tile", "amx-int8", "avx512f"),
+        "avx512": ("avx512f", "avx512vnni"),
+        "avx2": ("avx2", "fma", "avxvnni"),
+    },
 }
 _WANTED: dict[Precision, str] = {
     "bf16": "AMX-BF16 or AVX512_BF16",
-    "int8": "AMX-INT8 or AVX512_VNNI",
+    "int8": "AMX-INT8, AVX512_VNNI or AVX-VNNI",
 }
 
 # Linux, x86-64: arch_prctl(ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA).
@@ -52,9 +56,14 @@ class Arithmetic:
         return 64 if self.bytewise else 32
 
     @property
+    def lanes(self) -> int:
+        """Sums in a vector."""
+        return 8 if self.unit == "avx2" else 16
+
+    @property
     def rows(self) -> int:
         """Rows of a block of results."""
-        return 32 if self.unit == "amx" else 8
+        return {"amx": 32, "avx512": 8, "avx2": 3}[self.unit]
 
     @property
     def few_rows(self) -> int:
@@ -76,7 +85,7 @@ def arithmetics_for(precision: Precision) -> tuple[Arithmetic, ...]:
     if not units:
         raise DeviceError(
             f"precision={precision!r} needs a processor with {_WANTED[precision]}, and this one ("
-            f"{llvm.get_host_cpu_name()}) has neither; precision='float32' runs anywhere"
+            f"{llvm.get_host_cpu_name()}) has none; precision='float32' runs anywhere"
         )
     finer = units_of("bf16")[:1] if precision == "int8" else ()
     return (Arithmetic(precision, units[0]), *(Arithmetic("bf16", unit) for unit in finer))

@@ -183,10 +183,9 @@ def head_text(arithmetic: Arithmetic) -> str:
                 operation = "tdpbusd" if bytewise else "tdpbf16ps"
                 made = f"make_matrix_product({rows // 16}, {columns}, {operation!r})"
             else:
-                made = f"make_vector_product({rows}, {columns}, {bytewise})"
+                made = f"make_vector_product({rows}, {columns}, {bytewise}, {arithmetic.lanes})"
             lines.append(f"{name}_{columns} = {made}\n")
-    rounding = "byte" if bytewise else "bf16"
-    lines.append(f"round_group, round_part = {rounding}_group, {rounding}_part\n")
+    lines.append(f"round_group, round_part = make_rounding({bytewise}, {arithmetic.lanes})\n")
     text = library_text("vectors", "reduced") + "".join(lines) + _HELPERS.format(group=arithmetic.group)
     return text + (_RANGES if bytewise else _BITS)
 

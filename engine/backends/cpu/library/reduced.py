@@ -136,10 +136,12 @@ def make_matrix_product(row_tiles, column_tiles, operation):
 
 
 def _dot_bytes(builder, total, left, right):
-    """Four products of an unsigned byte with a signed one on top of each sum."""
-    wide = ir.VectorType(_BYTE, 64)
+    """Four products of an unsigned byte with a signed one on top of each sum; AVX512_VNNI or AVX-VNNI."""
+    kind = total.type
+    wide = ir.VectorType(_BYTE, 4 * kind.count)
     pair = [builder.bitcast(x, wide) for x in (left, right)]
-    return _call(builder, "llvm.x86.avx512.vpdpbusd.512", _NUMBERS, [_NUMBERS, wide, wide], [total, *pair])
+    name = f"llvm.x86.avx512.vpdpbusd.{32 * kind.count}"
+    return _call(builder, name, kind, [kind, wide, wide], [total, *pair])
 
 
 def _dot_bf16(builder, total, left, right):
@@ -150,12 +152,16 @@ def _dot_bf16(builder, total, left, right):
     )
 
 
-def make_vector_product(rows, column_tiles, bytewise):
+def make_vector_product(rows, column_tiles, bytewise, lanes):
     """product(...) as `make_matrix_product` makes it, with the dot products of vectors.
 
     Of bytes the sums are int32s, else float32s.
     """
-    dot, kind, zero = (_dot_bytes, _NUMBERS, 0) if bytewise else (_dot_bf16, _SINGLES, 0.0)
+    dot, element, zero = (_dot_bytes, _WORD32, 0) if bytewise else (_dot_bf16, ir.FloatType(), 0.0)
+    kind, numbers = ir.VectorType(element, lanes), ir.VectorType(_WORD32, lanes)
+    vectors = column_tiles * 16 // lanes
+    # Where the vectors of a row of columns lie, in a panel and among the sums.
+    places_in_panel = [_TILE * (v * lanes // 16) + 4 * (v * lanes % 16) for v in range(vectors)]
 
     @intrinsic
     def product(typing_context, a, a_row, offsets, taps, groups, b, c, c_row, first):
@@ -165,27 +171,27 @@ def make_vector_product(rows, column_tiles, bytewise):
             def multiply(a_place, b_place, totals):
                 def quad(places, totals):
                     right = [
-                        builder.load(_vector_at(builder, places[1], _word(_TILE * v), _NUMBERS), align=4)
-                        for v in range(column_tiles)
+                        builder.load(_vector_at(builder, places[1], _word(place), numbers), align=4)
+                        for place in places_in_panel
                     ]
                     sums = []
                     for r in range(rows):
                         pointer = _vector_at(builder, places[0], builder.mul(a_row, _word(r)), ir.FloatType())
-                        left = _spread(builder, builder.load(pointer, align=2), 16)
-                        for v in range(column_tiles):
-                            sums.append(dot(builder, totals[r * column_tiles + v], left, right[v]))
+                        left = _spread(builder, builder.load(pointer, align=2), lanes)
+                        for v in range(vectors):
+                            sums.append(dot(builder, totals[r * vectors + v], left, right[v]))
                     return sums
 
                 steps = [_word(4), _word(_GROUP)]
                 _, totals = _counted_loop(builder, _word(16), [a_place, b_place], steps, totals, quad)
                 return totals
 
-            zeros = [ir.Constant(kind, [ir.Constant(kind.element, zero)] * 16)] * (rows * column_tiles)
+            zeros = [ir.Constant(kind, [ir.Constant(element, zero)] * lanes)] * (rows * vectors)
             totals = _over_groups(builder, a, b, offsets, taps, groups, zeros, multiply)
             pointers = []
             for r in range(rows):
                 row = builder.add(c, builder.mul(c_row, _word(r)))
-                pointers += [_vector_at(builder, row, _word(_GROUP * v), kind) for v in range(column_tiles)]
+                pointers += [_vector_at(builder, row, _word(4 * lanes * v), kind) for v in range(vectors)]
             with builder.if_else(builder.icmp_signed("==", first, _word(0))) as (store, add):
                 with store:
                     for pointer, total in zip(pointers, totals, strict=True):
@@ -214,8 +220,7 @@ def _part(builder, source, count, vectors):
     """`count` float32s as so many vectors, filled up with zeros. Nothing behind them is read."""
     bits = ir.VectorType(ir.IntType(1), 16)
     zeros = ir.Constant(_SINGLES, [0.0] * 16)
-    number = builder.bitcast(builder.trunc(count, _WORD32), ir.FloatType())
-    limit = builder.bitcast(_spread(builder, number, 16), _NUMBERS)
+    limit = _spread_number(builder, count)
     found = []
     for v in range(vectors):
         places = ir.Constant(_NUMBERS, [ir.Constant(_WORD32, 16 * v + k) for k in range(16)])
@@ -232,30 +237,47 @@ def _whole(builder, source, vectors):
     return [builder.load(pointer, align=4) for pointer in pointers]
 
 
-def _store_bytes(builder, target, parts, factor, zero):
-    """64 float32s times `factor`, to nearest, plus `zero`, as bytes; what is outside of 0..255 ends there."""
-    scale = _spread(builder, factor, 16)
-    shift = builder.bitcast(
-        _spread(builder, builder.bitcast(builder.trunc(zero, _WORD32), ir.FloatType()), 16), _NUMBERS
-    )
-    name, all_lanes = "llvm.x86.avx512.mask.cvtps2dq.512", ir.Constant(ir.IntType(16), -1)
-    for v, part in enumerate(parts):
-        # The instruction gives the smallest integer for NaN, LLVM's own conversion anything.
+def _to_nearest(builder, part, lanes):
+    """16 float32s as int32s; the smallest one for NaN, for which LLVM's own conversion gives anything."""
+    if lanes == 16:
         kinds = [_SINGLES, _NUMBERS, ir.IntType(16), _WORD32]
-        product = builder.fmul(part, scale)
-        nearest = _call(builder, name, _NUMBERS, kinds, [product, shift, all_lanes, ir.Constant(_WORD32, 4)])
-        low, high = (ir.Constant(_NUMBERS, [ir.Constant(_WORD32, x)] * 16) for x in (-65536, 65536))
-        for symbol, bound in ((">", low), ("<", high)):
-            nearest = builder.select(builder.icmp_signed(symbol, nearest, bound), nearest, bound)
-        number = builder.add(nearest, shift)
-        low, high = (ir.Constant(_NUMBERS, [ir.Constant(_WORD32, x)] * 16) for x in (0, 255))
-        for symbol, bound in ((">", low), ("<", high)):
-            number = builder.select(builder.icmp_signed(symbol, number, bound), number, bound)
+        zeros = ir.Constant(_NUMBERS, [ir.Constant(_WORD32, 0)] * 16)
+        values = [part, zeros, ir.Constant(ir.IntType(16), -1), ir.Constant(_WORD32, 4)]
+        return _call(builder, "llvm.x86.avx512.mask.cvtps2dq.512", _NUMBERS, kinds, values)
+    half, number = ir.VectorType(ir.FloatType(), 8), ir.VectorType(_WORD32, 8)
+    halves = []
+    for first in (0, 8):
+        mask = ir.Constant(number, [ir.Constant(_WORD32, first + k) for k in range(8)])
+        chosen = builder.shuffle_vector(part, part, mask)
+        halves.append(_call(builder, "llvm.x86.avx.cvt.ps2dq.256", number, [half], [chosen]))
+    mask = ir.Constant(_NUMBERS, [ir.Constant(_WORD32, k) for k in range(16)])
+    return builder.shuffle_vector(*halves, mask)
+
+
+def _within(builder, number, low, high):
+    for symbol, bound in ((">", low), ("<", high)):
+        limit = ir.Constant(_NUMBERS, [ir.Constant(_WORD32, bound)] * 16)
+        number = builder.select(builder.icmp_signed(symbol, number, limit), number, limit)
+    return number
+
+
+def _spread_number(builder, number):
+    """The low 32 bits of a word in every lane."""
+    bits = builder.bitcast(builder.trunc(number, _WORD32), ir.FloatType())
+    return builder.bitcast(_spread(builder, bits, 16), _NUMBERS)
+
+
+def _store_bytes(builder, target, parts, factor, zero, lanes):
+    """64 float32s times `factor`, to nearest, plus `zero`, as bytes; what is outside of 0..255 ends there."""
+    scale, shift = _spread(builder, factor, 16), _spread_number(builder, zero)
+    for v, part in enumerate(parts):
+        nearest = _within(builder, _to_nearest(builder, builder.fmul(part, scale), lanes), -65536, 65536)
+        number = _within(builder, builder.add(nearest, shift), 0, 255)
         narrow = builder.trunc(number, ir.VectorType(_BYTE, 16))
         builder.store(narrow, _vector_at(builder, target, _word(16 * v), narrow.type), align=1)
 
 
-def _make_rounding(bytewise):
+def make_rounding(bytewise, lanes):
     """round_group(target, source, factor, zero): a group of 64 bytes out of float32s; round_part(target,
     source, count, factor, zero): out of fewer, the others are zero.
     """
@@ -263,7 +285,7 @@ def _make_rounding(bytewise):
 
     def store(builder, target, parts, factor, zero):
         if bytewise:
-            _store_bytes(builder, target, parts, factor, zero)
+            _store_bytes(builder, target, parts, factor, zero, lanes)
         else:
             _store_bf16(builder, target, parts)
 
@@ -286,10 +308,6 @@ def _make_rounding(bytewise):
         return types.void(*[types.int64] * 3, types.float32, types.int64), generate
 
     return round_group, round_part
-
-
-bf16_group, bf16_part = _make_rounding(False)
-byte_group, byte_part = _make_rounding(True)
 
 
 @intrinsic
@@ -354,9 +372,7 @@ def scale_sums(typing_context, sums, step, zero, scales, totals):
         sums, step, zero, scales, totals = args
         place = _vector_at(builder, sums, _word(0), _NUMBERS)
         total = builder.load(_vector_at(builder, totals, _word(0), _NUMBERS), align=4)
-        shift = builder.bitcast(
-            _spread(builder, builder.bitcast(builder.trunc(zero, _WORD32), ir.FloatType()), 16), _NUMBERS
-        )
+        shift = _spread_number(builder, zero)
         number = builder.sub(builder.load(place, align=4), builder.mul(total, shift))
         scale = builder.load(_vector_at(builder, scales, _word(0), _SINGLES), align=4)
         value = builder.fmul(

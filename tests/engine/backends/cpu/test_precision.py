@@ -57,10 +57,12 @@ def test_the_matrix_unit_comes_first_and_vectors_without_it(monkeypatch: pytest.
 def test_bytes_have_instructions_of_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
     _pretend(monkeypatch, "avx512f", "avx512vnni")
     assert [(a.precision, a.unit) for a in arithmetics_for("int8")] == [("int8", "avx512")]
+    _pretend(monkeypatch, "avx2", "fma", "avxvnni")
+    assert [(a.precision, a.unit) for a in arithmetics_for("int8")] == [("int8", "avx2")]
     _pretend(monkeypatch, "avx512f", "avx512vnni", "avx512bf16")
     assert [a.precision for a in arithmetics_for("int8")] == ["int8", "bf16"]
     _pretend(monkeypatch, "avx512f", "avx512bf16")
-    with pytest.raises(DeviceError, match="AMX-INT8 or AVX512_VNNI"):
+    with pytest.raises(DeviceError, match="AMX-INT8, AVX512_VNNI or AVX-VNNI"):
         arithmetics_for("int8")
 
 

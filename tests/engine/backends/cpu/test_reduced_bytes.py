@@ -20,7 +20,7 @@ from tests.engine.backends.cpu.hinted import Case, matmul_case, out_size, run_tu
 from tests.engine.backends.steps import conv_expected
 
 
-@pytest.fixture(params=["amx", "avx512"])
+@pytest.fixture(params=["amx", "avx512", "avx2"])
 def int8(request: pytest.FixtureRequest, jobs: JobSystem, monkeypatch: pytest.MonkeyPatch) -> CPUBackend:
     """A backend for each unit that multiplies bytes, whatever the size of a product."""
     unit: Unit = request.param
