@@ -16,7 +16,15 @@ from engine.backends.cpu.library import library_text
 from engine.backends.cpu.native_kernel import NativeKernel
 from engine.backends.cpu.printer import indent, kernel_text
 from engine.backends.cpu.tiles import Tile, host_tile
-from engine.backends.cpu.winograd_cut import SCRATCH_BYTES, Cut, choose_cut, cut_ns, row_choices, row_tiles
+from engine.backends.cpu.winograd_cut import (
+    MOST_COLUMNS,
+    Cut,
+    choose_cut,
+    cut_ns,
+    row_choices,
+    row_tiles,
+    scratch_bytes,
+)
 from engine.backends.cpu.winograd_weights import pack_weights
 from engine.compiler.plan import Compute, Tuner
 
@@ -192,8 +200,9 @@ def winograd_text(tile: Tile, results: int, epilogue: Epilogue) -> str:
         *epilogue.arguments,
         f"x = arg_i64(args, {position})",
         f"w = arg_i64(args, {position + 1})",
-        f"scratch = stack_bytes({SCRATCH_BYTES + 14 * 128 * 4 + 64})",
-        f"finished = stack_bytes({results * results * 128 * 4})",
+        # Behind the last sums there is room for the rows that a tile of a product has too many.
+        f"scratch = stack_bytes({scratch_bytes(tile) + max(rows) * MOST_COLUMNS * 4})",
+        f"finished = stack_bytes({results * results * MOST_COLUMNS * 4})",
         f"table = stack_bytes({frequencies * 8})",
         f"zeros = stack_bytes({(_ZEROS + lanes) * 4})",
         f"set_bytes(zeros, 0, {(_ZEROS + lanes) * 4})",

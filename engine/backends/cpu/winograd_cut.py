@@ -7,6 +7,7 @@ default) F(4 x 4) too. It is read when this module is imported.
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from math import prod
@@ -17,8 +18,8 @@ from engine.backends.cpu.tiles import Tile
 LARGEST = int(os.environ.get("GAMEGLUE_WINOGRAD", "4"))
 """The largest tile, in results along a side; 0 for none."""
 
-SCRATCH_BYTES = 1 << 20
-"""Transformed inputs and sums of a task, on its stack."""
+_LARGE_STACKS = sys.platform == "darwin" or "CS_GNU_LIBC_VERSION" in getattr(os, "confstr_names", {})
+"""Whether Python's threads have stacks of many megabytes; on other systems it may be just one."""
 
 _LARGEST_WEIGHTS = 40 << 20
 """Bytes of transformed weights above which a size of tiles is not considered."""
@@ -38,6 +39,10 @@ _WORTH = 0.9
 """A way is taken where it needs this share of another one's time."""
 
 _CLEARLY = 0.97
+"""Of cuts with tiles alike, a later one is taken where it needs this share of an earlier one's time."""
+
+MOST_COLUMNS = 128
+"""Output channels that are transformed back at a time."""
 
 
 @dataclass(frozen=True)
@@ -52,6 +57,11 @@ class Cut:
     tiles: int
     columns: int
     group_columns: int
+
+
+def scratch_bytes(tile: Tile) -> int:
+    """Room for a task's transformed inputs and sums, on its stack: about a second-level cache."""
+    return 1 << 20 if tile.lanes >= 16 and _LARGE_STACKS else 1 << 19
 
 
 def choose_cut(space: tuple[int, ...], channels: int, tile: Tile, threads: int) -> Cut | None:
@@ -85,12 +95,12 @@ def _cuts(space: tuple[int, ...], channels: int, results: int, tile: Tile, threa
         for groups in sorted({1, min(threads, tasks)}):
             group_columns = _up(-(-m // groups), tile.width)
             share = -(-tiles * groups // tasks)
-            columns = min(group_columns, _up(64 if results == 4 else 128, tile.width))
+            columns = min(group_columns, _up(64 if results == 4 else MOST_COLUMNS, tile.width))
             room = _room(columns, channels, results, tile)
             while columns > tile.width and room < min(share, _ENOUGH_TILES):
                 columns = _up(columns // 2, tile.width)
                 room = _room(columns, channels, results, tile)
-            if _weight_bytes(channels, group_columns, results) < SCRATCH_BYTES:
+            if _weight_bytes(channels, group_columns, results) < scratch_bytes(tile):
                 room = min(room, _ENOUGH_TILES)
             if room > 0:
                 yield Cut(results, share, -(-share // -(-share // room)), columns, group_columns)
@@ -110,7 +120,7 @@ def _weight_bytes(channels: int, columns: int, results: int) -> int:
 
 def _room(columns: int, channels: int, results: int, tile: Tile) -> int:
     """How many tiles the scratch memory has room for."""
-    floats = SCRATCH_BYTES // (4 * (results + 2) ** 2)
+    floats = scratch_bytes(tile) // (4 * (results + 2) ** 2)
     deep = _up(channels, tile.lanes)
     return (floats - deep - tile.lanes) // (deep + columns)
 
@@ -128,7 +138,7 @@ def cut_ns(space: tuple[int, ...], channels: int, cut: Cut, tile: Tile, threads:
     products = 2.0 * rows * frequencies * channels * cut.group_columns / (_FLOPS_PER_NS * tile.lanes)
     weights = _weight_bytes(channels, cut.group_columns, cut.results)
     # Weights that fit into second-level cache come from afar for the first block only.
-    streams = blocks if weights > SCRATCH_BYTES else 1
+    streams = blocks if weights > scratch_bytes(tile) else 1
     waited = max(0.0, weights / _BYTES_PER_NS - products * turns / blocks)
     inputs, outputs = _VECTOR_NS[cut.results]
     moved = inputs * -(-channels // tile.lanes) + outputs * (cut.group_columns // tile.lanes)

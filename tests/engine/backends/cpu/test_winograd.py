@@ -15,7 +15,7 @@ import pytest
 from engine.backends.cpu import winograd, winograd_cut
 from engine.backends.cpu.backend import CPUBackend
 from engine.backends.cpu.tiles import AVX2, AVX512, NEON, PORTABLE, Tile, host_tile
-from engine.backends.cpu.winograd_cut import SCRATCH_BYTES, Cut, choose_cut, cut_ns
+from engine.backends.cpu.winograd_cut import Cut, choose_cut, cut_ns, scratch_bytes
 from engine.backends.cpu.winograd_weights import filter_matrix, pack_weights
 from engine.compiler.plan import Tuner
 from engine.kernels.expr import FLAT, acc, cast, index, lit, load, maximum
@@ -211,7 +211,7 @@ def test_cuts_are_within_their_limits(tile: Tile, threads: int) -> None:
             continue
         deep = -(-channels // tile.lanes) * tile.lanes
         rows = (cut.tiles | 1) * deep + cut.tiles * cut.columns + tile.lanes
-        assert 4 * (cut.results + 2) ** 2 * rows <= SCRATCH_BYTES
+        assert 4 * (cut.results + 2) ** 2 * rows <= scratch_bytes(tile)
         assert 0 < cut.tiles <= cut.share
         assert cut.columns <= 128
         assert cut.columns % tile.width == 0
