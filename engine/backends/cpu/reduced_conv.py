@@ -5,6 +5,9 @@ reads for consecutive results lies one cell apart: rows and columns are parted b
 strides into regions, and results are computed beyond the ends of rows, as far as the padding reaches. A cell
 is a pixel. Where pixels have few channels, a tap is a row of the window instead: its pixels follow each
 other in memory, and a cell is as many of them as a window moves on. In bytes, a band has one range.
+
+A tap that is a row of the window reads some elements behind it, times zero: an infinity or NaN there reaches
+a few results more than it would in float32.
 """
 
 from __future__ import annotations
