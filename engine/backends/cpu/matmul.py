@@ -30,6 +30,9 @@ NEAR_BYTES = 1 << 20
 LEFT_FLOATS = 1 << 17
 """Rows of the left side that a task goes through once for every panel: these stay in second-level cache."""
 
+NARROW = 4
+"""Up to so many columns of a known right side are computed one by one."""
+
 LINE = 64
 """Bytes of a cache line."""
 
@@ -71,17 +74,23 @@ def tune_matmul(compute: Compute, tuner: Tuner, threads: int) -> bool:
     if a_column != 1 and k > 1:
         left = emit_rows(tuner, a.name, (batch, m, k), (a_batch, a_row, a_column), tile)
         a_batch, a_row = (m * k if a_batch else 0), k
+    # Few columns are dot products, each of a row with a row.
+    narrow = n if b.known is not None and n <= NARROW and k % tile.lanes == 0 else 0
     in_place = b.known is None and facts["b_strides"][2] == 1 and _always_few_rows(compute, tile)
-    right, b_steps = _right_side(tuner, b, (batch, k, n), tuple(facts["b_strides"]), tile, in_place)
+    right, b_steps = _right_side(
+        tuner, b, (batch, k, n), tuple(facts["b_strides"]), tile, in_place, narrow > 0
+    )
     epilogue = print_epilogue(compute, _FIRST_WORD + len(_WORDS))
-    matrix_ns = max(2.0 * m * _up(n, tile.width) * k / FLOPS_PER_NS, reading_ns(4 * k * n))
+    # A tile's columns cost the same whether they are meant or not.
+    columns = 2 * n if narrow else _up(n, tile.width)
+    matrix_ns = max(2.0 * m * columns * k / FLOPS_PER_NS, reading_ns(4 * k * n))
     matrix_ns += m * n * (epilogue.nanoseconds / 2 + 0.02)
     total_ns = batch * matrix_ns + 50.0
     cut = cut_product(m, n, k, tile, batch, _tasks_wanted(total_ns, threads))
     tasks = batch * cut.row_blocks * cut.column_blocks
     sizes = (m, n, k, cut.row_blocks, cut.column_blocks, cut.rows, cut.columns, a_batch, a_row, *b_steps)
     values = (total_ns / tasks, *sizes, *epilogue.values)
-    kernel = NativeKernel("matmul", matmul_text(tile, epilogue))
+    kernel = NativeKernel("matmul", matmul_text(tile, epilogue, narrow))
     tuner.emit(kernel, (tasks,), values, (*epilogue.inputs, left, right), compute.output.name)
     return True
 
@@ -128,7 +137,7 @@ def _always_few_rows(compute: Compute, tile: Tile) -> bool:
 
 def _right_side(
     tuner: Tuner, b: Value, sizes: tuple[int, int, int], strides: tuple[int, int, int], tile: Tile,
-    in_place: bool,
+    in_place: bool, narrow: bool,
 ) -> tuple[str, tuple[int, int, int, int]]:  # fmt: skip
     """The right side's buffer; the steps in it from matrix to matrix, panel to panel and row to row; and
     whether it is read in place.
@@ -141,15 +150,20 @@ def _right_side(
     if b.known is None:
         return emit_panels(tuner, b.name, (batch, k, n), strides, tile), steps
     elements = b.known
+    if narrow:
+        steps = (0 if strides[0] == 0 else n * k, 0, 0, 0)
     # A matrix that the whole batch shares is packed once, whatever the batch.
     count = 1 if strides[0] == 0 else batch
 
     def make() -> np.ndarray:
         flat = np.ascontiguousarray(elements).reshape(-1)
         matrices = np.lib.stride_tricks.as_strided(flat, (count, k, n), [4 * s for s in strides])
+        if narrow:
+            return np.ascontiguousarray(matrices.swapaxes(1, 2)).reshape(-1)
         return pack_panels(matrices, tile.width)
 
-    return tuner.constant(f"{b.name}|columns{tile.width}|{(count, k, n)}|{strides}", make), steps
+    form = "rows" if narrow else f"columns{tile.width}"
+    return tuner.constant(f"{b.name}|{form}|{(count, k, n)}|{strides}", make), steps
 
 
 def tile_heights(tile: Tile) -> list[int]:
@@ -158,12 +172,12 @@ def tile_heights(tile: Tile) -> list[int]:
     return [tallest, *(rows for rows in (8, 4, 2, 1) if rows < tallest)]
 
 
-def matmul_text(tile: Tile, epilogue: Epilogue) -> str:
-    """The kernel's module."""
-    heights = tile_heights(tile)
-    tiles = "".join(
-        f"tile_of_{rows} = make_product_tile({rows}, {tile.vectors}, {tile.lanes})\n" for rows in heights
-    )
+def matmul_text(tile: Tile, epilogue: Epilogue, narrow: int = 0) -> str:
+    """The kernel's module; `narrow` is how many columns there are where they are dot products."""
+    heights = [4, 2, 1] if narrow else tile_heights(tile)
+    make = f"make_dot_tile({{}}, {narrow}, " if narrow else f"make_product_tile({{}}, {tile.vectors}, "
+    last = f"{tile.lanes}, {tile.width})" if narrow else f"{tile.lanes})"
+    tiles = "".join(f"tile_of_{rows} = {make.format(rows)}{last}\n" for rows in heights)
     position = _FIRST_WORD + len(_WORDS) + epilogue.words
     body = [
         *(f"{name} = arg_i64(args, {_FIRST_WORD + k})" for k, name in enumerate(_WORDS)),

@@ -138,6 +138,54 @@ def make_product_tile(rows, vectors, lanes):
     return product_tile
 
 
+def make_dot_tile(rows, columns, lanes, width):
+    """A tile of few columns: dot products of rows of both sides, whose k is whole vectors.
+
+    dot_tile(a, a_row, b, b_row, k, c, ahead): as product_tile, but column j of the right side is the row at
+    b + 4 j k, and a row of c has room for `width` sums; b_row and ahead are ignored.
+    """
+    kind = ir.VectorType(_SINGLE, lanes)
+    numbers = ir.VectorType(ir.IntType(32), lanes)
+
+    @intrinsic
+    def dot_tile(typing_context, a, a_row, b, b_row, k, c, ahead):
+        def generate(context, builder, signature, args):
+            a, a_row, b, _, k, c, _ = args
+
+            def body(places, totals):
+                left_place, right_place = places
+                rights, sums = [], []
+                for j in range(columns):
+                    place = builder.add(right_place, builder.mul(k, _word(4 * j)))
+                    rights.append(
+                        Lane(builder, builder.load(_vector_at(builder, place, _word(0), kind), align=4))
+                    )
+                for r in range(rows):
+                    place = builder.add(left_place, builder.mul(a_row, _word(r)))
+                    left = Lane(builder, builder.load(_vector_at(builder, place, _word(0), kind), align=4))
+                    for j, right in enumerate(rights):
+                        sums.append(left.times_plus(right, Lane(builder, totals[r * columns + j])).value)
+                return sums
+
+            zeros = [ir.Constant(kind, [0.0] * lanes)] * (rows * columns)
+            steps = [_word(4 * lanes)] * 2
+            _, totals = _counted_loop(builder, builder.sdiv(k, _word(lanes)), [a, b], steps, zeros, body)
+            for position, total in enumerate(totals):
+                half = lanes
+                while half > 1:
+                    half //= 2
+                    mask = ir.Constant(numbers, [(i + half) % lanes for i in range(lanes)])
+                    total = builder.fadd(total, builder.shuffle_vector(total, total, mask))
+                one = builder.extract_element(total, ir.Constant(ir.IntType(32), 0))
+                offset = position // columns * width + position % columns
+                builder.store(one, _vector_at(builder, c, _word(4 * offset), _SINGLE), align=4)
+            return context.get_dummy_value()
+
+        return types.void(*[types.int64] * 7), generate
+
+    return dot_tile
+
+
 def make_transpose_block(lanes):
     """transpose_block(target, target_row, source, source_row): a block of `lanes` rows of as many numbers.
 

@@ -65,6 +65,14 @@ def test_sizes_do_not_change_the_kernel(backend: CPUBackend) -> None:
         assert len(keys) == count
 
 
+@pytest.mark.parametrize("n", [1, 2, 4])
+@pytest.mark.parametrize("trans_b", [False, True])
+def test_few_columns(backend: CPUBackend, n: int, trans_b: bool) -> None:
+    for m in (1, 7, 64):
+        check(backend, matmul_case(17, 1, m, n, 48, known=True, trans_b=trans_b, epilogue="column bias"))
+    check(backend, matmul_case(18, 3, 5, n, 64, known=True, trans_b=trans_b))
+
+
 @pytest.mark.parametrize(("m", "n"), [(1, 64), (3, 100), (4, 32)])
 def test_few_rows_read_an_unknown_right_side_in_place(backend: CPUBackend, m: int, n: int) -> None:
     case = matmul_case(15, 2, m, n, 37, known=False, epilogue="column bias")
@@ -80,6 +88,7 @@ def test_every_processors_tile_computes_the_same(
     monkeypatch.setattr(matmul, "host_tile", lambda: tile)
     monkeypatch.setattr(conv, "host_tile", lambda: tile)
     check(backend, matmul_case(16, 1, 33, 3, 21, known=True, epilogue="column bias"))
+    check(backend, matmul_case(16, 1, 33, 3, 32, known=True, epilogue="column bias"))
     check(backend, matmul_case(13, 2, 29, 75, 340, known=True, epilogue="column bias"))
     check(backend, matmul_case(14, 1, 29, 75, 340, known=False, trans_b=True, epilogue="column bias"))
     for m in (5, 16):
