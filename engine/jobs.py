@@ -64,13 +64,14 @@ _Program = Callable[[Any], int]
 
 
 class _Record(NamedTuple):
-    """One job's native memory: where it is, and the ready request that submits it."""
+    """One job's native memory: where it is, and the ready requests that submit it and wait for it."""
 
     words: memoryview
     base: int
     address: int
     request: ctypes.c_int64
     raw: memoryview
+    wait_request: ctypes.c_int64
 
 
 class CommandList:
@@ -195,7 +196,7 @@ class JobSystem:
         self._live: deque[JobHandle] = deque()
         self._closed = False
         self._forked = False
-        self._blank = _Record(words, 0, 0, ctypes.c_int64(0), words)
+        self._blank = _Record(words, 0, 0, ctypes.c_int64(0), words, ctypes.c_int64(0))
         self._memory: list[np.ndarray] = [block]
         body = functools.partial(_thread_body, self._call, address, priority)
         self._threads = [
@@ -316,14 +317,19 @@ class JobSystem:
             raise DeviceError("job threads do not survive a fork: make a new JobSystem in the child process")
 
     def _wait(self, handle: JobHandle, timeout: float | None) -> bool:
-        deadline = None if timeout is None else time.monotonic_ns() + int(timeout * 1e9)
+        if timeout is None:
+            while not self._forked:
+                if self._call(handle._record.wait_request):
+                    return True
+            self._check_open()
+        deadline = time.monotonic_ns() + int((timeout or 0.0) * 1e9)
         while True:
-            left = -_SLICE_NS if deadline is None else max(min(deadline - time.monotonic_ns(), _SLICE_NS), 0)
+            left = max(min(deadline - time.monotonic_ns(), _SLICE_NS), 0)
             if self._forked:
                 self._check_open()
             if _ask(self._call, OP_WAIT, self._address, handle._record.address, left):
                 return True
-            if deadline is not None and time.monotonic_ns() >= deadline:
+            if time.monotonic_ns() >= deadline:
                 return handle.is_completed
 
     def _sweep(self) -> None:
@@ -348,7 +354,13 @@ class JobSystem:
             words[base + _REQUEST] = OP_SUBMIT
             words[base + _REQUEST + 1] = self._address
             words[base + _REQUEST + 2] = here
-            self._free.append(_Record(words, base, here, ctypes.c_int64(here + 8 * _REQUEST), raw))
+            waiting = base + _REQUEST + 4
+            words[waiting] = OP_WAIT
+            words[waiting + 1] = self._address
+            words[waiting + 2] = here
+            words[waiting + 3] = -_SLICE_NS
+            requests = (ctypes.c_int64(here + 8 * _REQUEST), ctypes.c_int64(address + 8 * waiting))
+            self._free.append(_Record(words, base, here, requests[0], raw, requests[1]))
         return self._free.pop()
 
     def _write_edges(self, record: _Record, depends_on: Sequence[JobHandle]) -> tuple[int, object]:

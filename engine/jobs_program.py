@@ -67,7 +67,7 @@ LAYOUT = {
     "USERS": 24,
     "EDGES": 25,
     "FIRST_EDGE": 26,
-    "REQUEST": 32,
+    "REQUEST": 32,  # the four words that submit the job, then those that wait for it
 }
 SYSTEM_WORDS = 48
 JOB_WORDS = 40
