@@ -98,17 +98,19 @@ class Direct:
 
     def _take_tensors(self, inputs: Sequence[object]) -> bool:
         """The same, where some are tensors on the CPU."""
-        tensors = [item.elements_on_cpu if type(item) is Tensor else None for item in inputs]
-        if tensors == self._tensors and None not in tensors:
-            arrays = [tensor.elements for tensor in tensors if tensor is not None]
-        else:
-            arrays = []
-            for item, tensor, (shape, dtype) in zip(inputs, tensors, self._facts, strict=True):
-                array = item if tensor is None else tensor.elements
+        tensors: list[CPUTensorData | None] = []
+        arrays: list[np.ndarray] = []
+        known = self._tensors
+        for number, (shape, dtype) in enumerate(self._facts):
+            item = inputs[number]
+            tensor = item.elements_on_cpu if type(item) is Tensor else None
+            array = item if tensor is None else tensor.elements
+            if tensor is None or number >= len(known) or tensor is not known[number]:
                 if type(array) is not np.ndarray or array.shape != shape or array.dtype != dtype:
                     return False
-                arrays.append(array)
-            self._tensors = tensors
+            tensors.append(tensor)
+            arrays.append(array)  # type: ignore[arg-type]
+        self._tensors = tensors
         self._repeat(arrays, tensors)
         return True
 
@@ -132,12 +134,10 @@ class DirectRun(Run):
 
     @classmethod
     def after(cls, before: Run | None, direct: Direct) -> DirectRun:
-        """The run of what a plan in short has just taken; the run before it needs its plans no more."""
-        if type(before) is not cls:
-            direct.part.users += 1
-            if before is not None:
-                before.let_go()
-        # Else the part is in use by one run as before.
+        """The first run of what a plan in short has taken; the run before it needs its plans no more."""
+        direct.part.users += 1
+        if before is not None:
+            before.let_go()
         return cls(direct)
 
     @property

@@ -171,8 +171,11 @@ class CPUTensorData(TensorData):
 
     def is_read_by(self, reader: Reader) -> None:
         """Leave the elements as they are until `reader` is done."""
-        self._readers = [r for r in self._readers if not r.is_completed] if self._readers else []
-        self._readers.append(reader)
+        readers = self._readers
+        if len(readers) == 1 and readers[0].is_completed:
+            readers[0] = reader
+        else:
+            self._readers = [*(r for r in readers if not r.is_completed), reader]
 
     def to_write(self, keep: bool = True) -> np.ndarray:
         """The elements, to be written; `keep` them where not all will be."""

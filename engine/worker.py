@@ -6,6 +6,7 @@ import threading
 import weakref
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
+from operator import itemgetter
 from time import perf_counter
 from typing import Any
 
@@ -95,6 +96,7 @@ class Worker(Disposable):
         self._native = native
         self._inputs: dict[str, Input] = {item.name: item for item in model.inputs}
         dims = [{d for d in item.shape or () if isinstance(d, str)} for item in model.inputs]
+        self._pick: Callable[[Any], tuple[Any, ...]] = itemgetter(*(tuple(self._inputs) or ("",)))
         self._has_shared_dims = len(set().union(*dims)) < sum(map(len, dims))
         self._outputs = {output.name: output.dtype for output in model.outputs}
         self._schedules = 0
@@ -144,7 +146,10 @@ class Worker(Disposable):
         if direct is not None:
             is_named = named or (len(inputs) == 1 and type(inputs[0]) is dict)
             if direct.take(self._in_order(inputs, named) if is_named else inputs):
-                self.latest = DirectRun.after(self.latest, direct)
+                is_like_before = (
+                    type(self.latest) is DirectRun
+                )  # then the plan is in use by one run as before
+                self.latest = DirectRun(direct) if is_like_before else DirectRun.after(self.latest, direct)
                 return
         self._direct = None  # its plan may be dropped from here on
         self._check_alive()
@@ -193,7 +198,7 @@ class Worker(Disposable):
         given: Any = inputs[0] if inputs else named
         if (inputs and named) or given.keys() != self._inputs.keys():
             return ()
-        return tuple([given[name] for name in self._inputs])
+        return self._pick(given) if len(given) > 1 else tuple(given.values())
 
     def _collect(
         self, inputs: tuple[InputValue | Mapping[str, InputValue], ...], named: Mapping[str, InputValue]

@@ -328,15 +328,13 @@ class CPUBackend(Backend):
                 if not elsewhere:
                     elsewhere.append(InPlace(program, inputs, in_place))
                 here = elsewhere[0]
-                before = here.job if here.aim(tensors) else None
-                for view, array, is_taken in zip(views, arrays, here.taken, strict=True):
-                    if not is_taken:
-                        view[...] = array
-                kept = [a for a, is_taken in zip(arrays, here.taken, strict=True) if is_taken]
-                here.job = self._submit_again(before, here.commands, kept)
-                for tensor, is_taken in zip(tensors, here.taken, strict=True):
-                    if is_taken and tensor is not None:
-                        tensor.is_read_by(here.job)
+                if not here.is_aimed_at(arrays, tensors):
+                    here.aim(arrays, tensors)
+                for number in here.copied:
+                    views[number][...] = arrays[number]
+                here.job = self._submit_again(here.job, here.commands, here.taken)
+                for _, tensor, _ in here.taken:
+                    tensor.is_read_by(here.job)
                 return
             for number, view in enumerate(views):
                 view[...] = arrays[number]

@@ -79,29 +79,35 @@ class InPlace:
         self._words = own.data
         self._places = [program.places.get(buffer.address, ()) for buffer in inputs]
         self._home = [buffer.address for buffer in inputs]
-        self._now = list(self._home)
-        self.taken = [False] * len(inputs)
-        self.job: JobHandle | None = None
         self._allowed = [
             may and buffer.array.nbytes >= IN_PLACE_BYTES for may, buffer in zip(allowed, inputs, strict=True)
         ]
+        self._tensors: Sequence[CPUTensorData | None] = ()
+        self.job: JobHandle | None = None  # the last that ran it as it is aimed
+        self.taken: list[tuple[int, CPUTensorData, np.ndarray]] = []
+        self.copied: list[int] = []
 
-    def aim(self, tensors: Sequence[CPUTensorData | None]) -> bool:
-        """Have the commands read tensors where they lie, as `taken` tells; other inputs have to be copied.
+    def is_aimed_at(self, arrays: Sequence[np.ndarray], tensors: Sequence[CPUTensorData | None]) -> bool:
+        """Whether the commands read these tensors where they lie now."""
+        if tensors != self._tensors:
+            return False
+        has_moved = False  # one that was written while it was read
+        for number, _, array in self.taken:
+            has_moved |= arrays[number] is not array
+        return not has_moved
 
-        Returns whether that is as it was the last time.
-        """
-        is_same = True
-        for k, tensor in enumerate(tensors):
-            address = tensor.address if tensor is not None and self._allowed[k] else 0
-            self.taken[k] = address != 0
-            address = address or self._home[k]
-            if address != self._now[k]:
-                is_same = False
-                self._now[k] = address
-                for place in self._places[k]:
-                    self._words[place] = address
-        return is_same
+    def aim(self, arrays: Sequence[np.ndarray], tensors: Sequence[CPUTensorData | None]) -> None:
+        """Have the commands read tensors where they lie, those in `taken`; inputs in `copied` have to be."""
+        self._tensors, self.job = tensors, None
+        self.taken, self.copied = [], []
+        for number, tensor in enumerate(tensors):
+            address = tensor.address if tensor is not None and self._allowed[number] else 0
+            if tensor is not None and address:
+                self.taken.append((number, tensor, arrays[number]))
+            else:
+                self.copied.append(number)
+            for place in self._places[number]:
+                self._words[place] = address or self._home[number]
 
 
 def released() -> None:
