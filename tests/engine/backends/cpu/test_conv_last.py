@@ -8,11 +8,13 @@ from typing import Any
 import numpy as np
 import pytest
 
+from engine.backends.cpu import conv_few, conv_first, conv_last
 from engine.backends.cpu.backend import CPUBackend
 from engine.backends.cpu.conv_few import tune_conv_few
 from engine.backends.cpu.conv_first import tune_conv_first
 from engine.backends.cpu.conv_last import tune_conv_last
 from engine.backends.cpu.native_kernel import NativeKernel
+from engine.backends.cpu.tiles import AVX2, NEON, PORTABLE, Tile
 from engine.compiler.plan import BufferSpec, Compute, Plan, Tuner
 from engine.kernels.expr import FLAT, Expr, acc, arg, cast, index, lit, maximum, select
 from engine.kernels.hint import Hint
@@ -199,3 +201,35 @@ def test_epilogues(backend: CPUBackend, tail: str) -> None:
     check(backend, Case((2, 6, 10, 23), (70, 6, 3, 3), pads=(1, 1), tail=tail))
     check(backend, Case((2, 6, 10, 23), (7, 6, 3, 3), pads=(1, 1), tail=tail))
     check(backend, Case((2, 3, 10, 23), (70, 3, 3, 3), pads=(1, 1), tail=tail, x_first=True))
+
+
+@pytest.mark.parametrize("tile", [AVX2, NEON, PORTABLE])
+def test_other_processors(backend: CPUBackend, tile: Tile, monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in (conv_first, conv_few, conv_last):
+        monkeypatch.setattr(module, "host_tile", lambda: tile)
+    check(backend, Case((1, 16, 8, 13), (43, 16, 3, 3), pads=(1, 1)))
+    check(backend, Case((1, 3, 9, 13), (21, 3, 3, 3), pads=(1, 1), x_first=True))
+    check(backend, Case((1, 20, 9, 13), (3, 20, 3, 3), pads=(1, 1)))
+
+
+def test_large_layers_are_cut_for_all_threads(backend: CPUBackend) -> None:
+    for case in (
+        Case((1, 64, 28, 28), (64, 64, 3, 3), pads=(1, 1)),
+        Case((1, 512, 7, 7), (512, 512, 1, 1)),
+        Case((1, 3, 64, 64), (64, 3, 3, 3), x_first=True),
+        Case((1, 64, 40, 40), (3, 64, 3, 3), pads=(1, 1)),
+    ):
+        plan, _ = emitted(backend, case)
+        assert plan.steps[-1].space[0] % backend.jobs.thread_count == 0
+        check(backend, case)
+
+
+def test_what_has_no_kernel_of_these_is_left_alone(backend: CPUBackend) -> None:
+    three = Case((1, 2, 4, 4, 4), (3, 2, 2, 2, 2))
+    unknown = Case((1, 2, 4, 4), (3, 2, 3, 3))
+    assert unknown.compute.hint is not None
+    unknown.compute.hint.operands[1].known = None
+    for case in (three, unknown):
+        plan, taken = emitted(backend, case)
+        assert not taken
+        assert not plan.steps
