@@ -75,16 +75,18 @@ class Layer:
     domain: str = ""
     version: int = 1
 
-    @property
-    def subgraphs(self) -> tuple[Model, ...]:
-        """The bodies that this layer carries as attributes (`If`, `Loop`, `Scan`)."""
+    subgraphs: tuple[Model, ...] = field(init=False, repr=False)
+    """The bodies that this layer carries as attributes (`If`, `Loop`, `Scan`)."""
+
+    def __post_init__(self) -> None:
+        """Look for subgraphs once: whoever walks a graph asks for them again and again."""
         found: list[Model] = []
         for value in self.attributes.values():
             if isinstance(value, Model):
                 found.append(value)
             elif isinstance(value, tuple) and value and isinstance(value[0], Model):
                 found.extend(value)
-        return tuple(found)
+        object.__setattr__(self, "subgraphs", tuple(found))
 
     @property
     def captures(self) -> tuple[str, ...]:

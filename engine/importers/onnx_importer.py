@@ -139,6 +139,10 @@ class _Scope:
     attributes: Mapping[str, Any] | None = None
     depth: int = 0
 
+    def inner(self) -> _Scope:
+        """How names are read in a subgraph held by a layer of this place."""
+        return replace(self, depth=self.depth + 1)
+
     def value(self, name: str) -> str:
         """A value's name in the whole model: a function's formal names become the caller's."""
         name = _text(name, self.where)
@@ -329,7 +333,6 @@ class _Reader:
 
     def _attribute(self, proto: AttributeProto, scope: _Scope, subject: str) -> Any:
         """One attribute's value: number, str, bytes, array, `Model`, declared type, or a tuple of these."""
-        inner = replace(scope, depth=scope.depth + 1)
         match proto.type:
             case AttributeProto.FLOAT:
                 return float(proto.f)
@@ -340,7 +343,7 @@ class _Reader:
             case AttributeProto.TENSOR:
                 return read_tensor(proto.t, self.folder, subject)
             case AttributeProto.GRAPH:
-                return self.graph(proto.g, inner)
+                return self.graph(proto.g, scope.inner())
             case AttributeProto.SPARSE_TENSOR:
                 return read_sparse_tensor(proto.sparse_tensor, self.folder, subject)
             case AttributeProto.TYPE_PROTO:
@@ -354,7 +357,7 @@ class _Reader:
             case AttributeProto.TENSORS:
                 return tuple(read_tensor(tensor, self.folder, subject) for tensor in proto.tensors)
             case AttributeProto.GRAPHS:
-                return tuple(self.graph(graph, inner) for graph in proto.graphs)
+                return tuple(self.graph(graph, scope.inner()) for graph in proto.graphs)
             case AttributeProto.SPARSE_TENSORS:
                 return tuple(read_sparse_tensor(item, self.folder, subject) for item in proto.sparse_tensors)
             case AttributeProto.TYPE_PROTOS:
