@@ -10,7 +10,7 @@ import numpy as np
 import onnx
 import pytest
 
-from engine import BackendType, Model, ModelLoader, Worker, native, stored_plans
+from engine import BackendType, JobSystem, Model, ModelLoader, Worker, native, stored_plans
 from engine.backends.cpu.backend import CPUBackend
 from engine.custom import operator, remove_operator
 from engine.kernels.value import Value
@@ -143,6 +143,16 @@ def test_another_model_is_not_read(changed: bytes) -> None:
     with open_worker(changed) as worker:
         assert not was_read(worker)
         check(worker, changed, ModelLoader.load(changed).inputs[0].shape[0])  # type: ignore[index,arg-type]
+
+
+def test_another_setting_is_not_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    """How many threads there are, and what the environment says of kernels, are parts of a plan."""
+    open_worker(network()).dispose()
+    with JobSystem(3) as jobs, Worker(ModelLoader.load(network()), BackendType.CPU, jobs=jobs) as worker:
+        assert not was_read(worker)
+    monkeypatch.setattr(stored_plans, "LARGEST", 0)
+    with open_worker(network()) as worker:
+        assert not was_read(worker)
 
 
 def test_the_first_input_shape_is_recorded_when_loading_the_next_time() -> None:
