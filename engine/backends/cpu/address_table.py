@@ -34,6 +34,9 @@ _SMALL_WEIGHTS = 64 << 10
 _BYTES_PER_NS = 10.0
 """How fast weights arrive that are in no near cache."""
 
+_FETCHED_UNSEEN = 0.15
+"""What their arrival takes of the time of others."""
+
 _WORDS = (
     "pixels m_size channels groups height width out_height out_width kernel_rows kernel_columns row_stride"
     " stride row_dilation dilation top left panel_blocks block_channels pixel_blocks block_pixels room"
@@ -99,14 +102,20 @@ class TaskCut:
 
 
 def cut_tasks(
-    tiles: int, panels: int, groups: int, threads: int, tile_ns: float, panel_bytes: float
+    tiles: int, panels: int, groups: int, threads: int, tile_ns: float, panel_bytes: float, tile_bytes: float
 ) -> TaskCut:
-    """Blocks for all threads, of even cost; `tile_ns` is what a tile of one panel takes."""
+    """Blocks for all threads, of even cost; `tile_ns` is what a tile of one panel takes.
+
+    panel_bytes: of a panel's weights; tile_bytes: of the input under a tile.
+    """
 
     def task_ns(panel_blocks: int, tile_blocks: int) -> float:
         across, along = -(-panels // panel_blocks), -(-tiles // tile_blocks)
-        # Only a task's first panel has nobody who asks for it early.
-        return along * across * tile_ns + panel_bytes / _BYTES_PER_NS + NS_PER_TASK
+        # A panel arrives while the one before is in use, if that is long enough; the first is waited for.
+        fetched = panel_bytes / _BYTES_PER_NS
+        work = across * (max(along * tile_ns, fetched) + _FETCHED_UNSEEN * fetched)
+        read = _FETCHED_UNSEEN * along * tile_bytes / _BYTES_PER_NS
+        return work + fetched + read + NS_PER_TASK
 
     whole = groups * task_ns(1, 1)
     wanted = min(int(whole / CHUNK_NS), threads * CHUNKS_PER_THREAD) if threads > 1 else 1
@@ -152,6 +161,11 @@ class LastConv:
         return self.compute.hint.operands[1].shape[1]
 
     @property
+    def bytes_of_pixel(self) -> int:
+        """All of the input's channels at one place."""
+        return 4 * self.channels * self.group
+
+    @property
     def depth(self) -> int:
         """Products of a sum."""
         return self.channels * self.win.taps
@@ -167,7 +181,7 @@ class LastConv:
 
         zeros_place: where zeros lie behind the weights, in elements; group_weights: elements of a group.
         """
-        win, bytes_of_pixel = self.win, 4 * self.channels * self.group
+        win, bytes_of_pixel = self.win, self.bytes_of_pixel
         near = 4 * self.depth * width <= _NEAR_BYTES
         wanted = (_NEAR_BYTES if near else _FAR_BYTES) // bytes_of_pixel
         room = max(min(TABLE_WORDS // win.taps - rows, wanted) // rows, 1) * rows

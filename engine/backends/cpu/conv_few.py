@@ -51,7 +51,7 @@ def tune_conv_few(compute: Compute, tuner: Tuner, threads: int) -> bool:
     assert elements is not None
     tile_ns = rows * (outputs * sum_ns + conv.win.taps * NS_PER_ADDRESS / blocks)
     tiles = -(-conv.pixels // rows)
-    cut = cut_tasks(tiles, blocks, 1, threads, tile_ns, 4.0 * products * outputs)
+    cut = cut_tasks(tiles, blocks, 1, threads, tile_ns, 4.0 * products * outputs, conv.bytes_of_pixel * rows)
     epilogue = conv.epilogue()
     weights = tuner.constant(
         f"{w.name}|sums{outputs}x{tile.lanes}", lambda: pack_sums(elements, outputs, tile.lanes)

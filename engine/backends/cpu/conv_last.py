@@ -35,7 +35,9 @@ def tune_conv_last(compute: Compute, tuner: Tuner, threads: int) -> bool:
     tile_ns = rows * (width * (2.0 * conv.depth / FLOPS_PER_NS + NS_PER_RESULT))
     tile_ns += rows * conv.win.taps * NS_PER_ADDRESS / panels
     tiles = -(-conv.pixels // rows)
-    cut = cut_tasks(tiles, panels, conv.group, threads, tile_ns, 4.0 * conv.depth * width)
+    cut = cut_tasks(
+        tiles, panels, conv.group, threads, tile_ns, 4.0 * conv.depth * width, conv.bytes_of_pixel * rows
+    )
     epilogue = conv.epilogue()
     # What packs outlives the plan, and must not hold the formula.
     group, channels = conv.group, conv.channels
