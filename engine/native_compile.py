@@ -41,9 +41,13 @@ def target_machine() -> Any:
     llvm.initialize_native_asmprinter()
     llvm.initialize_native_asmparser()  # kernels may hold inline assembly
     target = llvm.Target.from_default_triple()
+    features = llvm.get_host_cpu_features()
+    if features.get("avx512f"):
+        # Loops that LLVM vectorises itself use whole registers, as the tiles do; it would take halves.
+        features["prefer-256-bit"] = False
     return target.create_target_machine(
         cpu=llvm.get_host_cpu_name(),
-        features=llvm.get_host_cpu_features().flatten(),
+        features=features.flatten(),
         opt=3,
         reloc="static" if target.name.startswith("x86") else "default",
         codemodel="jitdefault",
