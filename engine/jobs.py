@@ -200,7 +200,8 @@ class JobSystem:
         self._memory: list[np.ndarray] = [block]
         body = functools.partial(_thread_body, self._call, address, priority)
         self._threads = [
-            threading.Thread(target=body, name=f"gameglue-job-{index}", daemon=True) for index in range(count)
+            threading.Thread(target=body, args=(index,), name=f"gameglue-job-{index}", daemon=True)
+            for index in range(count)
         ]
         for thread in self._threads:
             thread.start()
@@ -411,7 +412,7 @@ def _ask(program: _Program, operation: int, *operands: int) -> int:
     return program((ctypes.c_int64 * 4)(operation, *operands))
 
 
-def _thread_body(program: _Program, address: int, priority: Priority) -> None:
+def _thread_body(program: _Program, address: int, priority: Priority, number: int) -> None:
     if hasattr(os, "SCHED_BATCH"):
         # Woken on its waker's core, such a thread waits for its turn: else `submit` may last until the first
         # time slice of the job is over, which is milliseconds.
@@ -425,7 +426,7 @@ def _thread_body(program: _Program, address: int, priority: Priority) -> None:
         elif sys.platform == "win32":
             kernel = ctypes.windll.kernel32
             kernel.SetThreadPriority(kernel.GetCurrentThread(), -1)
-    _ask(program, OP_WORK, address)
+    _ask(program, OP_WORK, address, number)
 
 
 def _abandon(

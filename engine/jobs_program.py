@@ -5,9 +5,12 @@ because every further argument costs ctypes 0.2 microseconds. All state is in me
 never moves: one system block, and one 320-byte record per job, both of 8-byte words.
 
 How it works
-    A job is a list of commands. Its TICKET holds (current command, next chunk) in one word, so that taking a
-    chunk is one atomic addition, whoever takes part. The thread that finishes a command's last chunk moves
-    the ticket on to the next command; a barrier therefore costs a waiting thread nothing but its absence.
+    A job is a list of commands. Its TICKET holds (current command, chunks taken from the back, chunks taken
+    from the front) in one word, so that taking a chunk is one atomic addition, whoever takes part. One half
+    of the threads takes from the front, the other from the back: weights then stay in the second-level cache
+    of the core that reads them in every run. A thread that helps is one half, the others are the front.
+    The thread that finishes a command's last chunk moves the ticket on to the next command; a barrier
+    therefore costs a waiting thread nothing but its absence.
     Commands of one chunk are run at once by the thread that gets to them.
     A job that becomes ready is pushed on INBOX without a lock, so submitting never waits. Job threads move
     the inbox to the list of active jobs under a spin lock that only they (and a helping `complete`) take.
@@ -30,9 +33,10 @@ from engine.native import NativeSource
 from engine.native_prelude import PRELUDE
 
 OP_WORK, OP_SUBMIT, OP_WAIT, OP_RUN, OP_STOP = range(5)
-"""The first word of a request. `(OP_WORK, system, 0, 0)` is a job thread's life; `(OP_SUBMIT, system, job,
-edges)`; `(OP_WAIT, system, job, nanoseconds)` gives 1 when done; `(OP_RUN, commands, count, 0)` runs on this
-thread; `(OP_STOP, system, 1 or 2, 0)`: threads leave when there is no work, or after their current chunk."""
+"""The first word of a request. `(OP_WORK, system, number, 0)` is a job thread's life; `(OP_SUBMIT, system,
+job, edges)`; `(OP_WAIT, system, job, nanoseconds)` gives 1 when done; `(OP_RUN, commands, count, 0)` runs on
+this thread; `(OP_STOP, system, 1 or 2, 0)`: threads leave when there is no work, or after their current
+chunk."""
 
 LAYOUT = {
     # The system block. Words that different threads write lie on different cache lines.
@@ -76,8 +80,11 @@ INLINE_EDGES = 3
 _BODY = '''
 
 CLOSED = 1
-CHUNK_BITS = 40
-CHUNK_MASK = (1 << CHUNK_BITS) - 1
+SIDE_BITS = 20
+CHUNK_BITS = 2 * SIDE_BITS
+SIDE_MASK = (1 << SIDE_BITS) - 1
+MOST_CHUNKS = 1 << (SIDE_BITS - 1)
+FRONT, BACK = 0, SIDE_BITS
 EVERYONE = 1 << 30
 
 
@@ -126,9 +133,15 @@ def spin_limit(system):
 
 
 @typed_helper("int64(int64)")
+def grain_of(record):
+    """The chunk's size asked for, or what leaves as many chunks as a ticket can count."""
+    return max(load_i64(record, 3), load_i64(record, 2) // MOST_CHUNKS + 1)
+
+
+@typed_helper("int64(int64)")
 def chunks_of(record):
     """At least 1: an empty command is one chunk in which nothing runs."""
-    grain = load_i64(record, 3)
+    grain = grain_of(record)
     return max((load_i64(record, 2) + grain - 1) // grain, 1)
 
 
@@ -146,7 +159,8 @@ def chunks_left(job):
     command = ticket >> CHUNK_BITS
     if command >= load_i64(job, COUNT):
         return 0
-    return chunks_of(load_i64(job, COMMANDS) + 32 * command) - (ticket & CHUNK_MASK)
+    taken = (ticket & SIDE_MASK) + ((ticket >> SIDE_BITS) & SIDE_MASK)
+    return chunks_of(load_i64(job, COMMANDS) + 32 * command) - taken
 
 
 @typed_helper("void(int64, int64)")
@@ -234,28 +248,30 @@ def advance(system, job, command, stays):
             return
         if atomic_load_i64(system, STOP) == 2:
             return
-        run_chunk(record, 0, load_i64(record, 3))
+        run_chunk(record, 0, grain_of(record))
         command += 1
     finish(system, job, stays)
 
 
-@typed_helper("int64(int64, int64, int64)")
-def work_on(system, job, stays):
+@typed_helper("int64(int64, int64, int64, int64)")
+def work_on(system, job, stays, side):
     """Runs chunks of the job until none can be taken; returns how many.
 
-    stays: 1 for a job thread, which goes on to other jobs; 0 for one that only helps with this one.
+    stays: 1 for a job thread, which goes on to other jobs; 0 for one that only helps with this one. side:
+    FRONT or BACK, the end from which it takes chunks.
     """
     ran = 0
     while chunks_left(job) > 0 and atomic_load_i64(system, STOP) != 2:
-        ticket = atomic_add_i64(job, TICKET, 1)
+        ticket = atomic_add_i64(job, TICKET, 1 << side)
         command = ticket >> CHUNK_BITS
         if command >= load_i64(job, COUNT):
             break
         record = load_i64(job, COMMANDS) + 32 * command
         chunks = chunks_of(record)
-        chunk = ticket & CHUNK_MASK
-        if chunk < chunks:
-            grain = load_i64(record, 3)
+        front, back = ticket & SIDE_MASK, (ticket >> SIDE_BITS) & SIDE_MASK
+        if front + back < chunks:
+            chunk = front if side == FRONT else chunks - 1 - back
+            grain = grain_of(record)
             run_chunk(record, chunk * grain, grain)
             ran += 1
             if atomic_add_i64(job, FINISHED, 1) + 1 == chunks:
@@ -298,15 +314,16 @@ def let_go(job):
     return 0
 
 
-@typed_helper("void(int64)")
-def live(system):
+@typed_helper("void(int64, int64)")
+def live(system, number):
     """A job thread, from start to stop."""
     job = 0
     turns = 0
     while True:
         event = atomic_load_i32(system, 2 * EVENT)
         if job != 0:
-            if work_on(system, job, 1) > 0:
+            alone = number & 1 == 1 and atomic_load_i64(system, HELPERS) == 0
+            if work_on(system, job, 1, BACK if alone else FRONT) > 0:
                 turns = 0
             if atomic_load_i32(job, 2 * STATE) == 1:
                 job = let_go(job)
@@ -378,7 +395,7 @@ def wait(system, job, nanoseconds):
     turns = 0
     limit = max(load_i64(system, SPIN), 1)
     while turns < limit and atomic_load_i32(job, 2 * STATE) != 1:
-        if helping and work_on(system, job, 0) > 0:
+        if helping and work_on(system, job, 0, BACK) > 0:
             turns = 0
         cpu_pause()
         turns += 1
@@ -398,7 +415,7 @@ def wait(system, job, nanoseconds):
 def run(commands, count):
     for command in range(count):
         record = commands + 32 * command
-        grain = load_i64(record, 3)
+        grain = grain_of(record)
         for chunk in range(chunks_of(record)):
             run_chunk(record, chunk * grain, grain)
 
@@ -420,7 +437,7 @@ def program(request):
     elif operation == OP_WAIT:
         return wait(a, b, c)
     elif operation == OP_WORK:
-        live(a)
+        live(a, b)
     elif operation == OP_STOP:
         stop(a, b)
     return 0

@@ -130,6 +130,15 @@ class Gate:
         self.flag[0] = 1
 
 
+def test_more_chunks_than_a_ticket_counts_become_larger_ones(
+    system: JobSystem, functions: dict[str, int]
+) -> None:
+    total = 3 * (1 << 19) + 5
+    out = np.zeros(total, np.int64)
+    system.submit(command(functions["add"], out, 1, 4, total=total, grain=1)).complete()
+    assert (out == 1).all()
+
+
 @pytest.mark.parametrize("grain", [1, 7, 100, 5000])
 def test_each_index_runs_once_in_aligned_chunks(
     system: JobSystem, functions: dict[str, int], grain: int
