@@ -66,7 +66,7 @@ class Direct:
             facts.append((value.shape, value.dtype))
             targets.append(found[0][1] if found else None)
         outputs: dict[str | int | None, Source] = {}
-        for number, item in enumerate(session.model.outputs):
+        for number, item in enumerate(session.source.outputs):
             value = trace.values[item.name]
             if not isinstance(value, Value) or value.bound is not None:
                 continue
@@ -78,7 +78,7 @@ class Direct:
             outputs[item.name] = outputs[number] = source
             if number == 0:
                 outputs[None] = source
-        shown = {v.root.name for item in session.model.outputs for v in leaves(trace.values[item.name])}
+        shown = {v.root.name for item in session.source.outputs for v in leaves(trace.values[item.name])}
         in_place = [name not in shown for name in names]
         repeat = session.backends[place].repeater(program, targets, [shape for shape, _ in facts], in_place)
         return cls(session, part, facts, repeat, outputs)

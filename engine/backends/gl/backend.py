@@ -7,12 +7,13 @@ from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from itertools import pairwise
 from time import perf_counter
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
 from engine.backends.base import Backend, Program
 from engine.backends.gl.commands import Replayer
+from engine.backends.gl.loops import rounds_of
 from engine.backends.gl.record import GLProgram
 from engine.backends.gl.storage import to_memory, type_refusal
 from engine.backends.integers import check_integers
@@ -25,6 +26,9 @@ from engine.kernels.value import Value
 
 class GLBackend(Backend):
     """One stream of work on a `GLDevice`, whose thread it belongs to."""
+
+    elements_at_once: ClassVar[int] = 1
+    """How many elements one call of a shader yields."""
 
     def __init__(self, device: GLDevice, fan_in: int) -> None:
         self.device = device
@@ -50,7 +54,19 @@ class GLBackend(Backend):
             return "GLSL kernels do not compute in float64"
         if len(inputs) > self.fan_in:
             return f"it reads {len(inputs)} tensors at once; a shader here can bind {self.fan_in}"
-        return self.size_refusal(compute, formula, (compute.output, *inputs))
+        return self.size_refusal(compute, formula, (compute.output, *inputs)) or self._endless(compute)
+
+    def _endless(self, compute: Compute) -> str | None:
+        """Why the renderer would leave the generic kernel's loops too early, or None."""
+        most = self.device.info.most_rounds
+        # Tuned kernels of products and windows walk otherwise.
+        if most is None or (compute.hint is not None and compute.hint.kind in ("matmul", "conv", "pool")):
+            return None
+        rounds = self.elements_at_once * rounds_of(compute.formula())
+        if rounds <= most:
+            return None
+        name = self.device.info.renderer
+        return f"it takes {rounds} rounds of a loop in one shader call, and {name} ends loops after {most}"
 
     def holds(self, dtype: np.dtype) -> bool:
         """Everything but float64 and what is no number."""

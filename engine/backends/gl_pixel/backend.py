@@ -37,6 +37,7 @@ class GLPixelBackend(GLBackend):
     """
 
     name: ClassVar[str] = "gl_pixel"
+    elements_at_once: ClassVar[int] = 4
 
     def __init__(self, device: GLDevice, *, deferred_transfers: bool | None = None) -> None:
         if device.info.version_code < _OLDEST:
