@@ -273,7 +273,7 @@ def test_loops_over_buffers_vectorise(store: NativeStore, tmp_path: Path, statem
         ["objdump", "-d", str(tmp_path / "code.o")], capture_output=True, text=True, check=True
     ).stdout
     features = native.llvm.get_host_cpu_features()
-    register = "%ymm" if features.get("avx2") else "%xmm"
+    register = "%zmm" if features.get("avx512f") else "%ymm" if features.get("avx2") else "%xmm"
     assert listing.count(register) > 8
 
 
