@@ -105,6 +105,7 @@ class Worker(Disposable):
         self._may_be_direct = not (debug or wide or self._session.host_inputs)
         self._may_be_direct &= not self._session.is_random
         self._direct: Direct | None = None
+        self._directs: dict[tuple[InputShape, ...], Direct] = {}
         # The last shape of each input that was found to fit: the next is most often the same.
         self._fitting: dict[str, tuple[int, ...]] = {}
         self._set: dict[str, InputValue] = {}
@@ -145,11 +146,16 @@ class Worker(Disposable):
         direct = self._direct  # None where anything is left to do first
         if direct is not None:
             is_named = named or (len(inputs) == 1 and type(inputs[0]) is dict)
-            if direct.take(self._in_order(inputs, named) if is_named else inputs):
+            given = self._in_order(inputs, named) if is_named else inputs
+            if direct.take(given):
                 is_like_before = (
                     type(self.latest) is DirectRun
                 )  # then the plan is in use by one run as before
                 self.latest = DirectRun(direct) if is_like_before else DirectRun.after(self.latest, direct)
+                return
+            other = self._direct_for(given)
+            if other is not None and other.take(given):
+                self._direct, self.latest = other, DirectRun.after(self.latest, other)
                 return
         self._direct = None  # its plan may be dropped from here on
         self._check_alive()
@@ -190,6 +196,20 @@ class Worker(Disposable):
             run.part.short = self._direct = run.part.short or Direct.of(
                 session, run.part, tuple(self._inputs)
             )
+            if self._direct is not None:
+                self._directs[tuple(shapes.values())] = self._direct
+
+    def _direct_for(self, given: Sequence[Any]) -> Direct | None:
+        """The short way of a plan that was used before, for arrays of other shapes than the last ones."""
+        if any(type(array) is not np.ndarray for array in given):
+            return None
+        shapes = tuple([array.shape for array in given])
+        direct = self._directs.get(shapes)
+        if direct is not None and direct.part.short is not direct:
+            # Its plan was dropped, as others may have been.
+            self._directs = {key: d for key, d in self._directs.items() if d.part.short is d}
+            return None
+        return direct
 
     def _in_order(
         self, inputs: tuple[InputValue | Mapping[str, InputValue], ...], named: Mapping[str, InputValue]
@@ -476,6 +496,7 @@ class Worker(Disposable):
             run.fail(DisposedError("the worker was disposed before this schedule had enqueued all its work"))
         self._queue.clear()
         self._direct = None
+        self._directs.clear()
         _unfinished.workers.discard(self)
         self.latest = None
         with self._native.entered():

@@ -267,3 +267,27 @@ def test_a_download_goes_straight_into_the_given_array(channel: str, make_worker
     finally:
         tracemalloc.stop()
     assert most < 16_384
+
+
+def test_shapes_that_take_turns_keep_their_short_ways(make_worker: MakeWorker) -> None:
+    """Each shape's second schedule on looks nothing up, and plans that were dropped are made again."""
+    source = model(
+        [node("Mul", ["x", "x"], ["s"]), node("ReduceSum", ["s"], ["y"], keepdims=0)],
+        {"x": ("float32", ["n"])},
+        {"y": ("float32", None)},
+    )
+    worker = make_worker(source, "cpu")
+    for turn in range(4):
+        for n in (3, 8, 5):
+            worker.schedule(np.full(n, turn + 1, np.float32))
+            assert worker.peek_output().download_to_array() == n * (turn + 1) ** 2
+    shorts = dict(worker._directs)
+    assert sorted(shorts) == [((3,),), ((5,),), ((8,),)]
+    for key in [*worker._session.parts]:
+        part = worker._session.parts[key]
+        if not part.users:
+            worker._session._drop(worker._session.parts, key)
+    for n in (3, 8, 5):
+        worker.schedule(np.full(n, 2, np.float32))
+        assert worker.peek_output().download_to_array() == n * 4
+    assert worker._directs[((8,),)] is not shorts[((8,),)]

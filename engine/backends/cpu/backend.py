@@ -124,6 +124,7 @@ class CPUBackend(Backend):
         # Readbacks of the value as it is behind `_last`, which have not been copied yet.
         self._owed: list[tuple[weakref.ref[CPUReadback], np.ndarray]] = []
         self._arena = allocate(0)
+        self._verdicts: dict[bytes, bool] = {}
         self._disposed = False
 
     # Kernels
@@ -290,7 +291,9 @@ class CPUBackend(Backend):
         block = np.array(words, np.int64)
         table = np.array(rows, np.int64).reshape(-1, 4)
         table[:, 1] = np.array(starts, np.int64) * 8 + block.ctypes.data
-        return CPUProgram(CommandList(table, (block, held)), nanoseconds, self.jobs, places)
+        return CPUProgram(
+            CommandList(table, (block, held)), nanoseconds, self.jobs, places, self._verdicts
+        )
 
     def run(self, program: Program) -> None:
         """Enqueue a recorded plan; a short one runs at once when nothing is in flight."""

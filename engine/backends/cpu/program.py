@@ -26,7 +26,18 @@ class CPUProgram(Program):
     address of each input's buffer which words of the args it is in.
     """
 
-    __slots__ = ("_fastest", "_trials", "commands", "is_short", "job", "nanoseconds", "places", "run_here")
+    __slots__ = (
+        "_alike",
+        "_fastest",
+        "_trials",
+        "_verdicts",
+        "commands",
+        "is_short",
+        "job",
+        "nanoseconds",
+        "places",
+        "run_here",
+    )
 
     def __init__(
         self,
@@ -34,16 +45,21 @@ class CPUProgram(Program):
         nanoseconds: float,
         jobs: JobSystem,
         places: Mapping[int, Sequence[int]],
+        verdicts: dict[bytes, bool],
     ) -> None:
+        """`verdicts` says of plans of the same kernels, for other shapes, whether they were short."""
         self.commands: CommandList | None = commands
         self.nanoseconds = nanoseconds
         self.places = places
         self.job: JobHandle | None = None  # the last that ran it on its own
-        self.is_short = nanoseconds < TRIAL_NS
+        self._verdicts = verdicts
+        self._alike = commands.array[:, 0].tobytes()
+        verdict = verdicts.get(self._alike)
+        self.is_short = nanoseconds < TRIAL_NS and verdict is not False
         self._trials = TRIALS
         self._fastest = nanoseconds
         self.run_here: Callable[[], object] = jobs.runner(commands)
-        if self.is_short:
+        if self.is_short and verdict is None:
             self.run_here = partial(self._try_here, self.run_here)
 
     def _try_here(self, run: Callable[[], object]) -> None:
@@ -54,7 +70,7 @@ class CPUProgram(Program):
         self._fastest = took if self._trials == TRIALS else min(self._fastest, took)
         self._trials -= 1
         if self._trials == 0:
-            self.is_short = self._fastest < INLINE_NS
+            self.is_short = self._verdicts[self._alike] = self._fastest < INLINE_NS
             self.run_here = run
 
     def release(self) -> None:
