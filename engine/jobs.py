@@ -58,6 +58,9 @@ _RECORDS_PER_BLOCK = 64
 _SLICE_NS = 100_000_000
 # Pauses while a job is in flight: 80 to 200 microseconds, longer than most steps that one thread runs alone.
 _BUSY_SPIN = 4000
+# A caller that reads each result and schedules again does so within two tenths of a millisecond; waking a
+# thread costs it a good part of that.
+_IDLE_SPIN = 4000
 # No argument types: the caller passes a ready c_int64, which is four times as fast as converting an int.
 _PROGRAM = ctypes.CFUNCTYPE(ctypes.c_int64)
 _Program = Callable[[Any], int]
@@ -185,6 +188,7 @@ class JobSystem:
         self._call = _PROGRAM(native.load([source])[source.key])
         block, words, address = _aligned_words(SYSTEM_WORDS)
         words[LAYOUT["SPIN"]] = spin if spin is not None else (1500 if count < cores else 150)
+        words[LAYOUT["IDLE_SPIN"]] = spin if spin is not None else _IDLE_SPIN
         words[LAYOUT["BUSY_SPIN"]] = spin if spin is not None else _BUSY_SPIN
         words[LAYOUT["CORES"]], words[LAYOUT["THREADS"]] = cores, count
         words[LAYOUT["ROOM"]] = max(cores, count)

@@ -20,7 +20,8 @@ How it works
     CLOSED when it completes: pushing on CLOSED means that there is nothing to wait for.
     EVENT counts whatever a thread might be waiting for. Threads spin on it for a while, then sleep until it
     changes: for SPIN pauses, or for BUSY_SPIN while a job is active, as its next command is mostly
-    microseconds away and waking a thread takes tens of them. Only as many threads as there are CORES spin
+    microseconds away and waking a thread takes tens of them. While fewer spin than there are cores, it is
+    IDLE_SPIN after the last job, for a caller that soon submits another. Only as many threads as there are CORES spin
     for long, HELPERS (threads in a `complete`) included, and no more than ROOM are woken for one job.
     A waker adds to EVENT and then reads SLEEPERS and USERS; a sleeper takes itself from USERS, adds to
     SLEEPERS and then compares EVENT: in one total order at least one of the two sees the other.
@@ -58,6 +59,7 @@ LAYOUT = {
     "THREADS": 39,
     "ROOM": 41,
     "STOP": 40,
+    "IDLE_SPIN": 42,
     # A job's record.
     "STATE": 0,
     "COMMANDS": 1,
@@ -129,6 +131,8 @@ def spin_limit(system):
         awake = load_i64(system, THREADS) - atomic_load_i64(system, SLEEPERS)
         if awake + atomic_load_i64(system, HELPERS) <= load_i64(system, CORES):
             return load_i64(system, BUSY_SPIN)
+    if atomic_load_i64(system, SPINNERS) < load_i64(system, CORES):
+        return load_i64(system, IDLE_SPIN)
     return load_i64(system, SPIN)
 
 
