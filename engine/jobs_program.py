@@ -21,8 +21,9 @@ How it works
     EVENT counts whatever a thread might be waiting for. Threads spin on it for a while, then sleep until it
     changes: for SPIN pauses, or for BUSY_SPIN while a job is active, as its next command is mostly
     microseconds away and waking a thread takes tens of them. While fewer spin than there are cores, it is
-    IDLE_SPIN after the last job, for a caller that soon submits another. Only as many threads as there are CORES spin
-    for long, HELPERS (threads in a `complete`) included, and no more than ROOM are woken for one job.
+    IDLE_SPIN after the last job, for a caller that soon submits another. Only as many threads as there are
+    CORES spin for long, HELPERS (threads in a `complete`) included, and no more than ROOM are woken for one
+    job.
     A waker adds to EVENT and then reads SLEEPERS and USERS; a sleeper takes itself from USERS, adds to
     SLEEPERS and then compares EVENT: in one total order at least one of the two sees the other.
 """
