@@ -9,6 +9,7 @@ from operator import index
 from pathlib import Path
 from typing import BinaryIO
 
+from engine import observing
 from engine.compiler.passes import optimize
 from engine.errors import InputError, ModelImportError
 from engine.importers import READERS
@@ -98,7 +99,9 @@ class ModelLoader:
             if dims is None:
                 return source.load()
             source = source.source
-        return _settled(optimize(_read(source, dims)))
+        with observing.spanning("load") as facts:
+            facts["model"] = model = _settled(optimize(_read(source, dims)))
+        return model
 
     @staticmethod
     def read(source: ModelSource | ModelAsset, *, dims: Mapping[str, int] | None = None) -> Model:

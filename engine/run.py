@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from functools import partial
+from time import perf_counter
 
 import numpy as np
 
+from engine import observing
 from engine.backends.base import Backend, DeviceBuffer, Readback
 from engine.backends.tensor_data import BufferTensorData
 from engine.compiler.walk import arrays_in
@@ -72,7 +74,11 @@ class Run:
                 for name, _, target in stage.moves:
                     backends[stage.place].upload(target, self._reads[name].array())
                 self._reads.clear()
-                backends[stage.place].run(stage.program)
+                if observing.installed:
+                    with observing.spanning("enqueue", backend=backends[stage.place].name):
+                        backends[stage.place].run(stage.program)
+                else:
+                    backends[stage.place].run(stage.program)
                 self._stage += 1
             stop = self.part.lowered.trace.stop
             if stop is None:
@@ -168,8 +174,12 @@ class Run:
     def _upload(self, name: str, array: np.ndarray) -> None:
         """Bring an array to the places that read it; an empty one has a buffer and nothing to bring."""
         if array.size:
+            started = perf_counter() if observing.installed else 0.0
             for place, buffer in self.part.inputs[name]:
                 self.session.backends[place].upload(buffer, array)
+                if started:
+                    observing.span("main", "upload", started, bytes=array.nbytes)
+                    observing.count("bytes up", array.nbytes)
 
     def _copies(self, name: str, feed: BufferTensorData) -> bool:
         """Whether an input can be copied on the device itself."""

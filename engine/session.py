@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 
+from engine import observing
 from engine.backends.base import Backend, DeviceBuffer, Program, Progress
 from engine.checks import INT32_BACKENDS, check_int32
 from engine.compiler.guesses import Guesses
@@ -297,6 +298,10 @@ class Session:
         if key in self.parts:
             self.parts.move_to_end(key)
             return self.parts[key]
+        with observing.spanning("plan", model=self.source):
+            return self._new_part(key, shapes, known)
+
+    def _new_part(self, key: object, shapes: InputShapes, known: Elements) -> Part:
         lowered = self.lower(shapes, known)
         self.compile(lowered)
         if lowered.trace.stop is None and not known and self.stored is not None:

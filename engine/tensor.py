@@ -15,6 +15,7 @@ from typing import Any, Protocol, Self
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike
 
+from engine import observing
 from engine.aligned import address_in_place, aligned
 from engine.errors import EngineError, InputError, ShapePending, ValuePending
 from engine.lifetime import Disposable
@@ -393,6 +394,10 @@ class Tensor(Disposable):
         self._check_alive()
         if self._pending is None and self._arrived is None:
             self._pending = self._data.request()
+            if observing.installed and observing.here():
+                data = self._data
+                worker, name = getattr(data, "worker", None), getattr(data, "name", "")
+                self._pending = observing.ObservedRead(self._pending, worker, name)
         if callback is not None:
             self._callbacks = (*self._callbacks, callback)
 

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
+from engine import observing
 from engine.asset import ModelAsset, ModelLoader
 from engine.backends.base import BackendType, Precision, Progress
 from engine.backends.select import DeviceChoice, create_backend
@@ -112,11 +113,12 @@ class Worker(Disposable):
         self._queue: deque[Run] = deque()
         self._failed: list[Run] = []
         self._is_unfinished = False
+        self._is_observed = False
         self.latest: Run | None = None
         self._disposed = False
         try:
-            with native.entered():
-                self._session.prepare(progress)
+            with native.entered(), observing.spanning("prepare", worker=self, model=model) as facts:
+                facts["compiled"] = self._session.prepare(progress)
         except BaseException:
             self.dispose()
             raise
@@ -143,6 +145,9 @@ class Worker(Disposable):
         the CPU backend reads a large tensor on the CPU where it lies, if nothing is in flight.
         Raises `InputError` that names the input whose name, shape or dtype is wrong.
         """
+        if observing.installed and not self._is_observed and observing.here():
+            self._schedule_observed(inputs, named)
+            return
         direct = self._direct  # None where anything is left to do first
         if direct is not None:
             is_named = named or (len(inputs) == 1 and type(inputs[0]) is dict)
@@ -198,6 +203,19 @@ class Worker(Disposable):
             )
             if self._direct is not None:
                 self._directs[tuple(shapes.values())] = self._direct
+
+    def _schedule_observed(self, inputs: tuple[Any, ...], named: Mapping[str, Any]) -> None:
+        """The same, told to observers."""
+        self._is_observed = True
+        try:
+            with observing.working_for(self), observing.spanning("schedule", worker=self):
+                self.schedule(*inputs, **named)
+        finally:
+            self._is_observed = False
+        given = self._collect(inputs, named)
+        for name, value in given.items():
+            if isinstance(value, np.ndarray):
+                observing.value(self, name, value)
 
     def _direct_for(self, given: Sequence[Any]) -> Direct | None:
         """The short way of a plan that was used before, for arrays of other shapes than the last ones."""

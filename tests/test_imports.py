@@ -23,6 +23,7 @@ LEVELS = (
         "engine.lifetime",
         "engine.aligned",
         "engine.threaded",
+        "engine.observing",
     ),
     ("engine.kernels", "engine.tensor*", "engine.devices", "engine.jobs*", "engine.native*", "engine.cache*"),
     ("engine.operators", "engine.model*"),

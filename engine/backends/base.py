@@ -15,6 +15,7 @@ from typing import Any, ClassVar, Literal
 
 import numpy as np
 
+from engine import observing
 from engine.compiler.passes import Pass
 from engine.compiler.plan import AnyKernel, Compute, Plan, Tuner
 from engine.tensor import CPUTensorData, PendingRead, ShapedRead, check_out
@@ -191,6 +192,9 @@ class Backend(ABC):
 
         def repeat(arrays: Sequence[np.ndarray], tensors: Sequence[CPUTensorData | None] = ()) -> None:
             with self.entered():
+                if observing.installed:
+                    self._repeat_observed(program, arrays, targets)
+                    return
                 for array, target in zip(arrays, targets, strict=True):
                     if target is not None:
                         self.upload(target, array)
@@ -198,6 +202,19 @@ class Backend(ABC):
                 self.flush()
 
         return repeat
+
+    def _repeat_observed(
+        self, program: Program, arrays: Sequence[np.ndarray], targets: Sequence[DeviceBuffer | None]
+    ) -> None:
+        """Upload and run, told to observers."""
+        for array, target in zip(arrays, targets, strict=True):
+            if target is not None:
+                with observing.spanning("upload", bytes=array.nbytes):
+                    self.upload(target, array)
+                observing.count("bytes up", array.nbytes)
+        with observing.spanning("enqueue", backend=self.name):
+            self.run(program)
+            self.flush()
 
     def reader(self, buffer: DeviceBuffer, shape: tuple[int, ...]) -> Read:
         """A function that waits for the buffer's value as of then in the stream, seen in a shape, which may

@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Self
 
+from engine import observing
 from engine.cache import cache_dir
 from engine.devices.counting import DeviceCounters
 from engine.errors import DeviceError, DisposedError
@@ -127,12 +128,14 @@ class CLDevice:
         """Block until the queue is empty; counted."""
         self.check()
         self.counters.blocking["clFinish"] += 1
+        observing.count("blocking calls", 1)
         self.queue.finish()
 
     def wait(self, event: Any) -> None:
         """Block until an event has happened; counted."""
         self.check()
         self.counters.blocking["clWaitForEvents"] += 1
+        observing.count("blocking calls", 1)
         event.wait()
 
     def is_complete(self, event: Any) -> bool:

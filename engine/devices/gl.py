@@ -11,6 +11,7 @@ from typing import Any, Protocol, Self, cast
 
 import moderngl
 
+from engine import observing
 from engine.devices.counting import DeviceCounters
 from engine.devices.gl_block import DISPOSED, CurrentBlock, DeviceLoader
 from engine.devices.gl_create import (
@@ -157,6 +158,7 @@ class GLDevice:
         """Block until the GPU has passed a fence; counted as a blocking call."""
         with self.current():
             self.counters.blocking["glClientWaitSync"] += 1
+            observing.count("blocking calls", 1)
             status = GL.TIMEOUT_EXPIRED
             while status == GL.TIMEOUT_EXPIRED:
                 status = self.gl.glClientWaitSync(fence, GL.SYNC_FLUSH_COMMANDS_BIT, 1_000_000_000)

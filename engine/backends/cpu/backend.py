@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from engine import native
+from engine import native, observing
 from engine.aligned import ALIGNMENT, allocate, is_readable_in_place
 from engine.backends.base import Backend, DeviceBuffer, Precision, Program, Progress, Read, Readback, Repeat
 from engine.backends.cpu.arguments import argument_words, generic_units, generic_words
@@ -22,7 +22,7 @@ from engine.backends.cpu.memory import CPUBuffer
 from engine.backends.cpu.native_kernel import source_of
 from engine.backends.cpu.precision import arithmetics_for
 from engine.backends.cpu.program import CPUProgram, InPlace, released
-from engine.backends.cpu.timing import time_commands
+from engine.backends.cpu.timing import ObservedJob, Stamped, time_commands
 from engine.backends.cpu.tuned import tune
 from engine.compiler.memory import place
 from engine.compiler.passes import channels_last, unpack_weights
@@ -63,7 +63,7 @@ class CPUReadback(Readback):
     def wait(self) -> None:
         """Block until the copy can be had."""
         if self._handle is not None:
-            self._handle.complete()
+            _wait_for(self._handle)
 
     @property
     def is_owed(self) -> bool:
@@ -92,6 +92,12 @@ class _Copy:
         self.words[1] = source
         self.words[4] = size
         return self.commands
+
+
+def _wait_for(handle: JobHandle) -> None:
+    if observing.installed and not handle.is_completed:
+        observing.count("blocking calls", 1)
+    handle.complete()
 
 
 def _seen(buffer: DeviceBuffer, shape: tuple[int, ...]) -> np.ndarray:
@@ -302,6 +308,8 @@ class CPUBackend(Backend):
             program.run_here()
         elif program.commands is None:
             released()
+        elif observing.installed:
+            self._submit_observed(program.commands, None)
         else:
             self._submit(program.commands, None)
 
@@ -324,7 +332,8 @@ class CPUBackend(Backend):
         elsewhere: list[InPlace] = []
 
         def repeat(arrays: Sequence[np.ndarray], tensors: Sequence[CPUTensorData | None] = ()) -> None:
-            if (self._last is not None or self._marks) and not self._idle():
+            is_watched = observing.installed != 0
+            if (is_watched and not tensors) or (self._last is not None or self._marks) and not self._idle():
                 in_line(arrays)
                 return
             if tensors and not program.is_short:
@@ -335,9 +344,12 @@ class CPUBackend(Backend):
                     here.aim(arrays, tensors)
                 for number in here.copied:
                     views[number][...] = arrays[number]
-                here.job = self._submit_again(here.job, here.commands, here.taken)
+                if is_watched:
+                    here.job, job = None, self._submit_observed(here.commands, here.taken)
+                else:
+                    here.job = job = self._submit_again(here.job, here.commands, here.taken)
                 for _, tensor, _ in here.taken:
-                    tensor.is_read_by(here.job)
+                    tensor.is_read_by(job)
                 return
             for number, view in enumerate(views):
                 view[...] = arrays[number]
@@ -384,7 +396,7 @@ class CPUBackend(Backend):
         """Block until everything enqueued has run."""
         for handle in (self._last, *self._marks):
             if handle is not None:
-                handle.complete()
+                _wait_for(handle)
         self._idle()
 
     def dispose(self) -> None:
@@ -418,6 +430,13 @@ class CPUBackend(Backend):
         if self._owed:
             self._settle()
         return self._enqueue(commands, keep_alive)
+
+    def _submit_observed(self, commands: CommandList, keep_alive: object) -> JobHandle:
+        """The same, with the times told to observers when it has run."""
+        stamped = Stamped(commands)
+        handle = self._submit(stamped.commands, keep_alive)
+        observing.later(ObservedJob(stamped, handle))
+        return handle
 
     def _submit_again(self, before: JobHandle | None, commands: CommandList, keep_alive: object) -> JobHandle:
         """Let commands join the empty stream; `before` is the last job of these commands, if it kept the same

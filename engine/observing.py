@@ -1,0 +1,239 @@
+"""Who looks at the engine at work: spans of time, counts, and values that come by.
+
+An observer is told what this thread's workers do: `with observing(observer): ...`. Where none is installed,
+the engine makes one test, `if observing.installed:`, and nothing else. Observers get what happens anyway: none
+this module reads anything back or waits.
+
+Spans are named by what was done, with facts beside them:
+
+| span | track | what it covers | facts |
+| --- | --- | --- | --- |
+| `load` | main | a model file read and rewritten | model |
+| `prepare` | main | a worker made ready: plans, kernels, buffers | model, compiled (how many kernels) |
+| `plan` | main | a plan for new input shapes | model |
+| `schedule` | main | one call of `Worker.schedule` | worker, bytes |
+| `upload` | main | an input on its way to where it is read | bytes |
+| `enqueue` | main | work handed to a backend, or done at once if it is short | backend |
+| `download` | main | a wait for elements that were not there yet | bytes |
+| `readback` | readback | from its request until a poll finds it | tensor, bytes |
+| `job` | jobs | commands on job threads, from the first one's start to the last one's end | backend |
+| `commands` | gpu | commands on a GPU, by its own clock | backend |
+
+`worker` and `model` are objects where a span has them; between threads they are not to be used.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from time import perf_counter
+from typing import Any, Protocol
+
+import numpy as np
+
+installed = 0
+"""How many observers there are, on all threads: 0 is the only thing that the engine's short ways look at."""
+
+
+class Observer:
+    """What an observer may be told; every method does nothing here, so that one defines what it needs.
+
+    All are called while the engine works: quickly done, and never raising.
+    """
+
+    def span(self, track: str, name: str, start: float, end: float, **facts: Any) -> None:
+        """Something took from `start` to `end`, in seconds of `time.perf_counter`.
+
+        track: "main" (the calling thread), "readback", "jobs" or "gpu". Spans of the last three are told
+        once a poll finds them, so later than others that began after them.
+        """
+
+    def count(self, name: str, amount: float) -> None:
+        """Something happened `amount` times: "bytes up", "bytes down", "blocking calls"."""
+
+    def value(self, worker: Any, name: str, array: np.ndarray) -> None:
+        """Elements of a worker's input or output are at hand on the CPU anyway: copy what is to be kept."""
+
+
+class Pending(Protocol):
+    """Something that was measured and whose result is on its way."""
+
+    def poll(self) -> bool:
+        """Tell it and return True, if it has come. Never waits."""
+        ...
+
+
+class _Here(threading.local):
+    """One thread's observers, whose work it is doing, and what it has not been told yet."""
+
+    def __init__(self) -> None:
+        self.observers: tuple[Observer, ...] = ()
+        self.worker: Any = None
+        self.pending: list[Pending] = []
+
+
+_here = _Here()
+_lock = threading.Lock()
+
+
+def add_observer(observer: Observer) -> None:
+    """Tell `observer` what happens on this thread, until `remove_observer`."""
+    global installed
+    if all(known is not observer for known in _here.observers):
+        _here.observers = (*_here.observers, observer)
+        with _lock:
+            installed += 1
+
+
+def remove_observer(observer: Observer) -> None:
+    """Tell it nothing more; called on the thread that added it. Does nothing if it was not added."""
+    global installed
+    left = tuple(known for known in _here.observers if known is not observer)
+    if len(left) < len(_here.observers):
+        _here.observers = left
+        with _lock:
+            installed -= 1
+        if not left:
+            _here.pending.clear()
+
+
+@contextmanager
+def observing(observer: Observer) -> Iterator[None]:
+    """Tell `observer` what happens on this thread within a block."""
+    add_observer(observer)
+    try:
+        yield
+    finally:
+        poll()
+        remove_observer(observer)
+
+
+# What the engine calls, where `installed` is not 0.
+
+
+def here() -> bool:
+    """Whether this thread has an observer: the rest of this module then does something."""
+    return bool(_here.observers)
+
+
+def span(track: str, name: str, start: float, end: float | None = None, **facts: Any) -> None:
+    """Tell this thread's observers what took from `start` to `end`, or until now."""
+    observers = _here.observers
+    if observers:
+        stop = perf_counter() if end is None else end
+        if _here.worker is not None:
+            facts.setdefault("worker", _here.worker)
+        for observer in observers:
+            observer.span(track, name, start, stop, **facts)
+
+
+def count(name: str, amount: float) -> None:
+    """Tell this thread's observers that something happened."""
+    for observer in _here.observers:
+        observer.count(name, amount)
+
+
+def value(worker: Any, name: str, array: np.ndarray) -> None:
+    """Tell this thread's observers of elements that are at hand."""
+    for observer in _here.observers:
+        observer.value(worker, name, array)
+
+
+def current_worker() -> Any:
+    """The worker whose work this thread is doing, if it is known."""
+    return _here.worker
+
+
+@contextmanager
+def working_for(worker: Any) -> Iterator[None]:
+    """Within a block, spans are this worker's."""
+    before, _here.worker = _here.worker, worker
+    try:
+        yield
+    finally:
+        _here.worker = before
+
+
+@contextmanager
+def spanning(name: str, **facts: Any) -> Iterator[dict[str, Any]]:
+    """A span of the calling thread around a block, which may add facts to what it is given."""
+    if not _here.observers:
+        yield facts
+        return
+    start = perf_counter()
+    try:
+        yield facts
+    finally:
+        span("main", name, start, **facts)
+
+
+def later(pending: Pending) -> None:
+    """Ask `pending` at every `poll` from now on, until it has told what it measured."""
+    if _here.observers:
+        _here.pending.append(pending)
+
+
+def poll() -> None:
+    """Look which measurements have come, and tell them; a profiler calls it once a frame. Never waits."""
+    if _here.pending:
+        _here.pending = [pending for pending in _here.pending if not pending.poll()]
+
+
+class ObservedRead:
+    """A readback that tells how long it took, and what it has brought."""
+
+    def __init__(self, read: Any, worker: Any, name: str) -> None:
+        self._read = read
+        self._worker = worker
+        self._name = name
+        self._start = perf_counter()
+        self._told = False
+
+    def done(self) -> bool:
+        """Whether the elements have arrived."""
+        if not self._told and self._read.done():
+            self._tell()
+        return self._told
+
+    def wait(self) -> None:
+        """Block until done."""
+        if self._told or self._read.done():
+            return
+        start = perf_counter()
+        self._read.wait()
+        span("main", "download", start, worker=self._worker, tensor=self._name)
+        count("blocking calls", 1)
+
+    def array(self) -> np.ndarray:
+        """The elements in their shape."""
+        array: np.ndarray = self._read.array()
+        if not self._told:
+            self._tell()
+        count("bytes down", array.nbytes)
+        value(self._worker, self._name, array)
+        return array
+
+    def _tell(self) -> None:
+        self._told = True
+        span("readback", "readback", self._start, worker=self._worker, tensor=self._name)
+
+
+__all__ = [
+    "ObservedRead",
+    "Observer",
+    "Pending",
+    "add_observer",
+    "count",
+    "current_worker",
+    "here",
+    "installed",
+    "later",
+    "observing",
+    "poll",
+    "remove_observer",
+    "span",
+    "spanning",
+    "value",
+    "working_for",
+]

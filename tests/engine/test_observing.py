@@ -1,0 +1,192 @@
+"""What observers are told of the engine's work, and that nobody else is."""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from time import perf_counter
+from typing import Any
+
+import numpy as np
+import pytest
+
+from engine import BackendType, GLDevice, ModelLoader, Tensor, Worker, observing
+from tests.graphs import node, proto
+
+
+class Notes(observing.Observer):
+    """Writes down what it is told."""
+
+    def __init__(self) -> None:
+        self.spans: list[tuple[str, str, float, float, dict[str, Any]]] = []
+        self.counts: Counter[str] = Counter()
+        self.values: list[tuple[str, np.ndarray]] = []
+
+    def span(self, track: str, name: str, start: float, end: float, **facts: Any) -> None:
+        self.spans.append((track, name, start, end, facts))
+
+    def count(self, name: str, amount: float) -> None:
+        self.counts[name] += int(amount)
+
+    def value(self, worker: Any, name: str, array: np.ndarray) -> None:
+        self.values.append((name, array.copy()))
+
+    def named(self, name: str) -> list[tuple[str, str, float, float, dict[str, Any]]]:
+        return [span for span in self.spans if span[1] == name]
+
+
+def chain(length: int, size: int) -> bytes:
+    """A model of several matrix products: `x` (size, size) -> `y`."""
+    weights = {f"w{i}": np.eye(size, dtype=np.float32) * 0.5 for i in range(length)}
+    names = ["x", *(f"t{i}" for i in range(length - 1)), "y"]
+    nodes = [node("MatMul", [names[i], f"w{i}"], [names[i + 1]]) for i in range(length)]
+    declared = [{name: ("float32", [size, size])} for name in ("x", "y")]
+    return proto(nodes, declared[0], declared[1], weights)
+
+
+def run_once(worker: Worker, array: Any) -> np.ndarray:
+    worker.schedule(array)
+    output = worker.peek_output()
+    output.readback_request()
+    while not output.is_readback_request_done():
+        pass
+    return np.asarray(output.download_to_array())
+
+
+def test_each_step_of_an_inference_is_told_in_order() -> None:
+    notes = Notes()
+    before = perf_counter()
+    with observing.observing(notes):
+        worker = Worker(ModelLoader.load(chain(3, 32)), BackendType.CPU)
+        result = run_once(worker, np.ones((32, 32), np.float32))
+    after = perf_counter()
+    for track, _, start, end, _ in notes.spans:
+        assert before <= start <= end <= after
+        assert track in ("main", "readback", "jobs")
+    (load,), (prepare,) = notes.named("load"), notes.named("prepare")
+    assert load[4]["model"] is prepare[4]["model"] is worker.model
+    (schedule,), (upload,), (enqueue,) = (notes.named(n) for n in ("schedule", "upload", "enqueue"))
+    assert schedule[4]["worker"] is upload[4]["worker"] is enqueue[4]["worker"] is worker
+    assert schedule[2] <= upload[2] <= upload[3] <= enqueue[2] <= enqueue[3] <= schedule[3]
+    (readback,) = notes.named("readback")
+    assert readback[2] >= schedule[3]
+    assert readback[4]["tensor"] == "y"
+    assert notes.counts["bytes up"] == notes.counts["bytes down"] == 32 * 32 * 4
+    assert notes.counts["blocking calls"] == 0
+    assert [name for name, _ in notes.values] == ["x", "y"]
+    assert np.array_equal(notes.values[1][1], result)
+    worker.dispose()
+
+
+def test_repeated_schedules_are_told_the_same_way() -> None:
+    """They take the short way, which has its own place to look for observers."""
+    with Worker(ModelLoader.load(chain(2, 16)), BackendType.CPU) as worker:
+        for _ in range(3):
+            run_once(worker, np.ones((16, 16), np.float32))
+        notes = Notes()
+        with observing.observing(notes):
+            for _ in range(4):
+                run_once(worker, np.ones((16, 16), np.float32))
+            run_once(worker, Tensor(np.ones((16, 16), np.float32)))
+        told = Counter(name for _, name, _, _, _ in notes.spans)
+        assert told["schedule"] == told["readback"] == 5
+        assert told["upload"] == told["enqueue"] == 4
+
+
+@pytest.mark.parametrize("as_tensor", [False, True])
+def test_jobs_are_told_with_the_time_in_which_threads_had_them(as_tensor: bool) -> None:
+    size = 512
+    with Worker(ModelLoader.load(chain(6, size)), BackendType.CPU) as worker:
+        array = np.ones((size, size), np.float32)
+        given = Tensor(array) if as_tensor else array
+        for _ in range(2):
+            run_once(worker, given)
+        notes = Notes()
+        with observing.observing(notes):
+            for _ in range(3):
+                expected = run_once(worker, given)
+        jobs = notes.named("job")
+        assert len(jobs) == 3
+        for job, schedule, readback in zip(
+            jobs, notes.named("schedule"), notes.named("readback"), strict=True
+        ):
+            assert schedule[2] <= job[2] < job[3] <= readback[3]
+            assert job[4]["worker"] is worker
+        # Unobserved again, the same commands run without clocks between them.
+        assert np.array_equal(run_once(worker, given), expected)
+        assert len(notes.named("job")) == 3
+
+
+def test_a_wait_is_told_and_counted() -> None:
+    size = 512
+    with Worker(ModelLoader.load(chain(6, size)), BackendType.CPU) as worker:
+        run_once(worker, np.ones((size, size), np.float32))
+        notes = Notes()
+        with observing.observing(notes):
+            worker.schedule(np.ones((size, size), np.float32))
+            output = worker.peek_output()
+            output.readback_request()
+            output.download_to_array()
+        assert notes.counts["blocking calls"] >= 1
+        assert len(notes.named("download")) == 1
+
+
+def test_a_new_shape_is_told_as_a_plan() -> None:
+    model = ModelLoader.load(
+        proto([node("Tanh", ["x"], ["y"])], {"x": ("float32", ["n", 4])}, {"y": ("float32", ["n", 4])})
+    )
+    notes = Notes()
+    with Worker(model, BackendType.CPU) as worker, observing.observing(notes):
+        for rows in (2, 2, 3):
+            run_once(worker, np.ones((rows, 4), np.float32))
+    assert len(notes.named("plan")) == 2
+
+
+def test_other_threads_and_other_times_are_not_told() -> None:
+    notes = Notes()
+    model = ModelLoader.load(chain(1, 4))
+
+    def elsewhere() -> None:
+        with Worker(model, BackendType.CPU) as worker:
+            run_once(worker, np.ones((4, 4), np.float32))
+
+    with observing.observing(notes):
+        thread = threading.Thread(target=elsewhere)
+        thread.start()
+        thread.join()
+    elsewhere()
+    assert notes.spans == []
+    assert observing.installed == 0
+
+
+def test_an_observer_is_installed_once_and_removed_once() -> None:
+    notes = Notes()
+    observing.add_observer(notes)
+    observing.add_observer(notes)
+    assert observing.installed == 1
+    observing.remove_observer(notes)
+    observing.remove_observer(notes)
+    assert observing.installed == 0
+
+
+def test_a_schedule_that_fails_leaves_the_worker_observed_as_before() -> None:
+    notes = Notes()
+    with Worker(ModelLoader.load(chain(1, 4)), BackendType.CPU) as worker, observing.observing(notes):
+        with pytest.raises(Exception, match="needs float32"):
+            worker.schedule(np.ones((5, 4), np.float32))
+        run_once(worker, np.ones((4, 4), np.float32))
+    assert len(notes.named("schedule")) == 2
+
+
+@pytest.mark.gl
+@pytest.mark.parametrize("backend", [BackendType.GPU_COMPUTE, BackendType.GPU_PIXEL])
+def test_gpu_backends_tell_the_same(backend: BackendType, gl_device: GLDevice) -> None:
+    with Worker(ModelLoader.load(chain(3, 16)), backend, device=gl_device) as worker:
+        run_once(worker, np.ones((16, 16), np.float32))
+        notes = Notes()
+        with observing.observing(notes):
+            for _ in range(2):
+                run_once(worker, np.ones((16, 16), np.float32))
+        told = Counter(name for track, name, *_ in notes.spans if track in ("main", "readback"))
+        assert told == {"schedule": 2, "upload": 2, "enqueue": 2, "readback": 2}
+        assert notes.counts["bytes up"] == notes.counts["bytes down"] == 2 * 16 * 16 * 4
