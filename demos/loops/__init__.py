@@ -1,0 +1,1 @@
+"""The engine in frame loops of other libraries: one small script for each."""
