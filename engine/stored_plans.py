@@ -105,7 +105,7 @@ def plan_file(model: Model, backend: Backend) -> PlanFile | None:
     engine = _engine_digest()
     if not engine or not _is_storable(model):
         return None
-    key = digest_of_model(model, f"{engine} {backend.jobs.thread_count} {backend.arithmetics} {LARGEST}")
+    key = digest_of_model(model, f"{engine} {backend.planned_threads} {backend.arithmetics} {LARGEST}")
     return PlanFile(_folder() / f"{key}.plan", model)
 
 

@@ -55,6 +55,7 @@ class Worker(Disposable):
         debug: bool = False,
         jobs: JobSystem | None = None,
         precision: Precision = "float32",
+        deterministic: bool = False,
         progress: Progress | None = None,
     ) -> None:
         """Bind a model to a backend and compile its kernels.
@@ -70,6 +71,8 @@ class Worker(Disposable):
             precision: how the CPU backend multiplies: "float32", or "bf16" or "int8" where the processor has
                 instructions for it. Products and convolutions with known weights are rounded to that (sums
                 are not), where it saves time; all else stays float32.
+            deterministic: whether the same inputs give the same bits however many job threads there are, for
+                replays and lockstep between machines whose processors are alike. On a GPU they always do.
             progress: called with (kernels ready, kernels wanted) while they compile.
 
         Raises `DeviceError` where the device is missing or the processor cannot compute in the precision,
@@ -91,8 +94,10 @@ class Worker(Disposable):
         self.model = model
         self.backend_type = backend_type
         self._debug = debug
-        native = create_backend(backend_type, device, jobs, precision)
-        fallback = create_backend(BackendType.CPU, None, jobs) if native.name != "cpu" else None
+        native = create_backend(backend_type, device, jobs, precision, deterministic)
+        fallback = None
+        if native.name != "cpu":
+            fallback = create_backend(BackendType.CPU, None, jobs, deterministic=deterministic)
         self._session = Session(model, native, fallback, allow_fallback)
         self._native = native
         self._inputs: dict[str, Input] = {item.name: item for item in model.inputs}
@@ -129,6 +134,17 @@ class Worker(Disposable):
         return self._native.owner
 
     # Scheduling
+
+    def reset_random(self, schedule_count: int = 0) -> None:
+        """Have random operators draw from here on as they did after so many schedules of this worker.
+
+        For replays: what they draw depends on the layer's seed and name, the element and the number of
+        schedules before. Other models compute the same whenever they are scheduled.
+        """
+        self._check_alive()
+        if schedule_count < 0:
+            raise InputError(f"a worker cannot have been scheduled {schedule_count} times")
+        self._schedules = schedule_count
 
     def set_input(self, name: str, value: InputValue) -> None:
         """Keep a value for an input, used by every `schedule` that does not give it."""

@@ -25,8 +25,12 @@ def create_backend(
     device: DeviceChoice = None,
     jobs: JobSystem | None = None,
     precision: Precision = "float32",
+    deterministic: bool = False,
 ) -> Backend:
-    """A new stream of work on a device. Raises `DeviceError` that says what is missing."""
+    """A new stream of work on a device. Raises `DeviceError` that says what is missing.
+
+    `deterministic` is for the CPU: GPU backends compute the same bits every time anyway.
+    """
     if backend_type is not BackendType.CPU:
         if precision != "float32":
             raise InputError(f"precision={precision!r} is for BackendType.CPU; GPUs compute in float32 here")
@@ -36,7 +40,7 @@ def create_backend(
     # Imported where it is chosen, as it brings the kernels of numba.
     from engine.backends.cpu.backend import CPUBackend
 
-    return CPUBackend(jobs, precision)
+    return CPUBackend(jobs, precision, deterministic)
 
 
 def shared_backend(backend_type: BackendType, device: DeviceChoice = None) -> Backend:

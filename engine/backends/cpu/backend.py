@@ -17,7 +17,7 @@ from engine import native, observing
 from engine.aligned import ALIGNMENT, allocate, is_readable_in_place
 from engine.backends.base import Backend, DeviceBuffer, Precision, Program, Progress, Read, Readback, Repeat
 from engine.backends.cpu.arguments import argument_words, generic_units, generic_words
-from engine.backends.cpu.cost import grain, row_blocks, step_ns
+from engine.backends.cpu.cost import DETERMINISTIC_THREADS, grain, row_blocks, step_ns
 from engine.backends.cpu.memory import CPUBuffer
 from engine.backends.cpu.native_kernel import source_of
 from engine.backends.cpu.precision import arithmetics_for
@@ -110,6 +110,7 @@ class CPUBackend(Backend):
     """Runs plans on native job threads (`jobs`, by default the process's own).
 
     `precision` is that of products and convolutions; raises `DeviceError` where the processor lacks it.
+    `deterministic` cuts work alike for any number of threads: where a sum is cut decides how it rounds.
     One object is one stream and belongs to one thread.
     """
 
@@ -119,9 +120,15 @@ class CPUBackend(Backend):
     whole = frozenset({"recurrence"})
     passes = (unpack_weights, channels_last)
 
-    def __init__(self, jobs: JobSystem | None = None, precision: Precision = "float32") -> None:
+    def __init__(
+        self,
+        jobs: JobSystem | None = None,
+        precision: Precision = "float32",
+        deterministic: bool = False,
+    ) -> None:
         self.arithmetics = arithmetics_for(precision)
         self.jobs = jobs if jobs is not None else shared_job_system()
+        self.planned_threads = DETERMINISTIC_THREADS if deterministic else self.jobs.thread_count
         self._copy_function = stock_functions()["copy"]
         self._functions: dict[str, int] = {}
         self._last: JobHandle | None = None
@@ -142,7 +149,7 @@ class CPUBackend(Backend):
 
     def tune(self, compute: Compute, tuner: Tuner) -> bool:
         """Use this backend's own kernel for the step, if there is one."""
-        return tune(compute, tuner, self.jobs.thread_count, self.arithmetics)
+        return tune(compute, tuner, self.planned_threads, self.arithmetics)
 
     def prepare(self, kernels: Iterable[AnyKernel], progress: Progress | None = None) -> int:
         """Compile or load what this backend has not yet; returns how many kernels that were."""
@@ -267,7 +274,7 @@ class CPUBackend(Backend):
             assert isinstance(buffer, CPUBuffer)
             addresses[name] = buffer.address
             held.append(buffer.array)
-        threads = self.jobs.thread_count
+        threads = self.planned_threads
         words: list[int] = []
         rows: list[tuple[int, int, int, int]] = []
         starts: list[int] = []

@@ -28,6 +28,9 @@ CHUNK_NS = 10_000.0
 CHUNKS_PER_THREAD = 4
 """So many that a thread which starts late still finds something to do."""
 
+DETERMINISTIC_THREADS = 4
+"""For how many threads work is cut where the cut must not depend on how many there are: 16 tasks at most."""
+
 _SHORTEST_BLOCK = 256
 
 
