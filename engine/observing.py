@@ -1,8 +1,8 @@
 """Who looks at the engine at work: spans of time, counts, and values that come by.
 
 An observer is told what this thread's workers do: `with observing(observer): ...`. Where none is installed,
-the engine makes one test, `if observing.installed:`, and nothing else. Observers get what happens anyway: none
-this module reads anything back or waits.
+the engine makes one test, `if observing.installed:`, and nothing else. Observers get what happens anyway:
+nothing here reads anything back or waits.
 
 Spans are named by what was done, with facts beside them:
 

@@ -73,6 +73,7 @@ class CLDevice:
         queue: the `pyopencl.CommandQueue`; commands run in the order of their enqueueing.
         cl: the `pyopencl` module.
         info, limits, counters: what the device is, allows, and did.
+        keeps_times: whether the queue times its commands.
     """
 
     name = "opencl"
@@ -101,6 +102,7 @@ class CLDevice:
             raise DeviceError(
                 f"the OpenCL device {chosen.name.strip()!r} cannot be opened: {error}"
             ) from error
+        self.keeps_times = profiling
         self.info = _describe(self.cl, chosen)
         self.limits = _limits_of(chosen)
         self.counters = DeviceCounters()

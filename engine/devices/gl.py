@@ -25,6 +25,7 @@ from engine.devices.gl_functions import GL, GLFunctions, Loader
 from engine.devices.gl_limits import GLInfo, GLLimits
 from engine.devices.gl_shared import SharedContext
 from engine.devices.gl_switch import Switch, current_platform
+from engine.devices.gl_timing import GLTimer
 from engine.devices.staging import StagingPool
 from engine.errors import DeviceError, DisposedError
 
@@ -83,6 +84,7 @@ class GLDevice:
             loader = loader_wrapper(loader)
         self.counters = DeviceCounters()
         self.gl = GLFunctions(loader)
+        self._timer: GLTimer | None = None
         self._wants_flush = self._wants_publishing = False
         self._switch.enter()
         try:
@@ -131,6 +133,13 @@ class GLDevice:
         """
         with self.current(flush=False):
             return SharedContext(create_sibling(self.info.version_code))
+
+    @property
+    def timer(self) -> GLTimer:
+        """The timestamps of this context: to be used inside `current()`."""
+        if self._timer is None:
+            self._timer = GLTimer(self.gl)
+        return self._timer
 
     def address(self, name: str) -> int:
         """The address of an OpenGL function, for native code that replays command lists."""
@@ -206,6 +215,8 @@ class GLDevice:
         # A window that was closed first took its objects with it: what is left is to forget them.
         with contextlib.suppress(DeviceError), self.current():
             self.staging.dispose()
+            if self._timer is not None:
+                self._timer.release()
             self.gl.glDeleteSync(self._sentinel)
             self._collect()
         self._disposed = True

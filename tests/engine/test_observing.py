@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from engine import BackendType, GLDevice, ModelLoader, Tensor, Worker, observing
+from engine import BackendType, CLDevice, DeviceError, GLDevice, ModelLoader, Tensor, Worker, observing
 from tests.graphs import node, proto
 
 
@@ -190,3 +190,46 @@ def test_gpu_backends_tell_the_same(backend: BackendType, gl_device: GLDevice) -
         told = Counter(name for track, name, *_ in notes.spans if track in ("main", "readback"))
         assert told == {"schedule": 2, "upload": 2, "enqueue": 2, "readback": 2}
         assert notes.counts["bytes up"] == notes.counts["bytes down"] == 2 * 16 * 16 * 4
+
+
+@pytest.mark.gl
+@pytest.mark.parametrize("backend", [BackendType.GPU_COMPUTE, BackendType.GPU_PIXEL])
+def test_gpu_times_come_without_waiting(backend: BackendType, gl_device: GLDevice) -> None:
+    with Worker(ModelLoader.load(chain(3, 64)), backend, device=gl_device) as worker:
+        run_once(worker, np.ones((64, 64), np.float32))
+        gl_device.counters.reset()
+        notes = Notes()
+        with observing.observing(notes):
+            for _ in range(3):
+                run_once(worker, np.ones((64, 64), np.float32))
+            deadline = perf_counter() + 5
+            while len(notes.named("commands")) < 3 and perf_counter() < deadline:
+                observing.poll()
+        told = notes.named("commands")
+        assert [(track, facts["worker"]) for track, _, _, _, facts in told] == [("gpu", worker)] * 3
+        for (_, _, start, end, _), enqueue in zip(told, notes.named("enqueue"), strict=True):
+            # The GPU's clock, set by the stamps themselves: no work before it was issued.
+            assert start <= end
+            assert start > enqueue[2] - 0.05
+        assert gl_device.timer.waiting == 0
+        assert not gl_device.counters.blocking
+
+
+def test_opencl_tells_the_device_times_of_a_queue_that_keeps_them() -> None:
+    try:
+        device = CLDevice(profiling=True)
+    except DeviceError as error:
+        pytest.skip(str(error))
+    with (
+        device,
+        Worker(ModelLoader.load(chain(3, 64)), BackendType.GPU_COMPUTE, device=device) as worker,
+    ):
+        run_once(worker, np.ones((64, 64), np.float32))
+        notes = Notes()
+        with observing.observing(notes):
+            run_once(worker, np.ones((64, 64), np.float32))
+        ((track, _, start, end, facts),) = notes.named("commands")
+        (schedule,), (readback,) = notes.named("schedule"), notes.named("readback")
+        assert track == "gpu"
+        assert facts["worker"] is worker
+        assert schedule[2] <= start < end <= readback[3]

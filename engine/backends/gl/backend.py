@@ -11,11 +11,13 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from engine import observing
 from engine.backends.base import Backend, Program
 from engine.backends.gl.commands import Replayer
 from engine.backends.gl.loops import rounds_of
 from engine.backends.gl.record import GLProgram
 from engine.backends.gl.storage import to_memory, type_refusal
+from engine.backends.gl.timing import ObservedCommands
 from engine.backends.integers import check_integers
 from engine.compiler.plan import Compute, Plan
 from engine.devices import GL, GLDevice
@@ -77,7 +79,10 @@ class GLBackend(Backend):
         assert isinstance(program, GLProgram)
         program.check()
         with self.device.current():
+            watched = ObservedCommands(self.device, self.name) if observing.installed else None
             self.replayer.run(program.commands)
+            if watched is not None:
+                watched.end()
 
     def time_steps(self, program: Program, plan: Plan) -> list[float]:
         """Run a recorded plan step by step, the device idle before and after each; seconds of each step.

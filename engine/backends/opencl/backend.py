@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from math import prod
+from time import perf_counter
 from typing import Any, ClassVar
 
 import numpy as np
 
+from engine import observing
 from engine.backends.base import Backend, DeviceBuffer, Program, Progress, Readback
 from engine.backends.integers import check_integers
 from engine.backends.opencl.memory import CLBuffer, CLReadback, HostPool, Transfers
@@ -15,6 +17,7 @@ from engine.backends.opencl.printer import GenericSource
 from engine.backends.opencl.programs import Compiled, ProgramStore
 from engine.backends.opencl.rules import tune
 from engine.backends.opencl.storage import WORDS, device_dtype, to_device
+from engine.backends.opencl.timing import ObservedEvents
 from engine.backends.opencl.tuned import Dispatch, TunedKernel
 from engine.cache import cache_dir
 from engine.compiler.memory import place, share
@@ -166,6 +169,11 @@ class OpenCLBackend(Backend):
         assert isinstance(program, CLProgram)
         enqueue, queue = self.device.cl.enqueue_nd_range_kernel, self.device.queue
         try:
+            if observing.installed and self.device.keeps_times and program.commands:
+                started = perf_counter()
+                events = [enqueue(queue, kernel, size, local) for kernel, size, local in program.commands]
+                observing.later(ObservedEvents(self.device, events, started))
+                return
             for kernel, size, local in program.commands:
                 enqueue(queue, kernel, size, local)
         except self.device.cl.Error as error:
