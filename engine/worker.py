@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import threading
-import weakref
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from operator import itemgetter
@@ -31,6 +29,7 @@ from engine.report import PlanReport, report_on
 from engine.run import Run
 from engine.session import HOST_INPUT_LIMIT, Session
 from engine.tensor import CPUTensorData, Tensor, TensorData
+from engine.unfinished import unfinished, unfinished_workers
 
 TensorLike = Tensor | ArrayLike
 InputValue = TensorLike | Sequence[TensorLike] | None
@@ -412,7 +411,7 @@ class Worker(Disposable):
                 break
         if bool(self._queue) != self._is_unfinished:
             self._is_unfinished = bool(self._queue)
-            (_unfinished.workers.add if self._queue else _unfinished.workers.discard)(self)
+            (unfinished.work.add if self._queue else unfinished.work.discard)(self)
 
     def _step(self, wait: bool = False) -> bool:
         """Take up the oldest schedule; False where it has to wait for data."""
@@ -531,7 +530,7 @@ class Worker(Disposable):
         self._queue.clear()
         self._direct = None
         self._directs.clear()
-        _unfinished.workers.discard(self)
+        unfinished.work.discard(self)
         self.latest = None
         with self._native.entered():
             self._session.release()
@@ -539,21 +538,6 @@ class Worker(Disposable):
 
 def _type_name(dtype: np.dtype) -> str:
     return "text" if dtype.kind == "O" else dtype.name
-
-
-class _Unfinished(threading.local):
-    """The workers of each thread that have a schedule on its way: no other thread may take them up."""
-
-    def __init__(self) -> None:
-        self.workers: weakref.WeakSet[Worker] = weakref.WeakSet()
-
-
-_unfinished = _Unfinished()
-
-
-def unfinished_workers() -> tuple[Worker, ...]:
-    """This thread's workers with a schedule that waits for data of its own: a host pumps them every frame."""
-    return tuple(_unfinished.workers)
 
 
 __all__ = ["Worker", "unfinished_workers"]

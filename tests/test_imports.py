@@ -24,6 +24,7 @@ LEVELS = (
         "engine.aligned",
         "engine.threaded",
         "engine.observing",
+        "engine.unfinished",
     ),
     ("engine.kernels", "engine.tensor*", "engine.devices", "engine.jobs*", "engine.native*", "engine.cache*"),
     ("engine.operators", "engine.model*"),

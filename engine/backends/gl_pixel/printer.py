@@ -63,16 +63,19 @@ class FragmentPrinter(GLSLPrinter):
         buffers: Sequence[str] = (),
         layered: Sequence[bool] = (),
         helpers: str = "",
+        reads_itself: bool = False,
     ) -> Shader:
         """The whole shader.
 
         acc: statements that define `acc` for position `i`, which the formula then uses. own: how many ints
         they take after the kernel's arguments (`own_argument`). buffers, layered: inputs they read, after
-        the kernel's. helpers: functions that they call.
+        the kernel's. helpers: functions that they call. reads_itself: `helpers` say where the kernel's
+        inputs lie, with functions `k_at0(e)`... of their own.
         """
         kernel = self.kernel
-        inputs = (*kernel.buffers, *buffers)
-        flags = (*(False for _ in kernel.buffers), *(layered or (False,) * len(buffers)))
+        own_inputs = () if reads_itself else kernel.buffers
+        inputs = (*own_inputs, *buffers)
+        flags = (*(False for _ in own_inputs), *(layered or (False,) * len(buffers)))
         ints: list[ArithmeticType] = ["index"] * own
         params = (*kernel.params, *ints)
         stage = Stage(len(params), len(inputs))
@@ -82,7 +85,7 @@ class FragmentPrinter(GLSLPrinter):
         body = [*acc, *unravel(axes, kernel.rank, stage.divisor), *lines]
         body.append(f"return {self.stored(value, kernel.body.dtype, kernel.dtype)};")
         word = word_type(kernel.dtype)
-        at_flat = flat_slots(kernel.body)
+        at_flat = [] if reads_itself else flat_slots(kernel.body)
         main = element_function(word, [(f"f{k}", word_type(inputs[k])) for k in at_flat], body)
         main += _main(kernel.dtype, [(k, inputs[k]) for k in at_flat], stage, _has_loops(kernel.body))
         source = shader_text(
