@@ -10,6 +10,7 @@ of a storage buffer load one by one (8 ns each), and gathers a texel fetch in on
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import ClassVar
 
 import numpy as np
 
@@ -47,6 +48,9 @@ class ComputePrinter(GLSLPrinter):
     unit k.
     """
 
+    readers: ClassVar[str] = ""
+    """What a subclass that reads inputs from elsewhere declares for it, instead of them."""
+
     def __init__(self, kernel: Kernel, texels: bool) -> None:
         super().__init__(kernel)
         self.texels = texels
@@ -71,8 +75,9 @@ class ComputePrinter(GLSLPrinter):
         value = self.stored(value, kernel.body.dtype, kernel.dtype)
         text = self._elementwise(lines, value) if lanes(kernel.dtype) == 1 else self._wordwise(lines, value)
         extra = _AXES + axis_arguments(kernel.rank)
-        inputs = [(kind, 1) for kind in kernel.buffers]
-        return shader_text(LOCAL_SIZE, kernel.dtype, inputs, self.arguments(extra), text, self.texels)
+        inputs = [] if self.readers else [(kind, 1) for kind in kernel.buffers]
+        arguments = self.arguments(extra)
+        return shader_text(LOCAL_SIZE, kernel.dtype, inputs, arguments, self.readers + text, self.texels)
 
     def _elementwise(self, lines: Sequence[str], value: str) -> str:
         return _function(
