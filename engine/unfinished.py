@@ -8,7 +8,7 @@ from typing import Protocol
 
 
 class Pumped(Protocol):
-    """Work that waits for data of its own: a worker's split plan, a conversion that goes by way of the host."""
+    """Work that waits for data of its own: a worker's split plan, a picture on its way through the host."""
 
     def pump(self, budget_ms: float | None = None) -> bool:
         """Go on as far as data has arrived, without waiting; True when nothing is left."""
@@ -26,5 +26,5 @@ unfinished = _Unfinished()
 
 
 def unfinished_workers() -> tuple[Pumped, ...]:
-    """This thread's workers (and conversions) that wait for data of their own: a host pumps them every frame."""
+    """This thread's workers and pictures that wait for data of their own: a host pumps them every frame."""
     return tuple(unfinished.work)

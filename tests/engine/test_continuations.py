@@ -331,7 +331,7 @@ def test_each_thread_takes_up_its_own_workers() -> None:
     with Worker(counting(), BackendType.CPU) as worker, held(worker):
         worker.schedule(numbers(1, 2, 0, 0))
         assert worker in unfinished_workers()
-        seen: list[Worker] = []
+        seen: list[object] = []
         thread = threading.Thread(target=lambda: seen.extend(unfinished_workers()))
         thread.start()
         thread.join()
