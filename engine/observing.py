@@ -14,8 +14,9 @@ Spans are named by what was done, with facts beside them:
 | `schedule` | main | one call of `Worker.schedule` | worker, bytes |
 | `upload` | main | an input on its way to where it is read | bytes |
 | `enqueue` | main | work handed to a backend, or done at once if it is short | backend |
-| `download` | main | a wait for elements that were not there yet | bytes |
-| `readback` | readback | from its request until a poll finds it | tensor, bytes |
+| `download` | main | a wait for elements that were not there yet | worker, tensor |
+| `request` | main | a readback is asked for: a moment | worker, tensor |
+| `readback` | readback | from its request until a poll finds it | worker, tensor |
 | `job` | jobs | commands on job threads, from the first one's start to the last one's end | backend |
 | `commands` | gpu | commands on a GPU, by its own clock | backend |
 
@@ -50,7 +51,7 @@ class Observer:
         """
 
     def count(self, name: str, amount: float) -> None:
-        """Something happened `amount` times: "bytes up", "bytes down", "blocking calls"."""
+        """Something happened `amount` times: "bytes up", "bytes down", "blocking calls", "waits for jobs"."""
 
     def value(self, worker: Any, name: str, array: np.ndarray) -> None:
         """Elements of a worker's input or output are at hand on the CPU anyway: copy what is to be kept."""
@@ -189,6 +190,7 @@ class ObservedRead:
         self._name = name
         self._start = perf_counter()
         self._told = False
+        span("main", "request", self._start, self._start, worker=worker, tensor=name)
 
     def done(self) -> bool:
         """Whether the elements have arrived."""
@@ -203,7 +205,6 @@ class ObservedRead:
         start = perf_counter()
         self._read.wait()
         span("main", "download", start, worker=self._worker, tensor=self._name)
-        count("blocking calls", 1)
 
     def array(self) -> np.ndarray:
         """The elements in their shape."""

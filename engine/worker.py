@@ -30,6 +30,7 @@ from engine.run import Run
 from engine.session import HOST_INPUT_LIMIT, Session
 from engine.tensor import CPUTensorData, Tensor, TensorData
 from engine.unfinished import unfinished, unfinished_workers
+from engine.worker_memory import WorkerMemory, memory_of
 
 TensorLike = Tensor | ArrayLike
 InputValue = TensorLike | Sequence[TensorLike] | None
@@ -523,6 +524,11 @@ class Worker(Disposable):
         self._check_alive()
         plans = [part.lowered for part in self.latest.parts] if self.latest is not None else []
         return report_on(self.model, self._native, plans or self._session.outlook)
+
+    def memory(self) -> WorkerMemory:
+        """How much memory this worker holds now: weights, temporaries, inputs and outputs."""
+        self._check_alive()
+        return memory_of(self._session)
 
     def _dispose(self) -> None:
         for run in self._queue:

@@ -28,7 +28,7 @@ from gameglue.graphics.surface import open_surface
 from gameglue.inference import InferenceQueue
 from gameglue.input import InputSource, InputState
 from gameglue.lifecycle import Lifecycle
-from gameglue.profiling import FrameOverlay, FrameReport, Profiler
+from gameglue.profiling import FrameOverlay, FrameReport, Profiler, Recording
 from gameglue.resources import Resources
 from gameglue.scene import Scene
 
@@ -121,6 +121,7 @@ class App:
         self.input.sources = [surface] if input_source is None else [surface, input_source]
         self.resources.register_loader(Texture, self._load_texture)
         self.resources.register_loader(ModelAsset, ModelAsset)
+        self.profiler.on_change = self._record
         self._scene = Scene(self, "main")
         self._scene.load()
         self._next_scene: Scene | None = None
@@ -219,16 +220,16 @@ class App:
         profiler, tick = self.profiler, clock.perf_counter
         self._in_frame = True
         start = before = tick()
-        profiler.begin_frame(start)
+        profiler.begin_frame(start, self.time.frame_count)
         try:
             for phase in self.frame:
                 phase.run(self)
                 after = tick()
-                profiler.add_phase(phase.name, after - before)
+                profiler.add_phase(phase.name, after - before, before)
                 before = after
         finally:
             self._in_frame = False
-            profiler.end_frame(before - start)
+            profiler.end_frame(before - start, start)
         self._change_scene()
 
     def quit(self) -> None:
@@ -280,6 +281,12 @@ class App:
         }
         return FrameReport.of(self.profiler, self.title, {**own, **facts})
 
+    def _record(self, recording: Recording | None) -> None:
+        """The profiler begins to record, or ends."""
+        wrap = None if recording is None else recording.timed
+        self.lifecycle.wrap_calls(wrap)
+        self.graphics.wrap = wrap
+
     # -- end ------------------------------------------------------------------------------------
 
     def dispose(self) -> None:
@@ -289,6 +296,7 @@ class App:
         self._check_thread()
         self.graphics.make_current()
         self._end()
+        self.profiler.stop()
         self._disposed = True
         self.graphics.release()
 

@@ -14,6 +14,9 @@ from gameglue.coroutines import Coroutine, CoroutineRunner
 from gameglue.hooks import hooks_of
 
 Call = Callable[..., object]
+Wrap = Callable[[object, str, Call], Call]
+"""Takes a component, the name of a hook and what to call; returns what to call instead."""
+
 ErrorHandler = Callable[[MonoBehaviour, str, Exception], None]
 
 
@@ -58,6 +61,8 @@ class HookList:
         self._slots: dict[int, int] = {}
         self._added: dict[int, tuple[MonoBehaviour, Call]] = {}
         self._holes = 0
+        self.wrap: Wrap | None = None
+        """What is put around each call, while somebody wants to know how long it takes."""
 
     def __len__(self) -> int:
         return len(self._slots) + len(self._added)
@@ -79,7 +84,7 @@ class HookList:
     def run(self) -> None:
         """Call every hook in the list; a component that raises is reported, and the walk goes on."""
         self._settle()
-        walk = iter(self._calls)
+        walk = iter(self._calls if self.wrap is None else self._wrapped(self.wrap))
         while True:
             try:
                 for call in walk:
@@ -94,7 +99,18 @@ class HookList:
     def entries(self) -> list[tuple[MonoBehaviour, Call]]:
         """Components and their calls in order, for hooks that are called with arguments."""
         self._settle()
-        return [(o, c) for o, c in zip(self._owners, self._calls, strict=True) if o is not None]
+        calls = self._calls if self.wrap is None else self._wrapped(self.wrap)
+        return [(o, c) for o, c in zip(self._owners, calls, strict=True) if o is not None]
+
+    def _wrapped(self, wrap: Wrap) -> list[Call]:
+        """The calls with `wrap` around each; what an earlier one removes is not called here either."""
+        calls, name = self._calls, self.name
+
+        def at(place: int) -> Call:
+            return lambda *arguments: calls[place](*arguments)
+
+        owners = enumerate(self._owners)
+        return [_nothing if owner is None else wrap(owner, name, at(place)) for place, owner in owners]
 
     def _settle(self) -> None:
         if self._added:

@@ -122,6 +122,9 @@ class InferenceQueue:
         self._work: list[weakref.ref[Pumpable]] = []
         self._results: list[InferenceResult] = []
         self._turn = 0
+        self.paused = False
+        """While true, games begin nothing new, for comparing frames with and without inference; code that
+        schedules on its own looks here first. What is under way goes on."""
 
     def __len__(self) -> int:
         return len(self._alive())

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from gameglue.behaviour import MonoBehaviour
 from gameglue.coroutines import CoroutineRunner
-from gameglue.dispatch import ErrorHandler, HookList, resolve_hook
+from gameglue.dispatch import ErrorHandler, HookList, Wrap, resolve_hook
 from gameglue.hooks import PER_FRAME_HOOKS, hooks_of
 
 if TYPE_CHECKING:
@@ -31,6 +31,13 @@ class Lifecycle:
         self._live: dict[int, MonoBehaviour] = {}
         self._watched: list[tuple[type[MonoBehaviour], dict[int, Any]]] = []
         self._doomed: list[tuple[float, MonoBehaviour | GameObject]] = []
+        self.wrap: Wrap | None = None
+
+    def wrap_calls(self, wrap: Wrap | None) -> None:
+        """Put `wrap` around every call of a hook from now on, or nothing any more."""
+        self.wrap = wrap
+        for hooks in self.hooks.values():
+            hooks.wrap = wrap
 
     def watch(self, kind: type[T]) -> dict[int, T]:
         """A mapping that always holds the enabled and active components of class `kind`."""
@@ -171,8 +178,9 @@ class Lifecycle:
         waits = hooks_of(type(component)).get(name)
         if waits is None:
             return
+        call = getattr(component, name)
         try:
-            returned = getattr(component, name)()
+            returned = call() if self.wrap is None else self.wrap(component, name, call)()
         except Exception as error:  # noqa: BLE001 - one component's fault must not end the loop
             self._on_error(component, name, error)
             return

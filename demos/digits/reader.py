@@ -94,7 +94,7 @@ class DigitReader(MonoBehaviour):
         elif self.input.get_key_down("b"):
             self._next = ALL_CHOICES[(ALL_CHOICES.index(self._tried) + 1) % len(ALL_CHOICES)]
             self.message = f"loading {self._next.label}"  # seen in this frame; the next one loads
-        if self._waiting < _MOST_WAITING:
+        if self._waiting < _MOST_WAITING and not self.app.inference.paused:
             self._ask()
 
     def _ask(self) -> None:

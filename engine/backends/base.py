@@ -55,6 +55,10 @@ class DeviceBuffer(ABC):
     elements: int
     dtype: np.dtype
 
+    def memory_bytes(self) -> int:
+        """What it takes where it lies."""
+        return self.elements * self.dtype.itemsize
+
     @abstractmethod
     def release(self) -> None:
         """Give the memory back once the work enqueued so far is done with it. May be called twice."""
@@ -86,6 +90,10 @@ class Program(ABC):
     @abstractmethod
     def release(self) -> None:
         """Free the temporaries and the recorded commands."""
+
+    def temporaries(self) -> Mapping[int, int]:
+        """The memory of its temporaries: bytes by a number that stands for it, as programs may share it."""
+        return {}
 
 
 class Backend(ABC):

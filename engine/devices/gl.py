@@ -12,6 +12,7 @@ from typing import Any, Protocol, Self, cast
 import moderngl
 
 from engine import observing
+from engine.devices import counting_contexts
 from engine.devices.counting import DeviceCounters
 from engine.devices.gl_block import DISPOSED, CurrentBlock, DeviceLoader
 from engine.devices.gl_create import (
@@ -80,8 +81,9 @@ class GLDevice:
         self._disposed = False
         self._trash: deque[Callable[[], Any]] = deque()
         loader: Loader = DeviceLoader(self._native.platform)
-        if loader_wrapper is not None:
-            loader = loader_wrapper(loader)
+        wrap = loader_wrapper or counting_contexts.loader_wrapper()
+        if wrap is not None:
+            loader = wrap(loader)
         self.counters = DeviceCounters()
         self.gl = GLFunctions(loader)
         self._timer: GLTimer | None = None

@@ -7,8 +7,10 @@ import os
 from collections.abc import Callable
 from typing import Any
 
+import glcontext
 import moderngl
 
+from engine.devices.counting_contexts import loader_wrapper
 from gameglue.graphics.current import SYSTEM, release_current_context
 
 FORCE_OFF = "GAMEGLUE_NO_OPENGL"
@@ -31,11 +33,23 @@ def open_offscreen_context() -> tuple[moderngl.Context | None, str]:
             continue
         for version in VERSIONS:
             try:
-                settings: dict[str, Any] = {"backend": backend} if backend is not None else {}
-                return moderngl.create_context(require=version, standalone=True, **settings), ""
+                return _open(backend, version), ""
             except Exception as error:  # noqa: BLE001 - moderngl raises bare Exception for a missing driver
                 reasons.append(f"{backend or 'native'} {version // 100}.{version // 10 % 10}: {error}")
     return None, "; ".join(dict.fromkeys(reasons))
+
+
+def _open(backend: str | None, version: int) -> moderngl.Context:
+    wrap = loader_wrapper()
+    if wrap is None:
+        settings: dict[str, Any] = {"backend": backend} if backend is not None else {}
+        return moderngl.create_context(require=version, standalone=True, **settings)
+    find = glcontext.get_backend_by_name
+    opener = glcontext.default_backend() if backend is None else find(backend)
+    loader = wrap(opener(mode="standalone", glversion=version))
+    create: Any = moderngl.create_context
+    ctx: moderngl.Context = create(require=version, context=loader)
+    return ctx
 
 
 def flush_call(ctx: moderngl.Context) -> Callable[[], object]:

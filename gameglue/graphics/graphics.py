@@ -11,7 +11,7 @@ import moderngl
 import numpy as np
 
 from gameglue.behaviour import MonoBehaviour
-from gameglue.dispatch import ErrorHandler, HookList
+from gameglue.dispatch import ErrorHandler, HookList, Wrap
 from gameglue.graphics.batch import QuadPipeline, View
 from gameglue.graphics.camera import Camera2D, Renderer, world_view
 from gameglue.graphics.canvas import Canvas
@@ -51,6 +51,7 @@ class Graphics:
         self.gui = Gui(self._pipeline, self.fonts, View.of_pixels(*size), size)
         self._world = Canvas(self._pipeline, self.fonts, self.gui.view, size)
         self._screenshots: list[Path] = []
+        self.wrap: Wrap | None = None
         self._warm_up()
 
     def _warm_up(self) -> None:
@@ -138,7 +139,8 @@ class Graphics:
         self._world.view = view
         for renderer in renderers:
             if renderer.is_active_and_enabled:
-                self._guarded(renderer, "draw", renderer.draw, self._world)
+                draw = renderer.draw if self.wrap is None else self.wrap(renderer, "draw", renderer.draw)
+                self._guarded(renderer, "draw", draw, self._world)
         self._world.flush(self._picture)
 
     def apply_image_effects(self, hooks: HookList) -> None:

@@ -7,8 +7,10 @@ from collections.abc import Sequence
 from types import ModuleType
 from typing import Any
 
+import glcontext
 import moderngl
 
+from engine.devices.counting_contexts import loader_wrapper
 from gameglue.errors import GraphicsError
 from gameglue.graphics.context import FORCE_OFF, SYSTEM, VERSIONS, how_to_get_opengl
 from gameglue.graphics.current import EglContext, release_current_context
@@ -142,6 +144,10 @@ def _adopt_context() -> moderngl.Context:
     egl = EglContext.current()
     if egl is not None:
         settings = {"context": egl}
+    wrap = loader_wrapper()
+    if wrap is not None:
+        opened = egl or glcontext.default_backend()(mode="detect", glversion=330)
+        settings = {"context": wrap(opened)}
     try:
         return moderngl.create_context(require=330, **settings)
     except Exception as error:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
+from time import perf_counter
 
 import numpy as np
 import onnx
@@ -123,6 +124,18 @@ def measure_layers(
     rows = tuple(replace(row, values=values) for row, values in zip(rows, covered, strict=True))
     beside, alone = match(rows, peer.finish())
     return LayerTimes(beside, times["whole"], times["peer"], alone)
+
+
+def layer_times(worker: Worker, runs: int = 12, seconds: float = 1.0) -> tuple[LayerTime, ...]:
+    """What each layer of a worker's latest schedule takes: its plan is run again, and waited for."""
+    replay = Replay(worker)
+    taken: list[list[float]] = []
+    deadline = perf_counter() + seconds
+    while len(taken) < 2 or (len(taken) < 2 * runs and perf_counter() < deadline):
+        taken.append(replay.stepwise())
+    # Of two runs the first warms up.
+    each = [middle(column) for column in zip(*taken[1::2], strict=True)]
+    return by_layer(replay.steps, each)
 
 
 def by_layer(steps: Sequence[PlannedStep], seconds: Sequence[float]) -> tuple[LayerTime, ...]:

@@ -1,11 +1,14 @@
-"""CPU times of the latest frames, phase by phase, in rings of fixed size."""
+"""CPU times of the latest frames, phase by phase, in rings of fixed size; and more while one records."""
 
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from types import TracebackType
 
-import numpy as np
+from engine import observing
+from gameglue.profiling.recording import Recording
+from gameglue.profiling.ring import Ring
 
 
 class _Sample:
@@ -24,35 +27,18 @@ class _Sample:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._profiler.add_sample(self._name, time.perf_counter() - self._start)
-
-
-class Ring:
-    """The latest `capacity` numbers."""
-
-    def __init__(self, capacity: int) -> None:
-        self._values = np.zeros(capacity, np.float64)
-        self.count = 0
-
-    def append(self, value: float) -> None:
-        """Add a number, over the oldest one if the ring is full."""
-        self._values[self.count % len(self._values)] = value
-        self.count += 1
-
-    def latest(self, count: int | None = None) -> np.ndarray:
-        """The latest `count` numbers (all that are kept, if not given), oldest first, (n,) float64."""
-        size = len(self._values)
-        kept = min(self.count, size)
-        wanted = kept if count is None else min(count, kept)
-        indices = (np.arange(self.count - wanted, self.count)) % size
-        return self._values[indices]
+        end = time.perf_counter()
+        self._profiler.add_sample(self._name, end - self._start)
+        if self._profiler.recording is not None:
+            self._profiler.recording.span("main", self._name, self._start, end)
 
 
 class Profiler:
     """Times of whole frames, of their phases, and of `with profiler.sample("name"):` blocks, in seconds.
 
     `work` is the time that the frame's phases took; `interval` is the time from one frame's start to the
-    next, which holds the pause before the next frame too.
+    next, which holds the pause before the next frame too. `recording` has everything else, hooks and workers,
+    jobs and GPU, event by event, from `record` to `stop`.
     """
 
     def __init__(self, capacity: int = 4096) -> None:
@@ -65,27 +51,55 @@ class Profiler:
         self.first_frame: float | None = None
         self._open_samples: dict[str, float] = {}
         self._last_start: float | None = None
+        self.recording: Recording | None = None
+        self.on_change: Callable[[Recording | None], object] = lambda recording: None
+
+    def record(self, recording: Recording | None = None) -> Recording:
+        """Record hooks, workers, uploads, readbacks, jobs and the GPU from now on; returns what fills up.
+
+        Goes on with what is being recorded, if anything is.
+        """
+        if self.recording is None:
+            self.recording = Recording() if recording is None else recording
+            observing.add_observer(self.recording)
+            self.on_change(self.recording)
+        return self.recording
+
+    def stop(self) -> Recording | None:
+        """Record no more; returns what was recorded, if anything was."""
+        ended, self.recording = self.recording, None
+        if ended is not None:
+            observing.poll()
+            observing.remove_observer(ended)
+            self.on_change(None)
+        return ended
 
     @property
     def frame_count(self) -> int:
         """How many frames were measured, including those that have left the rings."""
         return self.work.count
 
-    def begin_frame(self, now: float) -> None:
-        """A frame starts."""
+    def begin_frame(self, now: float, number: int = 0) -> None:
+        """The frame of that number starts."""
+        if self.recording is not None:
+            self.recording.begin_frame(number)
         if self._last_start is not None:
             self.interval.append(now - self._last_start)
         self._last_start = now
 
-    def add_phase(self, name: str, seconds: float) -> None:
-        """A phase of this frame took `seconds`."""
+    def add_phase(self, name: str, seconds: float, start: float = 0.0) -> None:
+        """A phase of this frame took `seconds`, from `start` on."""
+        if self.recording is not None:
+            self.recording.phase(name, start, start + seconds)
         ring = self.phases.get(name)
         if ring is None:
             ring = self.phases[name] = Ring(self.capacity)
         ring.append(seconds)
 
-    def end_frame(self, seconds: float) -> None:
-        """All phases of this frame took `seconds` together."""
+    def end_frame(self, seconds: float, start: float = 0.0) -> None:
+        """All phases of this frame took `seconds` together, from `start` on."""
+        if self.recording is not None:
+            self.recording.end_frame(start, start + seconds)
         if self.first_frame is None:
             self.first_frame = seconds
         self.work.append(seconds)

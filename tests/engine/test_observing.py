@@ -72,7 +72,7 @@ def test_each_step_of_an_inference_is_told_in_order() -> None:
     assert readback[2] >= schedule[3]
     assert readback[4]["tensor"] == "y"
     assert notes.counts["bytes up"] == notes.counts["bytes down"] == 32 * 32 * 4
-    assert notes.counts["blocking calls"] == 0
+    assert notes.counts["waits for jobs"] == 0
     assert [name for name, _ in notes.values] == ["x", "y"]
     assert np.array_equal(notes.values[1][1], result)
     worker.dispose()
@@ -127,7 +127,7 @@ def test_a_wait_is_told_and_counted() -> None:
             output = worker.peek_output()
             output.readback_request()
             output.download_to_array()
-        assert notes.counts["blocking calls"] >= 1
+        assert notes.counts["waits for jobs"] >= 1
         assert len(notes.named("download")) == 1
 
 
@@ -188,7 +188,7 @@ def test_gpu_backends_tell_the_same(backend: BackendType, gl_device: GLDevice) -
             for _ in range(2):
                 run_once(worker, np.ones((16, 16), np.float32))
         told = Counter(name for track, name, *_ in notes.spans if track in ("main", "readback"))
-        assert told == {"schedule": 2, "upload": 2, "enqueue": 2, "readback": 2}
+        assert told == {"schedule": 2, "upload": 2, "enqueue": 2, "request": 2, "readback": 2}
         assert notes.counts["bytes up"] == notes.counts["bytes down"] == 2 * 16 * 16 * 4
 
 

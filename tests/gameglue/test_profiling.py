@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from gameglue import App, FrameReport, InputScript, MonoBehaviour, Profiler
-from gameglue.profiling.profiler import Ring
+from gameglue.profiling.ring import Ring
 
 
 def test_a_ring_keeps_the_latest() -> None:

@@ -96,7 +96,7 @@ class _Copy:
 
 def _wait_for(handle: JobHandle) -> None:
     if observing.installed and not handle.is_completed:
-        observing.count("blocking calls", 1)
+        observing.count("waits for jobs", 1)
     handle.complete()
 
 

@@ -73,6 +73,13 @@ class CPUProgram(Program):
             self.is_short = self._verdicts[self._alike] = self._fastest < INLINE_NS
             self.run_here = run
 
+    def temporaries(self) -> dict[int, int]:
+        """The block that the programs of a stream share."""
+        if self.commands is None:
+            return {}
+        arena: np.ndarray = self.commands.keep_alive[1][0]  # type: ignore[index]
+        return {int(arena.ctypes.data): arena.nbytes} if arena.nbytes else {}
+
     def release(self) -> None:
         """Let go of commands and temporaries; a run in flight holds them until it is done."""
         self.commands = self.job = None

@@ -40,6 +40,10 @@ class GLProgram(Program):
         if self._is_released or any(b.is_released for b in self._buffers):
             raise DisposedError("a recorded plan was run after its buffers were released")
 
+    def temporaries(self) -> dict[int, int]:
+        """Buffers or textures."""
+        return {id(memory): getattr(memory, "nbytes", 0) for memory in self._temporaries}
+
     def release(self) -> None:
         """Free the temporaries."""
         self._is_released = True

@@ -95,6 +95,10 @@ class GLComputeBuffer(DeviceBuffer):
         """Whether `release` was called."""
         return self.memory.is_released
 
+    def memory_bytes(self) -> int:
+        """What it takes on the GPU."""
+        return self.memory.nbytes
+
     def release(self) -> None:
         """Give the memory back."""
         self.memory.release()

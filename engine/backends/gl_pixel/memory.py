@@ -141,6 +141,10 @@ class GLPixelBuffer(DeviceBuffer):
         """Whether `release` was called."""
         return self._memory.is_released
 
+    def memory_bytes(self) -> int:
+        """What it takes on the GPU."""
+        return self._memory.nbytes
+
     def release(self) -> None:
         """Give the memory back."""
         self._memory.release()

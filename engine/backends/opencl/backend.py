@@ -45,6 +45,10 @@ class CLProgram(Program):
         self.commands = commands
         self._memory = memory
 
+    def temporaries(self) -> dict[int, int]:
+        """Buffers; parts of one count with it."""
+        return {id(mem): mem.size for mem in self._memory if mem.associated_memobject is None}
+
     def release(self) -> None:
         """Free the temporaries and the commands; OpenCL keeps both until what is enqueued has run."""
         self.commands.clear()

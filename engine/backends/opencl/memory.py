@@ -32,6 +32,10 @@ class CLBuffer(DeviceBuffer):
             raise DisposedError("this OpenCL buffer was released")
         return self._mem
 
+    def memory_bytes(self) -> int:
+        """What its elements take on the device."""
+        return self.nbytes
+
     def release(self) -> None:
         """Give the memory back; OpenCL keeps it until the commands that use it have run."""
         if self._mem is not None:

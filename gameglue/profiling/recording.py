@@ -1,0 +1,170 @@
+"""What happened in the latest frames, event by event: the source of the trace, the report and the overlay.
+
+A `Recording` exists only while somebody wants to know (`Profiler.record`); without one, a hook list makes one
+test a frame and the engine one test a schedule.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter, deque
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from engine import Worker, observing
+from gameglue.profiling.ring import Ring
+from gameglue.profiling.watches import NaNAlarm, TensorWatch
+from gameglue.profiling.workers import WorkerTimes, WorkerTracks
+
+CAPACITY = 200_000
+"""Events that are kept; at some 50 a frame, over an hour's minute: the oldest go first."""
+
+
+class Event(NamedTuple):
+    """Something that took time: seconds of `time.perf_counter`; `detail` says what else is known."""
+
+    track: str
+    name: str
+    start: float
+    end: float
+    frame: int
+    detail: dict[str, object]
+
+
+class FrameRecord(NamedTuple):
+    """One frame: when it ran, what it was part of, and seconds by what was spent where."""
+
+    number: int
+    start: float
+    end: float
+    label: str
+    phases: dict[str, float]
+    hooks: dict[str, float]
+    workers: dict[str, float]
+    counts: dict[str, float]
+
+    @property
+    def seconds(self) -> float:
+        """How long it took."""
+        return self.end - self.start
+
+
+class Recording(observing.Observer):
+    """Frames and events, as they happen, until `stop`.
+
+    frames: the latest `frame_capacity`. label: what the next frames are part of, for comparing parts.
+    """
+
+    def __init__(self, *, events: int = CAPACITY, frames: int = 20_000) -> None:
+        self.events: deque[Event] = deque(maxlen=events)
+        self.frames: deque[FrameRecord] = deque(maxlen=frames)
+        self.totals: Counter[str] = Counter()
+        self.label = ""
+        self.tracks = WorkerTracks()
+        self.nan_alarm = NaNAlarm()
+        self.tensors = TensorWatch()
+        self.hooks: dict[str, Ring] = {}
+        self.on_frame: list[Callable[[FrameRecord], object]] = []
+        self._frame = 0
+        self._phases: dict[str, float] = {}
+        self._hooks: dict[str, float] = {}
+        self._workers: dict[str, float] = {}
+        self._counts: dict[str, float] = {}
+
+    # What the engine tells
+
+    def span(self, track: str, name: str, start: float, end: float, **facts: Any) -> None:
+        """See `engine.observing`."""
+        worker = facts.pop("worker", None)
+        detail: dict[str, object] = {k: v for k, v in facts.items() if isinstance(v, str | int | float)}
+        model = facts.get("model")
+        if model is not None:
+            detail["model"] = str(getattr(model, "name", model))
+        if isinstance(worker, Worker):
+            known = self.tracks.of(worker)
+            known.take(name, end - start)
+            detail["worker"] = known.label
+            if name == "schedule":
+                self._workers[known.label] = self._workers.get(known.label, 0.0) + end - start
+        self.events.append(Event(track, name, start, end, self._frame, detail))
+
+    def count(self, name: str, amount: float) -> None:
+        """See `engine.observing`."""
+        self._counts[name] = self._counts.get(name, 0.0) + amount
+        self.totals[name] += int(amount)
+
+    def value(self, worker: Any, name: str, array: np.ndarray) -> None:
+        """See `engine.observing`."""
+        label = self.tracks.of(worker).label if isinstance(worker, Worker) else ""
+        self.nan_alarm.look(label, name, array, self._frame)
+        self.tensors.look(label, name, array)
+
+    # What the host tells
+
+    def begin_frame(self, number: int) -> None:
+        """A frame starts; what comes now is part of it."""
+        self._frame = number
+
+    def hook(self, owner: object, name: str, start: float, end: float) -> None:
+        """A hook of a component took so long."""
+        label = f"{type(owner).__name__}.{name}"
+        self._hooks[label] = self._hooks.get(label, 0.0) + end - start
+        self.events.append(Event("hooks", label, start, end, self._frame, {}))
+
+    def timed(self, owner: object, name: str, call: Callable[..., object]) -> Callable[..., object]:
+        """`call`, with its time told to `hook`."""
+
+        def run(*arguments: object) -> object:
+            start = time.perf_counter()
+            try:
+                return call(*arguments)
+            finally:
+                self.hook(owner, name, start, time.perf_counter())
+
+        return run
+
+    def phase(self, name: str, start: float, end: float) -> None:
+        """A phase of the frame took so long."""
+        self._phases[name] = self._phases.get(name, 0.0) + end - start
+        self.events.append(Event("phases", name, start, end, self._frame, {}))
+
+    def end_frame(self, start: float, end: float) -> None:
+        """A frame is over: what was measured meanwhile is looked for, without waiting."""
+        observing.poll()
+        record = FrameRecord(
+            self._frame,
+            start,
+            end,
+            self.label,
+            self._phases,
+            self._hooks,
+            self._workers,
+            self._counts,
+        )
+        self.frames.append(record)
+        self._phases, self._hooks, self._workers, self._counts = {}, {}, {}, {}
+        for told in self.on_frame:
+            told(record)
+
+    # Looking at it
+
+    @property
+    def workers(self) -> tuple[WorkerTimes, ...]:
+        """The workers that have done something, by what they cost this thread, the dearest first."""
+        return self.tracks.by_cost()
+
+    def times(self, kind: str, name: str) -> np.ndarray:
+        """Seconds spent on something in each frame: `kind` is "phases", "hooks" or "workers"."""
+        return np.array([getattr(frame, kind).get(name, 0.0) for frame in self.frames])
+
+    def names(self, kind: str) -> list[str]:
+        """What time was spent on in any frame, by the sum, the most first."""
+        sums: Counter[str] = Counter()
+        for frame in self.frames:
+            sums.update(getattr(frame, kind))
+        return [name for name, _ in sums.most_common()]
+
+
+__all__ = ["Event", "FrameRecord", "Recording"]

@@ -1,0 +1,223 @@
+"""Profiles a game's frames: in turns with its inference running and paused, everything recorded."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from engine import DeviceError, Worker
+from engine.devices import counting_cl_calls
+from engine.devices.counting_contexts import CountedContexts, counting_gl_calls
+from engine.kernels.value import Value
+from engine.worker_memory import WorkerMemory
+from gameglue.profiling.contenders import infer
+from gameglue.profiling.layers import LayerTime, layer_times
+from gameglue.profiling.recording import Recording
+from gameglue.profiling.report import Spread
+from gameglue.profiling.workers import WorkerTimes
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from gameglue.app import App
+
+RUNNING, PAUSED = "with inference", "without inference"
+SETTLING = ""
+"""Frames at a change that belong to neither: answers of one side still come in on the other."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How a run is laid out: `frames` in all, in turns of `block`, the first `settle` of each not counted.
+
+    rate: frames a second; 0 plays without a pause. warm_up: frames before the first, which are not counted.
+    """
+
+    frames: int = 600
+    block: int = 60
+    settle: int = 6
+    warm_up: int = 20
+    rate: float = 60.0
+
+    def label(self, number: int) -> str:
+        """Which side frame `number` (from 0) belongs to."""
+        turn, place = divmod(number, self.block)
+        if place < min(self.settle, self.block // 2):
+            return SETTLING
+        return PAUSED if turn % 2 else RUNNING
+
+    def is_paused(self, number: int) -> bool:
+        """Whether inference is paused in frame `number`."""
+        return number // self.block % 2 == 1
+
+
+@dataclass
+class Profile:
+    """What a run has shown. Times are in seconds; `sides` has the frame times with and without inference."""
+
+    title: str
+    recording: Recording
+    rate: float
+    facts: dict[str, object] = field(default_factory=dict)
+    sides: dict[str, np.ndarray] = field(default_factory=dict)
+    work: np.ndarray = field(default_factory=lambda: np.zeros(0))
+    blocking: Counter[str] = field(default_factory=Counter)
+    counted: tuple[str, ...] = ()
+    memory: dict[str, WorkerMemory] = field(default_factory=dict)
+    layers: dict[str, tuple[LayerTime, ...]] = field(default_factory=dict)
+    layers_on_cpu: dict[str, dict[str, float]] = field(default_factory=dict)
+
+    @property
+    def blocking_calls(self) -> int:
+        """Calls in frames that waited, or might have."""
+        return self.blocking.total()
+
+    @property
+    def workers(self) -> tuple[WorkerTimes, ...]:
+        """The workers that did something, the dearest first."""
+        return self.recording.workers
+
+    def spread(self, side: str) -> Spread:
+        """How the frame times of one side are distributed, in milliseconds."""
+        return Spread.of(self.sides.get(side, np.zeros(0)))
+
+    @property
+    def difference_p99(self) -> float:
+        """By how many milliseconds the p99 with inference exceeds that without."""
+        return self.spread(RUNNING).p99 - self.spread(PAUSED).p99
+
+
+class BlockingCalls:
+    """Counts blocking calls of OpenGL and OpenCL while it is open; contexts are made after it has opened."""
+
+    def __init__(self) -> None:
+        self._stack = ExitStack()
+        self.contexts: CountedContexts = self._stack.enter_context(counting_gl_calls())
+        self.counted = ["OpenGL", "the CPU backend"]
+        self._cl: Mapping[str, int] = {}
+        try:
+            self._cl = self._stack.enter_context(counting_cl_calls())
+            self.counted.append("OpenCL")
+        except DeviceError:  # no pyopencl: nobody can call it
+            pass
+
+    @property
+    def counts(self) -> Counter[str]:
+        """So far, by name."""
+        return self.contexts.counts + Counter(self._cl)
+
+    def close(self) -> None:
+        """Count no more."""
+        self._stack.close()
+
+
+def profile_frames(
+    app: App,
+    plan: Plan,
+    *,
+    blocking: BlockingCalls | None = None,
+    layers: bool = True,
+    sleep: Callable[[float], object] = time.sleep,
+    clock: Callable[[], float] = time.perf_counter,
+) -> Profile:
+    """Run `plan.frames` frames of an app, inference running and paused in turns, and sum up.
+
+    Ends early if the app quits. Layers are measured when the frames are over, which takes a second or so.
+    """
+    recording = Recording(frames=plan.frames + plan.warm_up)
+    pace = _Pace(app, plan.rate, sleep, clock)
+    for _ in range(plan.warm_up):
+        pace.frame()
+    app.profiler.stop()
+    app.profiler.record(recording)
+    before = blocking.counts if blocking is not None else Counter[str]()
+    with _as_it_was(app):
+        for number in range(plan.frames):
+            if app.is_quitting:
+                break
+            app.inference.paused = plan.is_paused(number)
+            recording.label = plan.label(number)
+            pace.frame()
+    app.profiler.stop()
+    profile = Profile(app.title, recording, plan.rate)
+    profile.work = np.array([frame.seconds for frame in recording.frames])
+    for side in (RUNNING, PAUSED):
+        times = [frame.seconds for frame in recording.frames if frame.label == side]
+        profile.sides[side] = np.array(times)
+    if blocking is not None:
+        profile.blocking = blocking.counts - before
+        profile.counted = tuple(blocking.counted)
+    if recording.totals["waits for jobs"]:
+        profile.blocking["waits for jobs"] = recording.totals["waits for jobs"]
+    _look_at_workers(profile, layers)
+    return profile
+
+
+@contextmanager
+def _as_it_was(app: App) -> Iterator[None]:
+    """Inference goes on afterwards if it did before."""
+    before = app.inference.paused
+    try:
+        yield
+    finally:
+        app.inference.paused = before
+
+
+class _Pace:
+    """Runs frames of equal length, `rate` of them a second."""
+
+    def __init__(
+        self, app: App, rate: float, sleep: Callable[[float], object], clock: Callable[[], float]
+    ) -> None:
+        self._app = app
+        self._rate = rate
+        self._sleep = sleep
+        self._clock = clock
+
+    def frame(self) -> None:
+        """Run one, and rest until the next is due. A frame stands for its share of a second, always."""
+        began = self._clock()
+        self._app.step(1.0 / (self._rate or self._app.target_frame_rate))
+        if self._rate:
+            left = began + 1.0 / self._rate - self._clock()
+            if left > 0.0:
+                self._sleep(left)
+
+
+def _look_at_workers(profile: Profile, layers: bool) -> None:
+    """Memory and layers of the workers that are still there."""
+    for times in profile.workers:
+        worker = times.worker
+        if worker is None:
+            continue
+        profile.memory[times.label] = worker.memory()
+        latest: Any = worker.latest
+        if not layers or latest is None or not latest.is_over or latest.error is not None:
+            continue
+        profile.layers[times.label] = layer_times(worker)
+        profile.layers_on_cpu[times.label] = _on_the_cpu(worker)
+
+
+def _on_the_cpu(worker: Worker) -> dict[str, float]:
+    """Seconds of each layer on the CPU backend, for a worker of another one; nothing where it cannot run."""
+    run = worker.latest
+    if worker.plan_report().backend == "cpu" or run is None:
+        return {}
+    values = run.parts[0].lowered.trace.values
+    rng = np.random.default_rng(0)
+    inputs = {}
+    for item in worker.model.inputs:
+        value = values.get(item.name)
+        if not isinstance(value, Value) or value.dtype.kind not in "fiub":
+            return {}
+        drawn = rng.standard_normal(value.shape) if value.dtype.kind == "f" else np.zeros(value.shape)
+        inputs[item.name] = drawn.astype(value.dtype)
+    with Worker(worker.model) as other:
+        infer(other, inputs)
+        return {item.layer: item.seconds for item in layer_times(other)}
