@@ -9,6 +9,7 @@ import numpy as np
 
 from engine.backends.base import DeviceBuffer, Progress
 from engine.backends.gl.backend import GLBackend, checked_elements
+from engine.backends.gl.storage import memory_dtype
 from engine.backends.gl_pixel.layout import capacity, texels_of
 from engine.backends.gl_pixel.memory import GLPixelBuffer
 from engine.backends.gl_pixel.printer import print_kernel
@@ -75,7 +76,12 @@ class GLPixelBackend(GLBackend):
 
     def prepare(self, kernels: Iterable[AnyKernel], progress: Progress | None = None) -> int:
         """Compile, link and draw once what is missing; returns how many programs came from source."""
-        return self._programs.prepare({k.key: self.shader(k) for k in kernels}, progress)
+        shaders = {k.key: self.shader(k) for k in kernels}
+        compiled = self._programs.prepare(shaders, progress)
+        # What moves tensors of these types: a plan that is recorded in a frame compiles nothing either.
+        for storage in sorted({s for x in shaders.values() for s in (*x.buffers, x.output)}):
+            self._transfers.prepare(memory_dtype(storage).name)
+        return compiled
 
     def shader(self, kernel: AnyKernel) -> Shader:
         """The fragment shader of a kernel."""

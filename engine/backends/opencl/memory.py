@@ -195,6 +195,7 @@ class Transfers:
 
     def collect(self) -> None:
         """Take back the memory of finished copies; never waits."""
+        self._device.let_go_of_completed()
         # In order: the first unfinished one ends the search.
         finished = 0
         for transfer in self._pending:
@@ -206,11 +207,8 @@ class Transfers:
         del self._pending[:finished]
 
     def dispose(self) -> None:
-        """Wait for what is under way, and forget it."""
-        for transfer in self._pending:
-            if not self._device.is_complete(transfer.event):
-                self._device.counters.blocking["clWaitForEvents"] += 1
-                transfer.event.wait()
+        """Leave what is under way to the device, and forget it; never waits."""
+        self._device.hold_until_complete(transfer.event for transfer in self._pending)
         self._pending.clear()
         self._pool.dispose()
 

@@ -1,0 +1,101 @@
+"""The models that the contract is tried with: whole networks, and small ones that stop, fall back or vary."""
+
+from __future__ import annotations
+
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+import onnx
+
+from engine import Model, ModelLoader, numpy_operator
+from tests.graphs import mlp, model, node, proto
+from tests.networks import Inputs, light_network, smooth
+
+DIGITS = Path(__file__).parents[2] / "assets" / "digits" / "digits.onnx"
+
+
+@numpy_operator("Halved", domain="gameglue.contract")
+def halved(x: np.ndarray) -> np.ndarray:
+    """Runs in NumPy on every backend, so that the plan stops for its input."""
+    return np.asarray(x * np.float32(0.5))
+
+
+@cache
+def network(name: str) -> Model:
+    """A whole network: digits, or one of the light ones."""
+    return ModelLoader.load(DIGITS if name == "digits" else light_network(name))
+
+
+def picture(of: Model, seed: int = 0) -> Inputs:
+    """An input to which a vision network responds."""
+    (item,) = of.inputs
+    shape = tuple(d if isinstance(d, int) else 1 for d in item.shape or ())
+    return {item.name: smooth(shape, seed)}
+
+
+def policy() -> Model:
+    """A small policy for any number of agents."""
+    return ModelLoader.load(mlp((8, 32, 32, 4)))
+
+
+def agents(count: int, seed: int = 0) -> np.ndarray:
+    """What a policy sees."""
+    return np.random.default_rng(seed).normal(size=(count, 8)).astype(np.float32)
+
+
+def filters() -> Model:
+    """Two convolutions over pictures of any size, as wide as they came."""
+    rng = np.random.default_rng(3)
+    first, second = (rng.normal(0, 0.2, shape).astype(np.float32) for shape in ((8, 3, 3, 3), (3, 8, 3, 3)))
+    around = {"kernel_shape": [3, 3], "pads": [1, 1, 1, 1]}
+    return model(
+        [
+            node("Conv", ["x", "first"], ["seen"], **around),
+            node("Relu", ["seen"], ["bright"]),
+            node("Conv", ["bright", "second"], ["y"], **around),
+        ],
+        {"x": ("float32", [1, 3, "height", "width"])},
+        {"y": ("float32", None)},
+        {"first": first, "second": second},
+    )
+
+
+def repeating() -> Model:
+    """As many elements as the largest input says: the plan stops for that number."""
+    return model(
+        [
+            node("ReduceMax", ["x"], ["top"], keepdims=1),
+            node("Cast", ["top"], ["count"], to=7),
+            node("ConstantOfShape", ["count"], ["zeros"]),
+            node("ReduceSum", ["x"], ["total"], keepdims=1),
+            node("Add", ["zeros", "total"], ["y"]),
+        ],
+        {"x": ("float32", [4])},
+        {"y": ("float32", None)},
+    )
+
+
+def positives() -> Model:
+    """The places of positive elements: their number is known on the device only."""
+    return model(
+        [node("Relu", ["x"], ["kept"]), node("NonZero", ["kept"], ["y"])],
+        {"x": ("float32", ["n"])},
+        {"y": ("int64", None)},
+    )
+
+
+def falling_back() -> Model:
+    """NumPy in the middle: data goes to the CPU and back."""
+    file = proto(
+        [
+            node("Neg", ["x"], ["a"]),
+            node("Halved", ["a"], ["b"], domain="gameglue.contract"),
+            node("Abs", ["b"], ["y"]),
+        ],
+        {"x": ("float32", ["n"])},
+        {"y": ("float32", None)},
+    )
+    made = onnx.load_from_string(file)
+    made.opset_import.append(onnx.helper.make_opsetid("gameglue.contract", 1))
+    return ModelLoader.load(made.SerializeToString())

@@ -1,0 +1,86 @@
+"""Where the contract is tried: a game whose OpenGL and OpenCL calls are counted, in a process of its own."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import glcontext
+import moderngl
+
+from engine import BackendType, JobHandle, Model, Worker
+from engine.devices import CLDevice, CountingLoader, GLDevice, counting_cl_calls
+
+CHANNELS = ("cpu", "gl_compute", "gl_pixel", "opencl")
+"""The four backends by name."""
+
+
+@contextmanager
+def counting_job_waits() -> Iterator[Counter[str]]:
+    """Count the waits for CPU jobs that were not done; what it yields is filled as they happen."""
+    counts: Counter[str] = Counter()
+    complete = JobHandle.complete
+
+    def counted(handle: JobHandle, timeout: float | None = None) -> bool:
+        if timeout != 0 and not handle.is_completed:
+            counts["JobHandle.complete"] += 1
+        return complete(handle, timeout)
+
+    JobHandle.complete = counted  # type: ignore[method-assign,assignment]
+    try:
+        yield counts
+    finally:
+        JobHandle.complete = complete  # type: ignore[method-assign]
+
+
+class Place:
+    """A game's OpenGL context and a device beside it, both under a counting loader, and one backend."""
+
+    def __init__(self, channel: str) -> None:
+        self.channel = channel
+        self.loaders: list[CountingLoader] = []
+        backend = glcontext.get_backend_by_name("egl")
+        game: Any = self._wrap(backend(mode="standalone", glversion=430))
+        self.game = moderngl.create_context(context=game)
+        self.gl_device = GLDevice(self.game, loader_wrapper=self._wrap)
+        self.cl_device = CLDevice() if channel == "opencl" else None
+
+    def _wrap(self, loader: Any) -> CountingLoader:
+        self.loaders.append(CountingLoader(loader))
+        return self.loaders[-1]
+
+    @property
+    def backend_type(self) -> BackendType:
+        """What a worker is told."""
+        if self.channel == "cpu":
+            return BackendType.CPU
+        return BackendType.GPU_PIXEL if self.channel == "gl_pixel" else BackendType.GPU_COMPUTE
+
+    @property
+    def device(self) -> GLDevice | CLDevice | None:
+        """What a worker is given."""
+        return {"cpu": None, "opencl": self.cl_device}.get(self.channel, self.gl_device)
+
+    def worker(self, model: Model, **options: Any) -> Worker:
+        """A worker on the backend."""
+        return Worker(model, self.backend_type, device=self.device, **options)
+
+    @contextmanager
+    def counting(self) -> Iterator[Counter[str]]:
+        """Count blocking calls within a block: what it yields is filled when the block ends."""
+        found: Counter[str] = Counter()
+        before = [loader.counts.copy() for loader in self.loaders]
+        with counting_cl_calls() as cl_counts, counting_job_waits() as job_counts:
+            yield found
+        found.update(job_counts)
+        for owner, loader, mark in zip(("game", "engine"), self.loaders, before, strict=True):
+            found.update({f"{owner} {name}": n for name, n in (loader.counts - mark).items()})
+        found.update(cl_counts)
+
+    def release(self) -> None:
+        """End the devices."""
+        for device in (self.cl_device, self.gl_device):
+            if device is not None:
+                device.dispose()

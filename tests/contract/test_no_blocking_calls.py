@@ -1,0 +1,69 @@
+"""No frame makes a blocking call, whatever a game does with the engine, on any backend; and whatever blocks
+is counted. Counters sit under both OpenGL loaders (the game's and the engine's), around OpenCL and around
+CPU jobs.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+from tests.conftest import ROOT
+from tests.contract.place import CHANNELS
+from tests.contract.scenarios import BLOCKING, LONG, SCENARIOS
+
+pytestmark = [pytest.mark.gl, pytest.mark.opencl]
+
+EVERYDAY = [name for name in SCENARIOS if name not in (*LONG, *BLOCKING)]
+
+
+def said_by(module: str, *arguments: str, timeout: float = 280) -> list[object]:
+    """The lines of JSON that a module prints in a process of its own."""
+    command = [sys.executable, "-X", "faulthandler", "-m", f"tests.contract.{module}", *arguments]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=timeout, check=False)
+    assert done.returncode == 0, f"exit code {done.returncode}\n{done.stdout}\n{done.stderr}"
+    return [json.loads(line) for line in done.stdout.splitlines() if line[:1] in "[{"]
+
+
+def played(channel: str, *names: str, timeout: float = 280) -> dict[str, object]:
+    """What blocked in each scenario; what did not play to its end says so instead."""
+    lines: list[dict[str, object]] = said_by("counted", channel, *names, timeout=timeout)  # type: ignore[assignment]
+    return {str(one["scenario"]): one["blocking"] if one["done"] else "never done" for one in lines}
+
+
+@pytest.mark.parametrize("channel", CHANNELS)
+def test_the_frame_loop_never_waits(channel: str) -> None:
+    assert played(channel, *EVERYDAY) == {name: {} for name in EVERYDAY}
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("channel", CHANNELS)
+def test_the_frame_loop_never_waits_for_a_large_network(channel: str) -> None:
+    assert played(channel, *LONG, timeout=600) == {name: {} for name in LONG}
+
+
+def test_every_blocking_call_is_counted_under_its_name() -> None:
+    lines: list[tuple[str, dict[str, int]]] = said_by("provoked")  # type: ignore[assignment]
+    assert len(lines) == 33
+    for provoked, counted in lines:
+        assert counted == {provoked.removesuffix(" (several)"): 1}
+
+
+@pytest.mark.parametrize(
+    ("channel", "wait"),
+    [
+        # Not GL compute: software renderers are done when a dispatch returns.
+        ("cpu", "JobHandle.complete"),
+        ("gl_pixel", "engine glClientWaitSync"),
+        ("opencl", "clWaitForEvents"),
+    ],
+)
+def test_a_game_that_waits_for_its_answer_is_found_out(channel: str, wait: str) -> None:
+    found = played(channel, *BLOCKING)
+    assert found.keys() == set(BLOCKING)
+    for counts in found.values():
+        assert isinstance(counts, dict)
+        assert counts.get(wait, 0) >= 3
