@@ -66,4 +66,4 @@ def test_a_game_that_waits_for_its_answer_is_found_out(channel: str, wait: str) 
     assert found.keys() == set(BLOCKING)
     for counts in found.values():
         assert isinstance(counts, dict)
-        assert counts.get(wait, 0) >= 3
+        assert counts.get(wait, 0) >= 1, counts
