@@ -79,6 +79,7 @@ class Planner:
         self.cpu = cpu
         self.tracer = Tracer(model, native.fan_in, whole=native.whole)
         self.packed: dict[str, Packed] = {} if packed is None else packed
+        self.weight_bytes = sum(array.nbytes for array in model.constants.values())
 
     def lower(
         self,
@@ -154,7 +155,8 @@ class Planner:
 
     def _steps(self, target: Target, plan: Plan, compute: Compute) -> list[Step]:
         """The target's own kernels for a formula, or the generic one."""
-        tuner = Tuner(compute, self._constant(plan, compute), self._temporary(plan, compute))
+        constant, temporary = self._constant(plan, compute), self._temporary(plan, compute)
+        tuner = Tuner(compute, constant, temporary, self.weight_bytes)
         if all(v.size for v in compute.reads) and target.tune(compute, tuner):
             return tuner.steps
         return [compute.numbered()]

@@ -173,7 +173,8 @@ class Tuner:
     """What a backend's tuning rule may do while it replaces a `Compute` step.
 
     `emit` adds a step; `constant` registers an array derived from known operands (packed weights), made
-    once per model and reused by every plan; `temporary` asks for scratch memory.
+    once per model and reused by every plan; `temporary` asks for scratch memory. `weight_bytes` is what all
+    constants of the model take: whether those of one step stay in a cache until the next run.
     """
 
     def __init__(
@@ -181,10 +182,12 @@ class Tuner:
         compute: Compute,
         constant: Callable[[str, Callable[[], np.ndarray]], str],
         temporary: Callable[[int, np.dtype], str],
+        weight_bytes: int = 0,
     ) -> None:
         self.compute = compute
         self.constant = constant
         self.temporary = temporary
+        self.weight_bytes = weight_bytes
         self.steps: list[Step] = []
 
     def emit(

@@ -22,7 +22,7 @@ TRIAL_NS = 200_000.0
 TRIALS = 8
 """How often; the shortest counts, as the first ones touch new memory and any may be interrupted."""
 
-CHUNK_NS = 10_000.0
+CHUNK_NS = 5_000.0
 """Work below this is not worth handing to another thread."""
 
 CHUNKS_PER_THREAD = 4

@@ -25,7 +25,7 @@ from engine.kernels.value import Value
 FLOPS_PER_NS = 150.0
 
 NEAR_BYTES = 1 << 20
-"""Weights up to so many bytes are taken to be in second-level cache."""
+"""Weights of a model up to so many bytes, in all, are taken to stay in second-level cache."""
 
 LEFT_FLOATS = 1 << 17
 """Rows of the left side that a task goes through once for every panel: these stay in second-level cache."""
@@ -83,7 +83,8 @@ def tune_matmul(compute: Compute, tuner: Tuner, threads: int) -> bool:
     epilogue = print_epilogue(compute, _FIRST_WORD + len(_WORDS))
     # A tile's columns cost the same whether they are meant or not.
     columns = 2 * n if narrow else _up(n, tile.width)
-    matrix_ns = max(2.0 * m * columns * k / FLOPS_PER_NS, reading_ns(4 * k * n))
+    weights = tuner.weight_bytes if b.known is not None else 0
+    matrix_ns = max(2.0 * m * columns * k / FLOPS_PER_NS, reading_ns(4 * k * n, weights))
     matrix_ns += m * n * (epilogue.nanoseconds / 2 + 0.02)
     total_ns = batch * matrix_ns + 50.0
     cut = cut_product(m, n, k, tile, batch, _tasks_wanted(total_ns, threads))
@@ -95,9 +96,11 @@ def tune_matmul(compute: Compute, tuner: Tuner, threads: int) -> bool:
     return True
 
 
-def reading_ns(size: int) -> float:
-    """How long a core takes to read so many bytes of weights once, from second-level cache or beyond."""
-    return size / (100.0 if size <= NEAR_BYTES else 25.0)
+def reading_ns(size: int, whole: int = 0) -> float:
+    """How long a core takes to read so many bytes of weights once: from second-level cache, or from beyond
+    if all that is read in turn, `whole` bytes, is too much for that.
+    """
+    return size / (100.0 if max(size, whole) <= NEAR_BYTES else 25.0)
 
 
 def _tasks_wanted(total_ns: float, threads: int) -> int:
