@@ -25,6 +25,7 @@ from engine.errors import (
     ValuePending,
 )
 from engine.jobs import JobHandle, JobSystem, leave_a_core_to_the_game
+from engine.jobs_functions import Job, job
 from engine.model import Input, Layer, Model, Output
 from engine.report import PlanReport
 from engine.shapes import DynamicTensorShape, TensorShape
@@ -49,6 +50,7 @@ __all__ = [
     "IWorker",
     "Input",
     "InputError",
+    "Job",
     "JobHandle",
     "JobSystem",
     "KernelCompileError",
@@ -71,6 +73,7 @@ __all__ = [
     "ValuePending",
     "Worker",
     "WorkerFactory",
+    "job",
     "leave_a_core_to_the_game",
     "numpy_operator",
     "operator",

@@ -32,7 +32,7 @@ class Direct:
     `outputs` has those outputs that are plain tensors in buffers, by name, by number, and the first as None.
     """
 
-    __slots__ = ("_facts", "_repeat", "_tensors", "outputs", "part", "session")
+    __slots__ = ("_facts", "_repeat", "_tensors", "_waits_for", "outputs", "part", "session")
 
     def __init__(
         self,
@@ -41,12 +41,14 @@ class Direct:
         facts: Sequence[tuple[tuple[int, ...], np.dtype]],
         repeat: Repeat,
         outputs: dict[str | int | None, Source],
+        waits_for: Callable[[object], bool],
     ) -> None:
         self.session = session
         self.part = part
         self.outputs = outputs
         self._facts = tuple(facts)
         self._repeat = repeat
+        self._waits_for = waits_for
         # Those of the last schedule that were right: storage keeps its shape and type.
         self._tensors: list[CPUTensorData | None] = []
 
@@ -81,7 +83,9 @@ class Direct:
         shown = {v.root.name for item in session.source.outputs for v in leaves(trace.values[item.name])}
         in_place = [name not in shown for name in names]
         repeat = session.backends[place].repeater(program, targets, [shape for shape, _ in facts], in_place)
-        return cls(session, part, facts, repeat, outputs)
+        takes_all = all(target is not None for target in targets)
+        waits_for = session.backends[place].waits_for if takes_all else _never
+        return cls(session, part, facts, repeat, outputs, waits_for)
 
     def take(self, inputs: Sequence[object]) -> bool:
         """Schedule, if these are inputs of exactly the kind that this is for."""
@@ -100,7 +104,7 @@ class Direct:
         """The same, where some are tensors on the CPU."""
         tensors: list[CPUTensorData | None] = []
         arrays: list[np.ndarray] = []
-        known = self._tensors
+        known, is_awaited = self._tensors, False
         for number, (shape, dtype) in enumerate(self._facts):
             item = inputs[number]
             tensor = item.elements_on_cpu if type(item) is Tensor else None
@@ -108,11 +112,23 @@ class Direct:
             if tensor is None or number >= len(known) or tensor is not known[number]:
                 if type(array) is not np.ndarray or array.shape != shape or array.dtype != dtype:
                     return False
+            if tensor is not None and (fence := tensor.fence) is not None:
+                if not self._waits_for(fence):
+                    return False
+                is_awaited = True
             tensors.append(tensor)
             arrays.append(array)  # type: ignore[arg-type]
         self._tensors = tensors
-        self._repeat(arrays, tensors)
+        if is_awaited:
+            self._repeat(arrays, tensors, True)
+        else:
+            self._repeat(arrays, tensors)
         return True
+
+
+def _never(mark: object) -> bool:
+    """Some input is read by nothing, and has no buffer to wait with."""
+    return False
 
 
 class DirectRun(Run):

@@ -44,7 +44,7 @@ from engine.jobs_program import (
     SYSTEM_WORDS,
     program_source,
 )
-from engine.jobs_stock import COPY, FILL
+from engine.jobs_stock import COPY, FILL, stock_functions
 from engine.jobs_waiting import waiting_functions
 
 Priority = Literal["normal", "below_normal"]
@@ -54,6 +54,7 @@ _EDGES, _FIRST_EDGE = LAYOUT["EDGES"], LAYOUT["FIRST_EDGE"]
 # One write for a fresh record: STATE, COMMANDS, COUNT, LISTED, NEXT, DEPENDENTS, BLOCKERS; zeros to USERS.
 _FRESH = struct.Struct("=7q144x")
 _RECORDS_PER_BLOCK = 64
+_COPY_GRAIN = 1 << 18
 # A blocked call comes back to Python this often, so that Ctrl-C works.
 _SLICE_NS = 100_000_000
 # Pauses while a job is in flight: 80 to 200 microseconds, longer than most steps that one thread runs alone.
@@ -102,6 +103,22 @@ class CommandList:
         self.run_request = ctypes.c_int64(self._request.ctypes.data)
 
 
+    @classmethod
+    def single(
+        cls, function: int, words: Sequence[int], total: int, grain: int, keep_alive: object
+    ) -> CommandList:
+        """A list of one command with these words as its args; what is given is taken to be right."""
+        made = cls.__new__(cls)
+        block = np.array([function, 0, total, grain, OP_RUN, 0, 1, 0, *words], np.int64)
+        address = block.__array_interface__["data"][0]
+        block[1], block[5] = address + 64, address
+        made.array, made.count, made.address = block[:4].reshape(1, 4), 1, address
+        made.keep_alive = keep_alive
+        made._request = block
+        made.run_request = ctypes.c_int64(address + 32)
+        return made
+
+
 # A job of no commands still has to come round to its dependents: one command over an empty range.
 _EMPTY = np.array([[0, 0, 0, 1]], np.int64)
 _NOTHING = CommandList(np.zeros((0, 4), np.int64))
@@ -146,6 +163,17 @@ class JobHandle:
         finally:
             with self._system._lock:
                 self._pins -= 1
+
+    @property
+    def system(self) -> JobSystem:
+        """Whose job it is."""
+        return self._system
+
+    def then_copy(self, source: np.ndarray, target: np.ndarray) -> JobHandle:
+        """A job that copies an array's bytes into another array of the same size, once this one is done."""
+        words = np.array([target.ctypes.data, source.ctypes.data], np.int64)
+        row = (stock_functions()["copy"], words.ctypes.data, source.nbytes, _COPY_GRAIN)
+        return self._system.submit(CommandList([row], (words, source, target)), [self])
 
     @staticmethod
     def combine_dependencies(handles: Iterable[JobHandle]) -> JobHandle:

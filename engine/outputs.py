@@ -9,11 +9,11 @@ import numpy as np
 from engine.backends.base import Readback
 from engine.backends.tensor_data import storage_of
 from engine.direct import DirectRun, Source
-from engine.errors import DisposedError, ShapePending, StaleTensorError
+from engine.errors import DisposedError, ShapePending, StaleTensorError, ValuePending
 from engine.kernels.value import Value, leaves
 from engine.run import Run
 from engine.session import Location, Session
-from engine.tensor import CPUTensorData, PendingRead, TensorData, delivered
+from engine.tensor import CPUTensorData, JobMemory, PendingRead, TensorData, delivered
 
 if TYPE_CHECKING:
     from engine.worker import Worker
@@ -90,6 +90,12 @@ class RunOutput(TensorData):
         if not self.worker.take_up(self.run) or self.value().bound is not None:
             return self
         return self._data()
+
+    def for_job(self, writes: bool) -> JobMemory | None:
+        raise ValuePending(
+            f"output '{self.name}' is not placed yet: its schedule waits for data (a size, a readback, a job "
+            "of another JobSystem); pump the worker until it has enqueued everything, then schedule the job"
+        )
 
     def request(self) -> PendingRead:
         self._check()

@@ -14,7 +14,7 @@ from engine.backends.tensor_data import BufferTensorData
 from engine.compiler.walk import arrays_in
 from engine.kernels.value import Entry, Value
 from engine.session import Part, Session
-from engine.tensor import PendingRead, TensorData
+from engine.tensor import CPUTensorData, PendingRead, TensorData
 
 
 class Run:
@@ -41,7 +41,7 @@ class Run:
         self._arriving: dict[str, PendingRead] = {
             name: feed.request()
             for name, feed in feeds.items()
-            if not isinstance(feed, np.ndarray | BufferTensorData)
+            if not (isinstance(feed, np.ndarray | BufferTensorData) or type(feed) is CPUTensorData)
         }
         self._stage = 0
         self._reads: dict[str, Readback] = {}
@@ -145,7 +145,6 @@ class Run:
         for name, feed in self._feeds.items():
             if isinstance(feed, np.ndarray) or name in self._arriving:
                 continue
-            assert isinstance(feed, BufferTensorData)
             if not self._copies(name, feed):
                 self._arriving[name] = feed.request()
         for read in self._arriving.values():
@@ -160,6 +159,9 @@ class Run:
                 self._upload(name, self._arriving[name].array())
             elif isinstance(feed, np.ndarray):
                 self._upload(name, feed)
+            elif type(feed) is CPUTensorData:
+                for place, buffer in places if feed.elements.size else ():
+                    backends[place].upload_behind(buffer, feed)
             elif 0 not in (feed.shape_or_none or ()):
                 assert isinstance(feed, BufferTensorData)
                 for place, buffer in places:
@@ -181,9 +183,13 @@ class Run:
                     observing.span("main", "upload", started, bytes=array.nbytes)
                     observing.count("bytes up", array.nbytes)
 
-    def _copies(self, name: str, feed: BufferTensorData) -> bool:
-        """Whether an input can be copied on the device itself."""
+    def _copies(self, name: str, feed: TensorData) -> bool:
+        """Whether an input can be copied on the device itself, behind the work that makes it."""
         places = self.part.inputs[name]
+        if type(feed) is CPUTensorData:  # which a job is writing
+            fence = feed.fence
+            return all(self.session.backends[p].waits_for(fence) for p, _ in places)
+        assert isinstance(feed, BufferTensorData)
         return all(same_device(self.session.backends[place], feed.backend) for place, _ in places)
 
     def _move(self, sources: Mapping[str, DeviceBuffer], wait: bool) -> bool:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator, Sequence
+from dataclasses import dataclass
 from math import prod
 from typing import Any, Protocol, Self
 
@@ -69,6 +70,10 @@ class TensorData(ABC):
     @abstractmethod
     def upload(self, array: np.ndarray) -> None:
         """Replace the elements."""
+
+    def for_job(self, writes: bool) -> JobMemory | None:
+        """The elements for a job that reads, or may write them too; None where jobs cannot reach them."""
+        return None
 
     def dispose(self) -> None:
         """Free the storage, if it is this object's."""
@@ -136,6 +141,51 @@ class Reader(Protocol):
         ...
 
 
+class Writer(Reader, Protocol):
+    """A job that sets a tensor's elements where they lie."""
+
+    def then_copy(self, source: np.ndarray, target: np.ndarray) -> Reader:
+        """Work that copies an array into another once this is done."""
+        ...
+
+
+def _unnoticed(job: Any) -> None:
+    """Memory that nobody else has in use takes no note of jobs."""
+
+
+@dataclass(slots=True)
+class JobMemory:
+    """Memory as a job takes it: where it is, what the job has to wait for, and who is told of the job.
+
+    `jobs` is the `JobSystem` that the memory belongs to, if it does to one.
+    """
+
+    array: np.ndarray
+    before: Sequence[Reader] = ()
+    jobs: Any = None
+    after: Callable[[Any], None] = _unnoticed
+
+
+class CopiedRead:
+    """A read by a job that copies."""
+
+    def __init__(self, copying: Reader, target: np.ndarray) -> None:
+        self._copying = copying
+        self._target = target
+
+    def done(self) -> bool:
+        """Whether the copy is made."""
+        return self._copying.is_completed
+
+    def wait(self) -> None:
+        """Block until it is."""
+        self._copying.complete()
+
+    def array(self) -> np.ndarray:
+        """The copy."""
+        return self._target
+
+
 class CPUTensorData(TensorData):
     """Elements in a NumPy array.
 
@@ -147,6 +197,7 @@ class CPUTensorData(TensorData):
         self.elements: np.ndarray = array
         self._owned = owned
         self._readers: list[Reader] = []
+        self._writer: Writer | None = None
         self._address: int | None = None
         self.dtype = array.dtype
         self.shape_or_none = array.shape
@@ -158,6 +209,27 @@ class CPUTensorData(TensorData):
         """
         self.is_shared()
         return self.to_write()
+
+    @property
+    def fence(self) -> Writer | None:
+        """The job that still writes the elements, for others to depend on; None once they are there."""
+        if self._writer is not None and self._writer.is_completed:
+            self._writer = None
+        return self._writer
+
+    @property
+    def reuse(self) -> tuple[Reader, ...]:
+        """The jobs that still read the elements: whoever writes them natively depends on these."""
+        return tuple(reader for reader in self._readers if not reader.is_completed)
+
+    def for_job(self, writes: bool) -> JobMemory | None:
+        fence = self.fence
+        before = [*(() if fence is None else (fence,)), *(self.reuse if writes else ())]
+        return JobMemory(self.elements, before, None, self.is_written_by if writes else self.is_read_by)
+
+    def is_written_by(self, writer: Writer) -> None:
+        """The elements are there once `writer` is done, which waits for all that reads them by now."""
+        self._writer, self._readers = writer, []
 
     @property
     def address(self) -> int:
@@ -180,6 +252,13 @@ class CPUTensorData(TensorData):
 
     def to_write(self, keep: bool = True) -> np.ndarray:
         """The elements, to be written; `keep` them where not all will be."""
+        if self._writer is not None:
+            if keep or not self._owned:
+                self._writer.complete()
+            else:
+                # What it writes is not asked for any more: it keeps its memory.
+                self._readers = [*self._readers, self._writer]
+            self._writer = None
         if self._readers:
             readers, self._readers = [r for r in self._readers if not r.is_completed], []
             if readers and self._owned:
@@ -193,9 +272,17 @@ class CPUTensorData(TensorData):
         return self.elements
 
     def request(self) -> PendingRead:
-        return ArrivedRead(self.elements.copy())
+        fence = self.fence
+        if fence is None:
+            return ArrivedRead(self.elements.copy())
+        target = np.empty_like(self.elements)
+        copying = fence.then_copy(self.elements, target)
+        self.is_read_by(copying)
+        return CopiedRead(copying, target)
 
     def download(self, out: np.ndarray | None = None) -> np.ndarray:
+        if self._writer is not None:
+            self._writer.complete()
         return self.elements.copy() if out is None else delivered(self.elements, out)
 
     def upload(self, array: np.ndarray) -> None:
@@ -285,6 +372,13 @@ class Tensor(Disposable):
         return shape
 
     @property
+    def sizes(self) -> tuple[int, ...]:
+        """The shape as a plain tuple. Raises as `shape` does."""
+        self._check_alive()
+        found = self._view if self._view is not None else self._data.shape_or_none
+        return tuple(self.shape) if found is None else found
+
+    @property
     def size(self) -> int:
         """Number of elements."""
         return self.shape.size
@@ -306,6 +400,16 @@ class Tensor(Disposable):
         """The storage, or a promise of it while the work that makes it is not enqueued yet. Never waits."""
         self._check_alive()
         return self._data.at_hand()
+
+    def for_job(self, writes: bool) -> JobMemory | None:
+        """The elements for a job of one's own; None where jobs cannot reach them. Never waits."""
+        memory = self.data_at_hand.for_job(writes)
+        if memory is not None:
+            if self._view is not None:
+                memory.array = memory.array.reshape(self._view)
+            if writes:
+                self._pending = self._arrived = None
+        return memory
 
     def __repr__(self) -> str:
         if self._disposed:
@@ -378,7 +482,7 @@ class Tensor(Disposable):
         self.is_readback_request_done()
         if self._arrived is not None:
             return self._arrived
-        if type(self._data) is CPUTensorData:
+        if type(self._data) is CPUTensorData and self._data.fence is None:
             return self._data.elements.reshape(self.shape)
         raise ValuePending(
             f"the value is not on the CPU yet; await a readback or download it, then {purpose}"

@@ -20,7 +20,7 @@ from engine.checks import INT32_BACKENDS, check_computed_integers, check_int32
 from engine.compiler.trace import SCHEDULE_COUNT, InputShape, SequenceShape, leaf_names
 from engine.direct import Direct, DirectRun
 from engine.errors import DisposedError, InputError, ShapePending
-from engine.jobs import JobSystem
+from engine.jobs import JobHandle, JobSystem
 from engine.kernels.value import Entry, Value
 from engine.lifetime import Disposable
 from engine.model import Input, Model
@@ -134,6 +134,18 @@ class Worker(Disposable):
         return self._native.owner
 
     # Scheduling
+
+    @property
+    def fence(self) -> JobHandle | None:
+        """The last job of this worker's schedules so far, for jobs to depend on; None once all are done.
+
+        Raises `InputError` on a GPU, where no job can wait for it: request a readback.
+        """
+        self._check_alive()
+        if self._native.name != "cpu":
+            raise InputError("job threads cannot wait for a GPU; read the output back, then schedule the job")
+        found: JobHandle | None = self._native.fence()
+        return found
 
     def reset_random(self, schedule_count: int = 0) -> None:
         """Have random operators draw from here on as they did after so many schedules of this worker.
@@ -328,7 +340,7 @@ class Worker(Disposable):
         if isinstance(value, Tensor):
             shape = tuple(value.shape)
             data = value.data_at_hand
-            feed = data.elements if type(data) is CPUTensorData else data
+            feed = data.elements if type(data) is CPUTensorData and data.fence is None else data
             dtype = value.dtype
         else:
             feed = self._array(item, value)

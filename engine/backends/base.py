@@ -266,6 +266,17 @@ class Backend(ABC):
         """A mark in this stream, for another stream's `after`; None where streams of a device are one."""
         return None
 
+    def waits_for(self, mark: Any) -> bool:
+        """Whether what is enqueued here can wait for a job by itself; see `upload_behind`."""
+        return False
+
+    def upload_behind(self, buffer: DeviceBuffer, data: CPUTensorData) -> None:
+        """Set a buffer's value, in stream order, to elements that a job is still writing.
+
+        Only where the stream waits for that job (`waits_for`).
+        """
+        raise NotImplementedError(f"{self.name} does not wait for jobs")
+
     def after(self, mark: Any) -> None:
         """Let what is enqueued from now on start after `mark` (a fence of another stream)."""
 

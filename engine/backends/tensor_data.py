@@ -9,7 +9,7 @@ import numpy as np
 
 from engine.backends.base import Backend, BackendType, DeviceBuffer
 from engine.backends.select import DeviceChoice, shared_backend
-from engine.tensor import CPUTensorData, PendingRead, Tensor, TensorData
+from engine.tensor import CPUTensorData, JobMemory, PendingRead, Reader, Tensor, TensorData, Writer
 
 
 class BufferTensorData(TensorData):
@@ -85,6 +85,26 @@ class CPUBufferTensorData(BufferTensorData, CPUTensorData):
     def array(self) -> np.ndarray:
         """A copy of the elements; blocks until the jobs that write them are done."""
         return self.download()
+
+    @property
+    def fence(self) -> Writer | None:
+        """The last job that was queued on the worker's stream, which writes or reads them; None once it is
+        done.
+        """
+        found: Writer | None = self.backend.fence()
+        return found
+
+    @property
+    def reuse(self) -> tuple[Reader, ...]:
+        """The same: a stream runs its jobs in turn."""
+        fence = self.fence
+        return () if fence is None else (fence,)
+
+    def for_job(self, writes: bool) -> JobMemory:
+        # What is scheduled later writes the same memory: it waits for the job.
+        shape = self.shape_or_none
+        array = self.buffer.array[: prod(shape)].reshape(shape)  # type: ignore[attr-defined]
+        return JobMemory(array, self.reuse, self.backend.owner, self.backend.after)
 
 
 def storage_of(backend: Backend) -> type[BufferTensorData]:

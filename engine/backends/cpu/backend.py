@@ -34,6 +34,7 @@ from engine.jobs_stock import stock_functions
 from engine.tensor import ArrivedRead, CPUTensorData, PendingRead, delivered
 
 _COPY_GRAIN = 1 << 18
+_NOTHING = CommandList(np.zeros((0, 4), np.int64))
 
 
 class CPUReadback(Readback):
@@ -338,7 +339,19 @@ class CPUBackend(Backend):
         inputs = [target for target in targets if isinstance(target, CPUBuffer)]
         elsewhere: list[InPlace] = []
 
-        def repeat(arrays: Sequence[np.ndarray], tensors: Sequence[CPUTensorData | None] = ()) -> None:
+        def repeat(
+            arrays: Sequence[np.ndarray],
+            tensors: Sequence[CPUTensorData | None] = (),
+            is_awaited: bool = False,
+        ) -> None:
+            if is_awaited:
+                for target, array, tensor in zip(inputs, arrays, tensors, strict=True):
+                    if tensor is None:
+                        self.upload(target, array)
+                    else:
+                        self.upload_behind(target, tensor)
+                self.run(program)
+                return
             is_watched = observing.installed != 0
             if (is_watched and not tensors) or (self._last is not None or self._marks) and not self._idle():
                 in_line(arrays)
@@ -392,7 +405,27 @@ class CPUBackend(Backend):
 
     def fence(self) -> JobHandle | None:
         """The last job of this stream; None when nothing is in flight."""
-        return None if self._idle() else self._last
+        if self._idle():
+            return None
+        return self._enqueue(_NOTHING, None) if self._marks else self._last
+
+    def waits_for(self, mark: Any) -> bool:
+        """Whether a mark is a job of this job system."""
+        return isinstance(mark, JobHandle) and mark.system is self.jobs
+
+    def upload_behind(self, buffer: DeviceBuffer, data: CPUTensorData) -> None:
+        """Copy elements by a job, once the job that writes them is done."""
+        assert isinstance(buffer, CPUBuffer)
+        fence = data.fence
+        if fence is None:
+            self.upload(buffer, data.elements)
+            return
+        self.after(fence)
+        source = data.elements
+        copy = self._free_copy(0)
+        commands = copy.aim(buffer.address, source.ctypes.data, source.nbytes)
+        copy.handle = self._submit(commands, (source, buffer.array))
+        data.is_read_by(copy.handle)
 
     def after(self, mark: Any) -> None:
         """Let what is enqueued from now on start after a job (of the same job system)."""
