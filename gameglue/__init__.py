@@ -33,6 +33,9 @@ from gameglue.errors import (  # noqa: E402
     GameError,
     GraphicsError,
     HookError,
+    RequestCancelledError,
+    RequestExpiredError,
+    RequestReplacedError,
     ResourceError,
 )
 from gameglue.frame import FRAME, Phase  # noqa: E402
@@ -50,7 +53,14 @@ from gameglue.graphics import (  # noqa: E402
     TextRenderer,
     Texture,
 )
-from gameglue.inference import InferenceQueue, InferenceResult, Pumpable  # noqa: E402
+from gameglue.inference import (  # noqa: E402
+    InferenceQueue,
+    InferenceRequest,
+    InferenceResult,
+    Pumpable,
+    QueueStats,
+    WorkerShare,
+)
 from gameglue.input import InputScript, InputState  # noqa: E402
 from gameglue.profiling import FrameReport, Profiler  # noqa: E402
 from gameglue.resources import Resources  # noqa: E402
@@ -75,6 +85,7 @@ __all__ = [
     "Gui",
     "HookError",
     "InferenceQueue",
+    "InferenceRequest",
     "InferenceResult",
     "InputScript",
     "InputState",
@@ -85,8 +96,12 @@ __all__ = [
     "Profiler",
     "Pumpable",
     "Quaternion",
+    "QueueStats",
     "RenderTarget",
     "Renderer",
+    "RequestCancelledError",
+    "RequestExpiredError",
+    "RequestReplacedError",
     "ResourceError",
     "Resources",
     "Scene",
@@ -102,6 +117,7 @@ __all__ = [
     "WaitUntil",
     "WaitUntilDone",
     "WaitWhile",
+    "WorkerShare",
     "YieldInstruction",
     "next_frame",
     "seconds",

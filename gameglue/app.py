@@ -15,7 +15,7 @@ from typing import Literal, Self
 import moderngl
 import numpy as np
 
-from engine import ModelAsset, leave_a_core_to_the_game, unfinished_workers
+from engine import ModelAsset, leave_a_core_to_the_game
 from gameglue.behaviour import MonoBehaviour
 from gameglue.clock import Time
 from gameglue.coroutines import Coroutine, CoroutineRunner, NextFrame, Routine, WaitForSeconds, WaitUntilDone
@@ -25,7 +25,7 @@ from gameglue.graphics.device import Texture
 from gameglue.graphics.graphics import Graphics
 from gameglue.graphics.gui import Gui
 from gameglue.graphics.surface import open_surface
-from gameglue.inference import InferenceQueue
+from gameglue.inference import FrameSlack, InferenceQueue
 from gameglue.input import InputSource, InputState
 from gameglue.lifecycle import Lifecycle
 from gameglue.profiling import FrameOverlay, FrameReport, Profiler, Recording
@@ -70,7 +70,9 @@ class App:
         fixed_delta_time: float = 1 / 50,
         max_fixed_steps: int = 10,
         max_delta_time: float = 0.25,
-        frame_budget_ms: float = 2.0,
+        frame_budget_ms: float | Literal["slack"] = 2.0,
+        deterministic: bool = False,
+        latency_frames: int = 2,
         resizable: bool = True,
         vsync: bool = False,
         on_error: Literal["log", "raise"] = "log",
@@ -88,7 +90,11 @@ class App:
         real_time: whether frames last as long as they take. `None` means with a window; without one every
         frame stands for 1 / target_frame_rate seconds and none waits, so a headless run repeats exactly.
         fixed_delta_time, max_fixed_steps, max_delta_time: see `gameglue.clock`; in seconds.
-        frame_budget_ms: what registered inference work may spend on submitting in each frame.
+        frame_budget_ms: what inference may cost each frame; "slack": what the frame leaves until the next
+            is due, measured, less a safety margin.
+        deterministic: for replays and lockstep: every frame stands for 1 / target_frame_rate seconds, also
+            in real time, inference has its results `latency_frames` frames after it was asked for
+            (see `InferenceQueue`), and the random numbers repeat also without a seed.
         on_error: "raise" lets a component's exception out of `step()`, for tests.
         time_source, sleep: the real clock in seconds, and how to wait; tests pass their own.
 
@@ -99,7 +105,9 @@ class App:
         self.title = title
         self.target_frame_rate = target_frame_rate
         self.frame_budget_ms = frame_budget_ms
+        self.deterministic = deterministic
         self.errors: list[ComponentError] = []
+        seed = 0 if deterministic and seed is None else seed
         self.random = np.random.default_rng(seed)
         self.python_random = random.Random(seed)
         self.frame = Frame()
@@ -109,7 +117,13 @@ class App:
         self.profiler = Profiler()
         self.overlay = FrameOverlay()
         self.resources = Resources(folder)
-        self.inference = InferenceQueue(lambda: self.time.frame_count, unfinished_workers)
+        self.inference = InferenceQueue(
+            frame=lambda: self.time.frame_count,
+            deterministic=deterministic,
+            latency_frames=latency_frames,
+            frame_ms=1e3 / target_frame_rate,
+        )
+        self.slack = FrameSlack(waits_behind=vsync)
         leave_a_core_to_the_game()
         self.coroutines = CoroutineRunner(self.time, self._failed)
         self.lifecycle = Lifecycle(self.time, self.coroutines, self._failed)
@@ -207,12 +221,13 @@ class App:
     def step(self, dt: float | None = None) -> None:
         """Run one frame that stands for `dt` seconds; without it, for the time since the last one.
 
-        The first frame, and without `real_time` every frame, stands for 1 / target_frame_rate seconds.
+        The first frame stands for 1 / target_frame_rate seconds, and every frame does without `real_time`
+        and where the app is deterministic.
         """
         self._check_usable()
         now = self._time_source()
         if dt is None:
-            known = self.real_time and self._last_frame is not None
+            known = self.real_time and not self.deterministic and self._last_frame is not None
             dt = now - (self._last_frame or 0.0) if known else 1.0 / self.target_frame_rate
         self._last_frame = now
         self.graphics.make_current()
@@ -221,6 +236,7 @@ class App:
         self._in_frame = True
         start = before = tick()
         profiler.begin_frame(start, self.time.frame_count)
+        self.slack.begin_frame(start, 1e3 / self.target_frame_rate)
         try:
             for phase in self.frame:
                 phase.run(self)
@@ -230,6 +246,7 @@ class App:
         finally:
             self._in_frame = False
             profiler.end_frame(before - start, start)
+            self.slack.end_frame(before)
         self._change_scene()
 
     def quit(self) -> None:

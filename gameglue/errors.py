@@ -27,3 +27,15 @@ class GraphicsError(GameError):
 
 class FrameError(GameError):
     """The frame loop was used wrongly: a phase that does not exist, another thread, after `dispose()`."""
+
+
+class RequestCancelledError(GameError):
+    """The result of a request to the `InferenceQueue` that was cancelled was asked for."""
+
+
+class RequestReplacedError(RequestCancelledError):
+    """The result of a request was asked for whose place a newer one took (`latest_only`)."""
+
+
+class RequestExpiredError(GameError):
+    """The result of a request was asked for whose deadline passed before there was one."""

@@ -7,6 +7,7 @@ is each component's `execution_order`.
 
 from __future__ import annotations
 
+import time as clock
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
@@ -84,7 +85,9 @@ def _gui(app: App) -> None:
 
 
 def _inference(app: App) -> None:
-    app.inference.pump(app.frame_budget_ms)
+    budget, slack = app.frame_budget_ms, app.slack
+    app.inference.pump(slack.budget_ms(clock.perf_counter()) if budget == "slack" else budget)
+    slack.end_spending(clock.perf_counter())
 
 
 def _present(app: App) -> None:
@@ -130,8 +133,8 @@ FRAME: Final[tuple[Phase, ...]] = (
     Phase("gui", "`on_gui`: text, plots and panels in pixels, untouched by image effects.", _gui),
     Phase(
         "inference",
-        "Registered work submits its next slices, within `app.frame_budget_ms`. It stands behind the "
-        "drawing, so that the GPU has the frame's picture first.",
+        "Requests and registered work submit their next slices, within `app.frame_budget_ms`. It stands "
+        "behind the drawing, so that the GPU has the frame's picture first.",
         _inference,
     ),
     Phase("present", "The picture goes to the window. Screenshots that were asked for are taken.", _present),

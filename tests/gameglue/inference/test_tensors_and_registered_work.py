@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from gameglue import App, InferenceQueue, InferenceResult, MonoBehaviour, Pumpable
+from gameglue import App, InferenceQueue, InferenceRequest, MonoBehaviour, Pumpable, ValuePending
 
 
 class Tensor:
@@ -93,13 +93,13 @@ def test_yielding_a_result_works_in_generators(app: App) -> None:
 
 def test_a_callback_gets_the_payload_and_the_frame_of_the_question(app: App) -> None:
     tensor = Tensor()
-    seen: list[InferenceResult] = []
+    seen: list[InferenceRequest] = []
     for _ in range(3):
         app.step()
     asked = app.inference.result(tensor, seen.append, payload="board 5")
     app.step()
     assert not asked.is_done()
-    with pytest.raises(ValueError, match="still under way"):
+    with pytest.raises(ValuePending, match="the request is reading"):
         asked.result()
     tensor.ready = True
     app.step()
@@ -133,7 +133,7 @@ def test_a_raising_callback_does_not_keep_the_others_from_theirs(caplog: pytest.
     queue = InferenceQueue()
     seen: list[str] = []
 
-    def fail(result: InferenceResult) -> None:
+    def fail(result: InferenceRequest) -> None:
         raise ValueError("callback")
 
     first, second = Tensor(), Tensor()

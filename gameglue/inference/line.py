@@ -1,0 +1,334 @@
+"""`Line`: the requests to one worker, in the order in which they run, and what its steps cost."""
+
+from __future__ import annotations
+
+import time
+import weakref
+from bisect import insort
+from collections.abc import Callable, Hashable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from engine import BackendType, DisposedError
+from gameglue.inference.reading import Reading, Result, SlicedWorker, Slices
+from gameglue.inference.request import InferenceRequest, RequestState
+from gameglue.inference.sharing import Sharer, Step
+
+_FIRST_GUESS_MS = 0.05
+_EVERYTHING_MS = 1e9
+_NAP_SECONDS = 0.0002
+
+
+class LearnedCost:
+    """How many milliseconds a step takes: the latest ones, the older the less.
+
+    One that took more than four times the usual counts as four times: the computer did something else.
+    """
+
+    def __init__(self) -> None:
+        self.ms = _FIRST_GUESS_MS
+        self._is_guess = True
+
+    def learn(self, measured: float) -> None:
+        """Take a measurement into account, in ms."""
+        if self._is_guess:
+            self.ms, self._is_guess = measured, False
+        else:
+            self.ms += 0.25 * (min(measured, 4.0 * self.ms) - self.ms)
+
+
+class JobRoom:
+    """How much work the job threads may be given ahead.
+
+    They are to have enough until the frame after the next, so that they never idle, and no more: what is
+    given to them runs in order, and the next urgent request would have to wait for all of it.
+    """
+
+    least_ms = 10.0
+
+    def __init__(self) -> None:
+        self.left = self.least_ms
+        self._ahead = 0.0
+        self._interval = 0.0
+        self._last: float | None = None
+
+    def begin_frame(self, now_ms: float, is_idle: bool) -> None:
+        """Work off what the time since the last frame was enough for. is_idle: nothing is on its way."""
+        passed = 0.0 if self._last is None else now_ms - self._last
+        self._last = now_ms
+        self._interval += 0.1 * (min(passed, 100.0) - self._interval)
+        self._ahead = 0.0 if is_idle else max(self._ahead - passed, 0.0)
+        self.left = max(2.0 * self._interval, self.least_ms) - self._ahead
+
+    def give(self, ms: float) -> None:
+        """So much work was enqueued."""
+        self._ahead += ms
+        self.left -= ms
+
+
+@dataclass(eq=False)
+class Task:
+    """The work for a request. It is apart from the request, as a deterministic queue does it in any case."""
+
+    request: InferenceRequest
+    worker: SlicedWorker | None = None
+    inputs: tuple[Any, ...] = ()
+    named: Mapping[str, Any] = field(default_factory=dict)
+    names: tuple[str, ...] = ()
+    """The outputs that are wanted."""
+    alone: bool = True
+    """Whether the result is the one output itself."""
+    order: tuple[int, ...] = ()
+    """Where it stands in its worker's line; a request that replaces another takes its place."""
+    key: Hashable = False
+    """Which requests make way for a newer one of the same worker: False for none."""
+    hides_progress: bool = False
+    """Whether the request tells nothing of how far the work is, which depends on the computer's speed."""
+    is_accepted: bool = False
+    """Whether no newer one may take its place any more."""
+    schedule: Slices | None = None
+    reading: Reading | None = None
+    error: Exception | None = None
+
+    def begin(self) -> None:
+        """Make its schedule. Raises what the worker raises."""
+        assert self.worker is not None
+        self.is_accepted = True
+        self.show("running")
+        if getattr(self.worker, "is_disposed", False):
+            raise DisposedError("the worker was disposed while a request waited for it")
+        self.schedule = self.worker.schedule_iterable(*self.inputs, **self.named)
+        self.inputs, self.named = (), {}
+
+    def read(self) -> bool:
+        """Ask for the outputs of the schedule; False while it is not known how many there are."""
+        assert self.schedule is not None
+        self.reading = Reading.of(self.schedule, self.names, self.alone)
+        if self.reading is None:
+            return False
+        self.show("reading")
+        return True
+
+    def fail(self, error: Exception) -> None:
+        """End the work: `error` is its result."""
+        self.error = error
+        self.stop()
+
+    def stop(self) -> None:
+        """Enqueue no more of it, and forget what comes."""
+        if self.schedule is not None and not self.schedule.is_done:
+            self.schedule.cancel()
+        self.schedule = self.reading = None
+
+    def show(self, state: RequestState) -> None:
+        """Tell the request how far the work is."""
+        if not (self.hides_progress or self.request.is_done()):
+            self.request.state = state
+
+    def has_arrived(self) -> bool:
+        """Look whether the outputs are here, or the reason why there are none. Never raises."""
+        if self.error is None and self.reading is not None:
+            try:
+                return self.reading.is_done()
+            except Exception as error:  # noqa: BLE001 - it is the request's result
+                self.fail(error)
+        return self.error is not None
+
+    def result(self) -> Result:
+        """The arrays; waits for what has not come. Raises what ended the work."""
+        if self.error is not None:
+            raise self.error
+        assert self.reading is not None
+        return self.reading.result()
+
+
+@dataclass
+class Terms:
+    """What all lines of a queue go by."""
+
+    clock_ms: Callable[[], float]
+    in_flight: int
+    """How many tasks of one line may be read back at a time before the next begins."""
+    jobs: JobRoom = field(default_factory=JobRoom)
+    paused: bool = False
+    """Whether nothing begins that has not begun."""
+
+
+class Line(Sharer):
+    """One worker's tasks: those that wait, the one whose slices are being enqueued, those being read.
+
+    The first one that waits has the urgency of the most urgent one behind it, as that has to wait for it.
+    """
+
+    def __init__(self, worker: SlicedWorker, terms: Terms) -> None:
+        model = getattr(worker, "model", None)
+        super().__init__(getattr(model, "name", "") or type(worker).__name__)
+        self.worker = weakref.ref(worker)
+        self.is_on_jobs = getattr(worker, "backend_type", None) is BackendType.CPU
+        """Whether job threads do the work, so that the frame loses only what submitting it takes."""
+        self.waiting: list[Task] = []
+        self.running: Task | None = None
+        self.reading: list[Task] = []
+        self._terms = terms
+        self._begin_cost = LearnedCost()
+        self._submit_cost = LearnedCost()
+        self._urgency: tuple[int, float] | None = None
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether it has nothing to do and nothing to give."""
+        return not (self.waiting or self.running or self.reading)
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether something of it is on its way."""
+        return self.running is not None or bool(self.reading)
+
+    @property
+    def tasks(self) -> list[Task]:
+        """All that are not over, in order."""
+        return [*self.reading, *([self.running] if self.running else []), *self.waiting]
+
+    def join(self, task: Task) -> None:
+        """Let a task wait at its place in the order."""
+        insort(self.waiting, task, key=lambda waiting: waiting.order)
+        self._urgency = None
+
+    def drop(self, task: Task) -> None:
+        """Take a task out, wherever it is, and stop it."""
+        if task is self.running:
+            self.running = None
+            self.saved = 0.0
+        elif task in self.reading:
+            self.reading.remove(task)
+        elif task in self.waiting:
+            self.waiting.remove(task)
+        task.stop()
+        self._urgency = None
+
+    # Sharing the budget
+
+    @property
+    def urgency(self) -> tuple[int, float]:
+        if self._urgency is None:
+            tasks = [*self.waiting, *([self.running] if self.running else [])]
+            self._urgency = min(((-t.request.priority, t.request.expires) for t in tasks), default=(0, 0.0))
+        return self._urgency
+
+    @property
+    def expected_ms(self) -> float:
+        task = self.running
+        if task is None or task.schedule is None:
+            return self._begin_cost.ms
+        return self._submit_cost.ms if self.is_on_jobs else task.schedule.next_cost_ms
+
+    def wants_turn(self) -> bool:
+        terms = self._terms
+        if self.running is None and (
+            terms.paused or not self.waiting or len(self.reading) >= terms.in_flight
+        ):
+            return False
+        return not self.is_on_jobs or terms.jobs.left > 0.0
+
+    def take(self, grant_ms: float) -> Step:
+        before = self._terms.clock_ms()
+        try:
+            if self.running is None:
+                self._begin()
+                self._begin_cost.learn(self._terms.clock_ms() - before)
+                return Step(0.0, 0.0)
+            step = self._advance(grant_ms)
+            self._submit_cost.learn(self._terms.clock_ms() - before)
+            return step
+        except Exception as error:  # noqa: BLE001 - it is that request's result; the others go on
+            self._fail_running(error)
+            return Step(0.0, 0.0)
+
+    def _begin(self) -> None:
+        task = self.running = self.waiting.pop(0)
+        self._urgency = None
+        task.begin()
+
+    def _advance(self, grant_ms: float) -> Step:
+        """Enqueue slices, and ask for the outputs where nothing is left."""
+        task = self.running
+        assert task is not None
+        assert task.schedule is not None
+        spent = 0.0
+        if not task.schedule.is_done:
+            grant_ms = max(self._terms.jobs.left, 0.0) if self.is_on_jobs and grant_ms else grant_ms
+            spent = task.schedule.advance(grant_ms, force=True)
+        is_done = task.schedule.is_done
+        has_ended = is_done and self._read(task)
+        if self.is_on_jobs:
+            self._terms.jobs.give(spent)
+        return Step(0.0 if self.is_on_jobs else spent, spent, has_ended or (spent > 0.0 and not is_done))
+
+    def _fail_running(self, error: Exception) -> None:
+        """The request of the running task learns of it when results are delivered."""
+        task, self.running = self.running, None
+        if task is not None:
+            task.fail(error)
+            self.reading.append(task)
+        self._urgency = None
+
+    # Results
+
+    def take_arrived(self) -> list[Task]:
+        """Take out those whose outputs are here, in the order in which they ran; none overtakes another."""
+        self._ask_again()
+        found: list[Task] = []
+        while self.reading and self.reading[0].has_arrived():
+            found.append(self.reading.pop(0))
+        return found
+
+    def _ask_again(self) -> None:
+        """Ask for the outputs of a schedule that was enqueued before their number was known."""
+        task = self.running
+        if task is not None and task.schedule is not None and task.schedule.is_done:
+            self.take(0.0)
+
+    def take_due(self, is_due: Callable[[Task], bool]) -> list[Task]:
+        """Take out those that are due, enqueued to their ends; their results wait for what has not come."""
+        found: list[Task] = []
+        for task in self.tasks:
+            if not is_due(task):
+                break
+            self._finish(task)
+            self.reading.remove(task)
+            found.append(task)
+        return found
+
+    def _finish(self, task: Task) -> None:
+        """Enqueue all of the first task that is not being read, and ask for its outputs."""
+        try:
+            if task in self.waiting:
+                self._begin()
+            while task is self.running and not self._ask(task):
+                time.sleep(_NAP_SECONDS)
+        except Exception as error:  # noqa: BLE001 - it is that request's result
+            self._fail_running(error)
+
+    def _ask(self, task: Task) -> bool:
+        assert task.schedule is not None
+        if not task.schedule.is_done:
+            task.schedule.advance(_EVERYTHING_MS, force=True)
+        # Where data of its own is missing, the read that follows brings the schedule to its end.
+        return self._read(task)
+
+    def _read(self, task: Task) -> bool:
+        if not task.read():
+            return False
+        self.reading.append(task)
+        self.running = None
+        self._urgency = None
+        return True
+
+    def fail_all(self, error: Exception) -> list[Task]:
+        """Take all tasks out with `error` as their result."""
+        found = self.tasks
+        for task in found:
+            task.fail(error)
+        self.waiting, self.running, self.reading = [], None, []
+        self._urgency = None
+        return found

@@ -1,0 +1,62 @@
+"""Registered work: it goes on in slices of its own, and has its turns beside the requests."""
+
+from __future__ import annotations
+
+import logging
+import weakref
+from collections.abc import Callable
+
+from gameglue.inference.reading import Pumpable
+from gameglue.inference.sharing import Sharer, Step
+
+_log = logging.getLogger("gameglue")
+
+
+class PumpedWork(Sharer):
+    """Pumps one piece of work, once a frame, while somebody holds it and until it raises."""
+
+    def __init__(self, work: Pumpable) -> None:
+        super().__init__(type(work).__name__)
+        # Weak, so that a worker nobody holds any more is not kept alive by being registered.
+        self._work = weakref.ref(work)
+        self._has_raised = False
+
+    @property
+    def work(self) -> Pumpable | None:
+        """The work; None once nobody holds it, or it has raised."""
+        return None if self._has_raised else self._work()
+
+    @property
+    def urgency(self) -> tuple[int, float]:
+        return (0, float("inf"))
+
+    @property
+    def expected_ms(self) -> float:
+        return 0.0
+
+    def wants_turn(self) -> bool:
+        work = self.work
+        if work is None or self.had_turn:
+            return False
+        is_done = getattr(work, "is_done", None)
+        return is_done is None or not is_done()
+
+    def take(self, grant_ms: float) -> Step:
+        work = self.work
+        if work is not None:
+            self._guarded(work, work.pump, grant_ms)
+        return Step(0.0, 0.0, progressed=False)
+
+    def poll(self) -> None:
+        """Call the work's own `poll`, if it has one."""
+        work = self.work
+        poll = getattr(work, "poll", None)
+        if work is not None and poll is not None:
+            self._guarded(work, poll)
+
+    def _guarded(self, work: Pumpable, call: Callable[..., object], *arguments: object) -> None:
+        try:
+            call(*arguments)
+        except Exception:  # noqa: BLE001 - such as a worker that was disposed; the others go on
+            _log.exception("%r raised and is advanced no more", work)
+            self._has_raised = True

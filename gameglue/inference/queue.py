@@ -1,0 +1,417 @@
+"""`InferenceQueue`: where the frame loop and the inference engine meet.
+
+A loop calls `poll()` at the start of its frame, which delivers results, and `pump(budget_ms)` where the frame
+has time left, which begins and goes on with work. Neither ever waits, but for a deterministic queue, whose
+results are due in a certain frame.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import time as clock
+import weakref
+from collections import Counter
+from collections.abc import Callable, Hashable, Iterable
+from typing import Any
+
+from engine import DisposedError, InputError, unfinished_workers
+from gameglue.errors import RequestCancelledError, RequestExpiredError, RequestReplacedError
+from gameglue.inference.line import Line, Task, Terms
+from gameglue.inference.pumped import PumpedWork
+from gameglue.inference.reading import (
+    Pumpable,
+    Readable,
+    Reading,
+    Selection,
+    SlicedWorker,
+    kept,
+    select_outputs,
+)
+from gameglue.inference.request import Callback, InferenceRequest, RequestState
+from gameglue.inference.sharing import Budget, Sharer, join
+from gameglue.inference.stats import QueueStats, WorkerShare
+
+_log = logging.getLogger("gameglue")
+
+_MEMORY = 0.97
+"""How much of a worker's spent time still counts a frame later, where statistics tell its share."""
+
+
+class InferenceQueue:
+    """Runs inference within each frame's budget and delivers the results.
+
+        queue = InferenceQueue()
+        request = queue.submit(worker, image, latest_only=True, callback=show)
+        while playing:
+            queue.poll()                    # delivers what has come
+            ...                             # update and draw
+            queue.pump(budget_ms=2.0)       # goes on with what is under way
+
+    In an `App` it is `app.inference`, and the frame does that. A queue is used on one thread.
+
+    Whose turn it is: the highest priority; among equals the earliest deadline; among those the worker on
+    which the least time was spent, so that each has an equal part (`set_weight` gives one more). A worker
+    that got no turn in 60 frames has the next one. A request that waits behind another of its worker lends
+    it its urgency. What the budget means is told at `pump`.
+    """
+
+    def __init__(
+        self,
+        *,
+        frame: Callable[[], int] | None = None,
+        unfinished: Callable[[], Iterable[Pumpable]] = unfinished_workers,
+        in_flight: int = 2,
+        deterministic: bool = False,
+        latency_frames: int = 2,
+        slices_per_frame: int = 16,
+        frame_ms: float = 1000.0 / 60.0,
+        time_source: Callable[[], float] = clock.perf_counter,
+    ) -> None:
+        """Make a queue without requests.
+
+        frame: the current frame's number; by default the calls of `poll` are counted.
+        unfinished: work that goes on though nobody registered it: workers whose plan waits for data.
+        in_flight: how many requests of one worker may be read back at a time before the next begins.
+        deterministic: deliver every result `latency_frames` after its request, in the frame's `poll`, and
+            wait for it there if need be. Then each frame enqueues `slices_per_frame` slices, whatever they
+            take, ages and deadlines are counted in frames of `frame_ms`, and a newer request replaces only
+            one of the same frame: a replay of the same inputs sees the same results in the same frames.
+        time_source: seconds.
+        """
+        if latency_frames < 1 or in_flight < 1 or slices_per_frame < 1:
+            raise InputError(
+                "latency_frames, in_flight and slices_per_frame must be at least 1, got "
+                f"{latency_frames}, {in_flight} and {slices_per_frame}"
+            )
+        self.deterministic = deterministic
+        self.latency_frames = latency_frames
+        self.slices_per_frame = slices_per_frame
+        self._frame = frame
+        self._polls = 0
+        self._frame_ms = frame_ms
+        self._time_source = time_source
+        self._unfinished = unfinished
+        self._count = 0
+        self._terms = Terms(self._clock_ms, in_flight)
+        self._budget = Budget(self._clock_ms, counts_slices=deterministic)
+        self._known: weakref.WeakKeyDictionary[SlicedWorker, Line] = weakref.WeakKeyDictionary()
+        self._lines: list[Line] = []
+        self._registered: list[PumpedWork] = []
+        self._tensors: list[Task] = []
+        self._open: dict[InferenceRequest, tuple[Line | None, Task]] = {}
+        self._ended: Counter[RequestState] = Counter()
+
+    def __len__(self) -> int:
+        return sum(pumped.work is not None for pumped in self._registered)
+
+    @property
+    def paused(self) -> bool:
+        """While true, nothing new begins, for comparing frames with and without inference. What is under way
+        goes on; requests wait; code that schedules on its own looks here first.
+        """
+        return self._terms.paused
+
+    @paused.setter
+    def paused(self, paused: bool) -> None:
+        self._terms.paused = paused
+
+    # Asking
+
+    def submit(
+        self,
+        worker: SlicedWorker,
+        *inputs: Any,
+        priority: int = 0,
+        deadline_ms: float | None = None,
+        latest_only: Hashable = False,
+        cancel_running: bool = False,
+        outputs: Selection = None,
+        payload: object = None,
+        callback: Callback | None = None,
+        **named: Any,
+    ) -> InferenceRequest:
+        """Ask for one inference; it begins in a later `pump`, and its result comes with a later `poll`.
+
+        Args:
+            worker: the `Worker`. Its requests run in the order asked, those of a higher priority first.
+            inputs, named: as for `Worker.schedule`; a dict for names that are taken here. Arrays are copied;
+                tensors are read when the request begins, so an output of a worker needs `copy_output`.
+            priority: the higher the sooner. A lower one gets what the higher ones leave.
+            deadline_ms: from now. A result that has not come by then never does: the request expires.
+            latest_only: a newer request takes the place of one of the same worker that has not begun, which
+                is cancelled. True, or a key: then only one of the same key makes way.
+            cancel_running: with `latest_only`, also of those that have begun.
+            outputs: by name or number; by default the result is the one output, or a dict of all.
+            payload: comes back as `request.payload`.
+            callback: called with the request at the start of the frame that has its result, also if it
+                failed or expired, but not if it was cancelled or replaced.
+        """
+        known = [output.name for output in worker.model.outputs]
+        names, alone = select_outputs(known, outputs)
+        line = self._line(worker)
+        request = self._request(priority, deadline_ms, payload, callback)
+        place = request.number
+        if latest_only is not False:
+            place = self._replace(line, latest_only, cancel_running, place)
+        frame = request.frame if self.deterministic else 0
+        task = Task(
+            request, worker, kept(inputs), kept(named), names, alone,
+            (frame, -priority, place), latest_only, hides_progress=self.deterministic,
+        )  # fmt: skip
+        if line.is_empty:
+            join(line, self._sharers)
+            self._lines.append(line)
+        line.join(task)
+        self._open[request] = (line, task)
+        return request
+
+    def result(
+        self, tensor: Readable, callback: Callback | None = None, *, payload: object = None
+    ) -> InferenceRequest:
+        """Ask for the value of a tensor of one's own: `await queue.result(t)` gives the array.
+
+        For work that was scheduled without the queue. `callback(request)` is called as for `submit`.
+        """
+        request = self._request(0, None, payload, callback)
+        task = Task(request, is_accepted=True, hides_progress=self.deterministic)
+        task.reading = Reading({"": tensor}, alone=True)
+        task.show("reading")
+        self._tensors.append(task)
+        self._open[request] = (None, task)
+        return request
+
+    def cancel(self, request: InferenceRequest) -> None:
+        """What `request.cancel()` does."""
+        self._close(request, "cancelled", RequestCancelledError(f"request {request.number} was cancelled"))
+
+    def cancel_all(self, worker: SlicedWorker | None = None) -> None:
+        """Cancel all requests, or those of one worker: before it is disposed, say."""
+        for request, (_, task) in tuple(self._open.items()):
+            if worker is None or task.worker is worker:
+                self.cancel(request)
+
+    def set_weight(self, worker: SlicedWorker, weight: float) -> None:
+        """Give a worker `weight` times the part of the budget that others of its urgency get."""
+        if not weight > 0.0:
+            raise InputError(f"a worker's weight must be above 0, got {weight}")
+        self._line(worker).weight = weight
+
+    # Work that goes on by itself
+
+    def register(self, work: Pumpable) -> None:
+        """Pump `work` every frame. If it also has `poll()`, that is called when the frame begins."""
+        if not isinstance(work, Pumpable):
+            raise TypeError(f"cannot register {type(work).__name__}: it has no method pump(budget_ms)")
+        if all(known.work is not work for known in self._registered):
+            pumped = PumpedWork(work)
+            join(pumped, self._sharers)
+            self._registered.append(pumped)
+
+    def unregister(self, work: Pumpable) -> None:
+        """Pump `work` no more."""
+        self._registered = [known for known in self._registered if known.work is not work]
+
+    # The frame
+
+    @property
+    def frame(self) -> int:
+        """The current frame's number."""
+        return self._polls if self._frame is None else self._frame()
+
+    def milliseconds(self) -> float:
+        """The time by which ages and deadlines are told: frames of equal length where deterministic."""
+        return self.frame * self._frame_ms if self.deterministic else self._clock_ms()
+
+    def poll(self) -> None:
+        """Begin a frame: deliver what has come, in the order asked, higher priorities first.
+
+        An exception of a callback, or of a request that nobody awaits, is logged with its traceback.
+        """
+        self._polls += 1
+        for pumped in self._registered:
+            pumped.poll()
+        for work in self._unfinished():
+            try:
+                work.pump(None)
+            except Exception:  # noqa: BLE001 - one worker's fault must not keep the others from going on
+                _log.exception("%r raised while it went on", work)
+        self._expire()
+        arrived = self._arrived()
+        arrived.sort(key=lambda task: (-task.request.priority, task.request.number))
+        logged: Exception | None = None
+        for task in arrived:
+            logged = self._deliver(task, logged)
+        self._forget_idle()
+
+    def pump(self, budget_ms: float) -> float:
+        """Begin and go on with work that is expected to fit into `budget_ms`; returns what was spent, in ms.
+
+        What counts is what the frame loses: this thread's time, and of work on a GPU its time there, as
+        far as it was learned. Work of the CPU backend runs on job threads, so it counts with what
+        submitting it takes; job threads are given enough to do until the frame after the next.
+
+        A step dearer than the whole budget has its turn once enough is saved for it: the mean is kept, and no
+        frame spends more than one such step beyond its budget. A deterministic queue spends
+        `slices_per_frame` slices instead.
+        """
+        self._expire()
+        lines = self._lines
+        self._terms.jobs.begin_frame(
+            self._clock_ms(), not any(line.is_on_jobs and line.is_busy for line in lines)
+        )
+        if self.deterministic:
+            for line in lines:
+                for task in line.waiting:
+                    task.is_accepted = True
+        spent = self._budget.spend(self._sharers, self.slices_per_frame if self.deterministic else budget_ms)
+        for sharer in self._sharers:
+            sharer.recent = _MEMORY * sharer.recent + sharer.spent
+        self._registered = [pumped for pumped in self._registered if pumped.work is not None]
+        return spent
+
+    @property
+    def pending(self) -> int:
+        """How many requests are not over."""
+        return len(self._open)
+
+    @property
+    def stats(self) -> QueueStats:
+        """What is under way, and how the latest `pump` spent its budget."""
+        lines, budget = self._lines, self._budget
+        total = sum(sharer.recent for sharer in self._sharers)
+        return QueueStats(
+            frame=self.frame,
+            waiting=sum(len(line.waiting) for line in lines),
+            running=sum(line.running is not None for line in lines),
+            reading=sum(len(line.reading) for line in lines) + len(self._tensors),
+            budget_ms=budget.given,
+            spent_ms=budget.spent,
+            saved_ms=sum(line.saved for line in lines),
+            debt_ms=budget.debt,
+            done=self._ended["done"],
+            cancelled=self._ended["cancelled"],
+            expired=self._ended["expired"],
+            failed=self._ended["failed"],
+            workers=tuple(
+                WorkerShare(
+                    line.name,
+                    len(line.waiting),
+                    int(line.running is not None),
+                    len(line.reading),
+                    line.spent,
+                    line.recent / total if total else 0.0,
+                    line.weight,
+                )
+                for line in lines
+            ),
+        )
+
+    # Within
+
+    @property
+    def _sharers(self) -> list[Sharer]:
+        return [*self._registered, *self._lines]
+
+    def _clock_ms(self) -> float:
+        return 1e3 * self._time_source()
+
+    def _line(self, worker: SlicedWorker) -> Line:
+        line = self._known.get(worker)
+        if line is None:
+            line = self._known[worker] = Line(worker, self._terms)
+        return line
+
+    def _request(
+        self, priority: int, deadline_ms: float | None, payload: object, callback: Callback | None
+    ) -> InferenceRequest:
+        self._count += 1
+        expires = math.inf if deadline_ms is None else self.milliseconds() + deadline_ms
+        return InferenceRequest(self, self._count, priority, expires, payload, callback)
+
+    def _replace(self, line: Line, key: Hashable, cancel_running: bool, place: int) -> int:
+        """Take out what makes way for a newer request of `key`; returns the place that is free."""
+        for task in line.tasks:
+            if task.key != key or task.request not in self._open:
+                continue
+            waits = task in line.waiting and not task.is_accepted
+            if self.deterministic:
+                waits = waits and task.request.frame == self.frame
+            if waits:
+                place = min(place, task.order[-1])
+            if waits or cancel_running:
+                number = task.request.number
+                message = f"request {number} made way for a newer one of the same worker (latest_only)"
+                self._close(task.request, "cancelled", RequestReplacedError(message))
+        return place
+
+    def _expire(self) -> None:
+        now = self.milliseconds()
+        overdue = [request for request in self._open if request.expires < now]
+        for request in overdue:
+            message = f"request {request.number} of frame {request.frame} had no result before its deadline"
+            self._close(request, "expired", RequestExpiredError(message))
+            self._call_back(request)
+
+    def _close(self, request: InferenceRequest, state: RequestState, error: Exception) -> None:
+        """End a request without a result, and its work where that has no say in what follows."""
+        found = self._open.pop(request, None)
+        if found is None:
+            return
+        line, task = found
+        if not (self.deterministic and task.is_accepted):
+            if line is not None:
+                line.drop(task)
+            else:
+                self._tensors.remove(task)
+        self._ended[state] += 1
+        request.end(state, error=error)
+
+    def _arrived(self) -> list[Task]:
+        """Take out the tasks whose results are to be delivered now."""
+        found: list[Task] = []
+        if self.deterministic:
+            due = self.frame - self.latency_frames
+            for line in self._lines:
+                found += line.take_due(lambda task: task.request.frame <= due)
+            found += [task for task in self._tensors if task.request.frame <= due]
+        else:
+            for line in self._lines:
+                found += line.take_arrived()
+                if getattr(line.worker(), "is_disposed", False):
+                    found += line.fail_all(DisposedError(f"the worker of {line.name!r} was disposed"))
+            found += [task for task in self._tensors if task.has_arrived()]
+        self._tensors = [task for task in self._tensors if task not in found]
+        return found
+
+    def _deliver(self, task: Task, logged: Exception | None) -> Exception | None:
+        """End a request and call back; returns the exception that was logged last."""
+        request = task.request
+        if self._open.pop(request, None) is None:
+            return logged
+        try:
+            result = task.result()
+        except Exception as error:  # noqa: BLE001 - it belongs to whoever asks for the result
+            self._ended["failed"] += 1
+            request.end("failed", error=error)
+            if not request.is_awaited and error is not logged:
+                _log.error("%r failed", request, exc_info=error)
+                logged = error
+        else:
+            self._ended["done"] += 1
+            request.end("done", result)
+        self._call_back(request)
+        return logged
+
+    @staticmethod
+    def _call_back(request: InferenceRequest) -> None:
+        try:
+            request.call_back()
+        except Exception:  # noqa: BLE001 - the other results still have to be delivered
+            _log.exception("the callback of %r raised", request)
+
+    def _forget_idle(self) -> None:
+        for line in self._lines:
+            if line.is_empty:
+                line.saved = 0.0
+        self._lines = [line for line in self._lines if not line.is_empty]

@@ -1,0 +1,171 @@
+"""Outputs on their way to the CPU, and what the queue asks of the things it works with.
+
+The queue knows nothing of models: what registers can be pumped, a worker makes schedules that are enqueued
+slice by slice, and a tensor is something with a readback that can be asked for, asked about and downloaded.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Protocol, runtime_checkable
+
+import numpy as np
+
+from engine import InputError, ShapePending
+
+
+@runtime_checkable
+class Pumpable(Protocol):
+    """Work that goes on in slices of its own, such as a `Worker` whose plan waits for data."""
+
+    def pump(self, budget_ms: float | None) -> object:
+        """Submit what is ready, for at most `budget_ms` milliseconds, and return without waiting."""
+        ...
+
+
+@runtime_checkable
+class Readable(Protocol):
+    """A tensor whose value may still be being computed."""
+
+    def readback_request(self) -> object:
+        """Begin to bring the value to the CPU."""
+        ...
+
+    def is_readback_request_done(self) -> bool:
+        """True once `download_to_array` is immediate."""
+        ...
+
+    def download_to_array(self) -> np.ndarray:
+        """The value."""
+        ...
+
+
+class Slices(Protocol):
+    """One inference that is enqueued slice by slice: what `Worker.schedule_iterable` returns."""
+
+    @property
+    def is_done(self) -> bool:
+        """Whether everything is enqueued."""
+        ...
+
+    @property
+    def progress(self) -> float:
+        """How much of it is enqueued, from 0 to 1."""
+        ...
+
+    @property
+    def next_cost_ms(self) -> float:
+        """How long the next slice is expected to take on the device."""
+        ...
+
+    @property
+    def remaining_ms(self) -> float:
+        """How long all that is not enqueued is expected to take on the device."""
+        ...
+
+    def advance(self, budget_ms: float, *, force: bool = False) -> float:
+        """Enqueue what is expected to fit, with `force` one slice at least; returns the expected ms."""
+        ...
+
+    def cancel(self) -> None:
+        """Enqueue no more of it."""
+        ...
+
+    def output(self, name: str | None = None) -> Any:
+        """An output as `Worker.peek_output` gives it."""
+        ...
+
+
+class SlicedWorker(Protocol):
+    """A model bound to a backend: a `Worker`."""
+
+    model: Any
+    """Its `outputs` have names."""
+
+    def schedule_iterable(self, *inputs: Any, **named: Any) -> Slices:
+        """Begin one inference, of which nothing is enqueued yet."""
+        ...
+
+
+Output = np.ndarray | list[np.ndarray] | None
+"""An array; a list of them for an output that is a sequence; None for an optional without an element."""
+Result = Output | dict[str, Output]
+Selection = str | int | Sequence[str | int] | None
+
+
+def select_outputs(known: Sequence[str], wanted: Selection) -> tuple[tuple[str, ...], bool]:
+    """The names of the outputs that are wanted, and whether the result is the one array itself.
+
+    `None` wants all of them. Raises `InputError` for a name or number that the model does not have.
+    """
+    if wanted is None:
+        return tuple(known), len(known) == 1
+    alone = isinstance(wanted, str | int)
+    items = [wanted] if isinstance(wanted, str | int) else wanted
+    if not items:
+        raise InputError("outputs=() asks for nothing; leave it out for all of them")
+    return tuple(_name_of(known, item) for item in items), alone
+
+
+def _name_of(known: Sequence[str], item: str | int) -> str:
+    if isinstance(item, int):
+        if not 0 <= item < len(known):
+            raise InputError(f"the model has {len(known)} output(s), no number {item}")
+        return known[item]
+    if item not in known:
+        raise InputError(f"the model has no output '{item}'; its outputs: {', '.join(known)}")
+    return item
+
+
+class Reading:
+    """Some outputs on their way to the CPU.."""
+
+    def __init__(self, tensors: Mapping[str, Any], alone: bool) -> None:
+        """tensors: by the name of the output: a tensor, a list of them, or None. alone: see `result`."""
+        self._tensors = tensors
+        self._alone = alone
+        for tensor in self._all():
+            tensor.readback_request()
+
+    @classmethod
+    def of(cls, schedule: Slices, names: Iterable[str], alone: bool) -> Reading | None:
+        """The outputs of a schedule that is enqueued; None while the length of one is being computed."""
+        try:
+            return cls({name: schedule.output(name) for name in names}, alone)
+        except ShapePending:
+            return None
+
+    def _all(self) -> list[Readable]:
+        found: list[Readable] = []
+        for value in self._tensors.values():
+            found += value if isinstance(value, list) else [] if value is None else [value]
+        return found
+
+    def is_done(self) -> bool:
+        """Whether everything has come."""
+        return all(tensor.is_readback_request_done() for tensor in self._all())
+
+    def result(self) -> Result:
+        """The one output if it stands alone, else a dict by name; waits for what has not come."""
+        arrays = {name: _downloaded(value) for name, value in self._tensors.items()}
+        return next(iter(arrays.values())) if self._alone else arrays
+
+
+def _downloaded(value: Any) -> Output:
+    if value is None:
+        return None
+    if isinstance(value, list):
+        return [tensor.download_to_array() for tensor in value]
+    array: np.ndarray = value.download_to_array()
+    return array
+
+
+def kept(value: Any) -> Any:
+    """An input as it is now: arrays are copied, as they may change before they are used."""
+    if isinstance(value, np.ndarray):
+        return value.copy()
+    if isinstance(value, Mapping):
+        return {name: kept(item) for name, item in value.items()}
+    if isinstance(value, list | tuple) and any(isinstance(item, np.ndarray) for item in value):
+        return [kept(item) for item in value]
+    return value

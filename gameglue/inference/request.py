@@ -1,0 +1,157 @@
+"""`InferenceRequest`: one question to a network, from asking to answer."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Generator
+from typing import Any, Literal, Protocol
+
+from engine import ValuePending
+from gameglue.clock import Time
+from gameglue.coroutines import ResumePoint, Wait, YieldInstruction
+from gameglue.errors import RequestCancelledError
+from gameglue.inference.reading import Result
+
+RequestState = Literal["waiting", "running", "reading", "done", "cancelled", "expired", "failed"]
+Callback = Callable[["InferenceRequest"], object]
+
+_OVER = ("done", "cancelled", "expired", "failed")
+_ASYNCIO_SECONDS = 0.001
+
+
+class Owner(Protocol):
+    """The queue, as a request sees it."""
+
+    @property
+    def frame(self) -> int:
+        """The current frame's number."""
+        ...
+
+    def milliseconds(self) -> float:
+        """What the queue's clock says."""
+        ...
+
+    def cancel(self, request: InferenceRequest) -> None:
+        """Take a request out, whatever its state."""
+        ...
+
+
+class InferenceRequest(YieldInstruction):
+    """One inference that was asked for. Poll it (`is_done`), `yield` or `await` it, or give a callback.
+
+    Its state changes only in `queue.poll()` and `queue.pump()`, and by `cancel()`: all code of one frame
+    sees the same. `state` is
+
+    - "waiting": not begun; a newer request may replace it,
+    - "running": its slices are being enqueued,
+    - "reading": all is enqueued, the outputs are on their way,
+    - "done", "cancelled" (also by a newer request), "expired" (its deadline has passed) or "failed".
+
+    `frame` is the frame in which it was asked for, `payload` what the caller attached: an answer that comes
+    late can be matched with its question.
+    """
+
+    def __init__(
+        self,
+        owner: Owner,
+        number: int,
+        priority: int,
+        expires: float,
+        payload: object,
+        callback: Callback | None,
+    ) -> None:
+        """Made by `InferenceQueue.submit`. expires: on the owner's clock, in ms."""
+        self.number = number
+        """Counts the queue's requests in the order in which they were asked."""
+        self.priority = priority
+        self.payload = payload
+        self.frame = owner.frame
+        self.state: RequestState = "waiting"
+        self.expires = expires
+        self.is_awaited = False
+        self._owner = owner
+        self._asked = owner.milliseconds()
+        self._age: tuple[int, float] | None = None
+        self._callback = callback
+        self._result: Result = None
+        self._error: Exception | None = None
+
+    def __repr__(self) -> str:
+        return f"<InferenceRequest {self.number} of frame {self.frame}: {self.state}>"
+
+    def is_done(self) -> bool:
+        """Whether it is over: `result()` gives the arrays, or raises why there are none."""
+        return self.state in _OVER
+
+    def result(self) -> Any:
+        """The output as an array; a dict of arrays by name where there are several.
+
+        An output that is a sequence is a list of arrays, an empty optional None. Raises `ValuePending` while
+        the request is under way, `RequestCancelledError` (`RequestReplacedError` where a newer one took its
+        place), `RequestExpiredError`, or what the inference raised.
+        """
+        if self._error is not None:
+            raise self._error
+        if self.state != "done":
+            raise ValuePending(f"the request is {self.state}: wait until is_done(), or await it")
+        return self._result
+
+    @property
+    def error(self) -> Exception | None:
+        """What `result()` raises once the request is over without a result."""
+        return self._error
+
+    @property
+    def age_frames(self) -> int:
+        """How many frames ago it was asked for; once it is over, how many frames it took."""
+        return self._owner.frame - self.frame if self._age is None else self._age[0]
+
+    @property
+    def age_ms(self) -> float:
+        """How many milliseconds ago it was asked for; once it is over, how long it took."""
+        return self._owner.milliseconds() - self._asked if self._age is None else self._age[1]
+
+    def cancel(self) -> None:
+        """Give it up: what was not enqueued never is, what comes is dropped. Over already: nothing."""
+        if not self.is_done():
+            self._owner.cancel(self)
+
+    def begin(self, time: Time) -> Wait:
+        """Start one wait."""
+        self.is_awaited = True
+        return Wait((ResumePoint.RESULTS, ResumePoint.FRAME), self.is_done, self.result)
+
+    def __await__(self) -> Generator[Any, Any, Any]:
+        if not _in_asyncio():
+            return (yield self)
+        self.is_awaited = True
+        while not self.is_done():
+            yield from asyncio.sleep(_ASYNCIO_SECONDS).__await__()
+        return self.result()
+
+    def end(self, state: RequestState, result: Result = None, error: Exception | None = None) -> None:
+        """Close it. Called by the queue."""
+        self._age = (self.age_frames, self.age_ms)
+        self.state, self._result, self._error = state, result, error
+
+    def call_back(self) -> None:
+        """Call the callback, once. Not after `cancel()`, or where a newer request took its place.
+
+        What a callback lets out of `result()` was logged before, or is no fault (a passed deadline).
+        """
+        callback, self._callback = self._callback, None
+        if callback is None or isinstance(self._error, RequestCancelledError):
+            return
+        try:
+            callback(self)
+        except Exception as error:
+            if error is not self._error:
+                raise
+
+
+def _in_asyncio() -> bool:
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return False
+    return True

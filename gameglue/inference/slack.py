@@ -1,0 +1,56 @@
+"""`FrameSlack`: what a frame leaves until the next one is due."""
+
+from __future__ import annotations
+
+from collections import deque
+
+_KEPT = 30
+_LATE = 1.1
+
+
+class FrameSlack:
+    """Tells, in the middle of a frame, how many milliseconds are left to spend, from what frames take.
+
+    What comes behind the spending (presenting, the loop's own work) is taken as the longest of the latest
+    frames. A safety margin is kept, which grows by a quarter of a frame's length at once when a frame comes
+    late, and shrinks slowly to a twentieth: so what cannot be measured here, such as a GPU that is behind, is
+    found by its effect. Moments are in seconds.
+    """
+
+    def __init__(self, *, waits_behind: bool = False, least_ms: float = 0.25) -> None:
+        """Know nothing yet.
+
+        waits_behind: presenting waits for the display, so that what comes behind the spending is taken as
+            the shortest of the latest frames, the one that waited least.
+        least_ms: what may be spent though nothing is left, so that work goes on in a game that is late.
+        """
+        self.least_ms = least_ms
+        self._of_latest = min if waits_behind else max
+        self._behind: deque[float] = deque(maxlen=_KEPT)
+        self._caution = 0.0
+        self._frame_ms = 0.0
+        self._start: float | None = None
+        self._spent: float | None = None
+
+    def begin_frame(self, now: float, frame_ms: float) -> None:
+        """A frame starts that is meant to last `frame_ms`."""
+        if self._start is not None:
+            is_late = 1e3 * (now - self._start) > _LATE * frame_ms
+            self._caution = min(self._caution + 0.25, 0.75) if is_late else 0.97 * self._caution
+        self._start, self._frame_ms, self._spent = now, frame_ms, None
+
+    def budget_ms(self, now: float) -> float:
+        """What may be spent now."""
+        passed = 1e3 * (now - (now if self._start is None else self._start))
+        behind = self._of_latest(self._behind) if self._behind else 0.0
+        margin = self._frame_ms * (0.05 + self._caution)
+        return max(self._frame_ms - passed - behind - margin, self.least_ms)
+
+    def end_spending(self, now: float) -> None:
+        """What was to be spent in this frame is."""
+        self._spent = now
+
+    def end_frame(self, now: float) -> None:
+        """The frame's work is done; the loop may pause."""
+        if self._spent is not None:
+            self._behind.append(1e3 * (now - self._spent))
