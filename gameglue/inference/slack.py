@@ -6,6 +6,7 @@ from collections import deque
 
 _KEPT = 30
 _LATE = 1.1
+_AT_FIRST = 0.5
 
 
 class FrameSlack:
@@ -27,7 +28,7 @@ class FrameSlack:
         self.least_ms = least_ms
         self._of_latest = min if waits_behind else max
         self._behind: deque[float] = deque(maxlen=_KEPT)
-        self._caution = 0.0
+        self._caution = _AT_FIRST
         self._frame_ms = 0.0
         self._start: float | None = None
         self._spent: float | None = None
