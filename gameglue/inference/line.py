@@ -11,7 +11,7 @@ from typing import Any
 
 from engine import BackendType, DisposedError
 from gameglue.inference.reading import Reading, Result, SlicedWorker, Slices
-from gameglue.inference.request import InferenceRequest, RequestState
+from gameglue.inference.request import InferenceRequest
 from gameglue.inference.sharing import Sharer, Step
 
 _FIRST_GUESS_MS = 0.05
@@ -90,11 +90,16 @@ class Task:
     reading: Reading | None = None
     error: Exception | None = None
 
+    def accept(self) -> None:
+        """No newer one takes its place from here on."""
+        self.is_accepted = True
+        if not self.request.is_done():
+            self.request.state = "running"
+
     def begin(self) -> None:
         """Make its schedule. Raises what the worker raises."""
         assert self.worker is not None
-        self.is_accepted = True
-        self.show("running")
+        self.accept()
         if getattr(self.worker, "is_disposed", False):
             raise DisposedError("the worker was disposed while a request waited for it")
         self.schedule = self.worker.schedule_iterable(*self.inputs, **self.named)
@@ -106,7 +111,8 @@ class Task:
         self.reading = Reading.of(self.schedule, self.names, self.alone)
         if self.reading is None:
             return False
-        self.show("reading")
+        if not (self.hides_progress or self.request.is_done()):
+            self.request.state = "reading"
         return True
 
     def fail(self, error: Exception) -> None:
@@ -119,11 +125,6 @@ class Task:
         if self.schedule is not None and not self.schedule.is_done:
             self.schedule.cancel()
         self.schedule = self.reading = None
-
-    def show(self, state: RequestState) -> None:
-        """Tell the request how far the work is."""
-        if not (self.hides_progress or self.request.is_done()):
-            self.request.state = state
 
     def has_arrived(self) -> bool:
         """Look whether the outputs are here, or the reason why there are none. Never raises."""

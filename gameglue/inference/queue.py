@@ -174,9 +174,9 @@ class InferenceQueue:
         For work that was scheduled without the queue. `callback(request)` is called as for `submit`.
         """
         request = self._request(0, None, payload, callback)
-        task = Task(request, is_accepted=True, hides_progress=self.deterministic)
+        task = Task(request, is_accepted=True)
         task.reading = Reading({"": tensor}, alone=True)
-        task.show("reading")
+        request.state = "reading"
         self._tensors.append(task)
         self._open[request] = (None, task)
         return request
@@ -263,7 +263,7 @@ class InferenceQueue:
         if self.deterministic:
             for line in lines:
                 for task in line.waiting:
-                    task.is_accepted = True
+                    task.accept()
         spent = self._budget.spend(self._sharers, self.slices_per_frame if self.deterministic else budget_ms)
         for sharer in self._sharers:
             sharer.recent = _MEMORY * sharer.recent + sharer.spent
