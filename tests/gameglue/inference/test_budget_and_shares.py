@@ -395,3 +395,17 @@ def test_statistics(clock: Clock) -> None:
 def test_bad_options_are_refused(clock: Clock) -> None:
     with pytest.raises(InputError, match="must be at least 1, got 0, 2 and 16"):
         make_queue(clock, latency_frames=0)
+
+
+def test_while_paused_nothing_new_begins(clock: Clock) -> None:
+    queue, worker = make_queue(clock), Worker(clock, [0.5] * 8)
+    running, waiting = queue.submit(worker, [1.0]), queue.submit(worker, [2.0])
+    frame(queue, clock)
+    queue.paused = True
+    for _ in range(4):
+        frame(queue, clock)
+    assert (running.state, waiting.state) == ("done", "waiting")
+    queue.paused = False
+    for _ in range(4):
+        frame(queue, clock)
+    assert waiting.state == "done"
