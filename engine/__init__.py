@@ -9,9 +9,11 @@ from engine.asset import ModelAsset, ModelLoader
 from engine.backends.base import BackendType
 from engine.backends.tensor_data import ComputeTensorData, TextureTensorData
 from engine.compat import CommandBuffer, Graphics, IWorker, WorkerFactory
+from engine.costs import StepCost, StepCosts
 from engine.custom import numpy_operator, operator, remove_operator
 from engine.devices import CLDevice, GLDevice, SystemInfo
 from engine.errors import (
+    CancelledError,
     DeviceError,
     DisposedError,
     EngineError,
@@ -29,6 +31,7 @@ from engine.jobs_functions import Job, job
 from engine.model import Input, Layer, Model, Output
 from engine.report import PlanReport
 from engine.shapes import DynamicTensorShape, TensorShape
+from engine.slices import Schedule
 from engine.tensor import CPUTensorData, Tensor, TensorData
 from engine.worker import Worker, unfinished_workers
 
@@ -39,6 +42,7 @@ __all__ = [
     "BackendType",
     "CLDevice",
     "CPUTensorData",
+    "CancelledError",
     "CommandBuffer",
     "ComputeTensorData",
     "DeviceError",
@@ -61,9 +65,12 @@ __all__ = [
     "ModelLoader",
     "Output",
     "PlanReport",
+    "Schedule",
     "ShapeError",
     "ShapePending",
     "StaleTensorError",
+    "StepCost",
+    "StepCosts",
     "SystemInfo",
     "Tensor",
     "TensorData",

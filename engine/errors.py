@@ -49,3 +49,7 @@ class ShapePending(EngineError):
 
 class ValuePending(EngineError):
     """The value is still on its way from the backend; request a readback or download it first."""
+
+
+class CancelledError(EngineError):
+    """An inference was cancelled before all of its work was enqueued."""

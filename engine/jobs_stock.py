@@ -1,8 +1,9 @@
-"""The commands that every command list may use: copy and fill."""
+"""The commands that every command list may use: copy, fill, part of another command, look at the clock."""
 
 from __future__ import annotations
 
 from engine import native
+from engine.jobs_waiting import CALL_OS
 from engine.native import NativeSource
 from engine.native_prelude import PRELUDE
 
@@ -28,15 +29,30 @@ def fill(args, begin, end):
             store_i64(address, index, pattern)
 """
 
+_PART_TEXT = """
+def part(args, begin, end):
+    first = arg_i64(args, 2)
+    call_kernel(arg_i64(args, 0), arg_i64(args, 1), first + begin, first + end)
+"""
+
+_STAMP_TEXT = """
+def stamp(args, begin, end):
+    call_os(arg_i64(args, 0), arg_i64(args, 1), arg_i64(args, 2), 0, 0, 0, 0)
+"""
+
 COPY = NativeSource("copy", PRELUDE + _STOCK_TEXT, "copy")
 FILL = NativeSource("fill", PRELUDE + _STOCK_TEXT, "fill")
+PART = NativeSource("part of a command", PRELUDE + _PART_TEXT, "part")
+STAMP = NativeSource("stamp", PRELUDE + CALL_OS + _STAMP_TEXT, "stamp")
 
 
 def stock_functions() -> dict[str, int]:
     """Addresses of the stock commands.
 
     "copy": args (destination, source), total in bytes. "fill": args (destination, pattern, width in bytes: 1,
-    2, 4 or 8), total in elements.
+    2, 4 or 8), total in elements. "part": args (function, its args, first), total in that function's units.
+    "stamp": args (function of the system, its first two arguments), total 1.
     """
-    addresses = native.load([COPY, FILL])
-    return {"copy": addresses[COPY.key], "fill": addresses[FILL.key]}
+    stock = {"copy": COPY, "fill": FILL, "part": PART, "stamp": STAMP}
+    addresses = native.load([*stock.values()])
+    return {name: addresses[source.key] for name, source in stock.items()}

@@ -13,7 +13,7 @@ from engine.backends.base import Backend, DeviceBuffer, Readback
 from engine.backends.tensor_data import BufferTensorData
 from engine.compiler.walk import arrays_in
 from engine.kernels.value import Entry, Value
-from engine.session import Part, Session
+from engine.session import Part, Session, Stage
 from engine.tensor import CPUTensorData, PendingRead, TensorData
 
 
@@ -44,6 +44,7 @@ class Run:
             if not (isinstance(feed, np.ndarray | BufferTensorData) or type(feed) is CPUTensorData)
         }
         self._stage = 0
+        self._has_moved = False
         self._reads: dict[str, Readback] = {}
         self._held = [part]
         part.users += 1
@@ -69,17 +70,17 @@ class Run:
         while True:
             while self._stage < len(self.part.stages):
                 stage = self.part.stages[self._stage]
-                if stage.moves and not self._move({n: s for n, s, _ in stage.moves}, wait):
+                moves = stage.moves if not self._has_moved else ()
+                if moves and not self._move({n: s for n, s, _ in moves}, wait):
                     return False
-                for name, _, target in stage.moves:
+                for name, _, target in moves:
                     backends[stage.place].upload(target, self._reads[name].array())
                 self._reads.clear()
-                if observing.installed:
-                    with observing.spanning("enqueue", backend=backends[stage.place].name):
-                        backends[stage.place].run(stage.program)
-                else:
-                    backends[stage.place].run(stage.program)
+                self._has_moved = True
+                if not self._enqueue(stage):
+                    return False
                 self._stage += 1
+                self._has_moved = False
             stop = self.part.lowered.trace.stop
             if stop is None:
                 break
@@ -101,6 +102,16 @@ class Run:
         for callback in self.on_finished:
             callback()
         self.on_finished.clear()
+        return True
+
+    def _enqueue(self, stage: Stage) -> bool:
+        """Enqueue a stage, whose inputs are there; True once all of it is."""
+        backend = self.session.backends[stage.place]
+        if observing.installed:
+            with observing.spanning("enqueue", backend=backend.name):
+                backend.run(stage.program)
+        else:
+            backend.run(stage.program)
         return True
 
     def _go_on(self, part: Part) -> None:

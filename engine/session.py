@@ -76,7 +76,10 @@ class Stage:
 
     place: Place
     program: Program
+    plan: Plan
     moves: tuple[tuple[str, DeviceBuffer, DeviceBuffer], ...] = ()
+    slicing: Any = None
+    """The program in pieces and what its steps are expected to take, once somebody asked for that."""
 
 
 @dataclass(eq=False)
@@ -440,7 +443,7 @@ class Session:
                 bound[name] = self._buffer(part, place, name, spec.elements, spec.dtype)
                 part.home[name] = place
         program = self.backends[place].record(plan, bound)
-        return Stage(place, program, tuple(moves))
+        return Stage(place, program, plan, tuple(moves))
 
     def _constant(self, place: Place, name: str, plan: Plan, part: Part) -> DeviceBuffer:
         """The buffer of a constant; what belongs to the model, or is packed of it, has one for all plans.

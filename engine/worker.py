@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import weakref
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from operator import itemgetter
 from time import perf_counter
 from typing import Any
@@ -17,9 +19,11 @@ from engine.backends.base import BackendType, Precision, Progress
 from engine.backends.select import DeviceChoice, create_backend
 from engine.backends.tensor_data import storage_of
 from engine.checks import INT32_BACKENDS, check_computed_integers, check_int32
+from engine.compiler.lower import Lowered
 from engine.compiler.trace import SCHEDULE_COUNT, InputShape, SequenceShape, leaf_names
+from engine.costs import StepCosts
 from engine.direct import Direct, DirectRun
-from engine.errors import DisposedError, InputError, ShapePending
+from engine.errors import CancelledError, DisposedError, InputError, ShapePending
 from engine.jobs import JobHandle, JobSystem
 from engine.kernels.value import Entry, Value
 from engine.lifetime import Disposable
@@ -28,6 +32,7 @@ from engine.outputs import DirectOutput, RunOutput
 from engine.report import PlanReport, report_on
 from engine.run import Run
 from engine.session import HOST_INPUT_LIMIT, Session
+from engine.slices import Schedule, SlicedRun
 from engine.tensor import CPUTensorData, Tensor, TensorData
 from engine.unfinished import unfinished, unfinished_workers
 from engine.worker_memory import WorkerMemory, memory_of
@@ -56,6 +61,7 @@ class Worker(Disposable):
         jobs: JobSystem | None = None,
         precision: Precision = "float32",
         deterministic: bool = False,
+        slice_ms: float = 0.5,
         progress: Progress | None = None,
     ) -> None:
         """Bind a model to a backend and compile its kernels.
@@ -73,6 +79,7 @@ class Worker(Disposable):
                 are not), where it saves time; all else stays float32.
             deterministic: whether the same inputs give the same bits however many job threads there are, for
                 replays and lockstep between machines whose processors are alike. On a GPU they always do.
+            slice_ms: how long one slice of `schedule_iterable` may keep the device busy, in milliseconds.
             progress: called with (kernels ready, kernels wanted) while they compile.
 
         Raises `DeviceError` where the device is missing or the processor cannot compute in the precision,
@@ -93,6 +100,7 @@ class Worker(Disposable):
                 )
         self.model = model
         self.backend_type = backend_type
+        self.slice_ms = slice_ms
         self._debug = debug
         native = create_backend(backend_type, device, jobs, precision, deterministic)
         fallback = None
@@ -120,6 +128,7 @@ class Worker(Disposable):
         self._is_unfinished = False
         self._is_observed = False
         self.latest: Run | None = None
+        self._costs: StepCosts | None = None
         self._disposed = False
         try:
             with native.entered(), observing.spanning("prepare", worker=self, model=model) as facts:
@@ -190,10 +199,41 @@ class Worker(Disposable):
             if other is not None and other.take(given):
                 self._direct, self.latest = other, DirectRun.after(self.latest, other)
                 return
+        shapes, known, prepared = self._prepared(inputs, named)
+        with self.entered():
+            run = Run(self._session, self._session.part(shapes, known), prepared)
+            self._begin(run)
+        run.check()
+        if run.finished and self._may_be_direct and len(run.parts) == 1:
+            run.part.short = self._direct = run.part.short or Direct.of(
+                self._session, run.part, tuple(self._inputs)
+            )
+            if self._direct is not None:
+                self._directs[tuple(shapes.values())] = self._direct
+
+    def schedule_iterable(
+        self, *inputs: InputValue | Mapping[str, InputValue], **named: InputValue
+    ) -> Schedule:
+        """Begin one inference that is enqueued slice by slice, as the `Schedule` returned is iterated.
+
+        Takes what `schedule` takes, and copies it. Outputs are the same to the bit. A `schedule` that comes
+        later waits behind it.
+        """
+        shapes, known, prepared = self._prepared(inputs, named)
+        with self.entered():
+            run = SlicedRun(self._session, self._session.part(shapes, known), prepared, self.costs)
+            self._begin(run)
+        run.check()
+        return Schedule(self, run)
+
+    def _prepared(
+        self, inputs: tuple[InputValue | Mapping[str, InputValue], ...], named: Mapping[str, InputValue]
+    ) -> tuple[dict[str, InputShape], dict[str, np.ndarray], dict[str, TensorData | np.ndarray]]:
+        """Inputs, checked: their shapes, the elements that decide a plan, and their tensors."""
         self._direct = None  # its plan may be dropped from here on
         self._check_alive()
         feeds = self._collect(inputs, named)
-        native, session = self._native, self._session
+        session = self._session
         shapes: dict[str, InputShape] = {}
         known: dict[str, np.ndarray] = {}
         prepared: dict[str, TensorData | np.ndarray] = {}
@@ -210,27 +250,34 @@ class Worker(Disposable):
                     known[leaf] = feed.reshape(shape)
         if self._has_shared_dims:
             self._check_dims(shapes)
-        if self._debug and native.name in INT32_BACKENDS:
+        if self._debug and self._native.name in INT32_BACKENDS:
             self._check_integers(shapes, prepared)
         if session.is_random:
             prepared[SCHEDULE_COUNT] = np.array([self._schedules & 0xFFFFFFFF], np.uint32)
         self._schedules += 1
-        with native.entered():
-            run = Run(session, session.part(shapes, known), prepared)
-            before, self.latest = self.latest, run
-            if before is not None and before.is_over:
-                before.let_go()
-            self._queue.append(run)
-            self._take_up_queue()
-            if not run.started:
-                run.hold_inputs()
-        run.check()
-        if run.finished and self._may_be_direct and len(run.parts) == 1:
-            run.part.short = self._direct = run.part.short or Direct.of(
-                session, run.part, tuple(self._inputs)
-            )
-            if self._direct is not None:
-                self._directs[tuple(shapes.values())] = self._direct
+        return shapes, known, prepared
+
+    def _begin(self, run: Run) -> None:
+        """Let a run join the queue, and enqueue what can be."""
+        before, self.latest = self.latest, run
+        if before is not None and before.is_over:
+            before.let_go()
+        self._queue.append(run)
+        self._take_up_queue()
+        if not run.started:
+            run.hold_inputs()
+
+    def entered(self) -> AbstractContextManager[Any]:
+        """A block in which several calls cost one change of GL context instead of one each."""
+        return self._native.entered()
+
+    @property
+    def costs(self) -> StepCosts:
+        """What each step of the latest plan is expected to take, by what `schedule_iterable` has measured."""
+        if self._costs is None:
+            worker = weakref.ref(self)
+            self._costs = StepCosts(self._session.backends, lambda: _plans_of(worker()))
+        return self._costs
 
     def _schedule_observed(self, inputs: tuple[Any, ...], named: Mapping[str, Any]) -> None:
         """The same, told to observers."""
@@ -434,6 +481,7 @@ class Worker(Disposable):
                 return False
         except Exception as error:  # noqa: BLE001 - it belongs to whoever asks for this run's outputs
             run.fail(error)
+            run.reported |= isinstance(error, CancelledError)
             self._failed = [r for r in (*self._failed, run) if not r.reported]
         self._queue.popleft()
         if run is not self.latest:
@@ -454,12 +502,26 @@ class Worker(Disposable):
                     self._step(wait=True)
         run.check()
 
+    def cancel(self, run: Run, reason: CancelledError) -> None:
+        """Take a run that is not over out of the queue; its outputs raise `reason`."""
+        run.fail(reason)
+        run.reported = True
+        if run in self._queue:
+            self._queue.remove(run)
+            if run is not self.latest:
+                run.let_go()
+            with self.entered():
+                self._take_up_queue()
+
     # Results
 
     def _output(self, name: str | int | None) -> tuple[Run, str]:
         self._check_alive()
         if self.latest is None:
             raise InputError("nothing was scheduled yet; call schedule first")
+        return self.latest, self._output_name(name)
+
+    def _output_name(self, name: str | int | None) -> str:
         outputs = self._outputs
         if name is None:
             name = next(iter(outputs))
@@ -470,7 +532,7 @@ class Worker(Disposable):
         elif name not in outputs:
             known = ", ".join(f"'{n}'" for n in outputs)
             raise InputError(f"model '{self.model.name}' has no output '{name}'; its outputs: {known}")
-        return self.latest, name
+        return name
 
     def _tensors(self, run: Run, name: str, tensor: Callable[[RunOutput], Tensor]) -> OutputValue:
         """An output's tensors in the form that the output has: one, a list, or None."""
@@ -501,7 +563,12 @@ class Worker(Disposable):
         run = self.latest
         if type(run) is DirectRun and (source := run.direct.outputs.get(name)) is not None:
             return Tensor.of(DirectOutput(self, run, source), owned=False)
-        run, name = self._output(name)
+        return self.output_of(*self._output(name))
+
+    def output_of(self, run: Run, name: str | int | None) -> Any:
+        """An output of a run, in the form of `peek_output`."""
+        self._check_alive()
+        name = self._output_name(name)
         entry = run.part.lowered.trace.values.get(name)
         if type(entry) is Value:
             return Tensor.of(RunOutput(self, run, name, entry.dtype), owned=False)
@@ -534,8 +601,13 @@ class Worker(Disposable):
     def plan_report(self) -> PlanReport:
         """How the latest plan runs, as far as it was made; before the first schedule, how one may run."""
         self._check_alive()
+        return report_on(self.model, self._native, self.plans)
+
+    @property
+    def plans(self) -> Sequence[Lowered]:
+        """The latest plan, stretch by stretch, as far as it was made; before any schedule, a likely one."""
         plans = [part.lowered for part in self.latest.parts] if self.latest is not None else []
-        return report_on(self.model, self._native, plans or self._session.outlook)
+        return plans or self._session.outlook
 
     def memory(self) -> WorkerMemory:
         """How much memory this worker holds now: weights, temporaries, inputs and outputs."""
@@ -552,6 +624,10 @@ class Worker(Disposable):
         self.latest = None
         with self._native.entered():
             self._session.release()
+
+
+def _plans_of(worker: Worker | None) -> Sequence[Lowered]:
+    return () if worker is None or worker.is_disposed else worker.plans
 
 
 def _type_name(dtype: np.dtype) -> str:

@@ -16,8 +16,9 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 
 from engine import observing
+from engine.backends.pieces import Pieces
 from engine.compiler.passes import Pass
-from engine.compiler.plan import AnyKernel, Compute, Plan, Tuner
+from engine.compiler.plan import AnyKernel, Compute, Plan, Step, Tuner
 from engine.tensor import CPUTensorData, PendingRead, ShapedRead, check_out
 
 Progress = Callable[[int, int], None]
@@ -111,6 +112,9 @@ class Backend(ABC):
     whole: frozenset[str] = frozenset()
     """Kinds of hints that `tune` always takes, so that a definition may give no formula beside them."""
 
+    first_rate: float = 1.0
+    """What `estimate` is multiplied by as long as nothing was measured."""
+
     passes: ClassVar[tuple[Pass, ...]] = ()
     """What rewrites a model for this backend, after the passes that all have in common."""
 
@@ -173,6 +177,14 @@ class Backend(ABC):
     @abstractmethod
     def run(self, program: Program) -> None:
         """Enqueue a recorded plan."""
+
+    @abstractmethod
+    def pieces(self, program: Program, plan: Plan) -> Pieces:
+        """A recorded plan, to be enqueued in pieces. Making it takes little; nothing else is recorded yet."""
+
+    @abstractmethod
+    def estimate(self, step: Step) -> float:
+        """Roughly what a step takes, in nanoseconds: right in proportion to others of this backend."""
 
     @abstractmethod
     def time_steps(self, program: Program, plan: Plan) -> list[float]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from math import prod
 from typing import Any, ClassVar
 
@@ -20,13 +21,14 @@ from engine.backends.cpu.arguments import argument_words, generic_units, generic
 from engine.backends.cpu.cost import DETERMINISTIC_THREADS, grain, row_blocks, step_ns
 from engine.backends.cpu.memory import CPUBuffer
 from engine.backends.cpu.native_kernel import source_of
+from engine.backends.cpu.pieces import CPUPieces
 from engine.backends.cpu.precision import arithmetics_for
 from engine.backends.cpu.program import CPUProgram, InPlace, released
 from engine.backends.cpu.timing import ObservedJob, Stamped, time_commands
 from engine.backends.cpu.tuned import tune
 from engine.compiler.memory import place
 from engine.compiler.passes import channels_last, unpack_weights
-from engine.compiler.plan import AnyKernel, Compute, Plan, Tuner
+from engine.compiler.plan import AnyKernel, Compute, Plan, Step, Tuner
 from engine.dtypes import STORAGE_TYPES
 from engine.errors import DisposedError
 from engine.jobs import CommandList, JobHandle, JobSystem, shared_job_system
@@ -305,9 +307,7 @@ class CPUBackend(Backend):
         block = np.array(words, np.int64)
         table = np.array(rows, np.int64).reshape(-1, 4)
         table[:, 1] = np.array(starts, np.int64) * 8 + block.ctypes.data
-        return CPUProgram(
-            CommandList(table, (block, held)), nanoseconds, self.jobs, places, self._verdicts
-        )
+        return CPUProgram(CommandList(table, (block, held)), nanoseconds, self.jobs, places, self._verdicts)
 
     def run(self, program: Program) -> None:
         """Enqueue a recorded plan; a short one runs at once when nothing is in flight."""
@@ -320,6 +320,22 @@ class CPUBackend(Backend):
             self._submit_observed(program.commands, None)
         else:
             self._submit(program.commands, None)
+
+    def pieces(self, program: Program, plan: Plan) -> CPUPieces:
+        """The plan's commands, to be run over parts of their ranges."""
+        assert isinstance(program, CPUProgram)
+        return CPUPieces(program, plan, partial(self._submit, keep_alive=None), self._run_here)
+
+    def _run_here(self, program: CPUProgram) -> bool:
+        """Run a short program on this thread, if nothing is in flight; whether it did."""
+        if self._idle():
+            program.run_here()
+            return True
+        return False
+
+    def estimate(self, step: Step) -> float:
+        """Nanoseconds on one thread, shared out among the threads."""
+        return step_ns(step) / self.jobs.thread_count
 
     def repeater(
         self,

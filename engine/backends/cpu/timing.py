@@ -13,16 +13,7 @@ import numpy as np
 
 from engine import native, observing
 from engine.jobs import CommandList, JobHandle
-from engine.jobs_waiting import CALL_OS
-from engine.native import NativeSource
-from engine.native_prelude import PRELUDE
-
-_TEXT = """
-def stamp(args, begin, end):
-    call_os(arg_i64(args, 0), arg_i64(args, 1), arg_i64(args, 2), 0, 0, 0, 0)
-"""
-
-STAMP = NativeSource("stamp", PRELUDE + CALL_OS + _TEXT, "stamp")
+from engine.jobs_stock import STAMP
 
 
 def time_commands(commands: CommandList, run: Callable[[CommandList], object]) -> list[float]:

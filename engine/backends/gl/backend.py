@@ -25,6 +25,9 @@ from engine.errors import InputError
 from engine.kernels.expr import Expr, nodes
 from engine.kernels.value import Value
 
+# What a graphics card takes of the time that one core of a processor is estimated to.
+_HARDWARE_RATE = 0.02
+
 
 class GLBackend(Backend):
     """One stream of work on a `GLDevice`, whose thread it belongs to."""
@@ -36,6 +39,8 @@ class GLBackend(Backend):
         self.device = device
         self.fan_in = fan_in
         self.replayer = Replayer()
+        if not device.info.is_software:
+            self.first_rate = _HARDWARE_RATE
 
     @abstractmethod
     def size_refusal(self, compute: Compute, formula: Sequence[Expr], values: Sequence[Value]) -> str | None:

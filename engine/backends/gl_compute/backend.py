@@ -3,22 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from math import prod
 from typing import ClassVar
 
 import numpy as np
 
-from engine.backends.base import DeviceBuffer, Progress
+from engine.backends.base import DeviceBuffer, Program, Progress
+from engine.backends.cost import formula_ns
 from engine.backends.gl.backend import GLBackend, checked_elements
 from engine.backends.gl.storage import memory_dtype
 from engine.backends.gl_compute.matmul import slices_constant
 from engine.backends.gl_compute.memory import GLComputeBuffer, GLReadback, buffer_size
+from engine.backends.gl_compute.pieces import GLComputePieces
 from engine.backends.gl_compute.printer import ComputePrinter
 from engine.backends.gl_compute.programs import ComputePrograms
-from engine.backends.gl_compute.record import GLComputeProgram, Recorder, program_key
+from engine.backends.gl_compute.record import GLComputeProgram, Recorder, groups_of, program_key
 from engine.backends.gl_compute.shader import ShaderKernel
 from engine.backends.gl_compute.target import Target
 from engine.backends.gl_compute.tuning import tune
-from engine.compiler.plan import AnyKernel, Compute, Plan, Tuner
+from engine.compiler.plan import AnyKernel, Compute, Plan, Step, Tuner
 from engine.devices import GL, GLDevice
 from engine.errors import DeviceError
 from engine.kernels.expr import Expr
@@ -27,6 +30,10 @@ from engine.kernels.value import Value
 
 # Positions are int32, and the threads beyond a tensor's end have some too.
 _MOST_ELEMENTS = 2**31 - 2**25
+
+
+# Finding an element's place and storing it.
+_ELEMENT_NS = 3.0
 
 
 class GLComputeBackend(GLBackend):
@@ -116,6 +123,19 @@ class GLComputeBackend(GLBackend):
         self.prepare(step.kernel for step in plan.steps)
         with self.device.current():
             return Recorder(self.device, self._programs, self.texels).record(plan, buffers)
+
+    def pieces(self, program: Program, plan: Plan) -> GLComputePieces:
+        """The plan's dispatches, to be issued over parts of their grids."""
+        assert isinstance(program, GLComputeProgram)
+        return GLComputePieces(self, self._programs, program, plan)
+
+    def estimate(self, step: Step) -> float:
+        """Nanoseconds on one core of a processor."""
+        kernel = step.kernel
+        if isinstance(kernel, Kernel):
+            return prod(step.space) * (formula_ns(kernel.body, step.values) + _ELEMENT_NS)
+        assert isinstance(kernel, ShaderKernel)
+        return groups_of(step) * kernel.group_ns * max(1, prod(int(step.values[k]) for k in kernel.rounds))
 
     def readback(self, buffer: DeviceBuffer) -> GLReadback:
         """Start a copy of the value, as of now in the stream."""

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from engine.backends.gl.glsl import COMPONENTS
-from engine.backends.gl_compute.finish import Finish, grid_fits, is_float32
+from engine.backends.gl_compute.finish import FIRST_GROUP, Finish, grid_fits, is_float32, product_ns
 from engine.backends.gl_compute.matmul import tune_pointwise
 from engine.backends.gl_compute.target import Target
 from engine.compiler.plan import Compute, Tuner
@@ -23,8 +23,10 @@ from engine.kernels.value import Value
 _PIXELS = 4
 _LOCAL_SIZE = 64
 _WRITTEN_ROWS = 3
-_OWN = 16
+_OWN = 19
 """Arguments of the shaders below."""
+_ROUNDS = (6, 12)
+"""Those that tell how often a thread's loop runs: kernel rows and input channels."""
 
 
 @dataclass(frozen=True)
@@ -82,7 +84,9 @@ def tune_conv(compute: Compute, tuner: Tuner, target: Target) -> bool:
     if not grid_fits(grid, target):
         return False
     text = _texel_main(shape, finish, known) if target.texels else _storage_main(shape, finish, known)
-    finish.emit(tuner, finish.kernel_for(text, _OWN, (_LOCAL_SIZE, 1)), grid, _arguments(shape))
+    round_ns = product_ns(_PIXELS * tile * shape.kernel[1], tile * shape.kernel[1] // 4 + shape.kernel[1])
+    kernel = finish.kernel_for(text, _OWN, (_LOCAL_SIZE, 1), _ROUNDS, round_ns)
+    finish.emit(tuner, kernel, grid, _arguments(shape))
     return True
 
 
@@ -145,7 +149,7 @@ def _arguments(shape: _Shape) -> list[int]:
     own = [
         shape.c, shape.h, shape.w, shape.m, shape.out_h, shape.out_w, shape.kernel[0], shape.strides[0],
         shape.dilations[0], shape.pads[0], shape.pads[1], -(-shape.out_w // _PIXELS),
-        shape.c // shape.group, group_out, -(-group_out // shape.tile), shape.n,
+        shape.c // shape.group, group_out, -(-group_out // shape.tile), shape.n, 0, 0, 0,
     ]  # fmt: skip
     assert len(own) == _OWN
     return own
@@ -153,11 +157,12 @@ def _arguments(shape: _Shape) -> list[int]:
 
 def _prologue(finish: Finish, tile: int) -> list[str]:
     return [
-        *(f"int {name} = {finish.argument(k)};" for k, name in enumerate(_NAMES)),
-        "int thread = int(gl_GlobalInvocationID.x);",
-        "int n = int(gl_WorkGroupID.z);",
-        "int group = int(gl_WorkGroupID.y) / max(group_blocks, 1);",
-        f"int first = (int(gl_WorkGroupID.y) - group * group_blocks) * {tile};",
+        *(f"int {name} = {finish.argument(k)};" for k, name in enumerate((*_NAMES, *FIRST_GROUP))),
+        f"int thread = int(gl_GlobalInvocationID.x) + group_x * {_LOCAL_SIZE};",
+        "int n = int(gl_WorkGroupID.z) + group_z;",
+        "int block = int(gl_WorkGroupID.y) + group_y;",
+        "int group = block / max(group_blocks, 1);",
+        f"int first = (block - group * group_blocks) * {tile};",
     ]
 
 
@@ -247,7 +252,7 @@ def _storage_main(shape: _Shape, finish: Finish, known: int) -> str:
     step, dilation = shape.strides[1], shape.dilations[1]
     lines = [
         *_prologue(finish, tile),
-        f"int x = int(gl_WorkGroupID.x) * {_LOCAL_SIZE * _PIXELS} + int(gl_LocalInvocationID.x);",
+        f"int x = (int(gl_WorkGroupID.x) + group_x) * {_LOCAL_SIZE * _PIXELS} + int(gl_LocalInvocationID.x);",
         "int pixels = out_height * out_width;",
         "if (x >= pixels || n >= batches) return;",
         *(f"vec4 a{k} = vec4(0.0);" for k in range(tile)),

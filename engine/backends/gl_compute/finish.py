@@ -15,6 +15,9 @@ from engine.kernels.expr import acc
 from engine.kernels.kernel import number
 from engine.kernels.value import Value
 
+FIRST_GROUP = ("group_x", "group_y", "group_z")
+"""Names of a tuned kernel's last arguments: the group where a dispatch begins. 0 but for parts of a step."""
+
 
 class Finish:
     """Prints `void finish(int i, int i0, ..., float v)`: stores the product `v` as element `i` of the output.
@@ -49,8 +52,20 @@ class Finish:
         """The text of the tuned kernel's own argument `position`."""
         return self._printer.extra(position)
 
-    def kernel_for(self, main: str, own: int, local_size: tuple[int, int]) -> ShaderKernel:
-        """The shader with this finish. main: text of its functions; own: how many arguments it takes."""
+    def kernel_for(
+        self,
+        main: str,
+        own: int,
+        local_size: tuple[int, int],
+        rounds: Sequence[int],
+        round_ns: float,
+        is_folded: bool = False,
+    ) -> ShaderKernel:
+        """The shader with this finish.
+
+        main: text of its functions. own: how many arguments it takes, `FIRST_GROUP` last. rounds: which of
+        them tell how often a thread's loop runs, each round taking round_ns.
+        """
         sizes = len(axis_values(self.compute.space)) if self._axes else 0
         inputs = [
             *(("float32", width) for _, width in self.operands),
@@ -61,7 +76,17 @@ class Finish:
         source = shader_text(local_size, self.kernel.dtype, inputs, declaration, text, self._target.texels)
         own_types: list[ArithmeticType] = ["index"] * (own + sizes)
         params = (*self.kernel.params, *own_types)
-        return ShaderKernel(source, params, tuple(k for k, _ in inputs), tuple(w for _, w in inputs))
+        before = len(self.kernel.params)
+        return ShaderKernel(
+            source,
+            params,
+            tuple(k for k, _ in inputs),
+            tuple(w for _, w in inputs),
+            before + own - len(FIRST_GROUP),
+            is_folded,
+            tuple(before + k for k in rounds),
+            prod(local_size) * round_ns,
+        )
 
     def emit(
         self, tuner: Tuner, kernel: ShaderKernel, grid: tuple[int, int, int], own: Sequence[int]
@@ -95,3 +120,8 @@ def grid_fits(grid: Sequence[int], target: Target) -> bool:
     return prod(grid) > 0 and all(
         g <= m for g, m in zip(grid, target.limits.max_compute_group_count, strict=True)
     )
+
+
+def product_ns(multiplications: int, fetches: int) -> float:
+    """Estimated nanoseconds of one processor for a round of one thread: a fetch serves eight of them."""
+    return 0.05 * multiplications + 1.5 * fetches

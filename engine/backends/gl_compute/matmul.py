@@ -17,7 +17,7 @@ from typing import Literal
 import numpy as np
 
 from engine.backends.gl.glsl import COMPONENTS
-from engine.backends.gl_compute.finish import Finish, grid_fits, is_float32
+from engine.backends.gl_compute.finish import FIRST_GROUP, Finish, grid_fits, is_float32, product_ns
 from engine.backends.gl_compute.printer import flat_thread
 from engine.backends.gl_compute.target import Target
 from engine.compiler.plan import Compute, Tuner
@@ -32,7 +32,8 @@ _ROWS = 4
 _COLUMNS = 4
 _TILE = 64
 _DEPTH = 16
-_OWN = 11
+_OWN = 14
+_ROUNDS = (2,)
 _NAMES = "m n depth batch_a row_a step_a batch_b step_b column_b first width".split()
 
 
@@ -117,9 +118,11 @@ def _emit(
     if not finish.fits() or not grid_fits(grid, target):
         return False
     text = _texel_main(structure, finish) if target.texels else _storage_main(structure, finish)
-    own = [product.m, product.n, product.k, *product.a, *product.b, first, width]
+    own = [product.m, product.n, product.k, *product.a, *product.b, first, width, 0, 0, 0]
     assert len(own) == _OWN
-    finish.emit(tuner, finish.kernel_for(text, _OWN, local_size), grid, own)
+    round_ns = product_ns(structure.rows * _COLUMNS, 1 + structure.rows // 4)
+    kernel = finish.kernel_for(text, _OWN, local_size, _ROUNDS, round_ns, is_folded=target.texels)
+    finish.emit(tuner, kernel, grid, own)
     return True
 
 
@@ -210,8 +213,8 @@ def _grid(
 
 def _prologue(finish: Finish) -> list[str]:
     return [
-        *(f"int {name} = {finish.argument(k)};" for k, name in enumerate(_NAMES)),
-        "int batch = int(gl_WorkGroupID.z);",
+        *(f"int {name} = {finish.argument(k)};" for k, name in enumerate((*_NAMES, *FIRST_GROUP))),
+        "int batch = int(gl_WorkGroupID.z) + group_z;",
     ]
 
 
@@ -220,7 +223,7 @@ def _texel_main(structure: _Structure, finish: Finish) -> str:
     step = 4 if "k4" in (structure.a, structure.b) else 1
     lines = [
         *_prologue(finish),
-        f"int thread = {flat_thread(_LOCAL_SIZE)};",
+        f"int thread = {flat_thread(_LOCAL_SIZE)} + group_x * {_LOCAL_SIZE};",
         "int quads = (width + 3) / 4;",
         "int y = thread / max(quads, 1);",
         f"int column = (thread - y * quads) * {_COLUMNS};",
@@ -320,8 +323,8 @@ def _row_main(finish: Finish) -> str:
         [
             *_prologue(finish),
             "int x = int(gl_LocalInvocationID.x), part = int(gl_LocalInvocationID.y);",
-            "int column = int(gl_WorkGroupID.x) * 32 + x;",
-            "int y = int(gl_WorkGroupID.y);",
+            "int column = (int(gl_WorkGroupID.x) + group_x) * 32 + x;",
+            "int y = int(gl_WorkGroupID.y) + group_y;",
             "int a = batch * batch_a + y * row_a;",
             "int b = batch * batch_b + column * column_b;",
             "float sum = 0.0;",
@@ -347,7 +350,8 @@ def _tile_main(finish: Finish) -> str:
             *_prologue(finish),
             "int x = int(gl_LocalInvocationID.x), y = int(gl_LocalInvocationID.y);",
             "int thread = y * 16 + x;",
-            f"int row = int(gl_WorkGroupID.y) * {_TILE}, column = int(gl_WorkGroupID.x) * {_TILE};",
+            f"int row = (int(gl_WorkGroupID.y) + group_y) * {_TILE};",
+            f"int column = (int(gl_WorkGroupID.x) + group_x) * {_TILE};",
             *rows,
             f"for (int k = 0; k < depth; k += {_DEPTH}) {{",
             f"    for (int e = thread; e < {_TILE * _DEPTH}; e += 256) {{",

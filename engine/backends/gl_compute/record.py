@@ -6,6 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
 
+import numpy as np
+
 from engine.backends.base import DeviceBuffer
 from engine.backends.gl.glsl import pack_arguments
 from engine.backends.gl.record import GLProgram, GLRecorder
@@ -16,7 +18,7 @@ from engine.backends.gl_compute.programs import ComputePrograms
 from engine.backends.gl_compute.shader import ShaderKernel
 from engine.compiler.memory import place
 from engine.compiler.plan import AnyKernel, Plan, Step
-from engine.devices import GL, GLDevice
+from engine.devices import GL, GLDevice, GLLimits
 from engine.kernels.kernel import Kernel
 
 # Buffer textures over parts of a buffer start at multiples of this at most (OpenGL's own upper bound).
@@ -45,9 +47,14 @@ class GLComputeProgram(GLProgram):
     """A recorded plan, its arena of temporaries, and the buffers it refers to."""
 
     def __init__(
-        self, recorder: GLRecorder, arena: GLMemory | None, buffers: Sequence[GLComputeBuffer]
+        self,
+        recorder: GLRecorder,
+        arena: GLMemory | None,
+        buffers: Sequence[GLComputeBuffer],
+        places: Mapping[str, Place],
     ) -> None:
         super().__init__(recorder.commands, [] if arena is None else [arena], buffers)
+        self.places = places
         self.dispatches = 0
         self.barriers = 0
         self.arena_bytes = 0 if arena is None else arena.nbytes
@@ -79,7 +86,7 @@ class Recorder(GLRecorder):
         places = {name: Place(b.memory, 0, b.memory.nbytes) for name, b in bound.items()}
         arena = self._place_temporaries(plan, places)
         # What an earlier run or another plan wrote has to be seen.
-        self._barrier()
+        self.barrier()
         for step in plan.steps:
             self.commands.begin_step()
             self._step(step, plan, places)
@@ -87,7 +94,7 @@ class Recorder(GLRecorder):
         # Asking for errors may wait for the driver: only where running out of memory is likely.
         if arena is not None and arena.nbytes > _LARGE_ARENA:
             self.device.check_errors(f"reserving {arena.nbytes >> 20} MiB for a plan's temporaries")
-        program = GLComputeProgram(self, arena, list(bound.values()))
+        program = GLComputeProgram(self, arena, list(bound.values()), places)
         program.dispatches, program.barriers = self._dispatches, self._barriers
         return program
 
@@ -105,22 +112,29 @@ class Recorder(GLRecorder):
 
     def _step(self, step: Step, plan: Plan, places: Mapping[str, Place]) -> None:
         kernel = step.kernel
-        count = prod(step.space)
-        if not count:
+        if not prod(step.space):
             return
         output = places[step.output]
         inputs = [places[name] for name in step.inputs]
         self._order(inputs, output)
+        self.bind(step, output, inputs)
         if isinstance(kernel, Kernel):
-            words = arguments(kernel, step.values, step.space, 0, count)
+            grid = fold(groups_of(step), self.device.limits)
+        else:
+            grid = grid_of(step)
+        self.call("glDispatchCompute", *grid)
+        self._dispatches += 1
+
+    def bind(self, step: Step, output: Place, inputs: Sequence[Place]) -> np.ndarray:
+        """Make ready for the step's dispatch; returns its arguments, which may be changed before each."""
+        kernel = step.kernel
+        if isinstance(kernel, Kernel):
+            words = arguments(kernel, step.values, step.space, 0, prod(step.space))
             storages, widths = kernel.buffers, (1,) * len(inputs)
-            grid = self._fold(-(-count // (lanes(kernel.dtype) * LOCAL_SIZE)))
         else:
             assert isinstance(kernel, ShaderKernel)
             words = pack_arguments(kernel.params, step.values)
             storages, widths = kernel.buffers, kernel.widths
-            x, y, z = (*step.space, 1, 1)[:3]
-            grid = (x, y, z)
         self.use(program_key(kernel, self._texels), words)
         self._bind_storage(0, output)
         for k, (place_, storage, width) in enumerate(zip(inputs, storages, widths, strict=True)):
@@ -129,13 +143,7 @@ class Recorder(GLRecorder):
                 self.bind_texture(k, TEXTURE_BUFFER, texture)
             else:
                 self._bind_storage(1 + k, place_)
-        self.call("glDispatchCompute", *grid)
-        self._dispatches += 1
-
-    def _fold(self, groups: int) -> tuple[int, int, int]:
-        """A row of groups as a grid within the device's limits."""
-        width = min(groups, self.device.limits.max_compute_group_count[0])
-        return width, -(-groups // width), 1
+        return words
 
     def _order(self, inputs: Sequence[Place], output: Place) -> None:
         """A barrier if the step touches what was written since the last one, or overwrites what was read."""
@@ -143,11 +151,12 @@ class Recorder(GLRecorder):
             place_.overlaps(other) for place_ in inputs for other in self._written
         )
         if conflict:
-            self._barrier()
+            self.barrier()
         self._written.append(output)
         self._read.extend(inputs)
 
-    def _barrier(self) -> None:
+    def barrier(self) -> None:
+        """What was written before is seen from here on."""
         bits = GL.SHADER_STORAGE_BARRIER_BIT | (GL.TEXTURE_FETCH_BARRIER_BIT if self._texels else 0)
         self.call("glMemoryBarrier", bits)
         self._barriers += 1
@@ -160,3 +169,27 @@ class Recorder(GLRecorder):
         self._storage[binding] = place_
         name = place_.memory.name
         self.call("glBindBufferRange", GL.SHADER_STORAGE_BUFFER, binding, name, place_.offset, place_.nbytes)
+
+
+def elements_of(kernel: Kernel) -> int:
+    """How many elements a group of a generic kernel computes."""
+    return lanes(kernel.dtype) * LOCAL_SIZE
+
+
+def groups_of(step: Step) -> int:
+    """How many groups a step has."""
+    if isinstance(step.kernel, Kernel):
+        return -(-prod(step.space) // elements_of(step.kernel))
+    return prod(step.space)
+
+
+def grid_of(step: Step) -> tuple[int, int, int]:
+    """The groups of a tuned kernel's step along each axis."""
+    x, y, z = (*step.space, 1, 1)[:3]
+    return x, y, z
+
+
+def fold(groups: int, limits: GLLimits) -> tuple[int, int, int]:
+    """A row of groups as a grid within the device's limits."""
+    width = min(groups, limits.max_compute_group_count[0])
+    return width, -(-groups // width), 1

@@ -7,18 +7,19 @@ from typing import ClassVar
 
 import numpy as np
 
-from engine.backends.base import DeviceBuffer, Progress
+from engine.backends.base import DeviceBuffer, Program, Progress
 from engine.backends.gl.backend import GLBackend, checked_elements
 from engine.backends.gl.storage import memory_dtype
 from engine.backends.gl_pixel.layout import capacity, texels_of
 from engine.backends.gl_pixel.memory import GLPixelBuffer
+from engine.backends.gl_pixel.pieces import GLPixelPieces
 from engine.backends.gl_pixel.printer import print_kernel
 from engine.backends.gl_pixel.programs import PixelPrograms
-from engine.backends.gl_pixel.record import GLPixelProgram, Recorder
+from engine.backends.gl_pixel.record import GLPixelProgram, Recorder, drawn_texels, texel_nanoseconds
 from engine.backends.gl_pixel.shader import Shader
 from engine.backends.gl_pixel.transfer import GLPixelReadback, Transfers, pad
 from engine.backends.gl_pixel.tuning import TUNERS
-from engine.compiler.plan import AnyKernel, Compute, Plan, Tuner
+from engine.compiler.plan import AnyKernel, Compute, Plan, Step, Tuner
 from engine.devices import GLDevice
 from engine.errors import DeviceError
 from engine.kernels.expr import Expr
@@ -121,6 +122,16 @@ class GLPixelBackend(GLBackend):
         self.prepare(step.kernel for step in plan.steps)
         with self.device.current():
             return Recorder(self.device, self._programs, self.shader).record(plan, buffers)
+
+    def pieces(self, program: Program, plan: Plan) -> GLPixelPieces:
+        """The plan's draws, to be issued over some of their rows."""
+        assert isinstance(program, GLPixelProgram)
+        return GLPixelPieces(self, self._programs, program, plan)
+
+    def estimate(self, step: Step) -> float:
+        """Nanoseconds on one core of a processor."""
+        shader = self.shader(step.kernel)
+        return drawn_texels(shader, step.space) * texel_nanoseconds(step.kernel, shader, step.values)
 
     def readback(self, buffer: DeviceBuffer) -> GLPixelReadback:
         """Start a copy of the value, as of now in the stream."""

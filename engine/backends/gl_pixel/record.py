@@ -29,9 +29,14 @@ class GLPixelProgram(GLProgram):
     """A recorded plan, the textures of its temporaries, and the buffers it refers to."""
 
     def __init__(
-        self, recorder: Recorder, temporaries: Sequence[Texture], buffers: Sequence[GLPixelBuffer]
+        self,
+        recorder: Recorder,
+        temporaries: Sequence[Texture],
+        buffers: Sequence[GLPixelBuffer],
+        places: Mapping[str, Place],
     ) -> None:
         super().__init__(recorder.commands, temporaries, buffers)
+        self.places = places
         self.draws = recorder.draws
         self.temporary_bytes = sum(t.nbytes for t in temporaries)
         """Memory of the temporaries."""
@@ -61,7 +66,7 @@ class Recorder(GLRecorder):
             self.commands.begin_step()
             self.draw(step.kernel, step.values, step.space, inputs, places[step.output])
         self.commands.finish()
-        return GLPixelProgram(self, temporaries, list(bound.values()))
+        return GLPixelProgram(self, temporaries, list(bound.values()), places)
 
     def _make_temporaries(self, plan: Plan, places: dict[str, Place]) -> list[Texture]:
         lifetimes = plan.lifetimes()
@@ -93,11 +98,29 @@ class Recorder(GLRecorder):
         output: Place,
     ) -> None:
         """Add a step's draw, in parts if it may take long."""
-        count = prod(space)
-        if not count:
+        if not prod(space):
             return
+        columns, rows = self.bind(kernel, values, space, inputs, output)
+        texel_ns = texel_nanoseconds(kernel, self._shader_of(kernel), values)
+        step = max(1, min(rows, int(_DRAW_NS // (columns * texel_ns))))
+        for first in range(0, rows, step):
+            if first:
+                self.call("glFlush")
+            self.call("glViewport", 0, first, columns, min(step, rows - first))
+            self.call("glDrawArrays", GL.TRIANGLES, 0, 3)
+            self.draws += 1
+
+    def bind(
+        self,
+        kernel: AnyKernel,
+        values: Sequence[int | float],
+        space: Sequence[int],
+        inputs: Sequence[Place],
+        output: Place,
+    ) -> tuple[int, int]:
+        """Make ready for the step's draws; returns over how many columns and rows they go."""
         shader = self._shader_of(kernel)
-        texels = count if shader.rank is None else texels_of(count)
+        texels = drawn_texels(shader, space)
         shifts = [output.layout.shift, *(t.layout.shift for t in inputs)]
         words = arguments(shader, values, space, shifts, texels)
         self.use(kernel.key, words)
@@ -107,17 +130,16 @@ class Recorder(GLRecorder):
                 self._sampled += 1
             self.bind_texture(k, place.texture.target, place.texture.name)
         self.call("glBindFramebuffer", GL.FRAMEBUFFER, output.texture.framebuffer)
-        columns, rows = output.layout.area(texels)
-        step = max(1, min(rows, int(_DRAW_NS // (columns * _texel_ns(kernel, shader, values)))))
-        for first in range(0, rows, step):
-            if first:
-                self.call("glFlush")
-            self.call("glViewport", 0, first, columns, min(step, rows - first))
-            self.call("glDrawArrays", GL.TRIANGLES, 0, 3)
-            self.draws += 1
+        return output.layout.area(texels)
 
 
-def _texel_ns(kernel: AnyKernel, shader: Shader, values: Sequence[int | float]) -> float:
+def drawn_texels(shader: Shader, space: Sequence[int]) -> int:
+    """How many texels a step draws."""
+    count = prod(space)
+    return count if shader.rank is None else texels_of(count)
+
+
+def texel_nanoseconds(kernel: AnyKernel, shader: Shader, values: Sequence[int | float]) -> float:
     """Estimated nanoseconds of one processor for one texel."""
     if isinstance(kernel, Kernel):
         return 4.0 * formula_ns(kernel.body, values) + 1.0

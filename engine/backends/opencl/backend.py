@@ -11,50 +11,29 @@ import numpy as np
 
 from engine import observing
 from engine.backends.base import Backend, DeviceBuffer, Program, Progress, Readback
+from engine.backends.cost import formula_ns
 from engine.backends.integers import check_integers
+from engine.backends.opencl.dispatches import CLProgram, Command, dispatches
 from engine.backends.opencl.memory import CLBuffer, CLReadback, HostPool, Transfers
-from engine.backends.opencl.printer import GenericSource
-from engine.backends.opencl.programs import Compiled, ProgramStore
+from engine.backends.opencl.pieces import CLPieces
+from engine.backends.opencl.programs import ProgramStore
 from engine.backends.opencl.rules import tune
 from engine.backends.opencl.storage import WORDS, device_dtype, to_device
 from engine.backends.opencl.timing import ObservedEvents
-from engine.backends.opencl.tuned import Dispatch, TunedKernel
+from engine.backends.opencl.tuned import TunedKernel
 from engine.cache import cache_dir
 from engine.compiler.memory import place, share
 from engine.compiler.plan import AnyKernel, Compute, Plan, Step, Tuner
 from engine.devices.cl import CLDevice
 from engine.errors import DeviceError, InputError
-from engine.kernels.expr import Expr, nodes
+from engine.kernels.expr import nodes
 from engine.kernels.kernel import Kernel
 
-# PoCL compiles a kernel again for grids with more groups than this along an axis.
-_MAX_GROUPS = 65535
-# Loop rounds of one dispatch. Drivers reset devices whose dispatches take a second or two.
-_MAX_WORK = 1 << 32
+# Estimates: what starting a group takes, and a multiplication in a tuned kernel.
+_GROUP_NS = 100.0
+_PRODUCT_NS = 0.05
 # OpenCL promises room for 1024 bytes of arguments, and a pointer takes 8.
 _FAN_IN = 32
-
-Command = tuple[Any, tuple[int, ...], tuple[int, ...]]
-"""Kernel with its arguments, work-items, work-items in a group."""
-
-
-class CLProgram(Program):
-    """A recorded plan: commands in order, and the temporaries that belong to it."""
-
-    def __init__(self, commands: list[Command], memory: list[Any]) -> None:
-        self.commands = commands
-        self._memory = memory
-
-    def temporaries(self) -> dict[int, int]:
-        """Buffers; parts of one count with it."""
-        return {id(mem): mem.size for mem in self._memory if mem.associated_memobject is None}
-
-    def release(self) -> None:
-        """Free the temporaries and the commands; OpenCL keeps both until what is enqueued has run."""
-        self.commands.clear()
-        for mem in self._memory:
-            mem.release()
-        self._memory.clear()
 
 
 class OpenCLBackend(Backend):
@@ -71,6 +50,8 @@ class OpenCLBackend(Backend):
         device.check()
         self.device = device
         self.form = form or ("gpu" if device.info.is_gpu else "cpu")
+        if device.info.is_gpu:
+            self.first_rate = 0.02
         self.programs = ProgramStore(device, cache_dir("opencl"))
         is_apart = device.info.is_gpu and not device.device.host_unified_memory
         self._transfers = Transfers(device, HostPool(device, is_apart if pinned is None else pinned))
@@ -166,7 +147,7 @@ class OpenCLBackend(Backend):
                     memory.append(block)
                     numbers = [block]
                 commands.append((compiled.new_kernel(operands, numbers), size, compiled.source.local))
-        return CLProgram(commands, memory)
+        return CLProgram(commands, memory, bound)
 
     def run(self, program: Program) -> None:
         """Enqueue a recorded plan."""
@@ -196,6 +177,21 @@ class OpenCLBackend(Backend):
             events.append([cl.enqueue_nd_range_kernel(queue, *next(commands)) for _ in range(count)])
         queue.finish()
         return [sum(e.profile.end - e.profile.start for e in step) * 1e-9 for step in events]
+
+    def pieces(self, program: Program, plan: Plan) -> CLPieces:
+        """The plan's kernels, to be enqueued over some of their groups."""
+        assert isinstance(program, CLProgram)
+        return CLPieces(self, program, plan)
+
+    def estimate(self, step: Step) -> float:
+        """Nanoseconds on one core of a processor."""
+        kernel = step.kernel
+        if isinstance(kernel, TunedKernel):
+            return _GROUP_NS * prod(step.space) + _PRODUCT_NS * kernel.multiplications(
+                step.space, step.values
+            )
+        assert isinstance(kernel, Kernel)
+        return prod(step.space) * (formula_ns(kernel.body, step.values) + 1.0)
 
     def readback(self, buffer: DeviceBuffer) -> Readback:
         """Start a copy of the buffer's value, as of now in the stream, to the CPU."""
@@ -247,41 +243,6 @@ class OpenCLBackend(Backend):
         slots, slot_sizes = share(sizes, lifetimes)
         memory = [self._allocate(n) for n in slot_sizes]
         return memory, {name: memory[slot] for name, slot in slots.items()}
-
-
-def dispatches(compiled: Compiled, step: Step) -> list[Dispatch]:
-    """The dispatches of a step, none of them too long for a driver's watchdog."""
-    source, kernel = compiled.source, step.kernel
-    if not isinstance(source, GenericSource):
-        assert isinstance(kernel, TunedKernel)
-        return kernel.dispatches(step.space, step.values, _MAX_GROUPS)
-    assert isinstance(kernel, Kernel)
-    total, local = prod(step.space), source.local[0]
-    limit = max(local, min(_MAX_GROUPS * local, _MAX_WORK // rounds(kernel.body, step.values)))
-    limit -= limit % local
-    parts: list[Dispatch] = []
-    for first in range(0, total, limit):
-        count = min(limit, total - first)
-        parts.append((source.values(step.values, step.space, first, count), (-(-count // local) * local,)))
-    return parts
-
-
-def rounds(formula: Expr, values: tuple[int | float, ...]) -> int:
-    """About how many loop rounds one element takes: the product of nested loops' extents."""
-    memo: dict[Expr, int] = {}
-
-    def visit(node: Expr) -> int:
-        if node not in memo:
-            inner = max((visit(a) for a in node.args), default=1)
-            memo[node] = inner * extent(node.args[0]) if node.op in ("reduce", "fold") else inner
-        return memo[node]
-
-    def extent(node: Expr) -> int:
-        if node.op == "param":
-            return max(1, int(values[node.attr]))
-        return max(1, int(node.attr)) if node.op == "const" else 1
-
-    return visit(formula)
 
 
 def _own(buffer: DeviceBuffer) -> CLBuffer:

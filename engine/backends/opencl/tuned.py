@@ -46,12 +46,21 @@ class TunedKernel:
         """Digest of what defines the kernel."""
         return hashlib.sha256(f"opencl {self.local} {self.text}".encode()).hexdigest()[:24]
 
+    def most_groups(self, values: Sequence[int | float], max_groups: int | None = None) -> int:
+        """How many groups a dispatch may have; at least 1."""
+        per_group = self.area * max(1, prod(int(values[k]) for k in self.rounds))
+        most = max(1, _MAX_MULTIPLICATIONS // per_group)
+        return most if max_groups is None else min(most, max_groups)
+
+    def multiplications(self, grid: Sequence[int], values: Sequence[int | float]) -> int:
+        """How many a step takes."""
+        return prod(grid) * self.area * max(1, prod(int(values[k]) for k in self.rounds))
+
     def dispatches(
         self, grid: Sequence[int], values: Sequence[int | float], max_groups: int
     ) -> list[Dispatch]:
         """Numbers and work-items of each dispatch; a long step is cut into several."""
-        per_group = self.area * max(1, prod(int(values[k]) for k in self.rounds))
-        budget = max(1, _MAX_MULTIPLICATIONS // per_group)
+        budget = self.most_groups(values)
         sizes: list[int] = []
         for count in grid:
             sizes.append(max(1, min(count, max_groups, budget)))

@@ -1,0 +1,78 @@
+"""A recorded program in pieces: enqueued step by step or a part of a step at a time, timed without waiting.
+
+A step's work is `units` equal parts, in an order that the backend knows. A `Cut` is a run of them; every unit
+enqueued once, in whichever cuts, writes the same bits as the whole step.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from typing import NamedTuple, Protocol
+
+
+class Cut(NamedTuple):
+    """Units `first` to `end` of a step (its position in the plan)."""
+
+    step: int
+    first: int
+    end: int
+
+
+class Between(NamedTuple):
+    """What is known of the time that several cuts took together, in seconds."""
+
+    least: float
+    most: float
+
+
+class Timing(Protocol):
+    """What cuts took, once the device has done them."""
+
+    def result(self) -> Sequence[float] | Between | None:
+        """Seconds for each cut, or bounds for all together; None while that is not known. Never waits."""
+        ...
+
+
+class Together(NamedTuple):
+    """A time that is known at once, for all cuts together."""
+
+    bounds: Between
+
+    def result(self) -> Between:
+        """What is known of it."""
+        return self.bounds
+
+
+class Taken(NamedTuple):
+    """Times that are known at once: those of calls in which the driver computes."""
+
+    seconds: Sequence[float]
+
+    def result(self) -> Sequence[float]:
+        """Seconds for each cut."""
+        return self.seconds
+
+
+class Pieces(ABC):
+    """A recorded program, for those who enqueue it in pieces, from its first step to its last.
+
+    units: into how many parts each step of the plan can be cut; 0 for steps without elements.
+    is_synchronous: whether enqueuing takes as long as computing, or the computing of the cut before.
+    """
+
+    units: Sequence[int]
+    is_synchronous: bool = False
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether enqueuing would have to wait for the device."""
+        return False
+
+    @abstractmethod
+    def enqueue(self, cuts: Sequence[Cut], timed: bool) -> Timing | None:
+        """Enqueue cuts that follow each other. With `timed`, what they take will be told."""
+
+    def fitting(self, step: int, first: int, count: int) -> int:
+        """How many units from `first` on, at least 1 and at most `count`, are best enqueued as one cut."""
+        return count

@@ -1,0 +1,322 @@
+"""`Schedule`: one inference that is enqueued slice by slice, so that it fits between the frames of a game."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from time import perf_counter
+from typing import TYPE_CHECKING, Any, Self
+
+import numpy as np
+
+from engine import observing
+from engine.backends.pieces import Cut, Pieces, Taken
+from engine.costs import SELDOM, SURE, Expected, StepCosts
+from engine.errors import CancelledError
+from engine.run import Run
+from engine.session import Part, Session, Stage
+from engine.tensor import TensorData
+
+if TYPE_CHECKING:
+    from engine.worker import Worker
+
+
+@dataclass(slots=True)
+class Slicing:
+    """A stage in pieces, and what is known of its steps' costs."""
+
+    pieces: Pieces
+    steps: list[Expected]
+
+
+@dataclass(slots=True)
+class Allowance:
+    """How much may be enqueued now: milliseconds of the device's time, or all there is.
+
+    force: at least a part, where nothing fits. spent: what was enqueued under it.
+    """
+
+    ms: float
+    force: bool = False
+    everything: bool = False
+    spent: float = 0.0
+    parts: int = 0
+
+
+_NOTHING = Allowance(0.0)
+
+
+class SlicedRun(Run):
+    """A run that enqueues what it was allowed to, and all of it only for who blocks for its outputs."""
+
+    def __init__(
+        self, session: Session, part: Part, feeds: Mapping[str, TensorData | np.ndarray], costs: StepCosts
+    ) -> None:
+        super().__init__(session, part, feeds)
+        self.costs = costs
+        costs.runs += 1
+        costs.collect()
+        self.allowance = _NOTHING
+        self.is_dropped = False
+        self._step = 0
+        self._unit = 0
+        self._done_ms = 0.0
+        self._furthest = 0.0
+
+    def advance(self, wait: bool = False) -> bool:
+        """Enqueue what is allowed; with `wait`, everything."""
+        if self.is_dropped and not wait:
+            raise CancelledError(
+                "the Schedule of this inference was dropped before all of it was enqueued; keep the object "
+                "that schedule_iterable returns, and iterate it to its end"
+            )
+        before = self.allowance
+        if wait:
+            self.allowance = Allowance(0.0, everything=True)
+        try:
+            is_over = super().advance(wait)
+            if not is_over and self.allowance.parts:
+                for backend in self.session.backends.values():
+                    backend.flush()
+            return is_over
+        finally:
+            self.allowance = before
+
+    def _enqueue(self, stage: Stage) -> bool:
+        slicing, allowance = self._slicing(stage), self.allowance
+        pieces, steps = slicing.pieces, slicing.steps
+        if pieces.is_busy and not (allowance.everything or allowance.parts):
+            return False
+        timed = pieces.is_synchronous or self.costs.runs % SELDOM == 0
+        while self._step < len(steps):
+            cuts: list[Cut] = []
+            expected = 0.0
+            while self._step < len(steps) and not (cuts and pieces.is_synchronous):
+                count = self._count(slicing, expected)
+                if not count:
+                    break
+                if count > 0:
+                    cut = Cut(self._step, self._unit, self._unit + count)
+                    cuts.append(cut)
+                    expected += self._ms_of(slicing, cut)
+                    timed = timed or steps[self._step].measurements < SURE
+                    allowance.parts += 1
+                self._move_on(pieces, max(count, 0))
+            if not cuts:
+                return self._step == len(steps) and self._end_stage()
+            before = perf_counter()
+            if observing.installed:
+                with observing.spanning("enqueue", backend=self.session.backends[stage.place].name):
+                    timing = pieces.enqueue(cuts, timed)
+            else:
+                timing = pieces.enqueue(cuts, timed)
+            spent = 1000.0 * (perf_counter() - before)
+            # A driver that computes in the call tells the truth; others have only begun.
+            if not isinstance(timing, Taken):
+                spent = max(spent, expected) if pieces.is_synchronous else expected
+            allowance.spent += spent
+            if timing is not None:
+                self.costs.watch(steps, pieces.units, cuts, timing)
+        return self._end_stage()
+
+    def _end_stage(self) -> bool:
+        self._step = self._unit = 0
+        return True
+
+    def _move_on(self, pieces: Pieces, count: int) -> None:
+        self._unit += count
+        if self._unit >= pieces.units[self._step]:
+            self._step, self._unit = self._step + 1, 0
+
+    def _count(self, slicing: Slicing, ahead: float) -> int:
+        """How many units of the next step may be enqueued; -1 where it has none, 0 where none fits.
+
+        ahead: milliseconds of cuts that were chosen and are not enqueued yet.
+        """
+        pieces, allowance = slicing.pieces, self.allowance
+        units = pieces.units[self._step]
+        if not units:
+            return -1
+        left = units - self._unit
+        count = left
+        if not allowance.everything:
+            step = slicing.steps[self._step]
+            overhead = step.rates.overhead_ms
+            each = step.careful_ms / units
+            room = allowance.ms - allowance.spent - ahead
+            if overhead + each * left > room:
+                # Whatever is too small to be worth starting waits for the next time.
+                count = int((room - overhead) / each) if each > 0.0 and room > 2.0 * overhead else 0
+                if count < 1 and not allowance.parts and allowance.force:
+                    count = 1
+                if count < 1:
+                    return 0
+        return pieces.fitting(self._step, self._unit, min(count, left))
+
+    def _ms_of(self, slicing: Slicing, cut: Cut) -> float:
+        step = slicing.steps[cut.step]
+        return step.rates.overhead_ms + step.ms * (cut.end - cut.first) / slicing.pieces.units[cut.step]
+
+    def _slicing(self, stage: Stage) -> Slicing:
+        if stage.slicing is None:
+            backend = self.session.backends[stage.place]
+            pieces = backend.pieces(stage.program, stage.plan)
+            stage.slicing = Slicing(pieces, self.costs.of_plan(stage.place, stage.plan))
+        found: Slicing = stage.slicing
+        return found
+
+    # What is left
+
+    @property
+    def remaining_ms(self) -> float:
+        """Expected milliseconds of what is planned and not enqueued."""
+        if self.is_over:
+            return 0.0
+        return sum(self._left(self._slicing(stage), k) for k, stage in enumerate(self._stages_left()))
+
+    def _stages_left(self) -> Sequence[Stage]:
+        return self.part.stages[self._stage :]
+
+    def _left(self, slicing: Slicing, position: int) -> float:
+        """What is left of the stage that is so many stages ahead."""
+        units, total = slicing.pieces.units, 0.0
+        for k in range(self._step if position == 0 else 0, len(units)):
+            if units[k]:
+                first = self._unit if position == 0 and k == self._step else 0
+                total += self._ms_of(slicing, Cut(k, first, units[k]))
+        return total
+
+    @property
+    def next_ms(self) -> float:
+        """Expected milliseconds of the smallest part that can be enqueued next."""
+        for position, stage in enumerate(self._stages_left() if not self.is_over else ()):
+            slicing = self._slicing(stage)
+            first = self._step if position == 0 else 0
+            for k in range(first, len(slicing.steps)):
+                if slicing.pieces.units[k]:
+                    unit = self._unit if position == 0 and k == first else 0
+                    return self._ms_of(slicing, Cut(k, unit, unit + 1))
+        return 0.0
+
+    @property
+    def progress(self) -> float:
+        """The share that is enqueued of what is planned; never goes back, 1 only at the end."""
+        if self.finished:
+            return 1.0
+        done = total = 0.0
+        for part in self.parts:
+            for number, stage in enumerate(part.stages):
+                slicing = self._slicing(stage)
+                whole = sum(step.estimate for step in slicing.steps)
+                total += whole
+                if part is not self.part or number < self._stage:
+                    done += whole
+                elif number == self._stage:
+                    done += sum(step.estimate for step in slicing.steps[: self._step])
+                    if self._unit:
+                        part_of = self._unit / slicing.pieces.units[self._step]
+                        done += part_of * slicing.steps[self._step].estimate
+        share = done / total if total else 0.0
+        self._furthest = max(self._furthest, min(share, 0.999))
+        return self._furthest
+
+
+class Schedule:
+    """One inference that is enqueued slice by slice; what `Worker.schedule_iterable` returns.
+
+    Iterating enqueues one slice each time, worth the worker's `slice_ms` of the device's time::
+
+        for _ in worker.schedule_iterable(x):
+            yield                                    # a frame goes by
+
+    `advance` enqueues what fits into a budget. Where the plan has to wait for data of its own, or for an
+    earlier schedule of the worker, both do nothing until that is there. Nothing else takes an inference
+    further: only a blocking read of its outputs drives it to its end. A `Schedule` that is dropped before
+    its end is cancelled.
+    """
+
+    def __init__(self, worker: Worker, run: SlicedRun) -> None:
+        self._worker = worker
+        self._run = run
+        self._finalizer = weakref.finalize(self, _drop, run)
+        self._finalizer.atexit = False
+
+    def __iter__(self) -> Self:
+        return self
+
+    def __next__(self) -> None:
+        """Enqueue the next slice. Raises what went wrong, and `StopIteration` when nothing is left."""
+        if self.is_done:
+            self._check()
+            raise StopIteration
+        self.advance(self._worker.slice_ms, force=True)
+
+    def advance(self, budget_ms: float, *, force: bool = False) -> float:
+        """Enqueue what is expected to fit into a budget, in milliseconds of the device's time.
+
+        A step that does not fit is cut; where not even a part of it does, nothing is enqueued, or with
+        `force` the smallest part. Returns the milliseconds expected to be spent (those that were, where the
+        driver computes in the call). Never waits. Raises what ended the inference, and `DisposedError`.
+        """
+        worker, run = self._worker, self._run
+        self._check()
+        if run.is_over:
+            return 0.0
+        allowance = run.allowance = Allowance(budget_ms, force)
+        try:
+            with worker.entered():
+                run.costs.collect()
+                worker.take_up(run)
+        finally:
+            run.allowance = _NOTHING
+        self._check()
+        return allowance.spent
+
+    def _check(self) -> None:
+        if not isinstance(self._run.error, CancelledError):
+            self._run.check()
+
+    @property
+    def is_done(self) -> bool:
+        """Whether nothing is left to enqueue: all of it was, or it failed or was cancelled."""
+        return self._run.is_over
+
+    @property
+    def is_cancelled(self) -> bool:
+        """Whether it ended by `cancel`."""
+        return isinstance(self._run.error, CancelledError)
+
+    @property
+    def progress(self) -> float:
+        """The share of the work that is enqueued, 0 to 1, as far as the plan is known."""
+        return self._run.progress
+
+    @property
+    def next_cost_ms(self) -> float:
+        """Expected milliseconds of the smallest part that can be enqueued next: what a budget has to have."""
+        return self._run.next_ms
+
+    @property
+    def remaining_ms(self) -> float:
+        """Expected milliseconds of the device's time for what is left, as far as the plan is known."""
+        return self._run.remaining_ms
+
+    def output(self, name: str | int | None = None) -> Any:
+        """As `Worker.peek_output`, of this inference: stale once a newer one was scheduled."""
+        return self._worker.output_of(self._run, name)
+
+    def cancel(self) -> None:
+        """Enqueue no more; reading its outputs raises `CancelledError`. Too late once all was enqueued."""
+        if not self._run.is_over:
+            self._worker.cancel(
+                self._run, CancelledError("this inference was cancelled before all of it was enqueued")
+            )
+
+
+def _drop(run: SlicedRun) -> None:
+    # May be called on any thread: the worker looks when it is next asked for anything.
+    run.is_dropped = True
+
+
+__all__ = ["Schedule"]
