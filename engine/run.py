@@ -177,7 +177,7 @@ class Run:
                 assert isinstance(feed, BufferTensorData)
                 for place, buffer in places:
                     backends[place].after(feed.backend.fence())
-                    backends[place].copy(feed.buffer, buffer)
+                    backends[place].copy(feed.storage, buffer)
                     # Its owner may write it again as soon as this returns.
                     feed.backend.after(backends[place].fence())
         self._arriving.clear()

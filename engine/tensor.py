@@ -401,6 +401,10 @@ class Tensor(Disposable):
         self._check_alive()
         return self._data.at_hand()
 
+    def has_changed(self) -> None:
+        """Forget what was read back: the elements were written where they lie."""
+        self._pending = self._arrived = None
+
     def for_job(self, writes: bool) -> JobMemory | None:
         """The elements for a job of one's own; None where jobs cannot reach them. Never waits."""
         memory = self.data_at_hand.for_job(writes)
@@ -408,7 +412,7 @@ class Tensor(Disposable):
             if self._view is not None:
                 memory.array = memory.array.reshape(self._view)
             if writes:
-                self._pending = self._arrived = None
+                self.has_changed()
         return memory
 
     def __repr__(self) -> str:

@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+import weakref
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
 from math import prod
-from typing import ClassVar, Self
+from typing import Any, ClassVar, Self
 
+import moderngl
 import numpy as np
 
 from engine.backends.base import Backend, BackendType, DeviceBuffer
+from engine.backends.gl.sharing import element_type, game_context, in_turn, shared_object
 from engine.backends.select import DeviceChoice, shared_backend
+from engine.devices import CLDevice, GLDevice
+from engine.errors import DisposedError
 from engine.tensor import CPUTensorData, JobMemory, PendingRead, Reader, Tensor, TensorData, Writer
 
 
@@ -21,40 +28,43 @@ class BufferTensorData(TensorData):
         self, backend: Backend, buffer: DeviceBuffer, shape: tuple[int, ...], owned: bool = True
     ) -> None:
         self.backend = backend
-        self.buffer = buffer
+        self.storage = buffer
         self.dtype = buffer.dtype
         self.shape_or_none = shape
         self._owned = owned
 
     def request(self) -> PendingRead:
-        return self.backend.requester(self.buffer, self.shape_or_none)()
+        return self.backend.requester(self.storage, self.shape_or_none)()
 
     def download(self, out: np.ndarray | None = None) -> np.ndarray:
-        return self.backend.reader(self.buffer, self.shape_or_none)(out)
+        return self.backend.reader(self.storage, self.shape_or_none)(out)
 
     def upload(self, array: np.ndarray) -> None:
-        self.backend.upload(self.buffer, array)
+        self.backend.upload(self.storage, array)
 
     def dispose(self) -> None:
         if self._owned:
             self._owned = False
-            self.buffer.release()
+            self.storage.release()
 
 
 class _Pinned(BufferTensorData):
-    """What `pin` of the GPU storages has in common."""
+    """What the GPU storages have in common."""
 
     _backend_type: ClassVar[BackendType]
+    _tensor: weakref.ref[Tensor] | None = None
+    _object: Any = None
 
     @classmethod
     def pin(cls, tensor: Tensor, device: DeviceChoice = None) -> Self:
         """Move a tensor's elements to this kind of storage and return it.
 
         Elements on the CPU are uploaded without waiting; elements on another backend are downloaded first,
-        which blocks.
+        which blocks, and those that a job is writing are waited for.
         """
         data = tensor.data_on_backend
         if isinstance(data, cls):
+            data._tensor = weakref.ref(tensor)
             return data
         backend = shared_backend(cls._backend_type, device)
         array = data.array if type(data) is CPUTensorData else tensor.download_to_array()
@@ -63,19 +73,95 @@ class _Pinned(BufferTensorData):
             buffer = backend.create(max(prod(shape), 1), tensor.dtype, array if array.size else None)
         pinned = cls(backend, buffer, shape)
         tensor._replace_data(pinned)
+        pinned._tensor = weakref.ref(tensor)
         return pinned
+
+    @property
+    def device(self) -> GLDevice | CLDevice:
+        """Where the elements are."""
+        found: GLDevice | CLDevice = self.backend.owner
+        return found
+
+    @property
+    def element_dtype(self) -> np.dtype:
+        """The type of an element as it lies there: int64 in 32 bits, bool in a byte of 0 or 1, others as they
+        are.
+        """
+        return element_type(self.backend, self.dtype)
+
+    def shared(self, ctx: moderngl.Context | None = None) -> Any:
+        """The elements as an object of a moderngl context of the game, by default the current one.
+
+        The object does not own them: it is good for as long as the tensor's storage is.
+        """
+        storage: Any = self.storage
+        if not isinstance(self.device, GLDevice):
+            return storage.mem
+        if storage.is_released:
+            raise DisposedError("this tensor or its worker was disposed, and its memory with it")
+        if self._object is None or (ctx is not None and self._object.ctx is not ctx):
+            self._object = shared_object(storage, ctx if ctx is not None else game_context(self.device))
+        return self._object
+
+    @contextmanager
+    def _in_turn(self, ctx: moderngl.Context | None) -> Iterator[Any]:
+        found = self.shared(ctx)
+        if isinstance(self.device, GLDevice):
+            with in_turn(self.device, found.ctx):
+                yield found
+        else:
+            yield found
+
+    def reading(self, ctx: moderngl.Context | None = None) -> AbstractContextManager[Any]:
+        """A block whose own commands read the elements: `with data.reading() as shared: ...`.
+
+        They come after what the engine has enqueued so far, and before what it enqueues later; nothing but
+        the GPU waits. With OpenCL the queue sees to that: use `data.device.queue`.
+        """
+        return self._in_turn(ctx)
+
+    @contextmanager
+    def writing(self, ctx: moderngl.Context | None = None) -> Iterator[Any]:
+        """The same for commands that write them."""
+        with self._in_turn(ctx) as found:
+            yield found
+        tensor = self._tensor() if self._tensor is not None else None
+        if tensor is not None:
+            tensor.has_changed()
 
 
 class ComputeTensorData(_Pinned):
-    """Elements in a GPU buffer (GL shader storage, or OpenCL)."""
+    """Elements in a GPU buffer (GL shader storage, or OpenCL), one behind the other, in row-major order."""
 
     _backend_type = BackendType.GPU_COMPUTE
 
+    @property
+    def buffer(self) -> Any:
+        """The `moderngl.Buffer` for the game's context, or with OpenCL the `pyopencl.Buffer`.
+
+        Use it in a block of `reading` or `writing`. Raises `DeviceError` if the game's context is not the
+        current one.
+        """
+        return self.shared()
+
 
 class TextureTensorData(_Pinned):
-    """Elements in a texture, four to a texel, in row-major order."""
+    """Elements in a texture, four to a texel, in row-major order.
+
+    Element e is component e % 4 of texel e // 4, which is at column t % width and row t // width.
+    """
 
     _backend_type = BackendType.GPU_PIXEL
+
+    @property
+    def texture(self) -> moderngl.Texture:
+        """The `moderngl.Texture` for the game's context; wider and higher than the elements need.
+
+        Use it in a block of `reading` or `writing`. Raises `DeviceError` if the game's context is not the
+        current one.
+        """
+        found: moderngl.Texture = self.shared()
+        return found
 
 
 class CPUBufferTensorData(BufferTensorData, CPUTensorData):
@@ -103,7 +189,7 @@ class CPUBufferTensorData(BufferTensorData, CPUTensorData):
     def for_job(self, writes: bool) -> JobMemory:
         # What is scheduled later writes the same memory: it waits for the job.
         shape = self.shape_or_none
-        array = self.buffer.array[: prod(shape)].reshape(shape)  # type: ignore[attr-defined]
+        array = self.storage.array[: prod(shape)].reshape(shape)  # type: ignore[attr-defined]
         return JobMemory(array, self.reuse, self.backend.owner, self.backend.after)
 
 
