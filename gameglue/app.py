@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import Literal, Self
+from typing import ClassVar, Literal, Self
 
 import moderngl
 import numpy as np
@@ -54,6 +54,9 @@ class App:
     Several apps may live in one process, each with its own everything; one of them may have the window. An
     app is used on the thread that made it.
     """
+
+    runner: ClassVar[Callable[[App, int | None], None] | None] = None
+    """What `run` calls instead of running: how a tool takes over the frames of a script's app."""
 
     def __init__(
         self,
@@ -206,6 +209,9 @@ class App:
         On quitting the hooks run: `on_application_quit`, `on_disable`, `on_destroy`. The last picture and the
         report stay available until `dispose()`.
         """
+        if App.runner is not None:
+            App.runner(self, frames)
+            return
         done = 0
         try:
             while not self._quitting and (frames is None or done < frames):

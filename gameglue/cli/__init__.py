@@ -18,12 +18,27 @@ from gameglue.cli import (
     list_demos,
     operators,
     play,
+    profile,
     run_model,
     warmup,
 )
 
 FAILED = 2
 """Exit code of what was asked for and cannot be done; argparse uses the same one for a wrong command line."""
+
+
+_COMMANDS = (
+    list_demos,
+    play,
+    profile,
+    run_model,
+    inspect_model,
+    bench_model,
+    warmup,
+    diff,
+    operators,
+    doctor,
+)
 
 
 def build_parser() -> argparse.ArgumentParser:
@@ -40,7 +55,7 @@ def build_parser() -> argparse.ArgumentParser:
     parser.add_argument("--version", action="version", version=f"gameglue {_version()}")
     parser.add_argument("--traceback", action="store_true", help="show where in the code an error came from")
     commands = parser.add_subparsers(title="commands", metavar="COMMAND")
-    for module in (list_demos, play, run_model, inspect_model, bench_model, warmup, diff, operators, doctor):
+    for module in _COMMANDS:
         module.add_parser(commands)
     for command in commands.choices.values():
         # Also behind the command, where one thinks of it; a default of its own would undo the first.

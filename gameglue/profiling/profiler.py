@@ -6,7 +6,6 @@ import time
 from collections.abc import Callable
 from types import TracebackType
 
-from engine import observing
 from gameglue.profiling.recording import Recording
 from gameglue.profiling.ring import Ring
 
@@ -61,7 +60,7 @@ class Profiler:
         """
         if self.recording is None:
             self.recording = Recording() if recording is None else recording
-            observing.add_observer(self.recording)
+            self.recording.open()
             self.on_change(self.recording)
         return self.recording
 
@@ -69,8 +68,7 @@ class Profiler:
         """Record no more; returns what was recorded, if anything was."""
         ended, self.recording = self.recording, None
         if ended is not None:
-            observing.poll()
-            observing.remove_observer(ended)
+            ended.close()
             self.on_change(None)
         return ended
 

@@ -6,6 +6,7 @@ test a frame and the engine one test a schedule.
 
 from __future__ import annotations
 
+import gc
 import time
 from collections import Counter, deque
 from collections.abc import Callable
@@ -19,7 +20,10 @@ from gameglue.profiling.watches import NaNAlarm, TensorWatch
 from gameglue.profiling.workers import WorkerTimes, WorkerTracks
 
 CAPACITY = 200_000
-"""Events that are kept; at some 50 a frame, over an hour's minute: the oldest go first."""
+"""Events that are kept; at some 40 a frame, the last minute or more. The oldest go first."""
+
+
+_NOTHING: dict[str, object] = {}
 
 
 class Event(NamedTuple):
@@ -58,7 +62,8 @@ class Recording(observing.Observer):
     """
 
     def __init__(self, *, events: int = CAPACITY, frames: int = 20_000) -> None:
-        self.events: deque[Event] = deque(maxlen=events)
+        # Plain tuples, which the garbage collector soon looks at no more: what records must not cause pauses.
+        self._events: deque[tuple[Any, ...]] = deque(maxlen=events)
         self.frames: deque[FrameRecord] = deque(maxlen=frames)
         self.totals: Counter[str] = Counter()
         self.label = ""
@@ -68,6 +73,7 @@ class Recording(observing.Observer):
         self.hooks: dict[str, Ring] = {}
         self.on_frame: list[Callable[[FrameRecord], object]] = []
         self._frame = 0
+        self._collecting = 0.0
         self._phases: dict[str, float] = {}
         self._hooks: dict[str, float] = {}
         self._workers: dict[str, float] = {}
@@ -88,7 +94,7 @@ class Recording(observing.Observer):
             detail["worker"] = known.label
             if name == "schedule":
                 self._workers[known.label] = self._workers.get(known.label, 0.0) + end - start
-        self.events.append(Event(track, name, start, end, self._frame, detail))
+        self._events.append((track, name, start, end, self._frame, detail))
 
     def count(self, name: str, amount: float) -> None:
         """See `engine.observing`."""
@@ -111,7 +117,7 @@ class Recording(observing.Observer):
         """A hook of a component took so long."""
         label = f"{type(owner).__name__}.{name}"
         self._hooks[label] = self._hooks.get(label, 0.0) + end - start
-        self.events.append(Event("hooks", label, start, end, self._frame, {}))
+        self._events.append(("hooks", label, start, end, self._frame, _NOTHING))
 
     def timed(self, owner: object, name: str, call: Callable[..., object]) -> Callable[..., object]:
         """`call`, with its time told to `hook`."""
@@ -128,7 +134,7 @@ class Recording(observing.Observer):
     def phase(self, name: str, start: float, end: float) -> None:
         """A phase of the frame took so long."""
         self._phases[name] = self._phases.get(name, 0.0) + end - start
-        self.events.append(Event("phases", name, start, end, self._frame, {}))
+        self._events.append(("phases", name, start, end, self._frame, _NOTHING))
 
     def end_frame(self, start: float, end: float) -> None:
         """A frame is over: what was measured meanwhile is looked for, without waiting."""
@@ -148,7 +154,35 @@ class Recording(observing.Observer):
         for told in self.on_frame:
             told(record)
 
+    # Pauses of Python's own
+
+    def open(self) -> None:
+        """Begin: the engine's work on this thread and garbage collections are told from now on."""
+        observing.add_observer(self)
+        gc.callbacks.append(self._collection)
+
+    def close(self) -> None:
+        """End."""
+        observing.poll()
+        observing.remove_observer(self)
+        if self._collection in gc.callbacks:
+            gc.callbacks.remove(self._collection)
+
+    def _collection(self, phase: str, info: dict[str, int]) -> None:
+        now = time.perf_counter()
+        if phase == "start":
+            self._collecting = now
+        elif self._collecting:
+            detail: dict[str, object] = {"generation": info["generation"]}
+            self._events.append(("main", "garbage collection", self._collecting, now, self._frame, detail))
+            self._collecting = 0.0
+
     # Looking at it
+
+    @property
+    def events(self) -> list[Event]:
+        """What took time, in the order in which it was told."""
+        return [Event(*event) for event in self._events]
 
     @property
     def workers(self) -> tuple[WorkerTimes, ...]:

@@ -44,8 +44,9 @@ class NaNAlarm:
         if not self.enabled or array.dtype.kind != "f" or (worker, tensor) in self.found:
             return
         # One pass without a temporary: any NaN or infinity makes the sum so, and few sums overflow.
-        if np.isfinite(array.sum(dtype=np.float64)):
-            return
+        with np.errstate(over="ignore", invalid="ignore"):
+            if np.isfinite(array.sum(dtype=np.float64)):
+                return
         nan, infinite = int(np.isnan(array).sum()), int(np.isinf(array).sum())
         if nan or (infinite and tensor not in self.ignored):
             bad = BadValues(worker, tensor, nan, infinite, array.size, frame)
@@ -92,6 +93,8 @@ def as_picture(array: np.ndarray, *, widest: int = 256) -> np.ndarray:
     the greatest finite one; what is not finite is NaN. More than `widest` rows or columns are thinned out.
     """
     values = np.asarray(array, np.float32)
+    if not values.size:
+        return np.full((1, 1), np.nan, np.float32)
     trimmed = values.reshape([n for n in values.shape if n != 1] or [1])
     if trimmed.ndim == 1:
         columns = len(trimmed) if len(trimmed) <= 64 else int(np.ceil(np.sqrt(len(trimmed))))

@@ -1,0 +1,294 @@
+"""`gameglue profile DEMO|SCRIPT.py`: where each frame's time goes, and what inference costs the frames."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import runpy
+import sys
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from rich.console import Console
+
+from engine import ModelLoader, observing
+from engine.errors import InputError
+from gameglue.app import App
+from gameglue.cli.backends import BackendChoice, add_backend_options, choice_of, default_choice, open_worker
+from gameglue.cli.console import CompileProgress, facts, output, paragraph, table, title
+from gameglue.cli.demos import PlayOptions, find_demo
+from gameglue.cli.models import find_model, random_input
+from gameglue.cli.play import DEFAULT_SIZE, positive, window_size
+from gameglue.graphics.surface import has_display
+from gameglue.profiling.html import write_html
+from gameglue.profiling.in_flight import NetworkInFlight
+from gameglue.profiling.report import Spread
+from gameglue.profiling.session import PAUSED, RUNNING, BlockingCalls, Plan, Profile, profile_frames
+from gameglue.profiling.trace import write_trace
+
+_ROOM = 130
+_SHOWN = 10
+
+
+def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Describe the command."""
+    parser = commands.add_parser(
+        "profile",
+        help="where each frame's time goes, and what inference costs the frames",
+        description=paragraph(
+            "Play a demo, or a script that calls app.run(), with inference running and paused in turns, and",
+            "print what each frame spent where, the frame times with and without inference, the time of each",
+            "layer, memory, and blocking calls.",
+        ),
+        epilog="examples:\n  gameglue profile digits --backend cpu --frames 600 --headless\n"
+        "  gameglue profile digits --trace digits.trace.json --html digits.html\n"
+        "  gameglue profile digits --in-flight squeezenet.onnx\n"
+        "  gameglue profile my_game.py",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("target", metavar="DEMO|SCRIPT.py", help="a demo's name, or a script")
+    add_backend_options(parser, "what suits this machine")
+    parser.add_argument(
+        "--frames", type=positive, default=600, metavar="N", help="frames to measure. Default: 600"
+    )
+    parser.add_argument(
+        "--block",
+        type=positive,
+        default=60,
+        metavar="N",
+        help="frames of a turn, running or paused. Default: 60",
+    )
+    parser.add_argument(
+        "--rate",
+        type=float,
+        default=60.0,
+        metavar="F",
+        help="frames a second; 0 plays without a pause between frames. Default: 60",
+    )
+    parser.add_argument("--headless", action="store_true", help="open no window, even if there is a display")
+    parser.add_argument("--seed", type=int, metavar="S", help="make everything random repeat")
+    parser.add_argument(
+        "--size",
+        type=window_size,
+        default=DEFAULT_SIZE,
+        metavar="WxH",
+        help="of a demo's picture. Default: 960x640",
+    )
+    parser.add_argument(
+        "--in-flight",
+        "--with",
+        dest="in_flight",
+        action="append",
+        default=[],
+        metavar="MODEL",
+        help="keep this network in flight too, on the same backend; may be given several times",
+    )
+    parser.add_argument("--trace", type=Path, metavar="FILE", help="write a trace for ui.perfetto.dev (JSON)")
+    parser.add_argument("--html", type=Path, metavar="FILE", help="write a report with plots, one file")
+    parser.add_argument("--screenshot", type=Path, metavar="FILE", help="save the last picture as PNG")
+    parser.add_argument("--no-layers", action="store_true", help="leave out the times of layers")
+    parser.add_argument(
+        "--not-counting",
+        action="store_true",
+        help="do not count blocking calls, which costs OpenGL calls a microsecond each",
+    )
+    parser.set_defaults(run=run)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Profile and print; 1 if a component raised or a call in a frame was blocking."""
+    plan = Plan(arguments.frames, arguments.block, rate=arguments.rate)
+    with ExitStack() as stack:
+        # Before any context is made, so that all of them count.
+        blocking = None if arguments.not_counting else stack.enter_context(BlockingCalls())
+        # Devices that are made while somebody watches keep times.
+        stack.enter_context(observing.observing(observing.Observer()))
+        is_script = arguments.target.endswith(".py") or os.path.sep in arguments.target
+        play = _play_script if is_script else _play_demo
+        profile = play(arguments, plan, blocking)
+    _print(output(_ROOM), profile)
+    saved: list[tuple[str, object]] = []
+    if arguments.trace is not None:
+        path = write_trace(profile.recording, arguments.trace, profile.title)
+        saved.append(("trace", f"{path.resolve()} (open it at ui.perfetto.dev)"))
+    if arguments.html is not None:
+        saved.append(("report", write_html(profile, arguments.html).resolve()))
+    if arguments.screenshot is not None and arguments.screenshot.exists():
+        saved.append(("screenshot", arguments.screenshot.resolve()))
+    facts(output(), saved)
+    return 1 if profile.facts.get("component errors") or profile.blocking_calls else 0
+
+
+def _play_demo(arguments: argparse.Namespace, plan: Plan, blocking: BlockingCalls | None) -> Profile:
+    demo = find_demo(arguments.target)
+    build = demo.load()
+    choice = choice_of(arguments)
+    headless = arguments.headless or not has_display()
+    with App(
+        f"gameglue: {demo.name}",
+        size=arguments.size,
+        headless=True if headless else None,
+        seed=arguments.seed,
+    ) as app:
+        with CompileProgress() as progress:
+            tell = build(app, PlayOptions(choice, True, arguments.seed, progress))
+        profile = _profile(app, plan, arguments, blocking)
+        if tell is not None:
+            profile.facts.update(tell())
+    return profile
+
+
+def _play_script(arguments: argparse.Namespace, plan: Plan, blocking: BlockingCalls | None) -> Profile:
+    script = Path(arguments.target)
+    if not script.is_file():
+        raise InputError(f"there is no script {arguments.target!r}; a demo is given by its name alone")
+    if arguments.headless:
+        os.environ["SDL_VIDEODRIVER"] = "dummy"
+    found: list[Profile] = []
+
+    def instead(app: App, frames: int | None) -> None:
+        found.append(_profile(app, plan, arguments, blocking))
+        app.quit()
+
+    with _instead_of_run(instead):
+        before, sys.argv = sys.argv, [str(script)]
+        sys.path.insert(0, str(script.resolve().parent))
+        try:
+            runpy.run_path(str(script), run_name="__main__")
+        except SystemExit:
+            pass
+        finally:
+            sys.argv = before
+            sys.path.remove(str(script.resolve().parent))
+    if not found:
+        raise InputError(f"{script} ended without calling app.run(), which is what is profiled")
+    return found[0]
+
+
+def _instead_of_run(function: Callable[[App, int | None], None]) -> ExitStack:
+    """Within a block, `App.run` calls `function` once for each app."""
+    stack = ExitStack()
+    before, App.runner = App.runner, function
+
+    def restore() -> None:
+        App.runner = before
+
+    stack.callback(restore)
+    return stack
+
+
+def _profile(app: App, plan: Plan, arguments: argparse.Namespace, blocking: BlockingCalls | None) -> Profile:
+    """Measure an app, beside the networks that were asked for."""
+    choice = choice_of(arguments) or default_choice(app.ctx is not None)[0]
+    beside = [_network(app, name, choice) for name in arguments.in_flight]
+    if beside:
+        # Their first schedules, which plan and allocate, are no part of what is measured.
+        plan = replace(plan, warm_up=plan.warm_up + 20)
+    profile = profile_frames(app, plan, blocking=blocking, layers=not arguments.no_layers)
+    for network in beside:
+        network.close()
+    profile.facts = dict(app.report().facts)
+    if beside:
+        listed = (f"{name}: {n.answers} answers" for name, n in zip(arguments.in_flight, beside, strict=True))
+        profile.facts["in flight"] = ", ".join(listed)
+    if arguments.screenshot is not None:
+        app.graphics.save_picture(arguments.screenshot)
+    return profile
+
+
+def _network(app: App, name: str, choice: BackendChoice) -> NetworkInFlight:
+    with CompileProgress(f"preparing {Path(name).name}") as progress:
+        worker = open_worker(ModelLoader.load(find_model(name)), choice, progress)
+    rng = np.random.default_rng(0)
+    inputs: dict[str, Any] = {item.name: random_input(item, rng, {}) for item in worker.model.inputs}
+    return NetworkInFlight(app, worker, inputs)
+
+
+# Printing
+
+
+def _print(out: Console, profile: Profile) -> None:
+    work = Spread.of(profile.work)
+    pace = f"{profile.rate:.0f} a second" if profile.rate else "without a pause between them"
+    facts(
+        out,
+        [
+            ("profiled", f"{profile.title}, {len(profile.work)} frames, {pace}"),
+            ("drawn by", profile.facts.get("renderer", "none")),
+            *((str(k), v) for k, v in profile.facts.items() if k in ("backend", "in flight")),
+        ],
+    )
+    title(out, "frame times, ms")
+    rows = [_spread_row("all frames", len(profile.work), work)]
+    rows += [_spread_row(side, len(profile.sides[side]), profile.spread(side)) for side in (RUNNING, PAUSED)]
+    columns = ("", "frames", "mean", "p50", "p95", "p99", "longest")
+    out.print(table(columns, rows, right=columns[1:]))
+    if all(len(profile.sides[side]) for side in (RUNNING, PAUSED)):
+        with_, without = profile.spread(RUNNING).p99, profile.spread(PAUSED).p99
+        out.print(f"p99 with inference {with_:.2f} ms, without {without:.2f} ms: {with_ - without:+.2f} ms")
+    if profile.counted:
+        out.print(f"blocking calls: {profile.blocking_calls}")
+        if profile.blocking:
+            facts(out, profile.blocking.most_common(), indent=2)
+    _print_shares(out, profile)
+    _print_workers(out, profile)
+    _print_layers(out, profile)
+
+
+def _spread_row(name: str, count: int, spread: Spread) -> list[str]:
+    times = (spread.mean, spread.median, spread.p95, spread.p99, spread.max)
+    return [name, str(count), *(f"{value:.2f}" for value in times)]
+
+
+def _print_shares(out: Console, profile: Profile) -> None:
+    """Phases and hooks, the dearest first."""
+    for kind, heading in (("phases", "phases of the frame, ms"), ("hooks", "hooks, ms a frame")):
+        names = profile.recording.names(kind)[:_SHOWN]
+        if names:
+            title(out, heading)
+            rows = []
+            for name in names:
+                spread = Spread.of(profile.recording.times(kind, name))
+                values = (spread.mean, spread.median, spread.p99, spread.max)
+                rows.append([name, *(f"{value:.3f}" for value in values)])
+            columns = ("", "mean", "p50", "p99", "longest")
+            out.print(table(columns, rows, right=columns[1:]))
+
+
+def _print_workers(out: Console, profile: Profile) -> None:
+    if not profile.workers:
+        return
+    title(out, "workers, ms")
+    rows = []
+    for times in profile.workers:
+        cells = (_ms(times.mean_ms(kind)) for kind in ("schedule", "job", "commands", "readback"))
+        memory = profile.memory.get(times.label)
+        rows.append([times.label, str(times.schedules), *cells, "" if memory is None else str(memory)])
+    columns = ("worker", "schedules", "schedule", "jobs", "GPU", "answer after", "memory")
+    out.print(table(columns, rows, right=columns[1:6]))
+
+
+def _print_layers(out: Console, profile: Profile) -> None:
+    for label, layers in profile.layers.items():
+        on_cpu = profile.layers_on_cpu.get(label, {})
+        is_gpu = bool(on_cpu) or "cpu" not in label.rpartition(" on ")[2]
+        title(out, f"layers of {label}, ms")
+        rows = []
+        for item in sorted(layers, key=lambda item: -item.seconds)[:_SHOWN]:
+            cpu = on_cpu.get(item.layer) if is_gpu else item.seconds
+            cells = [_ms(None if cpu is None else cpu * 1e3)]
+            cells += [_ms(item.seconds * 1e3)] if is_gpu else []
+            rows.append([item.layer, item.op_type, "+".join(item.kernels), *cells])
+        columns = ("layer", "operator", "kernels", "CPU", *(("GPU",) if is_gpu else ()))
+        out.print(table(columns, rows, right=columns[3:]))
+        total = sum(item.seconds for item in layers)
+        left = f", {_SHOWN} shown" if len(layers) > _SHOWN else ""
+        out.print(f"{len(layers)} layers{left}: {total * 1e3:.3f} ms")
+
+
+def _ms(value: float | None) -> str:
+    return "-" if value is None else f"{value:.3f}"
