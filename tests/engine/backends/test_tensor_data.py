@@ -30,17 +30,14 @@ NETWORK = (
     {"x": ("float32", [COUNT])},
     {"y": ("float32", [COUNT])},
 )
-FILL = (
-    """#version 430
+FILL = """#version 430
 layout(local_size_x = 64) in;
 layout(std430, binding = 0) buffer Data { float data[]; };
 uniform float step_;
 void main() {
     uint i = gl_GlobalInvocationID.x;
     if (i < COUNT) data[i] = float(i) * step_;
-}"""
-    % COUNT
-)  # noqa: UP031
+}""".replace("COUNT", str(COUNT))
 
 
 def expected(step: float) -> np.ndarray:
