@@ -28,6 +28,7 @@ from engine.errors import (
 )
 from engine.jobs import JobHandle, JobSystem, leave_a_core_to_the_game
 from engine.jobs_functions import Job, job
+from engine.loading.handle import Loading, advance_loads
 from engine.model import Input, Layer, Model, Output
 from engine.report import PlanReport
 from engine.shapes import DynamicTensorShape, TensorShape
@@ -59,6 +60,7 @@ __all__ = [
     "JobSystem",
     "KernelCompileError",
     "Layer",
+    "Loading",
     "Model",
     "ModelAsset",
     "ModelImportError",
@@ -80,6 +82,7 @@ __all__ = [
     "ValuePending",
     "Worker",
     "WorkerFactory",
+    "advance_loads",
     "job",
     "leave_a_core_to_the_game",
     "numpy_operator",

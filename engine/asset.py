@@ -15,6 +15,8 @@ from engine.errors import InputError, ModelImportError
 from engine.importers import READERS
 from engine.importers.files import read_file
 from engine.importers.onnx_tensors import settled
+from engine.loading.handle import Loading, Steps
+from engine.loading.sliced_thread import SlicedThread
 from engine.model import Layer, Model
 from engine.operators import OPERATORS
 
@@ -102,6 +104,25 @@ class ModelLoader:
         with observing.spanning("load") as facts:
             facts["model"] = model = _settled(optimize(_read(source, dims)))
         return model
+
+    @staticmethod
+    def load_async(
+        source: ModelSource | ModelAsset, *, dims: Mapping[str, int] | None = None
+    ) -> Loading[Model]:
+        """`load` beside a game's frames: await the handle, or poll `is_done()` and take `result()`.
+
+        What `load` raises is raised there.
+        """
+        loading: Loading[Model] = Loading(
+            name=str(source)[:80] if not isinstance(source, bytes) else "<bytes>"
+        )
+
+        def steps() -> Steps[Model]:
+            loading.report("reading the model", 0.0)
+            model: Model = yield SlicedThread(lambda: ModelLoader.load(source, dims=dims))
+            return model
+
+        return loading.begin(steps())
 
     @staticmethod
     def read(source: ModelSource | ModelAsset, *, dims: Mapping[str, int] | None = None) -> Model:

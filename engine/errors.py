@@ -52,4 +52,4 @@ class ValuePending(EngineError):
 
 
 class CancelledError(EngineError):
-    """An inference was cancelled before all of its work was enqueued."""
+    """An inference was cancelled before all of its work was enqueued, or a load before its end."""

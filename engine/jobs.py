@@ -102,7 +102,6 @@ class CommandList:
         self._request = np.array([OP_RUN, self.address, self.count, 0], np.int64)
         self.run_request = ctypes.c_int64(self._request.ctypes.data)
 
-
     @classmethod
     def single(
         cls, function: int, words: Sequence[int], total: int, grain: int, keep_alive: object

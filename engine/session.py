@@ -8,7 +8,7 @@ depends on data) make it a continuation, which `Run.advance` takes up again.
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Callable, Generator, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -140,6 +140,8 @@ class Session:
         # Every part that follows a stop, the least recently used first, and where it is kept.
         self.later: OrderedDict[Part, tuple[OrderedDict[object, Part], object]] = OrderedDict()
         self._outlook: list[Lowered] = []
+        self.background: Callable[[], object] | None = None
+        """Ends what a thread is doing here."""
 
     @cached_property
     def model(self) -> Model:
@@ -193,11 +195,18 @@ class Session:
 
     def prepare(self, progress: Progress | None = None) -> int:
         """Compile every kernel that the model's symbolic shapes can reach; returns how many were compiled."""
-        if self._restore():
+        compiled, plans = self.prepare_plans(progress)
+        for key, lowered in plans:
+            self.parts[key] = self.record(lowered, None)
+        return compiled
+
+    def prepare_plans(self, progress: Progress | None = None) -> tuple[int, list[tuple[object, Lowered]]]:
+        """What of `prepare` any thread may do: how many kernels were compiled, and the plans to record."""
+        if (plans := self._restored()) is not None:
             if progress is not None and self.stored is not None:
                 progress(len(self.stored.kernels), len(self.stored.kernels))
-            return 0
-        compiled = 0
+            return 0, plans
+        compiled, plans = 0, []
         kernels: list[AnyKernel] = []
         for shapes in self.planner.tracer.representatives():
             lowered = self.lower(shapes, {})
@@ -207,24 +216,23 @@ class Session:
             kernels += _kernels_of(lowered)
             if not self.planner.tracer.is_dynamic and lowered.trace.stop is None:
                 self._store(kernels, self.key(shapes, {}), lowered)
-                self.parts[self.key(shapes, {})] = self.record(lowered, None)
+                plans.append((self.key(shapes, {}), lowered))
             elif lowered.trace.stop is not None:
                 self.file = None
         if self.planner.tracer.is_dynamic:
             self._store(kernels)
-        return compiled
+        return compiled, plans
 
-    def _restore(self) -> bool:
-        """Take up what a file holds of this model, if its kernels are still there."""
+    def _restored(self) -> list[tuple[object, Lowered]] | None:
+        """The plans that a file holds of this model, if its kernels are still there."""
         stored, native = self.stored, self.backends["native"]
         if stored is None or not native.prepare_stored([key for key, _, _ in stored.kernels]):
             self.stored = None
-            return False
-        for key, lowered in stored.plans.items():
+            return None
+        for lowered in stored.plans.values():
             for segment in lowered.segments:
                 self.packed.update(segment.plan.packed)
-            self.parts[key] = self.record(lowered, None)
-        return True
+        return list(stored.plans.items())
 
     def _store(
         self, kernels: Sequence[AnyKernel], key: object = None, lowered: Lowered | None = None
@@ -305,6 +313,20 @@ class Session:
             return self._new_part(key, shapes, known)
 
     def _new_part(self, key: object, shapes: InputShapes, known: Elements) -> Part:
+        self.finish_background()
+        if key in self.parts:
+            return self.parts[key]
+        part = self.record(self.planned(key, shapes, known), None)
+        self.keep(key, part)
+        return part
+
+    def finish_background(self) -> None:
+        """Wait for a thread that is making a plan: two do not at a time."""
+        if self.background is not None:
+            self.background()
+
+    def planned(self, key: object, shapes: InputShapes, known: Elements) -> Lowered:
+        """A plan for these input shapes, its kernels compiled; what of `part` any thread may do."""
         lowered = self.lower(shapes, known)
         self.compile(lowered)
         if lowered.trace.stop is None and not known and self.stored is not None:
@@ -312,9 +334,11 @@ class Session:
             before = [StoredKernel(*kernel, nanoseconds=0.0) for kernel in self.stored.kernels]
             self._store([*before, *_kernels_of(lowered)], key, lowered)
             self.file = None
-        part = self.record(lowered, None)
+        return lowered
+
+    def keep(self, key: object, part: Part) -> None:
+        """Have a recorded plan serve `part` from now on."""
         self._keep(self.parts, key, part)
-        return part
 
     def continuation(self, part: Part, known: Elements, results: Sequence[Any] | None = None) -> Part:
         """The part that follows one which stopped for data, now that the data is known.
@@ -326,6 +350,7 @@ class Session:
             part.later.move_to_end(key)
             self.later.move_to_end(part.later[key])
             return part.later[key]
+        self.finish_background()
         lowered = self._allowed(self.planner.resume(part.lowered.trace, known, results))
         self.compile(lowered)
         following = self.record(lowered, part)
@@ -362,6 +387,16 @@ class Session:
 
     def record(self, lowered: Lowered, before: Part | None) -> Part:
         """Buffers and programs for a plan; tensors of the part before keep their buffers."""
+        steps = self.recording(lowered, before)
+        try:
+            while True:
+                next(steps)
+        except StopIteration as end:
+            part: Part = end.value
+            return part
+
+    def recording(self, lowered: Lowered, before: Part | None) -> Generator[None, None, Part]:
+        """`record` in small parts, between which the caller may do something else."""
         part = Part(lowered)
         if before is not None:
             part.buffers.update(before.buffers)
@@ -373,8 +408,9 @@ class Session:
             if self.is_random:
                 given.append(self.planner.tracer.count)
             self._input_buffers(part, lowered, given)
+        yield
         for segment in lowered.segments:
-            part.stages.append(self._stage(part, segment))
+            part.stages.append((yield from self._stage(part, segment)))
         lowered.trace.settle()
         return part
 
@@ -426,13 +462,14 @@ class Session:
         part.nbytes += elements * dtype.itemsize
         return backend.create(elements, dtype)
 
-    def _stage(self, part: Part, segment: Segment) -> Stage:
+    def _stage(self, part: Part, segment: Segment) -> Generator[None, None, Stage]:
         place, plan = segment.place, segment.plan
         moves = []
         bound: dict[str, DeviceBuffer] = {}
         for name, spec in plan.buffers.items():
             if spec.role == "constant":
                 bound[name] = self._constant(place, name, plan, part)
+                yield
             elif spec.role == "input":
                 if (place, name) not in part.buffers:
                     source = part.buffers[part.home[name], name]
@@ -442,7 +479,7 @@ class Session:
             elif spec.role == "output":
                 bound[name] = self._buffer(part, place, name, spec.elements, spec.dtype)
                 part.home[name] = place
-        program = self.backends[place].record(plan, bound)
+        program = yield from self.backends[place].recording(plan, bound)
         return Stage(place, program, plan, tuple(moves))
 
     def _constant(self, place: Place, name: str, plan: Plan, part: Part) -> DeviceBuffer:
@@ -481,6 +518,7 @@ class Session:
 
     def release(self) -> None:
         """Free everything."""
+        self.finish_background()
         for key in [*self.parts]:
             self._drop(self.parts, key)
         for _, buffer in self.constants.values():

@@ -581,14 +581,15 @@ class Readable:
 
     def __await__(self) -> Generator[Any, None, Tensor]:
         while not self._tensor.is_readback_request_done():
-            if _in_asyncio():
+            if in_asyncio():
                 yield from asyncio.sleep(POLL_SECONDS).__await__()
             else:
                 yield None
         return self._tensor.readback_and_clone()
 
 
-def _in_asyncio() -> bool:
+def in_asyncio() -> bool:
+    """Whether the caller runs in an event loop of asyncio's, which waits by sleeping."""
     try:
         asyncio.get_running_loop()
     except RuntimeError:

@@ -14,19 +14,22 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from engine import observing
-from engine.asset import ModelAsset, ModelLoader
-from engine.backends.base import BackendType, Precision, Progress
-from engine.backends.select import DeviceChoice, create_backend
+from engine.asset import ModelAsset, ModelLoader, ModelSource
+from engine.backends.base import Backend, BackendType, Precision, Progress
+from engine.backends.select import DeviceChoice, create_backend, is_opencl, load_backends
 from engine.backends.tensor_data import storage_of
 from engine.checks import INT32_BACKENDS, check_computed_integers, check_int32
 from engine.compiler.lower import Lowered
-from engine.compiler.trace import SCHEDULE_COUNT, InputShape, SequenceShape, leaf_names
+from engine.compiler.trace import SCHEDULE_COUNT, InputShape, InputShapes, SequenceShape, leaf_names
 from engine.costs import StepCosts
 from engine.direct import Direct, DirectRun
 from engine.errors import CancelledError, DisposedError, InputError, ShapePending
 from engine.jobs import JobHandle, JobSystem
 from engine.kernels.value import Entry, Value
 from engine.lifetime import Disposable
+from engine.loading.handle import Loading, Steps
+from engine.loading.sliced_thread import SlicedThread
+from engine.loading.workers import COMPILING, READING, Shapes, session_steps, shapes_of, warm_up_steps
 from engine.model import Input, Model
 from engine.outputs import DirectOutput, RunOutput
 from engine.report import PlanReport, report_on
@@ -93,21 +96,114 @@ class Worker(Disposable):
             raise InputError(
                 f"a Worker takes a Model or ModelAsset, not {type(model).__name__}; use ModelLoader.load"
             )
-        for item in model.inputs:
-            if item.kind not in ("tensor", "sequence", "optional"):
-                raise InputError(
-                    f"input '{item.name}' is a {item.kind}; workers take tensors, sequences and optionals"
-                )
+        _check_kinds(model)
+        native, fallback = _backends(backend_type, device, jobs, precision, deterministic)
+        self._take(Session(model, native, fallback, allow_fallback), backend_type, debug, slice_ms)
+        try:
+            with native.entered(), observing.spanning("prepare", worker=self, model=model) as facts:
+                facts["compiled"] = self._session.prepare(progress)
+        except BaseException:
+            self.dispose()
+            raise
+
+    @classmethod
+    def load_async(
+        cls,
+        model: ModelSource | Model | ModelAsset,
+        backend_type: BackendType = BackendType.CPU,
+        *,
+        shapes: Shapes | Sequence[Shapes] | None = None,
+        device: DeviceChoice = None,
+        allow_fallback: bool = True,
+        debug: bool = False,
+        jobs: JobSystem | None = None,
+        precision: Precision = "float32",
+        deterministic: bool = False,
+        slice_ms: float = 0.5,
+    ) -> Loading[Worker]:
+        """A worker that is made beside a game's frames; `model` may also be a path.
+
+        Await the handle, or poll `is_done()` and take `result()`; see `Loading`. What can go wrong is raised
+        there. `shapes` are prepared as by `warm_up`, which a model without open dimensions does not need.
+        """
+        name = getattr(model, "name", None) or str(model)[:80]
+        loading: Loading[Worker] = Loading(name=str(name))
+
+        def steps() -> Steps[Worker]:
+            found = model
+            if not isinstance(found, Model):
+                loading.report(READING, 0.0)
+                found = yield SlicedThread(lambda: ModelLoader.load(model))  # type: ignore[arg-type]
+            _check_kinds(found)
+            loading.report(COMPILING, 0.2)
+            options = (jobs, precision, deterministic)
+            native, is_on_gl = None, False
+            if backend_type is not BackendType.CPU and not is_opencl(device):
+                yield SlicedThread(load_backends)
+                # The context belongs to the caller's thread.
+                native = create_backend(backend_type, device, jobs, precision, deterministic)
+                is_on_gl = native.name != "opencl"
+                yield None
+
+            def open_session() -> Session:
+                opened = _backends(backend_type, device, *options, native)
+                return Session(found, *opened, allow_fallback)
+
+            session = yield from session_steps(loading, open_session, is_on_gl)
+            worker = cls.__new__(cls)
+            Disposable.__init__(worker)
+            worker._take(session, backend_type, debug, slice_ms)
+            try:
+                yield from worker._warm_up_steps(loading, shapes)
+            except BaseException:
+                worker.dispose()
+                raise
+            return worker
+
+        return loading.begin(steps())
+
+    def warm_up(self, shapes: Shapes | Sequence[Shapes] | None = None) -> Loading[None]:
+        """Make the first schedule like all others: its plan is made, its kernels are compiled and used once.
+
+        `shapes` are what the inputs will have: sizes of named dimensions (`{"batch": 1}`), shapes of inputs
+        (`{"x": (1, 3)}`), or both, or a list of such; not needed for a model without open dimensions. An
+        array stands for its shape, and gives the elements of an input whose elements decide the plan.
+
+        It goes on beside the frames: await the handle, poll `is_done()`, or in a script call `wait()`. The
+        worker may be used meanwhile; no result, no random number and no input of a schedule is touched.
+        Raises `InputError` for shapes that the model does not take.
+        """
+        self._check_alive()
+        loading: Loading[None] = Loading(name=f"warm-up of {self.model.name}")
+        wanted = self._wanted(shapes, must=True)
+        self._loads[:] = [load for load in self._loads if not load.is_over] + [loading]
+        return loading.begin(warm_up_steps(loading, self._session, wanted, self.latest is None))
+
+    def _warm_up_steps(self, loading: Loading[Any], shapes: Shapes | Sequence[Shapes] | None) -> Steps[None]:
+        wanted = self._wanted(shapes, must=shapes is not None)
+        yield from warm_up_steps(loading, self._session, wanted, True)
+
+    def _wanted(
+        self, shapes: Shapes | Sequence[Shapes] | None, *, must: bool
+    ) -> list[tuple[InputShapes, Mapping[str, np.ndarray]]]:
+        given = [shapes or {}] if shapes is None or isinstance(shapes, Mapping) else list(shapes)
+        is_open = any(
+            i.kind != "tensor" or i.shape is None or not i.shape.is_static for i in self.model.inputs
+        )
+        if not must and (is_open or self._session.host_inputs):
+            return []
+        return [shapes_of(self.model, self._session.host_inputs, one) for one in given]
+
+    def _take(self, session: Session, backend_type: BackendType, debug: bool, slice_ms: float) -> None:
+        """Become the worker of a session."""
+        self._session = session
+        model, native = session.source, session.backends["native"]
         self.model = model
         self.backend_type = backend_type
         self.slice_ms = slice_ms
         self._debug = debug
-        native = create_backend(backend_type, device, jobs, precision, deterministic)
-        fallback = None
-        if native.name != "cpu":
-            fallback = create_backend(BackendType.CPU, None, jobs, deterministic=deterministic)
-        self._session = Session(model, native, fallback, allow_fallback)
         self._native = native
+        self._loads: list[Loading[None]] = []
         self._inputs: dict[str, Input] = {item.name: item for item in model.inputs}
         dims = [{d for d in item.shape or () if isinstance(d, str)} for item in model.inputs]
         self._pick: Callable[[Any], tuple[Any, ...]] = itemgetter(*(tuple(self._inputs) or ("",)))
@@ -130,12 +226,6 @@ class Worker(Disposable):
         self.latest: Run | None = None
         self._costs: StepCosts | None = None
         self._disposed = False
-        try:
-            with native.entered(), observing.spanning("prepare", worker=self, model=model) as facts:
-                facts["compiled"] = self._session.prepare(progress)
-        except BaseException:
-            self.dispose()
-            raise
 
     @property
     def device(self) -> Any:
@@ -615,6 +705,8 @@ class Worker(Disposable):
         return memory_of(self._session)
 
     def _dispose(self) -> None:
+        for load in self._loads:
+            load.cancel()
         for run in self._queue:
             run.fail(DisposedError("the worker was disposed before this schedule had enqueued all its work"))
         self._queue.clear()
@@ -628,6 +720,31 @@ class Worker(Disposable):
 
 def _plans_of(worker: Worker | None) -> Sequence[Lowered]:
     return () if worker is None or worker.is_disposed else worker.plans
+
+
+def _check_kinds(model: Model) -> None:
+    """Raise `InputError` for inputs that no worker takes."""
+    for item in model.inputs:
+        if item.kind not in ("tensor", "sequence", "optional"):
+            raise InputError(
+                f"input '{item.name}' is a {item.kind}; workers take tensors, sequences and optionals"
+            )
+
+
+def _backends(
+    backend_type: BackendType,
+    device: DeviceChoice,
+    jobs: JobSystem | None,
+    precision: Precision,
+    deterministic: bool,
+    native: Backend | None = None,
+) -> tuple[Backend, Backend | None]:
+    """A backend, if there is none yet, and the CPU's for layers that fall back."""
+    if native is None:
+        native = create_backend(backend_type, device, jobs, precision, deterministic)
+    if native.name == "cpu":
+        return native, None
+    return native, create_backend(BackendType.CPU, None, jobs, deterministic=deterministic)
 
 
 def _type_name(dtype: np.dtype) -> str:

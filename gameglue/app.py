@@ -10,12 +10,20 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import ClassVar, Literal, Self
+from typing import Any, ClassVar, Literal, Self
 
 import moderngl
 import numpy as np
 
-from engine import ModelAsset, leave_a_core_to_the_game
+from engine import (
+    BackendType,
+    Loading,
+    Model,
+    ModelAsset,
+    Worker,
+    advance_loads,
+    leave_a_core_to_the_game,
+)
 from gameglue.behaviour import MonoBehaviour
 from gameglue.clock import Time
 from gameglue.coroutines import Coroutine, CoroutineRunner, NextFrame, Routine, WaitForSeconds, WaitUntilDone
@@ -33,6 +41,11 @@ from gameglue.resources import Resources
 from gameglue.scene import Scene
 
 _log = logging.getLogger("gameglue")
+
+_IDLE_MARGIN = 0.001
+"""Seconds before the next frame in which nothing is loaded, as sleeping is not exact."""
+_IDLE_SLICE = 0.002
+_IDLE_NAP = 0.0005
 
 
 @dataclass(frozen=True)
@@ -76,6 +89,7 @@ class App:
         frame_budget_ms: float | Literal["slack"] = 2.0,
         deterministic: bool = False,
         latency_frames: int = 2,
+        loading_budget_ms: float = 0.5,
         resizable: bool = True,
         vsync: bool = False,
         on_error: Literal["log", "raise"] = "log",
@@ -98,6 +112,7 @@ class App:
         deterministic: for replays and lockstep: every frame stands for 1 / target_frame_rate seconds, also
             in real time, inference has its results `latency_frames` frames after it was asked for
             (see `InferenceQueue`), and the random numbers repeat also without a seed.
+        loading_budget_ms: what models and workers that are being loaded may take of each frame.
         on_error: "raise" lets a component's exception out of `step()`, for tests.
         time_source, sleep: the real clock in seconds, and how to wait; tests pass their own.
 
@@ -109,6 +124,7 @@ class App:
         self.target_frame_rate = target_frame_rate
         self.frame_budget_ms = frame_budget_ms
         self.deterministic = deterministic
+        self.loading_budget_ms = loading_budget_ms
         self.errors: list[ComponentError] = []
         seed = 0 if deterministic and seed is None else seed
         self.random = np.random.default_rng(seed)
@@ -277,9 +293,38 @@ class App:
 
     def _pace(self) -> None:
         if self.real_time and self._last_frame is not None and not self._quitting:
-            left = self._last_frame + 1.0 / self.target_frame_rate - self._time_source()
+            end = self._last_frame + 1.0 / self.target_frame_rate
+            while (left := end - self._time_source()) > _IDLE_MARGIN and self._load_for(left - _IDLE_MARGIN):
+                pass
             if left > 0.0:
                 self._sleep(left)
+
+    def _load_for(self, seconds: float) -> bool:
+        """Let what is being loaded have time that the frame has left over; False if nothing is."""
+        before = self._time_source()
+        on_their_way = advance_loads(min(seconds, _IDLE_SLICE) * 1e3)
+        if on_their_way and self._time_source() - before < _IDLE_NAP:
+            # It waits itself, for a compiler.
+            self._sleep(min(seconds, _IDLE_NAP))
+        return on_their_way > 0
+
+    # -- loading --------------------------------------------------------------------------------
+
+    def load_worker(
+        self,
+        model: str | Path | Model | ModelAsset,
+        backend_type: BackendType = BackendType.CPU,
+        **options: Any,
+    ) -> Loading[Worker]:
+        """A worker that is made while the game goes on: `worker = await self.app.load_worker("net.onnx")`.
+
+        `model` is a file's name as for `resources`, an asset or a model; `options` are those of
+        `Worker.load_async`. It takes `loading_budget_ms` of each frame, and what the frame has left over
+        before the next is due.
+        """
+        if isinstance(model, str | Path):
+            model = self.resources.find(model)
+        return Worker.load_async(model, backend_type, **options)
 
     # -- results --------------------------------------------------------------------------------
 

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from engine import advance_loads
 from gameglue.coroutines import ResumePoint
 from gameglue.errors import FrameError
 from gameglue.input import QuitRequested
@@ -37,6 +38,7 @@ def _input(app: App) -> None:
 
 
 def _poll(app: App) -> None:
+    advance_loads(app.loading_budget_ms)
     app.inference.poll()
     app.coroutines.step(ResumePoint.RESULTS)
 
@@ -107,8 +109,9 @@ FRAME: Final[tuple[Phase, ...]] = (
     ),
     Phase(
         "poll",
-        "Readbacks that have come are delivered: callbacks, and code that awaits them. It is early, so that "
-        "a result is used in the frame that finds it.",
+        "What is being loaded goes on, within `app.loading_budget_ms`. Readbacks that have come are "
+        "delivered: callbacks, and code that awaits them. It is early, so that a result is used in the frame "
+        "that finds it.",
         _poll,
     ),
     Phase(

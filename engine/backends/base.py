@@ -7,7 +7,7 @@ that point of the stream, whatever is scheduled later. Nothing here waits except
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from enum import Enum
 from math import prod
@@ -173,6 +173,15 @@ class Backend(ABC):
     @abstractmethod
     def record(self, plan: Plan, buffers: Mapping[str, DeviceBuffer]) -> Program:
         """Turn a plan into a command list. `buffers` binds inputs, outputs and constants by name."""
+
+    def recording(self, plan: Plan, buffers: Mapping[str, DeviceBuffer]) -> Generator[None, None, Program]:
+        """`record` in small parts, between which the caller may do something else."""
+        yield
+        return self.record(plan, buffers)
+
+    def compiling_beside(self) -> AbstractContextManager[Callable[[], AbstractContextManager[Any]]]:
+        """What another thread needs to call `prepare`: a block here, which yields one to enter there."""
+        return nullcontext(nullcontext)
 
     @abstractmethod
     def run(self, program: Program) -> None:

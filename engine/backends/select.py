@@ -44,6 +44,22 @@ def create_backend(
     return CPUBackend(jobs, precision, deterministic)
 
 
+def load_backends() -> None:
+    """Have ready what the OpenGL backends take time for when one is first made; any thread may do it."""
+    # They are imported when they are needed, see `_backend_on`.
+    from engine.backends.gl.commands import Replayer
+    from engine.backends.gl_compute import backend as _compute
+    from engine.backends.gl_pixel import backend as _pixel
+
+    del _compute, _pixel
+    Replayer().wait()
+
+
+def is_opencl(device: DeviceChoice) -> bool:
+    """Whether a device, or the name of one, means OpenCL."""
+    return device == "opencl" or isinstance(device, CLDevice)
+
+
 def shared_backend(backend_type: BackendType, device: DeviceChoice = None) -> Backend:
     """The GPU backend for tensors that belong to no worker: one for each kind and device."""
     chosen = _choose_device(backend_type, device)

@@ -100,6 +100,7 @@ class GLDevice:
         finally:
             self._switch.leave()
         self.staging = StagingPool(self)
+        self._spare: list[SharedContext] = []
         self._finalizer = weakref.finalize(self, destroy_abandoned, self._native, self._thread)
         self._finalizer.atexit = False
         _cache.register(self)
@@ -134,7 +135,7 @@ class GLDevice:
         Raises `DeviceError` where the platform refuses.
         """
         with self.current(flush=False):
-            return SharedContext(create_sibling(self.info.version_code))
+            return SharedContext(create_sibling(self.info.version_code), self.limits)
 
     @property
     def timer(self) -> GLTimer:
@@ -142,6 +143,19 @@ class GLDevice:
         if self._timer is None:
             self._timer = GLTimer(self.gl)
         return self._timer
+
+    def borrow_shared(self) -> SharedContext:
+        """One from `create_shared`, or one that was given back; making one takes milliseconds."""
+        self.check()
+        return self._spare.pop() if self._spare else self.create_shared()
+
+    def give_back_shared(self, context: SharedContext) -> None:
+        """Keep a context for the next who borrows one; its thread must be done with it."""
+        context.hand_over()
+        if self._disposed:
+            context.dispose()
+        else:
+            self._spare.append(context)
 
     def address(self, name: str) -> int:
         """The address of an OpenGL function, for native code that replays command lists."""
@@ -221,6 +235,8 @@ class GLDevice:
                 self._timer.release()
             self.gl.glDeleteSync(self._sentinel)
             self._collect()
+        while self._spare:
+            self._spare.pop().dispose()
         self._disposed = True
         self._finalizer.detach()
         self._native.destroy()

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections import deque
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import Any
 
 from engine.devices.gl_context import NativeContext
 from engine.devices.gl_functions import GL, GLFunctions
+from engine.devices.gl_limits import GLLimits
 from engine.devices.gl_switch import Switch
 from engine.errors import DeviceError, DisposedError
 
@@ -17,22 +20,34 @@ class SharedContext:
 
     Attributes:
         gl: the raw entry points, for use inside `with shared.current():` only. Calls release the GIL.
+        limits: those of the device that it was made for.
     """
 
-    def __init__(self, native: NativeContext) -> None:
+    def __init__(self, native: NativeContext, limits: GLLimits) -> None:
+        self.limits = limits
+        self._trash: deque[Callable[[], Any]] = deque()
+        self._depth = 0
         self._native = native
         self._switch = Switch(native)
         self._thread: int | None = None
         self._disposed = False
         self.gl = GLFunctions(native.platform)
 
+    def address(self, name: str) -> int:
+        """The address of an OpenGL function."""
+        return self.gl.address(name)
+
+    def call_later(self, function: Callable[[], Any]) -> None:
+        """Have a function called, with the context current, when it is left."""
+        self._trash.append(function)
+
     @contextmanager
-    def current(self) -> Iterator[SharedContext]:
-        """A block in which the context is current on this thread.
+    def current(self, *, flush: bool = True) -> Iterator[SharedContext]:
+        """A block in which the context is current on this thread; may be nested.
 
         What the block made may be used by other contexts afterwards: it ends by waiting until the GPU has
         finished, which concerns this thread only. Raises `DeviceError` on a second thread, `DisposedError`
-        after `dispose`.
+        after `dispose`. `flush` is there for those who take this for a device.
         """
         if self._disposed:
             raise DisposedError("this shared OpenGL context was disposed; create another one")
@@ -42,13 +57,23 @@ class SharedContext:
         if self._thread != thread:
             raise DeviceError("a shared OpenGL context belongs to the thread that entered it first")
         self._switch.enter()
+        self._depth += 1
         try:
             yield self
+            if self._depth > 1:
+                return
+            while self._trash:
+                self._trash.popleft()()
             fence = self.gl.glFenceSync(GL.SYNC_GPU_COMMANDS_COMPLETE, 0)
             self.gl.glClientWaitSync(fence, GL.SYNC_FLUSH_COMMANDS_BIT, GL.TIMEOUT_IGNORED)
             self.gl.glDeleteSync(fence)
         finally:
+            self._depth -= 1
             self._switch.leave()
+
+    def hand_over(self) -> None:
+        """Let another thread have it, which is the one that enters it next; it must not be in use."""
+        self._thread = None
 
     def dispose(self) -> None:
         """Destroy the context; it must not be in use by its thread. A second call does nothing."""

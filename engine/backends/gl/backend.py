@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from itertools import pairwise
 from time import perf_counter
 from typing import Any, ClassVar
@@ -15,6 +15,7 @@ from engine import observing
 from engine.backends.base import Backend, Program
 from engine.backends.gl.commands import Replayer
 from engine.backends.gl.loops import rounds_of
+from engine.backends.gl.programs import ProgramStore
 from engine.backends.gl.record import GLProgram
 from engine.backends.gl.storage import to_memory, type_refusal
 from engine.backends.gl.timing import ObservedCommands
@@ -78,6 +79,20 @@ class GLBackend(Backend):
     def holds(self, dtype: np.dtype) -> bool:
         """Everything but float64 and what is no number."""
         return type_refusal([dtype]) is None
+
+    @property
+    @abstractmethod
+    def programs(self) -> ProgramStore[Any]:
+        """The compiled programs."""
+
+    @contextmanager
+    def compiling_beside(self) -> Iterator[Callable[[], AbstractContextManager[Any]]]:
+        """A context that shares the device's objects, for the thread that compiles."""
+        shared = self.device.borrow_shared()
+        try:
+            yield lambda: self.programs.compiled_in(shared)
+        finally:
+            self.device.give_back_shared(shared)
 
     def run(self, program: Program) -> None:
         """Issue a recorded plan."""

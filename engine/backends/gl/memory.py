@@ -8,12 +8,13 @@ from collections.abc import Callable
 from typing import Any
 
 from engine.devices import GLDevice
+from engine.devices.gl_shared import SharedContext
 
 
 class GLObjects:
     """GL objects that are deleted together once `release` was called or this object was dropped."""
 
-    def __init__(self, device: GLDevice) -> None:
+    def __init__(self, device: GLDevice | SharedContext) -> None:
         self.device = device
         self._names: dict[str, list[int]] = {}
         # May run on any thread: the device calls it later.
@@ -40,7 +41,7 @@ class GLObjects:
 class _Delete:
     """Deletes objects by name; holds no reference to their owner."""
 
-    def __init__(self, device: weakref.ref[GLDevice], names: dict[str, list[int]]) -> None:
+    def __init__(self, device: weakref.ref[Any], names: dict[str, list[int]]) -> None:
         self._device = device
         self._names = names
 

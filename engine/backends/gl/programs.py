@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import ctypes
 import hashlib
+import threading
 import weakref
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import ClassVar, Generic, Self, TypeVar, cast
 
@@ -14,6 +16,7 @@ from engine.backends.base import Progress
 from engine.cache import cache_dir, read_sealed, write_sealed
 from engine.devices import GL, GLDevice
 from engine.devices.gl_limits import query_integer
+from engine.devices.gl_shared import SharedContext
 from engine.errors import DeviceError, KernelCompileError
 
 _FORMAT = b"GGGLB1\n"
@@ -38,6 +41,7 @@ class ProgramStore(ABC, Generic[Shader]):
         info = device.info
         self._identity = "\0".join((info.vendor, info.renderer, info.version))
         self._programs: dict[str, int] = {}
+        self._elsewhere = threading.local()
         with device.current():
             formats = (
                 query_integer(device.gl, GL.NUM_PROGRAM_BINARY_FORMATS) if info.has_program_binary else 0
@@ -70,7 +74,21 @@ class ProgramStore(ABC, Generic[Shader]):
             raise DeviceError("the OpenGL device of these programs is gone")
         return device
 
-    # What differs by the kind of shader; the device's context is current in `use_once`
+    @property
+    def home(self) -> GLDevice | SharedContext:
+        """Where this thread compiles: the device, or what `compiled_in` gave it."""
+        return getattr(self._elsewhere, "context", None) or self.device
+
+    @contextmanager
+    def compiled_in(self, context: SharedContext) -> Iterator[None]:
+        """A block in which `prepare` compiles in a context of this thread."""
+        self._elsewhere.context = context
+        try:
+            yield
+        finally:
+            del self._elsewhere.context
+
+    # What differs by the kind of shader; `home`'s context is current in `use_once`
 
     @abstractmethod
     def text(self, shader: Shader) -> str:
@@ -102,7 +120,7 @@ class ProgramStore(ABC, Generic[Shader]):
         report(0, len(wanted))
         if not wanted:
             return 0
-        with self.device.current():
+        with self.home.current():
             compiled = {key: text for key, text in texts.items() if not self._load_binary(key, text)}
             ready = len(wanted) - len(compiled)
             # All are handed over before the first answer is asked for: drivers may work on them in parallel.
@@ -119,7 +137,7 @@ class ProgramStore(ABC, Generic[Shader]):
 
     def compile(self, stage: int, source: str) -> int:
         """The GL name of a shader that the driver has been given to compile."""
-        gl = self.device.gl
+        gl = self.home.gl
         shader: int = gl.glCreateShader(stage)
         text = source.encode("ascii")
         pointer = ctypes.c_char_p(text)
@@ -128,7 +146,7 @@ class ProgramStore(ABC, Generic[Shader]):
         return shader
 
     def _start(self, source: str) -> tuple[int, int]:
-        gl = self.device.gl
+        gl = self.home.gl
         shader = self.compile(self.stage, source)
         program = gl.glCreateProgram()
         for part in (*self.companions, shader):
@@ -139,7 +157,7 @@ class ProgramStore(ABC, Generic[Shader]):
         return program, shader
 
     def _finish(self, program: int, shader: int, source: str) -> None:
-        gl = self.device.gl
+        gl = self.home.gl
         if not self._is_linked(program):
             logs = []
             for read in (
@@ -160,7 +178,7 @@ class ProgramStore(ABC, Generic[Shader]):
 
     def _is_linked(self, program: int) -> bool:
         status = ctypes.c_int(0)
-        self.device.gl.glGetProgramiv(program, GL.LINK_STATUS, ctypes.byref(status))
+        self.home.gl.glGetProgramiv(program, GL.LINK_STATUS, ctypes.byref(status))
         return bool(status.value)
 
     def _path(self, source: str) -> Path | None:
@@ -173,7 +191,7 @@ class ProgramStore(ABC, Generic[Shader]):
         body = read_sealed(path, _FORMAT) if path is not None else None
         if body is None:
             return False
-        gl = self.device.gl
+        gl = self.home.gl
         program = gl.glCreateProgram()
         gl.glProgramBinary(program, int.from_bytes(body[:4], "little"), body[4:], len(body) - 4)
         if not self._is_linked(program):
@@ -188,7 +206,7 @@ class ProgramStore(ABC, Generic[Shader]):
         path = self._path(source)
         if path is None:
             return
-        gl = self.device.gl
+        gl = self.home.gl
         size = ctypes.c_int(0)
         gl.glGetProgramiv(program, GL.PROGRAM_BINARY_LENGTH, ctypes.byref(size))
         if size.value <= 0:

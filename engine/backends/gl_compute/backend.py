@@ -70,6 +70,11 @@ class GLComputeBackend(GLBackend):
                 return f"{value.name} takes {size} bytes; a shader here can address {limit} of one tensor"
         return None
 
+    @property
+    def programs(self) -> ComputePrograms:
+        """Those of the device."""
+        return self._programs
+
     def tune(self, compute: Compute, tuner: Tuner) -> bool:
         """Matrix products and convolutions of float32, see `tuning`."""
         return tune(compute, tuner, self._target)

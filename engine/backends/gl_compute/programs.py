@@ -32,7 +32,7 @@ class ComputePrograms(ProgramStore[str]):
 
     def use_once(self, shaders: Mapping[str, str]) -> Iterator[str]:
         """Dispatch with all arguments 0, which writes nothing."""
-        gl = self.device.gl
+        gl = self.home.gl
         if not self._scratch:
             self._scratch = generate(gl.glGenBuffers)
             gl.glBindBuffer(GL.COPY_WRITE_BUFFER, self._scratch)

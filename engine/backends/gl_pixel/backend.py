@@ -70,6 +70,11 @@ class GLPixelBackend(GLBackend):
             return f"it takes {arguments} arguments; a fragment shader here can take {room}"
         return None
 
+    @property
+    def programs(self) -> PixelPrograms:
+        """Those of the device."""
+        return self._programs
+
     def tune(self, compute: Compute, tuner: Tuner) -> bool:
         """Matrix products and convolutions of float32, see `tuning`."""
         rule = TUNERS.get(compute.hint.kind) if compute.hint is not None else None

@@ -13,6 +13,7 @@ from engine.backends.gl.storage import memory_dtype
 from engine.backends.gl_pixel.layout import Layout, texels_of
 from engine.devices import GL, GLDevice
 from engine.devices.gl_functions import FUNCTION_TYPE
+from engine.devices.gl_shared import SharedContext
 from engine.errors import DisposedError
 
 TEXTURE_2D_ARRAY = 0x8C1A
@@ -46,7 +47,9 @@ class Texture(GLObjects):
     element: their NumPy type in memory.
     """
 
-    def __init__(self, device: GLDevice, layout: Layout, element: str, layers: int = 0) -> None:
+    def __init__(
+        self, device: GLDevice | SharedContext, layout: Layout, element: str, layers: int = 0
+    ) -> None:
         super().__init__(device)
         self.layout = layout
         self.element = element

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
@@ -52,7 +53,7 @@ class PixelPrograms(ProgramStore[Shader]):
         """The vertex shader."""
         return (self._vertex_shader,)
 
-    def drawing_state(self) -> list[tuple[str | int, ...]]:
+    def drawing_state(self, vertex_array: int | None = None) -> list[tuple[str | int, ...]]:
         """Calls that set everything draws depend on, as function name and arguments.
 
         The draw that a driver compiles for has to have the state of those that follow.
@@ -61,7 +62,7 @@ class PixelPrograms(ProgramStore[Shader]):
             *(("glDisable", state) for state in _OFF),
             ("glColorMask", 1, 1, 1, 1),
             ("glPolygonMode", _FRONT_AND_BACK, _FILL),
-            ("glBindVertexArray", self.vertex_array),
+            ("glBindVertexArray", self.vertex_array if vertex_array is None else vertex_array),
         ]
 
     def location(self, key: str) -> int:
@@ -69,8 +70,10 @@ class PixelPrograms(ProgramStore[Shader]):
 
     def use_once(self, shaders: Mapping[str, Shader]) -> Iterator[str]:
         """Tell each program its units, and draw with it on nothing."""
-        gl = self.device.gl
-        for function, *arguments in self.drawing_state():
+        gl = self.home.gl
+        # Contexts do not share vertex arrays.
+        vertex_array = self.vertex_array if self.home is self.device else generate(gl.glGenVertexArrays)
+        for function, *arguments in self.drawing_state(vertex_array):
             getattr(gl, str(function))(*arguments)
         # Not kept: textures refer to their device, which this store must not keep alive.
         scratch: dict[tuple[str, int], Texture] = {}
@@ -84,16 +87,19 @@ class PixelPrograms(ProgramStore[Shader]):
             yield key
         for texture in scratch.values():
             texture.release()
+        if self.home is not self.device:
+            gl.glBindVertexArray(0)
+            gl.glDeleteVertexArrays(1, ctypes.byref(ctypes.c_uint(vertex_array)))
 
     def _draw(self, shader: Shader, scratch: dict[tuple[str, int], Texture]) -> None:
         """One fragment: many drivers compile at the first draw, for the textures that are then in use."""
-        gl = self.device.gl
+        gl = self.home.gl
 
         def texture_of(storage: str, layers: int, role: str) -> Texture:
             element = FORMS[storage].memory
             key = (f"{element} {role}", layers)
             if key not in scratch:
-                device = self.device
+                device = self.home
                 layout = Layout.of(_SIDE, device.limits.max_texture_size, layers > 0)
                 scratch[key] = Texture(device, layout, element, layers)
             return scratch[key]
