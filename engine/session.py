@@ -26,6 +26,7 @@ from engine.compiler.trace import SAMPLES, InputShapes
 from engine.compiler.walk import Elements
 from engine.errors import ShapeError, UnsupportedLayerError
 from engine.kernels.value import Value, leaves
+from engine.lifetime import drop_aside
 from engine.model import Layer, Model
 from engine.stored_plans import StoredModel, plan_file, stored_facts
 
@@ -45,6 +46,9 @@ KEPT_CONTINUATIONS = 256
 """The same for all that follows stops for data: a plan that stops often, with other data each time, branches
 more with every stop.
 """
+
+DROPPED_AT_ONCE = 1 << 18
+"""Elements of constants that are dropped at once when a worker goes; more take their time beside the game."""
 
 HOST_INPUT_LIMIT = 4096
 """Largest input, in elements, whose value may shape a plan (axes, sizes, pads: a handful of integers)."""
@@ -521,9 +525,12 @@ class Session:
         self.finish_background()
         for key in [*self.parts]:
             self._drop(self.parts, key)
-        for _, buffer in self.constants.values():
-            buffer.release()
+        for place, backend in self.backends.items():
+            backend.let_go([buffer for (at, _), (_, buffer) in self.constants.items() if at == place])
+        constants = [*self.constants.values()]
         self.constants.clear()
+        if sum(buffer.elements for _, buffer in constants) > DROPPED_AT_ONCE:
+            drop_aside(constants)
         for room in self.rooms.values():
             room.release()
         self.rooms.clear()

@@ -162,6 +162,11 @@ class Backend(ABC):
         """A buffer with the elements of `array` that nothing will write. It may be the array's own memory."""
         return self.create(array.size, array.dtype, array)
 
+    def let_go(self, buffers: Sequence[DeviceBuffer]) -> None:
+        """Release what may be many buffers, of a worker that is gone, in less time than a frame notices."""
+        for buffer in buffers:
+            buffer.release()
+
     @abstractmethod
     def upload(self, buffer: DeviceBuffer, data: np.ndarray) -> None:
         """Set a buffer's value, in stream order. `data` is copied before this returns."""

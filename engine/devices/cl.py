@@ -73,6 +73,7 @@ class CLDevice:
         queue: the `pyopencl.CommandQueue`; commands run in the order of their enqueueing.
         cl: the `pyopencl` module.
         info, limits, counters: what the device is, allows, and did.
+        stores: what backends keep with the device, by keys of theirs.
         keeps_times: whether the queue times its commands.
     """
 
@@ -106,6 +107,7 @@ class CLDevice:
         self.info = _describe(self.cl, chosen)
         self.limits = _limits_of(chosen)
         self.counters = DeviceCounters()
+        self.stores: dict[Any, Any] = {}
         self._held: list[Any] = []
         self._disposed = False
 
@@ -175,6 +177,7 @@ class CLDevice:
             return
         self.queue.finish()
         self._held.clear()
+        self.stores.clear()
         self._disposed = True
         self.queue = self.context = None
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import threading
 import weakref
 from collections import deque
 from collections.abc import Callable
+from time import perf_counter
 from typing import Any, Protocol, Self, cast
 
 import moderngl
@@ -282,11 +284,14 @@ class GLDevice:
         is_current = self._native.platform.current_context() != 0
         return not self._disposed and is_current and bool(self.gl.glIsSync(self._sentinel))
 
-    def _collect(self) -> int:
-        count = 0
+    def _collect(self, seconds: float = math.inf) -> int:
+        """Release what was dropped, for so long; the rest waits for the next time."""
+        count, end = 0, perf_counter() + seconds
         while self._trash:
             self._trash.popleft()()
             count += 1
+            if perf_counter() > end:
+                return count
         # Not `ctx.gc()`: it fails on an object that was released before it was dropped.
         dropped = self.ctx.objects
         while dropped:

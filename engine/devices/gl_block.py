@@ -12,6 +12,10 @@ if TYPE_CHECKING:
     from engine.devices.gl import GLDevice
 
 
+# What a frame may lose to deleting what others dropped, each time that the device is entered.
+_COLLECT_SECONDS = 1e-4
+
+
 class CurrentBlock:
     """The block of `GLDevice.current`."""
 
@@ -33,7 +37,7 @@ class CurrentBlock:
             device.gl.glWaitSync(fence, 0, GL.TIMEOUT_IGNORED)
             device.gl.glDeleteSync(fence)
         if device._trash or device.ctx.objects:
-            device._collect()
+            device._collect(_COLLECT_SECONDS)
         return device
 
     def __exit__(self, *exception: object) -> None:

@@ -36,15 +36,19 @@ def counting_job_waits() -> Iterator[Counter[str]]:
 
 
 class Place:
-    """A game's OpenGL context and a device beside it, both under a counting loader, and one backend."""
+    """A game's OpenGL context and a device beside it, and one backend.
 
-    def __init__(self, channel: str) -> None:
+    Both are under a counting loader, unless times are taken: counting takes some itself.
+    """
+
+    def __init__(self, channel: str, *, is_counted: bool = True) -> None:
         self.channel = channel
         self.loaders: list[CountingLoader] = []
         backend = glcontext.get_backend_by_name("egl")
-        game: Any = self._wrap(backend(mode="standalone", glversion=430))
-        self.game = moderngl.create_context(context=game)
-        self.gl_device = GLDevice(self.game, loader_wrapper=self._wrap)
+        native: Any = backend(mode="standalone", glversion=430)
+        loader: Any = self._wrap(native) if is_counted else native
+        self.game = moderngl.create_context(context=loader)
+        self.gl_device = GLDevice(self.game, loader_wrapper=self._wrap if is_counted else None)
         self.cl_device = CLDevice() if channel == "opencl" else None
 
     def _wrap(self, loader: Any) -> CountingLoader:

@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from engine import observing
-from engine.backends.base import Backend, Program
+from engine.backends.base import Backend, DeviceBuffer, Program
 from engine.backends.gl.commands import Replayer
 from engine.backends.gl.loops import rounds_of
 from engine.backends.gl.programs import ProgramStore
@@ -142,10 +142,16 @@ class GLBackend(Backend):
             self.device.wait(fence)
             self.device.gl.glDeleteSync(fence)
 
+    def let_go(self, buffers: Sequence[DeviceBuffer]) -> None:
+        """Leave buffers to the device, which deletes a few each time that it is entered."""
+        for buffer in buffers:
+            self.device.release_later(buffer)
+
     def dispose(self) -> None:
-        """Free what was dropped; programs stay with the device, for other workers."""
+        """Begin to free what was dropped; programs stay with the device, for other workers."""
         if not self.device.is_disposed:
-            self.device.collect()
+            with self.device.current(flush=False):
+                pass
 
 
 def checked_elements(data: np.ndarray, dtype: np.dtype, elements: int) -> np.ndarray:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from math import prod
 from time import perf_counter
 from typing import Any, ClassVar
@@ -52,7 +52,7 @@ class OpenCLBackend(Backend):
         self.form = form or ("gpu" if device.info.is_gpu else "cpu")
         if device.info.is_gpu:
             self.first_rate = 0.02
-        self.programs = ProgramStore(device, cache_dir("opencl"))
+        self.programs = ProgramStore.of(device, cache_dir("opencl"))
         is_apart = device.info.is_gpu and not device.device.host_unified_memory
         self._transfers = Transfers(device, HostPool(device, is_apart if pinned is None else pinned))
 
@@ -106,6 +106,9 @@ class OpenCLBackend(Backend):
             return buffer
         # Where host and device share their memory, staging would only be a second copy.
         return CLBuffer(self._allocate(nbytes, self._checked(data, np.dtype(dtype))), elements, dtype)
+
+    def let_go(self, buffers: Sequence[DeviceBuffer]) -> None:
+        """Nothing to do: OpenCL frees what is dropped, on any thread."""
 
     def upload(self, buffer: DeviceBuffer, data: np.ndarray) -> None:
         """Set a buffer's value, in stream order. `data` is copied before this returns.
@@ -208,9 +211,8 @@ class OpenCLBackend(Backend):
         self.device.finish()
 
     def dispose(self) -> None:
-        """Free everything that this backend object still owns."""
+        """Let go of transfers without waiting; programs stay with the device, for other workers."""
         self._transfers.dispose()
-        self.programs.dispose()
 
     def _allocate(self, nbytes: int, data: np.ndarray | None = None) -> Any:
         """Device memory; a copy of `data` if given."""

@@ -70,6 +70,14 @@ class ProgramStore:
         self._identity = "\0".join((info.platform, info.name, info.vendor, info.version, info.driver_version))
         self._options = _options(device)
 
+    @classmethod
+    def of(cls, device: CLDevice, folder: Path) -> ProgramStore:
+        """The store that all backends of a device share, for each folder."""
+        if folder not in device.stores:
+            device.stores[folder] = cls(device, folder)
+        store: ProgramStore = device.stores[folder]
+        return store
+
     def is_ready(self, kernel: AnyKernel) -> bool:
         """Whether a kernel can be dispatched without compiling."""
         return kernel.key in self._ready
@@ -111,11 +119,6 @@ class ProgramStore:
             write_sealed(path, _FORMAT, binary)
         self._ready[kernel.key] = compiled
         return compiled_now
-
-    def dispose(self) -> None:
-        """Forget every program."""
-        self._ready.clear()
-        self._scratch = None
 
     def _from_source(self, text: str) -> Any:
         cl = self._device.cl

@@ -208,6 +208,7 @@ def test_programs_are_stored(cl_device: CLDevice, tmp_path: Path, monkeypatch: p
     monkeypatch.setenv("GAMEGLUE_CACHE_DIR", str(tmp_path))
 
     def compile_once() -> tuple[int, np.ndarray]:
+        cl_device.stores.clear()
         backend = OpenCLBackend(cl_device)
         recorded = recorded_chain(backend, 100)
         recorded.run()

@@ -1,0 +1,135 @@
+"""What each call of the engine takes of the main thread's time, in the order in which a frame makes them.
+
+    python -m tests.contract.costs cpu digits squeezenet --runs 30
+
+Prints milliseconds of thread CPU time (and of the clock, in brackets): a call's median over the runs, and
+its most. `dispose` frees a worker at rest and one in flight, of so many made before.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from statistics import median
+from typing import Any
+
+import numpy as np
+
+from engine import Tensor, leave_a_core_to_the_game
+from gameglue import InferenceQueue
+from gameglue.profiling.contenders import infer
+from tests.contract.networks import agents, network, picture, policy
+from tests.contract.place import CHANNELS, Place
+
+DISPOSED = 4
+"""Workers that are made and disposed for the cost of that."""
+
+
+@dataclass
+class Clocked:
+    """Times of calls by name: (thread CPU, clock), in ms."""
+
+    times: dict[str, list[tuple[float, float]]] = field(default_factory=dict)
+
+    def call(self, name: str, function: Callable[[], Any]) -> Any:
+        """Make a call and keep what it took."""
+        begin, cpu = time.perf_counter_ns(), time.thread_time_ns()
+        result = function()
+        spent = time.thread_time_ns() - cpu
+        self.times.setdefault(name, []).append((spent * 1e-6, (time.perf_counter_ns() - begin) * 1e-6))
+        return result
+
+    def medians(self) -> dict[str, float]:
+        """The median thread CPU time of each call, in ms."""
+        return {name: median(cpu for cpu, _ in times) for name, times in self.times.items()}
+
+
+def frames(place: Place, name: str, runs: int) -> Clocked:
+    """`runs` inferences, each polled until it is there, as a game's frames do it."""
+    of = network(name)
+    clocked, inputs = Clocked(), picture(of)
+    out_name = of.outputs[0].name
+    queue = InferenceQueue()
+    worker = place.worker(of)
+    out = infer(worker, inputs)[out_name]
+    for _ in range(runs):
+        asked(clocked, worker, inputs, queue, out)
+    disposed(clocked, place, name)
+    worker.dispose()
+    return clocked
+
+
+def asked(clocked: Clocked, worker: Any, inputs: Any, queue: InferenceQueue, out: np.ndarray) -> None:
+    """One inference with a readback that is taken in both ways, and one that the queue delivers."""
+    clocked.call("schedule", lambda: worker.schedule(inputs))
+    tensor: Tensor = clocked.call("peek_output", worker.peek_output)
+    clocked.call("readback_request", tensor.readback_request)
+    settle(lambda: clocked.call("is_readback_request_done", tensor.is_readback_request_done))
+    clocked.call("download_to_array", tensor.download_to_array)
+    clocked.call("download_to_array(out)", lambda: tensor.download_to_array(out=out))
+    clocked.call("pump", worker.pump)
+    worker.schedule(inputs)
+    result = clocked.call("queue.result", lambda: queue.result(worker.peek_output()))
+
+    def poll() -> bool:
+        clocked.call("queue.poll", queue.poll)
+        return queue.pending == 0
+
+    settle(poll)
+    assert result.is_done()
+
+
+def settle(done: Callable[[], bool]) -> None:
+    """Ask until it is so, a frame's pause in between."""
+    while not done():
+        time.sleep(0.002)
+
+
+def disposed(clocked: Clocked, place: Place, name: str) -> None:
+    """Workers that go, at rest and in flight; then a frame that enters the device."""
+    of = network(name)
+    workers = [place.worker(of) for _ in range(DISPOSED)]
+    inputs = picture(of)
+    other = place.worker(policy())
+    infer(other, {"x": agents(1)})
+    for number, worker in enumerate(workers):
+        infer(worker, inputs)
+        if number % 2:
+            worker.schedule(inputs)
+        clocked.call("dispose", worker.dispose)
+        for _ in range(20):
+            clocked.call("schedule after dispose", lambda: other.schedule({"x": agents(1)}))
+            tensor = other.peek_output()
+            tensor.readback_request()
+            settle(tensor.is_readback_request_done)
+    other.dispose()
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Print a table for a person, or JSON."""
+    parser = argparse.ArgumentParser(prog="python -m tests.contract.costs", description=__doc__)
+    parser.add_argument("channel", choices=CHANNELS)
+    parser.add_argument("networks", nargs="+")
+    parser.add_argument("--runs", type=int, default=30)
+    parser.add_argument("--json", action="store_true")
+    options = parser.parse_args(arguments)
+    leave_a_core_to_the_game()
+    place = Place(options.channel, is_counted=False)
+    for name in options.networks:
+        clocked = frames(place, name, options.runs)
+        if options.json:
+            print(json.dumps({"network": name, "medians": clocked.medians()}), flush=True)
+            continue
+        print(f"{name} on {options.channel}")
+        for call, times in clocked.times.items():
+            cpu, clock = zip(*times, strict=True)
+            row = f"{median(cpu):8.3f} {max(cpu):8.3f} ({median(clock):8.3f} {max(clock):8.3f})"
+            print(f"  {call:28} {row}  x{len(times)}")
+    place.release()
+
+
+if __name__ == "__main__":
+    main()
