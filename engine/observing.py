@@ -11,7 +11,8 @@ Spans are named by what was done, with facts beside them:
 | `load` | main | a model file read and rewritten | model |
 | `prepare` | main | a worker made ready: plans, kernels, buffers | model, compiled (how many kernels) |
 | `plan` | main | a plan for new input shapes | model |
-| `schedule` | main | one call of `Worker.schedule` | worker, bytes |
+| `schedule` | main | one call of `Worker.schedule` or `schedule_iterable` | worker |
+| `slice` | main | one slice of an inference that is enqueued in slices | worker, budget_ms |
 | `upload` | main | an input on its way to where it is read | bytes |
 | `enqueue` | main | work handed to a backend, or done at once if it is short | backend |
 | `download` | main | a wait for elements that were not there yet | worker, tensor |

@@ -265,9 +265,12 @@ class Schedule:
             return 0.0
         allowance = run.allowance = Allowance(budget_ms, force)
         try:
-            with worker.entered():
+            with worker.entered(), observing.working_for(worker):
                 run.costs.collect()
+                started = perf_counter()
                 worker.take_up(run)
+                if observing.installed and allowance.parts:
+                    observing.span("main", "slice", started, worker=worker, budget_ms=budget_ms)
         finally:
             run.allowance = _NOTHING
         self._check()

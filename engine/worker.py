@@ -309,10 +309,13 @@ class Worker(Disposable):
         Takes what `schedule` takes, and copies it. Outputs are the same to the bit. A `schedule` that comes
         later waits behind it.
         """
-        shapes, known, prepared = self._prepared(inputs, named)
-        with self.entered():
-            run = SlicedRun(self._session, self._session.part(shapes, known), prepared, self.costs)
-            self._begin(run)
+        with observing.working_for(self), observing.spanning("schedule"):
+            shapes, known, prepared = self._prepared(inputs, named)
+            with self.entered():
+                run = SlicedRun(self._session, self._session.part(shapes, known), prepared, self.costs)
+                self._begin(run)
+        if observing.installed:
+            self._tell_inputs(inputs, named)
         run.check()
         return Schedule(self, run)
 
@@ -377,6 +380,10 @@ class Worker(Disposable):
                 self.schedule(*inputs, **named)
         finally:
             self._is_observed = False
+        self._tell_inputs(inputs, named)
+
+    def _tell_inputs(self, inputs: tuple[Any, ...], named: Mapping[str, Any]) -> None:
+        """Show observers the inputs that are arrays."""
         given = self._collect(inputs, named)
         for name, value in given.items():
             if isinstance(value, np.ndarray):

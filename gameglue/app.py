@@ -37,6 +37,7 @@ from gameglue.inference import FrameSlack, InferenceQueue
 from gameglue.input import InputSource, InputState
 from gameglue.lifecycle import Lifecycle
 from gameglue.profiling import FrameOverlay, FrameReport, Profiler, Recording
+from gameglue.profiling.gpu_phases import GPUPhases
 from gameglue.resources import Resources
 from gameglue.scene import Scene
 
@@ -155,6 +156,7 @@ class App:
         self.resources.register_loader(Texture, self._load_texture)
         self.resources.register_loader(ModelAsset, ModelAsset)
         self.profiler.on_change = self._record
+        self._gpu_phases: GPUPhases | None = None
         self._scene = Scene(self, "main")
         self._scene.load()
         self._next_scene: Scene | None = None
@@ -261,12 +263,16 @@ class App:
         self.slack.begin_frame(start, 1e3 / self.target_frame_rate)
         try:
             for phase in self.frame:
+                if self._gpu_phases is not None:
+                    self._gpu_phases.begin(phase.name)
                 phase.run(self)
                 after = tick()
                 profiler.add_phase(phase.name, after - before, before)
                 before = after
         finally:
             self._in_frame = False
+            if self._gpu_phases is not None:
+                self._gpu_phases.end_frame()
             profiler.end_frame(before - start, start)
             self.slack.end_frame(before)
         self._change_scene()
@@ -354,6 +360,9 @@ class App:
         wrap = None if recording is None else recording.timed
         self.lifecycle.wrap_calls(wrap)
         self.graphics.wrap = wrap
+        if self._gpu_phases is not None and self.graphics.ctx is not None:
+            self._gpu_phases.release()
+        self._gpu_phases = None if recording is None else GPUPhases.of(self.graphics, recording.drawn)
 
     # -- end ------------------------------------------------------------------------------------
 

@@ -6,6 +6,7 @@ import argparse
 import os
 import runpy
 import sys
+import time
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import replace
@@ -24,6 +25,7 @@ from gameglue.cli.demos import PlayOptions, find_demo
 from gameglue.cli.models import find_model, random_input
 from gameglue.cli.play import DEFAULT_SIZE, positive, window_size
 from gameglue.graphics.surface import has_display
+from gameglue.profiling import FrameOverlay
 from gameglue.profiling.html import write_html
 from gameglue.profiling.in_flight import NetworkInFlight
 from gameglue.profiling.report import Spread
@@ -32,6 +34,10 @@ from gameglue.profiling.trace import write_trace
 
 _ROOM = 130
 _SHOWN = 10
+_OVERLAY_FRAMES = 200
+
+PAGES = tuple(page.title for page in FrameOverlay().pages)
+"""The overlay's pages by name."""
 
 
 def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -90,6 +96,11 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     parser.add_argument("--trace", type=Path, metavar="FILE", help="write a trace for ui.perfetto.dev (JSON)")
     parser.add_argument("--html", type=Path, metavar="FILE", help="write a report with plots, one file")
     parser.add_argument("--screenshot", type=Path, metavar="FILE", help="save the last picture as PNG")
+    parser.add_argument(
+        "--overlay",
+        choices=PAGES,
+        help="show this page of the overlay in the screenshot, some frames after those that are measured",
+    )
     parser.add_argument("--no-layers", action="store_true", help="leave out the times of layers")
     parser.add_argument(
         "--not-counting",
@@ -196,8 +207,19 @@ def _profile(app: App, plan: Plan, arguments: argparse.Namespace, blocking: Bloc
         listed = (f"{name}: {n.answers} answers" for name, n in zip(arguments.in_flight, beside, strict=True))
         profile.facts["in flight"] = ", ".join(listed)
     if arguments.screenshot is not None:
-        app.graphics.save_picture(arguments.screenshot)
+        _take_picture(app, arguments.screenshot, arguments.overlay)
     return profile
+
+
+def _take_picture(app: App, path: Path, page: str | None) -> None:
+    if page is not None:
+        app.overlay.show(app)
+        app.overlay.page = PAGES.index(page)
+        for _ in range(_OVERLAY_FRAMES):
+            app.step()
+            time.sleep(0.5 / app.target_frame_rate)
+        app.overlay.show(app, False)
+    app.graphics.save_picture(path)
 
 
 def _network(app: App, name: str, choice: BackendChoice) -> NetworkInFlight:
@@ -262,13 +284,14 @@ def _print_shares(out: Console, profile: Profile) -> None:
 def _print_workers(out: Console, profile: Profile) -> None:
     if not profile.workers:
         return
-    title(out, "workers, ms")
+    title(out, "workers, ms for each schedule")
     rows = []
     for times in profile.workers:
-        cells = (_ms(times.mean_ms(kind)) for kind in ("schedule", "job", "commands", "readback"))
+        values = (times.calling_ms, times.per_schedule_ms("job"), times.per_schedule_ms("commands"))
+        cells = (_ms(value) for value in (*values, times.mean_ms("readback")))
         memory = profile.memory.get(times.label)
         rows.append([times.label, str(times.schedules), *cells, "" if memory is None else str(memory)])
-    columns = ("worker", "schedules", "schedule", "jobs", "GPU", "answer after", "memory")
+    columns = ("worker", "schedules", "this thread", "jobs", "GPU", "answer after", "memory")
     out.print(table(columns, rows, right=columns[1:6]))
 
 

@@ -148,12 +148,13 @@ def _times_table(profile: Profile, kind: str, heading: str) -> str:
 def _workers(profile: Profile) -> str:
     rows = []
     for times in profile.workers:
-        kinds = ("schedule", "job", "commands", "readback")
-        cells = [_optional(times.mean_ms(kind)) for kind in kinds]
+        values = (times.calling_ms, times.per_schedule_ms("job"), times.per_schedule_ms("commands"))
+        cells = [_optional(value) for value in (*values, times.mean_ms("readback"))]
         rows.append([_code(times.label), str(times.schedules), *cells])
     if not rows:
         return '<p class="muted">No worker did anything.</p>'
-    return _table(["worker", "schedules", "schedule ms", "job threads ms", "GPU ms", "answer after ms"], rows)
+    head = ["worker", "schedules", "main thread ms", "job threads ms", "GPU ms", "answer after ms"]
+    return _table(head, rows)
 
 
 def _layers(profile: Profile, label: str) -> str:

@@ -1,52 +1,95 @@
-"""The frame-time graph over the game; F3 shows and hides it."""
+"""The profiler over the game: F3 shows and hides it, F4 turns its pages.
+
+While it is shown, hooks, workers and tensors are recorded; hidden, nothing is.
+"""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import numpy as np
-
 from gameglue.graphics.colors import Palette
-from gameglue.profiling.report import Spread
+from gameglue.profiling.layer_page import LayerPage
+from gameglue.profiling.pages import FramePage, Page, Panel, WorkersPage
+from gameglue.profiling.recording import Recording
+from gameglue.profiling.tensor_page import TensorPage
 
 if TYPE_CHECKING:
     from gameglue.app import App
 
-_FRAMES = 180
+_EVENTS, _FRAMES = 6000, 600
+_WIDTH, _HEIGHT = 372.0, 330.0
+_KEYS = "F3 hide   F4 page   F5 choose"
 
 
 class FrameOverlay:
-    """Draws the latest frame times against the frame's budget, and the costliest phases."""
+    """Pages of what the frame's time goes to, drawn with `app.gui`.
 
-    def __init__(self, key: str = "f3") -> None:
+    key: shows and hides it. page_key: turns to the next page. choose_key: the next worker or tensor, on the
+    pages that show one of several. NaN in any tensor that is read back raises a banner on every page.
+    """
+
+    def __init__(self, key: str = "f3", page_key: str = "f4", choose_key: str = "f5") -> None:
         self.key = key
+        self.page_key = page_key
+        self.choose_key = choose_key
         self.visible = False
+        self.pages: list[Page] = [FramePage(), WorkersPage(), LayerPage(), TensorPage()]
+        self.page = 0
+        self._records = False
 
     def draw(self, app: App) -> None:
-        """Follow the key, and draw with `app.gui` if visible."""
+        """Follow the keys, and draw if visible."""
         if app.input.get_key_down(self.key):
-            self.visible = not self.visible
+            self.show(app, not self.visible)
         if not self.visible:
             return
-        gui, profiler = app.gui, app.profiler
-        width, height = 300.0, 208.0
-        x, y = gui.width - width - 12, 12.0
-        target = 1e3 / app.target_frame_rate
-        work = profiler.work.latest(_FRAMES) * 1e3
-        spread = Spread.of(work / 1e3)
-        gui.rect(x, y, width, height, (*Palette.PANEL_RGB, 0.92), radius=8, shadow=14)
-        gui.text("frame", x + 14, y + 10, size=13, color=Palette.MUTED)
-        gui.text(f"{spread.median:.2f} ms", x + 62, y + 8, size=16, color=Palette.TEXT)
-        gui.text(f"p99 {spread.p99:.2f}", x + width - 14, y + 10, size=13, color=Palette.MUTED, align="right")
-        top = max(target * 1.25, spread.p99 * 1.1)
-        gui.plot(x + 14, y + 34, width - 28, 72, work, low=0.0, high=top, color=Palette.ACCENT)
-        line = y + 34 + 72 * (1 - target / top)
-        gui.line(x + 14, line, x + width - 14, line, (*Palette.WARN_RGB, 0.7), width=1)
-        means = {n: float(np.mean(r.latest(_FRAMES))) * 1e3 for n, r in profiler.phases.items()}
-        longest = sorted(means.items(), key=lambda item: -item[1])[:5]
-        scale = max(max(means.values(), default=0.0), 1e-6)
-        for i, (name, mean) in enumerate(longest):
-            row = y + 114 + i * 18
-            gui.text(name, x + 14, row, size=12, color=Palette.MUTED)
-            gui.rect(x + 108, row + 4, max(130 * mean / scale, 2), 8, Palette.ACCENT, radius=3)
-            gui.text(f"{mean:.2f}", x + width - 14, row, size=12, color=Palette.TEXT, align="right")
+        if app.input.get_key_down(self.page_key):
+            self.page = (self.page + 1) % len(self.pages)
+        page = self.pages[self.page]
+        recording = app.profiler.recording
+        if recording is None:
+            return
+        if app.input.get_key_down(self.choose_key):
+            page.choose(recording)
+        panel = self._frame(app, page)
+        page.draw(app, recording, panel)
+        self._alarm(app, recording)
+
+    def show(self, app: App, visible: bool = True) -> None:
+        """Show or hide it, as its key does."""
+        self.visible = visible
+        if visible and app.profiler.recording is None:
+            # A recording of the game's own goes on when this one is hidden.
+            app.profiler.record(Recording(events=_EVENTS, frames=_FRAMES))
+            self._records = True
+        elif not visible and self._records:
+            app.profiler.stop()
+            self._records = False
+
+    def _frame(self, app: App, page: Page) -> Panel:
+        """The panel with its tabs; returns the room inside."""
+        gui = app.gui
+        x, y = gui.width - _WIDTH - 12, 12.0
+        gui.rect(x, y, _WIDTH, _HEIGHT, (*Palette.PANEL_RGB, 0.985), radius=8, shadow=14)
+        along = x + 14
+        for other in self.pages:
+            chosen = other is page
+            color = Palette.TEXT if chosen else Palette.MUTED
+            wide = gui.text(other.title, along, y + 10, size=13, color=color)
+            if chosen:
+                gui.rect(along, y + 29, wide, 2, Palette.ACCENT, radius=1)
+            along += wide + 18
+        gui.text(_KEYS, x + 14, y + _HEIGHT - 20, size=11, color=Palette.MUTED)
+        return Panel(gui, x + 14, y + 40, _WIDTH - 28, _HEIGHT - 66)
+
+    def _alarm(self, app: App, recording: Recording) -> None:
+        """A banner for the first tensor that held NaN or infinity."""
+        found = list(recording.nan_alarm.found.values())
+        if not found:
+            return
+        gui, more = app.gui, f"  and {len(found) - 1} more" if len(found) > 1 else ""
+        text = f"{found[0]}{more}"
+        wide = gui.measure(text, size=13)[0] + 28
+        x, y = gui.width - wide - 12, 12.0 + _HEIGHT + 10
+        gui.rect(x, y, wide, 30, Palette.BAD, radius=6, shadow=10)
+        gui.text(text, x + 14, y + 15, size=13, color="#20090a", valign="center")

@@ -70,8 +70,8 @@ class Recording(observing.Observer):
         self.tracks = WorkerTracks()
         self.nan_alarm = NaNAlarm()
         self.tensors = TensorWatch()
-        self.hooks: dict[str, Ring] = {}
-        self.on_frame: list[Callable[[FrameRecord], object]] = []
+        self.gpu_phases: dict[str, Ring] = {}
+        """What the GPU took for the phases that draw, in seconds, where it has a clock of its own."""
         self._frame = 0
         self._collecting = 0.0
         self._phases: dict[str, float] = {}
@@ -92,7 +92,7 @@ class Recording(observing.Observer):
             known = self.tracks.of(worker)
             known.take(name, end - start)
             detail["worker"] = known.label
-            if name == "schedule":
+            if name in ("schedule", "slice"):
                 self._workers[known.label] = self._workers.get(known.label, 0.0) + end - start
         self._events.append((track, name, start, end, self._frame, detail))
 
@@ -131,6 +131,12 @@ class Recording(observing.Observer):
 
         return run
 
+    def drawn(self, phase: str, start: float, end: float) -> None:
+        """The GPU drew so long for a phase of an earlier frame."""
+        self._events.append(("gpu", phase, start, end, self._frame, _NOTHING))
+        ring = self.gpu_phases.setdefault(phase, Ring(600))
+        ring.append(end - start)
+
     def phase(self, name: str, start: float, end: float) -> None:
         """A phase of the frame took so long."""
         self._phases[name] = self._phases.get(name, 0.0) + end - start
@@ -151,8 +157,6 @@ class Recording(observing.Observer):
         )
         self.frames.append(record)
         self._phases, self._hooks, self._workers, self._counts = {}, {}, {}, {}
-        for told in self.on_frame:
-            told(record)
 
     # Pauses of Python's own
 

@@ -48,7 +48,8 @@ def trace_events(recording: Recording, title: str) -> list[dict[str, object]]:
             made += [_span(event, process, place, origin) for event in (first, *members)]
     # A row for each worker: what is its own of all the above, from call to answer.
     for number, worker in enumerate(workers):
-        own = [e for e in spans if e.detail.get("worker") == worker and e.name in ("schedule", "readback")]
+        kinds = ("schedule", "slice", "readback")
+        own = [e for e in spans if e.detail.get("worker") == worker and e.name in kinds]
         for row, (first, members) in enumerate(_rows(own)):
             place = 1 + (len(TRACKS) + number) * _ROWS + row
             made.append(_meta("thread_name", process, place, name=f"worker: {worker}"))

@@ -12,8 +12,9 @@ from gameglue.profiling.ring import Ring
 KEPT = 600
 """Times of each kind that are kept for each worker."""
 
-KINDS = ("schedule", "readback", "job", "commands")
-"""What is timed: on the calling thread, from a request to its answer, on job threads, on a GPU."""
+KINDS = ("schedule", "slice", "readback", "job", "commands")
+"""What is timed: a schedule and its slices on the calling thread, from a request to its answer, on job
+threads, on a GPU."""
 
 
 class WorkerTimes:
@@ -60,6 +61,16 @@ class WorkerTimes:
             self.rings[kind].append(seconds)
             self.totals[kind] += seconds
 
+    def per_schedule_ms(self, *kinds: str) -> float | None:
+        """Milliseconds of these kinds together for each schedule so far; `None` without either."""
+        seconds = sum(self.totals[kind] for kind in kinds)
+        return seconds * 1e3 / self.schedules if self.schedules and seconds else None
+
+    @property
+    def calling_ms(self) -> float | None:
+        """What each schedule has cost the calling thread, in its slices too."""
+        return self.per_schedule_ms("schedule", "slice")
+
     def mean_ms(self, kind: str, count: int | None = None) -> float | None:
         """The mean of the latest `count` times, in milliseconds; `None` without any."""
         latest = self.rings[kind].latest(count)
@@ -89,7 +100,7 @@ class WorkerTracks:
 
     def by_cost(self) -> tuple[WorkerTimes, ...]:
         """Every one, by the calling thread's time."""
-        return tuple(sorted(self.all(), key=lambda times: -times.totals["schedule"]))
+        return tuple(sorted(self.all(), key=lambda t: -t.totals["schedule"] - t.totals["slice"]))
 
     def _label(self, worker: Worker) -> str:
         source = PurePath(worker.model.source).stem

@@ -2,34 +2,54 @@
 
 from __future__ import annotations
 
+from time import perf_counter
+
 from engine import observing
-from engine.devices import GLDevice
+from engine.devices import GL, GLDevice
 
 
 class ObservedCommands:
-    """Two timestamps around commands; observers are told once both have come.
+    """Commands whose time on the device observers are told once it is known.
 
-    Made inside the device's context in front of the commands, which `end` is called behind.
+    Made inside the device's context in front of the commands, which `end` is called behind. The times are the
+    device's own, by timestamps. A renderer on the processor would stop for those: what it computes within the
+    calls is timed there, and of what it leaves to threads (drawing) the end is when a fence is found open.
     """
 
     def __init__(self, device: GLDevice, backend: str) -> None:
         self._device = device
         self._backend = backend
         self._worker = observing.current_worker()
+        self._has_clock = not device.info.is_software
         self._is_told = False
-        self._start = device.timer.stamp()
+        self._fence = 0
+        self._start = perf_counter()
+        self._stamp = device.timer.stamp() if self._has_clock else 0
 
     def end(self) -> None:
         """The commands were issued."""
-        self._device.timer.tell((self._start, self._device.timer.stamp()), self._tell)
+        if self._has_clock:
+            self._device.timer.tell((self._stamp, self._device.timer.stamp()), self._tell)
+        elif self._backend == "gl_compute":
+            self._tell([self._start, perf_counter()])
+            return
+        else:
+            self._fence = self._device.gl.glFenceSync(GL.SYNC_GPU_COMMANDS_COMPLETE, 0)
         observing.later(self)
 
     def poll(self) -> bool:
         """Look whether the times have come."""
-        if not self._is_told and not self._device.is_disposed:
-            with self._device.current(flush=False):
-                self._device.timer.collect()
-        return self._is_told or self._device.is_disposed
+        device = self._device
+        if self._is_told or device.is_disposed:
+            return True
+        if not self._fence:
+            with device.current(flush=False):
+                device.timer.collect()
+        elif device.poll(self._fence):
+            self._tell([self._start, perf_counter()])
+            with device.current(flush=False):
+                device.gl.glDeleteSync(self._fence)
+        return self._is_told
 
     def _tell(self, times: list[float]) -> None:
         self._is_told = True

@@ -1,0 +1,66 @@
+"""How long the GPU draws for each phase of the frame, by timestamps in the game's own context."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from engine.devices import GLFunctions
+from engine.devices.gl_limits import GLInfo
+from engine.devices.gl_timing import GLTimer
+
+if TYPE_CHECKING:
+    from gameglue.graphics.graphics import Graphics
+
+DRAWING = ("draw", "render_image", "gui", "present")
+"""The phases that draw, in order."""
+
+Told = Callable[[str, float, float], object]
+"""Called with a phase's name, and when the GPU began and ended it, in seconds of `time.perf_counter`."""
+
+
+class GPUPhases:
+    """A timestamp where each phase that draws begins, and behind the last; `told` hears when they come."""
+
+    def __init__(self, gl: GLFunctions, told: Told) -> None:
+        self._timer = GLTimer(gl)
+        self._told = told
+        self._names: list[str] = []
+        self._stamps: list[int] = []
+        self._is_drawing = False
+
+    @classmethod
+    def of(cls, graphics: Graphics, told: Told) -> GPUPhases | None:
+        """For a game's context, which is current; `None` without one, or where the processor draws: there,
+        timestamps would wait for what was drawn before.
+        """
+        loader = getattr(graphics.ctx.mglo, "_context", None) if graphics.ctx is not None else None
+        is_software = GLInfo(graphics.renderer, "", "", 0, frozenset()).is_software
+        return None if loader is None or is_software else cls(GLFunctions(loader), told)
+
+    def begin(self, phase: str) -> None:
+        """A phase begins."""
+        draws = phase in DRAWING
+        if draws or self._is_drawing:
+            self._names.append(phase if draws else "")
+            self._stamps.append(self._timer.stamp())
+        self._is_drawing = draws
+
+    def end_frame(self) -> None:
+        """The frame is over: tell what has come of earlier ones."""
+        if self._is_drawing:
+            self.begin("")
+        if self._names:
+            names, stamps = self._names, self._stamps
+            self._timer.tell(stamps, lambda times: self._tell(names, times))
+        self._names, self._stamps = [], []
+        self._timer.collect()
+
+    def release(self) -> None:
+        """Delete the queries; the context is current."""
+        self._timer.release()
+
+    def _tell(self, names: list[str], times: list[float]) -> None:
+        for name, start, end in zip(names, times, times[1:], strict=False):
+            if name:
+                self._told(name, start, end)
