@@ -34,6 +34,7 @@ from engine.report import PlanReport
 from engine.shapes import DynamicTensorShape, TensorShape
 from engine.slices import Schedule
 from engine.tensor import CPUTensorData, Tensor, TensorData
+from engine.textures import ChannelSwizzle, CoordOrigin, TensorLayout, TextureConverter, TextureTransform
 from engine.worker import Worker, unfinished_workers
 
 ENGINE_OF = "gameglue"
@@ -44,8 +45,10 @@ __all__ = [
     "CLDevice",
     "CPUTensorData",
     "CancelledError",
+    "ChannelSwizzle",
     "CommandBuffer",
     "ComputeTensorData",
+    "CoordOrigin",
     "DeviceError",
     "DisposedError",
     "DynamicTensorShape",
@@ -76,8 +79,11 @@ __all__ = [
     "SystemInfo",
     "Tensor",
     "TensorData",
+    "TensorLayout",
     "TensorShape",
+    "TextureConverter",
     "TextureTensorData",
+    "TextureTransform",
     "UnsupportedLayerError",
     "ValuePending",
     "Worker",
