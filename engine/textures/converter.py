@@ -242,7 +242,7 @@ def _into_texture(
     from engine.textures.on_gl import GLConversions, gl_backend
 
     conversions = GLConversions.of(target.device)
-    conversions.to_texture(gl_backend(data.backend), data.buffer, how, shape, slot, target)
+    conversions.to_texture(gl_backend(data.backend), data.storage, how, shape, slot, target)
 
 
 def _room(
@@ -253,12 +253,14 @@ def _room(
     if tensor is not None:
         data = tensor.data_at_hand
         if isinstance(data, BufferTensorData) and _same(data.backend, backend):
-            return tensor, data.buffer
+            tensor.has_changed()
+            return tensor, data.storage
         with backend.entered():
             # All of it will be written, unless a slot is meant.
             kept = tensor.download_to_array() if slot is not None else None
             buffer = backend.create(elements, dtype, kept)
         tensor._replace_data(storage_of(backend)(backend, buffer, shape))
+        tensor.has_changed()
         return tensor, buffer
     with backend.entered():
         buffer = backend.create(elements, dtype)
@@ -312,6 +314,7 @@ def _staged(
     if tensor is None:
         return Tensor.of(data)
     tensor._replace_data(data)
+    tensor.has_changed()
     return tensor
 
 

@@ -136,6 +136,8 @@ class _Delivery:
         """Whether it has arrived."""
         if self.read is None:
             data = self.tensor.data_at_hand
+            if isinstance(data, CPUTensorData) and data.fence is not None:
+                return False
             if not isinstance(data, BufferTensorData | CPUTensorData):
                 return False
             self.read = self._start(data)
@@ -151,7 +153,7 @@ class _Delivery:
     def _start(self, data: BufferTensorData | CPUTensorData) -> Readback:
         grid = host_grid(self.target)
         if isinstance(data, BufferTensorData):
-            backend, buffer = data.backend, data.buffer
+            backend, buffer = data.backend, data.storage
         else:
             assert isinstance(data, CPUTensorData)
             backend = cpu_backend()

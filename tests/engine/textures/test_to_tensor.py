@@ -199,8 +199,7 @@ def test_a_batch_of_textures_and_a_slot_of_it(
     if name.startswith("gl"):
         TextureConverter.to_tensor(textures[3], tensor=tensor, slot=1)
         single[1] = single[3]
-        fresh = tensor.data_on_backend.download()
-        np.testing.assert_allclose(fresh, np.concatenate(single[:3]), atol=1e-6)
+        np.testing.assert_allclose(tensor.download_to_array(), np.concatenate(single[:3]), atol=1e-6)
     for texture in textures:
         texture.release()
 
@@ -213,7 +212,9 @@ def test_a_tensor_is_filled_again_and_again(name: str, place: Place) -> None:
         image = pixels(3, 5, 3, seed)
         assert TextureConverter.to_tensor(image, tensor=tensor) is tensor
         assert tensor.data_on_backend is storage
-        np.testing.assert_allclose(storage.download(), expected(image, TextureTransform(), "rgb"), atol=1e-6)
+        np.testing.assert_allclose(
+            tensor.download_to_array(), expected(image, TextureTransform(), "rgb"), atol=1e-6
+        )
 
 
 @pytest.mark.parametrize("name", PLACES)
