@@ -30,6 +30,7 @@ from engine.jobs import JobHandle, JobSystem, leave_a_core_to_the_game
 from engine.jobs_functions import Job, job
 from engine.loading.handle import Loading, advance_loads
 from engine.model import Input, Layer, Model, Output
+from engine.native_pool import freeze_support
 from engine.report import PlanReport
 from engine.shapes import DynamicTensorShape, TensorShape
 from engine.slices import Schedule
@@ -89,6 +90,7 @@ __all__ = [
     "Worker",
     "WorkerFactory",
     "advance_loads",
+    "freeze_support",
     "job",
     "leave_a_core_to_the_game",
     "numpy_operator",

@@ -29,6 +29,11 @@ from engine.native_prelude import PRELUDE
 KERNELS_PER_CHILD = 6
 IDLE_SECONDS = 20.0
 
+COMPILER_ARGUMENT = "--gameglue-compile"
+"""With this as its only argument a frozen program is a compiling process; see `freeze_support`."""
+
+_may_reenter: list[bool] = []
+
 
 class CompileError(Exception):
     """One kernel was refused; the message is the compiler's."""
@@ -70,7 +75,7 @@ class _Child:
         self._log = tempfile.TemporaryFile()  # noqa: SIM115 - lives as long as the process does
         try:
             self._process = subprocess.Popen(
-                [sys.executable, "-P", str(script)],
+                [sys.executable, COMPILER_ARGUMENT] if is_frozen() else [sys.executable, "-P", str(script)],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=self._log,
@@ -215,9 +220,35 @@ def _close_children(children: set[_Child], closing: threading.Event) -> None:
         child.close()
 
 
+def is_frozen() -> bool:
+    """Whether this program was made one file or folder by PyInstaller, Nuitka, cx_Freeze or the like."""
+    return bool(getattr(sys, "frozen", False)) or "__compiled__" in globals()
+
+
 def can_start_children() -> bool:
-    """Whether this Python can run a script of ours: not frozen, not embedded without an interpreter."""
-    return bool(sys.executable) and not getattr(sys, "frozen", False) and Path(__file__).is_file()
+    """Whether this Python can run a script of ours, or, as a frozen program, itself."""
+    if is_frozen():
+        return bool(sys.executable and _may_reenter)
+    return bool(sys.executable) and Path(__file__).is_file()
+
+
+def freeze_support() -> None:
+    """Let a frozen program compile kernels in processes of its own, as any other does.
+
+    Its main script calls this first, before it opens a window: a frozen program has no Python to start, so it
+    starts itself again, and this call does the compiling there and ends that process. Without it kernels
+    compile in the game's own process. Elsewhere it does nothing.
+    """
+    _may_reenter.append(True)
+    if sys.argv[1:] != [COMPILER_ARGUMENT]:
+        return
+    # The other end says where modules are, which a frozen program knows.
+    sys.stdin.readline()
+    # Numba takes a third of a second to import, and only these processes need it.
+    from engine import native_compile
+
+    native_compile.main()
+    raise SystemExit(0)
 
 
 def compile_here(request: CompileRequest) -> CompiledObject:

@@ -264,6 +264,11 @@ class Worker(Disposable):
             raise InputError(self._unknown(name))
         self._set[name] = value
 
+    @property
+    def kept_inputs(self) -> Mapping[str, InputValue]:
+        """What `set_input` has given so far, by name."""
+        return dict(self._set)
+
     def schedule(self, *inputs: InputValue | Mapping[str, InputValue], **named: InputValue) -> None:
         """Enqueue one inference and return without waiting for it.
 

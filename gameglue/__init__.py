@@ -63,6 +63,7 @@ from gameglue.inference import (  # noqa: E402
 )
 from gameglue.input import InputScript, InputState  # noqa: E402
 from gameglue.profiling import FrameReport, Profiler  # noqa: E402
+from gameglue.reloading import HotReload, WatchedEffect, WatchedWorker  # noqa: E402
 from gameglue.resources import Resources  # noqa: E402
 from gameglue.scene import Scene  # noqa: E402
 from gameglue.transform import Transform  # noqa: E402
@@ -84,6 +85,7 @@ __all__ = [
     "GraphicsError",
     "Gui",
     "HookError",
+    "HotReload",
     "InferenceQueue",
     "InferenceRequest",
     "InferenceResult",
@@ -117,6 +119,8 @@ __all__ = [
     "WaitUntil",
     "WaitUntilDone",
     "WaitWhile",
+    "WatchedEffect",
+    "WatchedWorker",
     "WorkerShare",
     "YieldInstruction",
     "next_frame",

@@ -38,6 +38,7 @@ from gameglue.input import InputSource, InputState
 from gameglue.lifecycle import Lifecycle
 from gameglue.profiling import FrameOverlay, FrameReport, Profiler, Recording
 from gameglue.profiling.gpu_phases import GPUPhases
+from gameglue.reloading import HotReload
 from gameglue.resources import Resources
 from gameglue.scene import Scene
 
@@ -151,6 +152,8 @@ class App:
         self.headless = not surface.is_window
         self.real_time = surface.is_window if real_time is None else real_time
         self.graphics = Graphics(surface, self.lifecycle, self._failed)
+        self._loads: list[Loading[Worker]] = []
+        self.hot_reload = HotReload(self.resources, self.graphics)
         self.input = InputState()
         self.input.sources = [surface] if input_source is None else [surface, input_source]
         self.resources.register_loader(Texture, self._load_texture)
@@ -330,7 +333,9 @@ class App:
         """
         if isinstance(model, str | Path):
             model = self.resources.find(model)
-        return Worker.load_async(model, backend_type, **options)
+        self._loads = [load for load in self._loads if not load.is_over]
+        self._loads.append(Worker.load_async(model, backend_type, **options))
+        return self._loads[-1]
 
     # -- results --------------------------------------------------------------------------------
 
@@ -391,6 +396,9 @@ class App:
         self._ended = self._quitting = True
         self.lifecycle.quit()
         self._scene.unload()
+        self.hot_reload.dispose()
+        for load in self._loads:
+            load.stop()
 
     # -- errors ---------------------------------------------------------------------------------
 

@@ -39,6 +39,7 @@ def _input(app: App) -> None:
 
 def _poll(app: App) -> None:
     advance_loads(app.loading_budget_ms)
+    app.hot_reload.poll()
     app.inference.poll()
     app.coroutines.step(ResumePoint.RESULTS)
 
@@ -109,9 +110,9 @@ FRAME: Final[tuple[Phase, ...]] = (
     ),
     Phase(
         "poll",
-        "What is being loaded goes on, within `app.loading_budget_ms`. Readbacks that have come are "
-        "delivered: callbacks, and code that awaits them. It is early, so that a result is used in the frame "
-        "that finds it.",
+        "What is being loaded goes on, within `app.loading_budget_ms`, and what changed on disk is taken "
+        "up. Readbacks that have come are delivered: callbacks, and code that awaits them. It is early, so "
+        "that a result is used in the frame that finds it.",
         _poll,
     ),
     Phase(

@@ -103,6 +103,7 @@ class GLDevice:
             self._switch.leave()
         self.staging = StagingPool(self)
         self._spare: list[SharedContext] = []
+        self._lent: list[SharedContext] = []
         self._finalizer = weakref.finalize(self, destroy_abandoned, self._native, self._thread)
         self._finalizer.atexit = False
         _cache.register(self)
@@ -149,11 +150,14 @@ class GLDevice:
     def borrow_shared(self) -> SharedContext:
         """One from `create_shared`, or one that was given back; making one takes milliseconds."""
         self.check()
-        return self._spare.pop() if self._spare else self.create_shared()
+        context = self._spare.pop() if self._spare else self.create_shared()
+        self._lent.append(context)
+        return context
 
     def give_back_shared(self, context: SharedContext) -> None:
         """Keep a context for the next who borrows one; its thread must be done with it."""
         context.hand_over()
+        self._lent.remove(context)
         if self._disposed:
             context.dispose()
         else:
@@ -237,8 +241,9 @@ class GLDevice:
                 self._timer.release()
             self.gl.glDeleteSync(self._sentinel)
             self._collect()
-        while self._spare:
-            self._spare.pop().dispose()
+        for shared in (*self._spare, *self._lent):
+            shared.dispose()
+        self._spare.clear()
         self._disposed = True
         self._finalizer.detach()
         self._native.destroy()

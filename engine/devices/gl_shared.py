@@ -27,6 +27,7 @@ class SharedContext:
         self.limits = limits
         self._trash: deque[Callable[[], Any]] = deque()
         self._depth = 0
+        self._in_use = threading.RLock()
         self._native = native
         self._switch = Switch(native)
         self._thread: int | None = None
@@ -56,6 +57,7 @@ class SharedContext:
             self._thread = thread
         if self._thread != thread:
             raise DeviceError("a shared OpenGL context belongs to the thread that entered it first")
+        self._in_use.acquire()
         self._switch.enter()
         self._depth += 1
         try:
@@ -70,13 +72,15 @@ class SharedContext:
         finally:
             self._depth -= 1
             self._switch.leave()
+            self._in_use.release()
 
     def hand_over(self) -> None:
         """Let another thread have it, which is the one that enters it next; it must not be in use."""
         self._thread = None
 
     def dispose(self) -> None:
-        """Destroy the context; it must not be in use by its thread. A second call does nothing."""
-        if not self._disposed:
-            self._disposed = True
-            self._native.destroy()
+        """Destroy the context, once its thread has left it. A second call does nothing."""
+        with self._in_use:
+            if not self._disposed:
+                self._disposed = True
+                self._native.destroy()

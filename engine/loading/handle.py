@@ -122,6 +122,12 @@ class Loading(Generic[T]):
         if not self._is_over:
             self._is_cancelled = True
 
+    def stop(self) -> None:
+        """Give it up and block until nothing of it is left: before what it uses is closed."""
+        self.cancel()
+        while not self._is_over:
+            self._advance(None)
+
     def __await__(self) -> Generator[Any, None, T]:
         while not self.is_done():
             if in_asyncio():

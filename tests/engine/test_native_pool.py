@@ -1,0 +1,52 @@
+"""Frozen programs: kernels compile in processes that are the program itself, started again."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from engine import native_pool
+from tests.conftest import ROOT
+
+PROGRAM = """
+import os, sys
+sys.frozen = True
+sys.executable = os.environ["PROGRAM"]
+from engine import freeze_support
+{call}
+if __name__ == "__main__":
+    from pathlib import Path
+    from engine.native import NativeSource, NativeStore
+    from engine.native_pool import CompilePool, can_start_children
+    from engine.native_prelude import PRELUDE
+    store = NativeStore(Path(os.environ["STORE"]), CompilePool(limit=1))
+    text = PRELUDE + "\\n\\ndef nothing(args, begin, end):\\n    pass\\n"
+    addresses = store.load([NativeSource("nothing", text, "nothing")])
+    print(can_start_children(), len(addresses), "numba" in sys.modules)
+"""
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="the stand-in for a frozen program is a shell script")
+@pytest.mark.parametrize(("call", "expected"), [("freeze_support()", "True 1 False"), ("", "False 1 True")])
+def test_a_frozen_program_compiles_in_itself_started_again(tmp_path: Path, call: str, expected: str) -> None:
+    script = tmp_path / "game.py"
+    script.write_text(PROGRAM.format(call=call))
+    program = tmp_path / "game"
+    program.write_text(f'#!/bin/sh\nexec "{sys.executable}" "{script}" "$@"\n')
+    program.chmod(0o755)
+    variables = {**os.environ, "PYTHONPATH": str(ROOT), "PROGRAM": str(program), "STORE": str(tmp_path / "s")}
+    found = subprocess.run(
+        [str(program)], env=variables, capture_output=True, text=True, timeout=120, check=False
+    )
+    assert found.stdout.strip() == expected, found.stderr
+
+
+def test_elsewhere_it_does_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(native_pool, "_may_reenter", [])
+    native_pool.freeze_support()
+    assert native_pool.can_start_children()
+    assert not native_pool.is_frozen()
