@@ -119,6 +119,7 @@ class Part:
         self.short = None
         for stage in self.stages:
             stage.program.release()
+            stage.slicing = None
         for buffer in self.owned:
             buffer.release()
 

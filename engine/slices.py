@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, Self
 
@@ -34,7 +34,7 @@ class Slicing:
 class Allowance:
     """How much may be enqueued now: milliseconds of the device's time, or all there is.
 
-    force: at least a part, where nothing fits. spent: what was enqueued under it.
+    force: at least a part, where nothing fits. spent: what was enqueued under it. began: when it was given.
     """
 
     ms: float
@@ -42,7 +42,17 @@ class Allowance:
     everything: bool = False
     spent: float = 0.0
     parts: int = 0
+    began: float = field(default_factory=perf_counter)
 
+    def take(self, expected: float, is_synchronous: bool) -> None:
+        """So much was enqueued. Where that takes the time itself, all that went by counts."""
+        self.spent += expected
+        if is_synchronous:
+            self.spent = max(self.spent, 1000.0 * (perf_counter() - self.began))
+
+
+# Of a budget, where the driver computes in the call: no two take the same time.
+_SHARE = 0.9
 
 _NOTHING = Allowance(0.0)
 
@@ -105,17 +115,13 @@ class SlicedRun(Run):
                 self._move_on(pieces, max(count, 0))
             if not cuts:
                 return self._step == len(steps) and self._end_stage()
-            before = perf_counter()
             if observing.installed:
                 with observing.spanning("enqueue", backend=self.session.backends[stage.place].name):
                     timing = pieces.enqueue(cuts, timed)
             else:
                 timing = pieces.enqueue(cuts, timed)
-            spent = 1000.0 * (perf_counter() - before)
-            # A driver that computes in the call tells the truth; others have only begun.
-            if not isinstance(timing, Taken):
-                spent = max(spent, expected) if pieces.is_synchronous else expected
-            allowance.spent += spent
+            known = timing.seconds if isinstance(timing, Taken) else None
+            allowance.take(expected if known is None else 1000.0 * sum(known), pieces.is_synchronous)
             if timing is not None:
                 self.costs.watch(steps, pieces.units, cuts, timing)
         return self._end_stage()
@@ -144,7 +150,8 @@ class SlicedRun(Run):
             step = slicing.steps[self._step]
             overhead = step.rates.overhead_ms
             each = step.careful_ms / units
-            room = allowance.ms - allowance.spent - ahead
+            share = _SHARE if pieces.is_synchronous else 1.0
+            room = share * allowance.ms - allowance.spent - ahead
             if overhead + each * left > room:
                 # Whatever is too small to be worth starting waits for the next time.
                 count = int((room - overhead) / each) if each > 0.0 and room > 2.0 * overhead else 0

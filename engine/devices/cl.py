@@ -80,7 +80,7 @@ class CLDevice:
     name = "opencl"
 
     def __init__(
-        self, device: int | str | None = None, *, platform: int | str | None = None, profiling: bool = False
+        self, device: int | str | None = None, *, platform: int | str | None = None, profiling: bool = True
     ) -> None:
         """Open a device.
 
@@ -88,7 +88,7 @@ class CLDevice:
             device: a GPU before a CPU if None; else an index in the order of `list_devices`, or part of a
                 name.
             platform: restricts the choice to one platform, by index or part of its name.
-            profiling: have the queue time its commands.
+            profiling: have the queue time its commands, which `Worker.costs` and profilers ask for.
 
         Raises `DeviceError` where there is no OpenCL, or no such device.
         """

@@ -14,8 +14,17 @@ from engine.devices.gl_wgl import WGL
 def loaded_platforms() -> list[Platform]:
     """The platforms whose library this process has loaded already, most likely first."""
     by_system: dict[str, tuple[type[WGL | CGL | EGL | GLX], ...]] = {"win32": (WGL, EGL), "darwin": (CGL,)}
-    found = (kind.loaded() for kind in by_system.get(sys.platform, (EGL, GLX)))
-    return [platform for platform in found if platform is not None]
+    found: list[Platform] = []
+    for kind in by_system.get(sys.platform, (EGL, GLX)):
+        platform = _loaded.get(kind) or kind.loaded()
+        if platform is not None:
+            _loaded[kind] = platform
+            found.append(platform)
+    return found
+
+
+# Binding a library's functions takes a quarter of a millisecond, as long as a slice of a frame.
+_loaded: dict[type[WGL | CGL | EGL | GLX], Platform] = {}
 
 
 def current_platform() -> Platform | None:

@@ -9,7 +9,10 @@ import numpy as np
 import pytest
 
 from engine import (
+    BackendType,
     CancelledError,
+    CLDevice,
+    DeviceError,
     DisposedError,
     InputError,
     Model,
@@ -425,3 +428,34 @@ def test_boxes_cover_a_run_of_groups(grid: Grid) -> None:
             ]
             first += count
         assert seen == [(k % grid[0], k // grid[0] % grid[1], k // (grid[0] * grid[1])) for k in range(total)]
+
+
+def test_a_step_of_several_dispatches_is_cut_too(
+    make_worker: MakeWorker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """OpenCL drivers end dispatches that take too long, so a long step is recorded as several."""
+    monkeypatch.setattr("engine.backends.opencl.dispatches._MAX_WORK", 3000)
+    monkeypatch.setattr("engine.backends.opencl.tuned._MAX_MULTIPLICATIONS", 1 << 14)
+    worker = make_worker(convolutions(), "opencl", slice_ms=FEW_MS)
+    (expected,) = whole(worker, picture(0), "y")
+    for _ in range(2):
+        schedule = worker.schedule_iterable(picture(0))
+        assert run(schedule) > 50
+        np.testing.assert_array_equal(schedule.output("y").download_to_array(), expected)
+        np.testing.assert_array_equal(whole(worker, picture(0), "y")[0], expected)
+
+
+@pytest.mark.parametrize("profiling", [True, False])
+def test_queues_without_times_are_watched(profiling: bool) -> None:
+    try:
+        device = CLDevice(profiling=profiling)
+    except DeviceError as error:
+        pytest.skip(str(error))
+    with device, Worker(convolutions(), BackendType.GPU_COMPUTE, device=device) as worker:
+        for seed in range(3):
+            for _ in worker.schedule_iterable(picture(seed)):
+                worker.costs.collect()
+            worker.peek_output("y").download_to_array()
+        worker.costs.collect()
+        assert worker.costs.is_measured
+        assert 0.0 < worker.costs.total_ms < 10_000.0

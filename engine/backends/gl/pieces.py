@@ -60,7 +60,8 @@ class GLPieces(Pieces, ABC):
 
     def enqueue(self, cuts: Sequence[Cut], timed: bool) -> Timing | None:
         """Issue the calls of each."""
-        self._program.check()
+        if self._program.is_released:
+            self._program.check()
         with self._device.current():
             if not observing.installed:
                 return self._enqueue(cuts, timed)

@@ -44,6 +44,11 @@ class GLProgram(Program):
         """Buffers or textures."""
         return {id(memory): getattr(memory, "nbytes", 0) for memory in self._temporaries}
 
+    @property
+    def is_released(self) -> bool:
+        """Whether `release` was called."""
+        return self._is_released
+
     def release(self) -> None:
         """Free the temporaries."""
         self._is_released = True

@@ -150,7 +150,7 @@ class OpenCLBackend(Backend):
                     memory.append(block)
                     numbers = [block]
                 commands.append((compiled.new_kernel(operands, numbers), size, compiled.source.local))
-        return CLProgram(commands, memory, bound)
+        return CLProgram(commands, memory)
 
     def run(self, program: Program) -> None:
         """Enqueue a recorded plan."""

@@ -22,11 +22,10 @@ Command = tuple[Any, tuple[int, ...], tuple[int, ...]]
 
 
 class CLProgram(Program):
-    """A recorded plan: commands in order, the temporaries that belong to it, and where each tensor lies."""
+    """A recorded plan: commands in order, and the temporaries that belong to it."""
 
-    def __init__(self, commands: list[Command], memory: list[Any], bound: dict[str, Any]) -> None:
+    def __init__(self, commands: list[Command], memory: list[Any]) -> None:
         self.commands = commands
-        self.bound = bound
         self._memory = memory
 
     def temporaries(self) -> dict[int, int]:
@@ -36,7 +35,6 @@ class CLProgram(Program):
     def release(self) -> None:
         """Free the temporaries and the commands; OpenCL keeps both until what is enqueued has run."""
         self.commands.clear()
-        self.bound.clear()
         for mem in self._memory:
             mem.release()
         self._memory.clear()

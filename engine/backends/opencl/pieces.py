@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from functools import partial
+from collections.abc import Sequence
 from math import prod
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
@@ -26,22 +25,43 @@ if TYPE_CHECKING:
 
 
 class _Events:
-    """What dispatches took, by their events: to the nanosecond where the queue keeps times."""
+    """What dispatches took, by their events: to the nanosecond where the queue keeps times.
 
-    def __init__(self, device: CLDevice, events: list[Any], started: float) -> None:
+    Elsewhere it is bounded by when they were seen not to have happened yet, and to have. before: the last of
+    which that is asked; these begin when those have ended.
+    """
+
+    def __init__(self, device: CLDevice, events: list[Any], started: float, before: _Events | None) -> None:
         self._device = device
         self._events = events
-        self._started = self._latest = started
+        self._begin = (started, started)
+        self._before = before
+        self._end: tuple[float, float] | None = None
+        self._latest = started
 
     def result(self) -> list[float] | Between | None:
         """Seconds of each dispatch, or bounds for all, once the last is done. Never waits."""
-        now = perf_counter()
-        if not self._device.is_complete(self._events[-1]):
-            self._latest = now
+        if self._device.keeps_times:
+            if not self._device.is_complete(self._events[-1]):
+                return None
+            return [(event.profile.end - event.profile.start) * 1e-9 for event in self._events]
+        if (end := self.look()) is None:
             return None
-        if not self._device.keeps_times:
-            return Between(self._latest - self._started, now - self._started)
-        return [(event.profile.end - event.profile.start) * 1e-9 for event in self._events]
+        return Between(max(end[0] - self._begin[1], 0.0), end[1] - self._begin[0])
+
+    def look(self) -> tuple[float, float] | None:
+        """Between which moments they ended; None before that was seen."""
+        if self._end is None:
+            if self._before is not None and (ended := self._before.look()) is not None:
+                started = self._begin[0]
+                self._begin = (max(started, ended[0]), max(started, ended[1]))
+                self._before = None
+            now = perf_counter()
+            if self._device.is_complete(self._events[-1]):
+                self._end = (max(self._latest, self._begin[0]), now)
+            else:
+                self._latest = now
+        return self._end
 
 
 class _Whole:
@@ -57,57 +77,77 @@ class _Whole:
     def aim(self, first: int, count: int) -> Command:
         return self._commands[first]
 
+    def restore(self) -> None:
+        pass
 
-class _Elements:
+
+class _Cuttable:
+    """A step whose kernel takes numbers, from position `at` on, that say where a dispatch begins.
+
+    The kernel is that of the step's first recorded dispatch, so these become what they were after each part.
+    """
+
+    units: int
+
+    def __init__(self, command: Command, at: int, whole: Sequence[int], most: int) -> None:
+        self._kernel, self._work, self._local = command
+        self._at = at
+        self._whole = tuple(np.int32(n) for n in whole)
+        self._most = most
+        self._is_aimed = False
+
+    def _aimed(self, numbers: Sequence[int], work: tuple[int, ...]) -> Command:
+        for k, number in enumerate(numbers):
+            self._kernel.set_arg(self._at + k, np.int32(number))
+        self._is_aimed = True
+        return self._kernel, work, self._local
+
+    def restore(self) -> None:
+        """Have the kernel do what was recorded again."""
+        if self._is_aimed:
+            for k, number in enumerate(self._whole):
+                self._kernel.set_arg(self._at + k, number)
+            self._is_aimed = False
+
+
+class _Elements(_Cuttable):
     """A generic kernel over some of its groups."""
 
-    def __init__(self, make: Make, source: GenericSource, step: Step, most: int) -> None:
-        self._make = make
-        self._kernel: Any = None
-        self._local = source.local
+    def __init__(self, command: Command, source: GenericSource, step: Step, most: int) -> None:
         self._total = prod(step.space)
-        self._at = source.signature.inputs + 1 + len(source.kernel.params)
-        self._most = most
+        at = source.signature.inputs + 1 + len(source.kernel.params)
+        super().__init__(command, at, (min(self._total, most * source.local[0]), 0), most)
         self.units = -(-self._total // self._local[0])
 
     def fitting(self, first: int, count: int) -> int:
         return min(count, self._most)
 
     def aim(self, first: int, count: int) -> Command:
-        self._kernel = self._kernel or self._make()
-        begin = first * self._local[0]
-        self._kernel.set_arg(self._at, np.int32(min(begin + count * self._local[0], self._total)))
-        self._kernel.set_arg(self._at + 1, np.int32(begin))
-        return self._kernel, (count * self._local[0],), self._local
+        if count == self.units:
+            return self._kernel, self._work, self._local
+        size = self._local[0]
+        return self._aimed((min((first + count) * size, self._total), first * size), (count * size,))
 
 
-class _Groups:
+class _Groups(_Cuttable):
     """A tuned kernel over a box of its grid."""
 
-    def __init__(self, make: Make, tuned: TunedKernel, step: Step, most: int) -> None:
-        self._make = make
-        self._kernel: Any = None
-        self._local = tuned.local
-        self._grid: Grid = (step.space[0], step.space[1], step.space[2])
+    def __init__(self, command: Command, tuned: TunedKernel, step: Step, most: int) -> None:
         signature = tuned.signature
-        self._at = signature.inputs + 1 + len(signature.arguments) - len(FIRST_GROUP)
-        self._most = most
+        at = signature.inputs + 1 + len(signature.arguments) - len(FIRST_GROUP)
+        super().__init__(command, at, (0, 0, 0), most)
+        self._grid: Grid = (step.space[0], step.space[1], step.space[2])
         self.units = prod(self._grid)
 
     def fitting(self, first: int, count: int) -> int:
         return fitting(self._grid, first, min(count, self._most))
 
     def aim(self, first: int, count: int) -> Command:
-        self._kernel = self._kernel or self._make()
+        if count == self.units:
+            return self._kernel, self._work, self._local
         begin, size = box_at(self._grid, first, count)
-        for axis, group in enumerate(begin):
-            self._kernel.set_arg(self._at + axis, np.int32(group))
-        work = tuple(groups * items for groups, items in zip(size, self._local, strict=True))
-        return self._kernel, work, self._local
+        return self._aimed(begin, tuple(n * items for n, items in zip(size, self._local, strict=True)))
 
-
-Make = Callable[[], Any]
-"""Makes a kernel with its arguments set."""
 
 _Part = _Whole | _Elements | _Groups
 
@@ -118,6 +158,7 @@ class CLPieces(Pieces):
     def __init__(self, backend: OpenCLBackend, program: CLProgram, plan: Plan) -> None:
         self._backend = backend
         self._program = program
+        self._latest: _Events | None = None
         commands = iter(program.commands)
         self._parts: list[_Part] = []
         for step in plan.steps:
@@ -136,15 +177,9 @@ class CLPieces(Pieces):
             return _Whole(commands)
         most = most_groups(compiled, step)
         if isinstance(source, GenericSource):
-            values = source.values(step.values, step.space, 0, prod(step.space))
-            return _Elements(partial(self._kernel, step, values), source, step, most)
+            return _Elements(commands[0], source, step, most)
         assert isinstance(source, TunedKernel)
-        return _Groups(partial(self._kernel, step, [*step.values, 0, 0, 0]), source, step, most)
-
-    def _kernel(self, step: Step, values: Sequence[int | float]) -> Any:
-        compiled = self._backend.programs.get(step.kernel)
-        operands = [self._program.bound[name] for name in (*step.inputs, step.output)]
-        return compiled.new_kernel(operands, list(compiled.source.signature.numbers(values)))
+        return _Groups(commands[0], source, step, most)
 
     def enqueue(self, cuts: Sequence[Cut], timed: bool) -> Timing | None:
         """A dispatch for each."""
@@ -153,11 +188,16 @@ class CLPieces(Pieces):
         device, started = self._backend.device, perf_counter()
         enqueue, queue = device.cl.enqueue_nd_range_kernel, device.queue
         try:
-            events = [
-                enqueue(queue, *self._parts[cut.step].aim(cut.first, cut.end - cut.first)) for cut in cuts
-            ]
+            events = []
+            for cut in cuts:
+                part = self._parts[cut.step]
+                events.append(enqueue(queue, *part.aim(cut.first, cut.end - cut.first)))
+                part.restore()
         except device.cl.Error as error:
             raise DeviceError(f"{device.info.name} does not take a command: {error}") from error
         if observing.installed and device.keeps_times:
             observing.later(ObservedEvents(device, events, started))
-        return _Events(device, events, started) if timed else None
+        if not (timed and events):
+            return None
+        self._latest = _Events(device, events, started, None if device.keeps_times else self._latest)
+        return self._latest
