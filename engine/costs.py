@@ -24,10 +24,9 @@ SURE = 6
 SELDOM = 16
 
 _MOST_PENDING = 1024
-# A measurement counts for so much at least; the first ones for more.
-_WEIGHT = 0.15
-# Something else took the processor meanwhile, where a step takes so many times as long as it did.
-_OUTLIER = 3.0
+# What disturbs a measurement makes it longer: such ones count for less, and no more than so many times as long.
+_WEIGHT_DOWN, _WEIGHT_UP = 0.4, 0.1
+_OUTLIER = 2.0
 # What starting a part takes is no more than that.
 _MOST_OVERHEAD_MS = 0.1
 # Kernels nobody has measured may take so many times as long as others let expect.
@@ -73,12 +72,15 @@ class Expected:
         """The same, with a margin where nobody has measured the kernel yet."""
         return self.ms if self.measurements or self.rates.knows(self.kernel) else _CAUTION * self.ms
 
-    def learn(self, ms: float) -> None:
-        """Take in one measurement."""
-        if self.measurements >= 2:
-            ms = min(ms, _OUTLIER * self.measured)
-        weight = max(1.0 / (self.measurements + 1), _WEIGHT)
-        self.measured += weight * (ms - self.measured)
+    def learn(self, ms: float, share: float = 1.0) -> None:
+        """Take in one measurement: what the step would take, by this share of it."""
+        if self.measurements:
+            more = min(ms, _OUTLIER * self.measured) - self.measured
+            # A small part of a step tells little of the whole.
+            trust = min(max(4.0 * share, 0.1), 1.0)
+            self.measured += trust * (_WEIGHT_DOWN if more < 0.0 else _WEIGHT_UP) * more
+        else:
+            self.measured = ms
         self.measurements += 1
         self.rates.learn(self.kernel, self.measured / self.estimate if self.estimate else 1.0)
 
@@ -103,7 +105,7 @@ class Rates:
     def learn(self, kernel: str, rate: float) -> None:
         """Take in what a step of a kernel has shown."""
         known = self._kernels.get(kernel)
-        self._kernels[kernel] = rate if known is None else known + _WEIGHT * (rate - known)
+        self._kernels[kernel] = rate if known is None else known + _WEIGHT_UP * (rate - known)
         if known is None:
             rates = sorted(self._kernels.values())
             self.general = rates[len(rates) // 2]
@@ -199,7 +201,7 @@ class StepCosts:
                 for step, share, seconds in zip(steps, shares, result, strict=True):
                     ms = 1000.0 * seconds
                     rates.started(ms)
-                    step.learn(max(ms - rates.overhead_ms, 0.1 * ms) / share)
+                    step.learn(max(ms - rates.overhead_ms, 0.1 * ms) / share, share)
 
 
 def _learn_together(steps: Sequence[Expected], shares: Sequence[float], bounds: Between) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Literal
 from weakref import WeakKeyDictionary, WeakValueDictionary
 
-from engine import observing
 from engine.backends.base import Backend, BackendType, Precision
 from engine.devices import CLDevice, GLDevice
 from engine.errors import DeviceError, InputError
@@ -111,7 +110,7 @@ def _gl_device(device: GLDevice | Literal["gl"] | None) -> GLDevice:
 def _cl_device() -> CLDevice:
     found = _cl_devices.get("default")
     if found is None or found.is_disposed:
-        found = _cl_devices["default"] = CLDevice(profiling=observing.installed > 0)
+        found = _cl_devices["default"] = CLDevice()
     return found
 
 

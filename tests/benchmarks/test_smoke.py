@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from tests.benchmarks import cold, frames, hitches, memory, models, policy
+from tests.benchmarks import cold, frames, hitches, memory, models, policy, slices
 from tests.benchmarks.processes import ROOT
 
 SMALLEST = {
@@ -29,6 +29,7 @@ SMALLEST = {
     "cold": ("--models", "policy", "--backends", "cpu"),
     "frames": ("--models", "digits", "--backends", "cpu", "--frames", "5", "--rounds", "1", "--rate", "0"),
     "hitches": ("--models", "policy", "--backends", "cpu"),
+    "slices": ("--models", "digits", "--backends", "cpu", "--runs", "1"),
 }
 ROWS = {
     "models": [
@@ -49,6 +50,7 @@ ROWS = {
     ],
     "frames": [r"nothing in flight( +\d+\.\d\d){5} +1\.00", r"digits on cpu( +\d+\.\d\d){6} +\d+\.\d{3} +\d"],
     "hitches": [r"policy +cpu +cold +\d+\.\d( +\d+\.\d\d){6} *\n", r"policy +cpu +warm( +\d+\.\d\d){5} *\n"],
+    "slices": [r"digits +cpu( +\d+\.\d\d){2} +\d+( +\d+\.\d\d){4} *\n"],
 }
 """What the output must hold, as patterns."""
 
@@ -64,7 +66,7 @@ def test_it_runs_and_prints_a_table(name: str) -> None:
         assert re.search(row, done.stdout), (row, done.stdout)
 
 
-@pytest.mark.parametrize("module", [models, policy, memory, cold, frames, hitches])
+@pytest.mark.parametrize("module", [models, policy, memory, cold, frames, hitches, slices])
 def test_help_says_what_is_measured(module: object, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as left:
         module.main(["--help"])  # type: ignore[attr-defined]
