@@ -24,7 +24,7 @@ SURE = 6
 SELDOM = 16
 
 _MOST_PENDING = 1024
-# What disturbs a measurement makes it longer: such ones count for less, and no more than so many times as long.
+# Whatever disturbs a step makes it longer: longer measurements count for less, and for twice as long at most.
 _WEIGHT_DOWN, _WEIGHT_UP = 0.4, 0.1
 _OUTLIER = 2.0
 # What starting a part takes is no more than that.

@@ -7,7 +7,8 @@ enqueued once, in whichever cuts, writes the same bits as the whole step.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from time import perf_counter
 from typing import NamedTuple, Protocol
 
 
@@ -42,6 +43,40 @@ class Together(NamedTuple):
     def result(self) -> Between:
         """What is known of it."""
         return self.bounds
+
+
+class Lap:
+    """What work took of which one can only ask whether it is done. It begins when the work before has ended.
+
+    is_done: asks; never waits. started: when it was enqueued, in seconds of `perf_counter`.
+    """
+
+    def __init__(self, is_done: Callable[[], bool], started: float, before: Lap | None) -> None:
+        self._is_done = is_done
+        self._begin = (started, started)
+        self._before = before
+        self._end: tuple[float, float] | None = None
+        self._latest = started
+
+    def result(self) -> Between | None:
+        """Bounds for it, once it was seen done."""
+        end = self.look()
+        return None if end is None else Between(max(end[0] - self._begin[1], 0.0), end[1] - self._begin[0])
+
+    def look(self, has_waited: bool = False) -> tuple[float, float] | None:
+        """Between which moments it ended; None where it has not. `has_waited`: for its end, just now."""
+        if self._end is not None:
+            return self._end
+        if self._before is not None and (ended := self._before.look(has_waited)) is not None:
+            started = self._begin[0]
+            self._begin = (max(started, ended[0]), max(started, ended[1]))
+            self._before = None
+        now = perf_counter()
+        if self._is_done():
+            self._end = (now if has_waited else max(self._latest, self._begin[0]), now)
+        else:
+            self._latest = now
+        return self._end
 
 
 class Taken(NamedTuple):

@@ -1,11 +1,9 @@
-"""How long work on a GL device took, learned without waiting: timestamps, or fences that are looked at."""
+"""How long work on a GL device took, learned without waiting: timestamps, or fences."""
 
 from __future__ import annotations
 
 from itertools import pairwise
-from time import perf_counter
 
-from engine.backends.pieces import Between
 from engine.devices import GL, GLDevice
 
 
@@ -38,34 +36,17 @@ class StampLaps:
         return [after - before for before, after in pairwise(self._times)]
 
 
-class FenceLap:
-    """What was issued since `started`: a fence behind it, and when that was seen open or not."""
+class Fence:
+    """A mark behind what was issued, which is deleted once it was seen open. The context is current."""
 
-    def __init__(self, device: GLDevice, started: float) -> None:
+    def __init__(self, device: GLDevice) -> None:
         self._device = device
-        self._started = started
-        self._fence: int = device.gl.glFenceSync(GL.SYNC_GPU_COMMANDS_COMPLETE, 0)
-        self._latest = started
-        self._found: Between | None = None
+        self._name: int = device.gl.glFenceSync(GL.SYNC_GPU_COMMANDS_COMPLETE, 0)
 
-    def result(self) -> Between | None:
-        """Bounds for what it took, once the fence is open. Never waits."""
-        if self._found is None:
-            now = perf_counter()
-            if self._device.poll(self._fence):
-                self._end(self._latest, now)
-            else:
-                self._latest = now
-        return self._found
-
-    def has_ended(self) -> float:
-        """It ended just now; returns when that is."""
-        now = perf_counter()
-        if self._found is None:
-            self._end(now, now)
-        return now
-
-    def _end(self, least: float, most: float) -> None:
-        self._found = Between(least - self._started, most - self._started)
-        with self._device.current(flush=False):
-            self._device.gl.glDeleteSync(self._fence)
+    def is_open(self) -> bool:
+        """Whether the device has done what was issued before it. Never waits."""
+        if self._name and self._device.poll(self._name):
+            name, self._name = self._name, 0
+            with self._device.current(flush=False):
+                self._device.gl.glDeleteSync(name)
+        return not self._name

@@ -10,10 +10,10 @@ from typing import Literal, Protocol
 
 from engine import observing
 from engine.backends.gl.commands import CommandList, Replayer
-from engine.backends.gl.laps import FenceLap, StampLaps
+from engine.backends.gl.laps import Fence, StampLaps
 from engine.backends.gl.record import GLProgram
 from engine.backends.gl.timing import ObservedCommands
-from engine.backends.pieces import Cut, Pieces, Taken, Timing
+from engine.backends.pieces import Cut, Lap, Pieces, Taken, Timing
 from engine.devices import GLDevice
 
 Clock = Literal["calls", "stamps", "fences"]
@@ -51,7 +51,7 @@ class GLPieces(Pieces, ABC):
         self._program = program
         self._clock = clock
         self._made: dict[int, Piece] = {}
-        self._latest: FenceLap | None = None
+        self._latest: Lap | None = None
         self.is_synchronous = clock != "stamps"
 
     @abstractmethod
@@ -91,20 +91,21 @@ class GLPieces(Pieces, ABC):
         return Taken([after - before for before, after in pairwise(times)])
 
     def _issue_before_fence(self, cuts: Sequence[Cut]) -> Timing:
-        before, was_busy = self._latest, self.is_busy
+        # Most often the renderer first waits for work before this, at least for what comes before the latest.
+        was_busy = self.is_busy
         started = perf_counter()
         for cut in cuts:
             self._issue(cut)
-        if before is not None and was_busy:
-            # The renderer has waited for the work before, and begun with this.
-            started = before.has_ended()
-        self._latest = FenceLap(self._device, started)
+        fence = Fence(self._device)
+        if self._latest is not None and was_busy:
+            self._latest.look(has_waited=True)
+        self._latest = Lap(fence.is_open, started, self._latest if was_busy else None)
         return self._latest
 
     @property
     def is_busy(self) -> bool:
-        """Whether work before the last fence still runs, where issuing more would wait for that."""
-        return self._latest is not None and self._latest.result() is None
+        """Whether work before the last fence still runs, where issuing more may wait for that."""
+        return self._latest is not None and self._latest.look() is None
 
     def _issue(self, cut: Cut) -> None:
         piece = self._made.get(cut.step)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from math import prod
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
@@ -15,7 +16,7 @@ from engine.backends.opencl.dispatches import CLProgram, Command, dispatches, mo
 from engine.backends.opencl.printer import GenericSource
 from engine.backends.opencl.timing import ObservedEvents
 from engine.backends.opencl.tuned import FIRST_GROUP, TunedKernel
-from engine.backends.pieces import Between, Cut, Pieces, Timing
+from engine.backends.pieces import Cut, Lap, Pieces, Timing
 from engine.compiler.plan import Plan, Step
 from engine.devices.cl import CLDevice
 from engine.errors import DeviceError, DisposedError
@@ -25,43 +26,17 @@ if TYPE_CHECKING:
 
 
 class _Events:
-    """What dispatches took, by their events: to the nanosecond where the queue keeps times.
+    """What dispatches took, by the events of a queue that keeps times."""
 
-    Elsewhere it is bounded by when they were seen not to have happened yet, and to have. before: the last of
-    which that is asked; these begin when those have ended.
-    """
-
-    def __init__(self, device: CLDevice, events: list[Any], started: float, before: _Events | None) -> None:
+    def __init__(self, device: CLDevice, events: list[Any]) -> None:
         self._device = device
         self._events = events
-        self._begin = (started, started)
-        self._before = before
-        self._end: tuple[float, float] | None = None
-        self._latest = started
 
-    def result(self) -> list[float] | Between | None:
-        """Seconds of each dispatch, or bounds for all, once the last is done. Never waits."""
-        if self._device.keeps_times:
-            if not self._device.is_complete(self._events[-1]):
-                return None
-            return [(event.profile.end - event.profile.start) * 1e-9 for event in self._events]
-        if (end := self.look()) is None:
+    def result(self) -> list[float] | None:
+        """Seconds of each dispatch, once the last is done. Never waits."""
+        if not self._device.is_complete(self._events[-1]):
             return None
-        return Between(max(end[0] - self._begin[1], 0.0), end[1] - self._begin[0])
-
-    def look(self) -> tuple[float, float] | None:
-        """Between which moments they ended; None before that was seen."""
-        if self._end is None:
-            if self._before is not None and (ended := self._before.look()) is not None:
-                started = self._begin[0]
-                self._begin = (max(started, ended[0]), max(started, ended[1]))
-                self._before = None
-            now = perf_counter()
-            if self._device.is_complete(self._events[-1]):
-                self._end = (max(self._latest, self._begin[0]), now)
-            else:
-                self._latest = now
-        return self._end
+        return [(event.profile.end - event.profile.start) * 1e-9 for event in self._events]
 
 
 class _Whole:
@@ -158,7 +133,7 @@ class CLPieces(Pieces):
     def __init__(self, backend: OpenCLBackend, program: CLProgram, plan: Plan) -> None:
         self._backend = backend
         self._program = program
-        self._latest: _Events | None = None
+        self._latest: Lap | None = None
         commands = iter(program.commands)
         self._parts: list[_Part] = []
         for step in plan.steps:
@@ -199,5 +174,7 @@ class CLPieces(Pieces):
             observing.later(ObservedEvents(device, events, started))
         if not (timed and events):
             return None
-        self._latest = _Events(device, events, started, None if device.keeps_times else self._latest)
+        if device.keeps_times:
+            return _Events(device, events)
+        self._latest = Lap(partial(device.is_complete, events[-1]), started, self._latest)
         return self._latest
