@@ -31,12 +31,14 @@ from engine.jobs_functions import Job, job
 from engine.loading.handle import Loading, advance_loads
 from engine.model import Input, Layer, Model, Output
 from engine.native_pool import freeze_support
+from engine.observing import Observer
 from engine.report import PlanReport
 from engine.shapes import DynamicTensorShape, TensorShape
 from engine.slices import Schedule
 from engine.tensor import CPUTensorData, Tensor, TensorData
 from engine.textures import ChannelSwizzle, CoordOrigin, TensorLayout, TextureConverter, TextureTransform
 from engine.worker import Worker, unfinished_workers
+from engine.worker_memory import WorkerMemory
 
 ENGINE_OF = "gameglue"
 """Tells `gameglue` that this is the engine it means, and not a game's own engine.py."""
@@ -69,6 +71,7 @@ __all__ = [
     "ModelAsset",
     "ModelImportError",
     "ModelLoader",
+    "Observer",
     "Output",
     "PlanReport",
     "Schedule",
@@ -89,6 +92,7 @@ __all__ = [
     "ValuePending",
     "Worker",
     "WorkerFactory",
+    "WorkerMemory",
     "advance_loads",
     "freeze_support",
     "job",

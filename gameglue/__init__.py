@@ -62,7 +62,7 @@ from gameglue.inference import (  # noqa: E402
     WorkerShare,
 )
 from gameglue.input import InputScript, InputState  # noqa: E402
-from gameglue.profiling import FrameReport, Profiler  # noqa: E402
+from gameglue.profiling import FrameReport, Profiler, Recording  # noqa: E402
 from gameglue.reloading import HotReload, WatchedEffect, WatchedWorker  # noqa: E402
 from gameglue.resources import Resources  # noqa: E402
 from gameglue.scene import Scene  # noqa: E402
@@ -98,6 +98,7 @@ __all__ = [
     "Profiler",
     "Pumpable",
     "Quaternion",
+    "Recording",
     "QueueStats",
     "RenderTarget",
     "Renderer",
