@@ -88,7 +88,9 @@ def _frame_plot(profile: Profile) -> str:
         parts = ", ".join(f"{name} {seconds * 1e3:.2f}" for name, seconds in dearest)
         side = f", {frame.label}" if frame.label else ""
         tips.append(f"frame {frame.number}: {frame.seconds * 1e3:.2f} ms{side} ({parts})")
-    legend = '<p class="muted legend"><i class="band-key"></i>inference paused</p>' if bands else ""
+    legend = (
+        '<p class="muted legend"><span><i class="band-key"></i>inference paused</span></p>' if bands else ""
+    )
     return curve(profile.work * 1e3, _budget(profile), bands, tips) + legend
 
 

@@ -52,7 +52,7 @@ def curve(
     y = Axis(0.0, high, HEIGHT - _BOTTOM, _TOP)
     parts = [_band(x, y, first, last) for first, last in bands]
     parts += _grid_y(y)
-    parts += _labels_x(x, nice_ticks(0, len(times_ms) - 1, 8), y, "frame")
+    parts += _labels_x(x, nice_ticks(0, len(times_ms) - 1, 8), y, "frame {}")
     points = _points(x.at(np.arange(len(times_ms))), y.at(np.minimum(times_ms, high)))
     base = y.place(0.0)
     parts.append(f'<polygon class="area" points="{x.place(0):.1f},{base} {points} {x.end},{base}"/>')
@@ -82,7 +82,7 @@ def histogram(sides: Sequence[tuple[str, str, np.ndarray]], budget_ms: float | N
     x = Axis(low, high, _LEFT, WIDTH - _RIGHT)
     y = Axis(0.0, max(float(share.max()) for _, _, share in shares) * 1.08, HEIGHT - _BOTTOM, _TOP)
     parts = _grid_y(y, percent=True)
-    parts += _labels_x(x, nice_ticks(low, high, 8), y, "ms")
+    parts += _labels_x(x, nice_ticks(low, high, 8), y, "{} ms")
     base = y.place(0.0)
     for name, style, share in shares:
         along = np.repeat(x.at(edges), 2)[1:-1]
@@ -112,7 +112,7 @@ def stacked(series: Sequence[tuple[str, str, np.ndarray]], columns: int = 240) -
     x = Axis(0.0, float(count), _LEFT, WIDTH - _RIGHT)
     y = Axis(0.0, max(float(np.percentile(tops[-1], 99.5)) * 1.1, 1e-3), HEIGHT - _BOTTOM, _TOP)
     parts = _grid_y(y)
-    parts += _labels_x(x, nice_ticks(0, count, 8), y, "frame")
+    parts += _labels_x(x, nice_ticks(0, count, 8), y, "frame {}")
     along = np.repeat(x.at(groups), 2)[1:-1]
     lower = np.zeros_like(tops[0])
     for (name, style, _), top in zip(series, tops, strict=True):
@@ -164,10 +164,11 @@ def _grid_y(y: Axis, percent: bool = False) -> list[str]:
     return parts
 
 
-def _labels_x(x: Axis, ticks: Sequence[float], y: Axis, unit: str) -> list[str]:
+def _labels_x(x: Axis, ticks: Sequence[float], y: Axis, first: str) -> list[str]:
+    """`first`: how the first number is told, with what the numbers are."""
     parts = []
     for value in ticks:
-        text = f"{value:g}" + (f" {unit}" if value == ticks[0] else "")
+        text = first.format(f"{value:g}") if value == ticks[0] else f"{value:g}"
         at = f'x="{x.place(value):.1f}" y="{y.start + 18:.1f}" text-anchor="middle"'
         parts.append(f'<text class="tick" {at}>{text}</text>')
     return parts

@@ -83,9 +83,8 @@ class Recording(observing.Observer):
 
     def span(self, track: str, name: str, start: float, end: float, **facts: Any) -> None:
         """See `engine.observing`."""
-        worker = facts.pop("worker", None)
-        detail: dict[str, object] = {k: v for k, v in facts.items() if isinstance(v, str | int | float)}
-        model = facts.get("model")
+        worker, model = facts.pop("worker", None), facts.pop("model", None)
+        detail: dict[str, object] = facts
         if model is not None:
             detail["model"] = str(getattr(model, "name", model))
         if isinstance(worker, Worker):

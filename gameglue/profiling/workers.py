@@ -33,6 +33,10 @@ class WorkerTimes:
         worker = self._worker()
         return None if worker is None or worker.is_disposed else worker
 
+    def is_of(self, worker: Worker) -> bool:
+        """Whether these are the times of `worker`."""
+        return self._worker() is worker
+
     @property
     def schedules(self) -> int:
         """How often it was scheduled."""
@@ -88,7 +92,7 @@ class WorkerTracks:
     def of(self, worker: Worker) -> WorkerTimes:
         """The times of a worker, made when it is first heard of."""
         known = self._known.get(id(worker))
-        if known is None or known.worker is not worker:
+        if known is None or not known.is_of(worker):
             if known is not None:  # an earlier worker that lay at the same address
                 self._over.append(known)
             known = self._known[id(worker)] = WorkerTimes(worker, self._label(worker))
