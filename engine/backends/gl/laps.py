@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from itertools import pairwise
 
 from engine.devices import GL, GLDevice
@@ -42,11 +43,24 @@ class Fence:
     def __init__(self, device: GLDevice) -> None:
         self._device = device
         self._name: int = device.gl.glFenceSync(GL.SYNC_GPU_COMMANDS_COMPLETE, 0)
+        # May run on any thread, also where nobody asks any more: the device calls it later.
+        deletion = _DeleteFence(weakref.ref(device), self._name)
+        self._finalizer = weakref.finalize(self, device.call_later, deletion)
+        self._finalizer.atexit = False
 
     def is_open(self) -> bool:
         """Whether the device has done what was issued before it. Never waits."""
-        if self._name and self._device.poll(self._name):
-            name, self._name = self._name, 0
-            with self._device.current(flush=False):
-                self._device.gl.glDeleteSync(name)
-        return not self._name
+        if self._finalizer.alive and self._device.poll(self._name):
+            self._finalizer()
+        return not self._finalizer.alive
+
+
+class _DeleteFence:
+    def __init__(self, device: weakref.ref[GLDevice], fence: int) -> None:
+        self._device = device
+        self._fence = fence
+
+    def __call__(self) -> None:
+        device = self._device()
+        if device is not None:
+            device.gl.glDeleteSync(self._fence)

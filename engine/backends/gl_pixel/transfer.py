@@ -8,6 +8,7 @@ readback is drawn into a texture of its own that is read when its fence has pass
 from __future__ import annotations
 
 import weakref
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -27,7 +28,11 @@ from engine.kernels.expr import FLAT
 from engine.kernels.kernel import Kernel, number
 from engine.kernels.value import Value
 
+Kept = TypeVar("Kept")
+
 _IDLE_TEXTURES = 8
+# Shapes of tensors for which textures and arrays in between are kept; more would pile up as sizes vary.
+_KEPT_LAYOUTS = 64
 
 
 class Transfers:
@@ -62,6 +67,8 @@ class Transfers:
         key = (layout, target.element)
         with device.current():
             if key not in self._uploads:
+                for texture in _crowded_out(self._uploads):
+                    texture.release()
                 self._uploads[key] = Texture(device, layout, target.element)
             self._uploads[key].allocate(padded)
             self.copy(self._uploads[key], target, 4 * layout.texels)
@@ -103,7 +110,12 @@ class Transfers:
 
     def give_back(self, texture: Texture) -> None:
         """Keep a snapshot's texture for the next one."""
-        idle = self._idle.setdefault((texture.layout, texture.element), [])
+        key = (texture.layout, texture.element)
+        if key not in self._idle:
+            for others in _crowded_out(self._idle):
+                for other in others:
+                    other.release()
+        idle = self._idle.setdefault(key, [])
         if len(idle) < _IDLE_TEXTURES:
             idle.append(texture)
         else:
@@ -227,10 +239,16 @@ def pad(
     if padded is None:
         padded = np.zeros(total, data.dtype)
         if kept is not None:
+            _crowded_out(kept)
             kept[layout, data.dtype] = padded
     padded[: data.size] = data
     padded[data.size :] = 0
     return padded
+
+
+def _crowded_out(kept: dict[Any, Kept]) -> list[Kept]:
+    """What has to make room before another is kept: the oldest, taken out."""
+    return [kept.pop(next(iter(kept)))] if len(kept) >= _KEPT_LAYOUTS else []
 
 
 def _copy_kernel(element: str) -> Kernel:
