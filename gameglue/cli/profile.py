@@ -256,6 +256,8 @@ def _print(out: Console, profile: Profile) -> None:
         out.print(f"blocking calls: {profile.blocking_calls}")
         if profile.blocking:
             facts(out, profile.blocking.most_common(), indent=2)
+    for bad in profile.recording.nan_alarm.found.values():
+        out.print(f"not a number: {bad}")
     _print_shares(out, profile)
     _print_workers(out, profile)
     _print_layers(out, profile)

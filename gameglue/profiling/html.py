@@ -30,6 +30,7 @@ def html_report(profile: Profile) -> str:
     """The report's text."""
     sections = [
         _tiles(profile),
+        _section("Not a number", _alarms(profile)),
         _section("Frame times", _frame_plot(profile)),
         _section("How often each frame time was", _histogram(profile)),
         _section("Where the frame's time goes", _phases(profile)),
@@ -77,6 +78,11 @@ def _tiles(profile: Profile) -> str:
         for name, value, unit in tiles
     )
     return f'<div class="tiles">{made}</div>'
+
+
+def _alarms(profile: Profile) -> str:
+    found = profile.recording.nan_alarm.found.values()
+    return "".join(f'<p class="bad">{escape(str(bad))}</p>' for bad in found)
 
 
 def _frame_plot(profile: Profile) -> str:

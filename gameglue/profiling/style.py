@@ -19,6 +19,7 @@ section,.tile{background:var(--card);border:1px solid var(--line);border-radius:
 section{padding:18px 20px;margin-top:16px}
 p{margin:6px 0}
 .muted{color:var(--muted);font-size:13.5px}
+.bad{color:var(--budget)}
 .tiles{display:flex;flex-wrap:wrap;gap:12px;margin-top:16px}
 .tile{padding:12px 16px;flex:1 1 auto;min-width:120px}
 .number{font-size:25px;font-weight:600;font-variant-numeric:tabular-nums}

@@ -6,6 +6,8 @@ import ctypes
 import sys
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache
 from itertools import pairwise
 from typing import Any
 
@@ -31,20 +33,21 @@ class Stamped:
     """
 
     def __init__(self, commands: CommandList, *, each: bool = False) -> None:
+        clock = _clock()
         count = commands.count + 1 if each else 2
-        self._stamps = np.zeros((count, 2), np.int64)
-        block = np.zeros((count, 3), np.int64)
-        function, self._units = _clock(block, self._stamps)
-        block[:, 0] = function
-        rows = np.zeros((commands.count + count, 4), np.int64)
-        is_stamp = np.zeros(len(rows), np.bool_)
-        is_stamp[slice(0, None, 2) if each else [0, -1]] = True
-        marks = np.ones((count, 4), np.int64)
-        marks[:, 0] = native.load([STAMP])[STAMP.key]
-        marks[:, 1] = block.ctypes.data + block.strides[0] * np.arange(count)
-        rows[is_stamp] = marks
-        rows[~is_stamp] = commands.array[: commands.count]
-        self.commands = CommandList(rows, (block, self._stamps, commands))
+        # For each look at the clock the arguments of `stamp`, and the two numbers that it leaves.
+        memory = np.zeros((count, _ARGUMENTS + 2), np.int64)
+        places = memory.ctypes.data + memory.strides[0] * np.arange(count)
+        memory[:, : len(clock.arguments)] = clock.arguments
+        memory[:, len(clock.arguments)] = places + 8 * _ARGUMENTS
+        rows = np.ones((commands.count + count, 4), np.int64)
+        marks = rows[:: 2 if each else commands.count + 1]
+        marks[:, 0] = clock.stamp
+        marks[:, 1] = places
+        rows[slice(1, None, 2) if each else slice(1, -1)] = commands.array[: commands.count]
+        self._units = clock.units
+        self._stamps = memory[:, _ARGUMENTS:]
+        self.commands = CommandList(rows, (memory, commands))
 
     def times(self) -> list[float]:
         """When the clock was read, in seconds of `time.perf_counter`, once the list has run."""
@@ -85,23 +88,32 @@ def _offset() -> float:
 _OFFSET = _offset()
 
 
-def _clock(block: np.ndarray, stamps: np.ndarray) -> tuple[int, tuple[float, float]]:
-    """The system's function that reads a steady clock, and the seconds of a stamp's two numbers.
+_ARGUMENTS = 3
 
-    Writes the function's arguments into `block`: where the stamp goes, after the clock's number where the
-    system has several.
+
+@dataclass(frozen=True)
+class _Clock:
+    """The system's function that reads a steady clock, and what leads to it.
+
+    stamp: the address of the kernel that calls it. arguments: of that kernel, in front of where the numbers
+    go. units: the seconds of a stamp's two numbers.
     """
-    targets = stamps.ctypes.data + stamps.strides[0] * np.arange(len(stamps))
+
+    stamp: int
+    arguments: tuple[int, ...]
+    units: tuple[float, float]
+
+
+@cache
+def _clock() -> _Clock:
     if sys.platform == "win32":
         library: Any = ctypes.WinDLL("kernel32")
         ticks = ctypes.c_int64(0)
         library.QueryPerformanceFrequency(ctypes.byref(ticks))
-        block[:, 1] = targets
-        function, units = library.QueryPerformanceCounter, (1.0 / ticks.value, 0.0)
+        function, number, units = library.QueryPerformanceCounter, (), (1.0 / ticks.value, 0.0)
     else:
-        block[:, 1] = time.CLOCK_MONOTONIC
-        block[:, 2] = targets
-        function, units = ctypes.CDLL(None).clock_gettime, (1.0, 1e-9)
+        # This one takes the number of a clock, as the system has several.
+        function, number, units = ctypes.CDLL(None).clock_gettime, (time.CLOCK_MONOTONIC,), (1.0, 1e-9)
     address = ctypes.cast(function, ctypes.c_void_p).value
     assert address is not None
-    return address, units
+    return _Clock(native.load([STAMP])[STAMP.key], (address, *number), units)
