@@ -35,6 +35,14 @@ class DeviceError(EngineError):
     """A device (GL context, OpenCL platform) is absent, too old, or lost."""
 
 
+class OutOfMemoryError(DeviceError):
+    """A tensor does not fit into the memory of the device, or of the computer."""
+
+
+class ThreadError(DeviceError):
+    """A worker, tensor or device was used on another thread than its own."""
+
+
 class DisposedError(EngineError):
     """A worker, tensor or device was used after `dispose()`."""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from threading import get_ident
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -9,10 +10,11 @@ import numpy as np
 from engine.backends.base import Readback
 from engine.backends.tensor_data import storage_of
 from engine.direct import DirectRun, Source
-from engine.errors import DisposedError, ShapePending, StaleTensorError, ValuePending
+from engine.errors import DisposedError, OutOfMemoryError, ShapePending, StaleTensorError, ValuePending
 from engine.kernels.value import Value, leaves
 from engine.run import Run
 from engine.session import Location, Session
+from engine.shortage import shortage
 from engine.tensor import CPUTensorData, JobMemory, PendingRead, TensorData, delivered
 
 if TYPE_CHECKING:
@@ -62,6 +64,7 @@ class RunOutput(TensorData):
         return entry if isinstance(entry, Value) else leaves(entry)[self.position]
 
     def _check(self) -> None:
+        self.worker.check_thread()
         if self.worker.is_disposed:
             raise DisposedError(
                 f"output '{self.name}' belongs to a worker that was disposed; copy_output outlives it"
@@ -99,18 +102,27 @@ class RunOutput(TensorData):
 
     def request(self) -> PendingRead:
         self._check()
-        if self.run.finished and (value := self.value()).bound is None:
-            return ValueRead(self.run, value)
-        return LateRead(self)
+        try:
+            if self.run.finished and (value := self.value()).bound is None:
+                return ValueRead(self.run, value)
+            return LateRead(self)
+        except (MemoryError, OutOfMemoryError) as error:
+            raise self._no_room(error) from error
 
     def download(self, out: np.ndarray | None = None) -> np.ndarray:
         if not self.run.finished or (value := self.value()).bound is not None:
             return super().download(out)
         self._check()
         location = self.run.part.locate(value)
-        if location.buffer is None or location.place is None:
-            return delivered(location.array(), out)
-        return self.run.session.backends[location.place].reader(location.buffer, value.shape)(out)
+        try:
+            if location.buffer is None or location.place is None:
+                return delivered(location.array(), out)
+            return self.run.session.backends[location.place].reader(location.buffer, value.shape)(out)
+        except (MemoryError, OutOfMemoryError) as error:
+            raise self._no_room(error) from error
+
+    def _no_room(self, error: Exception) -> OutOfMemoryError:
+        return shortage(self.name, self.value().shape, self.dtype, "the CPU", error)
 
     def upload(self, array: np.ndarray) -> None:
         self.concrete().upload(array)
@@ -127,14 +139,22 @@ class DirectOutput(RunOutput):
         self._source = source
 
     def request(self) -> PendingRead:
-        if self.worker.latest is not self.run:
+        worker = self.worker
+        if worker.latest is not self.run or get_ident() != worker.thread:
             self._check()
-        return self._source.request()
+        try:
+            return self._source.request()
+        except (MemoryError, OutOfMemoryError) as error:
+            raise self._no_room(error) from error
 
     def download(self, out: np.ndarray | None = None) -> np.ndarray:
-        if self.worker.latest is not self.run:
+        worker = self.worker
+        if worker.latest is not self.run or get_ident() != worker.thread:
             self._check()
-        return self._source.read(out)
+        try:
+            return self._source.read(out)
+        except (MemoryError, OutOfMemoryError) as error:
+            raise self._no_room(error) from error
 
 
 def data_at(session: Session, location: Location) -> TensorData:

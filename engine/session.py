@@ -8,8 +8,9 @@ depends on data) make it a continuation, which `Run.advance` takes up again.
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from collections.abc import Set as AbstractSet
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -24,10 +25,11 @@ from engine.compiler.lower import Lowered, Place, Planner, Segment
 from engine.compiler.plan import AnyKernel, Packed, Plan, StoredKernel
 from engine.compiler.trace import SAMPLES, InputShapes
 from engine.compiler.walk import Elements
-from engine.errors import ShapeError, UnsupportedLayerError
+from engine.errors import OutOfMemoryError, ShapeError, UnsupportedLayerError
 from engine.kernels.value import Value, leaves
 from engine.lifetime import drop_aside
 from engine.model import Layer, Model
+from engine.shortage import LARGE, MOST_BYTES, shortage
 from engine.stored_plans import StoredModel, plan_file, stored_facts
 
 KEPT_PLANS = 16
@@ -403,6 +405,15 @@ class Session:
     def recording(self, lowered: Lowered, before: Part | None) -> Generator[None, None, Part]:
         """`record` in small parts, between which the caller may do something else."""
         part = Part(lowered)
+        try:
+            yield from self._recording(part, before)
+        except BaseException:
+            part.release()
+            raise
+        return part
+
+    def _recording(self, part: Part, before: Part | None) -> Generator[None, None, None]:
+        lowered = part.lowered
         if before is not None:
             part.buffers.update(before.buffers)
             part.home.update(before.home)
@@ -417,7 +428,6 @@ class Session:
         for segment in lowered.segments:
             part.stages.append((yield from self._stage(part, segment)))
         lowered.trace.settle()
-        return part
 
     def _input_buffers(self, part: Part, lowered: Lowered, given: Sequence[Value]) -> None:
         """A buffer for each tensor that comes in, at each place that reads it, or where it is kept for later.
@@ -445,10 +455,23 @@ class Session:
         room = self.rooms.get((place, name))
         buffer = None if room is None else backend.share(room, elements)
         if buffer is None:
-            buffer = self._new_buffer(part, backend, (place, name), elements, dtype)
+            with self._room_for(backend, name, elements, dtype):
+                buffer = self._new_buffer(part, backend, (place, name), elements, dtype)
         part.buffers[place, name] = buffer
         part.owned.append(buffer)
         return buffer
+
+    @contextmanager
+    def _room_for(self, backend: Backend, name: str, elements: int, dtype: np.dtype) -> Iterator[None]:
+        """A block that makes room for a tensor. Raises `OutOfMemoryError` with its name if there is none."""
+        try:
+            if elements * dtype.itemsize > MOST_BYTES:
+                raise MemoryError("no computer has as much")
+            yield
+            if elements * dtype.itemsize >= LARGE:
+                backend.check_memory()
+        except (MemoryError, OutOfMemoryError) as error:
+            raise shortage(name, (elements,), dtype, backend.name, error) from error
 
     def _new_buffer(
         self, part: Part, backend: Backend, key: tuple[Place, str], elements: int, dtype: np.dtype
@@ -484,7 +507,12 @@ class Session:
             elif spec.role == "output":
                 bound[name] = self._buffer(part, place, name, spec.elements, spec.dtype)
                 part.home[name] = place
-        program = yield from self.backends[place].recording(plan, bound)
+        own = [(spec.elements, name) for name, spec in plan.buffers.items() if spec.role == "temporary"]
+        elements, largest = max(own, default=(0, ""))
+        dtype = plan.buffers[largest].dtype if own else np.dtype(np.float32)
+        backend = self.backends[place]
+        with self._room_for(backend, largest, elements, dtype):
+            program = yield from backend.recording(plan, bound)
         return Stage(place, program, plan, tuple(moves))
 
     def _constant(self, place: Place, name: str, plan: Plan, part: Part) -> DeviceBuffer:
@@ -519,7 +547,8 @@ class Session:
         backend = self.backends[place]
         if backend.name in INT32_BACKENDS:
             check_int32(array, f"the constant '{name}' of model '{self.source.name}'", backend.name)
-        return backend.constant(array) if array.size else backend.create(1, array.dtype)
+        with self._room_for(backend, name, array.size, array.dtype):
+            return backend.constant(array) if array.size else backend.create(1, array.dtype)
 
     def release(self) -> None:
         """Free everything."""

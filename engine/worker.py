@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
+import threading
 import weakref
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from operator import itemgetter
+from threading import get_ident
 from time import perf_counter
 from typing import Any
 
@@ -23,7 +26,14 @@ from engine.compiler.lower import Lowered
 from engine.compiler.trace import SCHEDULE_COUNT, InputShape, InputShapes, SequenceShape, leaf_names
 from engine.costs import StepCosts
 from engine.direct import Direct, DirectRun
-from engine.errors import CancelledError, DisposedError, InputError, ShapePending
+from engine.errors import (
+    CancelledError,
+    DeviceError,
+    DisposedError,
+    InputError,
+    ShapePending,
+    ThreadError,
+)
 from engine.jobs import JobHandle, JobSystem
 from engine.kernels.value import Entry, Value
 from engine.lifetime import Disposable
@@ -50,7 +60,8 @@ class Worker(Disposable):
     """Runs a model: `schedule` enqueues and returns, outputs are tensors that arrive later.
 
     One worker runs its schedules in order; several workers run independently. All calls are made on the
-    thread that made the worker (with OpenGL, the thread of its context).
+    thread that made the worker (with OpenGL, the thread of its context), on others they raise `ThreadError`;
+    without OpenGL a worker whose thread has ended belongs to the one that uses it next.
     """
 
     def __init__(
@@ -225,7 +236,34 @@ class Worker(Disposable):
         self._is_observed = False
         self.latest: Run | None = None
         self._costs: StepCosts | None = None
+        self.thread = get_ident()
         self._disposed = False
+
+    def _check_alive(self) -> None:
+        if get_ident() != self.thread:
+            self.check_thread()
+        super()._check_alive()
+
+    def check_thread(self) -> None:
+        """Raise `ThreadError` on another thread than the worker's, unless that has ended."""
+        thread = get_ident()
+        if thread == self.thread:
+            return
+        owner = next((t.name for t in threading.enumerate() if t.ident == self.thread), None)
+        if owner is not None:
+            raise ThreadError(
+                f"the worker of model '{self.model.name}' belongs to the thread '{owner}', which made it:"
+                " schedule, read back and dispose there, and pass arrays to other threads"
+            )
+        self.thread = thread
+
+    def dispose(self) -> None:
+        """Free what the worker holds; a second call does nothing. What is on its way is given up, readbacks
+        that were requested excepted. Raises `ThreadError` on another thread than the worker's.
+        """
+        if not self._disposed:
+            self.check_thread()
+        super().dispose()
 
     @property
     def device(self) -> Any:
@@ -282,6 +320,8 @@ class Worker(Disposable):
             return
         direct = self._direct  # None where anything is left to do first
         if direct is not None:
+            if get_ident() != self.thread:
+                self.check_thread()
             is_named = named or (len(inputs) == 1 and type(inputs[0]) is dict)
             given = self._in_order(inputs, named) if is_named else inputs
             if direct.take(given):
@@ -328,8 +368,8 @@ class Worker(Disposable):
         self, inputs: tuple[InputValue | Mapping[str, InputValue], ...], named: Mapping[str, InputValue]
     ) -> tuple[dict[str, InputShape], dict[str, np.ndarray], dict[str, TensorData | np.ndarray]]:
         """Inputs, checked: their shapes, the elements that decide a plan, and their tensors."""
-        self._direct = None  # its plan may be dropped from here on
         self._check_alive()
+        self._direct = None  # its plan may be dropped from here on
         feeds = self._collect(inputs, named)
         session = self._session
         shapes: dict[str, InputShape] = {}
@@ -559,6 +599,8 @@ class Worker(Disposable):
         With a budget, stops after about that many milliseconds of this thread's time. Never waits. Raises the
         error of a schedule that cannot go on and whose outputs nobody reads, once; the others go on.
         """
+        if get_ident() != self.thread:
+            self.check_thread()
         self._take_up_queue(budget_ms)
         while self._failed:
             if not (run := self._failed.pop(0)).reported:
@@ -726,7 +768,8 @@ class Worker(Disposable):
         self._directs.clear()
         unfinished.work.discard(self)
         self.latest = None
-        with self._native.entered():
+        # A context that was lost, or whose window was closed first, took everything along.
+        with contextlib.suppress(DeviceError), self._native.entered():
             self._session.release()
 
 

@@ -25,6 +25,7 @@ LEVELS = (
         "engine.threaded",
         "engine.observing",
         "engine.unfinished",
+        "engine.shortage",
     ),
     (
         "engine.kernels",

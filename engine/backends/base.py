@@ -158,6 +158,11 @@ class Backend(ABC):
         """
         return None
 
+    def check_memory(self) -> None:
+        """Raise `OutOfMemoryError` where a buffer was made without memory behind it, if drivers tell only
+        when they are asked. May wait: for large buffers only.
+        """
+
     def constant(self, array: np.ndarray) -> DeviceBuffer:
         """A buffer with the elements of `array` that nothing will write. It may be the array's own memory."""
         return self.create(array.size, array.dtype, array)

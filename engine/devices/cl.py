@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import ctypes
+import os
+import weakref
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Protocol, Self
 
 from engine import observing
 from engine.cache import cache_dir
@@ -65,6 +68,14 @@ class CLLimits:
     """Floats in the vector that suits the device best."""
 
 
+class Pending(Protocol):
+    """Who holds events of commands under way."""
+
+    def events(self) -> Iterable[Any]:
+        """These events."""
+        ...
+
+
 class CLDevice:
     """An OpenCL context and in-order queue on one device.
 
@@ -75,6 +86,7 @@ class CLDevice:
         info, limits, counters: what the device is, allows, and did.
         stores: what backends keep with the device, by keys of theirs.
         keeps_times: whether the queue times its commands.
+        pending: who holds events of copies under way.
     """
 
     name = "opencl"
@@ -98,7 +110,7 @@ class CLDevice:
         try:
             self.context: Any = self.cl.Context([chosen])
             properties = self.cl.command_queue_properties.PROFILING_ENABLE if profiling else 0
-            self.queue: Any = self.cl.CommandQueue(self.context, chosen, properties=properties)
+            self._queue: Any = self.cl.CommandQueue(self.context, chosen, properties=properties)
         except self.cl.Error as error:
             raise DeviceError(
                 f"the OpenCL device {chosen.name.strip()!r} cannot be opened: {error}"
@@ -109,7 +121,17 @@ class CLDevice:
         self.counters = DeviceCounters()
         self.stores: dict[Any, Any] = {}
         self._held: list[Any] = []
+        self.pending: weakref.WeakSet[Pending] = weakref.WeakSet()
+        self._forked = False
         self._disposed = False
+        _devices.add(self)
+
+    @property
+    def queue(self) -> Any:
+        """The `pyopencl.CommandQueue`. Raises `DisposedError` after `dispose`, `DeviceError` after a fork."""
+        if self._queue is None:
+            self.check()
+        return self._queue
 
     @staticmethod
     def list_devices() -> list[CLInfo]:
@@ -134,18 +156,40 @@ class CLDevice:
         self.check()
         self.counters.blocking["clFinish"] += 1
         observing.count("blocking calls", 1)
-        self.queue.finish()
+        with self.guarded("to finish"):
+            self.queue.finish()
 
     def wait(self, event: Any) -> None:
         """Block until an event has happened; counted."""
         self.check()
         self.counters.blocking["clWaitForEvents"] += 1
         observing.count("blocking calls", 1)
-        event.wait()
+        with self.guarded("to finish a command"):
+            event.wait()
+
+    @contextmanager
+    def guarded(self, doing: str) -> Iterator[None]:
+        """A block of OpenCL calls; what OpenCL raises there becomes a `DeviceError`."""
+        try:
+            yield
+        except self.cl.Error as error:
+            raise self.failed(doing, error) from error
+
+    def failed(self, doing: str, error: Exception) -> DeviceError:
+        """The error to raise where OpenCL raised one."""
+        return DeviceError(
+            f"{self.info.name} fails {doing}: {error}; if the device was removed or reset, make its workers"
+            " again, or use BackendType.CPU"
+        )
 
     def is_complete(self, event: Any) -> bool:
         """Whether an event has happened; never waits. Raises `DeviceError` if its command failed."""
-        status = event.command_execution_status
+        if self._forked:
+            self.check()
+        try:
+            status = event.command_execution_status
+        except self.cl.Error as error:
+            raise self.failed("to tell whether a command is done", error) from error
         if status < 0:
             raise DeviceError(f"an OpenCL command failed on {self.info.name} with status {status}")
         return bool(status == self.cl.command_execution_status.COMPLETE)
@@ -162,9 +206,14 @@ class CLDevice:
             self._held = [event for event in self._held if event.command_execution_status > 0]
 
     def check(self) -> None:
-        """Raise `DisposedError` after `dispose`."""
+        """Raise `DisposedError` after `dispose`, `DeviceError` in a child process that inherited it."""
         if self._disposed:
             raise DisposedError("this OpenCL device was disposed; create another one")
+        if self._forked:
+            raise DeviceError(
+                "an OpenCL device does not survive a fork: make devices and workers in the child process"
+                " itself"
+            )
 
     @property
     def is_disposed(self) -> bool:
@@ -175,11 +224,14 @@ class CLDevice:
         """Finish the queue and let go of the context. A second call does nothing."""
         if self._disposed:
             return
-        self.queue.finish()
+        if not self._forked:
+            # A device that was removed has nothing left to finish.
+            with suppress(self.cl.Error):
+                self._queue.finish()
         self._held.clear()
         self.stores.clear()
         self._disposed = True
-        self.queue = self.context = None
+        self._queue = self.context = None
 
     def __enter__(self) -> Self:
         return self
@@ -189,6 +241,22 @@ class CLDevice:
 
     def __repr__(self) -> str:
         return f"<CLDevice {self.info.name}{', disposed' if self._disposed else ''}>"
+
+
+_devices: weakref.WeakSet[CLDevice] = weakref.WeakSet()
+
+
+def _after_fork_in_child() -> None:
+    for device in list(_devices):
+        # For good: to release them would wait for threads that only the parent has.
+        events = (event for pending in device.pending for event in pending.events())
+        for kept in (device._queue, device.context, *device._held, *events):
+            ctypes.pythonapi.Py_IncRef(ctypes.py_object(kept))
+        device._forked, device._queue = True, None
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork_in_child)
 
 
 def import_pyopencl() -> ModuleType:

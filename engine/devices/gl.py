@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import math
+import os
 import threading
 import weakref
 from collections import deque
 from collections.abc import Callable
 from time import perf_counter
-from typing import Any, Protocol, Self, cast
+from typing import Any, NoReturn, Protocol, Self, cast
 
 import moderngl
 
@@ -30,7 +31,10 @@ from engine.devices.gl_shared import SharedContext
 from engine.devices.gl_switch import Switch, current_platform
 from engine.devices.gl_timing import GLTimer
 from engine.devices.staging import StagingPool
-from engine.errors import DeviceError, DisposedError
+from engine.errors import DeviceError, DisposedError, OutOfMemoryError, ThreadError
+
+_LOST = "the OpenGL context was lost (driver reset); create the window and its workers again"
+_FORKED = "an OpenGL context does not survive a fork: make devices and workers in the child process itself"
 
 
 class Releasable(Protocol):
@@ -77,6 +81,7 @@ class GLDevice:
         Raises `DeviceError` where the platform offers no such context.
         """
         self._thread = threading.get_ident()
+        self._lost = ""
         self._native, self._game_handle = create_native(ctx)
         self.shares_with_game = self._game_handle != 0
         self._switch = Switch(self._native)
@@ -107,6 +112,7 @@ class GLDevice:
         self._finalizer = weakref.finalize(self, destroy_abandoned, self._native, self._thread)
         self._finalizer.atexit = False
         _cache.register(self)
+        _devices.add(self)
 
     @classmethod
     def for_context(cls, ctx: moderngl.Context | None = None) -> GLDevice:
@@ -180,9 +186,7 @@ class GLDevice:
             with self.current(flush=False):
                 status = self.gl.glClientWaitSync(fence, 0, 0)
         if status == GL.WAIT_FAILED:
-            raise DeviceError(
-                "the OpenGL context was lost (driver reset); create the window and its workers again"
-            )
+            self.lose(_LOST)
         return status != GL.TIMEOUT_EXPIRED
 
     def wait(self, fence: int) -> None:
@@ -194,17 +198,27 @@ class GLDevice:
             while status == GL.TIMEOUT_EXPIRED:
                 status = self.gl.glClientWaitSync(fence, GL.SYNC_FLUSH_COMMANDS_BIT, 1_000_000_000)
         if status == GL.WAIT_FAILED:
-            raise DeviceError(
-                "the OpenGL context was lost (driver reset); create the window and its workers again"
-            )
+            self.lose(_LOST)
+
+    def lose(self, reason: str) -> NoReturn:
+        """Raise `DeviceError(reason)`, now and at every further use: the context is gone."""
+        self._lost = reason
+        self._thread = 0  # the one test that `check` makes fails from here on
+        raise DeviceError(reason)
 
     def check_errors(self, doing: str) -> None:
-        """Raise `DeviceError` if OpenGL recorded an error; asks the driver, so not for the frame loop."""
+        """Raise `DeviceError` (`OutOfMemoryError`) if OpenGL recorded an error.
+
+        Asks the driver, so not for the frame loop.
+        """
         with self.current(flush=False):
             error = self.gl.glGetError()
+        if error == GL.CONTEXT_LOST:
+            self.lose(_LOST)
         if error != GL.NO_ERROR:
-            what = "out of memory" if error == GL.OUT_OF_MEMORY else f"error 0x{error:04x}"
-            raise DeviceError(f"OpenGL reports {what} while {doing}")
+            if error == GL.OUT_OF_MEMORY:
+                raise OutOfMemoryError(f"OpenGL reports that it is out of memory while {doing}")
+            raise DeviceError(f"OpenGL reports error 0x{error:04x} while {doing}")
 
     def release_later(self, resource: Releasable) -> None:
         """Have a moderngl object released by the next `collect`; may be called from any thread."""
@@ -229,11 +243,12 @@ class GLDevice:
     def dispose(self) -> None:
         """Destroy the context; call it before the game's window closes. A second call does nothing.
 
-        Raises `DeviceError` on another thread than the device's.
+        Raises `ThreadError` on another thread than the device's.
         """
         if self._disposed:
             return
-        self.check()
+        if not self._lost:
+            self.check()
         # A window that was closed first took its objects with it: what is left is to forget them.
         with contextlib.suppress(DeviceError), self.current():
             self.staging.dispose()
@@ -246,24 +261,34 @@ class GLDevice:
         self._spare.clear()
         self._disposed = True
         self._finalizer.detach()
-        self._native.destroy()
+        if self._lost != _FORKED:
+            self._native.destroy()
         self.ctx = cast(moderngl.Context, DISPOSED)
         self.gl = cast(GLFunctions, DISPOSED)
 
     def check(self) -> None:
-        """Raise `DisposedError` after `dispose`, `DeviceError` on another thread than the device's."""
+        """Raise `DisposedError` after `dispose`, `ThreadError` on another thread than the device's, and
+        `DeviceError` where the context was lost.
+        """
         if self._disposed:
             raise DisposedError("this OpenGL device was disposed; create another one")
         if threading.get_ident() != self._thread:
-            raise DeviceError(
-                "an OpenGL device belongs to the thread that created it; schedule and poll there, and"
-                " pass arrays to other threads"
+            if self._lost:
+                raise DeviceError(self._lost)
+            raise ThreadError(
+                "an OpenGL device belongs to the thread that created it; schedule, poll and dispose there,"
+                " and pass arrays to other threads"
             )
 
     @property
     def is_disposed(self) -> bool:
         """Whether `dispose` was called."""
         return self._disposed
+
+    @property
+    def is_lost(self) -> bool:
+        """Whether the context was found to be gone: a driver reset, or a fork."""
+        return bool(self._lost)
 
     @property
     def platform_name(self) -> str:
@@ -287,7 +312,8 @@ class GLDevice:
     def is_shared_with_current(self) -> bool:
         """Whether the context current on this thread shares objects with the device's; asks the driver."""
         is_current = self._native.platform.current_context() != 0
-        return not self._disposed and is_current and bool(self.gl.glIsSync(self._sentinel))
+        is_usable = not self._disposed and not self._lost
+        return is_usable and is_current and bool(self.gl.glIsSync(self._sentinel))
 
     def _collect(self, seconds: float = math.inf) -> int:
         """Release what was dropped, for so long; the rest waits for the next time."""
@@ -341,16 +367,28 @@ class _DeviceCache:
     def _device_for_context(self, ctx: moderngl.Context) -> GLDevice:
         own = self._by_own_context.get(ctx)
         device = own() if own is not None else self._by_context.get(ctx)
-        if device is None or device.is_disposed:
+        if device is None or device.is_disposed or device.is_lost:
             device = self._by_context[ctx] = GLDevice(ctx)
         return device
 
     def _private_device(self) -> GLDevice:
         key = threading.get_ident()
         device = self._private.get(key)
-        if device is None or device.is_disposed:
+        if device is None or device.is_disposed or device.is_lost:
             device = self._private[key] = GLDevice()
         return device
 
 
 _cache = _DeviceCache()
+_devices: weakref.WeakSet[GLDevice] = weakref.WeakSet()
+
+
+def _after_fork_in_child() -> None:
+    for device in list(_devices):
+        with contextlib.suppress(DeviceError):
+            device.lose(_FORKED)
+        device._finalizer.detach()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork_in_child)

@@ -33,11 +33,16 @@ class CurrentBlock:
         fence = _fence_of_game(device) if self._after_game else 0
         if device._switch.enter():
             device.counters.switches += 1
-        if fence:
-            device.gl.glWaitSync(fence, 0, GL.TIMEOUT_IGNORED)
-            device.gl.glDeleteSync(fence)
-        if device._trash or device.ctx.objects:
-            device._collect(_COLLECT_SECONDS)
+        try:
+            if fence:
+                device.gl.glWaitSync(fence, 0, GL.TIMEOUT_IGNORED)
+                device.gl.glDeleteSync(fence)
+            if device._trash or device.ctx.objects:
+                device._collect(_COLLECT_SECONDS)
+        except BaseException:
+            # Ctrl-C, or what was to be released: the block is not entered, so nobody will leave it.
+            device._switch.leave()
+            raise
         return device
 
     def __exit__(self, *exception: object) -> None:

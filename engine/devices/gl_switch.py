@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import sys
 
 from engine.devices.gl_cgl import CGL
@@ -9,6 +10,9 @@ from engine.devices.gl_context import Binding, NativeContext, Platform
 from engine.devices.gl_egl import EGL
 from engine.devices.gl_glx import GLX
 from engine.devices.gl_wgl import WGL
+from engine.errors import DeviceError
+
+_log = logging.getLogger("engine")
 
 
 def loaded_platforms() -> list[Platform]:
@@ -88,7 +92,12 @@ class Switch:
             self._platform.release_current(self._context.binding)
             if not binding[-1]:
                 return
-        platform.make_current(binding)
+        try:
+            platform.make_current(binding)
+        except DeviceError as error:
+            # The game has released its context, which lasted only while it was current.
+            self._platform.release_current(self._context.binding)
+            _log.warning("the context that was current before inference is gone: %s", error)
 
     def _leave_other_platform(self) -> tuple[Platform, Binding]:
         """Free this thread of a context of another platform: no library replaces another's."""

@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from engine.devices.gl_functions import GL
 from engine.devices.staging_readback import StagingBuffer, StagingReadback
-from engine.errors import DeviceError, DisposedError
+from engine.errors import DisposedError, OutOfMemoryError
 
 if TYPE_CHECKING:
     from engine.devices.gl import GLDevice
@@ -223,7 +223,7 @@ class StagingPool:
             access = GL.MAP_WRITE_BIT | GL.MAP_INVALIDATE_RANGE_BIT | GL.MAP_UNSYNCHRONIZED_BIT
             pointer = gl.glMapBufferRange(GL.COPY_READ_BUFFER, 0, source.nbytes, access)
             if not pointer:
-                raise DeviceError(
+                raise OutOfMemoryError(
                     f"OpenGL cannot map {source.nbytes} bytes for an upload; is memory exhausted?"
                 )
         ctypes.memmove(pointer, source.ctypes.data, source.nbytes)
@@ -251,7 +251,9 @@ class StagingPool:
             gl.glBufferStorage(GL.COPY_WRITE_BUFFER, size, None, storage)
             pointer = gl.glMapBufferRange(GL.COPY_WRITE_BUFFER, 0, size, access) or 0
             if not pointer:
-                raise DeviceError(f"OpenGL cannot map a staging buffer of {size} bytes; is memory exhausted?")
+                self._delete(StagingBuffer(buffer, size, 0, upload))
+                gl.glGetError()  # known now, and not to be taken for another's
+                raise OutOfMemoryError(f"OpenGL has no memory for a staging buffer of {size} bytes")
         else:
             gl.glBufferData(GL.COPY_WRITE_BUFFER, size, None, GL.STREAM_DRAW if upload else GL.STREAM_READ)
         staging = StagingBuffer(buffer, size, pointer, upload)

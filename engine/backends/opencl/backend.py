@@ -25,7 +25,7 @@ from engine.cache import cache_dir
 from engine.compiler.memory import place, share
 from engine.compiler.plan import AnyKernel, Compute, Plan, Step, Tuner
 from engine.devices.cl import CLDevice
-from engine.errors import DeviceError, InputError
+from engine.errors import InputError, OutOfMemoryError
 from engine.kernels.expr import nodes
 from engine.kernels.kernel import Kernel
 
@@ -130,7 +130,8 @@ class OpenCLBackend(Backend):
         """Copy a whole buffer on the device, in stream order."""
         a, b = _own(source), _own(target)
         if a.nbytes:
-            self.device.cl.enqueue_copy(self.device.queue, b.mem, a.mem, byte_count=a.nbytes)
+            with self.device.guarded("to copy a buffer"):
+                self.device.cl.enqueue_copy(self.device.queue, b.mem, a.mem, byte_count=a.nbytes)
 
     def record(self, plan: Plan, buffers: Mapping[str, DeviceBuffer]) -> CLProgram:
         """Turn a plan into a command list. `buffers` binds inputs, outputs and constants by name."""
@@ -165,7 +166,7 @@ class OpenCLBackend(Backend):
             for kernel, size, local in program.commands:
                 enqueue(queue, kernel, size, local)
         except self.device.cl.Error as error:
-            raise DeviceError(f"{self.device.info.name} does not take a command: {error}") from error
+            raise self.device.failed("to take a command", error) from error
 
     def time_steps(self, program: Program, plan: Plan) -> list[float]:
         """Run a recorded plan to its end; seconds of each step, from the device's own clock."""
@@ -204,7 +205,10 @@ class OpenCLBackend(Backend):
 
     def flush(self) -> None:
         """Make sure that what was enqueued will run without further calls."""
-        self.device.queue.flush()
+        try:
+            self.device.queue.flush()
+        except self.device.cl.Error as error:
+            raise self.device.failed("to take commands", error) from error
 
     def synchronize(self) -> None:
         """Block until everything enqueued has run. For tests and disposal, never in a frame."""
@@ -225,7 +229,9 @@ class OpenCLBackend(Backend):
                 return cl.Buffer(context, flags, hostbuf=data)
             return cl.Buffer(context, cl.mem_flags.READ_WRITE, max(16, nbytes))
         except cl.Error as error:
-            raise DeviceError(f"{self.device.info.name} cannot allocate {nbytes} bytes: {error}") from error
+            raise OutOfMemoryError(
+                f"{self.device.info.name} cannot allocate {nbytes} bytes: {error}"
+            ) from error
 
     def _place(self, plan: Plan) -> tuple[list[Any], dict[str, Any]]:
         """Memory for a plan's temporaries: what to release in the end, and a buffer for each name."""

@@ -9,7 +9,7 @@ import numpy as np
 from engine.backends.base import DeviceBuffer, Readback
 from engine.backends.opencl.storage import device_dtype, from_device
 from engine.devices.cl import CLDevice
-from engine.errors import DisposedError, ValuePending
+from engine.errors import DeviceError, DisposedError, ValuePending
 
 _SMALLEST = 4096
 # Idle host memory kept for the next transfer: about ten full-HD RGBA images.
@@ -147,6 +147,11 @@ class Transfers:
         self._device = device
         self._pool = pool
         self._pending: list[Transfer] = []
+        device.pending.add(self)
+
+    def events(self) -> list[Any]:
+        """Of the copies under way."""
+        return [transfer.event for transfer in self._pending]
 
     @property
     def is_pinned(self) -> bool:
@@ -161,7 +166,7 @@ class Transfers:
         block = self._pool.acquire(data.nbytes)
         staged = block.array[: data.nbytes]
         staged[:] = data.reshape(-1).view(np.uint8)
-        event = self._device.cl.enqueue_copy(self._device.queue, mem, staged, is_blocking=False)
+        event = self._copy(mem, staged)
         self._pending.append(Transfer(event, block, kept=False))
         self._device.counters.uploads += 1
         self._device.counters.bytes_up += data.nbytes
@@ -170,14 +175,24 @@ class Transfers:
         """Start copying device memory to the host."""
         self.collect()
         block = self._pool.acquire(nbytes)
-        event = self._device.cl.enqueue_copy(self._device.queue, block.array[:nbytes], mem, is_blocking=False)
-        # Without it a poll might ask for ever about a copy that never left for the device.
-        self._device.queue.flush()
+        event = self._copy(block.array[:nbytes], mem, flush=True)
         transfer = Transfer(event, block, kept=True)
         self._pending.append(transfer)
         self._device.counters.readbacks += 1
         self._device.counters.bytes_down += nbytes
         return transfer
+
+    def _copy(self, target: Any, source: Any, flush: bool = False) -> Any:
+        """Enqueue a copy and return its event."""
+        device = self._device
+        try:
+            event = device.cl.enqueue_copy(device.queue, target, source, is_blocking=False)
+            if flush:
+                # Without it a poll might ask for ever about a copy that never left for the device.
+                device.queue.flush()
+        except device.cl.Error as error:
+            raise device.failed("to take a copy", error) from error
+        return event
 
     def is_done(self, transfer: Transfer) -> bool:
         """Whether a copy has arrived; never waits. Raises `DeviceError` if it failed."""
@@ -194,17 +209,26 @@ class Transfers:
             self._pool.give_back(transfer.block)
 
     def collect(self) -> None:
-        """Take back the memory of finished copies; never waits."""
+        """Take back the memory of finished copies; never waits.
+
+        Raises `DeviceError`, once, for an upload that failed.
+        """
         self._device.let_go_of_completed()
         # In order: the first unfinished one ends the search.
-        finished = 0
+        finished, failed = 0, None
         for transfer in self._pending:
-            if not self._device.is_complete(transfer.event):
-                break
+            try:
+                if not self._device.is_complete(transfer.event):
+                    break
+            except DeviceError as error:
+                # Who waits for a readback learns of it there.
+                failed = failed if transfer.kept else error
             finished += 1
             if not transfer.kept:
                 self._pool.give_back(transfer.block)
         del self._pending[:finished]
+        if failed is not None:
+            raise failed
 
     def dispose(self) -> None:
         """Leave what is under way to the device, and forget it; never waits."""
