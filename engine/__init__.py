@@ -8,7 +8,9 @@ from __future__ import annotations
 from engine.asset import ModelAsset, ModelLoader
 from engine.backends.base import BackendType
 from engine.backends.tensor_data import ComputeTensorData, TextureTensorData
-from engine.compat import CommandBuffer, Graphics, IWorker, WorkerFactory
+from engine.command_buffer import CommandBuffer, Graphics
+from engine.command_replay import WorkerOutput
+from engine.compat import IWorker, WorkerFactory
 from engine.costs import StepCost, StepCosts
 from engine.custom import numpy_operator, operator, remove_operator
 from engine.devices import CLDevice, GLDevice, SystemInfo
@@ -97,6 +99,7 @@ __all__ = [
     "Worker",
     "WorkerFactory",
     "WorkerMemory",
+    "WorkerOutput",
     "advance_loads",
     "freeze_support",
     "job",

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from engine.backends.base import Read, Repeat
+from engine.backends.base import Backend, DeviceBuffer, Program, Read, Repeat
 from engine.kernels.value import Value, leaves
 from engine.run import Run
 from engine.session import Part, Session
@@ -22,6 +22,7 @@ class Source:
     dtype: np.dtype
     read: Read
     request: Callable[[], PendingRead]
+    buffer: DeviceBuffer
 
 
 class Direct:
@@ -32,7 +33,18 @@ class Direct:
     `outputs` has those outputs that are plain tensors in buffers, by name, by number, and the first as None.
     """
 
-    __slots__ = ("_facts", "_repeat", "_tensors", "_waits_for", "outputs", "part", "session")
+    __slots__ = (
+        "_facts",
+        "_repeat",
+        "_tensors",
+        "_waits_for",
+        "backend",
+        "outputs",
+        "part",
+        "program",
+        "session",
+        "targets",
+    )
 
     def __init__(
         self,
@@ -42,6 +54,9 @@ class Direct:
         repeat: Repeat,
         outputs: dict[str | int | None, Source],
         waits_for: Callable[[object], bool],
+        backend: Backend,
+        program: Program,
+        targets: Sequence[DeviceBuffer | None],
     ) -> None:
         self.session = session
         self.part = part
@@ -49,6 +64,9 @@ class Direct:
         self._facts = tuple(facts)
         self._repeat = repeat
         self._waits_for = waits_for
+        self.backend = backend
+        self.program = program
+        self.targets = tuple(targets)
         # Those of the last schedule that were right: storage keeps its shape and type.
         self._tensors: list[CPUTensorData | None] = []
 
@@ -76,7 +94,8 @@ class Direct:
             if location.buffer is None or location.place is None:
                 continue
             backend, seen = session.backends[location.place], (location.buffer, value.shape)
-            source = Source(item.name, value.dtype, backend.reader(*seen), backend.requester(*seen))
+            reader, requester = backend.reader(*seen), backend.requester(*seen)
+            source = Source(item.name, value.dtype, reader, requester, location.buffer)
             outputs[item.name] = outputs[number] = source
             if number == 0:
                 outputs[None] = source
@@ -85,7 +104,12 @@ class Direct:
         repeat = session.backends[place].repeater(program, targets, [shape for shape, _ in facts], in_place)
         takes_all = all(target is not None for target in targets)
         waits_for = session.backends[place].waits_for if takes_all else _never
-        return cls(session, part, facts, repeat, outputs, waits_for)
+        backend = session.backends[place]
+        return cls(session, part, facts, repeat, outputs, waits_for, backend, program, targets)
+
+    def facts(self, number: int) -> tuple[tuple[int, ...], np.dtype]:
+        """Shape and type of an input."""
+        return self._facts[number]
 
     def take(self, inputs: Sequence[object]) -> bool:
         """Schedule, if these are inputs of exactly the kind that this is for."""

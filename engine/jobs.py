@@ -44,7 +44,7 @@ from engine.jobs_program import (
     SYSTEM_WORDS,
     program_source,
 )
-from engine.jobs_stock import COPY, FILL, PART, STAMP, stock_functions
+from engine.jobs_stock import COPY, FILL, LISTS, PART, STAMP, stock_functions
 from engine.jobs_waiting import waiting_functions
 
 Priority = Literal["normal", "below_normal"]
@@ -436,7 +436,7 @@ def leave_a_core_to_the_game() -> None:
 def job_sources() -> list[native.NativeSource]:
     """Everything that a job system loads, for those who prepare kernels ahead of time."""
     kind, _, futex = waiting_functions(None)
-    return [program_source(kind, futex), COPY, FILL, PART, STAMP]
+    return [program_source(kind, futex), COPY, FILL, LISTS, PART, STAMP]
 
 
 def _ask(program: _Program, operation: int, *operands: int) -> int:

@@ -1,4 +1,4 @@
-"""The commands that every command list may use: copy, fill, part of another command, look at the clock."""
+"""The commands that every command list may use: copy, fill, parts of commands, lists of them, the clock."""
 
 from __future__ import annotations
 
@@ -35,6 +35,20 @@ def part(args, begin, end):
     call_kernel(arg_i64(args, 0), arg_i64(args, 1), first + begin, first + end)
 """
 
+_LISTS_TEXT = """
+def lists(args, begin, end):
+    for k in range(begin, end):
+        rows = arg_i64(args, 2 * k)
+        for row in range(arg_i64(args, 2 * k + 1)):
+            record = rows + 32 * row
+            total, grain = load_i64(record, 2), load_i64(record, 3)
+            first = 0
+            while first < total:
+                last = min(first + grain, total)
+                call_kernel(load_i64(record, 0), load_i64(record, 1), first, last)
+                first = last
+"""
+
 _STAMP_TEXT = """
 def stamp(args, begin, end):
     call_os(arg_i64(args, 0), arg_i64(args, 1), arg_i64(args, 2), 0, 0, 0, 0)
@@ -43,6 +57,7 @@ def stamp(args, begin, end):
 COPY = NativeSource("copy", PRELUDE + _STOCK_TEXT, "copy")
 FILL = NativeSource("fill", PRELUDE + _STOCK_TEXT, "fill")
 PART = NativeSource("part of a command", PRELUDE + _PART_TEXT, "part")
+LISTS = NativeSource("lists of commands", PRELUDE + _LISTS_TEXT, "lists")
 STAMP = NativeSource("stamp", PRELUDE + CALL_OS + _STAMP_TEXT, "stamp")
 
 
@@ -51,8 +66,10 @@ def stock_functions() -> dict[str, int]:
 
     "copy": args (destination, source), total in bytes. "fill": args (destination, pattern, width in bytes: 1,
     2, 4 or 8), total in elements. "part": args (function, its args, first), total in that function's units.
-    "stamp": args (function of the system, its first two arguments), total 1.
+    "stamp": args (function of the system, its first two arguments), total 1. "lists": args (address of a
+    command list, how many commands it has) for each list, total the number of lists; each is run by one
+    thread.
     """
-    stock = {"copy": COPY, "fill": FILL, "part": PART, "stamp": STAMP}
+    stock = {"copy": COPY, "fill": FILL, "part": PART, "stamp": STAMP, "lists": LISTS}
     addresses = native.load([*stock.values()])
     return {name: addresses[source.key] for name, source in stock.items()}

@@ -273,6 +273,31 @@ class Worker(Disposable):
     # Scheduling
 
     @property
+    def short_way(self) -> Direct | None:
+        """What the latest schedule comes down to, if the next one like it needs nothing else."""
+        self._check_alive()
+        return self._direct
+
+    def took_short_way(self, direct: Direct) -> None:
+        """Note a schedule whose commands were enqueued elsewhere, together with others."""
+        is_like_before = direct is self._direct and type(self.latest) is DirectRun
+        self.latest = DirectRun(direct) if is_like_before else DirectRun.after(self.latest, direct)
+        self._direct = direct
+
+    @property
+    def input_names(self) -> tuple[str, ...]:
+        """Names of the inputs, in the model's order."""
+        return tuple(self._inputs)
+
+    def in_order(self, given: Mapping[str, Any]) -> list[Any] | None:
+        """A value for each input in the model's order, given or set before; None where one lacks."""
+        kept = self._set
+        try:
+            return [given[name] if name in given else kept[name] for name in self._inputs]
+        except KeyError:
+            return None
+
+    @property
     def fence(self) -> JobHandle | None:
         """The last job of this worker's schedules so far, for jobs to depend on; None once all are done.
 

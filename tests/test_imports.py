@@ -51,7 +51,7 @@ LEVELS = (
         "engine.costs",
     ),
     ("engine.worker", "engine.run", "engine.direct", "engine.outputs", "engine.textures", "engine.slices"),
-    ("engine.compat", "engine.onnx_backend"),
+    ("engine.compat", "engine.command*", "engine.onnx_backend"),
     ("engine",),
     ("gameglue",),
     ("demos",),

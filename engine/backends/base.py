@@ -285,6 +285,15 @@ class Backend(ABC):
 
         return request
 
+    def join(self, programs: Sequence[Program]) -> Callable[[], None]:
+        """A function that runs programs one after the other, for use again and again."""
+
+        def run() -> None:
+            for program in programs:
+                self.run(program)
+
+        return run
+
     @abstractmethod
     def flush(self) -> None:
         """Make sure that what was enqueued will run without further calls."""

@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from tests.benchmarks import cold, frames, hitches, memory, models, policy, slices
+from tests.benchmarks import cold, command_buffers, frames, hitches, memory, models, policy, slices
 from tests.benchmarks.processes import ROOT
 
 SMALLEST = {
@@ -30,6 +30,7 @@ SMALLEST = {
     "frames": ("--models", "digits", "--backends", "cpu", "--frames", "5", "--rounds", "1", "--rate", "0"),
     "hitches": ("--models", "policy", "--backends", "cpu"),
     "slices": ("--models", "digits", "--backends", "cpu", "--runs", "1"),
+    "command_buffers": ("--workers", "2", "--runs", "1"),
 }
 ROWS = {
     "models": [
@@ -49,6 +50,7 @@ ROWS = {
         r"policy +cpu +filled( +\d+\.\d{3}){6} +[1-9]",
     ],
     "frames": [r"nothing in flight( +\d+\.\d\d){5} +1\.00", r"digits on cpu( +\d+\.\d\d){6} +\d+\.\d{3} +\d"],
+    "command_buffers": [r"cpu +schedule, one by one( +\d+){2} *\n", r"cpu +replayed( +\d+){2} +2 *\n"],
     "hitches": [r"policy +cpu +cold +\d+\.\d( +\d+\.\d\d){6} *\n", r"policy +cpu +warm( +\d+\.\d\d){5} *\n"],
     "slices": [r"digits +cpu( +\d+\.\d\d){2} +\d+( +\d+\.\d\d){4} *\n"],
 }
@@ -66,7 +68,7 @@ def test_it_runs_and_prints_a_table(name: str) -> None:
         assert re.search(row, done.stdout), (row, done.stdout)
 
 
-@pytest.mark.parametrize("module", [models, policy, memory, cold, frames, hitches, slices])
+@pytest.mark.parametrize("module", [models, policy, memory, cold, frames, hitches, slices, command_buffers])
 def test_help_says_what_is_measured(module: object, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as left:
         module.main(["--help"])  # type: ignore[attr-defined]

@@ -425,6 +425,23 @@ class CPUBackend(Backend):
             return None
         return self._enqueue(_NOTHING, None) if self._marks else self._last
 
+    def before_joining(self, done: JobHandle | None) -> Sequence[JobHandle]:
+        """What a job has to wait for that joins this stream from outside; see `joined`.
+
+        `done` is a job that is known to be done.
+        """
+        if not (self._marks or self._owed) and (self._last is None or self._last is done):
+            return ()
+        if self._idle():
+            return ()
+        if self._owed:
+            self._settle()
+        return [*self._marks, *(() if self._last is None else (self._last,))]
+
+    def joined(self, job: JobHandle) -> None:
+        """A job that waits for all that this stream had in flight is its last one now."""
+        self._last, self._marks = job, []
+
     def waits_for(self, mark: Any) -> bool:
         """Whether a mark is a job of this job system."""
         return isinstance(mark, JobHandle) and mark.system is self.jobs

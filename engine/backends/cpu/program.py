@@ -80,6 +80,11 @@ class CPUProgram(Program):
         arena: np.ndarray = self.commands.keep_alive[1][0]  # type: ignore[index]
         return {int(arena.ctypes.data): arena.nbytes} if arena.nbytes else {}
 
+    @property
+    def fastest_ns(self) -> float:
+        """What it takes on one thread: as measured where it ran here, else as estimated."""
+        return self._fastest
+
     def release(self) -> None:
         """Let go of commands and temporaries; a run in flight holds them until it is done."""
         self.commands = self.job = None

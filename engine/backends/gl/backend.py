@@ -13,7 +13,7 @@ import numpy as np
 
 from engine import observing
 from engine.backends.base import Backend, DeviceBuffer, Program
-from engine.backends.gl.commands import Replayer
+from engine.backends.gl.commands import CommandList, Replayer
 from engine.backends.gl.loops import rounds_of
 from engine.backends.gl.programs import ProgramStore
 from engine.backends.gl.record import GLProgram
@@ -129,6 +129,23 @@ class GLBackend(Backend):
                 times.append(perf_counter() - before if end > first else 0.0)
         assert len(times) == len(plan.steps)
         return times
+
+    def join(self, programs: Sequence[Program]) -> Callable[[], None]:
+        """All their calls in one replay."""
+        own = [program for program in programs if isinstance(program, GLProgram)]
+        one_by_one = super().join(programs)
+        joined = CommandList.joined([program.commands for program in own])
+
+        def run() -> None:
+            if observing.installed:
+                one_by_one()
+                return
+            for program in own:
+                program.check()
+            with self.device.current():
+                self.replayer.run(joined)
+
+        return run
 
     def entered(self) -> AbstractContextManager[Any]:
         """A block in which the context stays current."""

@@ -8,6 +8,7 @@ and none returns anything that is used.
 from __future__ import annotations
 
 import ctypes
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -57,6 +58,13 @@ class CommandList:
         self.steps: list[int] = []
         """Where each step of the plan begins, in rows."""
         self.table = np.zeros((0, _ROW), np.int64)
+
+    @classmethod
+    def joined(cls, lists: Sequence[CommandList]) -> CommandList:
+        """Finished lists as one; they have to be kept as long as it is."""
+        found = cls()
+        found.table = np.concatenate([each.table for each in lists])
+        return found
 
     def call(self, function: int, *arguments: int) -> None:
         """Add a call of the function at an address."""
