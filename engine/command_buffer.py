@@ -18,10 +18,13 @@ from engine.command_replay import (
     ScheduleCommand,
     Segment,
     WorkerOutput,
+    now,
     segments_of,
 )
 from engine.errors import InputError
 from engine.jobs_functions import Job
+from engine.tensor import Tensor
+from engine.textures import TextureConverter, TextureTransform
 from engine.worker import InputValue, Worker
 
 
@@ -63,6 +66,50 @@ class CommandBuffer:
         if not isinstance(job, Job):
             raise InputError(f"schedule_job takes what @job made, not a {type(job).__name__}")
         self._add(JobCommand(job, arguments, count, grain))
+
+    def to_tensor(
+        self,
+        picture: Any,
+        tensor: Tensor,
+        transform: TextureTransform | None = None,
+        *,
+        slot: int | None = None,
+    ) -> None:
+        """Add `TextureConverter.to_tensor` into a tensor that later commands read."""
+        self.add(lambda: TextureConverter.to_tensor(picture, transform, tensor, slot=slot))
+
+    def to_texture(
+        self,
+        tensor: Tensor | WorkerOutput,
+        texture: Any,
+        transform: TextureTransform | None = None,
+        *,
+        slot: int = 0,
+    ) -> None:
+        """Add `TextureConverter.to_texture` into a picture, of a tensor or of what `output` stands for."""
+        self.add(lambda: TextureConverter.to_texture(now(tensor), transform, texture, slot=slot))
+
+    def render_to_texture(
+        self,
+        tensor: Tensor | WorkerOutput,
+        target: Any,
+        transform: TextureTransform | None = None,
+        *,
+        slot: int = 0,
+    ) -> None:
+        """Add `TextureConverter.render_to_texture`."""
+        self.add(lambda: TextureConverter.render_to_texture(now(tensor), target, transform, slot=slot))
+
+    def render_to_screen(
+        self,
+        tensor: Tensor | WorkerOutput,
+        transform: TextureTransform | None = None,
+        screen: Any = None,
+        *,
+        slot: int = 0,
+    ) -> None:
+        """Add `TextureConverter.render_to_screen`."""
+        self.add(lambda: TextureConverter.render_to_screen(now(tensor), transform, screen, slot=slot))
 
     def add(self, call: Callable[[], object]) -> None:
         """Add a call of anything else: it is made when an execution gets there."""

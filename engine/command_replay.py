@@ -50,7 +50,7 @@ class ScheduleCommand:
 
     def execute(self) -> None:
         """Schedule it the usual way."""
-        self.worker.schedule({n: _now(value) for n, value in self.given.items()})
+        self.worker.schedule({n: now(value) for n, value in self.given.items()})
         self.direct = self.worker.short_way
 
 
@@ -65,11 +65,11 @@ class JobCommand:
 
     def execute(self) -> None:
         """Schedule it by itself."""
-        self.job.schedule(*map(_now, self.arguments), count=self.count, grain=self.grain)
+        self.job.schedule(*map(now, self.arguments), count=self.count, grain=self.grain)
 
     def bound(self) -> Bound:
         """Its arguments as they are now."""
-        return self.job.bound([_now(argument) for argument in self.arguments])
+        return self.job.bound([now(argument) for argument in self.arguments])
 
 
 @dataclass
@@ -89,7 +89,8 @@ Row = tuple[int, int, int, int]
 Command = ScheduleCommand | JobCommand | PlainCommand
 
 
-def _now(value: Any) -> Any:
+def now(value: Any) -> Any:
+    """A value, or the output that it stands for as it is now."""
     return value.tensor() if isinstance(value, WorkerOutput) else value
 
 

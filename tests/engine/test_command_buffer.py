@@ -19,6 +19,7 @@ from engine import (
     JobSystem,
     ModelLoader,
     Tensor,
+    TextureConverter,
     Worker,
     job,
 )
@@ -241,6 +242,24 @@ def test_what_runs_long_does_not_hold_up_the_buffer() -> None:
         assert buffer.replayed == 2
         assert result(b) == [16] * 4
         assert spent < (time.perf_counter() - started) / 2
+
+
+def test_pictures_become_tensors_and_tensors_pictures() -> None:
+    """A picture goes through a network (which squares it) and back, each time as it is then."""
+    whole = {"x": ("float32", [1, 1, 4, 4])}, {"y": ("float32", [1, 1, 4, 4])}
+    picture, shown = np.zeros((4, 4), np.uint8), np.zeros((4, 4), np.uint8)
+    with Worker(model(NODES, *whole)) as worker, Tensor(np.zeros((1, 1, 4, 4), np.float32)) as tensor:
+        buffer = CommandBuffer()
+        buffer.to_tensor(picture, tensor)
+        buffer.schedule_worker(worker, {"x": tensor})
+        buffer.to_texture(buffer.output(worker), shown)
+        for value in (255, 51, 0, 102):
+            picture[...] = value
+            buffer.execute()
+            limit = time.monotonic() + 20
+            wanted = round(value * value / 255)
+            while TextureConverter.poll() or (abs(shown.astype(int) - wanted) > 1).any():
+                assert time.monotonic() < limit, shown
 
 
 def test_set_input_takes_its_turn() -> None:
