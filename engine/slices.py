@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import weakref
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from time import perf_counter
@@ -71,7 +70,6 @@ class SlicedRun(Run):
         self.is_dropped = False
         self._step = 0
         self._unit = 0
-        self._done_ms = 0.0
         self._furthest = 0.0
 
     def advance(self, wait: bool = False) -> bool:
@@ -94,7 +92,10 @@ class SlicedRun(Run):
             self.allowance = before
 
     def _enqueue(self, stage: Stage) -> bool:
-        slicing, allowance = self._slicing(stage), self.allowance
+        allowance = self.allowance
+        if allowance is _NOTHING:
+            return False
+        slicing = self._slicing(stage)
         pieces, steps = slicing.pieces, slicing.steps
         if pieces.is_busy and not (allowance.everything or allowance.parts):
             return False
@@ -246,8 +247,10 @@ class Schedule:
     def __init__(self, worker: Worker, run: SlicedRun) -> None:
         self._worker = worker
         self._run = run
-        self._finalizer = weakref.finalize(self, _drop, run)
-        self._finalizer.atexit = False
+
+    def __del__(self) -> None:
+        # May be called on any thread: the worker looks when it is next asked for anything.
+        self._run.is_dropped = True
 
     def __iter__(self) -> Self:
         return self
@@ -322,11 +325,6 @@ class Schedule:
             self._worker.cancel(
                 self._run, CancelledError("this inference was cancelled before all of it was enqueued")
             )
-
-
-def _drop(run: SlicedRun) -> None:
-    # May be called on any thread: the worker looks when it is next asked for anything.
-    run.is_dropped = True
 
 
 __all__ = ["Schedule"]

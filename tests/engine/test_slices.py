@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import time
 
+import moderngl
 import numpy as np
 import pytest
 
@@ -14,6 +15,7 @@ from engine import (
     CLDevice,
     DeviceError,
     DisposedError,
+    GLDevice,
     InputError,
     Model,
     ModelLoader,
@@ -25,6 +27,8 @@ from engine import (
 )
 from engine.backends.boxes import Grid, box_at, fitting
 from engine.backends.pieces import Cut, Pieces, Taken, Timing
+from engine.devices.counting import CountingLoader
+from engine.devices.gl_functions import Loader
 from tests.engine.conftest import MakeWorker
 from tests.engine.test_continuations import counting, folding, held, numbers
 from tests.graphs import model, node
@@ -459,3 +463,47 @@ def test_queues_without_times_are_watched(profiling: bool) -> None:
         worker.costs.collect()
         assert worker.costs.is_measured
         assert 0.0 < worker.costs.total_ms < 10_000.0
+
+
+def test_timestamps_tell_what_parts_took(gl_device: GLDevice) -> None:
+    """As on a graphics card; here they tell when work was queued, so the times themselves mean little."""
+    with Worker(convolutions(), BackendType.GPU_COMPUTE, device=gl_device, slice_ms=0.2) as worker:
+        (expected,) = whole(worker, picture(0), "y")
+        schedule = worker.schedule_iterable(picture(0))
+        assert schedule.remaining_ms > 0.0
+        assert worker.latest is not None
+        pieces = worker.latest.part.stages[0].slicing.pieces
+        pieces._clock, pieces.is_synchronous = "stamps", False
+        for _ in range(4):
+            run(schedule)
+            np.testing.assert_array_equal(schedule.output("y").download_to_array(), expected)
+            schedule = worker.schedule_iterable(picture(0))
+        assert worker.costs.is_measured
+        assert worker.costs.total_ms > 0.0
+        assert gl_device.timer.waiting == 0
+
+
+@pytest.mark.parametrize("kind", [BackendType.GPU_COMPUTE, BackendType.GPU_PIXEL])
+def test_slices_block_on_no_driver_call(kind: BackendType, game: moderngl.Context) -> None:
+    loaders: list[CountingLoader] = []
+
+    def counting_loader(loader: Loader) -> CountingLoader:
+        loaders.append(CountingLoader(loader))
+        return loaders[0]
+
+    with (
+        GLDevice(game, loader_wrapper=counting_loader) as device,
+        Worker(convolutions(), kind, device=device, slice_ms=0.05) as worker,
+    ):
+        whole(worker, picture(0), "y")
+        with loaders[0].watching() as seen:
+            for _ in range(3):
+                schedule = worker.schedule_iterable(picture(0))
+                run(schedule)
+                worker.costs.collect()
+                output = schedule.output("y")
+                output.readback_request()
+                while not output.is_readback_request_done():
+                    pass
+                output.download_to_array()
+        assert not seen
