@@ -25,12 +25,14 @@ SELDOM = 16
 
 _MOST_PENDING = 1024
 # Whatever disturbs a step makes it longer: longer measurements count for less, and for twice as long at most.
-_WEIGHT_DOWN, _WEIGHT_UP = 0.4, 0.1
+_WEIGHT_DOWN, _WEIGHT_UP = 0.3, 0.2
 _OUTLIER = 2.0
 # What starting a part takes is no more than that.
 _MOST_OVERHEAD_MS = 0.1
 # Kernels nobody has measured may take so many times as long as others let expect.
 _CAUTION = 2.0
+# Bounds so close, of what they bound, tell what something took.
+_NARROW = 0.3
 
 StepKey = tuple[object, ...]
 
@@ -205,10 +207,12 @@ class StepCosts:
 
 
 def _learn_together(steps: Sequence[Expected], shares: Sequence[float], bounds: Between) -> None:
-    """What lies outside the bounds for all together is drawn inside them."""
+    """Where bounds are narrow they are a measurement; what lies outside wide ones is drawn inside them."""
     expected = sum(step.ms * share for step, share in zip(steps, shares, strict=True))
+    least, most = 1000.0 * bounds.least, 1000.0 * bounds.most
     if expected <= 0.0:
         return
-    factor = min(max(expected, 1000.0 * bounds.least), 1000.0 * bounds.most) / expected
-    for step in dict.fromkeys(steps):
-        step.learn(step.ms * factor)
+    is_narrow = most - least < _NARROW * most
+    factor = (0.5 * (least + most) if is_narrow else min(max(expected, least), most)) / expected
+    for step, share in dict(zip(steps, shares, strict=True)).items():
+        step.learn(step.ms * factor, share)
