@@ -35,6 +35,7 @@ from gameglue.profiling.trace import write_trace
 _ROOM = 130
 _SHOWN = 10
 _OVERLAY_FRAMES = 200
+_TIMES = ("", "mean", "p50", "p99", "longest")
 
 PAGES = tuple(page.title for page in FrameOverlay().pages)
 """The overlay's pages by name."""
@@ -274,13 +275,18 @@ def _print_shares(out: Console, profile: Profile) -> None:
         names = profile.recording.names(kind)[:_SHOWN]
         if names:
             title(out, heading)
-            rows = []
-            for name in names:
-                spread = Spread.of(profile.recording.times(kind, name))
-                values = (spread.mean, spread.median, spread.p99, spread.max)
-                rows.append([name, *(f"{value:.3f}" for value in values)])
-            columns = ("", "mean", "p50", "p99", "longest")
-            out.print(table(columns, rows, right=columns[1:]))
+            rows = [_times_row(name, Spread.of(profile.recording.times(kind, name))) for name in names]
+            out.print(table(_TIMES, rows, right=_TIMES[1:]))
+    drawn = profile.recording.gpu_phases
+    if drawn:
+        title(out, "drawn by the GPU, ms")
+        rows = [_times_row(name, Spread.of(ring.latest())) for name, ring in drawn.items()]
+        out.print(table(_TIMES, rows, right=_TIMES[1:]))
+
+
+def _times_row(name: str, spread: Spread) -> list[str]:
+    values = (spread.mean, spread.median, spread.p99, spread.max)
+    return [name, *(f"{value:.3f}" for value in values)]
 
 
 def _print_workers(out: Console, profile: Profile) -> None:

@@ -34,6 +34,7 @@ def html_report(profile: Profile) -> str:
         _section("Frame times", _frame_plot(profile)),
         _section("How often each frame time was", _histogram(profile)),
         _section("Where the frame's time goes", _phases(profile)),
+        _section("Drawn by the GPU", _drawn(profile)),
         _section("Hooks", _hooks(profile)),
         _section("Workers", _workers(profile)),
         *(_section(f"Layers of {label}", _layers(profile, label)) for label in profile.layers),
@@ -144,7 +145,17 @@ def _times_table(profile: Profile, kind: str, heading: str) -> str:
     names = profile.recording.names(kind)[:_ROWS]
     if not names:
         return ""
-    spreads = [(name, Spread.of(profile.recording.times(kind, name))) for name in names]
+    return _spreads(heading, [(n, Spread.of(profile.recording.times(kind, n))) for n in names])
+
+
+def _drawn(profile: Profile) -> str:
+    rings = profile.recording.gpu_phases
+    return _spreads("phase", [(name, Spread.of(ring.latest())) for name, ring in rings.items()])
+
+
+def _spreads(heading: str, spreads: Sequence[tuple[str, Spread]]) -> str:
+    if not spreads:
+        return ""
     most = max(spread.mean for _, spread in spreads) or 1.0
     rows = [
         [_code(name), *_numbers(s.mean, s.median, s.p95, s.p99, s.max), _meter(s.mean / most)]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Self
 
@@ -23,9 +23,8 @@ from gameglue.profiling.report import Spread
 from gameglue.profiling.workers import WorkerTimes
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from gameglue.app import App
+    from gameglue.frame import Phase
 
 RUNNING, PAUSED = "with inference", "without inference"
 SETTLING = ""
@@ -140,11 +139,11 @@ def profile_frames(
     app.profiler.stop()
     app.profiler.record(recording)
     before = blocking.counts if blocking is not None else Counter[str]()
-    with _as_it_was(app):
+    with _Inference(app) as inference:
         for number in range(plan.frames):
             if app.is_quitting:
                 break
-            app.inference.paused = plan.is_paused(number)
+            inference.pause(plan.is_paused(number))
             recording.label = plan.label(number)
             pace.frame()
     app.profiler.stop()
@@ -162,14 +161,37 @@ def profile_frames(
     return profile
 
 
-@contextmanager
-def _as_it_was(app: App) -> Iterator[None]:
-    """Inference goes on afterwards if it did before."""
-    before = app.inference.paused
-    try:
-        yield
-    finally:
-        app.inference.paused = before
+class _Inference:
+    """An app's inference, to be paused: nothing new begins, and what is under way waits too.
+
+    For that the frame goes without its phase `inference`; results of what was enqueued still arrive.
+    """
+
+    def __init__(self, app: App) -> None:
+        self._app = app
+        self._before = app.inference.paused
+        names = app.frame.names
+        place = names.index("inference") if "inference" in names else 0
+        self._follows = names[place - 1] if place else ""
+        self._phase: Phase | None = None
+
+    def pause(self, paused: bool) -> None:
+        """Pause, or go on."""
+        app = self._app
+        app.inference.paused = paused
+        if paused and self._phase is None and self._follows:
+            self._phase = app.frame.remove("inference")
+        elif not paused and self._phase is not None:
+            app.frame.insert(self._phase, after=self._follows)
+            self._phase = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        """Inference goes on if it did before."""
+        self.pause(False)
+        self._app.inference.paused = self._before
 
 
 class _Pace:

@@ -62,6 +62,16 @@ def test_the_page_is_complete_and_stands_alone(tmp_path: Path) -> None:
     assert "nan" not in text.lower()
 
 
+def test_what_the_gpu_drew_and_what_went_wrong_is_told() -> None:
+    recording = recorded()
+    recording.drawn("gui", 1.0, 1.25)
+    recording.nan_alarm.look("net", "y", np.array([np.nan], np.float32), 3)
+    told = " ".join(Page(html_report(profile_of(recording))).texts)
+    assert "Drawn by the GPU" in told
+    assert "250.000" in told
+    assert "net: y has 1 NaN of 1 (frame 3)" in told
+
+
 def test_a_profile_without_frames_is_a_page_too() -> None:
     Page(html_report(Profile("nothing", Recording(), 60.0)))
 

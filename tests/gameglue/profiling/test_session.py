@@ -46,6 +46,7 @@ def test_inference_is_paused_in_turns_and_runs_on_afterwards(make_app: Callable[
     assert listener.asked == [True, True, *asked]
     assert slept == pytest.approx([0.02] * 22)
     assert app.inference.paused is False
+    assert "inference" in app.frame.names
     assert [len(profile.sides[side]) for side in (RUNNING, PAUSED)] == [8, 8]
     assert len(profile.work) == 20
     # A frame stands for its share of a second, however long it takes.
@@ -80,3 +81,31 @@ def test_workers_are_summed_up_with_their_memory_and_layers(app: App) -> None:
     assert all(item.seconds >= 0.0 for item in layers)
     assert profile.blocking_calls == 0
     assert np.all(profile.recording.times("workers", label)[:4] > 0.0)
+
+
+class Unhurried:
+    """Work that goes on with every pump, and never ends."""
+
+    def __init__(self) -> None:
+        self.frames: list[int] = []
+        self.frame = 0
+
+    def pump(self, budget_ms: float | None) -> None:
+        self.frames.append(self.frame)
+
+
+def test_work_under_way_waits_while_inference_is_paused(make_app: Callable[..., App]) -> None:
+    """Else frames "without inference" would hold the slices of what began before."""
+    app = make_app(on_error="raise")
+    work = Unhurried()
+    app.inference.register(work)
+
+    class Counter(MonoBehaviour):
+        def update(self) -> None:
+            work.frame += 1
+
+    app.scene.create("counter", Counter)
+    before = app.frame.names
+    profile_frames(app, Plan(frames=20, block=5, settle=1, warm_up=0, rate=0.0), layers=False)
+    assert work.frames == [1, 2, 3, 4, 5, 11, 12, 13, 14, 15]
+    assert app.frame.names == before
