@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from threading import get_ident
 from time import perf_counter_ns
 from typing import Any, Protocol
 
@@ -214,9 +215,10 @@ class Item:
 
 
 def _is_ready(worker: Worker, direct: Direct) -> bool:
-    """Whether a schedule needs nothing but its commands; not so where the worker was disposed."""
+    """Whether a schedule needs nothing but its commands; what else is wrong, `schedule` tells."""
     # Asked for every worker in every frame, so without the detour of a property.
-    return worker._direct is not None and direct.part.short is direct
+    is_alike = worker._direct is not None and direct.part.short is direct
+    return is_alike and worker.thread == get_ident()
 
 
 def segments_of(commands: Sequence[Command]) -> list[Segment]:
@@ -399,8 +401,9 @@ class CPUSegment:
         for worker, direct in self._outside:
             if worker.short_way is not direct or type(worker.latest) is not DirectRun:
                 return False
-        for worker, direct in self._ready:
-            if worker._direct is None or direct.part.short is not direct:
+        here = get_ident()
+        for worker, direct in self._ready:  # as `_is_ready`
+            if worker._direct is None or direct.part.short is not direct or worker.thread != here:
                 return False
         for array, shape in self._shapes:
             if array.shape != shape:

@@ -86,6 +86,8 @@ class Job:
     ) -> JobHandle:
         """Queue the function over `range(count)` and return; it is called as `function(begin, end, ...)`.
 
+        On the thread of the workers whose outputs it takes, or that take its tensors.
+
         Args:
             arguments: what comes after begin and end. Tensors on the CPU, outputs of a worker on the CPU
                 (`worker.peek_output()`), row-major arrays (nobody else may change those until the job is

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -20,6 +21,7 @@ from engine import (
     ModelLoader,
     Tensor,
     TextureConverter,
+    ThreadError,
     Worker,
     job,
 )
@@ -188,6 +190,27 @@ def test_a_disposed_worker_is_told(policies: list[Worker]) -> None:
     policies[1].dispose()
     with pytest.raises(DisposedError):
         buffer.execute()
+
+
+def test_another_thread_is_refused_as_by_schedule(policies: list[Worker]) -> None:
+    buffer = CommandBuffer()
+    for worker in policies[:2]:
+        buffer.schedule_worker(worker, {"x": np.ones((4, 8), np.float32)})
+    buffer.execute()
+    buffer.execute()
+    assert buffer.replayed == 2
+    errors: list[BaseException] = []
+
+    def execute() -> None:
+        try:
+            buffer.execute()
+        except ThreadError as error:
+            errors.append(error)
+
+    thread = threading.Thread(target=execute)
+    thread.start()
+    thread.join()
+    assert len(errors) == 1
 
 
 def test_jobs_run_between_schedules() -> None:
