@@ -158,7 +158,7 @@ class WorkersPage:
             ("answer", times.mean_ms("readback", _LATEST)),
         ):
             if value is not None:
-                parts.append(f"{name} {value:.2f}")
+                parts.append(f"{name} {value:.2f}" if value < 10.0 else f"{name} {value:.0f}")
         text = "   ".join(parts) + " ms"
         gui.text(text, panel.x + 16, y + 20, size=11, color=Palette.MUTED)
 

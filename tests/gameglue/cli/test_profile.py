@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from gameglue.cli import main
+from tests.engine.test_observing import chain
 from tests.gameglue.profiling.test_html import Page
 from tests.gameglue.profiling.test_trace import check_schema
 
@@ -45,9 +46,12 @@ def test_a_demo_is_profiled(capsys: pytest.CaptureFixture[str], tmp_path: Path) 
 
 @pytest.mark.usefixtures("no_opengl")
 def test_another_network_is_kept_in_flight(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["profile", "digits", *QUICK, "--in-flight", str(DIGITS), "--no-layers"]) == 0
+    options = ("--frames", "90", "--block", "30", "--headless", "--in-flight", str(DIGITS), "--no-layers")
+    assert main(["profile", "digits", *options]) == 0
     said = capsys.readouterr().out
-    assert re.search(r"in flight +\S+digits\.onnx: \d+ answers", said)
+    answers = re.search(r"in flight +\S+digits\.onnx: (\d+) answers", said)
+    assert answers is not None
+    assert int(answers[1]) >= 1
     assert "digits on cpu #2" in said
 
 
@@ -102,6 +106,41 @@ def test_what_cannot_be_profiled_is_said(
         Path(target).write_text(text)
     assert main(["profile", target, "--frames", "3"]) == 2
     assert message in capsys.readouterr().err
+
+
+WAITING = """
+import numpy as np
+from gameglue import App, BackendType, ModelLoader, MonoBehaviour, Worker
+
+class Waiter(MonoBehaviour):
+    def start(self):
+        self.worker = Worker(ModelLoader.load("chain.onnx"), BackendType.CPU)
+
+    def update(self):
+        if not self.app.inference.paused:
+            self.worker.schedule(np.zeros((512, 512), np.float32))
+            self.worker.peek_output().download_to_array()
+
+    def on_destroy(self):
+        self.worker.dispose()
+
+with App("waits", headless=True) as app:
+    app.scene.create("waiter", Waiter)
+    app.run()
+"""
+
+
+@pytest.mark.usefixtures("no_opengl")
+def test_a_game_that_waits_for_its_network_is_told_so(capsys: pytest.CaptureFixture[str]) -> None:
+    Path("chain.onnx").write_bytes(chain(6, 512))
+    Path("waits.py").write_text(WAITING)
+    command = ["profile", "waits.py", "--frames", "12", "--block", "6", "--rate", "0", "--no-layers"]
+    assert main(command) == 1
+    said = capsys.readouterr().out
+    counted = re.search(r"blocking calls: (\d+)\n +waits for jobs +(\d+)", said)
+    assert counted is not None
+    assert counted[1] == counted[2]
+    assert 1 <= int(counted[1]) <= 6
 
 
 @pytest.mark.gl
