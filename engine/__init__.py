@@ -30,11 +30,11 @@ from engine.errors import (
     UnsupportedLayerError,
     ValuePending,
 )
+from engine.frozen import freeze_support
 from engine.jobs import JobHandle, JobSystem, leave_a_core_to_the_game
 from engine.jobs_functions import Job, job
 from engine.loading.handle import Loading, advance_loads
 from engine.model import Input, Layer, Model, Output
-from engine.native_pool import freeze_support
 from engine.observing import Observer
 from engine.report import PlanReport
 from engine.shapes import DynamicTensorShape, TensorShape

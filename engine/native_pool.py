@@ -30,7 +30,10 @@ KERNELS_PER_CHILD = 6
 IDLE_SECONDS = 20.0
 
 COMPILER_ARGUMENT = "--gameglue-compile"
-"""With this as its only argument a frozen program is a compiling process; see `freeze_support`."""
+"""With this as its only argument a frozen program is a compiling process; see `engine.frozen`."""
+
+REHEARSAL_ARGUMENT = "--gameglue-rehearse"
+"""The same for a process that makes a worker, so that the driver keeps what it compiles."""
 
 _may_reenter: list[bool] = []
 
@@ -232,23 +235,9 @@ def can_start_children() -> bool:
     return bool(sys.executable) and Path(__file__).is_file()
 
 
-def freeze_support() -> None:
-    """Let a frozen program compile kernels in processes of its own, as any other does.
-
-    Its main script calls this first, before it opens a window: a frozen program has no Python to start, so it
-    starts itself again, and this call does the compiling there and ends that process. Without it kernels
-    compile in the game's own process. Elsewhere it does nothing.
-    """
+def allow_reentry() -> None:
+    """Say that the program, started again with one of the arguments above, does what they say."""
     _may_reenter.append(True)
-    if sys.argv[1:] != [COMPILER_ARGUMENT]:
-        return
-    # The other end says where modules are, which a frozen program knows.
-    sys.stdin.readline()
-    # Numba takes a third of a second to import, and only these processes need it.
-    from engine import native_compile
-
-    native_compile.main()
-    raise SystemExit(0)
 
 
 def compile_here(request: CompileRequest) -> CompiledObject:

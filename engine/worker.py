@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import threading
 import weakref
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
+from functools import partial
 from operator import itemgetter
 from threading import get_ident
 from time import perf_counter
@@ -37,6 +39,7 @@ from engine.errors import (
 from engine.jobs import JobHandle, JobSystem
 from engine.kernels.value import Entry, Value
 from engine.lifetime import Disposable
+from engine.loading.child import rehearse
 from engine.loading.handle import Loading, Steps
 from engine.loading.sliced_thread import SlicedThread
 from engine.loading.workers import COMPILING, READING, Shapes, session_steps, shapes_of, warm_up_steps
@@ -160,7 +163,11 @@ class Worker(Disposable):
                 opened = _backends(backend_type, device, *options, native)
                 return Session(found, *opened, allow_fallback)
 
-            session = yield from session_steps(loading, open_session, is_on_gl)
+            source = model.path if isinstance(model, ModelAsset) else model
+            rehearsal = None
+            if isinstance(source, str | os.PathLike):
+                rehearsal = partial(rehearse, source, backend_type, shapes, allow_fallback)
+            session = yield from session_steps(loading, open_session, is_on_gl, rehearsal)
             worker = cls.__new__(cls)
             Disposable.__init__(worker)
             worker._take(session, backend_type, debug, slice_ms)

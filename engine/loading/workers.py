@@ -35,11 +35,14 @@ READING, COMPILING, RECORDING, RUNNING = (
 
 
 def session_steps(
-    loading: Loading[Any], open_session: Callable[[], Session], is_on_gl: bool
+    loading: Loading[Any],
+    open_session: Callable[[], Session],
+    is_on_gl: bool,
+    rehearsal: Callable[[], object] | None = None,
 ) -> Steps[Session]:
     """A session with its kernels compiled and, where the model's shapes are fixed, its plan recorded.
 
-    open_session: makes it; called on the caller's thread where it uses a GL device, else on another.
+    open_session: makes it, on another thread. rehearsal: makes the same worker in another process.
     """
     progress = _progress_of(loading, COMPILING, 0.2, 0.7)
     if not is_on_gl:
@@ -53,7 +56,12 @@ def session_steps(
         return session
     session = yield SlicedThread(open_session)
     native = session.backends["native"]
-    _, plans = yield from _beside(native, partial(session.prepare_plans, progress))
+    compiled, plans = yield from _beside(native, partial(session.prepare_plans, progress))
+    if compiled and rehearsal is not None and native.owner.info.is_software:
+        # Such drivers compile for each context again, when a program is used; but they keep what they have
+        # compiled on disk, for all processes.
+        loading.report(f"{COMPILING} for {native.owner.info.renderer}", 0.6)
+        yield SlicedThread(rehearsal)
     loading.report(RECORDING, 0.7)
     for key, lowered in plans:
         session.parts[key] = yield from _recorded(session, lowered)

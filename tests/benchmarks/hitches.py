@@ -4,8 +4,9 @@
 
 A scene without a window plays at its rate. Caches are empty at first: `gameglue warmup` compiles in another
 process, and the game plays on. Then a component makes the worker within one frame, asks it in the next, and
-polls until the answer is there. The same again in a new process, which finds the caches filled. Each process
-has its own caches in a temporary folder.
+polls until the answer is there. The same again in a new process, which finds the caches filled. Then both
+again with `app.load_worker`, which does all of that beside the frames: there "load" is the longest of the
+frames until the worker is there. Each has its own caches in a temporary folder.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+import numpy as np
 from rich.progress import track
 
 from engine import ModelLoader, Worker
@@ -50,12 +52,13 @@ SETTLE_FRAMES = 30
 LIMIT = 600.0
 """Seconds that warming up or an answer may take."""
 
-TASKS = ("cold", "warm")
-"""With empty caches and a warm-up, and with what that has left."""
+TASKS = ("cold", "warm", "cold-beside", "warm-beside")
+"""With empty caches and a warm-up, and with what that has left; and the same loaded beside the frames."""
 
-STAGES = ("nothing", "warm-up", "load", "first question", "waiting", "after")
-"""Nothing beside the scene; the other process at work; the frame that makes the worker; the one that asks it
-first; those until the answer; and those with one question after the other."""
+STAGES = ("nothing", "warm-up", "load", "p99", "first question", "waiting", "after")
+"""Nothing beside the scene; the other process at work; the frame that makes the worker, or those in which it
+is made, and what 99 % of these keep to; the one that asks it first; those until the answer; and those with
+one question after the other."""
 
 
 def warmup_command(model: Path, channel: str) -> list[str]:
@@ -92,28 +95,69 @@ def play(app: App, frames: int, until: Callable[[], bool] = lambda: False) -> fl
     return longest
 
 
-def play_load(model: Path, channel: str, inputs: Inputs, rate: float, *, cold: bool) -> dict[str, float]:
+class BesideLoader(MonoBehaviour):
+    """Has a worker made beside the frames."""
+
+    path: str = ""
+    channel: str = "cpu"
+    shapes: object = None
+
+    def start(self) -> None:
+        choice = CHANNELS[self.channel]
+        self.loading = self.app.load_worker(
+            self.path,
+            choice.backend,
+            device=choice.device,
+            precision=choice.precision,
+            allow_fallback=False,
+            shapes=self.shapes,
+        )
+
+
+def play_beside(app: App, model: Path, channel: str, inputs: Inputs, found: dict[str, float]) -> Worker:
+    """Have a worker made while the scene plays."""
+    shapes = {name: tuple(array.shape) for name, array in inputs.items()}
+    loader = app.scene.create("loader").add_component(
+        BesideLoader, path=str(model.resolve()), channel=channel, shapes=shapes
+    )
+    began = time.perf_counter()
+    frames: list[float] = []
+    while not (hasattr(loader, "loading") and loader.loading.is_done()):
+        frames.append(play(app, 1))
+        if app.errors or time.perf_counter() - began > LIMIT:
+            raise ChildFailed(str(app.errors[:1]))
+    found["seconds"] = time.perf_counter() - began
+    found["load"], found["p99"] = max(frames), float(np.percentile(frames, 99))
+    return loader.loading.result()
+
+
+def play_load(model: Path, channel: str, inputs: Inputs, rate: float, task: str) -> dict[str, float]:
     """The longest frame of each stage, and how long warming up took; seconds."""
     found: dict[str, float] = {}
     with App("hitches", headless=True, seed=0, target_frame_rate=rate, real_time=True) as app:
         asker = build(app, sprites=60)
         play(app, SETTLE_FRAMES)
         found["nothing"] = play(app, QUIET_FRAMES)
-        if cold:
+        if task == "cold":
             began = time.perf_counter()
             with subprocess.Popen(warmup_command(model, channel), stdout=subprocess.DEVNULL) as other:
                 found["warm-up"] = play(app, sys.maxsize, lambda: other.poll() is not None)
             if other.returncode != 0:
                 raise ChildFailed(f"gameglue warmup ended with {other.returncode}")
             found["seconds"] = time.perf_counter() - began
-        loader = app.scene.create("loader").add_component(Loader, path=str(model), channel=channel)
-        found["load"] = play(app, 1)
-        asker.employ(loader.worker, inputs)
+        if task.endswith("beside"):
+            worker = play_beside(app, model, channel, inputs, found)
+        else:
+            loader = app.scene.create("loader").add_component(Loader, path=str(model), channel=channel)
+            found["load"] = play(app, 1)
+            if loader.worker is None:
+                raise ChildFailed(str(app.errors[0]))
+            worker = loader.worker
+        asker.employ(worker, inputs)
         found["first question"] = play(app, 1)
         found["waiting"] = play(app, sys.maxsize, lambda: asker.answers > 0 or bool(app.errors))
         found["after"] = play(app, QUIET_FRAMES)
-        if loader.worker is not None:
-            loader.worker.dispose()
+        worker.dispose()
         if app.errors:
             raise ChildFailed(str(app.errors[0]))
     return found
@@ -130,6 +174,9 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
     add_model_option(parser, ["digits", *squeezenet])
     add_backend_option(parser)
     parser.add_argument("--rate", type=positive, default=60, metavar="F", help="frames a second. Default: 60")
+    parser.add_argument(
+        "--tasks", nargs="+", choices=TASKS, default=TASKS, metavar="T", help="some of the rows"
+    )
     return parser.parse_args(argv)
 
 
@@ -150,8 +197,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         tasks = [(model, channel) for model in present(options.models) for channel in channels]
         for model, channel in track(tasks, description="playing", console=errors(), transient=True):
             item = subject(model)
-            caches = own_caches(folder / f"{model} {channel}")
-            for task in TASKS:
+            for task in options.tasks:
+                caches = own_caches(folder / f"{model} {channel} {task.partition('-')[2]}")
                 try:
                     found = run_child(
                         task, channel, item, folder, "--rate", str(options.rate),
@@ -163,7 +210,7 @@ def main(argv: Sequence[str] | None = None) -> int:
                 stages = [f"{found[stage] * 1e3:.2f}" if stage in found else "" for stage in STAGES]
                 seconds = f"{found['seconds']:.1f}" if "seconds" in found else ""
                 rows.append([model, channel, task, seconds, *stages])
-    print_table(out, ["longest frame, ms", "backend", "caches", "warm-up s", *STAGES], rows)
+    print_table(out, ["longest frame, ms", "backend", "caches", "ready s", *STAGES], rows)
     for problem in problems:
         out.print(problem, markup=False)
     out.print(f"\nload average at the end: {load_average()}")
@@ -180,8 +227,8 @@ def play_one(arguments: Sequence[str]) -> None:
     parser.add_argument("--rate", type=float, default=60.0)
     options = parser.parse_args(arguments)
     inputs = read_inputs(options.inputs)
-    cold = options.task == "cold"
-    print(json.dumps(play_load(options.model, options.channel, inputs, options.rate, cold=cold)), flush=True)
+    found = play_load(options.model, options.channel, inputs, options.rate, options.task)
+    print(json.dumps(found), flush=True)
     # Without the disposal of everything, which is not measured.
     os._exit(0)
 

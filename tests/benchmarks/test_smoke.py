@@ -51,8 +51,13 @@ ROWS = {
     ],
     "frames": [r"nothing in flight( +\d+\.\d\d){5} +1\.00", r"digits on cpu( +\d+\.\d\d){6} +\d+\.\d{3} +\d"],
     "command_buffers": [r"cpu +schedule, one by one( +\d+){2} *\n", r"cpu +replayed( +\d+){2} +2 *\n"],
-    "hitches": [r"policy +cpu +cold +\d+\.\d( +\d+\.\d\d){6} *\n", r"policy +cpu +warm( +\d+\.\d\d){5} *\n"],
     "slices": [r"digits +cpu( +\d+\.\d\d){2} +\d+( +\d+\.\d\d){4} *\n"],
+    "hitches": [
+        r"policy +cpu +cold +\d+\.\d( +\d+\.\d\d){6} *\n",
+        r"policy +cpu +warm( +\d+\.\d\d){5} *\n",
+        r"policy +cpu +cold-beside +\d+\.\d( +\d+\.\d\d){6} *\n",
+        r"policy +cpu +warm-beside +\d+\.\d( +\d+\.\d\d){6} *\n",
+    ],
 }
 """What the output must hold, as patterns."""
 

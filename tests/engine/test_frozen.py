@@ -7,10 +7,13 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 
-from engine import native_pool
+from engine import BackendType, freeze_support, native_pool
+from engine.loading.child import rehearse
 from tests.conftest import ROOT
+from tests.graphs import mlp
 
 PROGRAM = """
 import os, sys
@@ -47,6 +50,22 @@ def test_a_frozen_program_compiles_in_itself_started_again(tmp_path: Path, call:
 
 def test_elsewhere_it_does_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(native_pool, "_may_reenter", [])
-    native_pool.freeze_support()
+    freeze_support()
     assert native_pool.can_start_children()
     assert not native_pool.is_frozen()
+
+
+def test_a_worker_is_rehearsed_in_another_process(tmp_path: Path) -> None:
+    path = tmp_path / "net.onnx"
+    path.write_bytes(mlp((6, 8, 3)))
+    assert rehearse(path, BackendType.CPU, {"batch": 2}, True) is False  # a CPU worker takes no device
+    assert rehearse(tmp_path / "nowhere.onnx", BackendType.GPU_PIXEL, None, True) is False
+
+
+@pytest.mark.gl
+def test_a_rehearsal_makes_the_worker_with_its_shapes(tmp_path: Path) -> None:
+    path = tmp_path / "net.onnx"
+    path.write_bytes(mlp((6, 8, 3)))
+    shapes = [{"batch": 2}, {"x": np.zeros((3, 6))}, {"x": (np.int64(4), 6)}]
+    assert rehearse(path, BackendType.GPU_PIXEL, shapes, True)
+    assert not rehearse(path, BackendType.GPU_PIXEL, {"rows": 2}, True)

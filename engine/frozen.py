@@ -1,0 +1,49 @@
+"""Programs without a Python of their own to start: they start themselves again, to compile beside a game."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+
+from engine.asset import ModelLoader
+from engine.backends.base import BackendType
+from engine.native_pool import COMPILER_ARGUMENT, REHEARSAL_ARGUMENT, allow_reentry
+from engine.worker import Worker
+
+
+def freeze_support() -> None:
+    """Let a frozen program compile in processes of its own, as any other does.
+
+    Its main script calls this first, before it opens a window: a frozen program has no Python to start, so it
+    starts itself again, and this call does the compiling there and ends that process. Without it kernels
+    compile in the game's own process. Elsewhere it does nothing.
+    """
+    allow_reentry()
+    if sys.argv[1:] not in ([COMPILER_ARGUMENT], [REHEARSAL_ARGUMENT]):
+        return
+    # The other end says where modules are, which a frozen program knows.
+    sys.stdin.readline()
+    if sys.argv[1] == REHEARSAL_ARGUMENT:
+        rehearse_here()
+    else:
+        # Numba takes a third of a second to import, and only these processes need it.
+        from engine import native_compile
+
+        native_compile.main()
+    raise SystemExit(0)
+
+
+def rehearse_here() -> None:
+    """Make the worker that standard input describes and run it once; see `engine.loading.child`."""
+    request = json.loads(sys.stdin.readline())
+    if hasattr(os, "nice"):
+        os.nice(5)
+    loading = Worker.load_async(
+        ModelLoader.load(request["model"]),
+        BackendType(request["backend"]),
+        device="gl",
+        shapes=request["shapes"],
+        allow_fallback=request["allow_fallback"],
+    )
+    loading.wait().dispose()
