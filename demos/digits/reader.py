@@ -2,30 +2,26 @@
 
 from __future__ import annotations
 
-import time
 from dataclasses import dataclass
 
 import numpy as np
 
 from demos.digits.preprocess import INPUT_SIDE
 from demos.digits.sheet import Sheet
-from gameglue import InferenceResult, Model, MonoBehaviour, Worker
+from gameglue import InferenceRequest, Model, MonoBehaviour, Worker
 from gameglue.cli.backends import ALL_CHOICES, BackendChoice, Progress, exact_choice, open_worker
 from gameglue.errors import EngineError
 
-_MOST_WAITING = 3  # questions on their way at once; a backend slower than the frames is asked less often
 _KEPT = 240
 
 
 @dataclass(frozen=True)
 class Question:
-    """What the network was asked, and when."""
+    """What the network was asked."""
 
-    worker: Worker
     drawing: int
     written: int | None
     is_blank: bool
-    asked: float
 
 
 @dataclass(frozen=True)
@@ -80,8 +76,6 @@ class DigitReader(MonoBehaviour):
         self.message = ""
         self.waits: list[tuple[int, float]] = []
         """How long the latest answers took: frames and milliseconds."""
-        self._waiting = 0
-        self.app.inference.register(worker)
 
     def has_read(self, drawing: int) -> bool:
         """Whether a drawing has been read when it was complete, which only a script can tell."""
@@ -94,29 +88,22 @@ class DigitReader(MonoBehaviour):
         elif self.input.get_key_down("b"):
             self._next = ALL_CHOICES[(ALL_CHOICES.index(self._tried) + 1) % len(ALL_CHOICES)]
             self.message = f"loading {self._next.label}"  # seen in this frame; the next one loads
-        if self._waiting < _MOST_WAITING and not self.app.inference.paused:
-            self._ask()
+        self._ask()
 
     def _ask(self) -> None:
         image = self.sheet.ink.to_input()
         self.picture = image[0, 0]
-        with self.app.profiler.sample("schedule"):
-            self.worker.schedule(image)
-        question = Question(
-            self.worker, self.sheet.drawing, self.sheet.written, self.sheet.ink.is_empty, time.perf_counter()
-        )
-        self.app.inference.result(self.worker.peek_output(), self._take, payload=question)
-        self._waiting += 1
+        # A network slower than the frames never answers questions that have become stale.
+        question = Question(self.sheet.drawing, self.sheet.written, self.sheet.ink.is_empty)
+        self.app.inference.submit(self.worker, image, latest_only=True, payload=question, callback=self._take)
         self.asked += 1
 
-    def _take(self, result: InferenceResult) -> None:
-        question = result.payload
-        if not isinstance(question, Question) or question.worker is not self.worker:
-            return
-        self._waiting -= 1
-        frames = self.time.frame_count - result.frame
-        milliseconds = (time.perf_counter() - question.asked) * 1e3
-        self.answer = Answer(question.drawing, result.result()[0], question.is_blank, frames, milliseconds)
+    def _take(self, request: InferenceRequest) -> None:
+        question = request.payload
+        assert isinstance(question, Question)
+        frames, milliseconds = request.age_frames, request.age_ms
+        probabilities = request.result()[0]
+        self.answer = Answer(question.drawing, probabilities, question.is_blank, frames, milliseconds)
         self.answered += 1
         self.waits = [*self.waits[1 - _KEPT :], (frames, milliseconds)]
         if question.written is not None and question.drawing > self._read_drawing:
@@ -133,11 +120,11 @@ class DigitReader(MonoBehaviour):
             self._tried = choice
             self.message = f"no {choice.label}: {str(error).splitlines()[0]}"
             return
-        self.app.inference.unregister(self.worker)
+        self.app.inference.cancel_all(self.worker)
         self.worker.dispose()
         self._employ(worker, choice)
 
     def on_destroy(self) -> None:
         """Free what the worker holds."""
-        self.app.inference.unregister(self.worker)
+        self.app.inference.cancel_all(self.worker)
         self.worker.dispose()
