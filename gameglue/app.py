@@ -88,7 +88,7 @@ class App:
         fixed_delta_time: float = 1 / 50,
         max_fixed_steps: int = 10,
         max_delta_time: float = 0.25,
-        frame_budget_ms: float | Literal["slack"] = 2.0,
+        frame_budget_ms: float | Literal["slack"] = 0.75,
         deterministic: bool = False,
         latency_frames: int = 2,
         loading_budget_ms: float = 0.5,

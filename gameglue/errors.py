@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from engine.errors import EngineError
+from engine.errors import CancelledError, EngineError
 
 
 class GameError(EngineError):
@@ -29,7 +29,7 @@ class FrameError(GameError):
     """The frame loop was used wrongly: a phase that does not exist, another thread, after `dispose()`."""
 
 
-class RequestCancelledError(GameError):
+class RequestCancelledError(GameError, CancelledError):
     """The result of a request to the `InferenceQueue` that was cancelled was asked for."""
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 import weakref
 from bisect import insort
@@ -10,11 +11,16 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from engine import BackendType, DisposedError
-from gameglue.inference.reading import Reading, Result, SlicedWorker, Slices
+from gameglue.inference.reading import Reading, Result, SlicedWorker, Slices, Whole
 from gameglue.inference.request import InferenceRequest
 from gameglue.inference.sharing import Sharer, Step
 
 _FIRST_GUESS_MS = 0.05
+_CALL_MS = 0.4
+"""How long one call of the engine may hold this thread."""
+_LEAST_SHARE = 0.02
+_SHORT_MS = 0.5
+_SELDOM = 64
 _EVERYTHING_MS = 1e9
 _NAP_SECONDS = 0.0002
 
@@ -22,19 +28,16 @@ _NAP_SECONDS = 0.0002
 class LearnedCost:
     """How many milliseconds a step takes: the latest ones, the older the less.
 
-    One that took more than four times the usual counts as four times: the computer did something else.
+    One that took more than four times the usual counts as four times: it was the first, or the computer did
+    something else.
     """
 
     def __init__(self) -> None:
         self.ms = _FIRST_GUESS_MS
-        self._is_guess = True
 
     def learn(self, measured: float) -> None:
         """Take a measurement into account, in ms."""
-        if self._is_guess:
-            self.ms, self._is_guess = measured, False
-        else:
-            self.ms += 0.25 * (min(measured, 4.0 * self.ms) - self.ms)
+        self.ms += 0.25 * (min(measured, 4.0 * self.ms) - self.ms)
 
 
 class JobRoom:
@@ -96,13 +99,16 @@ class Task:
         if not self.request.is_done():
             self.request.state = "running"
 
-    def begin(self) -> None:
-        """Make its schedule. Raises what the worker raises."""
+    def begin(self, whole: bool) -> None:
+        """Make its schedule, or enqueue the whole of it. Raises what the worker raises."""
         assert self.worker is not None
         self.accept()
         if getattr(self.worker, "is_disposed", False):
             raise DisposedError("the worker was disposed while a request waited for it")
-        self.schedule = self.worker.schedule_iterable(*self.inputs, **self.named)
+        if whole:
+            self.schedule = Whole(self.worker, self.inputs, self.named)
+        else:
+            self.schedule = self.worker.schedule_iterable(*self.inputs, **self.named)
         self.inputs, self.named = (), {}
 
     def read(self) -> bool:
@@ -173,6 +179,11 @@ class Line(Sharer):
         self._terms = terms
         self._begin_cost = LearnedCost()
         self._submit_cost = LearnedCost()
+        self._caller_share = 1.0
+        """What a millisecond on the GPU takes of this thread: 1 where the driver computes in the call."""
+        self._whole_ms = math.inf
+        self._sliced_ms = 0.0
+        self._count = 0
         self._urgency: tuple[int, float] | None = None
 
     @property
@@ -235,20 +246,28 @@ class Line(Sharer):
         before = self._terms.clock_ms()
         try:
             if self.running is None:
-                self._begin()
+                step = self._begin()
                 self._begin_cost.learn(self._terms.clock_ms() - before)
-                return Step(0.0, 0.0)
+                return step
             step = self._advance(grant_ms)
-            self._submit_cost.learn(self._terms.clock_ms() - before)
+            self._learn(self._terms.clock_ms() - before, step)
             return step
         except Exception as error:  # noqa: BLE001 - it is that request's result; the others go on
             self._fail_running(error)
             return Step(0.0, 0.0)
 
-    def _begin(self) -> None:
+    def _begin(self) -> Step:
         task = self.running = self.waiting.pop(0)
         self._urgency = None
-        task.begin()
+        self._count += 1
+        # Slices go slower than a whole, and tell what a whole takes.
+        whole = self.is_on_jobs and self._whole_ms < _SHORT_MS and self._count % _SELDOM != 0
+        task.begin(whole)
+        if not whole:
+            self._sliced_ms = 0.0
+            return Step(0.0, 0.0)
+        self._terms.jobs.give(self._whole_ms)
+        return Step(0.0, self._whole_ms, self._read(task))
 
     def _advance(self, grant_ms: float) -> Step:
         """Enqueue slices, and ask for the outputs where nothing is left."""
@@ -257,13 +276,24 @@ class Line(Sharer):
         assert task.schedule is not None
         spent = 0.0
         if not task.schedule.is_done:
-            grant_ms = max(self._terms.jobs.left, 0.0) if self.is_on_jobs and grant_ms else grant_ms
-            spent = task.schedule.advance(grant_ms, force=True)
+            room = max(self._terms.jobs.left, 0.0) if self.is_on_jobs else _CALL_MS / self._caller_share
+            spent = task.schedule.advance(room if self.is_on_jobs else min(grant_ms, room), force=True)
+            self._sliced_ms += spent
         is_done = task.schedule.is_done
+        if is_done:
+            self._whole_ms = self._sliced_ms
         has_ended = is_done and self._read(task)
+        progressed = has_ended or (spent > 0.0 and not is_done)
         if self.is_on_jobs:
             self._terms.jobs.give(spent)
-        return Step(0.0 if self.is_on_jobs else spent, spent, has_ended or (spent > 0.0 and not is_done))
+            return Step(0.0, spent, progressed)
+        return Step(spent, 0.0, progressed)
+
+    def _learn(self, elapsed_ms: float, step: Step) -> None:
+        self._submit_cost.learn(elapsed_ms)
+        if step.frame_ms > 0.0:
+            share = min(max(elapsed_ms / step.frame_ms, _LEAST_SHARE), 1.0)
+            self._caller_share += 0.25 * (share - self._caller_share)
 
     def _fail_running(self, error: Exception) -> None:
         """The request of the running task learns of it when results are delivered."""

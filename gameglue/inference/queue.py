@@ -64,7 +64,7 @@ class InferenceQueue:
         in_flight: int = 2,
         deterministic: bool = False,
         latency_frames: int = 2,
-        slices_per_frame: int = 16,
+        slices_per_frame: int = 4,
         frame_ms: float = 1000.0 / 60.0,
         time_source: Callable[[], float] = clock.perf_counter,
     ) -> None:
@@ -74,9 +74,10 @@ class InferenceQueue:
         unfinished: work that goes on though nobody registered it: workers whose plan waits for data.
         in_flight: how many requests of one worker may be read back at a time before the next begins.
         deterministic: deliver every result `latency_frames` after its request, in the frame's `poll`, and
-            wait for it there if need be. Then each frame enqueues `slices_per_frame` slices, whatever they
-            take, ages and deadlines are counted in frames of `frame_ms`, and a newer request replaces only
-            one of the same frame: a replay of the same inputs sees the same results in the same frames.
+            wait for it there if need be. Then each frame enqueues `slices_per_frame` slices of about 0.5 ms,
+            whatever they take, ages and deadlines are counted in frames of `frame_ms`, and a newer request
+            replaces only one of the same frame: a replay of the same inputs sees the same results in the
+            same frames.
         time_source: seconds.
         """
         if latency_frames < 1 or in_flight < 1 or slices_per_frame < 1:

@@ -82,9 +82,36 @@ class SlicedWorker(Protocol):
     model: Any
     """Its `outputs` have names."""
 
+    def schedule(self, *inputs: Any, **named: Any) -> None:
+        """Enqueue all of one inference."""
+        ...
+
+    def peek_output(self, name: str | None = None) -> Any:
+        """An output of the latest inference."""
+        ...
+
     def schedule_iterable(self, *inputs: Any, **named: Any) -> Slices:
         """Begin one inference, of which nothing is enqueued yet."""
         ...
+
+
+class Whole:
+    """One inference that is enqueued at once, for those too short to be cut: that takes half the time."""
+
+    is_done = True
+    progress = 1.0
+    next_cost_ms = remaining_ms = 0.0
+
+    def __init__(self, worker: SlicedWorker, inputs: Sequence[Any], named: Mapping[str, Any]) -> None:
+        worker.schedule(*inputs, **named)
+        self.output = worker.peek_output
+
+    def advance(self, budget_ms: float, *, force: bool = False) -> float:
+        """Nothing is left to enqueue."""
+        return 0.0
+
+    def cancel(self) -> None:
+        """Nothing is left to cancel."""
 
 
 Output = np.ndarray | list[np.ndarray] | None

@@ -16,6 +16,9 @@ PATIENCE = 60
 """After so many frames without a turn, a sharer that wants one comes first, whatever its priority."""
 
 _ROUNDING = 1e-6
+_HITCH = 4.0
+_SLICE_MS = 0.5
+"""What a slice is worth where they are counted."""
 Rank = tuple[bool, int, float]
 
 
@@ -24,8 +27,8 @@ class Step(NamedTuple):
 
     frame_ms: float
     """Of the frame: the GPU's time, which the game's picture has to wait for."""
-    worker_ms: float
-    """Of whatever device: what counts in the fair shares."""
+    jobs_ms: float
+    """Of job threads: counts in the fair shares only."""
     progressed: bool = True
     """False if all there is to do has to wait for something: no further turn in this frame."""
 
@@ -138,12 +141,14 @@ class Budget:
 
     def _step(self, sharer: Sharer, grant: float) -> bool:
         before = self._clock_ms()
-        step = sharer.take(0.0 if self._counts_slices else grant)
+        step = sharer.take(_SLICE_MS if self._counts_slices else grant)
         elapsed = self._clock_ms() - before
         if self._counts_slices:
-            cost = share = float(step.worker_ms > 0.0)
+            cost = share = float(step.frame_ms + step.jobs_ms > 0.0)
         else:
-            cost, share = max(elapsed, step.frame_ms), max(elapsed, step.worker_ms)
+            cost = max(elapsed, step.frame_ms)
+            # A hitch (a first time, another program) is no reason to be passed over for long.
+            share = max(min(cost, _HITCH * grant), step.jobs_ms)
         paid = min(sharer.saved, cost)
         sharer.saved -= paid
         sharer.virtual += max(share - paid, 0.0) / sharer.weight

@@ -84,7 +84,7 @@ frames, flip = [], pygame.display.flip
 def counted():
     flip()
     frames.append(0)
-    if len(frames) == 20:
+    if len(frames) == 100:
         pygame.event.post(pygame.event.Event(pygame.QUIT))
 pygame.display.flip = counted
 """

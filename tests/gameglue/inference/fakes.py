@@ -123,6 +123,8 @@ class Worker:
         self.log = [] if log is None else log
         self.spent = 0.0
         self.begun: list[float] = []
+        self.latest: Slicing | None = None
+        self.wholes = 0
         self.is_disposed = False
         self.stalled = False
         self.run_error: Exception | None = None
@@ -134,6 +136,15 @@ class Worker:
             raise ValueError(f"input 'x' is no number: {value}")
         self.begun.append(float(np.asarray(value).reshape(-1)[0]))
         return Slicing(self, value)
+
+    def schedule(self, *inputs: Any, **named: Any) -> None:
+        self.latest = self.schedule_iterable(*inputs, **named)
+        self.latest.advance(1e9)
+        self.wholes += 1
+
+    def peek_output(self, name: str | None = None) -> Output:
+        assert self.latest is not None
+        return self.latest.output(name)
 
 
 def make_queue(clock: Clock, **options: Any) -> InferenceQueue:

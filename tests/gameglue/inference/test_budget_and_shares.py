@@ -121,11 +121,11 @@ def test_random_costs_never_overspend_by_more_than_a_slice(clock: Clock) -> None
 
 
 def test_what_took_longer_than_expected_is_missing_in_the_next_frame(clock: Clock) -> None:
-    queue, worker = make_queue(clock), Worker(clock, [0.5] * 100, submission_ms=0.8)
+    queue, worker = make_queue(clock), Worker(clock, [0.3] * 100, submission_ms=0.8)
     queue.submit(worker, [1.0])
     taken = [frame(queue, clock, budget_ms=2.0) for _ in range(30)]
-    assert max(taken) <= 2.0 + 0.8 * 4
-    assert sum(taken) / len(taken) == pytest.approx(2.0, rel=0.15)
+    assert max(taken) <= 2.0 + 0.8
+    assert sum(taken) / len(taken) == pytest.approx(2.0, rel=0.05)
 
 
 def test_one_hitch_costs_one_frames_budget_at_most(clock: Clock) -> None:
@@ -167,6 +167,19 @@ def test_job_threads_are_not_given_more_than_they_can_do_soon(clock: Clock) -> N
         frame(queue, clock, length_ms=10.0)
         assert worker.spent <= 10.0 * count + 24.0
     assert worker.spent >= 10.0 * 18, "they have always something to do"
+
+
+def test_what_is_too_short_for_slices_runs_whole(clock: Clock) -> None:
+    """Job threads only: whatever they run, the frame loses no more than the submission."""
+    queue = make_queue(clock)
+    short = Worker(clock, [0.1] * 3, submission_ms=0.01, backend_type=BackendType.CPU)
+    long = Worker(clock, [0.4] * 3, submission_ms=0.01, backend_type=BackendType.CPU)
+    gpu = Worker(clock, [0.1] * 3)
+    requests = [queue.submit(worker, [float(n)]) for n in range(8) for worker in (short, long, gpu)]
+    while queue.pending:
+        frame(queue, clock)
+    assert [request.result()[0] for request in requests] == [2.0 * (n // 3) for n in range(24)]
+    assert (short.wholes, long.wholes, gpu.wholes) == (7, 0, 0)
 
 
 def test_a_slice_that_waits_for_data_leaves_the_budget_to_the_others(clock: Clock) -> None:
@@ -393,7 +406,7 @@ def test_statistics(clock: Clock) -> None:
 
 
 def test_bad_options_are_refused(clock: Clock) -> None:
-    with pytest.raises(InputError, match="must be at least 1, got 0, 2 and 16"):
+    with pytest.raises(InputError, match="must be at least 1, got 0, 2 and 4"):
         make_queue(clock, latency_frames=0)
 
 

@@ -91,7 +91,8 @@ def play(queue: InferenceQueue, budget_ms: float = 2.0, seconds: float = 20.0) -
 def test_each_request_has_its_own_answer(
     make_worker: MakeWorker, digits: Model, images: np.ndarray, expected: np.ndarray
 ) -> None:
-    queue, order = InferenceQueue(), []
+    queue = InferenceQueue()
+    order: list[Any] = []
     worker, other = make_worker(digits), make_worker(digits)
     requests = [
         queue.submit((worker, other)[i % 2], images[i : i + 1], payload=i, callback=order.append)
@@ -229,7 +230,7 @@ class Player(MonoBehaviour):
         self.results: list[tuple[int, int, bytes]] = []
 
     def update(self) -> None:
-        x, y = (int(round(value)) % 32 for value in self.position)
+        x, y = (round(value) % 32 for value in self.position)
         view = self.picture[y : y + 28, x : x + 28][None, None]
         self.app.inference.submit(self.worker, view, latest_only=True, callback=self.take)
         self.position[0] += self.input.get_axis("left", "right")

@@ -63,7 +63,7 @@ def test_a_callback_comes_with_the_poll_and_once(clock: Clock) -> None:
 
 
 def test_await_and_yield_go_on_in_the_frame_that_has_the_result(make_app: Callable[..., App]) -> None:
-    app, worker = make_app(on_error="raise"), Worker(Clock(), [0.5])
+    app, worker = make_app(on_error="raise"), Worker(Clock(), [0.1])
     log: list[tuple[str, float, int]] = []
 
     class Reader(MonoBehaviour):
