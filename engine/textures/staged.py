@@ -130,17 +130,26 @@ class _Delivery:
     key: object
     owner: Any
     """The user's object, so that it lives until it is written."""
+    arriving: PendingRead | None = None
+    """The tensor, where it was a promise: asked for at once, as a later schedule may replace it."""
     read: Readback | None = None
+    """The pixels."""
+
+    def begin(self) -> None:
+        """Convert where the tensor lies, or ask for it."""
+        data = self.tensor.data_at_hand
+        is_written = isinstance(data, CPUTensorData) and data.fence is not None
+        if isinstance(data, BufferTensorData | CPUTensorData) and not is_written:
+            self.read = self._start(data)
+        else:
+            self.arriving = data.request()
 
     def go_on(self) -> bool:
         """Whether it has arrived."""
         if self.read is None:
-            data = self.tensor.data_at_hand
-            if isinstance(data, CPUTensorData) and data.fence is not None:
+            if self.arriving is None or not self.arriving.done():
                 return False
-            if not isinstance(data, BufferTensorData | CPUTensorData):
-                return False
-            self.read = self._start(data)
+            self.read = self._start(CPUTensorData(self.arriving.array()))
         if not self.read.done():
             return False
         pixels = self.read.array()
@@ -186,8 +195,9 @@ class Deliveries(threading.local):
         if not isinstance(target, GLPicture) and target.write is None:
             raise InputError(f"a {type(owner).__name__} of this kind cannot be written")
         key = (target.device, target.name) if isinstance(target, GLPicture) else id(owner)
-        shape = tuple(tensor.shape)
-        self._pending.append(_Delivery(tensor, transform, shape, slot, target, key, owner))
+        delivery = _Delivery(tensor, transform, tuple(tensor.shape), slot, target, key, owner)
+        delivery.begin()
+        self._pending.append(delivery)
         counters.on_host += 1
         self.pump()
 
