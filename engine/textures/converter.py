@@ -170,7 +170,7 @@ def _shape(
     whose = ""
     if tensor is not None:
         if len(tensor.shape) != 4:
-            raise InputError(f"tensor= needs four dimensions ({how.layout.value}), not {tuple(tensor.shape)}")
+            raise InputError(f"tensor= needs four dimensions ({how.layout}), not {tuple(tensor.shape)}")
         known, whose = how.sizes(tensor.shape), "the tensor"
     elif isinstance(on, Worker):
         item = next((i for i in on.model.inputs if i.shape is not None and len(i.shape) == 4), None)

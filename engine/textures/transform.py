@@ -77,12 +77,12 @@ class TextureTransform:
     width: int | None = None
     height: int | None = None
     channels: int | None = None
-    layout: TensorLayout = TensorLayout.NCHW
+    layout: TensorLayout | str = TensorLayout.NCHW
     swizzle: str = ""
     color_mask: str = LETTERS
     default_color: tuple[float, float, float, float] = (0.0, 0.0, 0.0, 1.0)
-    coord_origin: CoordOrigin = CoordOrigin.TOP_LEFT
-    texture_origin: CoordOrigin | None = None
+    coord_origin: CoordOrigin | str = CoordOrigin.TOP_LEFT
+    texture_origin: CoordOrigin | str | None = None
     resampling: Resampling = "bilinear"
     color_space: ColorSpace = "srgb"
     scale: tuple[float, ...] = (1.0,)
@@ -106,6 +106,10 @@ class TextureTransform:
             raise InputError(f"color_mask is {self.color_mask!r}; letters of 'rgba'")
         if len(self.default_color) != 4:
             raise InputError(f"default_color is {self.default_color}; four numbers: red, green, blue, alpha")
+        object.__setattr__(self, "layout", _enum(TensorLayout, self.layout))
+        object.__setattr__(self, "coord_origin", _enum(CoordOrigin, self.coord_origin))
+        if self.texture_origin is not None:
+            object.__setattr__(self, "texture_origin", _enum(CoordOrigin, self.texture_origin))
         _one_of("resampling", self.resampling, RESAMPLINGS)
         _one_of("color_space", self.color_space, ("srgb", "linear"))
         _one_of("dtype", self.dtype, DTYPES)
@@ -217,9 +221,7 @@ class TextureTransform:
         elif len(full) == 3:
             full = (1, *full)
         if len(full) != 4:
-            raise InputError(
-                f"a picture's tensor has 4 dimensions ({self.layout.value}), not {len(full)}: {shape}"
-            )
+            raise InputError(f"a picture's tensor has 4 dimensions ({self.layout}), not {len(full)}: {shape}")
         n, *rest = full
         c, h, w = (rest[2], rest[0], rest[1]) if self.is_channels_last else rest
         return n, c, h, w
@@ -241,8 +243,8 @@ class TextureTransform:
         return "\n".join(
             (
                 f"size: {size}, {self.resampling}",
-                f"channels: {self.swizzle or self.channels or '?'} (mask {mask}), {self.layout.value}",
-                f"row 0 of the tensor: {self.coord_origin.value}",
+                f"channels: {self.swizzle or self.channels or '?'} (mask {mask}), {self.layout}",
+                f"row 0 of the tensor: {self.coord_origin}",
                 f"values: {'linear light' if self.color_space == 'linear' else 'as stored'}"
                 f" * {scale} + {offset}, {self.dtype}",
             )

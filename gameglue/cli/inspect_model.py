@@ -22,6 +22,7 @@ from gameglue.cli.backends import (
 )
 from gameglue.cli.console import CompileProgress, facts, output, paragraph, table, title
 from gameglue.cli.models import add_model_options, dims_of, find_model
+from gameglue.cli.texture_input import add_texture_options, show_texture
 
 _SHOWN = 6  # removed layers by name, unless all are asked for
 
@@ -35,12 +36,14 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
             "Show a model's inputs, outputs and layers, what each compiler pass changed, and each backend's",
             "plan: steps, tuned kernels, and layers that fall back to the CPU, with the reason.",
         ),
-        epilog="examples:\n  gameglue inspect digits\n  gameglue inspect net.onnx --layers --backend cpu",
+        epilog="examples:\n  gameglue inspect digits\n  gameglue inspect net.onnx --layers --backend cpu\n"
+        "  gameglue inspect net.onnx --texture cat.png --transform swizzle=bgr --transform resampling=area",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     add_model_options(parser)
     add_backend_options(parser, "the plans of all")
     parser.add_argument("--layers", action="store_true", help="list every layer")
+    add_texture_options(parser)
     parser.set_defaults(run=run)
 
 
@@ -53,6 +56,9 @@ def run(arguments: argparse.Namespace) -> int:
     model = optimize(before, records)
     console = output()
     _print_model(console, before)
+    if arguments.texture is not None:
+        show_texture(console, before, arguments)
+        return 0
     title(console, "passes")
     facts(
         console, [(record.name, _changes(record, all_names=arguments.layers)) for record in records], indent=2

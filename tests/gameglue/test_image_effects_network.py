@@ -142,7 +142,7 @@ def test_elsewhere_it_goes_by_way_of_the_host_and_is_counted(
     kind = BackendType.CPU if channel == "cpu" else BackendType.GPU_COMPUTE
     app = make_drawing_app(size=(48, 36))
     scene(app)
-    effect = app.scene.create("effect").add_component(NetworkEffect, backend=kind, device=device)
+    app.scene.create("effect").add_component(NetworkEffect, backend=kind, device=device)
     shown = 0
     for _ in range(400):
         app.step()

@@ -18,7 +18,7 @@ CASES: dict[str, TextureTransform] = {
     "grey": TextureTransform(channels=1),
     "grey of light": TextureTransform(channels=1, color_space="linear", resampling="area", width=3, height=2),
     "light": TextureTransform(channels=4, color_space="linear"),
-    "bottom first": TextureTransform(coord_origin="bottom_left"),  # type: ignore[arg-type]
+    "bottom first": TextureTransform(coord_origin="bottom_left"),
     "kept the other way": TextureTransform().set_texture_origin("bottom_left"),
     "blue first": TextureTransform().set_channel_swizzle("bgr"),
     "any order": TextureTransform().set_channel_swizzle("a1gl"),
@@ -27,7 +27,7 @@ CASES: dict[str, TextureTransform] = {
     "normalised": TextureTransform().set_normalization((0.485, 0.456, 0.406), (0.229, 0.224, 0.225)),
     "minus one to one": TextureTransform().set_scale_offset(2, -1),
     **{
-        f"{kind} to {w}x{h}": TextureTransform(width=w, height=h, resampling=kind, coord_origin=origin)  # type: ignore[arg-type]
+        f"{kind} to {w}x{h}": TextureTransform(width=w, height=h, resampling=kind, coord_origin=origin)
         for kind in ("nearest", "bilinear", "area")
         for w, h, origin in (
             (4, 3, "top_left"),

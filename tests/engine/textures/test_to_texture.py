@@ -45,7 +45,7 @@ def tensor_on(name: str, values: np.ndarray, request: pytest.FixtureRequest) -> 
     elif name == "opencl":
         ComputeTensorData.pin(tensor, request.getfixturevalue("cl_device"))
     elif name == "cpu":
-        how = TextureTransform(layout="NHWC", channels=1, width=values.size, height=1)  # type: ignore[arg-type]
+        how = TextureTransform(layout="NHWC", channels=1, width=values.size, height=1)
         flat = TextureConverter.to_tensor(values.reshape(1, -1), how, on=BackendType.CPU)
         return flat.reshape(values.shape)
     return tensor
