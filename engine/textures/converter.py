@@ -74,7 +74,7 @@ class TextureConverter:
             raise InputError("slot= puts one picture into the batch of a tensor that is given as tensor=")
         how = transform or _PLAIN
         shape = _shape(how, pictures, tensor, slot, on)
-        if tensor is not None:
+        if tensor is not None and how.dtype != tensor.dtype.name:
             how = replace(how, dtype=tensor.dtype.name)
         textures = [p for p in pictures if isinstance(p, GLPicture)]
         if textures and len(textures) < len(pictures):
@@ -169,9 +169,10 @@ def _shape(
     known: tuple[Any, ...] = (None, None, None, None)
     whose = ""
     if tensor is not None:
-        if len(tensor.shape) != 4:
-            raise InputError(f"tensor= needs four dimensions ({how.layout}), not {tuple(tensor.shape)}")
-        known, whose = how.sizes(tensor.shape), "the tensor"
+        given = tuple(tensor.shape)
+        if len(given) != 4:
+            raise InputError(f"tensor= needs four dimensions ({how.layout}), not {given}")
+        known, whose = how.sizes(given), "the tensor"
     elif isinstance(on, Worker):
         item = next((i for i in on.model.inputs if i.shape is not None and len(i.shape) == 4), None)
         if item is not None and item.shape is not None:
@@ -286,7 +287,7 @@ def _from_host(
     if all(p.grid == grid for p in pictures):
         pixels = [p.pixels() for p in pictures]
         joined = pixels[0] if len(pixels) == 1 else np.concatenate(pixels)
-        together = replace(grid, batch=len(pictures))
+        together = replace(grid, batch=len(pictures)) if len(pictures) > 1 else grid
         conversions.to_tensor(backend, together, joined, how, shape, buffer, slot)
         return
     for number, picture in enumerate(pictures):
