@@ -49,7 +49,8 @@ for kind in (BackendType.GPU_PIXEL, BackendType.GPU_COMPUTE):
     unchanged("a staged picture")
     from engine.devices import GL
     for texture in (target, fresh):
-        read = device.staging.read_texture(texture.glo, (7, 5), GL.RGBA, GL.UNSIGNED_BYTE, np.uint8, image.shape)
+        kind = (GL.RGBA, GL.UNSIGNED_BYTE, np.uint8)
+        read = device.staging.read_texture(texture.glo, (7, 5), *kind, image.shape)
         read.wait()
         assert (read.array() == image).all()
 assert gl.glGetError() == 0
@@ -64,7 +65,8 @@ from engine.devices.gl_switch import current_platform
 from tests.engine.gl_state import differences, snapshot
 
 pygame.display.init()
-for name, value in (("MAJOR_VERSION", 3), ("MINOR_VERSION", 3), ("PROFILE_MASK", pygame.GL_CONTEXT_PROFILE_CORE)):
+CORE = pygame.GL_CONTEXT_PROFILE_CORE
+for name, value in (("MAJOR_VERSION", 3), ("MINOR_VERSION", 3), ("PROFILE_MASK", CORE)):
     pygame.display.gl_set_attribute(getattr(pygame, "GL_CONTEXT_" + name), value)
 pygame.display.set_mode((64, 48), pygame.OPENGL | pygame.DOUBLEBUF)
 ctx = moderngl.create_context()
@@ -73,7 +75,8 @@ image = np.random.default_rng(0).integers(0, 256, (48, 64, 4), np.uint8)
 source, target = ctx.texture((64, 48), 4, image.tobytes()), ctx.framebuffer([ctx.texture((8, 8), 4)])
 how = TextureTransform(channels=4)
 for kind in (BackendType.GPU_PIXEL, BackendType.CPU):
-    tensor = TextureConverter.to_tensor(source if kind is BackendType.GPU_PIXEL else image[::-1], how, on=kind)
+    picture = source if kind is BackendType.GPU_PIXEL else image[::-1]
+    tensor = TextureConverter.to_tensor(picture, how, on=kind)
     for bound in (ctx.screen, target):
         TextureConverter.render_to_screen(tensor, how)
         ctx.screen.use()
