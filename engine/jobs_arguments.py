@@ -40,13 +40,13 @@ class Argument:
     def text(self, pointer: str, word: int) -> str:
         """The argument as compiled code reads it from the words, the first of which has this number."""
         if self.rank:
-            sizes = "".join(f"arg_i64(args, {word + 1 + axis}), " for axis in range(self.rank))
-            return f"_carray({pointer}(arg_i64(args, {word})), ({sizes}))"
+            sizes = "".join(f"_gameglue_i64(args, {word + 1 + axis}), " for axis in range(self.rank))
+            return f"_gameglue_array({pointer}(_gameglue_i64(args, {word})), ({sizes}))"
         if self.dtype.startswith("float"):
-            return f"_types.{self.dtype}(arg_f64(args, {word}))"
+            return f"_gameglue_types.{self.dtype}(_gameglue_f64(args, {word}))"
         if self.dtype == "bool":
-            return f"(arg_i64(args, {word}) != 0)"
-        return f"_types.{self.dtype}(arg_i64(args, {word}))"
+            return f"(_gameglue_i64(args, {word}) != 0)"
+        return f"_gameglue_types.{self.dtype}(_gameglue_i64(args, {word}))"
 
 
 @dataclass(frozen=True, slots=True)

@@ -51,6 +51,12 @@ def _make_pointer(kind):
     return pointer
 
 
+# A user's function may be called as anything above is.
+_gameglue_helper, _gameglue_types = helper, _types
+_gameglue_i64, _gameglue_f64, _gameglue_array = arg_i64, arg_f64, _carray
+_gameglue_make_pointer = _make_pointer
+
+
 """
 _CHUNKS_PER_THREAD = 4
 
@@ -202,10 +208,11 @@ class Job:
         values: list[str] = []
         word = 0
         for number, kind in enumerate(kinds):
-            values.append(kind.text(f"_pointer_{number}", word))
+            values.append(kind.text(f"_gameglue_pointer_{number}", word))
             word += kind.words
             if kind.rank:
-                pointers.append(f"_pointer_{number} = _make_pointer(_types.{kind.numba_name})\n")
+                pointer = f"_gameglue_pointer_{number} = _gameglue_make_pointer"
+                pointers.append(f"{pointer}(_gameglue_types.{kind.numba_name})\n")
         call = f"    {self.py_func.__name__}({', '.join(['begin', 'end', *values])})\n"
         entry = "def _gameglue_entry(args, begin, end):\n" + call
         text = PRELUDE + _HEAD + self._text.text + "\n" + "".join(pointers) + entry
@@ -221,7 +228,7 @@ class Job:
             what = (
                 "it makes an array (such as numpy.zeros, or arithmetic on slices)"
                 if makes
-                else ("it may raise (raise, assert, or setting a slice)")
+                else ("it may raise (raise, assert, print, setting a slice to another)")
             )
             return f"{title}: {what}, which job threads cannot; work element by element in loops"
         places = [

@@ -100,7 +100,7 @@ class _Writer:
             if found is not _MISSING:
                 self._name(free, found, function)
         text = _stripped(definition, lines)
-        self._add("@helper\n")
+        self._add("@_gameglue_helper\n")
         first = self._lines + 1
         start = function.__code__.co_firstlineno + definition.lineno - 1
         self._add(text)

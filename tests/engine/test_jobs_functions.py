@@ -34,7 +34,8 @@ LIMITS = (-1.5, 1.5)
 ENDLESS = float("inf")
 
 
-def clamped(value: float) -> float:
+def helper(value: float) -> float:
+    """Called as something in the text around every kernel is; that has to be none of the user's business."""
     return min(max(value, LIMITS[0]), LIMITS[1])
 
 
@@ -42,7 +43,7 @@ def clamped(value: float) -> float:
 def scaled(begin: int, end: int, out: np.ndarray, x: np.ndarray, factor: float) -> None:
     for i in range(begin, end):
         for j in range(out.shape[1]):
-            out[i, j] = clamped(x[i, j] * factor) + math.cos(0.0) - 1.0
+            out[i, j] = helper(x[i, j] * factor) + math.cos(0.0) - 1.0
 
 
 @job

@@ -45,7 +45,7 @@ def uses_all(
 def test_what_a_function_calls_comes_before_it_and_runs() -> None:
     found = text_of(uses_all)
     assert found.parameters == ("begin", "end", "out", "x")
-    names: dict[str, Any] = {"helper": lambda function: function}
+    names: dict[str, Any] = {"_gameglue_helper": lambda function: function}
     exec(found.text, names)
     out = [0.0]
     names["uses_all"](0, 1, out, [4.0])
