@@ -10,6 +10,7 @@ Spans are named by what was done, with facts beside them:
 | --- | --- | --- | --- |
 | `load` | main | a model file read and rewritten | model |
 | `prepare` | main | a worker made ready: plans, kernels, buffers | model, compiled (how many kernels) |
+| `compile` | main | the kernels of a plan, those that are not there yet | model, compiled |
 | `plan` | main | a plan for new input shapes | model |
 | `schedule` | main | one call of `Worker.schedule` or `schedule_iterable` | worker |
 | `slice` | main | one slice of an inference that is enqueued in slices | worker, budget_ms |

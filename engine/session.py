@@ -280,11 +280,12 @@ class Session:
 
     def compile(self, lowered: Lowered, progress: Progress | None = None) -> int:
         """Have the backends compile the kernels of a plan."""
-        compiled = 0
-        for place, backend in self.backends.items():
-            kernels = _kernels_of(lowered, place)
-            if kernels:
-                compiled += backend.prepare(kernels, progress)
+        with observing.spanning("compile", model=self.source) as facts:
+            facts["compiled"] = compiled = sum(
+                backend.prepare(kernels, progress)
+                for place, backend in self.backends.items()
+                if (kernels := _kernels_of(lowered, place))
+            )
         return compiled
 
     def lower(

@@ -65,6 +65,9 @@ def test_each_step_of_an_inference_is_told_in_order() -> None:
         assert track in ("main", "readback", "jobs")
     (load,), (prepare,) = notes.named("load"), notes.named("prepare")
     assert load[4]["model"] is prepare[4]["model"] is worker.model
+    compiling = notes.named("compile")
+    assert compiling
+    assert all(prepare[2] <= start <= end <= prepare[3] for _, _, start, end, _ in compiling)
     (schedule,), (upload,), (enqueue,) = (notes.named(n) for n in ("schedule", "upload", "enqueue"))
     assert schedule[4]["worker"] is upload[4]["worker"] is enqueue[4]["worker"] is worker
     assert schedule[2] <= upload[2] <= upload[3] <= enqueue[2] <= enqueue[3] <= schedule[3]
