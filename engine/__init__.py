@@ -41,7 +41,8 @@ from engine.shapes import DynamicTensorShape, TensorShape
 from engine.slices import Schedule
 from engine.tensor import CPUTensorData, Tensor, TensorData
 from engine.textures import ChannelSwizzle, CoordOrigin, TensorLayout, TextureConverter, TextureTransform
-from engine.worker import Worker, unfinished_workers
+from engine.unfinished import unfinished_workers
+from engine.worker import Worker
 from engine.worker_memory import WorkerMemory
 
 ENGINE_OF = "gameglue"

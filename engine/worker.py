@@ -10,22 +10,19 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from functools import partial
-from operator import itemgetter
 from threading import get_ident
 from time import perf_counter
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike
 
 from engine import observing
 from engine.asset import ModelAsset, ModelLoader, ModelSource
 from engine.backends.base import Backend, BackendType, Precision, Progress
 from engine.backends.select import DeviceChoice, create_backend, is_opencl, load_backends
 from engine.backends.tensor_data import storage_of
-from engine.checks import INT32_BACKENDS, check_computed_integers, check_int32
 from engine.compiler.lower import Lowered
-from engine.compiler.trace import SCHEDULE_COUNT, InputShape, InputShapes, SequenceShape, leaf_names
+from engine.compiler.trace import SCHEDULE_COUNT, InputShape, InputShapes
 from engine.costs import StepCosts
 from engine.direct import Direct, DirectRun
 from engine.errors import (
@@ -36,6 +33,7 @@ from engine.errors import (
     ShapePending,
     ThreadError,
 )
+from engine.inputs import Given, Inputs, InputValue, Named, Positional
 from engine.jobs import JobHandle, JobSystem
 from engine.kernels.value import Entry, Value
 from engine.lifetime import Disposable
@@ -43,19 +41,16 @@ from engine.loading.child import rehearse
 from engine.loading.handle import Loading, Steps
 from engine.loading.sliced_thread import SlicedThread
 from engine.loading.workers import COMPILING, READING, Shapes, session_steps, shapes_of, warm_up_steps
-from engine.model import Input, Model
+from engine.model import Model
 from engine.outputs import DirectOutput, RunOutput
 from engine.report import PlanReport, report_on
 from engine.run import Run
-from engine.session import HOST_INPUT_LIMIT, Session
+from engine.session import Session
 from engine.slices import Schedule, SlicedRun
-from engine.tensor import CPUTensorData, Tensor, TensorData
-from engine.unfinished import unfinished, unfinished_workers
+from engine.tensor import Tensor
+from engine.unfinished import unfinished
 from engine.worker_memory import WorkerMemory, memory_of
 
-TensorLike = Tensor | ArrayLike
-InputValue = TensorLike | Sequence[TensorLike] | None
-"""A tensor or array; a list of them for an input that is a sequence; None for an optional left empty."""
 OutputValue = Tensor | list[Tensor] | None
 
 
@@ -219,24 +214,16 @@ class Worker(Disposable):
         self.model = model
         self.backend_type = backend_type
         self.slice_ms = slice_ms
-        self._debug = debug
         self._native = native
         self._loads: list[Loading[None]] = []
-        self._inputs: dict[str, Input] = {item.name: item for item in model.inputs}
-        dims = [{d for d in item.shape or () if isinstance(d, str)} for item in model.inputs]
-        self._pick: Callable[[Any], tuple[Any, ...]] = itemgetter(*(tuple(self._inputs) or ("",)))
-        self._has_shared_dims = len(set().union(*dims)) < sum(map(len, dims))
+        self._inputs = Inputs(session, check_integers=debug)
         self._outputs = {output.name: output.dtype for output in model.outputs}
         self._schedules = 0
         # Arrays like the last schedule's need none of its checks again: see `Direct`.
-        wide = native.name in INT32_BACKENDS and any(i.dtype.itemsize == 8 for i in model.inputs)
-        self._may_be_direct = not (debug or wide or self._session.host_inputs)
-        self._may_be_direct &= not self._session.is_random
+        self._may_be_direct = not (debug or self._inputs.have_wide_integers or session.host_inputs)
+        self._may_be_direct &= not session.is_random
         self._direct: Direct | None = None
         self._directs: dict[tuple[InputShape, ...], Direct] = {}
-        # The last shape of each input that was found to fit: the next is most often the same.
-        self._fitting: dict[str, tuple[int, ...]] = {}
-        self._set: dict[str, InputValue] = {}
         self._queue: deque[Run] = deque()
         self._failed: list[Run] = []
         self._is_unfinished = False
@@ -330,14 +317,12 @@ class Worker(Disposable):
     def set_input(self, name: str, value: InputValue) -> None:
         """Keep a value for an input, used by every `schedule` that does not give it."""
         self._check_alive()
-        if name not in self._inputs:
-            raise InputError(self._unknown(name))
-        self._set[name] = value
+        self._inputs.keep(name, value)
 
     @property
     def kept_inputs(self) -> Mapping[str, InputValue]:
         """What `set_input` has given so far, by name."""
-        return dict(self._set)
+        return dict(self._inputs.kept)
 
     def schedule(self, *inputs: InputValue | Mapping[str, InputValue], **named: InputValue) -> None:
         """Enqueue one inference and return without waiting for it.
@@ -355,7 +340,7 @@ class Worker(Disposable):
             if get_ident() != self.thread:
                 self.check_thread()
             is_named = named or (len(inputs) == 1 and type(inputs[0]) is dict)
-            given = self._in_order(inputs, named) if is_named else inputs
+            given = self._inputs.in_order(inputs, named) if is_named else inputs
             if direct.take(given):
                 is_like_before = (
                     type(self.latest) is DirectRun
@@ -373,7 +358,7 @@ class Worker(Disposable):
         run.check()
         if run.finished and self._may_be_direct and len(run.parts) == 1:
             run.part.short = self._direct = run.part.short or Direct.of(
-                self._session, run.part, tuple(self._inputs)
+                self._session, run.part, self._inputs.names
             )
             if self._direct is not None:
                 self._directs[tuple(shapes.values())] = self._direct
@@ -396,36 +381,15 @@ class Worker(Disposable):
         run.check()
         return Schedule(self, run)
 
-    def _prepared(
-        self, inputs: tuple[InputValue | Mapping[str, InputValue], ...], named: Mapping[str, InputValue]
-    ) -> tuple[dict[str, InputShape], dict[str, np.ndarray], dict[str, TensorData | np.ndarray]]:
-        """Inputs, checked: their shapes, the elements that decide a plan, and their tensors."""
+    def _prepared(self, inputs: Positional, named: Named) -> Given:
+        """The inputs of the next run, checked."""
         self._check_alive()
         self._direct = None  # its plan may be dropped from here on
-        feeds = self._collect(inputs, named)
-        session = self._session
-        shapes: dict[str, InputShape] = {}
-        known: dict[str, np.ndarray] = {}
-        prepared: dict[str, TensorData | np.ndarray] = {}
-        for name, item in self._inputs.items():
-            if item.kind == "tensor":
-                prepared[name], shapes[name] = self._feed(item, feeds[name])  # type: ignore[arg-type]
-            else:
-                shapes[name] = self._collection(item, feeds[name], prepared)
-        # Elements that lie on a device are not waited for here: the plan stops where it needs them.
-        for name in session.host_inputs:
-            for leaf, shape in leaf_names(name, shapes[name]):
-                feed = prepared[leaf]
-                if isinstance(feed, np.ndarray) and (feed.size <= HOST_INPUT_LIMIT or feed.dtype == object):
-                    known[leaf] = feed.reshape(shape)
-        if self._has_shared_dims:
-            self._check_dims(shapes)
-        if self._debug and self._native.name in INT32_BACKENDS:
-            self._check_integers(shapes, prepared)
-        if session.is_random:
-            prepared[SCHEDULE_COUNT] = np.array([self._schedules & 0xFFFFFFFF], np.uint32)
+        given = self._inputs.check(inputs, named)
+        if self._session.is_random:
+            given.tensors[SCHEDULE_COUNT] = np.array([self._schedules & 0xFFFFFFFF], np.uint32)
         self._schedules += 1
-        return shapes, known, prepared
+        return given
 
     def _begin(self, run: Run) -> None:
         """Let a run join the queue, and enqueue what can be."""
@@ -461,7 +425,7 @@ class Worker(Disposable):
 
     def _tell_inputs(self, inputs: tuple[Any, ...], named: Mapping[str, Any]) -> None:
         """Show observers the inputs that are arrays."""
-        given = self._collect(inputs, named)
+        given = self._inputs.collect(inputs, named)
         for name, value in given.items():
             if isinstance(value, np.ndarray):
                 observing.value(self, name, value)
@@ -477,153 +441,6 @@ class Worker(Disposable):
             self._directs = {key: d for key, d in self._directs.items() if d.part.short is d}
             return None
         return direct
-
-    def _in_order(
-        self, inputs: tuple[InputValue | Mapping[str, InputValue], ...], named: Mapping[str, InputValue]
-    ) -> tuple[Any, ...]:
-        """What is given by name, in the model's order; nothing where that takes a closer look."""
-        given: Any = inputs[0] if inputs else named
-        if (inputs and named) or given.keys() != self._inputs.keys():
-            return ()
-        return self._pick(given) if len(given) > 1 else tuple(given.values())
-
-    def _collect(
-        self, inputs: tuple[InputValue | Mapping[str, InputValue], ...], named: Mapping[str, InputValue]
-    ) -> dict[str, InputValue]:
-        feeds: dict[str, InputValue] = dict(self._set)
-        if len(inputs) == 1 and isinstance(inputs[0], Mapping):
-            feeds.update(inputs[0])
-        else:
-            if len(inputs) > len(self._inputs):
-                raise InputError(
-                    f"model '{self.model.name}' takes {len(self._inputs)} input(s), got {len(inputs)}"
-                )
-            feeds.update(zip(self._inputs, inputs, strict=False))  # type: ignore[arg-type]
-        feeds.update(named)
-        for name, item in self._inputs.items():
-            if item.kind == "optional":
-                feeds.setdefault(name, None)
-        if feeds.keys() != self._inputs.keys():
-            for name in feeds:
-                if name not in self._inputs:
-                    raise InputError(self._unknown(name))
-            missing = next(name for name in self._inputs if name not in feeds)
-            raise InputError(f"schedule lacks the input '{missing}': {self._describe(self._inputs[missing])}")
-        return feeds
-
-    def _unknown(self, name: str) -> str:
-        known = ", ".join(f"'{n}'" for n in self._inputs) or "none"
-        return f"model '{self.model.name}' has no input '{name}'; its inputs: {known}"
-
-    @staticmethod
-    def _describe(item: Input) -> str:
-        return f"{_type_name(item.dtype)}{'' if item.shape is None else ' ' + str(item.shape)}"
-
-    def _collection(
-        self, item: Input, value: InputValue, prepared: dict[str, TensorData | np.ndarray]
-    ) -> InputShape:
-        """Put the tensors of a sequence or optional, checked, into `prepared`; returns their shape."""
-        if item.kind == "optional" and not isinstance(value, list | tuple):
-            if value is None:
-                return None
-            prepared[item.name], shape = self._feed(item, value)  # type: ignore[arg-type]
-            return shape
-        if not isinstance(value, list | tuple):
-            raise InputError(
-                f"input '{item.name}' is a sequence of {self._describe(item)}: give a list of them"
-            )
-        shapes = []
-        for position, element in enumerate(value):
-            leaf = item.replace(name=f"{item.name}[{position}]")
-            prepared[leaf.name], shape = self._feed(leaf, element)
-            shapes.append(shape)
-        return SequenceShape(shapes)
-
-    def _check_integers(
-        self, shapes: Mapping[str, InputShape], prepared: Mapping[str, TensorData | np.ndarray]
-    ) -> None:
-        """Work the model out with NumPy and refuse integers that 32 bits do not hold."""
-
-        def array(name: str, shape: tuple[int, ...]) -> np.ndarray:
-            feed = prepared[name]
-            return (feed.download() if isinstance(feed, TensorData) else feed).reshape(shape)
-
-        feeds: dict[str, Any] = {}
-        for name, shape in shapes.items():
-            items = [array(*leaf) for leaf in leaf_names(name, shape)]
-            feeds[name] = items if isinstance(shape, SequenceShape) else (items[0] if items else None)
-        check_computed_integers(self._session.planner.tracer, feeds, self._native.name)
-
-    def _feed(self, item: Input, value: TensorLike) -> tuple[TensorData | np.ndarray, tuple[int, ...]]:
-        """One tensor, checked: storage on a backend, or an array; and its shape."""
-        feed: TensorData | np.ndarray
-        shape: tuple[int, ...]
-        if isinstance(value, Tensor):
-            shape = tuple(value.shape)
-            data = value.data_at_hand
-            feed = data.elements if type(data) is CPUTensorData and data.fence is None else data
-            dtype = value.dtype
-        else:
-            feed = self._array(item, value)
-            shape, dtype = feed.shape, feed.dtype
-        if dtype != item.dtype:
-            as_type = "str" if item.dtype == object else f"numpy.{item.dtype.name}"
-            raise InputError(
-                f"input '{item.name}' needs {self._describe(item)}, got {dtype.name}; convert it with "
-                f".astype({as_type})"
-            )
-        if shape != self._fitting.get(item.name):
-            if item.shape is not None and not item.shape.matches(shape):
-                raise InputError(
-                    f"input '{item.name}' needs {self._describe(item)}, got shape {tuple(shape)}"
-                )
-            self._fitting[item.name] = shape
-        if self._native.name in INT32_BACKENDS and isinstance(feed, np.ndarray):
-            check_int32(feed, f"input '{item.name}'", self._native.name)
-        return feed, shape
-
-    def _array(self, item: Input, value: ArrayLike) -> np.ndarray:
-        """A value as an array: arrays keep their dtype, lists and numbers take the input's."""
-        if isinstance(value, np.ndarray | np.generic):
-            array = np.asarray(value)
-        elif value is None:
-            raise InputError(
-                f"input '{item.name}' needs {self._describe(item)}, got None; only an optional may be empty"
-            )
-        else:
-            try:
-                array = np.asarray(value, item.dtype)
-            except (TypeError, ValueError, OverflowError) as error:
-                raise InputError(
-                    f"input '{item.name}' needs {self._describe(item)}, got a {type(value).__name__} that is "
-                    f"no array of them: {error}"
-                ) from None
-        if item.dtype != object:
-            return array
-        if array.dtype.kind in "UT":
-            return array.astype(object)
-        if array.dtype == object:
-            others = {type(x).__name__ for x in array.flat if not isinstance(x, str)}
-            if others:
-                raise InputError(
-                    f"input '{item.name}' needs {self._describe(item)}, got elements of type "
-                    f"{', '.join(sorted(others))}; every one has to be a str"
-                )
-        return array
-
-    def _check_dims(self, shapes: Mapping[str, InputShape]) -> None:
-        """A named dimension has one size in all inputs of a schedule."""
-        sizes: dict[str, tuple[int, str]] = {}
-        for name, shape in shapes.items():
-            if shape is None or isinstance(shape, SequenceShape):
-                continue
-            for dim, size in zip(self._inputs[name].shape or (), shape, strict=False):
-                if isinstance(dim, str):
-                    known, first = sizes.setdefault(dim, (size, name))
-                    if known != size:
-                        raise InputError(
-                            f"dimension '{dim}' is {known} in input '{first}' and {size} in input '{name}'"
-                        )
 
     def pump(self, budget_ms: float | None = None) -> bool:
         """Take up schedules that wait for data of their own; True when nothing is left to enqueue.
@@ -832,10 +649,3 @@ def _backends(
     if native.name == "cpu":
         return native, None
     return native, create_backend(BackendType.CPU, None, jobs, deterministic=deterministic)
-
-
-def _type_name(dtype: np.dtype) -> str:
-    return "text" if dtype.kind == "O" else dtype.name
-
-
-__all__ = ["Worker", "unfinished_workers"]

@@ -51,6 +51,7 @@ LEVELS = (
         "engine.support",
         "engine.costs",
     ),
+    ("engine.inputs",),
     ("engine.worker", "engine.run", "engine.direct", "engine.outputs", "engine.textures", "engine.slices"),
     ("engine.compat", "engine.command*", "engine.onnx_backend", "engine.frozen"),
     ("engine",),
