@@ -22,10 +22,11 @@ from engine.command_replay import (
     segments_of,
 )
 from engine.errors import InputError
+from engine.inputs import InputValue
 from engine.jobs_functions import Job
 from engine.tensor import Tensor
 from engine.textures import TextureConverter, TextureTransform
-from engine.worker import InputValue, Worker
+from engine.worker import Worker
 
 
 class CommandBuffer:

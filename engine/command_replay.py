@@ -193,7 +193,7 @@ class Item:
     def fixed_arrays(self) -> list[np.ndarray | None] | None:
         """The arrays that the buffer was given (None for outputs), where nothing else may be meant later."""
         found: list[np.ndarray | None] = []
-        for name, slot in zip(self.command.worker.input_names, self.slots, strict=True):
+        for name, slot in zip(self.command.worker.inputs.names, self.slots, strict=True):
             value = self.command.given.get(name)
             if slot.output is None and not (type(value) is np.ndarray and value.flags.c_contiguous):
                 return None
@@ -205,7 +205,7 @@ class Item:
         worker, direct = self.command.worker, self.direct
         if not _is_ready(worker, direct):
             return None
-        values = worker.in_order(self.command.given)
+        values = worker.inputs.completed(self.command.given)
         if values is None:
             return None
         for value, slot in zip(values, self.slots, strict=True):
@@ -254,7 +254,7 @@ def segments_of(commands: Sequence[Command]) -> list[Segment]:
 
 
 def _item(command: ScheduleCommand, latest: dict[int, Direct]) -> Item | None:
-    direct, values = command.direct, command.worker.in_order(command.given)
+    direct, values = command.direct, command.worker.inputs.completed(command.given)
     if direct is None or values is None or direct.part.short is not direct:
         return None
     slots = [Slot.of(value, direct, number, latest) for number, value in enumerate(values)]

@@ -5,7 +5,6 @@ from __future__ import annotations
 from engine.asset import ModelAsset
 from engine.backends.base import BackendType
 from engine.backends.select import DeviceChoice
-from engine.inputs import InputValue
 from engine.model import Model
 from engine.worker import Worker
 

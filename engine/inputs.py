@@ -75,6 +75,13 @@ class Inputs:
             return ()
         return self._pick(given) if len(given) > 1 else tuple(given.values())
 
+    def completed(self, given: Named) -> list[InputValue] | None:
+        """A value for each input in the model's order, given or kept; None where one lacks."""
+        try:
+            return [given[name] if name in given else self.kept[name] for name in self._items]
+        except KeyError:
+            return None
+
     def collect(self, inputs: Positional, named: Named) -> dict[str, InputValue]:
         """The value of each input: given by position, as one dict or by name, or kept."""
         feeds: dict[str, InputValue] = dict(self.kept)

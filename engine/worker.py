@@ -279,17 +279,9 @@ class Worker(Disposable):
         self._direct = direct
 
     @property
-    def input_names(self) -> tuple[str, ...]:
-        """Names of the inputs, in the model's order."""
-        return tuple(self._inputs)
-
-    def in_order(self, given: Mapping[str, Any]) -> list[Any] | None:
-        """A value for each input in the model's order, given or set before; None where one lacks."""
-        kept = self._set
-        try:
-            return [given[name] if name in given else kept[name] for name in self._inputs]
-        except KeyError:
-            return None
+    def inputs(self) -> Inputs:
+        """What schedules are checked against, and the values that `set_input` has given."""
+        return self._inputs
 
     @property
     def fence(self) -> JobHandle | None:
