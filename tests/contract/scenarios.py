@@ -10,9 +10,11 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from engine import Tensor, Worker
+from engine import Tensor, TextureConverter, Worker
+from engine.loading.handle import Loading
+from engine.slices import Schedule
 from gameglue import MonoBehaviour
-from gameglue.inference import InferenceResult
+from gameglue.inference import InferenceRequest, InferenceResult
 from gameglue.profiling.contenders import infer
 from tests.contract.networks import (
     agents,
@@ -372,6 +374,137 @@ class OwnTensors(Scenario):
         self.worker.dispose()
 
 
+class InSlices(Scenario):
+    """One inference over several frames, slice by slice; one that is dropped half-way, and one cancelled."""
+
+    left = 5
+
+    def prepare(self, place: Place) -> None:
+        of = network("digits")
+        self.worker, self.inputs = place.worker(of), picture(of, 8)
+        self.expected = next(iter(infer(self.worker, self.inputs).values()))
+        self.schedule: Schedule | None = None
+        self.pending: Tensor | None = None
+
+    def update(self) -> None:
+        if self.pending is not None:
+            if self.pending.is_readback_request_done():
+                self.check(self.pending.download_to_array(), self.expected)
+                self.schedule = self.pending = None
+            return
+        if self.schedule is None:
+            self.worker.schedule_iterable(self.inputs).advance(0.1, force=True)
+            dropped = self.worker.schedule_iterable(self.inputs)
+            next(dropped)
+            dropped.cancel()
+            self.schedule = self.worker.schedule_iterable(self.inputs)
+        self.schedule.advance(0.3, force=True)
+        if self.schedule.is_done:
+            self.pending = self.schedule.output()
+            self.pending.readback_request()
+
+    def on_destroy(self) -> None:
+        self.worker.dispose()
+
+
+class Submitted(Scenario):
+    """Requests to the app's queue: by callback, by `await`, replaced by newer ones, cancelled."""
+
+    left = 8
+
+    def prepare(self, place: Place) -> None:
+        of = network("digits")
+        self.worker, self.inputs = place.worker(of), picture(of, 9)
+        self.expected = next(iter(infer(self.worker, self.inputs).values()))
+
+    async def start(self) -> None:
+        while not self.is_done:
+            self.check(await self.app.inference.submit(self.worker, self.inputs), self.expected)
+
+    def update(self) -> None:
+        if self.is_done:
+            return
+        self.app.inference.submit(self.worker, self.inputs, latest_only=True, callback=self.come)
+        self.app.inference.submit(self.worker, self.inputs, priority=-1).cancel()
+
+    def come(self, request: InferenceRequest) -> None:
+        self.check(request.result(), self.expected)
+
+    def on_destroy(self) -> None:
+        self.worker.dispose()
+
+
+class Pictures(Scenario):
+    """The game's texture in, the network's picture out, in every frame; some answers are read besides."""
+
+    left = 4
+
+    def prepare(self, place: Place) -> None:
+        rows = np.arange(12 * 16 * 4, dtype=np.uint8).reshape(12, 16, 4)
+        self.source = place.game.texture((16, 12), 4, rows.tobytes())
+        self.target = place.game.texture((16, 12), 4)
+        self.worker = place.worker(filters())
+        rgb = rows[::-1, :, :3].transpose(2, 0, 1)[None].astype(np.float32) / 255  # rows from the top
+        self.expected = next(iter(infer(self.worker, {"x": rgb}).values()))
+        self.tensor = TextureConverter.to_tensor(self.source, on=self.worker)
+        infer(self.worker, {"x": self.tensor.download_to_array()})
+        self.worker.schedule(self.tensor)
+        TextureConverter.to_texture(self.worker.peek_output(), texture=self.target)
+        self.pending: Tensor | None = None
+
+    def update(self) -> None:
+        TextureConverter.to_tensor(self.source, tensor=self.tensor, on=self.worker)
+        self.worker.schedule(self.tensor)
+        TextureConverter.to_texture(self.worker.peek_output(), texture=self.target)
+        if self.pending is None:
+            self.pending = self.worker.peek_output()
+            self.pending.readback_request()
+        elif self.pending.is_readback_request_done():
+            self.check(self.pending.download_to_array(), self.expected)
+            self.pending = None
+
+    def on_destroy(self) -> None:
+        self.tensor.dispose()
+        self.worker.dispose()
+
+
+class LoadedInTheLoop(Scenario):
+    """A worker that is made beside the frames, warmed up for other shapes, and asked."""
+
+    left = 2
+
+    def prepare(self, place: Place) -> None:
+        self.place = place
+        self.loading: Loading[Worker] | None = None
+        self.warming: Loading[None] | None = None
+        self.worker: Worker | None = None
+        self.pending: Tensor | None = None
+
+    def update(self) -> None:
+        if self.loading is None:
+            self.loading = Worker.load_async(
+                network("digits"), self.place.backend_type, device=self.place.device
+            )
+        elif self.worker is None:
+            if self.loading.is_done():
+                self.worker = self.loading.result()
+                self.warming = self.worker.warm_up({"image": (3, 1, 28, 28)})
+        elif self.warming is not None and self.warming.is_done() and self.left > 0:
+            if self.pending is None:
+                self.worker.schedule(np.ones((3, 1, 28, 28), np.float32))
+                self.pending = self.worker.peek_output()
+                self.pending.readback_request()
+            elif self.pending.is_readback_request_done():
+                found = self.pending.download_to_array()
+                np.testing.assert_allclose(found[0], found[2], atol=TOLERANCE)
+                self.left -= 1
+                self.pending = None
+
+    def on_destroy(self) -> None:
+        if self.worker is not None:
+            self.worker.dispose()
+
+
 class Impatient(Scenario):
     """What no game should do: it waits for its answer within the frame. It has to be counted."""
 
@@ -427,6 +560,10 @@ SCENARIOS: Mapping[str, type[Scenario]] = {
     "into an array of one's own": IntoOwnArray,
     "tensors of one's own": OwnTensors,
     "latest only": LatestOnly,
+    "in slices": InSlices,
+    "submitted to the queue": Submitted,
+    "pictures in and out": Pictures,
+    "loaded in the loop": LoadedInTheLoop,
     "impatient": Impatient,
 }
 """By what the reports call them."""
