@@ -435,7 +435,7 @@ class Submitted(Scenario):
 
 
 class Pictures(Scenario):
-    """The game's texture in, the network's picture out, in every frame; some answers are read besides."""
+    """The game's texture in, the network's picture out, and its elements besides."""
 
     left = 4
 
@@ -453,10 +453,10 @@ class Pictures(Scenario):
         self.pending: Tensor | None = None
 
     def update(self) -> None:
-        TextureConverter.to_tensor(self.source, tensor=self.tensor, on=self.worker)
-        self.worker.schedule(self.tensor)
-        TextureConverter.to_texture(self.worker.peek_output(), texture=self.target)
         if self.pending is None:
+            TextureConverter.to_tensor(self.source, tensor=self.tensor, on=self.worker)
+            self.worker.schedule(self.tensor)
+            TextureConverter.to_texture(self.worker.peek_output(), texture=self.target)
             self.pending = self.worker.peek_output()
             self.pending.readback_request()
         elif self.pending.is_readback_request_done():
