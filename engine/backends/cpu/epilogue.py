@@ -6,13 +6,19 @@ LLVM vectorises.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from engine.backends.cost import formula_ns
 from engine.backends.cpu.printer import NumbaPrinter, indent, read_text
 from engine.compiler.plan import Compute
-from engine.kernels.expr import acc
-from engine.kernels.kernel import number
+from engine.kernels.expr import Expr, acc
+from engine.kernels.kernel import Kernel, number
+from engine.kernels.value import Value
+
+Recipe = tuple[Any, ...]
+"""An epilogue for sums in registers, see `library/finish.py`."""
 
 
 @dataclass(frozen=True)
@@ -31,6 +37,8 @@ class Epilogue:
     inputs: tuple[str, ...]
     nanoseconds: float
     """Estimate for one element."""
+    recipe: Recipe | None = None
+    """The same over whole vectors of the last axis, where the formula is plain enough."""
 
     @property
     def words(self) -> int:
@@ -70,7 +78,37 @@ def print_epilogue(compute: Compute, first_word: int, row_axes: int = 2, core: s
             lead += [f"i{row_axes} = op_div({at}, last_size)", f"i{row_axes + 1} = op_rem({at}, last_size)"]
     store_lines = [*row, "for column in range(columns):", *indent([*lead, *element, store])]
     cost = formula_ns(kernel.body, values)
-    return Epilogue(arguments, printer.close(), store_lines, values, tuple(v.name for v in inputs), cost)
+    names = tuple(v.name for v in inputs)
+    recipe = _recipe(kernel.body, kernel, inputs) if core == "float32" and len(along) == 1 else None
+    return Epilogue(arguments, printer.close(), store_lines, values, names, cost, recipe)
+
+
+def _recipe(node: Expr, kernel: Kernel, inputs: Sequence[Value]) -> Recipe | None:
+    """A formula of sums, bounds, and tensors read along the last axis, once, or where the result goes."""
+    if kernel.dtype != "float32" or node.dtype != "float32":
+        return None
+    if node.op == "acc":
+        return ("acc",)
+    if node.op == "const":
+        return ("const", float(node.attr))
+    if node.op == "load" and len(node.args) == 1 and kernel.buffers[node.attr] == "float32":
+        at = node.args[0]
+        if at.op == "index" and at.attr == kernel.rank - 1:
+            return ("row", node.attr)
+        if at.op == "const" and at.attr == 0:
+            return ("scalar", node.attr)
+        return ("place", node.attr) if at.op == "flat" else None
+    if node.op in ("add", "sub", "mul", "min", "max"):
+        parts = [_recipe(part, kernel, inputs) for part in node.args]
+        return None if None in parts else (node.op, *parts)
+    return None
+
+
+def operands_of(recipe: Recipe) -> dict[int, str]:
+    """How a recipe reads each operand: as a "row", "scalar" or "place"."""
+    if recipe[0] in ("row", "scalar", "place"):
+        return {recipe[1]: recipe[0]}
+    return {k: how for part in recipe[1:] if isinstance(part, tuple) for k, how in operands_of(part).items()}
 
 
 def is_float32_core(compute: Compute) -> bool:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from math import prod
 
 from engine.backends.cpu.cost import CHUNK_NS, CHUNKS_PER_THREAD
-from engine.backends.cpu.epilogue import Epilogue
+from engine.backends.cpu.epilogue import Epilogue, Recipe, operands_of
 from engine.backends.cpu.library import library_text
 from engine.backends.cpu.planes import Windows
 from engine.backends.cpu.printer import indent
@@ -19,6 +19,7 @@ TILES = ((8, 1), (4, 2), (2, 4), (1, 4))
 """How many pixels may go together, and with how many vectors of channels where there are so many."""
 
 MAX_TAPS = 1024
+MAX_OPERANDS = 16
 BLOCK_CHANNELS = 192
 """So many channels that what neighbouring windows share stays in first-level cache."""
 
@@ -105,17 +106,19 @@ def cut_rows(win: Windows, batch: int, channels: int, lanes: int, threads: int) 
     return Rows(sizes, batch * blocks, nanoseconds)
 
 
-def pixels_text(kind: str, lanes: int) -> str:
+def pixels_text(kind: str, lanes: int, recipe: Recipe | None = None) -> str:
     """The functions that `walk_pixels` calls."""
     sizes = dict.fromkeys([*TILES, *((pixels, 1) for pixels, _ in TILES)])
-    tiles = "".join(f"tile_{p}_{v} = make_pixel_tile({kind!r}, {p}, {v}, {lanes})\n" for p, v in sizes)
-    return library_text("vectors", "pixels") + tiles + _HELPERS
+    how = f"{lanes}, {recipe!r}"
+    tiles = "".join(f"tile_{p}_{v} = make_pixel_tile({kind!r}, {p}, {v}, {how})\n" for p, v in sizes)
+    return library_text("vectors", "finish", "pixels") + tiles + _HELPERS
 
 
 def pixel_memory(lanes: int) -> list[str]:
     """Statements before the first task."""
     return [
         f"sums = stack_bytes({max(p * v for p, v in TILES) * lanes * 4})",
+        f"ends = stack_bytes({MAX_OPERANDS * 8 + 24})",
         f"inner_places = stack_bytes({MAX_TAPS * 16})",
         f"edge_places = stack_bytes({MAX_TAPS * 16})",
         "row_step, column_step = row_dilation * width * channels * 4, dilation * channels * 4",
@@ -123,10 +126,16 @@ def pixel_memory(lanes: int) -> list[str]:
     ]
 
 
-def walk_pixels(lanes: int, rank: int, weights: str, factor: list[str], epilogue: Epilogue) -> list[str]:
-    """The loop over tasks. `factor` sets what sums are multiplied by, given `y`, `x0` and `pixels`."""
+def walk_pixels(
+    lanes: int, rank: int, weights: str, factor: list[str], epilogue: Epilogue, recipe: Recipe | None = None
+) -> list[str]:
+    """The loop over tasks. `factor` sets what sums are multiplied by, given `y`, `x0` and `pixels`.
+
+    With a recipe, the epilogue's own, tiles finish their sums themselves.
+    """
     row_axis, column_axis = (1, 2) if rank == 4 else (0, 1)
-    call = f"(source + c * 4, stride * channels * 4, places, taps, {weights}, factor, sums)"
+    target = "sums" if recipe is None else "ends"
+    call = f"(source + c * 4, stride * channels * 4, places, taps, {weights}, factor, {target})"
     tiles = []
     for k, (n, wide) in enumerate(TILES):
         head = "else:" if k == len(TILES) - 1 else f"{'elif' if k else 'if'} pixels == {n}:"
@@ -141,17 +150,21 @@ def walk_pixels(lanes: int, rank: int, weights: str, factor: list[str], epilogue
         f"    i{column_axis}, tile = pixel + p, sums + (p * vectors + v) * {lanes * 4}",
         "    start = (out_row * out_columns + pixel + p) * channels + c",
     ]
+    finish = [
+        "for v in range(vectors):",
+        "    first_column, columns = c, c1 - c",
+        f"    if columns >= {lanes}:",
+        *indent(indent([*store, *indent(epilogue.store_columns(str(lanes)))])),
+        "    else:",
+        *indent(indent([*store, *indent(epilogue.store)])),
+        f"    c += {lanes}",
+    ]
     channel_loop = [
         "c = c0",
         "while c < c1:",
+        *indent([] if recipe is None else _ends(recipe)),
         *indent(tiles),
-        "    for v in range(vectors):",
-        "        first_column, columns = c, c1 - c",
-        f"        if columns >= {lanes}:",
-        *indent(indent(indent([*store, *indent(epilogue.store_columns(str(lanes)))]))),
-        "        else:",
-        *indent(indent(indent([*store, *indent(epilogue.store)]))),
-        f"        c += {lanes}",
+        *indent(finish if recipe is None else [f"c += vectors * {lanes}"]),
     ]
     pixel_loop = [
         "pixel = 0",
@@ -173,6 +186,7 @@ def walk_pixels(lanes: int, rank: int, weights: str, factor: list[str], epilogue
         "    pixel += pixels",
     ]
     return [
+        *([] if recipe is None else ["store_i64(ends, 1, channels * 4)"]),
         "for task in range(begin, end):",
         "    image = op_div(task, row_blocks)",
         "    row0 = (task - image * row_blocks) * block_rows",
@@ -191,4 +205,15 @@ def walk_pixels(lanes: int, rank: int, weights: str, factor: list[str], epilogue
         " row_step, column_step, weight_step)",
         *indent(indent(indent(pixel_loop))),
         "        c0 = c1",
+    ]
+
+
+def _ends(recipe: Recipe) -> list[str]:
+    """Statements that say where a tile's results go and what they are finished with."""
+    reads = {"row": "in{} + c * 4", "scalar": "in{}", "place": "in{} + start * 4"}
+    return [
+        "start = (out_row * out_columns + pixel) * channels + c",
+        "store_i64(ends, 0, out + start * 4)",
+        "store_i64(ends, 2, c1 - c)",
+        *(f"store_i64(ends, {3 + k}, {reads[how].format(k)})" for k, how in operands_of(recipe).items()),
     ]

@@ -5,18 +5,20 @@ from llvmlite import ir
 from numba import types
 from numba.extending import intrinsic
 
+from engine.backends.cpu.library.finish import Finish
 from engine.backends.cpu.library.lane import Lane
 from engine.backends.cpu.library.vectors import _counted_loop, _larger, _spread, _vector_at, _word
 
 
-def make_pixel_tile(kind, pixels, vectors, lanes):
+def make_pixel_tile(kind, pixels, vectors, lanes, recipe=None):
     """pixel_tile(source, step, places, taps, weights, factor, target): windows over several vectors
     of channels.
 
     `pixels` of them begin `step` bytes apart. `places` has two words per tap: where it reads, in bytes from
     where a window begins, and where its weights lie. Results follow each other at `target`, those of a window
     together: sums of products with weights ("taps"), the largest elements ("max"), or sums times `factor`
-    ("average").
+    ("average"). With a recipe, sums of products are finished in registers, and `target` is the address of the
+    ends that `Finish` wants.
     """
     vector = ir.VectorType(ir.FloatType(), lanes)
     flags = ir.VectorType(ir.IntType(1), lanes)
@@ -80,7 +82,10 @@ def make_pixel_tile(kind, pixels, vectors, lanes):
             first = (
                 [ir.Constant(vector, [float("-inf") if kind == "max" else 0.0] * lanes)] * pixels * vectors
             )
-            if kind == "taps":
+            if recipe is not None:
+                totals = run(add_products, first)
+                Finish(builder, recipe, target, lanes).store(totals, vectors)
+            elif kind == "taps":
                 store(run(add_products, first))
             elif kind == "average":
                 share = Lane(builder, _spread(builder, factor, lanes))

@@ -25,7 +25,7 @@ def _vector_at(builder, address, offset, kind):
 
 def _spread(builder, scalar, lanes):
     """One number in every lane."""
-    kind = ir.VectorType(_SINGLE, lanes)
+    kind = ir.VectorType(scalar.type, lanes)
     one = builder.insert_element(ir.Constant(kind, ir.Undefined), scalar, ir.Constant(ir.IntType(32), 0))
     mask = ir.Constant(ir.VectorType(ir.IntType(32), lanes), [0] * lanes)
     return builder.shuffle_vector(one, ir.Constant(kind, ir.Undefined), mask)
