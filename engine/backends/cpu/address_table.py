@@ -268,5 +268,5 @@ def table_kernel(epilogue: Epilogue, makers: str, rows: int, sums: int, tiles: l
             ]
         ),
     ]
-    head = library_text("vectors", "gemm") + makers
+    head = library_text("vectors", "finish", "gemm") + makers
     return kernel_text(head + _HELPERS.replace("{rows}", str(rows)), body)

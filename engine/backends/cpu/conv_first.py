@@ -217,5 +217,5 @@ def conv_first_text(tile: Tile, epilogue: Epilogue, rank: int) -> str:
             ]
         ),
     ]
-    makers = tile_makers(tile, "make_plane_tile", False)
-    return kernel_text(library_text("vectors", "gemm") + makers + _HELPERS, body)
+    makers = tile_makers(tile, "make_plane_tile", False, epilogue.recipe)
+    return kernel_text(library_text("vectors", "finish", "gemm") + makers + _HELPERS, body)

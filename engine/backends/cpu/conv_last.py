@@ -66,6 +66,6 @@ def conv_last_text(tile: Tile, epilogue: Epilogue, rank: int) -> str:
         f"    part = op_div(t, _types.int64({rows}))",
         f"    asked = panel + depth * ({tile.width * 4} + part * 64)",
     ]
-    makers = tile_makers(tile, "make_pixel_tile", True)
+    makers = tile_makers(tile, "make_pixel_tile", True, epilogue.recipe)
     tiles = walk_tiles(tile, call, epilogue, rank, before)
     return table_kernel(epilogue, makers, rows, rows * tile.width, tiles)

@@ -7,7 +7,6 @@ import numpy as np
 from engine.backends.cpu.epilogue import Epilogue, is_float32_core, print_epilogue
 from engine.backends.cpu.native_kernel import NativeKernel
 from engine.backends.cpu.pixels import (
-    MAX_OPERANDS,
     WORDS,
     cut_rows,
     last_windows,
@@ -54,7 +53,6 @@ def tune_depthwise_last(compute: Compute, tuner: Tuner, threads: int) -> bool:
 def depthwise_last_text(lanes: int, rank: int, epilogue: Epilogue) -> str:
     """The kernel's module."""
     position = _FIRST_WORD + len(WORDS) + epilogue.words
-    recipe = epilogue.recipe if len(epilogue.inputs) <= MAX_OPERANDS else None
     body = [
         *(f"{name} = arg_i64(args, {_FIRST_WORD + k})" for k, name in enumerate(WORDS)),
         *epilogue.arguments,
@@ -62,6 +60,6 @@ def depthwise_last_text(lanes: int, rank: int, epilogue: Epilogue) -> str:
         f"w = arg_i64(args, {position + 1})",
         *pixel_memory(lanes),
         *epilogue.kernel,
-        *walk_pixels(lanes, rank, "w + c * 4", [], epilogue, recipe),
+        *walk_pixels(lanes, rank, "w + c * 4", [], epilogue, epilogue.recipe),
     ]
-    return kernel_text(pixels_text("taps", lanes, recipe), body)
+    return kernel_text(pixels_text("taps", lanes, epilogue.recipe), body)

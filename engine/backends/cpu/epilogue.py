@@ -6,7 +6,6 @@ LLVM vectorises.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,10 +14,14 @@ from engine.backends.cpu.printer import NumbaPrinter, indent, read_text
 from engine.compiler.plan import Compute
 from engine.kernels.expr import Expr, acc
 from engine.kernels.kernel import Kernel, number
-from engine.kernels.value import Value
 
 Recipe = tuple[Any, ...]
 """An epilogue for sums in registers, see `library/finish.py`."""
+
+_MOST_OPERANDS = 16
+
+ENDS_BYTES = 8 * (4 + _MOST_OPERANDS)
+"""Memory for what `fill_ends` stores."""
 
 
 @dataclass(frozen=True)
@@ -79,11 +82,12 @@ def print_epilogue(compute: Compute, first_word: int, row_axes: int = 2, core: s
     store_lines = [*row, "for column in range(columns):", *indent([*lead, *element, store])]
     cost = formula_ns(kernel.body, values)
     names = tuple(v.name for v in inputs)
-    recipe = _recipe(kernel.body, kernel, inputs) if core == "float32" and len(along) == 1 else None
+    fits = core == "float32" and len(along) == 1 and len(inputs) <= _MOST_OPERANDS
+    recipe = _recipe(kernel.body, kernel) if fits else None
     return Epilogue(arguments, printer.close(), store_lines, values, names, cost, recipe)
 
 
-def _recipe(node: Expr, kernel: Kernel, inputs: Sequence[Value]) -> Recipe | None:
+def _recipe(node: Expr, kernel: Kernel) -> Recipe | None:
     """A formula of sums, bounds, and tensors read along the last axis, once, or where the result goes."""
     if kernel.dtype != "float32" or node.dtype != "float32":
         return None
@@ -99,16 +103,33 @@ def _recipe(node: Expr, kernel: Kernel, inputs: Sequence[Value]) -> Recipe | Non
             return ("scalar", node.attr)
         return ("place", node.attr) if at.op == "flat" else None
     if node.op in ("add", "sub", "mul", "min", "max"):
-        parts = [_recipe(part, kernel, inputs) for part in node.args]
+        parts = [_recipe(part, kernel) for part in node.args]
         return None if None in parts else (node.op, *parts)
     return None
 
 
-def operands_of(recipe: Recipe) -> dict[int, str]:
+def fill_ends(recipe: Recipe, ends: str, *, columns: str, pixels: str, first: str) -> list[str]:
+    """Statements that tell a tile what its sums become, given `start`, the flat position of the first.
+
+    ends: the address of the memory for that. columns, pixels: how many are meant. first: the first column.
+    """
+    reads = {"row": f"in{{}} + ({first}) * 4", "scalar": "in{}", "place": "in{} + start * 4"}
+    operands = [f"{reads[how].format(k)}" for k, how in sorted(_operands(recipe).items())]
+    places = [4 + k for k in sorted(_operands(recipe))]
+    words = [(0, "out + start * 4"), (2, columns), (3, pixels), *zip(places, operands, strict=True)]
+    return [f"store_i64({ends}, {number}, {value})" for number, value in words]
+
+
+def fill_step(ends: str, columns: str) -> str:
+    """The statement that tells all tiles how many columns there are from pixel to pixel."""
+    return f"store_i64({ends}, 1, {columns} * 4)"
+
+
+def _operands(recipe: Recipe) -> dict[int, str]:
     """How a recipe reads each operand: as a "row", "scalar" or "place"."""
     if recipe[0] in ("row", "scalar", "place"):
         return {recipe[1]: recipe[0]}
-    return {k: how for part in recipe[1:] if isinstance(part, tuple) for k, how in operands_of(part).items()}
+    return {k: how for part in recipe[1:] if isinstance(part, tuple) for k, how in _operands(part).items()}
 
 
 def is_float32_core(compute: Compute) -> bool:

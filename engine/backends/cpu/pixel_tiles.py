@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from engine.aligned import reserve
-from engine.backends.cpu.epilogue import Epilogue
+from engine.backends.cpu.epilogue import Epilogue, Recipe, fill_ends, fill_step
 from engine.backends.cpu.printer import indent
 from engine.backends.cpu.tiles import AVX2, AVX512, NEON, Tile
 from engine.threaded import in_parts
@@ -81,14 +81,14 @@ _MANY_SUMS = 16
 """Vectors of sums that keep the processor busy over the counting of a loop."""
 
 
-def tile_makers(tile: Tile, maker: str, unrolls: bool) -> str:
+def tile_makers(tile: Tile, maker: str, unrolls: bool, recipe: Recipe | None) -> str:
     """The tiles that `walk_tiles` calls, made by a function of the library."""
     rows = dict(zip(("tall", "short"), pixel_rows(tile), strict=True))
     lines = []
     for name, height, vectors in _SHAPES:
         count = rows[height]
         unroll = f", {1 if count * vectors > _MANY_SUMS else 2}" if unrolls else ""
-        lines.append(f"{name}_{height} = {maker}({count}, {vectors}, {tile.lanes}{unroll})")
+        lines.append(f"{name}_{height} = {maker}({count}, {vectors}, {tile.lanes}{unroll}, {recipe!r})")
     lines.append(f"ask_read = make_ask({4 * tile.width})")
     return "\n".join(lines) + "\n"
 
@@ -102,22 +102,30 @@ def walk_tiles(
     """Statements for the pixels `first` to `first + count - 1` against the channels m0 to m1 - 1 of a group.
 
     `call` gives a tile's call by the tile's name: it reads `places`, the addresses of the tile's first pixel,
-    and `panel`, and fills `sums`. `before` are statements before each tile.
+    and `panel`, and fills `sums`. `before` are statements before each tile. Where the epilogue has a recipe,
+    tiles finish their sums themselves, with the ends in `sums`.
     """
     tall, short = pixel_rows(tile)
+    recipe = epilogue.recipe
+    ends = ["start = (first + t) * m_total + m_first"]
+    if recipe is not None:
+        ends += fill_ends(recipe, "sums", columns="columns", pixels="valid", first="m_first")
 
     def heights(name: str) -> list[str]:
         # Two short tiles may hold more than a tall one, and be all that is left.
         return [
             f"if rest > {2 * short} or (rest > {short} and rest <= {tall}):",
             f"    valid = min(rest, {tall})",
+            *indent(ends if recipe is not None else []),
             f"    {call(name + '_tall')}",
             "else:",
             f"    valid = min(rest, {short})",
+            *indent(ends if recipe is not None else []),
             f"    {call(name + '_short')}",
         ]
 
     return [
+        *([] if recipe is None else [fill_step("sums", "m_total")]),
         "m = m0",
         "while m < m1:",
         f"    columns = min({tile.width}, m1 - m)",
@@ -134,7 +142,7 @@ def walk_tiles(
         "        else:",
         f"            width_bytes = {tile.lanes * 4}",
         *indent(indent(indent(heights("slim")))),
-        *indent(indent(_store_tile(tile, epilogue, rank))),
+        *indent(indent(_store_tile(tile, epilogue, rank) if recipe is None else [])),
         "        t += valid",
         f"    m += {tile.width}",
     ]

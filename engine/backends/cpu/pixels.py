@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from math import prod
 
 from engine.backends.cpu.cost import CHUNK_NS, CHUNKS_PER_THREAD
-from engine.backends.cpu.epilogue import Epilogue, Recipe, operands_of
+from engine.backends.cpu.epilogue import ENDS_BYTES, Epilogue, Recipe, fill_ends, fill_step
 from engine.backends.cpu.library import library_text
 from engine.backends.cpu.planes import Windows
 from engine.backends.cpu.printer import indent
@@ -19,7 +19,6 @@ TILES = ((8, 1), (4, 2), (2, 4), (1, 4))
 """How many pixels may go together, and with how many vectors of channels where there are so many."""
 
 MAX_TAPS = 1024
-MAX_OPERANDS = 16
 BLOCK_CHANNELS = 192
 """So many channels that what neighbouring windows share stays in first-level cache."""
 
@@ -118,7 +117,7 @@ def pixel_memory(lanes: int) -> list[str]:
     """Statements before the first task."""
     return [
         f"sums = stack_bytes({max(p * v for p, v in TILES) * lanes * 4})",
-        f"ends = stack_bytes({MAX_OPERANDS * 8 + 24})",
+        f"ends = stack_bytes({ENDS_BYTES})",
         f"inner_places = stack_bytes({MAX_TAPS * 16})",
         f"edge_places = stack_bytes({MAX_TAPS * 16})",
         "row_step, column_step = row_dilation * width * channels * 4, dilation * channels * 4",
@@ -159,10 +158,13 @@ def walk_pixels(
         *indent(indent([*store, *indent(epilogue.store)])),
         f"    c += {lanes}",
     ]
+    ends = ["start = (out_row * out_columns + pixel) * channels + c"]
+    if recipe is not None:
+        ends += fill_ends(recipe, "ends", columns="c1 - c", pixels="pixels", first="c")
     channel_loop = [
         "c = c0",
         "while c < c1:",
-        *indent([] if recipe is None else _ends(recipe)),
+        *indent([] if recipe is None else ends),
         *indent(tiles),
         *indent(finish if recipe is None else [f"c += vectors * {lanes}"]),
     ]
@@ -186,7 +188,7 @@ def walk_pixels(
         "    pixel += pixels",
     ]
     return [
-        *([] if recipe is None else ["store_i64(ends, 1, channels * 4)"]),
+        *([] if recipe is None else [fill_step("ends", "channels")]),
         "for task in range(begin, end):",
         "    image = op_div(task, row_blocks)",
         "    row0 = (task - image * row_blocks) * block_rows",
@@ -207,13 +209,3 @@ def walk_pixels(
         "        c0 = c1",
     ]
 
-
-def _ends(recipe: Recipe) -> list[str]:
-    """Statements that say where a tile's results go and what they are finished with."""
-    reads = {"row": "in{} + c * 4", "scalar": "in{}", "place": "in{} + start * 4"}
-    return [
-        "start = (out_row * out_columns + pixel) * channels + c",
-        "store_i64(ends, 0, out + start * 4)",
-        "store_i64(ends, 2, c1 - c)",
-        *(f"store_i64(ends, {3 + k}, {reads[how].format(k)})" for k, how in operands_of(recipe).items()),
-    ]

@@ -12,8 +12,8 @@ from engine.backends.cpu.library.lane import Lane
 from engine.backends.cpu.library.vectors import _SINGLE, _WORD, _spread, _vector_at, _word
 
 # Words at the address of a tile's ends: where its first result goes, bytes from pixel to pixel, how many
-# columns are left, and the operands' addresses.
-_OUT, _STEP, _COLUMNS, _OPERANDS = range(4)
+# columns and pixels are meant, and the operands' addresses.
+_OUT, _STEP, _COLUMNS, _PIXELS, _OPERANDS = range(5)
 
 
 class Finish:
@@ -69,34 +69,37 @@ class Finish:
         return Lane(self._builder, _spread(self._builder, number, self._kind.count))
 
     def store(self, totals, vectors):
-        """Finish all sums; only a tile of one vector may have fewer columns than that."""
+        """Finish the sums of a tile. Only some of its pixels, the first ones, and columns may be meant."""
         builder, lanes = self._builder, self._kind.count
-        results = []
-        pixel = _word(0)
-        for number, total in enumerate(totals):
-            column = 4 * lanes * (number % vectors)
-            place = builder.add(pixel, _word(column))
-            results.append((self._value(self._recipe, total, column, place).value, place))
-            if number % vectors == vectors - 1:
-                pixel = builder.add(pixel, self.word(_STEP))
-        out = self.word(_OUT)
-
-        def store_whole():
-            for result, place in results:
-                builder.store(result, _vector_at(builder, out, place, self._kind), align=4)
-
-        if vectors > 1:
-            store_whole()
-            return
-        columns = self.word(_COLUMNS)
-        is_whole = builder.icmp_signed(">=", columns, _word(lanes))
-        with builder.if_else(is_whole, likely=True) as (whole, part):
+        rows = len(totals) // vectors
+        # Read before the ways part.
+        out, last = self.word(_OUT), builder.sub(self.word(_PIXELS), _word(1))
+        results, steps = [], _word(0)
+        for r in range(rows):
+            # What lies behind the last pixel is not there to be read.
+            is_there = builder.icmp_signed("<=", _word(r), last)
+            pixel = builder.select(is_there, steps, builder.mul(last, self.word(_STEP)))
+            for v in range(vectors):
+                place = builder.add(pixel, _word(4 * lanes * v))
+                total = totals[r * vectors + v]
+                result = self._value(self._recipe, total, 4 * lanes * v, place)
+                results.append((result.value, place, is_there, v))
+            steps = builder.add(steps, self.word(_STEP))
+        has_columns = builder.icmp_signed(">=", self.word(_COLUMNS), _word(vectors * lanes))
+        has_pixels = builder.icmp_signed(">=", last, _word(rows - 1))
+        with builder.if_else(builder.and_(has_columns, has_pixels), likely=True) as (whole, part):
             with whole:
-                store_whole()
+                for result, place, _, _ in results:
+                    builder.store(result, _vector_at(builder, out, place, self._kind), align=4)
             with part:
-                flags = self._first(columns)
-                for result, place in results:
-                    self._store_masked(result, _vector_at(builder, out, place, self._kind), flags)
+                self._store_part(results, vectors, out)
+
+    def _store_part(self, results, vectors, out):
+        builder, lanes = self._builder, self._kind.count
+        flags = [self._first(builder.sub(self.word(_COLUMNS), _word(lanes * v))) for v in range(vectors)]
+        for result, place, is_there, v in results:
+            with builder.if_then(is_there):
+                self._store_masked(result, _vector_at(builder, out, place, self._kind), flags[v])
 
     def _first(self, columns):
         """A flag for each of so many first elements."""
@@ -111,4 +114,3 @@ class Finish:
         module = self._builder.module
         function = module.globals.get(name) or ir.Function(module, kind, name)
         self._builder.call(function, [result, pointer, ir.Constant(ir.IntType(32), 4), flags])
-

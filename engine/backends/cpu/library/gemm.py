@@ -7,6 +7,7 @@ from llvmlite import ir
 from numba import types
 from numba.extending import intrinsic
 
+from engine.backends.cpu.library.finish import Finish
 from engine.backends.cpu.library.lane import Lane
 from engine.backends.cpu.library.vectors import _SINGLE, _WORD, _counted_loop, _spread, _vector_at, _word
 
@@ -113,18 +114,22 @@ def _zeros(count, lanes):
     return [ir.Constant(ir.VectorType(_SINGLE, lanes), [0.0] * lanes)] * count
 
 
-def _store_sums(builder, target, sums, lanes):
+def _store_sums(builder, target, sums, lanes, vectors=1, recipe=None):
+    if recipe is not None:
+        Finish(builder, recipe, target, lanes).store(sums, vectors)
+        return
     for i, total in enumerate(sums):
         builder.store(total, _vector_at(builder, target, _word(4 * lanes * i), total.type), align=4)
 
 
-def make_pixel_tile(rows, vectors, lanes, unroll):
+def make_pixel_tile(rows, vectors, lanes, unroll, recipe=None):
     """A tile of `rows` pixels x (`vectors` * `lanes`) output channels, channels of the input last.
 
     pixel_tile(table, table_step, taps, channels, weights, target, ahead): `table` holds, for each tap, the
     addresses of `rows` pixels' channels; those of the next tap lie `table_step` bytes behind. `weights` are
     (tap, channel, vectors * lanes). The sums go to `target`, (rows, vectors * lanes). `unroll` channels are
     taken in a turn, for tiles that are small. With each, the next cache line from `ahead` on is asked for.
+    With a recipe the sums are finished in registers, and `target` has the ends that `Finish` wants.
     """
     width = vectors * lanes * 4
 
@@ -164,7 +169,7 @@ def make_pixel_tile(rows, vectors, lanes, unroll):
             steps = [table_step, builder.mul(channels, _word(width))]
             zeros = _zeros(rows * vectors, lanes)
             _, sums = _counted_loop(builder, taps, [table, weights], steps, zeros, add_tap)
-            _store_sums(builder, target, sums, lanes)
+            _store_sums(builder, target, sums, lanes, vectors, recipe)
             return context.get_dummy_value()
 
         return types.void(*[types.int64] * 7), generate
@@ -172,11 +177,12 @@ def make_pixel_tile(rows, vectors, lanes, unroll):
     return pixel_tile
 
 
-def make_plane_tile(rows, vectors, lanes):
+def make_plane_tile(rows, vectors, lanes, recipe=None):
     """A tile of `rows` pixels x (`vectors` * `lanes`) output channels, channels of the input in planes.
 
     plane_tile(table, offsets, depth, weights, target): `table` holds the addresses of `rows` pixels, and
-    `offsets` how many bytes behind a pixel's address each of its `depth` products finds its number.
+    `offsets` how many bytes behind a pixel's address each of its `depth` products finds its number. With a
+    recipe the sums are finished in registers, and `target` has the ends that `Finish` wants.
     """
     width = vectors * lanes * 4
 
@@ -201,7 +207,7 @@ def make_plane_tile(rows, vectors, lanes):
             steps = [_word(8), _word(width)]
             zeros = _zeros(rows * vectors, lanes)
             _, sums = _counted_loop(builder, depth, [offsets, weights], steps, zeros, body)
-            _store_sums(builder, target, sums, lanes)
+            _store_sums(builder, target, sums, lanes, vectors, recipe)
             return context.get_dummy_value()
 
         return types.void(*[types.int64] * 5), generate
