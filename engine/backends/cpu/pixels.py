@@ -208,4 +208,3 @@ def walk_pixels(
         *indent(indent(indent(pixel_loop))),
         "        c0 = c1",
     ]
-
