@@ -9,7 +9,7 @@ from engine.asset import ModelAsset, ModelLoader
 from engine.backends.base import BackendType
 from engine.backends.tensor_data import ComputeTensorData, TextureTensorData
 from engine.command_buffer import CommandBuffer, Graphics
-from engine.command_replay import WorkerOutput
+from engine.command_items import WorkerOutput
 from engine.compat import IWorker, WorkerFactory
 from engine.costs import StepCost, StepCosts
 from engine.custom import numpy_operator, operator, remove_operator

@@ -12,15 +12,8 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from engine import observing
-from engine.command_replay import (
-    JobCommand,
-    PlainCommand,
-    ScheduleCommand,
-    Segment,
-    WorkerOutput,
-    now,
-    segments_of,
-)
+from engine.command_items import JobCommand, PlainCommand, ScheduleCommand, Segment, WorkerOutput, now
+from engine.command_replay import segments_of
 from engine.errors import InputError
 from engine.inputs import InputValue
 from engine.jobs_functions import Job
