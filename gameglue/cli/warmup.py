@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import sys
 import time
 
 from engine import BackendType, ModelLoader, SystemInfo, leave_a_core_to_the_game, native
-from engine.errors import EngineError
+from engine.errors import EngineError, InputError
 from gameglue.cli.backends import (
     ALL_CHOICES,
     BackendChoice,
@@ -29,6 +30,7 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         description=paragraph(
             "Compile every kernel that models need and leave it in the cache, so that a game's first start",
             "takes no longer than its second. Run it on the player's machine, as an installer's last step.",
+            "With the sizes of all open dimensions (--dim) it also plans, and uses each program once.",
         ),
         epilog="examples:\n  gameglue warmup digits\n  gameglue warmup *.onnx --all",
         formatter_class=argparse.RawDescriptionHelpFormatter,
@@ -60,6 +62,9 @@ def run(arguments: argparse.Namespace) -> int:
                 with CompileProgress(f"{name}, {choice.label}") as progress:
                     worker = open_worker(model, choice, progress)
                     kernels = worker.plan_report().kernels
+                    # Some drivers compile when a program is used with what it is used with in the game.
+                    with contextlib.suppress(InputError):
+                        worker.warm_up().wait()
                     worker.dispose()
             except EngineError as error:
                 failures += 1
