@@ -24,6 +24,7 @@ from engine import (
     advance_loads,
     leave_a_core_to_the_game,
 )
+from engine.devices.gl_limits import GLInfo
 from gameglue.behaviour import MonoBehaviour
 from gameglue.clock import Time
 from gameglue.coroutines import Coroutine, CoroutineRunner, NextFrame, Routine, WaitForSeconds, WaitUntilDone
@@ -152,6 +153,9 @@ class App:
         self.headless = not surface.is_window
         self.real_time = surface.is_window if real_time is None else real_time
         self.graphics = Graphics(surface, self.lifecycle, self._failed)
+        if GLInfo(self.graphics.renderer, "", "", 0, frozenset()).is_software:
+            # There a driver holds up all that is enqueued behind a picture until the picture is drawn.
+            self.frame.insert(self.frame.remove("inference"), before="draw")
         self._loads: list[Loading[Worker]] = []
         self.hot_reload = HotReload(self.resources, self.graphics)
         self.input = InputState()

@@ -138,7 +138,8 @@ FRAME: Final[tuple[Phase, ...]] = (
     Phase(
         "inference",
         "Requests and registered work submit their next slices, within `app.frame_budget_ms`. It stands "
-        "behind the drawing, so that the GPU has the frame's picture first.",
+        "behind the drawing, so that the GPU has the frame's picture first; where the processor draws, "
+        "before it, as all that is enqueued behind a picture would wait there for the picture.",
         _inference,
     ),
     Phase("present", "The picture goes to the window. Screenshots that were asked for are taken.", _present),

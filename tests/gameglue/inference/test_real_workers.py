@@ -266,3 +266,13 @@ def test_a_real_replay_of_1000_frames(make_app: Callable[..., App], digits: Mode
     assert {came - asked for asked, came, _ in runs[0].results} == {2}
     assert runs[0].states == runs[1].states
     assert runs[0].results == runs[1].results
+
+
+@pytest.mark.gl
+def test_where_the_processor_draws_work_is_enqueued_before_the_picture(
+    make_drawing_app: Callable[..., App],
+) -> None:
+    app = make_drawing_app()
+    names = app.frame.names
+    is_software = any(word in app.graphics.renderer for word in ("llvmpipe", "softpipe"))
+    assert (names.index("inference") < names.index("draw")) == is_software
