@@ -24,9 +24,17 @@ SURE = 6
 SELDOM = 16
 
 _MOST_PENDING = 1024
-# Whatever disturbs a step makes it longer: longer measurements count for less, and for twice as long at most.
-_WEIGHT_DOWN, _WEIGHT_UP = 0.3, 0.2
+# Each older measurement counts for so much of the next one.
+_FADING = 0.9
+# What disturbs a part makes it longer: longer ones count for less, and as no more than so many times as long.
+_LONGER = 0.4
 _OUTLIER = 2.0
+_UNQUESTIONED = 2
+# Parts whose shares vary by less tell nothing of what is fixed.
+_SAME_SIZE = 0.1
+_LEAST_SLOPE = 0.2
+# What a kernel shows moves its rate by so much.
+_WEIGHT = 0.2
 # What starting a part takes is no more than that.
 _MOST_OVERHEAD_MS = 0.1
 # Kernels nobody has measured may take so many times as long as others let expect.
@@ -52,39 +60,64 @@ class StepCost:
 
 
 class Expected:
-    """What is known of one step, shared by all plans that have the same step."""
+    """What is known of one step, shared by all plans that have the same step.
 
-    __slots__ = ("__weakref__", "estimate", "kernel", "measured", "measurements", "place", "rates")
+    A part takes a fixed time and one in proportion to its share of the step. Both are fitted to what parts of
+    different sizes took lately: least squares, older measurements counting for less.
+    """
 
-    def __init__(self, place: Place, kernel: str, estimate: float, rates: Rates) -> None:
-        self.place = place
+    __slots__ = ("__weakref__", "_fixed", "_slope", "_sums", "estimate", "kernel", "measurements", "rates")
+
+    def __init__(self, kernel: str, estimate: float, rates: Rates) -> None:
         self.kernel = kernel
         self.estimate = estimate
         self.rates = rates
-        self.measured = 0.0
         self.measurements = 0
+        self._fixed = self._slope = 0.0
+        # Of weights, shares, times, squares of shares, and products of both.
+        self._sums = (0.0, 0.0, 0.0, 0.0, 0.0)
 
     @property
-    def ms(self) -> float:
-        """Milliseconds for the whole step, without what starting it takes."""
-        return self.measured if self.measurements else self.estimate * self.rates.of(self.kernel)
+    def fixed_ms(self) -> float:
+        """What starting a part takes."""
+        return self._fixed if self.measurements else self.rates.overhead_ms
 
     @property
-    def careful_ms(self) -> float:
-        """The same, with a margin where nobody has measured the kernel yet."""
-        return self.ms if self.measurements or self.rates.knows(self.kernel) else _CAUTION * self.ms
+    def slope_ms(self) -> float:
+        """What the whole step takes beyond that."""
+        return self._slope if self.measurements else self.estimate * self.rates.of(self.kernel)
 
-    def learn(self, ms: float, share: float = 1.0) -> None:
-        """Take in one measurement: what the step would take, by this share of it."""
-        if self.measurements:
-            more = min(ms, _OUTLIER * self.measured) - self.measured
-            # A small part of a step tells little of the whole.
-            trust = min(max(4.0 * share, 0.1), 1.0)
-            self.measured += trust * (_WEIGHT_DOWN if more < 0.0 else _WEIGHT_UP) * more
+    @property
+    def caution(self) -> float:
+        """By how much to expect more, as long as nobody has measured the kernel."""
+        return 1.0 if self.measurements or self.rates.knows(self.kernel) else _CAUTION
+
+    def ms(self, share: float = 1.0) -> float:
+        """Milliseconds for a part of the step."""
+        return self.fixed_ms + self.slope_ms * share
+
+    def learn(self, ms: float, share: float) -> None:
+        """Take in what a part took."""
+        weight = 1.0
+        if self.measurements >= _UNQUESTIONED and ms > self.ms(share):
+            ms, weight = min(ms, _OUTLIER * self.ms(share)), _LONGER
+        n, x, y, xx, xy = (_FADING * total for total in self._sums)
+        n, x, y = n + weight, x + weight * share, y + weight * ms
+        xx, xy = xx + weight * share * share, xy + weight * share * ms
+        self._sums = (n, x, y, xx, xy)
+        share, ms = x / n, y / n
+        spread = xx / n - share * share
+        if spread > (_SAME_SIZE * share) ** 2:
+            # Between all of it in proportion, and most of it fixed.
+            slope = min(max((xy / n - share * ms) / spread, _LEAST_SLOPE * ms / share), ms / share)
         else:
-            self.measured = ms
+            slope = max(ms - self.rates.overhead_ms, _LEAST_SLOPE * ms) / share
+            if share < 0.5 and self.estimate:
+                # What is far from the estimate is rather fixed: so parts grow, and will tell.
+                slope = min(slope, _CAUTION * self.estimate * self.rates.general)
+        self._slope, self._fixed = slope, max(ms - slope * share, 0.0)
         self.measurements += 1
-        self.rates.learn(self.kernel, self.measured / self.estimate if self.estimate else 1.0)
+        self.rates.learn(self.kernel, self._slope / self.estimate if self.estimate else 1.0)
 
 
 class Rates:
@@ -107,7 +140,7 @@ class Rates:
     def learn(self, kernel: str, rate: float) -> None:
         """Take in what a step of a kernel has shown."""
         known = self._kernels.get(kernel)
-        self._kernels[kernel] = rate if known is None else known + _WEIGHT_UP * (rate - known)
+        self._kernels[kernel] = rate if known is None else known + _WEIGHT * (rate - known)
         if known is None:
             rates = sorted(self._kernels.values())
             self.general = rates[len(rates) // 2]
@@ -142,8 +175,7 @@ class StepCosts:
                 expected = self.of_plan(segment.place, segment.plan)
                 for step, cost in zip(segment.plan.steps, expected, strict=True):
                     if prod(step.space):
-                        ms = cost.ms + cost.rates.overhead_ms
-                        yield StepCost(step.layer, step.op_type, segment.place, ms, cost.measurements)
+                        yield StepCost(step.layer, step.op_type, segment.place, cost.ms(), cost.measurements)
 
     def by_layer(self) -> dict[str, float]:
         """Expected milliseconds of each layer of the latest plan, by its name, in order."""
@@ -175,17 +207,22 @@ class StepCosts:
         found = self._known.get(key)
         if found is None:
             estimate = self._backends[place].estimate(step) if prod(step.space) else 0.0
-            found = self._known[key] = Expected(place, step.kernel.key, estimate, self._rates[place])
+            found = self._known[key] = Expected(step.kernel.key, estimate, self._rates[place])
             self._lately.append(found)
         return found
 
     def watch(
-        self, steps: Sequence[Expected], units: Sequence[int], cuts: Sequence[Cut], timing: Timing
+        self,
+        place: Place,
+        steps: Sequence[Expected],
+        units: Sequence[int],
+        cuts: Sequence[Cut],
+        timing: Timing,
     ) -> None:
         """Have what cuts take taken in, once it is known. steps, units: of their plan."""
         watched = [steps[cut.step] for cut in cuts]
         shares = [(cut.end - cut.first) / units[cut.step] for cut in cuts]
-        self._pending[watched[0].place].append((watched, shares, timing))
+        self._pending[place].append((watched, shares, timing))
 
     def collect(self) -> None:
         """Take in what has become known. Never waits."""
@@ -203,16 +240,16 @@ class StepCosts:
                 for step, share, seconds in zip(steps, shares, result, strict=True):
                     ms = 1000.0 * seconds
                     rates.started(ms)
-                    step.learn(max(ms - rates.overhead_ms, 0.1 * ms) / share, share)
+                    step.learn(ms, share)
 
 
 def _learn_together(steps: Sequence[Expected], shares: Sequence[float], bounds: Between) -> None:
     """Where bounds are narrow they are a measurement; what lies outside wide ones is drawn inside them."""
-    expected = sum(step.ms * share for step, share in zip(steps, shares, strict=True))
+    expected = sum(step.ms(share) for step, share in zip(steps, shares, strict=True))
     least, most = 1000.0 * bounds.least, 1000.0 * bounds.most
     if expected <= 0.0:
         return
     is_narrow = most - least < _NARROW * most
     factor = (0.5 * (least + most) if is_narrow else min(max(expected, least), most)) / expected
     for step, share in dict(zip(steps, shares, strict=True)).items():
-        step.learn(step.ms * factor, share)
+        step.learn(step.ms(share) * factor, share)

@@ -124,7 +124,7 @@ class SlicedRun(Run):
             known = timing.seconds if isinstance(timing, Taken) else None
             allowance.take(expected if known is None else 1000.0 * sum(known), pieces.is_synchronous)
             if timing is not None:
-                self.costs.watch(steps, pieces.units, cuts, timing)
+                self.costs.watch(stage.place, steps, pieces.units, cuts, timing)
         return self._end_stage()
 
     def _end_stage(self) -> bool:
@@ -149,22 +149,20 @@ class SlicedRun(Run):
         count = left
         if not allowance.everything:
             step = slicing.steps[self._step]
-            overhead = step.rates.overhead_ms
-            each = step.careful_ms / units
+            fixed, each = step.fixed_ms, step.caution * step.slope_ms / units
             share = _SHARE if pieces.is_synchronous else 1.0
             room = share * allowance.ms - allowance.spent - ahead
-            if overhead + each * left > room:
+            if fixed + each * left > room:
                 # Whatever is too small to be worth starting waits for the next time.
-                count = int((room - overhead) / each) if each > 0.0 and room > 2.0 * overhead else 0
+                count = int((room - fixed) / each) if each > 0.0 and room > 2.0 * fixed else 0
                 if count < 1 and not allowance.parts and allowance.force:
-                    count = 1
+                    count = max(1, int(fixed / each)) if each > 0.0 else 1
                 if count < 1:
                     return 0
         return pieces.fitting(self._step, self._unit, min(count, left))
 
     def _ms_of(self, slicing: Slicing, cut: Cut) -> float:
-        step = slicing.steps[cut.step]
-        return step.rates.overhead_ms + step.ms * (cut.end - cut.first) / slicing.pieces.units[cut.step]
+        return slicing.steps[cut.step].ms((cut.end - cut.first) / slicing.pieces.units[cut.step])
 
     def _slicing(self, stage: Stage) -> Slicing:
         if stage.slicing is None:
