@@ -36,6 +36,7 @@ from gameglue.graphics.gui import Gui
 from gameglue.graphics.surface import open_surface
 from gameglue.inference import FrameSlack, InferenceQueue
 from gameglue.input import InputSource, InputState
+from gameglue.interrupts import Interrupts
 from gameglue.lifecycle import Lifecycle
 from gameglue.profiling import FrameOverlay, FrameReport, Profiler, Recording
 from gameglue.profiling.gpu_phases import GPUPhases
@@ -173,6 +174,8 @@ class App:
         self._thread = threading.get_ident()
         self._last_frame: float | None = None
         self._in_frame = False
+        self.was_interrupted = False
+        """Whether Ctrl-C ended `run`."""
         self._quitting = False
         self._ended = False
         self._disposed = False
@@ -232,19 +235,24 @@ class App:
         """Run frames until `quit()` is called or the window is closed, or for `frames` frames.
 
         On quitting the hooks run: `on_application_quit`, `on_disable`, `on_destroy`. The last picture and the
-        report stay available until `dispose()`.
+        report stay available until `dispose()`. Ctrl-C quits too, see `gameglue.interrupts`, and leaves
+        `was_interrupted`.
         """
         if App.runner is not None:
             App.runner(self, frames)
             return
         done = 0
-        try:
-            while not self._quitting and (frames is None or done < frames):
-                self.step()
-                done += 1
-                self._pace()
-        except KeyboardInterrupt:
+        with Interrupts(self.quit) as interrupts:
+            try:
+                while not self._quitting and (frames is None or done < frames):
+                    self.step()
+                    done += 1
+                    self._pace()
+            except KeyboardInterrupt:
+                interrupts.is_asked = True
+        if interrupts.is_asked:
             _log.warning("interrupted in frame %d", self.time.frame_count)
+            self.was_interrupted = True
             self.quit()
         if self._quitting:
             self._end()

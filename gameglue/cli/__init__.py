@@ -88,7 +88,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return FAILED
     except KeyboardInterrupt:
         print("gameglue: interrupted", file=sys.stderr)
-        return 130
+        return play.INTERRUPTED
 
 
 def _version() -> str:

@@ -19,6 +19,9 @@ HEADLESS_FRAMES = 600
 
 DEFAULT_SIZE = (960, 640)
 
+INTERRUPTED = 130
+"""The exit code of what Ctrl-C has ended, as shells have it."""
+
 
 def window_size(text: str) -> tuple[int, int]:
     """`960x640` as numbers of pixels."""
@@ -97,7 +100,7 @@ def run(arguments: argparse.Namespace) -> int:
         if report_path is not None:
             saved.append(("report", report.write(report_path).resolve()))
         _print_summary(report, seconds, known, saved)
-        return 1 if app.errors else 0
+        return INTERRUPTED if app.was_interrupted else 1 if app.errors else 0
 
 
 def _show_loading(app: App) -> None:
