@@ -308,7 +308,11 @@ def _staged(
         )
     device = textures[0].device
     backend = shared_backend(BackendType.GPU_PIXEL, device)
-    source, buffer = _room(backend, how, shape, None, None)
+    # A readback is of the value at its time: the memory on the GPU serves again and again.
+    before = tensor._data if tensor is not None else None
+    fits = isinstance(before, StagedTensorData) and before.fits(how, shape, device)
+    kept = before.hand_on() if isinstance(before, StagedTensorData) and fits else None
+    source, buffer = _room(backend, how, shape, kept, None)
     for number, texture in enumerate(textures):
         _from_texture(backend, texture, how, shape, buffer, number if shape[0] > 1 else None)
     data = StagedTensorData(source)

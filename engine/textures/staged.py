@@ -15,7 +15,7 @@ import numpy as np
 from engine.backends.base import Backend, BackendType, Readback
 from engine.backends.select import create_backend
 from engine.backends.tensor_data import BufferTensorData
-from engine.devices import GL
+from engine.devices import GL, GLDevice
 from engine.errors import InputError
 from engine.jobs import JobSystem
 from engine.tensor import ArrivedRead, CPUTensorData, PendingRead, Tensor, TensorData
@@ -65,13 +65,19 @@ class StagedTensorData(TensorData):
     def __init__(self, source: Tensor) -> None:
         self.dtype = source.dtype
         self.shape_or_none = tuple(source.shape)
-        # Kept until the copy is made: it is the source's memory that is read.
-        self._source = source
+        self.source = source
+        self._is_handed_on = False
         data = source.data_on_backend
         self._read: PendingRead = data.request()
         self._arrived: CPUTensorData | None = None
         counters.staged_down += 1
         counters.bytes_down += source.size * source.dtype.itemsize
+
+    def fits(self, how: TextureTransform, shape: tuple[int, ...], device: GLDevice) -> bool:
+        """Whether the source could hold another tensor of a shape, made by the same device."""
+        data = self.source.data_on_backend
+        is_there = isinstance(data, BufferTensorData) and data.backend.owner is device
+        return is_there and tuple(self.source.shape) == shape and self.dtype == np.dtype(how.dtype)
 
     def at_hand(self) -> TensorData:
         if self._arrived is None and self._read.done():
@@ -90,7 +96,13 @@ class StagedTensorData(TensorData):
         self.concrete().upload(array)
 
     def dispose(self) -> None:
-        self._source.dispose()
+        if not self._is_handed_on:
+            self.source.dispose()
+
+    def hand_on(self) -> Tensor:
+        """The source, for the next picture: it outlives this object."""
+        self._is_handed_on = True
+        return self.source
 
 
 class _SharedRead:

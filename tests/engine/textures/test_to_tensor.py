@@ -3,13 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import moderngl
 import numpy as np
 import pytest
 
-from engine import BackendType, InputError, Tensor, TextureConverter, TextureTransform
+from engine import (
+    BackendType,
+    InputError,
+    ModelLoader,
+    Tensor,
+    TextureConverter,
+    TextureTransform,
+    Worker,
+)
 from tests.engine.textures import reference
 
 CASES: dict[str, TextureTransform] = {
@@ -37,6 +46,7 @@ CASES: dict[str, TextureTransform] = {
         )
     },
 }
+DIGITS = Path(__file__).parents[3] / "assets" / "digits" / "digits.onnx"
 PLACES = ("cpu", "gl_compute", "gl_pixel", "opencl")
 
 Place = Callable[[str], Any]
@@ -226,6 +236,31 @@ def test_a_tensor_moves_to_where_the_work_is_and_keeps_its_other_slots(name: str
     how = TextureTransform(width=5, height=4)
     kept[1:2] = expected(image, how, "rgb")
     np.testing.assert_allclose(tensor.download_to_array(), kept, atol=1e-6)
+
+
+@pytest.mark.parametrize("source", ["array", "texture"])
+@pytest.mark.parametrize("name", PLACES)
+def test_a_worker_says_what_size_it_wants_and_reads_the_tensor(
+    name: str, source: str, game: moderngl.Context, request: pytest.FixtureRequest
+) -> None:
+    model = ModelLoader.load(DIGITS)
+    kind = {"cpu": BackendType.CPU, "gl_pixel": BackendType.GPU_PIXEL}.get(name, BackendType.GPU_COMPUTE)
+    device = request.getfixturevalue("cl_device" if name == "opencl" else "gl_device")
+    images = [pixels(40, 50, 3, seed) for seed in range(3)]
+    how = TextureTransform(resampling="area")
+    with Worker(model) as judge, Worker(model, kind, device=None if name == "cpu" else device) as worker:
+        tensor = None
+        for image in images:
+            texture = game.texture((50, 40), 3, image[::-1].tobytes(), alignment=1)
+            picture = image if source == "array" else texture
+            tensor = TextureConverter.to_tensor(picture, how, tensor, on=worker)
+            assert tensor.shape == (1, 1, 28, 28)
+            worker.schedule(tensor)
+            found = worker.peek_output().download_to_array()
+            grey = TextureTransform(28, 28, 1, resampling="area")
+            judge.schedule(expected(image, grey, "rgb").astype(np.float32))
+            np.testing.assert_allclose(found, judge.peek_output().download_to_array(), atol=1e-4)
+            texture.release()
 
 
 def test_a_large_picture_in_many_rows_of_texels(place: Place, game: moderngl.Context) -> None:
