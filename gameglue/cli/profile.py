@@ -7,8 +7,8 @@ import os
 import runpy
 import sys
 import time
-from collections.abc import Callable
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -158,15 +158,15 @@ def _play_script(arguments: argparse.Namespace, plan: Plan, blocking: BlockingCa
     script = Path(arguments.target)
     if not script.is_file():
         raise InputError(f"there is no script {arguments.target!r}; a demo is given by its name alone")
-    if arguments.headless:
-        os.environ["SDL_VIDEODRIVER"] = "dummy"
     found: list[Profile] = []
 
     def instead(app: App, frames: int | None) -> None:
         found.append(_profile(app, plan, arguments, blocking))
         app.quit()
 
-    with _instead_of_run(instead):
+    with _instead_of_run(instead) as stack:
+        if arguments.headless:
+            stack.enter_context(_no_window())
         before, sys.argv = sys.argv, [str(script)]
         sys.path.insert(0, str(script.resolve().parent))
         try:
@@ -179,6 +179,20 @@ def _play_script(arguments: argparse.Namespace, plan: Plan, blocking: BlockingCa
     if not found:
         raise InputError(f"{script} ended without calling app.run(), which is what is profiled")
     return found[0]
+
+
+@contextmanager
+def _no_window() -> Iterator[None]:
+    """A block in which apps that may have a window play without."""
+    before = os.environ.get("SDL_VIDEODRIVER")
+    os.environ["SDL_VIDEODRIVER"] = "dummy"
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ["SDL_VIDEODRIVER"]
+        else:
+            os.environ["SDL_VIDEODRIVER"] = before
 
 
 def _instead_of_run(function: Callable[[App, int | None], None]) -> ExitStack:
