@@ -56,7 +56,6 @@ from gameglue.graphics import (  # noqa: E402
 from gameglue.inference import (  # noqa: E402
     InferenceQueue,
     InferenceRequest,
-    InferenceResult,
     Pumpable,
     QueueStats,
     WorkerShare,
@@ -88,7 +87,6 @@ __all__ = [
     "HotReload",
     "InferenceQueue",
     "InferenceRequest",
-    "InferenceResult",
     "InputScript",
     "InputState",
     "LineRenderer",

@@ -21,10 +21,8 @@ from engine import (
     Model,
     ModelAsset,
     Worker,
-    advance_loads,
     leave_a_core_to_the_game,
 )
-from engine.devices.gl_limits import GLInfo
 from gameglue.behaviour import MonoBehaviour
 from gameglue.clock import Time
 from gameglue.coroutines import Coroutine, CoroutineRunner, NextFrame, Routine, WaitForSeconds, WaitUntilDone
@@ -42,14 +40,10 @@ from gameglue.profiling import FrameOverlay, FrameReport, Profiler, Recording
 from gameglue.profiling.gpu_phases import GPUPhases
 from gameglue.reloading import HotReload
 from gameglue.resources import Resources
+from gameglue.rest import Rest
 from gameglue.scene import Scene
 
 _log = logging.getLogger("gameglue")
-
-_IDLE_MARGIN = 0.001
-"""Seconds before the next frame in which nothing is loaded, as sleeping is not exact."""
-_IDLE_SLICE = 0.002
-_IDLE_NAP = 0.0005
 
 
 @dataclass(frozen=True)
@@ -154,7 +148,15 @@ class App:
         self.headless = not surface.is_window
         self.real_time = surface.is_window if real_time is None else real_time
         self.graphics = Graphics(surface, self.lifecycle, self._failed)
-        if GLInfo(self.graphics.renderer, "", "", 0, frozenset()).is_software:
+        is_software = self.graphics.is_software
+        self.rest = Rest(
+            self.inference,
+            infers=lambda: is_software and not deterministic and "inference" in self.frame.names,
+            is_drawn=lambda: self.graphics.is_drawn,
+            time_source=time_source,
+            sleep=sleep,
+        )
+        if is_software:
             # There a driver holds up all that is enqueued behind a picture until the picture is drawn.
             self.frame.insert(self.frame.remove("inference"), before="draw")
         self._loads: list[Loading[Worker]] = []
@@ -315,19 +317,10 @@ class App:
     def _pace(self) -> None:
         if self.real_time and self._last_frame is not None and not self._quitting:
             end = self._last_frame + 1.0 / self.target_frame_rate
-            while (left := end - self._time_source()) > _IDLE_MARGIN and self._load_for(left - _IDLE_MARGIN):
-                pass
+            self.rest.spend(end - self._time_source())
+            left = end - self._time_source()
             if left > 0.0:
                 self._sleep(left)
-
-    def _load_for(self, seconds: float) -> bool:
-        """Let what is being loaded have time that the frame has left over; False if nothing is."""
-        before = self._time_source()
-        on_their_way = advance_loads(min(seconds, _IDLE_SLICE) * 1e3)
-        if on_their_way and self._time_source() - before < _IDLE_NAP:
-            # It waits itself, for a compiler.
-            self._sleep(min(seconds, _IDLE_NAP))
-        return on_their_way > 0
 
     # -- loading --------------------------------------------------------------------------------
 

@@ -88,6 +88,8 @@ def _gui(app: App) -> None:
 
 
 def _inference(app: App) -> None:
+    if app.rest.takes_inference:
+        return
     budget, slack = app.frame_budget_ms, app.slack
     app.inference.pump(slack.budget_ms(clock.perf_counter()) if budget == "slack" else budget)
     slack.end_spending(clock.perf_counter())

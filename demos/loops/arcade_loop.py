@@ -15,7 +15,7 @@ import numpy as np
 
 from demos.digits.canvas import Canvas, Point
 from demos.digits.strokes import ScriptedPen
-from gameglue import BackendType, InferenceQueue, InferenceResult, ModelLoader, Worker
+from gameglue import BackendType, InferenceQueue, InferenceRequest, ModelLoader, Worker
 from gameglue.resources import Resources
 
 SIDE = 320  # pixels of the sheet
@@ -64,7 +64,7 @@ class DigitReader(arcade.Window):
                 arcade.get_image().save(self.screenshot)
             self.close()
 
-    def answered(self, result: InferenceResult) -> None:
+    def answered(self, result: InferenceRequest) -> None:
         """Keep the probabilities for the next drawing."""
         self.scores = result.result()[0]
         self.answers += 1

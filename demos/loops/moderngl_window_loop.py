@@ -18,7 +18,7 @@ from PIL import Image
 
 from demos.digits.canvas import Canvas
 from demos.digits.strokes import ScriptedPen
-from gameglue import BackendType, InferenceQueue, InferenceResult, ModelLoader, Worker
+from gameglue import BackendType, InferenceQueue, InferenceRequest, ModelLoader, Worker
 from gameglue.resources import Resources
 
 VERTEX_SHADER = """#version 330
@@ -84,7 +84,7 @@ class DigitReader(moderngl_window.WindowConfig):
                 pixels.transpose(Image.Transpose.FLIP_TOP_BOTTOM).save(self.argv.screenshot)
             self.wnd.close()
 
-    def answered(self, result: InferenceResult) -> None:
+    def answered(self, result: InferenceRequest) -> None:
         """Show the probabilities."""
         self.program["scores"] = result.result()[0].tolist()
         DigitReader.answers += 1

@@ -16,7 +16,7 @@ import pygame
 
 from demos.digits.canvas import Canvas
 from demos.digits.strokes import ScriptedPen
-from gameglue import BackendType, InferenceQueue, InferenceResult, ModelLoader, Worker
+from gameglue import BackendType, InferenceQueue, InferenceRequest, ModelLoader, Worker
 from gameglue.resources import Resources
 
 SIZE = (480, 320)
@@ -63,7 +63,7 @@ def main(arguments: list[str] | None = None) -> int:
     queue, sheet, pen, clock = InferenceQueue(), Canvas(), ScriptedPen(), pygame.time.Clock()
     scores, answers, frame = np.zeros(10), 0, 0
 
-    def answered(result: InferenceResult) -> None:
+    def answered(result: InferenceRequest) -> None:
         nonlocal scores, answers
         scores, answers = result.result()[0], answers + 1
 

@@ -59,9 +59,9 @@ class Lap:
         self._latest = started
 
     def result(self) -> Between | None:
-        """Bounds for it, once it was seen done."""
+        """The most it can have taken, once it was seen done; other work may have come between."""
         end = self.look()
-        return None if end is None else Between(max(end[0] - self._begin[1], 0.0), end[1] - self._begin[0])
+        return None if end is None else Between(0.0, end[1] - self._begin[0])
 
     def look(self, has_waited: bool = False) -> tuple[float, float] | None:
         """Between which moments it ended; None where it has not. `has_waited`: for its end, just now."""

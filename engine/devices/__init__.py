@@ -5,6 +5,7 @@ from __future__ import annotations
 from engine.devices.cl import CLDevice, CLInfo, CLLimits, counting_cl_calls
 from engine.devices.counting import CountingLoader, DeviceCounters
 from engine.devices.gl import GLDevice
+from engine.devices.gl_fence import Fence
 from engine.devices.gl_functions import GL, GLFunctions
 from engine.devices.gl_limits import GLInfo, GLLimits
 from engine.devices.staging import StagingPool
@@ -18,6 +19,7 @@ __all__ = [
     "CLLimits",
     "CountingLoader",
     "DeviceCounters",
+    "Fence",
     "GLDevice",
     "GLFunctions",
     "GLInfo",

@@ -122,6 +122,11 @@ class GLDevice:
         """
         return _cache.device_for(ctx)
 
+    @classmethod
+    def existing(cls, ctx: moderngl.Context) -> GLDevice | None:
+        """The device that was made for a context, if one was."""
+        return _cache.existing(ctx)
+
     def current(
         self, *, after_game: bool = False, before_game: bool = False, flush: bool = True
     ) -> CurrentBlock:
@@ -348,6 +353,10 @@ class _DeviceCache:
 
     def register(self, device: GLDevice) -> None:
         self._by_own_context[device.ctx] = weakref.ref(device)
+
+    def existing(self, ctx: moderngl.Context) -> GLDevice | None:
+        device = self._by_context.get(ctx)
+        return None if device is None or device.is_disposed else device
 
     def device_for(self, ctx: moderngl.Context | None) -> GLDevice:
         if ctx is None:

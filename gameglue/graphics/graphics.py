@@ -10,6 +10,8 @@ from pathlib import Path
 import moderngl
 import numpy as np
 
+from engine import GLDevice
+from engine.devices import Fence, GLInfo
 from gameglue.behaviour import MonoBehaviour
 from gameglue.dispatch import ErrorHandler, HookList, Wrap
 from gameglue.graphics.batch import QuadPipeline, View
@@ -51,6 +53,7 @@ class Graphics:
         self.gui = Gui(self._pipeline, self.fonts, View.of_pixels(*size), size)
         self._world = Canvas(self._pipeline, self.fonts, self.gui.view, size)
         self._screenshots: list[Path] = []
+        self._drawn: Fence | None = None
         self.wrap: Wrap | None = None
         self._warm_up()
 
@@ -167,6 +170,21 @@ class Graphics:
             self.save_picture(path)
         self._screenshots.clear()
         self.surface.present(self.device, self._picture)
+        device = GLDevice.existing(self.device.ctx) if self.is_software and self.device.ctx else None
+        self._drawn = None if device is None else Fence(device)
+
+    @property
+    def is_software(self) -> bool:
+        """Whether the processor draws."""
+        return GLInfo(self.renderer, "", "", 0, frozenset()).is_software
+
+    @property
+    def is_drawn(self) -> bool:
+        """Whether the picture that was presented is drawn, as far as that can be told; never waits.
+
+        It can where the processor draws and a worker runs on this context: there one waits for the other.
+        """
+        return self._drawn is None or self._drawn.is_open()
 
     # -- screenshots ----------------------------------------------------------------------------
 

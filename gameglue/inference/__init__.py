@@ -6,14 +6,10 @@ from gameglue.inference.request import InferenceRequest, RequestState
 from gameglue.inference.slack import FrameSlack
 from gameglue.inference.stats import QueueStats, WorkerShare
 
-InferenceResult = InferenceRequest
-"""What `InferenceQueue.result` gives, by the name it had before requests were one kind of handle."""
-
 __all__ = [
     "FrameSlack",
     "InferenceQueue",
     "InferenceRequest",
-    "InferenceResult",
     "Pumpable",
     "QueueStats",
     "RequestState",

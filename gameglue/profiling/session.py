@@ -210,7 +210,9 @@ class _Pace:
         began = self._clock()
         self._app.step(1.0 / (self._rate or self._app.target_frame_rate))
         if self._rate:
-            left = began + 1.0 / self._rate - self._clock()
+            end = began + 1.0 / self._rate
+            self._app.rest.spend(end - self._clock())
+            left = end - self._clock()
             if left > 0.0:
                 self._sleep(left)
 

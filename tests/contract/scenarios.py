@@ -14,7 +14,7 @@ from engine import Tensor, TextureConverter, Worker
 from engine.loading.handle import Loading
 from engine.slices import Schedule
 from gameglue import MonoBehaviour
-from gameglue.inference import InferenceRequest, InferenceResult
+from gameglue.inference import InferenceRequest
 from gameglue.profiling.contenders import infer
 from tests.contract.networks import (
     agents,
@@ -305,7 +305,7 @@ class CalledBack(Scenario):
         self.read_back = [(t, c) for t, c in self.read_back if not t.is_readback_request_done()]
         self.read_back.append((tensor, calls))
 
-    def come(self, result: InferenceResult) -> None:
+    def come(self, result: InferenceRequest) -> None:
         assert result.payload == result.frame
         self.check(result.result(), self.expected)
 

@@ -10,11 +10,11 @@ from typing import Literal, Protocol
 
 from engine import observing
 from engine.backends.gl.commands import CommandList, Replayer
-from engine.backends.gl.laps import Fence, StampLaps
+from engine.backends.gl.laps import StampLaps
 from engine.backends.gl.record import GLProgram
 from engine.backends.gl.timing import ObservedCommands
 from engine.backends.pieces import Cut, Lap, Pieces, Taken, Timing
-from engine.devices import GLDevice
+from engine.devices import Fence, GLDevice
 
 Clock = Literal["calls", "stamps", "fences"]
 """What tells how long work took: the calls themselves, where the driver computes in them; timestamps; or

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from engine import BackendType, ModelLoader, Worker, observing
-from gameglue import App, InferenceResult, MonoBehaviour
+from gameglue import App, InferenceRequest, MonoBehaviour
 from gameglue.profiling import Recording
 from tests.gameglue.profiling.recorded import recorded
 
@@ -28,7 +28,7 @@ class Reader(MonoBehaviour):
         self.worker.schedule(np.zeros((1, 1, 28, 28), np.float32))
         self.app.inference.result(self.worker.peek_output(), self.take)
 
-    def take(self, result: InferenceResult) -> None:
+    def take(self, result: InferenceRequest) -> None:
         self.answers += 1
 
     def on_destroy(self) -> None:

@@ -1,0 +1,76 @@
+"""`Rest`: what a frame leaves over until the next is due, and what it is spent on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from engine import advance_loads
+from gameglue.inference import InferenceQueue
+
+_MARGIN = 0.001
+"""Seconds before the next frame that stay free."""
+_LOAD_SLICE = 0.002
+_NAP = 0.0005
+_LEAST_FOR_INFERENCE = 0.003
+_FRUITLESS = 6
+"""Times in a row that nothing could be enqueued, after which nothing is tried any more."""
+
+
+class Rest:
+    """Gives what is being loaded, and on some machines inference, the time between two frames.
+
+    Where a driver draws on the processor, what is enqueued within a frame waits for the frame's picture, or
+    the picture for it. There inference is left to the rest, as long as frames have one.
+    """
+
+    def __init__(
+        self,
+        queue: InferenceQueue,
+        *,
+        infers: Callable[[], bool],
+        is_drawn: Callable[[], bool] = lambda: True,
+        time_source: Callable[[], float],
+        sleep: Callable[[float], object],
+    ) -> None:
+        """infers: whether inference may be left to it. is_drawn: whether the frame's picture is, for which
+        inference would have to wait. time_source, sleep: in seconds.
+        """
+        self._queue = queue
+        self._infers = infers
+        self._is_drawn = is_drawn
+        self._time_source = time_source
+        self._sleep = sleep
+        self.takes_inference = False
+        """Whether frames leave inference to their rest: the latest one did."""
+
+    def spend(self, seconds: float) -> None:
+        """Use up to so many seconds; returns early where nothing is left to do."""
+        end = self._time_source() + seconds - _MARGIN
+        self.takes_inference = seconds >= _LEAST_FOR_INFERENCE and self._infers()
+        fruitless = 0 if self.takes_inference else _FRUITLESS
+        while (left := end - self._time_source()) > 0.0:
+            is_loading = self._load(left)
+            if fruitless < _FRUITLESS and left > _LEAST_FOR_INFERENCE:
+                fruitless = 0 if self._infer(left) else fruitless + 1
+            elif not is_loading:
+                break
+
+    def _load(self, seconds: float) -> bool:
+        """Let what is being loaded go on; False if nothing is."""
+        before = self._time_source()
+        on_their_way = advance_loads(min(seconds, _LOAD_SLICE) * 1e3)
+        if on_their_way and self._time_source() - before < _NAP:
+            # It waits itself, for a compiler.
+            self._sleep(min(seconds, _NAP))
+        return on_their_way > 0
+
+    def _infer(self, seconds: float) -> bool:
+        """Let inference go on; False if nothing could be enqueued."""
+        if not self._is_drawn():
+            self._sleep(min(seconds, _NAP))
+            return True
+        # Calls may take longer than expected: half of what is left, then half of that.
+        if self._queue.pump(0.5e3 * seconds) > 0.05:
+            return True
+        self._sleep(min(seconds, _NAP))
+        return False

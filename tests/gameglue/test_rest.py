@@ -1,0 +1,93 @@
+"""What the time between two frames is spent on, by a clock of the test's own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from gameglue.inference import InferenceQueue
+from gameglue.rest import Rest
+
+
+class Clock:
+    """Time passes where somebody sleeps or works."""
+
+    def __init__(self) -> None:
+        self.now = 100.0
+
+    def __call__(self) -> float:
+        return self.now
+
+    def sleep(self, seconds: float) -> None:
+        self.now += seconds
+
+
+class Work:
+    """Has so many milliseconds left to enqueue; `pump` takes what it is given of them."""
+
+    def __init__(self, clock: Clock, left: float) -> None:
+        self.clock = clock
+        self.left = left
+        self.given: list[float] = []
+        self.starts: list[float] = []
+
+    def pump(self, budget_ms: float | None) -> bool:
+        assert budget_ms is not None
+        self.given.append(budget_ms)
+        self.starts.append(self.clock.now)
+        spent = min(budget_ms, self.left)
+        self.left -= spent
+        self.clock.now += spent / 1e3
+        return self.left == 0.0
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+def rest_of(
+    clock: Clock, work: Work, infers: bool = True, is_drawn: Callable[[], bool] = lambda: True
+) -> Rest:
+    queue = InferenceQueue(unfinished=tuple, time_source=clock)
+    queue.register(work)
+    return Rest(queue, infers=lambda: infers, is_drawn=is_drawn, time_source=clock, sleep=clock.sleep)
+
+
+def test_inference_gets_the_rest_but_for_its_end(clock: Clock) -> None:
+    work = Work(clock, 1000.0)
+    rest = rest_of(clock, work)
+    rest.spend(0.012)
+    assert rest.takes_inference
+    # Half of what is left each time, and nothing of the last milliseconds.
+    assert work.given[0] == pytest.approx(5.5, rel=0.01)
+    assert work.given[1] < work.given[0]
+    assert 0.006 < clock.now - 100.0 < 0.011
+
+
+def test_nothing_to_do_ends_it_early(clock: Clock) -> None:
+    rest = rest_of(clock, Work(clock, 0.0))
+    rest.spend(0.1)
+    assert clock.now - 100.0 < 0.01
+
+
+def test_without_leave_or_time_frames_keep_their_inference(clock: Clock) -> None:
+    work = Work(clock, 10.0)
+    elsewhere = rest_of(clock, work, infers=False)
+    elsewhere.spend(0.012)
+    assert not elsewhere.takes_inference
+    rest = rest_of(clock, work)
+    rest.spend(0.002)
+    assert not rest.takes_inference
+    rest.spend(-0.004)
+    assert not rest.takes_inference
+    assert work.given == []
+    assert clock.now == 100.0
+
+
+def test_the_picture_comes_first(clock: Clock) -> None:
+    work = Work(clock, 10.0)
+    rest = rest_of(clock, work, is_drawn=lambda: clock.now > 100.004)
+    rest.spend(0.015)
+    assert work.starts[0] > 100.004
