@@ -8,8 +8,8 @@ from __future__ import annotations
 from engine.asset import ModelAsset, ModelLoader
 from engine.backends.base import BackendType
 from engine.backends.tensor_data import ComputeTensorData, TextureTensorData
-from engine.command_buffer import CommandBuffer, Graphics
-from engine.command_items import WorkerOutput
+from engine.commands.buffer import CommandBuffer, Graphics
+from engine.commands.items import WorkerOutput
 from engine.compat import IWorker, WorkerFactory
 from engine.costs import StepCost, StepCosts
 from engine.custom import numpy_operator, operator, remove_operator

@@ -53,7 +53,7 @@ LEVELS = (
     ),
     ("engine.inputs",),
     ("engine.worker", "engine.run", "engine.direct", "engine.outputs", "engine.textures", "engine.slices"),
-    ("engine.compat", "engine.command*", "engine.onnx_backend", "engine.frozen"),
+    ("engine.compat", "engine.commands", "engine.onnx_backend", "engine.frozen"),
     ("engine",),
     ("gameglue",),
     ("demos",),

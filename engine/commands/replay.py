@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from engine.command_items import Command, Item, JobCommand, PlainSegment, ScheduleCommand, Segment, Slot
-from engine.command_jobs import CPUSegment
+from engine.commands.items import Command, Item, JobCommand, PlainSegment, ScheduleCommand, Segment, Slot
+from engine.commands.jobs import CPUSegment
 from engine.direct import Direct
 from engine.jobs import JobSystem
 from engine.tensor import Tensor

@@ -16,7 +16,7 @@ from engine.backends.cpu.backend import CPUBackend
 from engine.backends.cpu.cost import INLINE_NS, TRIALS
 from engine.backends.cpu.memory import CPUBuffer
 from engine.backends.cpu.program import CPUProgram
-from engine.command_items import Item, JobCommand
+from engine.commands.items import Item, JobCommand
 from engine.direct import Direct, DirectRun
 from engine.jobs import CommandList, JobHandle, JobSystem
 from engine.jobs_stock import stock_functions

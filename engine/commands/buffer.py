@@ -1,7 +1,7 @@
 """`CommandBuffer`: schedules, jobs and calls, collected once and executed as often as one likes.
 
 The first execution schedules each command as it would be by itself, and notes what that came down to. After
-that, consecutive commands go out together (`engine.command_replay`): on the CPU as one job, on OpenGL as one
+that, consecutive commands go out together (`engine.commands.replay`): on the CPU as one job, on OpenGL as one
 replay of calls. What cannot go that way (a plan that waits for data, inputs of another shape than before) is
 scheduled as ever, with the same results.
 """
@@ -12,8 +12,8 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from engine import observing
-from engine.command_items import JobCommand, PlainCommand, ScheduleCommand, Segment, WorkerOutput, now
-from engine.command_replay import segments_of
+from engine.commands.items import JobCommand, PlainCommand, ScheduleCommand, Segment, WorkerOutput, now
+from engine.commands.replay import segments_of
 from engine.errors import InputError
 from engine.inputs import InputValue
 from engine.jobs_functions import Job

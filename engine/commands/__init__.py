@@ -1,0 +1,1 @@
+"""Commands of a frame, collected once and executed together."""
