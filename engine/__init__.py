@@ -31,8 +31,8 @@ from engine.errors import (
     ValuePending,
 )
 from engine.frozen import freeze_support
-from engine.jobs import JobHandle, JobSystem, leave_a_core_to_the_game
-from engine.jobs_functions import Job, job
+from engine.jobs.functions import Job, job
+from engine.jobs.system import JobHandle, JobSystem, leave_a_core_to_the_game
 from engine.loading.handle import Loading, advance_loads
 from engine.model import Input, Layer, Model, Output
 from engine.observing import Observer

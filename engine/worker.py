@@ -34,7 +34,7 @@ from engine.errors import (
     ThreadError,
 )
 from engine.inputs import Given, Inputs, InputValue, Named, Positional
-from engine.jobs import JobHandle, JobSystem
+from engine.jobs.system import JobHandle, JobSystem
 from engine.kernels.value import Entry, Value
 from engine.lifetime import Disposable
 from engine.loading.child import rehearse

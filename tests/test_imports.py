@@ -31,7 +31,7 @@ LEVELS = (
         "engine.kernels",
         "engine.tensor*",
         "engine.devices",
-        "engine.jobs*",
+        "engine.jobs",
         "engine.native*",
         "engine.cache*",
         "engine.loading",

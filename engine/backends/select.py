@@ -8,7 +8,7 @@ from weakref import WeakKeyDictionary, WeakValueDictionary
 from engine.backends.base import Backend, BackendType, Precision
 from engine.devices import CLDevice, GLDevice
 from engine.errors import DeviceError, InputError
-from engine.jobs import JobSystem
+from engine.jobs.system import JobSystem
 
 DeviceChoice = GLDevice | CLDevice | Literal["gl", "opencl"] | None
 """A device, or the name of the kind of device, or None for the natural one."""

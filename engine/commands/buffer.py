@@ -16,7 +16,7 @@ from engine.commands.items import JobCommand, PlainCommand, ScheduleCommand, Seg
 from engine.commands.replay import segments_of
 from engine.errors import InputError
 from engine.inputs import InputValue
-from engine.jobs_functions import Job
+from engine.jobs.functions import Job
 from engine.tensor import Tensor
 from engine.textures import TextureConverter, TextureTransform
 from engine.worker import Worker

@@ -11,8 +11,8 @@ import numpy as np
 
 from engine.backends.base import Backend, DeviceBuffer
 from engine.direct import Direct
-from engine.jobs_arguments import Bound
-from engine.jobs_functions import Job
+from engine.jobs.arguments import Bound
+from engine.jobs.functions import Job
 from engine.tensor import Tensor
 from engine.worker import Worker
 

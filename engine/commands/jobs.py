@@ -18,8 +18,8 @@ from engine.backends.cpu.memory import CPUBuffer
 from engine.backends.cpu.program import CPUProgram
 from engine.commands.items import Item, JobCommand
 from engine.direct import Direct, DirectRun
-from engine.jobs import CommandList, JobHandle, JobSystem
-from engine.jobs_stock import stock_functions
+from engine.jobs.stock import stock_functions
+from engine.jobs.system import CommandList, JobHandle, JobSystem
 from engine.tensor import CPUTensorData
 from engine.worker import Worker
 

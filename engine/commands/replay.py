@@ -8,7 +8,7 @@ from typing import Any
 from engine.commands.items import Command, Item, JobCommand, PlainSegment, ScheduleCommand, Segment, Slot
 from engine.commands.jobs import CPUSegment
 from engine.direct import Direct
-from engine.jobs import JobSystem
+from engine.jobs.system import JobSystem
 from engine.tensor import Tensor
 
 

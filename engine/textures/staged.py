@@ -17,7 +17,7 @@ from engine.backends.select import create_backend
 from engine.backends.tensor_data import BufferTensorData
 from engine.devices import GL, GLDevice
 from engine.errors import InputError
-from engine.jobs import JobSystem
+from engine.jobs.system import JobSystem
 from engine.tensor import ArrivedRead, CPUTensorData, PendingRead, Tensor, TensorData
 from engine.textures.formula import Grid
 from engine.textures.on_host import HostConversions

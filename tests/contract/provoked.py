@@ -18,8 +18,8 @@ import numpy as np
 from engine import JobSystem
 from engine.devices import GL, GLDevice
 from engine.devices.gl_functions import GLFunctions
-from engine.jobs import CommandList
-from engine.jobs_stock import stock_functions
+from engine.jobs.stock import stock_functions
+from engine.jobs.system import CommandList
 from tests.contract.place import Place
 
 Call = Callable[[], object]

@@ -31,8 +31,8 @@ from engine.compiler.passes import channels_last, unpack_weights
 from engine.compiler.plan import AnyKernel, Compute, Plan, Step, Tuner
 from engine.dtypes import STORAGE_TYPES
 from engine.errors import DisposedError
-from engine.jobs import CommandList, JobHandle, JobSystem, shared_job_system
-from engine.jobs_stock import stock_functions
+from engine.jobs.stock import stock_functions
+from engine.jobs.system import CommandList, JobHandle, JobSystem, shared_job_system
 from engine.tensor import ArrivedRead, CPUTensorData, PendingRead, delivered
 
 _COPY_GRAIN = 1 << 18

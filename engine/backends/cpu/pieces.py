@@ -15,8 +15,8 @@ from engine.backends.cpu.timing import Stamped
 from engine.backends.pieces import Between, Cut, Pieces, Timing, Together
 from engine.compiler.plan import Plan
 from engine.errors import DisposedError
-from engine.jobs import CommandList, JobHandle
-from engine.jobs_stock import stock_functions
+from engine.jobs.stock import stock_functions
+from engine.jobs.system import CommandList, JobHandle
 
 _CHUNKS = 16
 """Into how many chunks a part of a command is cut at most, where it is not cut as the command is."""

@@ -12,7 +12,7 @@ from engine.backends.base import Program
 from engine.backends.cpu.cost import INLINE_NS, TRIAL_NS, TRIALS
 from engine.backends.cpu.memory import CPUBuffer
 from engine.errors import DisposedError
-from engine.jobs import CommandList, JobHandle, JobSystem
+from engine.jobs.system import CommandList, JobHandle, JobSystem
 from engine.tensor import CPUTensorData
 
 IN_PLACE_BYTES = 1 << 14

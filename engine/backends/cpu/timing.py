@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 
 from engine import native, observing
-from engine.jobs import CommandList, JobHandle
-from engine.jobs_stock import STAMP
+from engine.jobs.stock import STAMP
+from engine.jobs.system import CommandList, JobHandle
 
 
 def time_commands(commands: CommandList, run: Callable[[CommandList], object]) -> list[float]:

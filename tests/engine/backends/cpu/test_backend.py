@@ -10,7 +10,7 @@ from engine.backends.cpu.cost import TRIAL_NS
 from engine.compiler.plan import BufferSpec, Compute, Plan
 from engine.dtypes import as_dtype
 from engine.errors import DisposedError, InputError
-from engine.jobs import JobSystem
+from engine.jobs.system import JobSystem
 from engine.kernels.expr import FLAT, Expr, arg, index, reduce
 from engine.kernels.value import Value
 

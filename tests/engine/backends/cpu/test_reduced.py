@@ -11,7 +11,7 @@ from engine.backends.cpu.backend import CPUBackend
 from engine.backends.cpu.precision import Arithmetic, Unit, units_of
 from engine.backends.cpu.reduced import cut_product
 from engine.backends.cpu.reduced_core import BAND_BYTES, SLACK_BYTES, SUMS, pack_columns, row_pitch
-from engine.jobs import JobSystem
+from engine.jobs.system import JobSystem
 from tests.engine.backends.cpu.hinted import Case, check, matmul_case, run_tuned, tuned_plan
 
 # One row, a few, whole blocks, one more; columns that fill half a panel, and more than a task holds.

@@ -13,7 +13,7 @@ from engine.backends.cpu import reduced, reduced_conv
 from engine.backends.cpu.backend import CPUBackend
 from engine.backends.cpu.precision import Arithmetic, Unit, units_of
 from engine.backends.cpu.reduced_core import quantise_columns
-from engine.jobs import JobSystem
+from engine.jobs.system import JobSystem
 from engine.kernels.expr import FLAT, acc, lit
 from engine.kernels.hint import Hint
 from tests.engine.backends.cpu.hinted import Case, matmul_case, out_size, run_tuned, tuned_plan

@@ -16,7 +16,7 @@ from engine.backends.cpu.planes import Windows
 from engine.backends.cpu.precision import Arithmetic, Unit, units_of
 from engine.backends.cpu.reduced_conv import cells_of, cut_bands, share
 from engine.backends.cpu.reduced_core import BAND_BYTES, SLACK_BYTES
-from engine.jobs import JobSystem
+from engine.jobs.system import JobSystem
 from engine.kernels.expr import FLAT, acc, index, lit, load, maximum
 from engine.kernels.hint import Hint
 from tests.engine.backends.cpu.hinted import Case, out_size, run_tuned, tuned_plan

@@ -3,7 +3,7 @@
 A command is a parallel loop, `function(args, begin, end)` for the chunks of `range(total)`: `begin` is a
 multiple of `grain` and `end` is `min(begin + grain, total)`. The commands of a list run one after another;
 the chunks of one command run on all job threads. Job threads enter native code when they start and come back
-when they stop (`engine.jobs_program`), so jobs start, run, release their dependents and raise their
+when they stop (`engine.jobs.program`), so jobs start, run, release their dependents and raise their
 completion flags while the main thread runs Python.
 
 Kernels cannot raise. One that writes outside its buffers ends the process: what a command is given must have
@@ -32,7 +32,7 @@ import numpy as np
 
 from engine import native
 from engine.errors import DeviceError, DisposedError, InputError
-from engine.jobs_program import (
+from engine.jobs.program import (
     INLINE_EDGES,
     JOB_WORDS,
     LAYOUT,
@@ -44,8 +44,8 @@ from engine.jobs_program import (
     SYSTEM_WORDS,
     program_source,
 )
-from engine.jobs_stock import COPY, FILL, LISTS, PART, STAMP, stock_functions
-from engine.jobs_waiting import waiting_functions
+from engine.jobs.stock import COPY, FILL, LISTS, PART, STAMP, stock_functions
+from engine.jobs.waiting import waiting_functions
 
 Priority = Literal["normal", "below_normal"]
 

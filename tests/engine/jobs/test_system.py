@@ -15,10 +15,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from engine import jobs_program, native
+from engine import native
 from engine.errors import DisposedError, InputError
-from engine.jobs import CommandList, JobHandle, JobSystem, job_sources, shared_job_system
-from engine.jobs_stock import stock_functions
+from engine.jobs import program as jobs_program
+from engine.jobs.stock import stock_functions
+from engine.jobs.system import CommandList, JobHandle, JobSystem, job_sources, shared_job_system
 from engine.native import NativeSource
 from engine.native_prelude import PRELUDE
 
@@ -522,8 +523,8 @@ def test_the_shared_system_is_one_and_comes_back_after_close() -> None:
 def run_script(text: str, timeout: float = 60) -> str:
     head = (
         "import os, sys, time, numpy as np\n"
-        "from engine.jobs import *\n"
-        "from engine.jobs_stock import stock_functions\n"
+        "from engine.jobs.system import *\n"
+        "from engine.jobs.stock import stock_functions\n"
         "nothing = np.zeros((0, 4), np.int64)\n"
     )
     result = subprocess.run(

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from engine import InputError, job
-from engine.jobs_source import text_of
+from engine.jobs.source import text_of
 
 NOTHING: list[int] = []
 TABLE = (1, 2.5, (True, np.float32(0.5)))

@@ -26,9 +26,9 @@ from typing import Any
 
 from engine import native
 from engine.errors import InputError, KernelCompileError
-from engine.jobs import CommandList, JobHandle, JobSystem, shared_job_system
-from engine.jobs_arguments import Argument, Bound, bind, kind_of
-from engine.jobs_source import Function, FunctionText, text_of, where
+from engine.jobs.arguments import Argument, Bound, bind, kind_of
+from engine.jobs.source import Function, FunctionText, text_of, where
+from engine.jobs.system import CommandList, JobHandle, JobSystem, shared_job_system
 from engine.native import NativeSource, PendingLoad
 from engine.native_prelude import PRELUDE
 from engine.tensor import JobMemory
@@ -246,7 +246,7 @@ class Job:
 
 
 def job(function: Callable[..., object]) -> Job:
-    """Make a function a job: `@job` before `def name(begin, end, ...)`; see `engine.jobs_functions`."""
+    """Make a function a job: `@job` before `def name(begin, end, ...)`; see `engine.jobs.functions`."""
     if not isinstance(function, Function):
         raise InputError(f"@job goes before a function, not a {type(function).__name__}")
     return Job(function)

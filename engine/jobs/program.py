@@ -30,7 +30,7 @@ How it works
 
 from __future__ import annotations
 
-from engine.jobs_waiting import CALL_OS, OS_TEXTS
+from engine.jobs.waiting import CALL_OS, OS_TEXTS
 from engine.native import NativeSource
 from engine.native_prelude import PRELUDE
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from engine import native
-from engine.jobs_waiting import CALL_OS
+from engine.jobs.waiting import CALL_OS
 from engine.native import NativeSource
 from engine.native_prelude import PRELUDE
 
