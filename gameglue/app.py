@@ -315,7 +315,10 @@ class App:
         return self.coroutines.start(routine)
 
     def _pace(self) -> None:
-        if self.real_time and self._last_frame is not None and not self._quitting:
+        if not self.real_time:
+            # Nobody waits for the next frame, so inference has as long as it may last.
+            self.rest.spend(1.0 / self.target_frame_rate, loads=False)
+        elif self._last_frame is not None and not self._quitting:
             end = self._last_frame + 1.0 / self.target_frame_rate
             self.rest.spend(end - self._time_source())
             left = end - self._time_source()

@@ -43,14 +43,14 @@ class Rest:
         self.takes_inference = False
         """Whether frames leave inference to their rest: the latest one did."""
 
-    def spend(self, seconds: float) -> None:
-        """Use up to so many seconds; returns early where nothing is left to do."""
+    def spend(self, seconds: float, *, loads: bool = True) -> None:
+        """Use up to so many seconds; returns early where nothing is left to do. loads: also for loading."""
         end = self._time_source() + seconds - _MARGIN
         self.takes_inference = seconds >= _LEAST_FOR_INFERENCE and self._infers()
         fruitless = 0 if self.takes_inference else _FRUITLESS
         while (left := end - self._time_source()) > 0.0:
-            is_loading = self._load(left)
-            if fruitless < _FRUITLESS and left > _LEAST_FOR_INFERENCE:
+            is_loading = loads and self._load(left)
+            if fruitless < _FRUITLESS and left > _LEAST_FOR_INFERENCE and self._queue.wants_turn:
                 fruitless = 0 if self._infer(left) else fruitless + 1
             elif not is_loading:
                 break

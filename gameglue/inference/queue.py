@@ -272,6 +272,11 @@ class InferenceQueue:
         return spent
 
     @property
+    def wants_turn(self) -> bool:
+        """Whether a `pump` would find something to do."""
+        return any(sharer.wants_turn() for sharer in self._sharers)
+
+    @property
     def pending(self) -> int:
         """How many requests are not over."""
         return len(self._open)

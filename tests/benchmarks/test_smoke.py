@@ -62,7 +62,9 @@ ROWS = {
 """What the output must hold, as patterns."""
 
 
-@pytest.mark.parametrize("name", SMALLEST)
+@pytest.mark.parametrize(
+    "name", [n if n != "hitches" else pytest.param(n, marks=pytest.mark.long) for n in SMALLEST]
+)
 def test_it_runs_and_prints_a_table(name: str) -> None:
     command = [sys.executable, "-m", f"tests.benchmarks.{name}", *SMALLEST[name]]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120, check=False)

@@ -169,9 +169,12 @@ def interrupt(code: str, tmp_path: Path, after: float, cold: bool = False) -> tu
     ("where", "channel"),
     [
         ("update", "cpu"),
-        *(("schedule", channel) for channel in ("cpu", "gl_pixel", "gl_compute", "opencl")),
-        ("a blocking readback", "cpu"),
-        ("a blocking readback", "gl_pixel"),
+        *(
+            pytest.param("schedule", channel, marks=pytest.mark.long)
+            for channel in ("cpu", "gl_pixel", "gl_compute", "opencl")
+        ),
+        pytest.param("a blocking readback", "cpu", marks=pytest.mark.long),
+        pytest.param("a blocking readback", "gl_pixel", marks=pytest.mark.long),
     ],
 )
 @pytest.mark.gl
@@ -186,6 +189,7 @@ def test_ctrl_c_ends_the_game_with_one_message(where: str, channel: str, tmp_pat
     assert "threads ['MainThread']" in said
 
 
+@pytest.mark.long
 @pytest.mark.skipif(not Path("/proc").is_dir(), reason="looks for left processes in /proc")
 def test_ctrl_c_while_a_worker_compiles_leaves_no_process_behind(tmp_path: Path) -> None:
     code = f"WHERE = 'making a worker'\nCHANNEL = 'cpu'\n{INTERRUPTED}"
@@ -206,6 +210,7 @@ print("made")
 """
 
 
+@pytest.mark.long
 @pytest.mark.skipif(not Path("/proc").is_dir(), reason="looks for left processes in /proc")
 def test_ctrl_c_in_a_script_of_ones_own_is_pythons(tmp_path: Path) -> None:
     status, said, errors = interrupt(PLAIN, tmp_path, 1.5, cold=True)

@@ -55,15 +55,14 @@ def rest_of(
     return Rest(queue, infers=lambda: infers, is_drawn=is_drawn, time_source=clock, sleep=clock.sleep)
 
 
-def test_inference_gets_the_rest_but_for_its_end(clock: Clock) -> None:
+def test_inference_gets_half_of_the_rest_at_a_time(clock: Clock) -> None:
     work = Work(clock, 1000.0)
     rest = rest_of(clock, work)
     rest.spend(0.012)
     assert rest.takes_inference
-    # Half of what is left each time, and nothing of the last milliseconds.
-    assert work.given[0] == pytest.approx(5.5, rel=0.01)
-    assert work.given[1] < work.given[0]
-    assert 0.006 < clock.now - 100.0 < 0.011
+    # The last millisecond stays free. What was registered has one turn.
+    assert work.given == [pytest.approx(5.5, rel=0.01)]
+    assert clock.now - 100.0 == pytest.approx(0.0055, rel=0.01)
 
 
 def test_nothing_to_do_ends_it_early(clock: Clock) -> None:
