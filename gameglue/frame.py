@@ -88,7 +88,7 @@ def _gui(app: App) -> None:
 
 
 def _inference(app: App) -> None:
-    if app.rest.takes_inference:
+    if app.rest.took_inference():
         return
     budget, slack = app.frame_budget_ms, app.slack
     app.inference.pump(slack.budget_ms(clock.perf_counter()) if budget == "slack" else budget)

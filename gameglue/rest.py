@@ -41,7 +41,12 @@ class Rest:
         self._time_source = time_source
         self._sleep = sleep
         self.takes_inference = False
-        """Whether frames leave inference to their rest: the latest one did."""
+        """Whether the latest frame had a rest that inference was left to."""
+
+    def took_inference(self) -> bool:
+        """Whether this frame leaves inference to its rest too; where none follows, the next one does not."""
+        took, self.takes_inference = self.takes_inference, False
+        return took
 
     def spend(self, seconds: float, *, loads: bool = True) -> None:
         """Use up to so many seconds; returns early where nothing is left to do. loads: also for loading."""
