@@ -11,7 +11,8 @@ _MARGIN = 0.001
 """Seconds before the next frame that stay free."""
 _LOAD_SLICE = 0.002
 _NAP = 0.0005
-_LEAST_FOR_INFERENCE = 0.003
+_LEAST_FOR_INFERENCE = 0.005
+"""Seconds without which nothing is enqueued: what was may take some milliseconds more than expected."""
 _FRUITLESS = 6
 """Times in a row that nothing could be enqueued, after which nothing is tried any more."""
 

@@ -43,8 +43,7 @@ class Answer:
 def load_worker(model: Model, choice: BackendChoice, progress: Progress | None = None) -> Worker:
     """A worker that has run once: the first run costs more, and a frame should not pay for it."""
     worker = open_worker(model, choice, progress)
-    worker.schedule(np.zeros((1, 1, INPUT_SIDE, INPUT_SIDE), np.float32))
-    worker.peek_output().download_to_array()
+    worker.warm_up({"batch": 1}).wait()
     return worker
 
 
