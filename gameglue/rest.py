@@ -13,8 +13,9 @@ _LOAD_SLICE = 0.002
 _NAP = 0.0005
 _LEAST_FOR_INFERENCE = 0.005
 """Seconds without which nothing is enqueued: what was may take some milliseconds more than expected."""
-_FRUITLESS = 6
-"""Times in a row that nothing could be enqueued, after which nothing is tried any more."""
+_FRUITLESS, _PATIENCE = 40, 6
+"""Times in a row that nothing could be enqueued, after which nothing is tried any more; and frames whose rest
+went by without inference that waits, after which the next frame has some within it."""
 
 
 class Rest:
@@ -43,6 +44,8 @@ class Rest:
         self._sleep = sleep
         self.takes_inference = False
         """Whether the latest frame had a rest that inference was left to."""
+        self._has_inferred = False
+        self._frames_without = 0
 
     def took_inference(self) -> bool:
         """Whether this frame leaves inference to its rest too; where none follows, the next one does not."""
@@ -54,12 +57,19 @@ class Rest:
         end = self._time_source() + seconds - _MARGIN
         self.takes_inference = seconds >= _LEAST_FOR_INFERENCE and self._infers()
         fruitless = 0 if self.takes_inference else _FRUITLESS
+        self._has_inferred = False
         while (left := end - self._time_source()) > 0.0:
             is_loading = loads and self._load(left)
             if fruitless < _FRUITLESS and left > _LEAST_FOR_INFERENCE and self._queue.wants_turn:
                 fruitless = 0 if self._infer(left) else fruitless + 1
             elif not is_loading:
                 break
+        self._frames_without = (
+            0 if self._has_inferred or not self._queue.wants_turn else self._frames_without + 1
+        )
+        if self._frames_without > _PATIENCE:
+            # Pictures leave no time for it: then a part in a frame.
+            self.takes_inference, self._frames_without = False, 0
 
     def _load(self, seconds: float) -> bool:
         """Let what is being loaded go on; False if nothing is."""
@@ -77,6 +87,7 @@ class Rest:
             return True
         # Calls may take longer than expected: half of what is left, then half of that.
         if self._queue.pump(0.5e3 * seconds) > 0.05:
+            self._has_inferred = True
             return True
         self._sleep(min(seconds, _NAP))
         return False

@@ -276,7 +276,9 @@ class Line(Sharer):
         assert task.schedule is not None
         spent = 0.0
         if not task.schedule.is_done:
-            room = max(self._terms.jobs.left, 0.0) if self.is_on_jobs else _CALL_MS / self._caller_share
+            # Where there is time for longer calls, fewer of them take less.
+            most = max(_CALL_MS, 0.5 * grant_ms)
+            room = max(self._terms.jobs.left, 0.0) if self.is_on_jobs else most / self._caller_share
             spent = task.schedule.advance(room if self.is_on_jobs else min(grant_ms, room), force=True)
             self._sliced_ms += spent
         is_done = task.schedule.is_done

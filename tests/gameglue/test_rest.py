@@ -91,3 +91,14 @@ def test_the_picture_comes_first(clock: Clock) -> None:
     rest = rest_of(clock, work, is_drawn=lambda: clock.now > 100.004)
     rest.spend(0.015)
     assert work.starts[0] > 100.004
+
+
+def test_what_the_picture_leaves_no_time_for_is_done_in_a_frame_now_and_then(clock: Clock) -> None:
+    work = Work(clock, 10.0)
+    rest = rest_of(clock, work, is_drawn=lambda: False)
+    left_to_rest = []
+    for _ in range(14):
+        rest.spend(0.012)
+        left_to_rest.append(rest.took_inference())
+    assert left_to_rest.count(False) == 2
+    assert work.given == []
