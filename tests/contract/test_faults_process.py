@@ -61,7 +61,11 @@ def run(channel: str, code: str) -> subprocess.CompletedProcess[str]:
     ("channel", "end"),
     [
         *(("cpu", end) for end in ENDS),
-        *((channel, end) for channel in CHANNELS[1:] for end in ("falls off its end", "reads at exit")),
+        *(
+            pytest.param(channel, end, marks=pytest.mark.long)
+            for channel in CHANNELS[1:]
+            for end in ("falls off its end", "reads at exit")
+        ),
     ],
 )
 def test_a_process_ends_with_work_in_flight(channel: str, end: str) -> None:

@@ -17,7 +17,7 @@ TRIES = 3
 
 
 @pytest.mark.parametrize(
-    "name", ["digits", "squeezenet", pytest.param("resnet50", marks=pytest.mark.long)]
+    "name", ["digits", *(pytest.param(name, marks=pytest.mark.long) for name in ("squeezenet", "resnet50"))]
 )
 def test_a_network_in_flight_costs_no_frame(name: str) -> None:
     found = []

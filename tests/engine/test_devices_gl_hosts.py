@@ -118,7 +118,9 @@ print("unchanged", len(before))
 """
 
 
-@pytest.mark.parametrize("host", HOSTS)
+@pytest.mark.parametrize(
+    "host", [h if h in ("pygame", "standalone") else pytest.param(h, marks=pytest.mark.long) for h in HOSTS]
+)
 def test_a_worker_leaves_all_state_as_it_was(host: str, run_child: RunChild, display: str) -> None:
     package, make = HOSTS[host]
     if importlib.util.find_spec(package) is None:
@@ -129,7 +131,7 @@ def test_a_worker_leaves_all_state_as_it_was(host: str, run_child: RunChild, dis
     assert int(said.split()[-1]) > 150
 
 
-@pytest.mark.parametrize("host", ["pygame", "arcade"])
+@pytest.mark.parametrize("host", ["pygame", pytest.param("arcade", marks=pytest.mark.long)])
 def test_a_worker_leaves_all_state_where_opengl_ends_at_3_3(
     host: str, run_child: RunChild, display: str, held_to_3_3: dict[str, str]
 ) -> None:

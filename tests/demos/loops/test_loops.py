@@ -57,7 +57,7 @@ def longest_bar(picture: Path) -> int:
     ("loop", "backend"),
     [
         *((loop, "gpu_pixel") for loop in NEEDS),
-        *((loop, "gpu_compute") for loop in NEEDS),
+        *(pytest.param(loop, "gpu_compute", marks=pytest.mark.long) for loop in NEEDS),
         ("pygame_loop", "cpu"),
     ],
 )

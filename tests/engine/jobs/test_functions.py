@@ -385,6 +385,7 @@ def test_prepare_compiles_ahead() -> None:
     assert out.tolist() == [0, 3, 6, 9]
 
 
+@pytest.mark.long
 def test_a_warm_start_needs_no_numba(run_child: RunChild, tmp_path: Path) -> None:
     (tmp_path / "mine.py").write_text(
         "from engine import job\nGAIN = 2.0\n@job\ndef doubled(begin, end, out, x):\n"

@@ -139,7 +139,7 @@ FEW = settings(
 )  # fmt: skip
 
 
-EVERY_DAY = 8
+EVERY_DAY = 12
 """One subject in so many runs on the backends every day; the long suite runs them all."""
 
 

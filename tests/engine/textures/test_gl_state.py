@@ -100,6 +100,7 @@ def test_all_state_stays(run_child: RunChild) -> None:
     assert int(said.split()[-1]) > 150
 
 
+@pytest.mark.long
 def test_all_state_stays_where_opengl_ends_at_3_3(run_child: RunChild, held_to_3_3: dict[str, str]) -> None:
     code = STATE.replace("(BackendType.GPU_PIXEL, BackendType.GPU_COMPUTE)", "(BackendType.GPU_PIXEL,)")
     code = code.replace(

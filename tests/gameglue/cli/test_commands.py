@@ -125,6 +125,7 @@ def test_an_empty_optional_is_shown(tmp_path: Path, capsys: Capture) -> None:
     assert re.search(r"^x +no element", capsys.readouterr().out, re.MULTILINE)
 
 
+@pytest.mark.long
 def test_warmup_compiles_ahead_and_goes_on_after_a_failure(
     tmp_path: Path, capsys: Capture, run_child: RunChild
 ) -> None:
