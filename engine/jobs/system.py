@@ -241,6 +241,11 @@ class JobSystem:
         _systems.add(self)
 
     @property
+    def is_closed(self) -> bool:
+        """Whether `close` was called, or this process is a fork of the one that has the threads."""
+        return self._closed or self._forked
+
+    @property
     def thread_count(self) -> int:
         """How many job threads there are."""
         return len(self._threads)

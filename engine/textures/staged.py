@@ -280,6 +280,8 @@ _cpu = _CPUBackends()
 
 def cpu_backend(jobs: JobSystem | None = None) -> Backend:
     """The CPU's stream for pictures."""
-    if _cpu.backend is None or (jobs is not None and _cpu.backend.owner is not jobs):
-        _cpu.backend = create_backend(BackendType.CPU, None, jobs)
-    return _cpu.backend
+    backend = _cpu.backend
+    is_usable = backend is not None and not backend.owner.is_closed
+    if backend is None or not is_usable or (jobs is not None and backend.owner is not jobs):
+        backend = _cpu.backend = create_backend(BackendType.CPU, None, jobs)
+    return backend
