@@ -41,9 +41,14 @@ class Answer:
 
 
 def load_worker(model: Model, choice: BackendChoice, progress: Progress | None = None) -> Worker:
-    """A worker that has run once: the first run costs more, and a frame should not pay for it."""
+    """A worker that has run once, in slices too: first runs cost more, which no frame should pay for."""
     worker = open_worker(model, choice, progress)
-    worker.warm_up({"batch": 1}).wait()
+    blank = np.zeros((1, 1, INPUT_SIDE, INPUT_SIDE), np.float32)
+    worker.schedule(blank)
+    worker.peek_output().download_to_array()
+    for _ in worker.schedule_iterable(blank):
+        pass
+    worker.peek_output().download_to_array()
     return worker
 
 

@@ -15,8 +15,8 @@ pytestmark = pytest.mark.gl
 
 LIMIT_MS = 0.5
 TRIES = 3
-MARGIN = 2.0
-SLICE_MARGIN = 4.0
+MARGIN = 4.0
+SLICE_MARGIN = 8.0
 """The same for slices that a driver computes in the call, which the clock times."""
 
 DRIVERS_OWN = {
