@@ -53,8 +53,9 @@ def check(channel: str, name: str, runs: int) -> None:
     raise AssertionError(f"more than {most:.2f} ms in each of {TRIES} tries: {late}")
 
 
-@pytest.mark.parametrize("name", ["digits", "squeezenet"])
-@pytest.mark.parametrize("channel", ["cpu", "opencl"])
+@pytest.mark.parametrize(
+    ("channel", "name"), [("cpu", "digits"), ("cpu", "squeezenet"), ("opencl", "digits")]
+)
 def test_calls_leave_the_frame_its_time(channel: str, name: str) -> None:
     check(channel, name, 10)
 
@@ -67,7 +68,13 @@ def test_calls_into_opengl_leave_the_frame_its_time(channel: str) -> None:
 @pytest.mark.long
 @pytest.mark.parametrize(
     ("channel", "name"),
-    [("cpu", "resnet50"), ("opencl", "resnet50"), ("gl_compute", "squeezenet"), ("gl_pixel", "squeezenet")],
+    [
+        ("cpu", "resnet50"),
+        ("opencl", "squeezenet"),
+        ("opencl", "resnet50"),
+        ("gl_compute", "squeezenet"),
+        ("gl_pixel", "squeezenet"),
+    ],
 )
 def test_calls_leave_the_frame_its_time_with_a_large_network(channel: str, name: str) -> None:
     check(channel, name, 6)
