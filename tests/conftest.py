@@ -72,9 +72,8 @@ def game(game_context: moderngl.Context, game_gl: GLFunctions) -> Iterator[moder
 @pytest.fixture
 def gl_device(game: moderngl.Context, session_device: GLDevice) -> Iterator[GLDevice]:
     """The device that shares with `game`, its counters at zero, its OpenGL errors checked like the game's."""
+    session_device.check_errors("running an earlier test")
     with session_device.current():
-        # What apps of earlier tests have left, whose contexts are gone by now, is not this test's.
-        session_device.gl.glGetError()
         session_device.ctx.screen.use()
     session_device.counters.reset()
     yield session_device

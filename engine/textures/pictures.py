@@ -6,7 +6,7 @@ Nothing of pygame, Pillow or gameglue is imported: their objects are known by wh
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -21,11 +21,17 @@ _ORDERS = {1: "l", 2: "rg", 3: "rgb", 4: "rgba"}
 
 @dataclass(frozen=True, slots=True)
 class GLPicture:
-    """A texture by its OpenGL name. device: that of the context it belongs to."""
+    """A texture by its OpenGL name, the device of its context, and its moderngl object."""
 
     grid: Grid
     name: int
     device: GLDevice
+    texture: Any = field(compare=False)
+
+    @property
+    def is_released(self) -> bool:
+        """Whether its owner has freed it."""
+        return _is_released(self.texture)
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +82,7 @@ def picture_of(source: Any) -> Picture:
 def _texture(texture: Any, top_down: bool) -> GLPicture:
     if not hasattr(texture, "components") or getattr(texture, "depth", False):
         raise InputError("a conversion takes textures of colours, no renderbuffers and no depth")
-    if type(texture.mglo).__name__ == "InvalidObject":
+    if _is_released(texture):
         raise InputError("this texture was released")
     if texture.samples:
         raise InputError("a multisampled texture has no single colours; copy its framebuffer to a plain one")
@@ -88,7 +94,7 @@ def _texture(texture: Any, top_down: bool) -> GLPicture:
     _check_size(width, height)
     order = _ORDERS[texture.components]
     grid = Grid(width, height, order, "texture", texture.dtype == "f1", top_down)
-    return GLPicture(grid, texture.glo, GLDevice.for_context(texture.ctx))
+    return GLPicture(grid, texture.glo, GLDevice.for_context(texture.ctx), texture)
 
 
 def _array(array: np.ndarray) -> HostPicture:
@@ -146,3 +152,7 @@ def _surface(surface: Any) -> HostPicture:
 def _check_size(width: int, height: int) -> None:
     if not (0 < width <= _SIDE and 0 < height <= _SIDE):
         raise InputError(f"a picture of {width} x {height} pixels; from 1 to {_SIDE} in each direction")
+
+
+def _is_released(texture: Any) -> bool:
+    return type(texture.mglo).__name__ == "InvalidObject"

@@ -218,6 +218,8 @@ class Deliveries(threading.local):
         waiting: list[_Delivery] = []
         failed: Exception | None = None
         for delivery in self._pending:
+            if isinstance(delivery.target, GLPicture) and delivery.target.is_released:
+                continue  # nobody will see it
             try:
                 arrived = delivery.go_on()
             except Exception as error:  # noqa: BLE001 - raised below

@@ -24,6 +24,7 @@ from gameglue import InferenceQueue
 from gameglue.profiling.contenders import infer
 from tests.contract.networks import agents, network, picture, policy
 from tests.contract.place import CHANNELS, Place
+from tests.networks import Inputs
 
 SLICE_MS = 0.25
 """Budget of a call of `Schedule.advance`."""
@@ -38,6 +39,8 @@ class Clocked:
 
     times: dict[str, list[tuple[float, float]]] = field(default_factory=dict)
     yardstick: list[int] = field(default_factory=list)
+    copies: list[int] = field(default_factory=list)
+    """What copying the inputs alone took just before they were scheduled, in ns: memory is slow by turns."""
 
     @property
     def disturbance(self) -> float:
@@ -54,6 +57,14 @@ class Clocked:
         sum(len(str(number)) for number in range(100))
         self.yardstick.append(time.thread_time_ns() - cpu)
         return result
+
+    def copy(self, inputs: Inputs) -> None:
+        """Take the time of a copy of the inputs."""
+        spare = [np.empty_like(array) for array in inputs.values()]
+        cpu = time.thread_time_ns()
+        for target, array in zip(spare, inputs.values(), strict=True):
+            np.copyto(target, array)
+        self.copies.append(time.thread_time_ns() - cpu)
 
     def medians(self, column: int = 0) -> dict[str, float]:
         """The median thread CPU time of each call, in ms; of the clock's time with 1."""
@@ -79,6 +90,7 @@ def frames(place: Place, name: str, runs: int) -> Clocked:
 def sliced(clocked: Clocked, worker: Any, inputs: Any) -> None:
     """Inferences under a budget; the first do not count, as costs are learned."""
     for clock in (Clocked(), Clocked(), *[clocked] * 3):
+        clock.copy(inputs)
         schedule = clock.call("schedule_iterable", lambda: worker.schedule_iterable(inputs))
         while not schedule.is_done:
             clock.call("advance", partial(schedule.advance, SLICE_MS, force=True))
@@ -145,9 +157,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
         clocked = frames(place, name, options.runs)
         if options.json:
             found = {"medians": clocked.medians(), "clock": clocked.medians(1)}
+            found["copy"] = {"inputs": median(clocked.copies) * 1e-6}
             print(json.dumps({**found, "disturbance": clocked.disturbance}), flush=True)
             continue
-        print(f"{name} on {options.channel}; disturbance {clocked.disturbance:.1f}")
+        copy = f"copying its inputs {median(clocked.copies) * 1e-6:.3f} ms"
+        print(f"{name} on {options.channel}; disturbance {clocked.disturbance:.1f}, {copy}")
         for call, times in clocked.times.items():
             cpu, clock = zip(*times, strict=True)
             row = f"{median(cpu):8.3f} {max(cpu):8.3f} ({median(clock):8.3f} {max(clock):8.3f})"

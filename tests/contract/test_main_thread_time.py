@@ -15,8 +15,8 @@ pytestmark = pytest.mark.gl
 
 LIMIT_MS = 0.5
 TRIES = 3
-MARGIN = 4.0
-SLICE_MARGIN = 8.0
+MARGIN = 2.0
+SLICE_MARGIN = 4.0
 """The same for slices that a driver computes in the call, which the clock times."""
 
 DRIVERS_OWN = {
@@ -46,6 +46,8 @@ def check(channel: str, name: str, runs: int) -> None:
         if own:
             medians["advance"] = line["clock"]["advance"] * MARGIN / SLICE_MARGIN
         most = LIMIT_MS * MARGIN * line["disturbance"]
+        # Arrays are copied before these return, which takes what memory takes.
+        medians["schedule_iterable"] -= line["copy"]["inputs"]
         over = {call: ms for call, ms in medians.items() if ms > most and call not in own}
         late = {call: min(ms, late.get(call, ms)) for call, ms in over.items() if not late or call in late}
         if not late:
@@ -53,9 +55,8 @@ def check(channel: str, name: str, runs: int) -> None:
     raise AssertionError(f"more than {most:.2f} ms in each of {TRIES} tries: {late}")
 
 
-@pytest.mark.parametrize(
-    ("channel", "name"), [("cpu", "digits"), ("cpu", "squeezenet"), ("opencl", "digits")]
-)
+@pytest.mark.parametrize("name", ["digits", "squeezenet"])
+@pytest.mark.parametrize("channel", ["cpu", "opencl"])
 def test_calls_leave_the_frame_its_time(channel: str, name: str) -> None:
     check(channel, name, 10)
 
@@ -68,13 +69,7 @@ def test_calls_into_opengl_leave_the_frame_its_time(channel: str) -> None:
 @pytest.mark.long
 @pytest.mark.parametrize(
     ("channel", "name"),
-    [
-        ("cpu", "resnet50"),
-        ("opencl", "squeezenet"),
-        ("opencl", "resnet50"),
-        ("gl_compute", "squeezenet"),
-        ("gl_pixel", "squeezenet"),
-    ],
+    [("cpu", "resnet50"), ("opencl", "resnet50"), ("gl_compute", "squeezenet"), ("gl_pixel", "squeezenet")],
 )
 def test_calls_leave_the_frame_its_time_with_a_large_network(channel: str, name: str) -> None:
     check(channel, name, 6)
