@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike
 from engine.checks import INT32_BACKENDS, check_computed_integers, check_int32
 from engine.compiler.trace import InputShape, SequenceShape, leaf_names
 from engine.errors import InputError
-from engine.model import Input
+from engine.model import Input, Model
 from engine.session import HOST_INPUT_LIMIT, Session
 from engine.tensor import CPUTensorData, Tensor, TensorData
 
@@ -22,6 +22,15 @@ InputValue = TensorLike | Sequence[TensorLike] | None
 
 Positional = tuple[InputValue | Mapping[str, InputValue], ...]
 Named = Mapping[str, InputValue]
+
+
+def check_kinds(model: Model) -> None:
+    """Raise `InputError` for inputs that no worker takes."""
+    for item in model.inputs:
+        if item.kind not in ("tensor", "sequence", "optional"):
+            raise InputError(
+                f"input '{item.name}' is a {item.kind}; workers take tensors, sequences and optionals"
+            )
 
 
 class Given(NamedTuple):

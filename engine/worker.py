@@ -6,20 +6,24 @@ import contextlib
 import os
 import threading
 import weakref
-from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from functools import partial
 from threading import get_ident
-from time import perf_counter
 from typing import Any
 
 import numpy as np
 
 from engine import observing
 from engine.asset import ModelAsset, ModelLoader, ModelSource
-from engine.backends.base import Backend, BackendType, Precision, Progress
-from engine.backends.select import DeviceChoice, create_backend, is_opencl, load_backends
+from engine.backends.base import BackendType, Precision, Progress
+from engine.backends.select import (
+    DeviceChoice,
+    create_backend,
+    create_backends,
+    is_opencl,
+    load_backends,
+)
 from engine.backends.tensor_data import storage_of
 from engine.compiler.lower import Lowered
 from engine.compiler.trace import SCHEDULE_COUNT, InputShape, InputShapes
@@ -33,7 +37,7 @@ from engine.errors import (
     ShapePending,
     ThreadError,
 )
-from engine.inputs import Given, Inputs, InputValue, Named, Positional
+from engine.inputs import Given, Inputs, InputValue, Named, Positional, check_kinds
 from engine.jobs.system import JobHandle, JobSystem
 from engine.kernels.value import Entry, Value
 from engine.lifetime import Disposable
@@ -45,6 +49,7 @@ from engine.model import Model
 from engine.outputs import DirectOutput, RunOutput
 from engine.report import PlanReport, report_on
 from engine.run import Run
+from engine.run_queue import RunQueue
 from engine.session import Session
 from engine.slices import Schedule, SlicedRun
 from engine.tensor import Tensor
@@ -105,8 +110,8 @@ class Worker(Disposable):
             raise InputError(
                 f"a Worker takes a Model or ModelAsset, not {type(model).__name__}; use ModelLoader.load"
             )
-        _check_kinds(model)
-        native, fallback = _backends(backend_type, device, jobs, precision, deterministic)
+        check_kinds(model)
+        native, fallback = create_backends(backend_type, device, jobs, precision, deterministic)
         self._take(Session(model, native, fallback, allow_fallback), backend_type, debug, slice_ms)
         try:
             with native.entered(), observing.spanning("prepare", worker=self, model=model) as facts:
@@ -143,7 +148,7 @@ class Worker(Disposable):
             if not isinstance(found, Model):
                 loading.report(READING, 0.0)
                 found = yield SlicedThread(lambda: ModelLoader.load(model))  # type: ignore[arg-type]
-            _check_kinds(found)
+            check_kinds(found)
             loading.report(COMPILING, 0.2)
             options = (jobs, precision, deterministic)
             native, is_on_gl = None, False
@@ -155,7 +160,7 @@ class Worker(Disposable):
                 yield None
 
             def open_session() -> Session:
-                opened = _backends(backend_type, device, *options, native)
+                opened = create_backends(backend_type, device, *options, native)
                 return Session(found, *opened, allow_fallback)
 
             source = model.path if isinstance(model, ModelAsset) else model
@@ -224,8 +229,7 @@ class Worker(Disposable):
         self._may_be_direct &= not session.is_random
         self._direct: Direct | None = None
         self._directs: dict[tuple[InputShape, ...], Direct] = {}
-        self._queue: deque[Run] = deque()
-        self._failed: list[Run] = []
+        self._queue = RunQueue()
         self._is_unfinished = False
         self._is_observed = False
         self.latest: Run | None = None
@@ -443,35 +447,15 @@ class Worker(Disposable):
         if get_ident() != self.thread:
             self.check_thread()
         self._take_up_queue(budget_ms)
-        while self._failed:
-            if not (run := self._failed.pop(0)).reported:
-                run.check()
+        self._queue.raise_failed()
         return not self._queue
 
     def _take_up_queue(self, budget_ms: float | None = None) -> None:
-        """Enqueue whatever can be without waiting, in order; errors stay with their runs."""
-        started = perf_counter()
-        while self._queue and self._step():
-            if budget_ms is not None and (perf_counter() - started) * 1000 >= budget_ms:
-                break
+        """Enqueue whatever can be without waiting, and have hosts pump this worker while anything is left."""
+        self._queue.take_up(self.latest, budget_ms)
         if bool(self._queue) != self._is_unfinished:
             self._is_unfinished = bool(self._queue)
             (unfinished.work.add if self._queue else unfinished.work.discard)(self)
-
-    def _step(self, wait: bool = False) -> bool:
-        """Take up the oldest schedule; False where it has to wait for data."""
-        run = self._queue[0]
-        try:
-            if not run.advance(wait):
-                return False
-        except Exception as error:  # noqa: BLE001 - it belongs to whoever asks for this run's outputs
-            run.fail(error)
-            run.reported |= isinstance(error, CancelledError)
-            self._failed = [r for r in (*self._failed, run) if not r.reported]
-        self._queue.popleft()
-        if run is not self.latest:
-            run.let_go()
-        return True
 
     def take_up(self, run: Run) -> bool:
         """Go on as far as data has arrived; whether a run has enqueued all its work. Never waits."""
@@ -484,17 +468,12 @@ class Worker(Disposable):
         if not run.is_over:
             with self._native.entered():
                 while not run.is_over:
-                    self._step(wait=True)
+                    self._queue.step(self.latest, wait=True)
         run.check()
 
     def cancel(self, run: Run, reason: CancelledError) -> None:
         """Take a run that is not over out of the queue; its outputs raise `reason`."""
-        run.fail(reason)
-        run.reported = True
-        if run in self._queue:
-            self._queue.remove(run)
-            if run is not self.latest:
-                run.let_go()
+        if self._queue.cancel(run, reason, self.latest):
             with self.entered():
                 self._take_up_queue()
 
@@ -602,9 +581,9 @@ class Worker(Disposable):
     def _dispose(self) -> None:
         for load in self._loads:
             load.cancel()
-        for run in self._queue:
-            run.fail(DisposedError("the worker was disposed before this schedule had enqueued all its work"))
-        self._queue.clear()
+        self._queue.abandon(
+            DisposedError("the worker was disposed before this schedule had enqueued all its work")
+        )
         self._direct = None
         self._directs.clear()
         unfinished.work.discard(self)
@@ -616,28 +595,3 @@ class Worker(Disposable):
 
 def _plans_of(worker: Worker | None) -> Sequence[Lowered]:
     return () if worker is None or worker.is_disposed else worker.plans
-
-
-def _check_kinds(model: Model) -> None:
-    """Raise `InputError` for inputs that no worker takes."""
-    for item in model.inputs:
-        if item.kind not in ("tensor", "sequence", "optional"):
-            raise InputError(
-                f"input '{item.name}' is a {item.kind}; workers take tensors, sequences and optionals"
-            )
-
-
-def _backends(
-    backend_type: BackendType,
-    device: DeviceChoice,
-    jobs: JobSystem | None,
-    precision: Precision,
-    deterministic: bool,
-    native: Backend | None = None,
-) -> tuple[Backend, Backend | None]:
-    """A backend, if there is none yet, and the CPU's for layers that fall back."""
-    if native is None:
-        native = create_backend(backend_type, device, jobs, precision, deterministic)
-    if native.name == "cpu":
-        return native, None
-    return native, create_backend(BackendType.CPU, None, jobs, deterministic=deterministic)

@@ -52,7 +52,7 @@ LEVELS = (
         "engine.costs",
     ),
     ("engine.inputs",),
-    ("engine.worker", "engine.run", "engine.direct", "engine.outputs", "engine.textures", "engine.slices"),
+    ("engine.worker", "engine.run*", "engine.direct", "engine.outputs", "engine.textures", "engine.slices"),
     ("engine.compat", "engine.commands", "engine.onnx_backend", "engine.frozen"),
     ("engine",),
     ("gameglue",),

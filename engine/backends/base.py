@@ -313,9 +313,9 @@ class Backend(ABC):
     def upload_behind(self, buffer: DeviceBuffer, data: CPUTensorData) -> None:
         """Set a buffer's value, in stream order, to elements that a job is still writing.
 
-        Only where the stream waits for that job (`waits_for`).
+        Where the stream cannot wait for that job (`waits_for`), this blocks until it is done.
         """
-        raise NotImplementedError(f"{self.name} does not wait for jobs")
+        self.upload(buffer, data.download())
 
     def after(self, mark: Any) -> None:
         """Let what is enqueued from now on start after `mark` (a fence of another stream)."""

@@ -43,6 +43,22 @@ def create_backend(
     return CPUBackend(jobs, precision, deterministic)
 
 
+def create_backends(
+    backend_type: BackendType,
+    device: DeviceChoice,
+    jobs: JobSystem | None,
+    precision: Precision,
+    deterministic: bool,
+    native: Backend | None = None,
+) -> tuple[Backend, Backend | None]:
+    """A backend, if there is none yet, and the CPU's for layers that fall back."""
+    if native is None:
+        native = create_backend(backend_type, device, jobs, precision, deterministic)
+    if native.name == "cpu":
+        return native, None
+    return native, create_backend(BackendType.CPU, None, jobs, deterministic=deterministic)
+
+
 def load_backends() -> None:
     """Have ready what the OpenGL backends take time for when one is first made; any thread may do it."""
     # They are imported when they are needed, see `_backend_on`.

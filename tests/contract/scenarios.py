@@ -6,6 +6,7 @@ Each checks what it gets against answers that were waited for while it was prepa
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Mapping
 
 import numpy as np
@@ -38,9 +39,9 @@ class Scenario(MonoBehaviour):
 
     left = 3
 
+    @abstractmethod
     def prepare(self, place: Place) -> None:
         """Load what is needed; nothing is counted yet."""
-        raise NotImplementedError
 
     @property
     def is_done(self) -> bool:
