@@ -28,6 +28,7 @@ from gameglue.clock import Time
 from gameglue.coroutines import Coroutine, CoroutineRunner, NextFrame, Routine, WaitForSeconds, WaitUntilDone
 from gameglue.errors import FrameError
 from gameglue.frame import Frame
+from gameglue.garbage import long_lived_kept
 from gameglue.graphics.device import Texture
 from gameglue.graphics.graphics import Graphics
 from gameglue.graphics.gui import Gui
@@ -152,7 +153,8 @@ class App:
         self.rest = Rest(
             self.inference,
             infers=lambda: is_software and not deterministic and "inference" in self.frame.names,
-            is_drawn=lambda: self.graphics.is_drawn,
+            is_done=lambda: self.graphics.is_done,
+            mark=self.graphics.mark,
             time_source=time_source,
             sleep=sleep,
         )
@@ -244,7 +246,7 @@ class App:
             App.runner(self, frames)
             return
         done = 0
-        with Interrupts(self.quit) as interrupts:
+        with long_lived_kept(), Interrupts(self.quit) as interrupts:
             try:
                 while not self._quitting and (frames is None or done < frames):
                     self.step()

@@ -196,9 +196,11 @@ def main() -> None:
         drawing_answers=read_with(path, kept_drawings),
     )
     write_card(folder / "README.md", figures)
-    print(f"held-out real digits {measure(figures.real_answers, figures.real_labels):.2%}, "
-          f"held-out drawings {measure(figures.drawing_answers, figures.drawing_labels):.2%}, "
-          f"{time.perf_counter() - started:.0f} s in all")
+    print(
+        f"held-out real digits {measure(figures.real_answers, figures.real_labels):.2%}, "
+        f"held-out drawings {measure(figures.drawing_answers, figures.drawing_labels):.2%}, "
+        f"{time.perf_counter() - started:.0f} s in all"
+    )
 
 
 if __name__ == "__main__":

@@ -432,10 +432,14 @@ def shared_job_system() -> JobSystem:
 def leave_a_core_to_the_game() -> None:
     """Have the shared job system, if it does not exist yet, use one core less, below normal priority.
 
-    For frame loops: jobs then compete with drawing as little as they can.
+    For frame loops: jobs then compete with drawing as little as they can. So does drawing itself on a machine
+    without a GPU, if no OpenGL context exists yet: Mesa's llvmpipe gets as many threads, unless the
+    environment's LP_NUM_THREADS says otherwise.
     """
+    threads = max(1, (os.cpu_count() or 2) - 1)
+    os.environ.setdefault("LP_NUM_THREADS", str(threads))
     with _shared_lock:
-        _shared_wishes.append((max(1, (os.cpu_count() or 2) - 1), "below_normal"))
+        _shared_wishes.append((threads, "below_normal"))
 
 
 def job_sources() -> list[native.NativeSource]:

@@ -24,6 +24,7 @@ from gameglue.cli.console import CompileProgress, facts, output, paragraph, tabl
 from gameglue.cli.demos import PlayOptions, find_demo
 from gameglue.cli.models import find_model, random_input
 from gameglue.cli.play import DEFAULT_SIZE, positive, window_size
+from gameglue.garbage import long_lived_kept
 from gameglue.graphics.surface import has_display
 from gameglue.profiling import FrameOverlay
 from gameglue.profiling.html import write_html
@@ -214,7 +215,8 @@ def _profile(app: App, plan: Plan, arguments: argparse.Namespace, blocking: Bloc
     if beside:
         # Their first schedules, which plan and allocate, are no part of what is measured.
         plan = replace(plan, warm_up=plan.warm_up + 20)
-    profile = profile_frames(app, plan, blocking=blocking, layers=not arguments.no_layers)
+    with long_lived_kept():
+        profile = profile_frames(app, plan, blocking=blocking, layers=not arguments.no_layers)
     for network in beside:
         network.close()
     profile.facts = dict(app.report().facts)

@@ -53,7 +53,7 @@ class Graphics:
         self.gui = Gui(self._pipeline, self.fonts, View.of_pixels(*size), size)
         self._world = Canvas(self._pipeline, self.fonts, self.gui.view, size)
         self._screenshots: list[Path] = []
-        self._drawn: Fence | None = None
+        self._mark: Fence | None = None
         self.wrap: Wrap | None = None
         self._warm_up()
 
@@ -170,21 +170,26 @@ class Graphics:
             self.save_picture(path)
         self._screenshots.clear()
         self.surface.present(self.device, self._picture)
-        device = GLDevice.existing(self.device.ctx) if self.is_software and self.device.ctx else None
-        self._drawn = None if device is None else Fence(device)
+        self.mark()
 
     @property
     def is_software(self) -> bool:
         """Whether the processor draws."""
         return GLInfo(self.renderer, "", "", 0, frozenset()).is_software
 
-    @property
-    def is_drawn(self) -> bool:
-        """Whether the picture that was presented is drawn, as far as that can be told; never waits.
+    def mark(self) -> None:
+        """Have `is_done` tell of what was enqueued until now, by the game and by workers on its context.
 
         It can where the processor draws and a worker runs on this context: there one waits for the other.
         """
-        return self._drawn is None or self._drawn.is_open()
+        ctx = self.device.ctx
+        device = GLDevice.existing(ctx) if self.is_software and ctx is not None else None
+        self._mark = None if device is None else Fence(device)
+
+    @property
+    def is_done(self) -> bool:
+        """Whether the device has done what was enqueued up to the latest `mark`; never waits."""
+        return self._mark is None or self._mark.is_open()
 
     # -- screenshots ----------------------------------------------------------------------------
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import numpy as np
 import pytest
 
 from gameglue.inference import InferenceQueue
@@ -48,11 +49,17 @@ def clock() -> Clock:
 
 
 def rest_of(
-    clock: Clock, work: Work, infers: bool = True, is_drawn: Callable[[], bool] = lambda: True
+    clock: Clock,
+    work: Work,
+    infers: bool = True,
+    is_done: Callable[[], bool] = lambda: True,
+    mark: Callable[[], None] = lambda: None,
 ) -> Rest:
     queue = InferenceQueue(unfinished=tuple, time_source=clock)
     queue.register(work)
-    return Rest(queue, infers=lambda: infers, is_drawn=is_drawn, time_source=clock, sleep=clock.sleep)
+    return Rest(
+        queue, infers=lambda: infers, is_done=is_done, mark=mark, time_source=clock, sleep=clock.sleep
+    )
 
 
 def test_inference_gets_half_of_the_rest_at_a_time(clock: Clock) -> None:
@@ -78,24 +85,58 @@ def test_without_leave_or_time_frames_keep_their_inference(clock: Clock) -> None
     elsewhere.spend(0.012)
     assert not elsewhere.takes_inference
     rest = rest_of(clock, work)
-    rest.spend(0.002)
-    assert not rest.takes_inference
-    rest.spend(-0.004)
-    assert not rest.takes_inference
+    for _ in range(6):
+        # A late frame leaves it to the next one's rest, which has some again.
+        rest.spend(-0.004)
+        assert rest.takes_inference
+    for seconds in (0.002, -0.004):
+        rest.spend(seconds)
+        assert not rest.takes_inference
     assert work.given == []
     assert clock.now == 100.0
 
 
+def test_nothing_is_enqueued_behind_what_is_not_done(clock: Clock) -> None:
+    starts = []
+    done_at = 0.0
+
+    class Endless(InferenceQueue):
+        """Always has a millisecond to enqueue, which the device is done with two milliseconds later."""
+
+        wants_turn = True
+
+        def pump(self, budget_ms: float) -> float:
+            starts.append(clock.now)
+            clock.now += 0.001
+            return 1.0
+
+    def mark() -> None:
+        nonlocal done_at
+        done_at = clock.now + 0.002
+
+    rest = Rest(
+        Endless(),
+        infers=lambda: True,
+        is_done=lambda: clock.now >= done_at,
+        mark=mark,
+        time_source=clock,
+        sleep=clock.sleep,
+    )
+    rest.spend(0.015)
+    assert len(starts) == 4
+    assert np.diff(starts).min() >= 0.003 - 1e-9
+
+
 def test_the_picture_comes_first(clock: Clock) -> None:
     work = Work(clock, 10.0)
-    rest = rest_of(clock, work, is_drawn=lambda: clock.now > 100.004)
+    rest = rest_of(clock, work, is_done=lambda: clock.now > 100.004)
     rest.spend(0.015)
     assert work.starts[0] > 100.004
 
 
 def test_what_the_picture_leaves_no_time_for_is_done_in_a_frame_now_and_then(clock: Clock) -> None:
     work = Work(clock, 10.0)
-    rest = rest_of(clock, work, is_drawn=lambda: False)
+    rest = rest_of(clock, work, is_done=lambda: False)
     left_to_rest = []
     for _ in range(14):
         rest.spend(0.012)
