@@ -14,6 +14,14 @@ from engine import *  # noqa: E402, F403
 from engine import __all__ as _engine_names  # noqa: E402
 from gameglue.app import App, ComponentError  # noqa: E402
 from gameglue.behaviour import MonoBehaviour  # noqa: E402
+from gameglue.choices import (  # noqa: E402
+    ALL_CHOICES,
+    BackendChoice,
+    Progress,
+    default_choice,
+    exact_choice,
+    open_worker,
+)
 from gameglue.coroutines import (  # noqa: E402
     Coroutine,
     WaitForEndOfFrame,
@@ -60,7 +68,17 @@ from gameglue.inference import (  # noqa: E402
     QueueStats,
     WorkerShare,
 )
-from gameglue.input import InputScript, InputState  # noqa: E402
+from gameglue.input import (  # noqa: E402
+    LEFT,
+    MIDDLE,
+    RIGHT,
+    InputScript,
+    InputState,
+    KeyEvent,
+    MouseButton,
+    MouseMoved,
+)
+from gameglue.playing import Facts, PlayOptions  # noqa: E402
 from gameglue.profiling import FrameReport, Profiler, Recording  # noqa: E402
 from gameglue.reloading import HotReload, WatchedEffect, WatchedWorker  # noqa: E402
 from gameglue.resources import Resources  # noqa: E402
@@ -69,13 +87,16 @@ from gameglue.transform import Transform  # noqa: E402
 from gameglue.vector import Quaternion, Vec3  # noqa: E402
 
 __all__ = [
+    "ALL_CHOICES",
     "FRAME",
     "App",
+    "BackendChoice",
     "Camera2D",
     "Canvas",
     "ComponentError",
     "Coroutine",
     "Effect",
+    "Facts",
     "FieldError",
     "FrameError",
     "FrameReport",
@@ -89,15 +110,23 @@ __all__ = [
     "InferenceRequest",
     "InputScript",
     "InputState",
+    "KeyEvent",
+    "LEFT",
     "LineRenderer",
+    "MIDDLE",
     "MonoBehaviour",
+    "MouseButton",
+    "MouseMoved",
     "Palette",
     "Phase",
+    "PlayOptions",
     "Profiler",
+    "Progress",
     "Pumpable",
     "Quaternion",
     "Recording",
     "QueueStats",
+    "RIGHT",
     "RenderTarget",
     "Renderer",
     "RequestCancelledError",
@@ -122,7 +151,10 @@ __all__ = [
     "WatchedWorker",
     "WorkerShare",
     "YieldInstruction",
+    "default_choice",
+    "exact_choice",
     "next_frame",
+    "open_worker",
     "seconds",
 ]
 __all__ += list(_engine_names)

@@ -218,6 +218,19 @@ def test_gameglue_does_not_import_demos(imports: list[Import]) -> None:
     assert describe([i for i in outside(imports, "demos") if i.importer.startswith("gameglue")]) == []
 
 
+def test_demos_use_what_is_public(imports: list[Import]) -> None:
+    """A demo shows how a game is written: it has `gameglue` itself and the errors, nothing from within."""
+    inner = [
+        item
+        for item in imports
+        if item.importer.startswith("demos.")
+        and not item.importer.startswith("demos.loops")
+        and item.target.partition(".")[0] in ("gameglue", "engine")
+        and item.target not in ("gameglue", "gameglue.errors")
+    ]
+    assert describe(inner) == []
+
+
 def test_imports_inside_functions_are_heavy_or_explained(imports: list[Import]) -> None:
     """Outside packages must be among the heavy ones; anything else needs a comment above, which says why."""
     wrong = []

@@ -10,9 +10,7 @@ from demos.digits.panels import Bars, Frame, SeenPicture, Times
 from demos.digits.pens import AutoPen, MousePen
 from demos.digits.reader import DigitReader, load_worker
 from demos.digits.sheet import Sheet
-from gameglue import App, ModelLoader
-from gameglue.cli.backends import default_choice
-from gameglue.cli.demos import Facts, PlayOptions
+from gameglue import App, Facts, ModelLoader, PlayOptions, default_choice
 
 
 def build(app: App, options: PlayOptions) -> Facts:

@@ -7,8 +7,7 @@ from demos.digits.layout import Layout
 from demos.digits.reader import DigitReader
 from demos.digits.sheet import Sheet
 from demos.digits.strokes import ScriptedPen
-from gameglue import MonoBehaviour
-from gameglue.input import LEFT, RIGHT, MouseButton, MouseMoved
+from gameglue import LEFT, RIGHT, MonoBehaviour, MouseButton, MouseMoved
 
 
 class MousePen(MonoBehaviour):

@@ -8,9 +8,18 @@ import numpy as np
 
 from demos.digits.preprocess import INPUT_SIDE
 from demos.digits.sheet import Sheet
-from gameglue import InferenceRequest, Model, MonoBehaviour, Worker
-from gameglue.cli.backends import ALL_CHOICES, BackendChoice, Progress, exact_choice, open_worker
-from gameglue.errors import EngineError
+from gameglue import (
+    ALL_CHOICES,
+    BackendChoice,
+    EngineError,
+    InferenceRequest,
+    Model,
+    MonoBehaviour,
+    Progress,
+    Worker,
+    exact_choice,
+    open_worker,
+)
 
 _KEPT = 240
 

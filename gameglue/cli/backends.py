@@ -1,78 +1,14 @@
-"""The backends as the command line and the demos name them, and which one suits this machine."""
+"""The options with which commands name a backend."""
 
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Literal, get_args
+from typing import get_args
 
-from engine import BackendType, CLDevice, GLDevice, Model, SystemInfo, Worker
+from engine import BackendType
 from engine.backends.base import Precision
-from engine.errors import EngineError, InputError
-
-Device = Literal["gl", "opencl"]
-
-BACKEND_NAMES = ("cpu", "gpu_compute", "gpu_pixel")
-
-Progress = Callable[[int, int], None]
-"""Called with (kernels ready, kernels wanted)."""
-
-
-@dataclass(frozen=True)
-class BackendChoice:
-    """A backend and, for GPU_COMPUTE, the kind of device; `None` takes OpenGL where it can. `precision` is
-    for the CPU.
-    """
-
-    backend: BackendType
-    device: Device | None = None
-    precision: Precision = "float32"
-
-    @property
-    def label(self) -> str:
-        """As the command line writes it: "cpu", "cpu (bf16)", "gpu_compute", "gpu_compute (opencl)"."""
-        detail = self.device if self.precision == "float32" else self.precision
-        return self.backend.value + (f" ({detail})" if detail is not None else "")
-
-
-ALL_CHOICES = (
-    BackendChoice(BackendType.CPU),
-    BackendChoice(BackendType.GPU_COMPUTE, "gl"),
-    BackendChoice(BackendType.GPU_COMPUTE, "opencl"),
-    BackendChoice(BackendType.GPU_PIXEL),
-)
-"""Every way to run a model."""
-
-
-def default_choice(has_opengl: bool) -> tuple[BackendChoice, str]:
-    """The backend that suits a game on this thread's OpenGL context, and the reason in a few words.
-
-    A software renderer computes on the same cores as the CPU backend, only slower, so there the CPU is taken.
-    """
-    if not has_opengl:
-        return BackendChoice(BackendType.CPU), "there is no OpenGL here"
-    try:
-        info = GLDevice.for_context().info
-    except EngineError as error:
-        return BackendChoice(BackendType.CPU), str(error)
-    if info.is_software:
-        return BackendChoice(BackendType.CPU), f"OpenGL is drawn by the processor here ({info.renderer})"
-    if info.supports_compute:
-        return BackendChoice(BackendType.GPU_COMPUTE, "gl"), f"compute shaders on {info.renderer}"
-    return BackendChoice(BackendType.GPU_PIXEL), f"{info.renderer} has no compute shaders"
-
-
-def open_worker(model: Model, choice: BackendChoice, progress: Progress | None = None) -> Worker:
-    """A worker on this thread's OpenGL context, or on what `choice` names; raises `EngineError`."""
-    return Worker(model, choice.backend, device=choice.device, precision=choice.precision, progress=progress)
-
-
-def exact_choice(choice: BackendChoice, worker: Worker) -> BackendChoice:
-    """`choice` with the kind of device that `worker` has found: one of `ALL_CHOICES`."""
-    if choice.backend is not BackendType.GPU_COMPUTE:
-        return choice
-    return BackendChoice(choice.backend, "opencl" if isinstance(worker.device, CLDevice) else "gl")
+from engine.errors import InputError
+from gameglue.choices import BACKEND_NAMES, BackendChoice
 
 
 def add_backend_options(parser: argparse.ArgumentParser, default: str) -> None:
@@ -119,16 +55,3 @@ def choice_of(arguments: argparse.Namespace) -> BackendChoice | None:
             "--backend gpu_pixel draws with OpenGL; for OpenCL use --backend gpu_compute --device opencl"
         )
     return BackendChoice(BackendType(name), device)
-
-
-def why_unavailable(choice: BackendChoice, info: SystemInfo) -> str | None:
-    """Why this machine cannot offer a backend, or `None` if it can."""
-    if choice.backend is BackendType.CPU:
-        return None
-    if choice.device == "opencl":
-        return None if info.cl_devices else (info.cl_reason or "there is no OpenCL device")
-    if info.gl is None:
-        return info.gl_reason or "there is no OpenGL"
-    if choice.backend is BackendType.GPU_COMPUTE and not info.gl.supports_compute:
-        return f"OpenGL {info.gl.version} has no compute shaders (4.3 has)"
-    return None

@@ -11,7 +11,8 @@ from rich.table import Table
 
 from engine import BackendType, Model, SystemInfo
 from engine.errors import InputError
-from gameglue.cli.backends import BackendChoice, choice_of, exact_choice, open_worker, why_unavailable
+from gameglue.choices import BackendChoice, exact_choice, open_worker, why_unavailable
+from gameglue.cli.backends import choice_of
 from gameglue.cli.console import CompileProgress, facts, measuring, output, table, title
 from gameglue.cli.sides import whole_proto
 from gameglue.profiling.compare import Timing

@@ -13,15 +13,8 @@ from rich.table import Table
 
 from engine import Model, ModelLoader, SystemInfo
 from engine.errors import EngineError, InputError
-from gameglue.cli.backends import (
-    ALL_CHOICES,
-    BackendChoice,
-    add_backend_options,
-    add_precision_option,
-    choice_of,
-    open_worker,
-    why_unavailable,
-)
+from gameglue.choices import ALL_CHOICES, BackendChoice, open_worker, why_unavailable
+from gameglue.cli.backends import add_backend_options, add_precision_option, choice_of
 from gameglue.cli.bench_layers import show_layers
 from gameglue.cli.console import CompileProgress, facts, measuring, output, paragraph, table
 from gameglue.cli.models import add_input_options, add_model_options, dims_of, find_model, make_inputs

@@ -10,33 +10,11 @@ from __future__ import annotations
 import ast
 import difflib
 import importlib
-from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from engine.errors import InputError
-from gameglue.app import App
-from gameglue.cli.backends import BackendChoice, Progress
-
-Facts = Callable[[], Mapping[str, object]]
-"""What a demo wants in the report, asked for after the last frame."""
-
-
-@dataclass(frozen=True)
-class PlayOptions:
-    """What the player asked for.
-
-    choice: the backend, `None` if the demo is to take what suits the machine. autoplay: play by itself.
-    seed: what was given as `--seed`; `app.random` is seeded with it already. progress: for `Worker`.
-    """
-
-    choice: BackendChoice | None = None
-    autoplay: bool = False
-    seed: int | None = None
-    progress: Progress | None = None
-
-
-Build = Callable[[App, PlayOptions], Facts | None]
+from gameglue.playing import Build
 
 
 @dataclass(frozen=True)

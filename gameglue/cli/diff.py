@@ -14,7 +14,8 @@ import numpy as np
 from engine import BackendType, Layer, Model, ModelLoader
 from engine.errors import InputError
 from engine.operators import OPERATORS
-from gameglue.cli.backends import BackendChoice, add_backend_options, add_precision_option, choice_of
+from gameglue.choices import BackendChoice
+from gameglue.cli.backends import add_backend_options, add_precision_option, choice_of
 from gameglue.cli.console import facts, output, paragraph, table, title
 from gameglue.cli.models import add_input_options, add_model_options, dims_of, find_model, make_inputs
 from gameglue.cli.sides import EngineSide, OnnxRuntimeSide, OnnxSide, ReferenceSide, Side, chunks

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from engine import SystemInfo
 from engine.cache import cache_dir
-from gameglue.cli.backends import ALL_CHOICES, why_unavailable
+from gameglue.choices import ALL_CHOICES, why_unavailable
 from gameglue.cli.console import facts, output, title
 from gameglue.graphics.context import how_to_get_opengl
 from gameglue.graphics.surface import has_display

@@ -11,15 +11,8 @@ from engine import Layer, Model, ModelLoader, PlanReport, SystemInfo
 from engine.compiler.passes import PassRecord, optimize
 from engine.errors import EngineError
 from engine.model import qualified_op
-from gameglue.cli.backends import (
-    ALL_CHOICES,
-    BackendChoice,
-    add_backend_options,
-    choice_of,
-    exact_choice,
-    open_worker,
-    why_unavailable,
-)
+from gameglue.choices import ALL_CHOICES, BackendChoice, exact_choice, open_worker, why_unavailable
+from gameglue.cli.backends import add_backend_options, choice_of
 from gameglue.cli.console import CompileProgress, facts, output, paragraph, table, title
 from gameglue.cli.models import add_model_options, dims_of, find_model
 from gameglue.cli.texture_input import add_texture_options, show_texture

@@ -9,7 +9,8 @@ from pathlib import Path
 from engine import support
 from engine.errors import InputError
 from engine.support import Support
-from gameglue.cli.backends import ALL_CHOICES, BackendChoice, add_backend_options, choice_of
+from gameglue.choices import ALL_CHOICES, BackendChoice
+from gameglue.cli.backends import add_backend_options, choice_of
 from gameglue.cli.console import output, paragraph, table
 
 BEGIN = "<!-- operators: made by `gameglue operators --markdown README.md` -->"

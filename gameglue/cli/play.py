@@ -10,8 +10,9 @@ from pathlib import Path
 from gameglue.app import App
 from gameglue.cli.backends import add_backend_options, choice_of
 from gameglue.cli.console import CompileProgress, facts, output, paragraph
-from gameglue.cli.demos import PlayOptions, find_demo
+from gameglue.cli.demos import find_demo
 from gameglue.graphics.surface import has_display
+from gameglue.playing import PlayOptions
 from gameglue.profiling import FrameReport
 
 HEADLESS_FRAMES = 600

@@ -19,13 +19,15 @@ from rich.console import Console
 from engine import ModelLoader, observing
 from engine.errors import InputError
 from gameglue.app import App
-from gameglue.cli.backends import BackendChoice, add_backend_options, choice_of, default_choice, open_worker
+from gameglue.choices import BackendChoice, default_choice, open_worker
+from gameglue.cli.backends import add_backend_options, choice_of
 from gameglue.cli.console import CompileProgress, facts, output, paragraph, table, title
-from gameglue.cli.demos import PlayOptions, find_demo
+from gameglue.cli.demos import find_demo
 from gameglue.cli.models import find_model, random_input
 from gameglue.cli.play import DEFAULT_SIZE, positive, window_size
 from gameglue.garbage import long_lived_kept
 from gameglue.graphics.surface import has_display
+from gameglue.playing import PlayOptions
 from gameglue.profiling import FrameOverlay
 from gameglue.profiling.html import write_html
 from gameglue.profiling.in_flight import NetworkInFlight

@@ -13,13 +13,8 @@ from rich.table import Table
 
 from engine import BackendType, ModelLoader
 from engine.outputs import fetch
-from gameglue.cli.backends import (
-    BackendChoice,
-    add_backend_options,
-    add_precision_option,
-    choice_of,
-    open_worker,
-)
+from gameglue.choices import BackendChoice, open_worker
+from gameglue.cli.backends import add_backend_options, add_precision_option, choice_of
 from gameglue.cli.console import CompileProgress, facts, output, table, title
 from gameglue.cli.models import add_input_options, add_model_options, dims_of, find_model, make_inputs
 

@@ -22,7 +22,7 @@ from engine.errors import EngineError, InputError
 from engine.importers.onnx_tensors import read_tensor
 from engine.kernels.value import leaves
 from engine.outputs import fetch
-from gameglue.cli.backends import BackendChoice, open_worker
+from gameglue.choices import BackendChoice, open_worker
 from gameglue.cli.console import CompileProgress
 
 Values = dict[str, Any]

@@ -9,15 +9,8 @@ import time
 
 from engine import BackendType, ModelLoader, SystemInfo, leave_a_core_to_the_game, native
 from engine.errors import EngineError, InputError
-from gameglue.cli.backends import (
-    ALL_CHOICES,
-    BackendChoice,
-    add_backend_options,
-    add_precision_option,
-    choice_of,
-    open_worker,
-    why_unavailable,
-)
+from gameglue.choices import ALL_CHOICES, BackendChoice, open_worker, why_unavailable
+from gameglue.cli.backends import add_backend_options, add_precision_option, choice_of
 from gameglue.cli.console import CompileProgress, output, paragraph, table
 from gameglue.cli.models import add_dim_option, dims_of, find_model
 

@@ -13,7 +13,7 @@ from importlib.metadata import PackageNotFoundError, version
 from rich.console import Console
 
 from engine import BackendType, JobSystem, Model, SystemInfo, Worker
-from gameglue.cli.backends import ALL_CHOICES, BackendChoice, why_unavailable
+from gameglue.choices import ALL_CHOICES, BackendChoice, why_unavailable
 from gameglue.cli.console import CompileProgress, facts, table
 
 DEFAULT = ("cpu", "gl_compute", "opencl", "gl_pixel")

@@ -17,9 +17,9 @@ from demos.digits.pens import AutoPen
 from demos.digits.reader import DigitReader
 from demos.digits.sheet import Sheet
 from gameglue import App, BackendType, DeviceError, MonoBehaviour, Worker
-from gameglue.cli.backends import BackendChoice
-from gameglue.cli.demos import PlayOptions
+from gameglue.choices import BackendChoice
 from gameglue.input import InputScript
+from gameglue.playing import PlayOptions
 
 SIZE = (960, 640)
 CPU = BackendChoice(BackendType.CPU)
@@ -203,7 +203,7 @@ from demos.digits.layout import Layout
 from demos.digits.main import build
 from demos.digits.reader import DigitReader
 from gameglue import App
-from gameglue.cli.demos import PlayOptions
+from gameglue.playing import PlayOptions
 
 def post(kind, **values):
     pygame.event.post(pygame.event.Event(kind, **values))
