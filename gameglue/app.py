@@ -32,6 +32,7 @@ from gameglue.garbage import long_lived_kept
 from gameglue.graphics.device import Texture
 from gameglue.graphics.graphics import Graphics
 from gameglue.graphics.gui import Gui
+from gameglue.graphics.mesh import Mesh
 from gameglue.graphics.surface import open_surface
 from gameglue.inference import FrameSlack, InferenceQueue
 from gameglue.input import InputSource, InputState
@@ -167,6 +168,7 @@ class App:
         self.input.sources = [surface] if input_source is None else [surface, input_source]
         self.resources.register_loader(Texture, self._load_texture)
         self.resources.register_loader(ModelAsset, ModelAsset)
+        self.resources.register_loader(Mesh, Mesh.load)
         self.profiler.on_change = self._record
         self._gpu_phases: GPUPhases | None = None
         self._scene = Scene(self, "main")

@@ -25,6 +25,10 @@ class GraphicsError(GameError):
     """A window or an OpenGL context was asked for and cannot be had, or a shader does not compile."""
 
 
+class MeshError(GraphicsError, ValueError):
+    """A mesh was made from arrays that do not fit each other, or from a file that cannot be read."""
+
+
 class FrameError(GameError):
     """The frame loop was used wrongly: a phase that does not exist, another thread, after `dispose()`."""
 

@@ -30,7 +30,7 @@ _LAYOUT: Final = "2f4 2f4 2f4 4f4 4f4 4f1 4f1 /i"
 _ATTRIBUTES: Final = ("in_center", "in_half", "in_axis", "in_uv", "in_shape", "in_color", "in_color2")
 _CAPACITIES: Final = (128, 2048, 16384)
 # Alpha adds up, so that a render target drawn with this can be laid over something else.
-_OVER: Final = (
+OVER: Final = (
     moderngl.SRC_ALPHA,
     moderngl.ONE_MINUS_SRC_ALPHA,
     moderngl.ONE,
@@ -166,14 +166,15 @@ class QuadPipeline:
             # moderngl's stubs know only the forms with two values.
             blending: Any = ctx
             blending.blend_equation = moderngl.FUNC_ADD
-            blending.blend_func = _OVER
+            blending.blend_func = OVER
             ctx.clear_samplers(0, 2)
             program["view_x"] = view.x
             program["view_y"] = view.y
             program["pixel"] = view.pixel
             for picture, run in quads.runs():
                 self._use(glyphs, unit=0)
-                self._use(picture, unit=1)
+                # A picture cannot be looked at while it is drawn into.
+                self._use(picture if picture is not target else None, unit=1)
                 for start in range(0, len(run), _CAPACITIES[-1]):
                     self._draw_run(run[start : start + _CAPACITIES[-1]])
         quads.clear()

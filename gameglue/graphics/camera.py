@@ -1,4 +1,4 @@
-"""`Camera2D`, and the components that cameras draw."""
+"""`Camera2D`, and the components that it draws."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from gameglue.behaviour import MonoBehaviour
 from gameglue.graphics.batch import View
 from gameglue.graphics.canvas import Align, Canvas, VerticalAlign
 from gameglue.graphics.colors import Color, Palette
-from gameglue.graphics.device import Texture
+from gameglue.graphics.device import RenderTarget, Texture
 
 
 def world_view(center: tuple[float, float], height: float, angle: float, size: tuple[int, int]) -> View:
@@ -27,16 +27,33 @@ def world_view(center: tuple[float, float], height: float, angle: float, size: t
     )
 
 
-class Camera2D(MonoBehaviour):
+class Camera(MonoBehaviour):
+    """What all cameras have in common.
+
+    Several cameras draw in the order of `depth`; only those with a `background` clear first, the others draw
+    over what is there. A camera with a `target` draws into that picture, before those that draw to the
+    screen. `layers` are the numbers of the layers whose objects it shows; `None` shows all.
+    """
+
+    background: Color | None = Palette.BACKGROUND
+    depth: int = 0
+    target: RenderTarget | None = None
+    layers: tuple[int, ...] | None = None
+
+    @property
+    def size(self) -> tuple[int, int]:
+        """Width and height in pixels of the picture that it draws into."""
+        return self.target.size if self.target is not None else self.app.size
+
+
+class Camera2D(Camera):
     """Shows the x-y plane around its object; `height` world units fit between bottom and top.
 
-    Several cameras draw in the order of `depth`; only those with a `background` clear first. A scene without
-    a camera is shown by a default one, 10 units high.
+    It draws renderers (sprites, text, lines, particles) and no meshes. Where no `Camera2D` draws to the
+    screen, a default one does, 10 units high, over what a `Camera3D` has drawn.
     """
 
     height: float = 10.0
-    background: str | None = Palette.BACKGROUND
-    depth: int = 0
 
     def view(self, size: tuple[int, int]) -> View:
         """What to draw with, for a picture of `size` pixels."""
@@ -45,7 +62,7 @@ class Camera2D(MonoBehaviour):
 
     def screen_to_world(self, x: float, y: float) -> tuple[float, float]:
         """The point of the world under a pixel, counted from the top left."""
-        width, height = self.app.size
+        width, height = self.size
         unit = self.height / height
         point = ((x - width / 2) * unit, (height / 2 - y) * unit)
         angle = math.radians(self.transform.angle)
@@ -55,7 +72,7 @@ class Camera2D(MonoBehaviour):
 
     def world_to_screen(self, x: float, y: float) -> tuple[float, float]:
         """The pixel, counted from the top left, at which a point of the world is seen."""
-        width, height = self.app.size
+        width, height = self.size
         view = self.view((width, height))
         ndc_x = view.x[0] * x + view.x[1] * y + view.x[2]
         ndc_y = view.y[0] * x + view.y[1] * y + view.y[2]
@@ -77,7 +94,7 @@ class SpriteRenderer(Renderer):
     Without a texture it is a rectangle (`width` by `height`, with rounded corners) in `color`.
     """
 
-    texture: Texture | None = None
+    texture: Texture | RenderTarget | None = None
     width: float = 1.0
     height: float | None = None
     color: Color = "white"
@@ -88,9 +105,9 @@ class SpriteRenderer(Renderer):
         transform = self.transform
         x, y, _ = transform.position
         scale = transform.lossy_scale
-        proportion = self.texture.height / self.texture.width if self.texture is not None else 1.0
+        across, down = self.texture.size if self.texture is not None else (1, 1)
         width = self.width * scale.x
-        height = (self.height if self.height is not None else self.width * proportion) * scale.y
+        height = (self.height if self.height is not None else self.width * down / across) * scale.y
         picture = self.texture if self.texture is not None else self.app.graphics.white
         canvas.sprite(
             picture, x, y, width, height, rotation=transform.angle, color=self.color, radius=self.radius

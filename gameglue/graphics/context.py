@@ -11,6 +11,7 @@ import glcontext
 import moderngl
 
 from engine.devices.counting_contexts import loader_wrapper
+from engine.devices.gl_functions import GL
 from gameglue.graphics.current import SYSTEM, release_current_context
 
 FORCE_OFF = "GAMEGLUE_NO_OPENGL"
@@ -18,6 +19,8 @@ FORCE_OFF = "GAMEGLUE_NO_OPENGL"
 
 # 4.3 brings compute shaders; 3.3 is enough to draw and for the GPU_PIXEL backend.
 VERSIONS = (430, 330)
+
+_COLOR_BUFFER_BIT = 0x4000
 
 
 def open_offscreen_context() -> tuple[moderngl.Context | None, str]:
@@ -58,11 +61,39 @@ def flush_call(ctx: moderngl.Context) -> Callable[[], object]:
     Without a window nothing else does so: on a software renderer, frames would pile up and be drawn all at
     once (0.6 s at a time was measured).
     """
+    flush = _function(ctx, "glFlush")
+    return flush if flush is not None else lambda: None
+
+
+def resolve_call(
+    ctx: moderngl.Context,
+) -> Callable[[moderngl.Framebuffer, moderngl.Framebuffer], None]:
+    """Copies the colours of a framebuffer to another of the same size but another number of samples.
+
+    moderngl's own way asks the driver which framebuffer is bound, which waits on some. Afterwards the caller
+    has to bind one.
+    """
+    bind = _function(ctx, "glBindFramebuffer", ctypes.c_uint, ctypes.c_uint)
+    blit = _function(ctx, "glBlitFramebuffer", *[ctypes.c_int] * 8, ctypes.c_uint, ctypes.c_uint)
+    if bind is None or blit is None:
+        return lambda source, destination: ctx.copy_framebuffer(destination, source)
+
+    def resolve(source: moderngl.Framebuffer, destination: moderngl.Framebuffer) -> None:
+        bind(GL.READ_FRAMEBUFFER, source.glo)
+        bind(GL.DRAW_FRAMEBUFFER, destination.glo)
+        area = (0, 0, *source.size)
+        blit(*area, *area, _COLOR_BUFFER_BIT, GL.NEAREST)
+
+    return resolve
+
+
+def _function(ctx: moderngl.Context, name: str, *arguments: type) -> Callable[..., object] | None:
+    """An OpenGL function without a result, by name; `None` if the context cannot tell its address."""
     loader = getattr(ctx.mglo, "_context", None)
-    address = loader.load_opengl_function("glFlush") if loader is not None else 0
+    address = loader.load_opengl_function(name) if loader is not None else 0
     # OpenGL has a calling convention of its own on 32-bit Windows.
     kind: Any = getattr(ctypes, "WINFUNCTYPE", ctypes.CFUNCTYPE)
-    return kind(None)(address) if address else lambda: None
+    return kind(None, *arguments)(address) if address else None
 
 
 def how_to_get_opengl() -> str:

@@ -7,13 +7,14 @@ by `release()` of their own or of the device, on the thread that made the contex
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
 import moderngl
 import numpy as np
 
 from gameglue.errors import GraphicsError
+from gameglue.graphics.context import resolve_call
 from gameglue.graphics.shaders import COPY_FRAGMENT, FULLSCREEN_VERTEX, numbered
 
 
@@ -32,8 +33,13 @@ class GraphicsDevice:
         self.ctx = ctx
         self.renderer = str(ctx.info["GL_RENDERER"]) if ctx is not None else "none"
         self.version = ctx.version_code if ctx is not None else 0
+        self.smooth_samples = min(4, ctx.max_samples) if ctx is not None else 0
+        """Samples a pixel where edges of triangles are to be smooth; 0 where the driver has but one."""
+        if self.smooth_samples < 2:
+            self.smooth_samples = 0
         self._alive: dict[int, Releasable] = {}
         self._copy: Effect | None = None
+        self._resolve: Callable[[moderngl.Framebuffer, moderngl.Framebuffer], None] | None = None
 
     @property
     def live_objects(self) -> int:
@@ -70,15 +76,24 @@ class GraphicsDevice:
         target.use()
         self.ctx.enable_only(flags)
 
+    def resolve(self, source: moderngl.Framebuffer, destination: moderngl.Framebuffer) -> None:
+        """Copy the colours of a framebuffer to one of the same size with more or fewer samples a pixel."""
+        assert self.ctx is not None
+        if self._resolve is None:
+            self._resolve = resolve_call(self.ctx)
+        # A scissor would cut the copy.
+        self.bind(source, moderngl.NOTHING)
+        self._resolve(source, destination)
+
     def texture(
         self, pixels: np.ndarray | None = None, *, size: tuple[int, int] | None = None, smooth: bool = True
     ) -> Texture:
         """A picture from an array, or an empty one of `size` (width, height); see `Texture.write`."""
         return Texture(self, pixels, size, smooth)
 
-    def render_target(self, size: tuple[int, int]) -> RenderTarget:
-        """A picture to draw into."""
-        return RenderTarget(self, size)
+    def render_target(self, size: tuple[int, int], *, smooth: bool = True) -> RenderTarget:
+        """A picture to draw into; `smooth=False` keeps hard edges when it is shown enlarged."""
+        return RenderTarget(self, size, smooth)
 
     def effect(self, fragment: str) -> Effect:
         """A pass over the whole picture; see `Effect`."""
@@ -184,18 +199,36 @@ class Texture:
 class RenderTarget:
     """A picture to draw into: an RGBA texture with its framebuffer. Row 0 is at the bottom, as in OpenGL."""
 
-    def __init__(self, device: GraphicsDevice, size: tuple[int, int]) -> None:
+    def __init__(self, device: GraphicsDevice, size: tuple[int, int], smooth: bool = True) -> None:
         self.size = (max(1, int(size[0])), max(1, int(size[1])))
-        self.smooth = True
+        self.smooth = smooth
         self.bottom_up = True
         self.texture: moderngl.Texture | None = None
         self.framebuffer: moderngl.Framebuffer | None = None
         self._device = device
+        self._layered: dict[int, tuple[moderngl.Framebuffer, list[moderngl.Renderbuffer]]] = {}
         if device.ctx is not None:
             self.texture = device.ctx.texture(self.size, 4)
             self.texture.repeat_x = self.texture.repeat_y = False
+            kind = moderngl.LINEAR if smooth else moderngl.NEAREST
+            self.texture.filter = (kind, kind)
             self.framebuffer = device.ctx.framebuffer(color_attachments=[self.texture])
             device.keep(self)
+
+    def with_depth(self, samples: int = 0) -> moderngl.Framebuffer | None:
+        """A framebuffer with a depth buffer, made when first asked for; `None` where there is no OpenGL.
+
+        Without `samples` it draws into this very picture; with them its colours are to be copied here.
+        """
+        ctx = self._device.ctx
+        if ctx is None or self.texture is None:
+            return None
+        if samples not in self._layered:
+            depth = ctx.depth_renderbuffer(self.size, samples=samples)
+            colors = ctx.renderbuffer(self.size, 4, samples=samples) if samples else None
+            made = ctx.framebuffer([self.texture if colors is None else colors], depth)
+            self._layered[samples] = (made, [depth] if colors is None else [depth, colors])
+        return self._layered[samples][0]
 
     def clear(self, rgba: tuple[int, int, int, int]) -> None:
         """Fill with one colour, channels from 0 to 255."""
@@ -213,6 +246,11 @@ class RenderTarget:
 
     def release(self) -> None:
         """Free the GPU memory."""
+        for framebuffer, attachments in self._layered.values():
+            framebuffer.release()
+            for attachment in attachments:
+                attachment.release()
+        self._layered.clear()
         if self.framebuffer is not None and self.texture is not None:
             self.framebuffer.release()
             self.texture.release()

@@ -15,12 +15,13 @@ from engine.devices import Fence, GLInfo
 from gameglue.behaviour import MonoBehaviour
 from gameglue.dispatch import ErrorHandler, HookList, Wrap
 from gameglue.graphics.batch import QuadPipeline, View
-from gameglue.graphics.camera import Camera2D, Renderer, world_view
 from gameglue.graphics.canvas import Canvas
 from gameglue.graphics.colors import Palette, parse_color
 from gameglue.graphics.current import ContextSwitch
 from gameglue.graphics.device import Effect, GraphicsDevice, RenderTarget, Texture
 from gameglue.graphics.gui import Gui
+from gameglue.graphics.mesh_pipeline import MeshPipeline
+from gameglue.graphics.stage import Stage
 from gameglue.graphics.surface import Surface
 from gameglue.graphics.text import Fonts
 from gameglue.lifecycle import Lifecycle
@@ -45,13 +46,12 @@ class Graphics:
         self.white = self.device.texture(np.full((1, 1), 255, np.uint8))
         self._pipeline = QuadPipeline(self.device)
         self._on_error = on_error
-        self._cameras = lifecycle.watch(Camera2D)
-        self._renderers = lifecycle.watch(Renderer)
         self._picture = self.device.render_target(surface.size)
         self._spare: RenderTarget | None = None
         size = self._picture.size
         self.gui = Gui(self._pipeline, self.fonts, View.of_pixels(*size), size)
-        self._world = Canvas(self._pipeline, self.fonts, self.gui.view, size)
+        world = Canvas(self._pipeline, self.fonts, self.gui.view, size)
+        self._stage = Stage(world, MeshPipeline(self.device), lifecycle, self._guarded)
         self._screenshots: list[Path] = []
         self._mark: Fence | None = None
         self.wrap: Wrap | None = None
@@ -96,9 +96,12 @@ class Graphics:
         """
         return self.device.texture(pixels, size=size, smooth=smooth)
 
-    def render_target(self, size: tuple[int, int]) -> RenderTarget:
-        """A picture to draw into."""
-        return self.device.render_target(size)
+    def render_target(self, size: tuple[int, int], *, smooth: bool = True) -> RenderTarget:
+        """A picture to draw into: by effects, or as the `target` of a camera.
+
+        `smooth=False` keeps hard edges when it is shown enlarged.
+        """
+        return self.device.render_target(size, smooth=smooth)
 
     def effect(self, fragment: str) -> Effect:
         """A fragment shader for `on_render_image`; see `Effect`."""
@@ -122,29 +125,14 @@ class Graphics:
                 if target is not None:
                     target.release()
             self._picture, self._spare = self.device.render_target(self.surface.size), None
-            self.gui.size = self._world.size = self._picture.size
+            self.gui.size = self._picture.size
             self.gui.view = View.of_pixels(*self._picture.size)
 
     def draw_cameras(self) -> None:
         """Clear, and draw the scene as each camera sees it."""
         self.fonts.begin_frame()
         self._picture.clear(parse_color(self.background))
-        cameras = sorted(self._cameras.values(), key=lambda camera: camera.depth)
-        renderers = sorted(self._renderers.values(), key=lambda renderer: renderer.order)
-        if not cameras:
-            self._draw_world(world_view((0.0, 0.0), 10.0, 0.0, self.size), renderers)
-        for camera in cameras:
-            if camera.background is not None:
-                self._picture.clear(parse_color(camera.background))
-            self._draw_world(camera.view(self.size), renderers)
-
-    def _draw_world(self, view: View, renderers: list[Renderer]) -> None:
-        self._world.view = view
-        for renderer in renderers:
-            if renderer.is_active_and_enabled:
-                draw = renderer.draw if self.wrap is None else self.wrap(renderer, "draw", renderer.draw)
-                self._guarded(renderer, "draw", draw, self._world)
-        self._world.flush(self._picture)
+        self._stage.draw(self._picture, self.wrap)
 
     def apply_image_effects(self, hooks: HookList) -> None:
         """Feed the picture through every `on_render_image`."""

@@ -81,6 +81,82 @@ void main() {
 }
 """
 
+# Meshes: what differs from object to object comes with the instance, what a camera sees by is uniform.
+MESH_VERTEX: Final = """
+#version 330 core
+in vec3 in_position;
+in vec3 in_normal;
+in vec2 in_uv;
+in vec4 in_x;
+in vec4 in_y;
+in vec4 in_z;
+in vec4 in_color;
+in vec4 in_glow;
+
+uniform mat4 world_to_clip;
+uniform bool flipped;
+
+out vec3 world;
+out vec3 normal;
+out vec2 uv;
+flat out vec4 tint;
+flat out vec4 glow;
+
+void main() {
+    vec4 place = vec4(in_position, 1.0);
+    world = vec3(dot(in_x, place), dot(in_y, place), dot(in_z, place));
+    // Cofactors: the inverse transpose times the determinant, right for uneven scales, defined for flat ones.
+    vec3 x = in_x.xyz, y = in_y.xyz, z = in_z.xyz;
+    float side = dot(x, cross(y, z)) < 0.0 ? -1.0 : 1.0;
+    vec3 n = in_normal * side;
+    normal = vec3(dot(cross(y, z), n), dot(cross(z, x), n), dot(cross(x, y), n));
+    uv = flipped ? vec2(in_uv.x, 1.0 - in_uv.y) : in_uv;
+    tint = in_color;
+    glow = in_glow;
+    gl_Position = world_to_clip * vec4(world, 1.0);
+}
+"""
+
+# Lambert's law for diffuse light, Blinn's half vector for highlights.
+MESH_FRAGMENT: Final = """
+#version 330 core
+in vec3 world;
+in vec3 normal;
+in vec2 uv;
+flat in vec4 tint;
+flat in vec4 glow;
+
+uniform sampler2D picture;
+uniform bool textured;
+uniform float cutoff;
+uniform vec4 eye;
+uniform vec3 sky;
+uniform vec3 ground;
+uniform int light_count;
+uniform vec3 light_towards[4];
+uniform vec3 light_color[4];
+
+out vec4 color;
+
+void main() {
+    vec4 base = textured ? tint * texture(picture, uv) : tint;
+    if (base.a < cutoff) discard;
+    vec3 n = normalize(gl_FrontFacing ? normal : -normal);
+    vec3 light = mix(ground, sky, n.y * 0.5 + 0.5);
+    vec3 highlight = vec3(0.0);
+    vec3 to_eye = normalize(eye.xyz - world * eye.w);
+    for (int i = 0; i < light_count; i++) {
+        float facing = max(dot(n, light_towards[i]), 0.0);
+        light += facing * light_color[i];
+        if (glow.a > 0.0 && facing > 0.0) {
+            vec3 half_way = normalize(light_towards[i] + to_eye);
+            highlight += pow(max(dot(n, half_way), 0.0), 48.0) * light_color[i];
+        }
+    }
+    color = vec4(base.rgb * light + highlight * glow.a + glow.rgb, base.a);
+}
+"""
+
 FULLSCREEN_VERTEX: Final = """
 #version 330 core
 out vec2 uv;

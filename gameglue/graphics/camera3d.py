@@ -1,0 +1,111 @@
+"""`Camera3D` and `MeshRenderer`: three dimensions."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from typing import Any, Literal
+
+import numpy as np
+from pyglm import glm
+
+from gameglue.behaviour import MonoBehaviour
+from gameglue.errors import GraphicsError
+from gameglue.graphics.batch import Picture
+from gameglue.graphics.camera import Camera
+from gameglue.graphics.colors import Color
+from gameglue.graphics.mesh import Mesh
+from gameglue.vector import Vec3
+
+
+class Camera3D(Camera):
+    """Looks from its object along `forward` (-z, with y up) and draws the scene's meshes.
+
+    `projection` is "perspective", with `field_of_view` degrees from bottom to top, or "orthographic", with
+    `height` world units. Only what lies between `near` and `far` units ahead is seen. `smooth_edges` draws
+    with four samples a pixel, where the driver can.
+    """
+
+    projection: Literal["perspective", "orthographic"] = "perspective"
+    field_of_view: float = 60.0
+    height: float = 10.0
+    near: float = 0.1
+    far: float = 1000.0
+    smooth_edges: bool = True
+
+    def view_matrix(self) -> np.ndarray:
+        """From the world to the camera's own axes, (4, 4) float64 for column vectors; scale is ignored."""
+        return np.array(self._view())
+
+    def projection_matrix(self) -> np.ndarray:
+        """From the camera's axes to clip space, (4, 4) float64; depth goes from -1 to 1."""
+        return np.array(self._projection())
+
+    def world_to_screen(self, point: Iterable[float]) -> tuple[float, float] | None:
+        """The pixel, counted from the top left, at which a point is seen; `None` if it lies behind."""
+        x, y, z = Vec3.of(point)
+        clip = self._projection() * self._view() * glm.dvec4(x, y, z, 1.0)
+        if clip.w <= 0.0:
+            return None
+        width, height = self.size
+        return (clip.x / clip.w + 1) / 2 * width, (1 - clip.y / clip.w) / 2 * height
+
+    def screen_to_ray(self, x: float, y: float) -> tuple[Vec3, Vec3]:
+        """Where the line of sight through a pixel begins (on the near plane), and its direction."""
+        width, height = self.size
+        across, up = x / width * 2 - 1, 1 - y / height * 2
+        back: Any = glm.inverse(self._projection() * self._view())
+        ends: list[Any] = [back * glm.dvec4(across, up, depth, 1.0) for depth in (-1.0, 1.0)]
+        near, far = (Vec3(end.x / end.w, end.y / end.w, end.z / end.w) for end in ends)
+        return near, (far - near).normalized()
+
+    def look(self) -> tuple[np.ndarray, tuple[float, float, float, float]]:
+        """What a shader needs: world to clip space, (4, 4) float64, and the eye as a homogeneous point.
+
+        The eye of an orthographic camera is the direction towards it. Raises `GraphicsError` if the fields
+        make no projection.
+        """
+        eye, towards = self.transform.position, -self.transform.forward
+        seen_from = (*eye, 1.0) if self.projection == "perspective" else (*towards, 0.0)
+        return np.array(self._projection() * self._view()), seen_from
+
+    # PyGLM's stubs take products of matrices for smaller ones, hence `Any`.
+    def _view(self) -> Any:
+        transform = self.transform
+        placed = glm.translate(glm.dvec3(transform.position))
+        return glm.inverse(placed * glm.mat4_cast(glm.dquat(*transform.rotation)))
+
+    def _projection(self) -> Any:
+        width, height = self.size
+        aspect = width / height
+        if self.projection == "orthographic":
+            if not (self.height > 0.0 and self.far > self.near):
+                raise GraphicsError(
+                    f"an orthographic camera needs height > 0 and far > near, got height={self.height}, "
+                    f"near={self.near}, far={self.far}"
+                )
+            up = self.height / 2
+            return glm.dmat4(glm.orthoRH_NO(-up * aspect, up * aspect, -up, up, self.near, self.far))
+        if not (0.0 < self.field_of_view < 180.0 and 0.0 < self.near < self.far):
+            raise GraphicsError(
+                "a perspective camera needs 0 < field_of_view < 180 degrees and 0 < near < far, got "
+                f"field_of_view={self.field_of_view}, near={self.near}, far={self.far}"
+            )
+        angle = math.radians(self.field_of_view)
+        return glm.dmat4(glm.perspectiveRH_NO(angle, aspect, self.near, self.far))
+
+
+class MeshRenderer(MonoBehaviour):
+    """Shows a mesh at the object's place, in the scene's light.
+
+    `color` multiplies the `texture`; alpha below 1 lets through what lies behind. `emission` is light of
+    its own, which needs no other. `shine` (0 to 1) adds highlights. `double_sided` shows the backs of
+    triangles too, which are left out otherwise. Objects with the same mesh and texture are drawn in one call.
+    """
+
+    mesh: Mesh
+    color: Color = "white"
+    texture: Picture | None = None
+    emission: Color = "black"
+    shine: float = 0.0
+    double_sided: bool = False

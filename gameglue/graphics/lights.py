@@ -1,0 +1,73 @@
+"""Light: what the surfaces of a scene are seen by."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+from gameglue.behaviour import MonoBehaviour
+from gameglue.graphics.colors import Color, parse_color
+
+MAX_LIGHTS: Final = 4
+_WHITE = (1.0, 1.0, 1.0)
+
+
+class DirectionalLight(MonoBehaviour):
+    """Light that comes from one direction everywhere, like the sun: it shines along its object's `forward`.
+
+    The first four that are enabled count.
+    """
+
+    color: Color = "white"
+    intensity: float = 1.0
+
+
+class AmbientLight(MonoBehaviour):
+    """Light from everywhere: `color` from above, `ground` from below (the same, if not given)."""
+
+    color: Color = "white"
+    ground: Color | None = None
+    intensity: float = 0.3
+
+
+@dataclass(frozen=True)
+class Lights:
+    """All light of a scene, as numbers that a shader takes; colours from 0 to 1 times the intensity.
+
+    sky, ground: (3,) light from above and from below. towards: (n, 3) unit vectors to each directional light;
+    colors: (n, 3).
+    """
+
+    sky: np.ndarray
+    ground: np.ndarray
+    towards: np.ndarray
+    colors: np.ndarray
+
+    @classmethod
+    def of(cls, suns: Iterable[DirectionalLight], ambients: Iterable[AmbientLight]) -> Lights:
+        """Sum up a scene's lights; a scene that has none gets daylight from above, left and in front."""
+        sun, glow = list(suns)[:MAX_LIGHTS], list(ambients)
+        if not sun and not glow:
+            return DAYLIGHT
+        sky, ground = np.zeros(3, np.float32), np.zeros(3, np.float32)
+        for light in glow:
+            sky += _rgb(light.color, light.intensity)
+            ground += _rgb(light.color if light.ground is None else light.ground, light.intensity)
+        towards = np.array([-light.transform.forward for light in sun], np.float32).reshape(-1, 3)
+        colors = np.array([_rgb(light.color, light.intensity) for light in sun], np.float32).reshape(-1, 3)
+        return cls(sky, ground, towards, colors)
+
+
+def _rgb(color: Color, intensity: float) -> np.ndarray:
+    return np.array(parse_color(color)[:3], np.float32) / 255.0 * np.float32(intensity)
+
+
+DAYLIGHT: Final = Lights(
+    np.array(_WHITE, np.float32) * 0.4,
+    np.array(_WHITE, np.float32) * 0.25,
+    np.array([[-0.4, 0.8, 0.447]], np.float32) / np.linalg.norm([-0.4, 0.8, 0.447]).astype(np.float32),
+    np.array([_WHITE], np.float32) * 0.75,
+)

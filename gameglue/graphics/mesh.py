@@ -1,0 +1,228 @@
+"""`Mesh`: triangles with normals and texture coordinates, as plain arrays that know no GPU."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Self
+
+import numpy as np
+
+from gameglue.errors import MeshError
+from gameglue.graphics.obj_file import read_obj
+from gameglue.graphics.surface_normals import smooth_normals
+from gameglue.vector import Vec3
+
+
+class Mesh:
+    """A surface made of triangles, counter-clockwise when seen from outside.
+
+    Made by `Mesh.box()`, `sphere()`, `plane()`, `quad()`, `cylinder()`, `torus()`, from an .obj file by
+    `Mesh.load(path)`, or from arrays:
+
+    positions: (n, 3). triangles: (m, 3) numbers of vertices; without them every three vertices make one.
+    normals: (n, 3) of any length; without them they follow from the triangles that share a vertex.
+    uvs: (n, 2) places in the texture, (0, 0) at its bottom left and (1, 1) at its top right.
+
+    One mesh may serve any number of objects, which are then drawn together, and several apps. Raises
+    `MeshError` for arrays that do not fit each other.
+    """
+
+    def __init__(
+        self,
+        positions: np.ndarray,
+        triangles: np.ndarray | None = None,
+        *,
+        normals: np.ndarray | None = None,
+        uvs: np.ndarray | None = None,
+        name: str = "mesh",
+    ) -> None:
+        self.name = name
+        self.version = 0
+        """Grows with every `write`, so that whoever keeps a copy knows."""
+        places = _rows(name, "positions", positions, 3)
+        count = len(places)
+        if triangles is None:
+            if count % 3:
+                raise MeshError(f"{name}: {count} positions make no whole triangles; give triangles=(m, 3)")
+            triangles = np.arange(count).reshape(-1, 3)
+        corners = np.asarray(triangles)
+        if corners.ndim != 2 or corners.shape[1] != 3 or not np.issubdtype(corners.dtype, np.integer):
+            raise MeshError(f"{name}: triangles must be (m, 3) integers, got {corners.dtype} {corners.shape}")
+        if corners.size and not 0 <= corners.min() <= corners.max() < count:
+            raise MeshError(
+                f"{name}: triangles name the vertices {corners.min()} to {corners.max()}, there are {count}"
+            )
+        self.triangles = corners.astype(np.uint32)
+        self.vertices = np.zeros((count, 8), np.float32)
+        """(n, 8) float32: position, normal of length 1, texture coordinates."""
+        if uvs is not None:
+            self.vertices[:, 6:8] = _rows(name, "uvs", uvs, 2, count)
+        self.write(places, normals)
+
+    def write(self, positions: np.ndarray, normals: np.ndarray | None = None) -> None:
+        """Move the vertices: (n, 3) as many as there are; new normals are computed unless given."""
+        count = len(self.vertices)
+        places = _rows(self.name, "positions", positions, 3, count)
+        given = smooth_normals(places, self.triangles) if normals is None else normals
+        directions = _rows(self.name, "normals", given, 3, count)
+        length = np.linalg.norm(directions, axis=1, keepdims=True)
+        self.vertices[:, 0:3] = places
+        self.vertices[:, 3:6] = directions / np.where(length > 0.0, length, 1.0)
+        self.version += 1
+
+    @property
+    def positions(self) -> np.ndarray:
+        """(n, 3) float32; change them with `write`."""
+        return self.vertices[:, 0:3]
+
+    @property
+    def normals(self) -> np.ndarray:
+        """(n, 3) float32, of length 1."""
+        return self.vertices[:, 3:6]
+
+    @property
+    def uvs(self) -> np.ndarray:
+        """(n, 2) float32."""
+        return self.vertices[:, 6:8]
+
+    # -- forms ----------------------------------------------------------------------------------
+
+    @classmethod
+    def load(cls, path: str | Path) -> Self:
+        """Read a Wavefront .obj file: its triangles and polygons; materials are left out.
+
+        Raises `MeshError` with the line that cannot be read.
+        """
+        places, corners, normals, uvs = read_obj(Path(path))
+        return cls(places, corners, normals=normals, uvs=uvs, name=Path(path).stem)
+
+    @classmethod
+    def box(cls, size: Iterable[float] | float = 1.0) -> Self:
+        """A box around the origin, `size` long along x, y and z; each face shows the whole texture."""
+        # A face's normal, and which way is up on it; its right is their cross product.
+        faces = (("+x", "+y"), ("-x", "+y"), ("+y", "-z"), ("-y", "+z"), ("+z", "+y"), ("-z", "+y"))
+        corners = np.array([[-1, -1], [1, -1], [1, 1], [-1, 1]], np.float64)
+        places, normals = [], []
+        for normal, up in ((_axis(face), _axis(above)) for face, above in faces):
+            right = np.cross(up, normal)
+            places.append((normal + corners[:, :1] * right + corners[:, 1:] * up) / 2)
+            normals.append(np.tile(normal, (4, 1)))
+        quads = np.arange(24).reshape(6, 4)
+        scaled = np.concatenate(places) * np.asarray(Vec3.of(size))
+        triangles = quads[:, [0, 1, 2, 0, 2, 3]].reshape(-1, 3)
+        return cls(
+            scaled,
+            triangles,
+            normals=np.concatenate(normals),
+            uvs=np.tile(corners / 2 + 0.5, (6, 1)),
+            name="box",
+        )
+
+    @classmethod
+    def plane(cls, width: float = 1.0, depth: float = 1.0, *, cells: int = 1) -> Self:
+        """A flat piece of ground that faces up: `width` along x, `depth` along z, `cells` squares a side."""
+        uv = _lattice("plane", cells, cells, least=1)
+        places = np.stack(((uv[:, 0] - 0.5) * width, np.zeros(len(uv)), (0.5 - uv[:, 1]) * depth), axis=1)
+        up = np.tile((0.0, 1.0, 0.0), (len(uv), 1))
+        return cls(places, _cells(cells, cells), normals=up, uvs=uv, name="plane")
+
+    @classmethod
+    def quad(cls, width: float = 1.0, height: float = 1.0) -> Self:
+        """An upright rectangle that faces z, to whoever looks along -z: a picture on a wall."""
+        uv = _lattice("quad", 1, 1, least=1)
+        places = np.stack(((uv[:, 0] - 0.5) * width, (uv[:, 1] - 0.5) * height, np.zeros(4)), axis=1)
+        towards = np.tile((0.0, 0.0, 1.0), (4, 1))
+        return cls(places, _cells(1, 1), normals=towards, uvs=uv, name="quad")
+
+    @classmethod
+    def sphere(cls, radius: float = 0.5, *, segments: int = 32, rings: int = 16) -> Self:
+        """A ball: `segments` around the y axis, `rings` from pole to pole."""
+        uv = _lattice("sphere", segments, rings, least=2)
+        around, down = 2 * np.pi * uv[:, 0], np.pi * (uv[:, 1] - 0.5)
+        normals = np.stack(
+            (np.cos(down) * np.sin(around), np.sin(down), np.cos(down) * np.cos(around)), axis=1
+        )
+        return cls(normals * radius, _cells(segments, rings), normals=normals, uvs=uv, name="sphere")
+
+    @classmethod
+    def torus(cls, radius: float = 0.5, tube: float = 0.2, *, segments: int = 48, sides: int = 24) -> Self:
+        """A ring around the y axis: `radius` to the middle of the tube, which has the radius `tube`."""
+        uv = _lattice("torus", segments, sides, least=3)
+        around, about = 2 * np.pi * uv[:, 0], 2 * np.pi * uv[:, 1]
+        outward = np.stack((np.sin(around), np.zeros(len(uv)), np.cos(around)), axis=1)
+        normals = outward * np.cos(about)[:, None]
+        normals[:, 1] = np.sin(about)
+        return cls(
+            outward * radius + normals * tube,
+            _cells(segments, sides),
+            normals=normals,
+            uvs=uv,
+            name="torus",
+        )
+
+    @classmethod
+    def cylinder(
+        cls, radius: float = 0.5, height: float = 1.0, *, top: float | None = None, segments: int = 32
+    ) -> Self:
+        """An upright cylinder with lids; `top` is the upper radius if it differs, 0 for a cone."""
+        upper = radius if top is None else top
+        uv = _lattice("cylinder", segments, 1, least=3)
+        around = 2 * np.pi * uv[:, 0]
+        outward = np.stack((np.sin(around), np.zeros(len(uv)), np.cos(around)), axis=1)
+        places = outward * np.where(uv[:, 1] > 0.5, upper, radius)[:, None]
+        places[:, 1] = (uv[:, 1] - 0.5) * height
+        slope = outward * height
+        slope[:, 1] = radius - upper
+        parts = [(places, slope, uv)]
+        triangles = [_cells(segments, 1)]
+        rim = outward[: segments + 1]
+        for sign, edge in ((1.0, upper), (-1.0, radius)):
+            lid = np.concatenate((rim * edge, np.zeros((1, 3))))
+            lid[:, 1] = sign * height / 2
+            flat = np.tile((0.0, sign, 0.0), (len(lid), 1))
+            spread = np.concatenate((rim[:, [0, 2]] * (1.0, -sign) / 2 + 0.5, [[0.5, 0.5]]))
+            first = sum(len(part[0]) for part in parts)
+            edges = np.arange(segments)
+            fan = np.stack((edges, edges + 1, np.full(segments, segments + 1)), axis=1)
+            triangles.append((fan if sign > 0 else fan[:, ::-1]) + first)
+            parts.append((lid, flat, spread))
+        places, slope, uv = (np.concatenate(column) for column in zip(*parts, strict=True))
+        return cls(places, np.concatenate(triangles), normals=slope, uvs=uv, name="cylinder")
+
+    def __repr__(self) -> str:
+        return f"<Mesh {self.name!r}, {len(self.vertices)} vertices, {len(self.triangles)} triangles>"
+
+
+def _axis(text: str) -> np.ndarray:
+    """A direction written as "+x", as (3,)."""
+    return np.eye(3)["xyz".index(text[1])] * (1.0 if text[0] == "+" else -1.0)
+
+
+def _rows(name: str, what: str, array: np.ndarray, width: int, count: int | None = None) -> np.ndarray:
+    rows = np.asarray(array, np.float64)
+    if rows.ndim != 2 or rows.shape[1] != width or count not in (None, len(rows)):
+        raise MeshError(
+            f"{name}: {what} must be ({'n' if count is None else count}, {width}), got {rows.shape}"
+        )
+    if not np.isfinite(rows).all():
+        raise MeshError(f"{name}: {what} hold numbers that are not finite")
+    return rows
+
+
+def _lattice(name: str, across: int, up: int, *, least: int) -> np.ndarray:
+    """((up + 1) * (across + 1), 2) points from (0, 0) to (1, 1), rows from the bottom."""
+    if min(across, up) < least and not (up == 1 and across >= least):
+        raise MeshError(f"a {name} needs at least {least} parts a side, got {across} and {up}")
+    u, v = np.meshgrid(np.linspace(0.0, 1.0, across + 1), np.linspace(0.0, 1.0, up + 1))
+    return np.stack((u.ravel(), v.ravel()), axis=1)
+
+
+def _cells(across: int, up: int) -> np.ndarray:
+    """Two triangles for each cell of a lattice, counter-clockwise where u is right and v is up."""
+    row, column = np.mgrid[:up, :across].reshape(2, -1)
+    corner = row * (across + 1) + column
+    right, above = corner + 1, corner + across + 1
+    first = np.stack((corner, right, above + 1), axis=1)
+    second = np.stack((corner, above + 1, above), axis=1)
+    return np.concatenate((first, second))
