@@ -35,7 +35,7 @@ from gameglue.graphics.gui import Gui
 from gameglue.graphics.mesh import Mesh
 from gameglue.graphics.surface import open_surface
 from gameglue.inference import FrameSlack, InferenceQueue
-from gameglue.input import InputSource, InputState
+from gameglue.input import InputRecording, InputReplay, InputSource, InputState
 from gameglue.interrupts import Interrupts
 from gameglue.lifecycle import Lifecycle
 from gameglue.profiling import FrameOverlay, FrameReport, Profiler, Recording
@@ -80,6 +80,7 @@ class App:
         context: moderngl.Context | None = None,
         folder: str | Path | None = None,
         input_source: InputSource | None = None,
+        replay: InputRecording | None = None,
         seed: int | None = None,
         target_frame_rate: float = 60.0,
         real_time: bool | None = None,
@@ -102,7 +103,9 @@ class App:
         context: draw off-screen in this moderngl context, which stays the caller's.
         folder: where the game's files are; by default beside the running script.
         input_source: an `InputScript`, played besides the window's own input.
-        seed: makes `app.random` (NumPy) and `app.python_random` repeat.
+        replay: play this again: its input in the place of all other, its frames' lengths, its seed, and
+            whether the app was deterministic; `run()` ends with its last frame.
+        seed: makes `app.random` (NumPy) and `app.python_random` repeat; without it `app.seed` is any number.
         target_frame_rate: frames a second at most, in real time.
         real_time: whether frames last as long as they take. `None` means with a window; without one every
         frame stands for 1 / target_frame_rate seconds and none waits, so a headless run repeats exactly.
@@ -120,13 +123,18 @@ class App:
         """
         if target_frame_rate <= 0.0:
             raise FrameError(f"target_frame_rate must be above 0 frames a second, got {target_frame_rate}")
+        if replay is not None:
+            seed, target_frame_rate = replay.seed, replay.frame_rate
+            deterministic, latency_frames = replay.deterministic, replay.latency_frames
         self.title = title
         self.target_frame_rate = target_frame_rate
         self.frame_budget_ms = frame_budget_ms
         self.deterministic = deterministic
         self.loading_budget_ms = loading_budget_ms
         self.errors: list[ComponentError] = []
-        seed = 0 if deterministic and seed is None else seed
+        if seed is None:
+            seed = 0 if deterministic else random.SystemRandom().randrange(2**32)
+        self.seed = seed
         self.random = np.random.default_rng(seed)
         self.python_random = random.Random(seed)
         self.frame = Frame()
@@ -166,6 +174,7 @@ class App:
         self.hot_reload = HotReload(self.resources, self.graphics)
         self.input = InputState()
         self.input.sources = [surface] if input_source is None else [surface, input_source]
+        self.input.replay = None if replay is None else InputReplay(replay)
         self.resources.register_loader(Texture, self._load_texture)
         self.resources.register_loader(ModelAsset, ModelAsset)
         self.resources.register_loader(Mesh, Mesh.load)
@@ -250,7 +259,7 @@ class App:
         done = 0
         with long_lived_kept(), Interrupts(self.quit) as interrupts:
             try:
-                while not self._quitting and (frames is None or done < frames):
+                while not self._quitting and not self._is_played(done, frames):
                     self.step()
                     done += 1
                     self._pace()
@@ -263,6 +272,11 @@ class App:
         if self._quitting:
             self._end()
 
+    def _is_played(self, done: int, frames: int | None) -> bool:
+        """Whether `run` has done all the frames that were asked for."""
+        replay = self.input.replay
+        return (frames is not None and done >= frames) or (replay is not None and replay.is_over)
+
     def step(self, dt: float | None = None) -> None:
         """Run one frame that stands for `dt` seconds; without it, for the time since the last one.
 
@@ -271,6 +285,9 @@ class App:
         """
         self._check_usable()
         now = self._time_source()
+        if self.input.replay is not None:
+            recorded = self.input.replay.begin_frame()
+            dt = recorded if dt is None else dt
         if dt is None:
             known = self.real_time and not self.deterministic and self._last_frame is not None
             dt = now - (self._last_frame or 0.0) if known else 1.0 / self.target_frame_rate
@@ -328,6 +345,26 @@ class App:
             left = end - self._time_source()
             if left > 0.0:
                 self._sleep(left)
+
+    # -- recording input ------------------------------------------------------------------------
+
+    def record_input(self, **facts: object) -> InputRecording:
+        """Record every frame's length and input from now on; `recording.save(file)` at the end.
+
+        Begin before the first frame, and `App(replay=recording)` plays the same again if the game asks for
+        nothing but input, `app.time` and `app.random`; with networks, record a deterministic app. facts: what
+        the game has to know besides (`recording.facts`).
+        """
+        queue = self.inference
+        self.input.recording = InputRecording(
+            seed=self.seed,
+            frame_rate=self.target_frame_rate,
+            deterministic=self.deterministic,
+            latency_frames=queue.latency_frames,
+            size=self.size,
+            facts=facts,
+        )
+        return self.input.recording
 
     # -- loading --------------------------------------------------------------------------------
 

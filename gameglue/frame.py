@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final
 from engine import advance_loads
 from gameglue.coroutines import ResumePoint
 from gameglue.errors import FrameError
-from gameglue.input import QuitRequested
+from gameglue.input import QuitRequested, Resized
 
 if TYPE_CHECKING:
     from gameglue.app import App
@@ -31,7 +31,11 @@ class Phase:
 
 
 def _input(app: App) -> None:
-    app.input.begin_frame(app.time.unscaled_time)
+    app.input.begin_frame(app.time.unscaled_time, app.time.unscaled_delta_time)
+    if app.input.replay is not None and app.headless:
+        for event in app.input.events:
+            if isinstance(event, Resized):
+                app.graphics.surface.size = (event.width, event.height)
     app.graphics.follow_window_size()
     if any(isinstance(event, QuitRequested) for event in app.input.events):
         app.quit()

@@ -4,14 +4,21 @@ from __future__ import annotations
 
 import argparse
 import re
+import secrets
 import time
+from dataclasses import replace
 from pathlib import Path
+from typing import cast
 
+from engine import BackendType
+from engine.errors import InputError
 from gameglue.app import App
+from gameglue.choices import BackendChoice, Device, default_choice
 from gameglue.cli.backends import add_backend_options, choice_of
 from gameglue.cli.console import CompileProgress, facts, output, paragraph
 from gameglue.cli.demos import find_demo
 from gameglue.graphics.surface import has_display
+from gameglue.input import InputRecording
 from gameglue.playing import PlayOptions
 from gameglue.profiling import FrameReport
 
@@ -49,9 +56,11 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
             f"by itself for {HEADLESS_FRAMES} frames and leaves a screenshot and a report in ./out.",
         ),
         epilog="examples:\n  gameglue play digits\n  gameglue play digits --backend gpu_pixel\n"
-        "  gameglue play digits --headless --frames 600 --screenshot digits.png --report digits.json",
+        "  gameglue play digits --headless --frames 600 --screenshot digits.png --report digits.json\n"
+        "  gameglue play digits --record run.jsonl\n  gameglue play digits --replay run.jsonl",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
+    kept = parser.add_mutually_exclusive_group()
     parser.add_argument("demo", metavar="DEMO", help="name of a demo; `gameglue list` shows them")
     add_backend_options(parser, "what suits this machine")
     parser.add_argument("--headless", action="store_true", help="open no window, even if there is a display")
@@ -67,6 +76,8 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     parser.add_argument(
         "--report", type=Path, metavar="FILE", help="save frame times, as JSON or as text (.txt)"
     )
+    kept.add_argument("--record", type=Path, metavar="FILE", help="keep what is played, frame by frame")
+    kept.add_argument("--replay", type=Path, metavar="FILE", help="play what --record has kept once more")
     parser.set_defaults(run=run)
 
 
@@ -74,22 +85,31 @@ def run(arguments: argparse.Namespace) -> int:
     """Play, and print what the run cost."""
     demo = find_demo(arguments.demo)
     build = demo.load()
-    choice = choice_of(arguments)
     headless = arguments.headless or not has_display()
+    replay = None if arguments.replay is None else _recording_of(demo.name, arguments.replay)
     with App(
         f"gameglue: {demo.name}",
-        size=arguments.size,
+        size=arguments.size if replay is None else replay.size,
         headless=True if headless else None,
-        seed=arguments.seed,
+        seed=arguments.seed
+        if arguments.seed is not None or arguments.record is None
+        else secrets.randbits(32),
+        # Otherwise the answers of networks would come in other frames the next time.
+        deterministic=arguments.record is not None,
+        replay=replay,
     ) as app:
         # The window may have failed where a display was promised.
         alone = app.headless
         frames = arguments.frames if arguments.frames is not None or not alone else HEADLESS_FRAMES
         screenshot = arguments.screenshot or (Path("out", f"{demo.name}.png") if alone else None)
         report_path = arguments.report or (Path("out", f"{demo.name}.json") if alone else None)
+        options = _options(app, arguments, replay)
+        recording = None
+        if arguments.record is not None:
+            recording = app.record_input(demo=demo.name, autoplay=options.autoplay, **_backend_of(options))
         _show_loading(app)
         with CompileProgress() as progress:
-            tell = build(app, PlayOptions(choice, arguments.autoplay or alone, arguments.seed, progress))
+            tell = build(app, replace(options, progress=progress))
         started = time.perf_counter()
         app.run(frames)
         seconds = time.perf_counter() - started
@@ -100,8 +120,40 @@ def run(arguments: argparse.Namespace) -> int:
             saved.append(("screenshot", screenshot.resolve()))
         if report_path is not None:
             saved.append(("report", report.write(report_path).resolve()))
+        if recording is not None:
+            arguments.record.parent.mkdir(parents=True, exist_ok=True)
+            recording.save(arguments.record)
+            saved.append(("recording", arguments.record.resolve()))
         _print_summary(report, seconds, known, saved)
         return INTERRUPTED if app.was_interrupted else 1 if app.errors else 0
+
+
+def _recording_of(demo: str, path: Path) -> InputRecording:
+    """What was recorded. Raises `InputError` where it is of something else."""
+    recording = InputRecording.load(path)
+    recorded = recording.facts.get("demo")
+    if recorded != demo:
+        raise InputError(f"{path} is a recording of {recorded!r}, not of {demo!r}")
+    return recording
+
+
+def _options(app: App, arguments: argparse.Namespace, replay: InputRecording | None) -> PlayOptions:
+    """What the player asked for, or had asked for when it was recorded."""
+    choice, autoplay = choice_of(arguments), arguments.autoplay or app.headless
+    if replay is not None:
+        facts = replay.facts
+        if choice is None:
+            choice = BackendChoice(BackendType(facts["backend"]), cast("Device | None", facts["device"]))
+        autoplay = bool(facts["autoplay"])
+    elif choice is None and arguments.record is not None:
+        choice = default_choice(app.ctx is not None)[0]
+    seed = app.seed if replay is not None or arguments.record is not None else arguments.seed
+    return PlayOptions(choice, autoplay, seed)
+
+
+def _backend_of(options: PlayOptions) -> dict[str, object]:
+    assert options.choice is not None
+    return {"backend": options.choice.backend.value, "device": options.choice.device}
 
 
 def _show_loading(app: App) -> None:

@@ -25,6 +25,7 @@ from gameglue.input import (
     Resized,
     TextEvent,
 )
+from gameglue.input.gamepads import open_gamepads
 from gameglue.pygame_ce import import_pygame
 
 # pygame counts left, middle, right from 1.
@@ -62,6 +63,7 @@ class Window:
             raise
         pygame.display.set_caption(title)
         self.size = pygame.display.get_window_size()
+        self._gamepads = open_gamepads(pygame)
 
     def _open(self, pygame: ModuleType, size: tuple[int, int], resizable: bool, vsync: bool) -> None:
         release_current_context()
@@ -110,6 +112,8 @@ class Window:
                 found.append(Resized(event.w, event.h))
             elif kind == pygame.QUIT:
                 found.append(QuitRequested())
+            elif self._gamepads is not None:
+                found += self._gamepads.take(event)
         return found
 
     def present(self, device: GraphicsDevice, picture: RenderTarget) -> None:

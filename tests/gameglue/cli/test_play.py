@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from gameglue import InputRecording
 from gameglue.cli import main
 
 ROOT = Path(__file__).parents[3]
@@ -160,3 +161,24 @@ def test_the_module_is_the_command(tmp_path: Path) -> None:
     assert run.stderr.strip() == (
         "gameglue: there is no demo 'digitz'; did you mean 'digits'? demos: digits (gameglue list)"
     )
+
+
+@pytest.mark.gl
+def test_a_recorded_run_replays_to_the_same_picture(tmp_path: Path) -> None:
+    options = ("--headless", "--size", "480x320")
+    run = play(tmp_path, *options, "--frames", "60", "--record", "run.jsonl", "--screenshot", "first.png")
+    assert run.returncode == 0, run.stderr
+    again = play(tmp_path, "--headless", "--replay", "run.jsonl", "--screenshot", "second.png")
+    assert again.returncode == 0, again.stderr
+    first, second = read_png(tmp_path / "first.png"), read_png(tmp_path / "second.png")
+    # The panel shows how many milliseconds answers took; the rest is the same to the pixel.
+    assert np.array_equal(first[:, :240], second[:, :240])
+    facts = report_of(tmp_path / "out" / "digits.json")
+    assert facts["frames"] == 60
+
+
+@pytest.mark.usefixtures("no_opengl")
+def test_a_recording_of_something_else_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    InputRecording(facts={"demo": "other"}).save("run.jsonl")
+    assert main(["play", "digits", "--headless", "--replay", "run.jsonl"]) != 0
+    assert "a recording of 'other', not of 'digits'" in capsys.readouterr().err

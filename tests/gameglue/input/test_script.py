@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from gameglue import App, GameError, InputScript, InputState, MonoBehaviour
+from gameglue import GameError, InputScript, InputState
 from gameglue.input import KeyEvent, MouseMoved, MouseScrolled, Resized, TextEvent
 
 
@@ -101,33 +100,6 @@ def test_something_else_is_not_a_script(tmp_path: Path, content: str) -> None:
     (tmp_path / "script.json").write_text(content)
     with pytest.raises(GameError, match="is not an input script"):
         InputScript.load(tmp_path / "script.json")
-
-
-class Pen(MonoBehaviour):
-    """Notes where the pointer is while the button is held."""
-
-    def awake(self) -> None:
-        self.points: list[tuple[float, float]] = []
-
-    def update(self) -> None:
-        if self.input.get_mouse_button():
-            self.points.append(self.input.mouse_position)
-
-
-def test_a_recording_replays_the_same_game(make_app: Callable[..., App]) -> None:
-    script = InputScript().drag([(0, 0), (100, 50), (20, 80)], at=0.05, duration=0.3).quit(at=0.5)
-    first = make_app(input_source=script)
-    pen = first.scene.create("pen").add_component(Pen)
-    first.input.recording = InputScript()
-    first.run()
-    assert first.is_quitting
-    assert len(pen.points) > 10
-
-    second = make_app(input_source=first.input.recording)
-    again = second.scene.create("pen").add_component(Pen)
-    second.run()
-    assert again.points == pen.points
-    assert second.time.frame_count == first.time.frame_count
 
 
 def test_a_drag_needs_two_points() -> None:

@@ -1,0 +1,156 @@
+"""What can happen to a game from outside: keys, text, pointer, gamepads, the window."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Protocol
+
+LEFT, RIGHT, MIDDLE = 0, 1, 2
+
+
+@dataclass(frozen=True)
+class KeyEvent:
+    """A key went down or up. Names are lower case: 'a', 'space', 'left', 'return', 'escape', 'f3'."""
+
+    key: str
+    down: bool
+
+
+@dataclass(frozen=True)
+class TextEvent:
+    """Characters were typed, as the keyboard layout and input method make them."""
+
+    text: str
+
+
+@dataclass(frozen=True)
+class MouseMoved:
+    """The pointer is at `x`, `y` in pixels from the window's top left corner."""
+
+    x: float
+    y: float
+
+
+@dataclass(frozen=True)
+class MouseButton:
+    """A button (0 left, 1 right, 2 middle) went down or up at `x`, `y`."""
+
+    button: int
+    down: bool
+    x: float
+    y: float
+
+
+@dataclass(frozen=True)
+class MouseScrolled:
+    """The wheel turned by `dx`, `dy` notches; up and right are positive."""
+
+    dx: float
+    dy: float
+
+
+@dataclass(frozen=True)
+class GamepadConnected:
+    """A gamepad was plugged in. `pad` is its number from 0, the lowest that was free."""
+
+    pad: int
+    name: str
+
+
+@dataclass(frozen=True)
+class GamepadDisconnected:
+    """A gamepad is gone; what was held on it counts as released."""
+
+    pad: int
+
+
+@dataclass(frozen=True)
+class GamepadButton:
+    """A button of a gamepad went down or up. Names: `gameglue.input.PAD_BUTTONS`."""
+
+    pad: int
+    button: str
+    down: bool
+
+
+@dataclass(frozen=True)
+class GamepadAxis:
+    """A stick or trigger moved: sticks from -1 to 1, right and up positive; triggers from 0 to 1."""
+
+    pad: int
+    axis: str
+    value: float
+
+
+@dataclass(frozen=True)
+class Resized:
+    """The window has a new size in pixels."""
+
+    width: int
+    height: int
+
+
+@dataclass(frozen=True)
+class QuitRequested:
+    """The player closed the window, or the script ends the game."""
+
+
+InputEvent = (
+    KeyEvent
+    | TextEvent
+    | MouseMoved
+    | MouseButton
+    | MouseScrolled
+    | GamepadConnected
+    | GamepadDisconnected
+    | GamepadButton
+    | GamepadAxis
+    | Resized
+    | QuitRequested
+)
+
+_KINDS: dict[str, type[InputEvent]] = {
+    kind.__name__: kind
+    for kind in (
+        KeyEvent,
+        TextEvent,
+        MouseMoved,
+        MouseButton,
+        MouseScrolled,
+        GamepadConnected,
+        GamepadDisconnected,
+        GamepadButton,
+        GamepadAxis,
+        Resized,
+        QuitRequested,
+    )
+}
+
+PAD_BUTTONS = (
+    "a", "b", "x", "y", "back", "guide", "start", "left_stick", "right_stick", "left_shoulder",
+    "right_shoulder", "dpad_up", "dpad_down", "dpad_left", "dpad_right",
+)  # fmt: skip
+"""Buttons of a gamepad, named by their places on an Xbox controller: `a` is the lowest of the four."""
+
+PAD_AXES = ("left_x", "left_y", "right_x", "right_y", "left_trigger", "right_trigger")
+"""Sticks and triggers of a gamepad."""
+
+
+class InputSource(Protocol):
+    """Where events come from."""
+
+    def events(self, time: float) -> Sequence[InputEvent]:
+        """The events up to `time` (real seconds since the app began) that were not taken before."""
+        ...
+
+
+def event_to_dict(event: InputEvent) -> dict[str, object]:
+    """An event as plain values, with its kind, for files."""
+    return {"kind": type(event).__name__, **asdict(event)}
+
+
+def event_from_dict(values: dict[str, object]) -> InputEvent:
+    """What `event_to_dict` wrote. Raises `KeyError` or `TypeError` for anything else."""
+    fields = dict(values)
+    return _KINDS[str(fields.pop("kind"))](**fields)  # type: ignore[arg-type]
