@@ -46,7 +46,10 @@ from gameglue.errors import (  # noqa: E402
     RequestExpiredError,
     RequestReplacedError,
     ResourceError,
+    SceneError,
 )
+from gameglue.events import Event  # noqa: E402
+from gameglue.fields import Range  # noqa: E402
 from gameglue.frame import FRAME, Phase  # noqa: E402
 from gameglue.game_object import GameObject  # noqa: E402
 from gameglue.graphics import (  # noqa: E402
@@ -96,6 +99,7 @@ from gameglue.input import (  # noqa: E402
 from gameglue.playing import Facts, PlayOptions  # noqa: E402
 from gameglue.profiling import FrameReport, Profiler, Recording  # noqa: E402
 from gameglue.reloading import HotReload, WatchedEffect, WatchedWorker  # noqa: E402
+from gameglue.required import require_component  # noqa: E402
 from gameglue.resources import Resources  # noqa: E402
 from gameglue.scene import Scene  # noqa: E402
 from gameglue.transform import Transform  # noqa: E402
@@ -115,6 +119,7 @@ __all__ = [
     "Coroutine",
     "DirectionalLight",
     "Effect",
+    "Event",
     "Facts",
     "FieldError",
     "FrameError",
@@ -157,6 +162,7 @@ __all__ = [
     "Recording",
     "QueueStats",
     "RIGHT",
+    "Range",
     "RenderTarget",
     "Renderer",
     "RequestCancelledError",
@@ -165,6 +171,7 @@ __all__ = [
     "ResourceError",
     "Resources",
     "Scene",
+    "SceneError",
     "SpriteRenderer",
     "TextRenderer",
     "Texture",
@@ -185,6 +192,7 @@ __all__ = [
     "exact_choice",
     "next_frame",
     "open_worker",
+    "require_component",
     "seconds",
 ]
 __all__ += list(_engine_names)

@@ -6,7 +6,7 @@ import logging
 import random
 import threading
 import time as clock
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -27,7 +27,9 @@ from gameglue.behaviour import MonoBehaviour
 from gameglue.clock import Time
 from gameglue.coroutines import Coroutine, CoroutineRunner, NextFrame, Routine, WaitForSeconds, WaitUntilDone
 from gameglue.errors import FrameError
+from gameglue.finding import Finder
 from gameglue.frame import Frame
+from gameglue.game_object import GameObject
 from gameglue.garbage import long_lived_kept
 from gameglue.graphics.device import Texture
 from gameglue.graphics.graphics import Graphics
@@ -44,6 +46,7 @@ from gameglue.reloading import HotReload
 from gameglue.resources import Resources
 from gameglue.rest import Rest
 from gameglue.scene import Scene
+from gameglue.scenes import Scenes
 
 _log = logging.getLogger("gameglue")
 
@@ -57,8 +60,8 @@ class ComponentError:
     error: Exception
 
 
-class App:
-    """A game: frame loop, scene, window, input, graphics, inference and profiler.
+class App(Finder):
+    """A game: frame loop, scenes, window, input, graphics, inference and profiler.
 
         with App("pong", size=(800, 600)) as app:
             app.scene.create("ball", Ball)
@@ -180,9 +183,7 @@ class App:
         self.resources.register_loader(Mesh, Mesh.load)
         self.profiler.on_change = self._record
         self._gpu_phases: GPUPhases | None = None
-        self._scene = Scene(self, "main")
-        self._scene.load()
-        self._next_scene: Scene | None = None
+        self._scenes = Scenes(self)
         self._on_error = on_error
         self._time_source = time_source
         self._sleep = sleep
@@ -221,28 +222,53 @@ class App:
 
     @property
     def scene(self) -> Scene:
-        """The loaded scene. There always is one; at first it is empty."""
-        return self._scene
+        """The active scene: the one loaded last in the place of others. At first it is empty."""
+        return self._scenes.active
+
+    @scene.setter
+    def scene(self, scene: Scene) -> None:
+        self._scenes.active = scene
+
+    @property
+    def scenes(self) -> tuple[Scene, ...]:
+        """Every loaded scene: the active one, those beside it, and the one of what survives loads."""
+        return self._scenes.loaded
 
     def new_scene(self, name: str = "scene") -> Scene:
         """An empty scene that is not loaded: fill it, then `load_scene(scene)`."""
         return Scene(self, name)
 
-    def load_scene(self, scene: Scene) -> None:
-        """Put `scene` in the place of the loaded one, whose objects are destroyed.
+    def load_scene(self, scene: Scene, *, additive: bool = False) -> Scene:
+        """Put `scene` in the place of the loaded ones, whose objects are destroyed, or beside them.
 
-        Within a frame the change happens at its end.
+        Within a frame the change happens at its end. Returns the scene.
         """
-        self._next_scene = scene
-        if not self._in_frame:
-            self._change_scene()
+        self._scenes.load(scene, additive=additive)
+        self._change_scenes()
+        return scene
 
-    def _change_scene(self) -> None:
-        if self._next_scene is not None and self._next_scene is not self._scene:
-            self._scene.unload()
-            self._scene = self._next_scene
-            self._scene.load()
-        self._next_scene = None
+    def unload_scene(self, scene: Scene) -> None:
+        """Destroy a loaded scene and all in it, within a frame at its end; other scenes stay.
+
+        Raises `SceneError` if it is not loaded.
+        """
+        self._scenes.unload(scene)
+        self._change_scenes()
+
+    def dont_destroy_on_load(self, owner: GameObject) -> None:
+        """Let `owner`, at the top of its hierarchy, and all below it survive when other scenes are loaded.
+
+        It moves into a scene of its own, the last of `scenes`. Raises `SceneError` for an object that hangs
+        under another.
+        """
+        self._scenes.keep(owner)
+
+    def _change_scenes(self) -> None:
+        if not self._in_frame:
+            self._scenes.change()
+
+    def _every_object(self) -> Iterator[GameObject]:
+        return (owner for scene in self._scenes.loaded for owner in scene.objects)
 
     # -- running --------------------------------------------------------------------------------
 
@@ -313,7 +339,7 @@ class App:
                 self._gpu_phases.end_frame()
             profiler.end_frame(before - start, start)
             self.slack.end_frame(before)
-        self._change_scene()
+        self._change_scenes()
 
     def quit(self) -> None:
         """End the game after this frame."""
@@ -444,7 +470,7 @@ class App:
             return
         self._ended = self._quitting = True
         self.lifecycle.quit()
-        self._scene.unload()
+        self._scenes.end()
         self.hot_reload.dispose()
         for load in self._loads:
             load.stop()

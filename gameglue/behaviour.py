@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar, cast
 
 from gameglue.coroutines import Coroutine, Routine
@@ -29,7 +31,7 @@ class MonoBehaviour:
     """A component of a `GameObject`: define the hooks you need, and the host calls them.
 
     The hooks are `awake on_enable start fixed_update update late_update on_render_image on_gui on_disable
-    on_destroy on_application_quit`; `gameglue.hooks.HOOKS` says when each is called. Public annotated
+    on_destroy` and a few for special times; `gameglue.hooks.HOOKS` says when each is called. Public annotated
     attributes are serialized fields, given as `game_object.add_component(Door, speed=3.0)`. Objects are made
     by the host: set things up in `awake` or `start` rather than in `__init__`.
 
@@ -38,6 +40,9 @@ class MonoBehaviour:
 
     execution_order: ClassVar[int] = 0
     """Lower numbers run earlier within a hook; equal ones in the order in which they were added."""
+
+    required_components: ClassVar[tuple[type[MonoBehaviour], ...]] = ()
+    """Classes of which one component each is added, where the object has none; see `require_component`."""
 
     _declares_no_fields: ClassVar[bool] = True
 
@@ -49,6 +54,9 @@ class MonoBehaviour:
     _is_live: bool = False
     _is_queued: bool = False
     _is_destroyed: bool = False
+    _origin: MonoBehaviour | None = None
+    # By field: the name that a resource was given by, and what was loaded then. Replaced, never changed.
+    _file_names: Mapping[str, tuple[str, object]] = MappingProxyType({})
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
@@ -122,7 +130,10 @@ class MonoBehaviour:
         return self._is_destroyed
 
     def destroy(self, delay: float = 0.0) -> None:
-        """Remove this component at the end of the frame, or of one `delay` seconds of game time later."""
+        """Remove this component at the end of the frame, or of one `delay` seconds of game time later.
+
+        Raises `SceneError` if another component of its object needs it.
+        """
         self._app.lifecycle.destroy(self, delay)
 
     # -- neighbours -----------------------------------------------------------------------------
@@ -134,6 +145,31 @@ class MonoBehaviour:
     def get_components(self, kind: type[T]) -> list[T]:
         """All components of class `kind` on this object."""
         return self._game_object.get_components(kind)
+
+    # -- timers ---------------------------------------------------------------------------------
+
+    def invoke(self, call: Callable[[], object], delay: float) -> None:
+        """Call `call` once `delay` seconds of game time have passed, in the phase of the coroutines.
+
+        Timers go on while the component is disabled, and end with it or with an exception. A generator or
+        `async def` is started as a coroutine. `functools.partial` or a lambda gives arguments.
+        """
+        self._app.lifecycle.timers.start(self, call, delay)
+
+    def invoke_repeating(self, call: Callable[[], object], delay: float, period: float) -> None:
+        """Call `call` after `delay` seconds of game time and then every `period` seconds.
+
+        At most once a frame: what a long frame misses is dropped, and the beat is kept.
+        """
+        self._app.lifecycle.timers.start(self, call, delay, period)
+
+    def cancel_invoke(self, call: Callable[[], object] | None = None) -> None:
+        """Drop what waits to call `call`, or everything that this component's timers wait for."""
+        self._app.lifecycle.timers.cancel(self, call)
+
+    def is_invoking(self, call: Callable[[], object] | None = None) -> bool:
+        """True if a timer of this component waits to call `call`, or anything."""
+        return self._app.lifecycle.timers.is_waiting(self, call)
 
     # -- coroutines -----------------------------------------------------------------------------
 

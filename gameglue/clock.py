@@ -10,6 +10,10 @@ from __future__ import annotations
 _ROUNDING = 1e-9
 
 
+_SMOOTHING = 0.2
+"""How much of the newest frame's length goes into the smoothed one, so that about ten frames count."""
+
+
 class RealClock:
     """Seconds as the player experiences them; no pause, no cap."""
 
@@ -35,11 +39,19 @@ class GameClock:
         self.scale = 1.0
         self.paused = False
         self.max_delta = max_delta
+        self._smooth: float | None = None
 
     def advance(self, seconds: float) -> None:
         """Let `seconds` of real time pass."""
-        self.delta = 0.0 if self.paused else min(seconds, self.max_delta) * self.scale
+        capped = min(seconds, self.max_delta)
+        self.delta = 0.0 if self.paused else capped * self.scale
         self.time += self.delta
+        self._smooth = capped if self._smooth is None else self._smooth + _SMOOTHING * (capped - self._smooth)
+
+    @property
+    def smooth_delta(self) -> float:
+        """`delta` as it would be if frames of late had been equally long."""
+        return 0.0 if self.paused or self._smooth is None else self._smooth * self.scale
 
 
 class FixedClock:
@@ -104,6 +116,14 @@ class Time:
     def delta_time(self) -> float:
         """Game time since the last frame; inside `fixed_update`, `fixed_delta_time`."""
         return self.fixed.delta if self.in_fixed_step else self.game.delta
+
+    @property
+    def smooth_delta_time(self) -> float:
+        """`delta_time`, smoothed over about ten frames: for what should not jerk when one frame is long.
+
+        Its sum drifts from `time`, so move with `delta_time` what has to be somewhere at a time.
+        """
+        return self.fixed.delta if self.in_fixed_step else self.game.smooth_delta
 
     @property
     def unscaled_time(self) -> float:

@@ -17,6 +17,10 @@ class FieldError(GameError, TypeError):
     """A component's serialized field is unknown, missing or of the wrong type."""
 
 
+class SceneError(GameError, ValueError):
+    """A scene, prefab or object is asked for something it cannot do, or its file says what makes no sense."""
+
+
 class ResourceError(GameError, FileNotFoundError):
     """An asset was looked up by name and is in none of the places that were searched."""
 

@@ -10,15 +10,16 @@ Values are checked when they are given, so a wrong one is reported where it was 
 
 from __future__ import annotations
 
-import copy
 import inspect
 import sys
 import types
 from collections.abc import Mapping
-from typing import Any, ClassVar, Literal, Union, get_args, get_origin
+from dataclasses import dataclass
+from typing import Annotated, Any, ClassVar, Literal, Union, get_args, get_origin
 
 import numpy as np
 
+from gameglue.copying import copy_value, may_change
 from gameglue.errors import FieldError
 
 
@@ -28,6 +29,25 @@ class _Missing:
 
 
 MISSING = _Missing()
+
+
+class NotAField:
+    """Base class of what stands annotated in a behaviour class without being a serialized field."""
+
+
+@dataclass(frozen=True)
+class Range:
+    """The numbers that a field takes, both ends among them: `speed: Annotated[float, Range(0, 9, "m/s")]`.
+
+    `unit` stands in messages and beside the value in the inspector.
+    """
+
+    low: float
+    high: float
+    unit: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.low} to {self.high}" + (f" {self.unit}" if self.unit else "")
 
 
 class Unset:
@@ -49,6 +69,10 @@ class Field:
         self.name = name
         self.annotation = annotation
         self.default = default
+        self.range: Range | None = None
+        if get_origin(annotation) is Annotated:
+            self.annotation, *notes = get_args(annotation)
+            self.range = next((note for note in notes if isinstance(note, Range)), None)
 
     @property
     def type_name(self) -> str:
@@ -61,6 +85,9 @@ class Field:
             raise FieldError(
                 f"{cls.__name__}.{self.name} must be {self.type_name}, got {type(value).__name__}: {value!r}"
             )
+        if self.range is not None and isinstance(value, int | float | np.number):
+            if not self.range.low <= value <= self.range.high:
+                raise FieldError(f"{cls.__name__}.{self.name} must be {self.range}, got {value!r}")
 
 
 def fields_of(cls: type) -> dict[str, Field]:
@@ -84,7 +111,9 @@ def _find_fields(cls: type) -> dict[str, Field]:
             annotation = _resolve(written, owner)
             if get_origin(annotation) is ClassVar or annotation is ClassVar:
                 continue
-            found[name] = Field(owner, name, annotation, getattr(cls, name, MISSING))
+            default = getattr(cls, name, MISSING)
+            if not isinstance(default, NotAField):
+                found[name] = Field(owner, name, annotation, default)
     return found
 
 
@@ -107,8 +136,8 @@ def apply_fields(component: object, values: Mapping[str, object]) -> None:
         fields[name].check(cls, value)
         setattr(component, name, value)
     for name, field in fields.items():
-        if name not in values and isinstance(field.default, list | dict | set | np.ndarray):
-            setattr(component, name, copy.deepcopy(field.default))
+        if name not in values and may_change(field.default):
+            setattr(component, name, copy_value(field.default, {}))
 
 
 def matches(value: object, annotation: object) -> bool:

@@ -39,6 +39,7 @@ def _input(app: App) -> None:
     app.graphics.follow_window_size()
     if any(isinstance(event, QuitRequested) for event in app.input.events):
         app.quit()
+    app.lifecycle.follow_pause()
 
 
 def _poll(app: App) -> None:
@@ -71,6 +72,7 @@ def _update(app: App) -> None:
 
 def _coroutines(app: App) -> None:
     app.coroutines.step(ResumePoint.FRAME)
+    app.lifecycle.timers.run()
 
 
 def _late_update(app: App) -> None:
@@ -132,7 +134,12 @@ FRAME: Final[tuple[Phase, ...]] = (
         _fixed_update,
     ),
     Phase("update", "The game's own logic, once a frame.", _update),
-    Phase("coroutines", "Waiting generators and `async def` whose condition holds go on.", _coroutines),
+    Phase(
+        "coroutines",
+        "Waiting generators and `async def` whose condition holds go on; then what `invoke` and "
+        "`invoke_repeating` have due is called.",
+        _coroutines,
+    ),
     Phase("late_update", "What follows something else: cameras, labels. All else has moved.", _late_update),
     Phase("draw", "Each camera clears if it has a background, and draws the scene's renderers.", _draw),
     Phase(

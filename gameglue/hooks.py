@@ -30,7 +30,12 @@ class Hook:
 HOOKS: Final[dict[str, Hook]] = {
     hook.name: hook
     for hook in (
-        Hook("awake", "Once, before anything else, when the object is first active.", may_wait=True),
+        Hook(
+            "on_validate",
+            "Each time fields were given values: when the component is added, loaded from a file, or edited. "
+            "Correct them, or raise; it comes before awake, so what awake makes is not there the first time.",
+        ),
+        Hook("awake", "Once, before any other, when the object is first active.", may_wait=True),
         Hook("on_enable", "Each time the component becomes enabled and active.", may_wait=True),
         Hook("start", "Once, before the first update, after every new component is awake.", may_wait=True),
         Hook(
@@ -46,6 +51,11 @@ HOOKS: Final[dict[str, Hook]] = {
         Hook("on_gui", "After the image effects: draw with `self.app.gui`, in pixels from the top left."),
         Hook("on_disable", "Each time the component stops being enabled and active."),
         Hook("on_destroy", "Once, at the end of the frame in which the component or object was destroyed."),
+        Hook(
+            "on_application_pause",
+            "At the start of the frame that finds `self.time.paused` changed.",
+            ("paused",),
+        ),
         Hook("on_application_quit", "Once, when the game ends, before anything is destroyed."),
     )
 }
@@ -59,9 +69,7 @@ _MOUSE = "read self.input.mouse_position and self.input.get_mouse_button in upda
 _CAMERA = "subclass Renderer and draw in its draw(canvas), or use on_render_image"
 _ELSEWHERE: Final[dict[str, str]] = {
     "reset": "give the fields defaults in the class",
-    "onvalidate": "fields are checked when the component is added",
     "onapplicationfocus": "the host keeps running without focus",
-    "onapplicationpause": "read self.time.paused",
     **dict.fromkeys(
         ("onbecamevisible", "onbecameinvisible", "onprecull", "onprerender", "onrenderobject",
          "onwillrenderobject", "onpostrender"), _CAMERA,

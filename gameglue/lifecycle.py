@@ -8,6 +8,8 @@ from gameglue.behaviour import MonoBehaviour
 from gameglue.coroutines import CoroutineRunner
 from gameglue.dispatch import ErrorHandler, HookList, Wrap, resolve_hook
 from gameglue.hooks import PER_FRAME_HOOKS, hooks_of
+from gameglue.required import check_removable
+from gameglue.timers import Timers
 
 if TYPE_CHECKING:
     from gameglue.clock import Time
@@ -27,10 +29,12 @@ class Lifecycle:
         self._time = time
         self._coroutines = coroutines
         self._on_error = on_error
+        self.timers = Timers(time, coroutines, on_error)
         self._new: list[MonoBehaviour] = []
         self._live: dict[int, MonoBehaviour] = {}
         self._watched: list[tuple[type[MonoBehaviour], dict[int, Any]]] = []
         self._doomed: list[tuple[float, MonoBehaviour | GameObject]] = []
+        self._was_paused = False
         self.wrap: Wrap | None = None
 
     def wrap_calls(self, wrap: Wrap | None) -> None:
@@ -95,6 +99,7 @@ class Lifecycle:
     def disable_failed(self, component: MonoBehaviour) -> None:
         """Take out a component that raised."""
         self._coroutines.stop_all(component)
+        self.timers.cancel(component)
         component._enabled = False
         self.refresh(component)
 
@@ -126,8 +131,19 @@ class Lifecycle:
     # -- end ------------------------------------------------------------------------------------
 
     def destroy(self, target: MonoBehaviour | GameObject, delay: float = 0.0) -> None:
-        """Remove `target` at the end of the first frame that lies `delay` seconds of game time ahead."""
-        self._doomed.append((self._time.game.time + delay, target))
+        """Remove `target` at the end of the first frame that lies `delay` seconds of game time ahead.
+
+        Raises `SceneError` for a component that another one of its object needs.
+        """
+        when = self._time.game.time + delay
+        if isinstance(target, MonoBehaviour):
+            check_removable(target, lambda other: not self._is_doomed(other, when))
+        self._doomed.append((when, target))
+
+    def _is_doomed(self, component: MonoBehaviour, when: float) -> bool:
+        """True if the component, or its object, was destroyed with effect until `when`."""
+        going = [id(target) for due, target in self._doomed if due <= when]
+        return id(component) in going or any(id(owner) in going for owner in component.game_object.above())
 
     def sweep(self) -> None:
         """Remove what is due."""
@@ -162,25 +178,41 @@ class Lifecycle:
         if component._is_awake:
             self._call(component, "on_destroy")
         self._coroutines.stop_all(component)
+        self.timers.cancel(component)
         component.game_object._forget(component)
+
+    def validate(self, component: MonoBehaviour) -> None:
+        """`on_validate`, after fields were given values; what it raises goes to whoever gave them."""
+        if "on_validate" in hooks_of(type(component)):
+            component.on_validate()  # type: ignore[attr-defined]
+
+    def follow_pause(self) -> None:
+        """`on_application_pause` of every component that is enabled and active, where the pause changed."""
+        if self._time.paused != self._was_paused:
+            self._was_paused = self._time.paused
+            self.tell_all("on_application_pause", self._was_paused)
+
+    def tell_all(self, name: str, *arguments: object) -> None:
+        """Call hook `name` of every component that is enabled and active."""
+        for component in tuple(self._live.values()):
+            if component._is_live:
+                self._call(component, name, *arguments)
 
     def quit(self) -> None:
         """`on_application_quit` of every component that is enabled and active."""
-        for component in tuple(self._live.values()):
-            if component._is_live:
-                self._call(component, "on_application_quit")
+        self.tell_all("on_application_quit")
 
     def live_components(self) -> list[MonoBehaviour]:
         """Every component that is awake, enabled and active."""
         return list(self._live.values())
 
-    def _call(self, component: MonoBehaviour, name: str) -> None:
+    def _call(self, component: MonoBehaviour, name: str, *arguments: object) -> None:
         waits = hooks_of(type(component)).get(name)
         if waits is None:
             return
         call = getattr(component, name)
         try:
-            returned = call() if self.wrap is None else self.wrap(component, name, call)()
+            returned = (call if self.wrap is None else self.wrap(component, name, call))(*arguments)
         except Exception as error:  # noqa: BLE001 - one component's fault must not end the loop
             self._on_error(component, name, error)
             return

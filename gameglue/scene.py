@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
 from gameglue.behaviour import MonoBehaviour
+from gameglue.finding import Finder
 from gameglue.game_object import GameObject
 from gameglue.transform import Rotation, Transform
 
 if TYPE_CHECKING:
     from gameglue.app import App
 
-T = TypeVar("T", bound=MonoBehaviour)
 
-
-class Scene:
+class Scene(Finder):
     """Holds game objects. Nothing in it wakes before the app loads it (`app.load_scene(scene)`)."""
 
     def __init__(self, app: App, name: str = "scene") -> None:
@@ -29,8 +28,18 @@ class Scene:
         """True while its components live in the frame loop."""
         return self._loaded
 
+    @property
+    def objects(self) -> tuple[GameObject, ...]:
+        """Every object in the scene, the oldest first."""
+        return tuple(self._objects.values())
+
+    @property
+    def roots(self) -> tuple[GameObject, ...]:
+        """The objects that hang under no other."""
+        return tuple(o for o in self._objects.values() if o.transform.parent is None)
+
     def __iter__(self) -> Iterator[GameObject]:
-        return iter(tuple(self._objects.values()))
+        return iter(self.objects)
 
     def __len__(self) -> int:
         return len(self._objects)
@@ -80,24 +89,6 @@ class Scene:
             made.transform.rotation = rotation
         return made
 
-    # -- finding --------------------------------------------------------------------------------
-
-    def find(self, name: str) -> GameObject | None:
-        """The first object of that name, active or not, or `None`."""
-        return next((o for o in self._objects.values() if o.name == name), None)
-
-    def find_with_tag(self, tag: str) -> list[GameObject]:
-        """All objects with that tag."""
-        return [o for o in self._objects.values() if o.tag == tag]
-
-    def find_component(self, kind: type[T]) -> T | None:
-        """The first component of class `kind` in the scene, or `None`."""
-        return next((c for o in self._objects.values() for c in o.components if isinstance(c, kind)), None)
-
-    def find_components(self, kind: type[T]) -> list[T]:
-        """All components of class `kind` in the scene."""
-        return [c for o in self._objects.values() for c in o.components if isinstance(c, kind)]
-
     # -- for the host ---------------------------------------------------------------------------
 
     def load(self) -> None:
@@ -115,6 +106,9 @@ class Scene:
             if owner.transform.parent is None and not owner.is_destroyed:
                 self.app.lifecycle.remove(owner)
         self._loaded = False
+
+    def _every_object(self) -> Iterator[GameObject]:
+        return iter(self._objects.values())
 
     def _enter(self, owner: GameObject) -> None:
         self._objects[id(owner)] = owner

@@ -141,3 +141,22 @@ def test_a_late_frame_is_not_followed_by_sleep(make_app: Callable[..., App]) -> 
     watch = app.scene.create("watch").add_component(Slow)
     app.run(frames=3)
     assert [delta for _, delta in watch.frames] == pytest.approx([0.02, 0.05, 0.05])
+
+
+def test_smoothing_follows_slowly_and_arrives() -> None:
+    """The weights are those of an exponential average: after n frames 0.8^n of the old length is left."""
+    time = Time()
+    for _ in range(5):
+        time.begin_frame(0.01)
+    assert time.smooth_delta_time == pytest.approx(0.01)
+    time.begin_frame(0.11)
+    assert time.smooth_delta_time == pytest.approx(0.01 + 0.2 * 0.1)
+    for _ in range(10):
+        time.begin_frame(0.01)
+    assert time.smooth_delta_time == pytest.approx(0.01 + 0.2 * 0.1 * 0.8**10)
+    time.time_scale = 0.5
+    assert time.smooth_delta_time == pytest.approx(0.5 * (0.01 + 0.2 * 0.1 * 0.8**10))
+    time.paused = True
+    assert time.smooth_delta_time == 0.0
+    time.in_fixed_step = True
+    assert time.smooth_delta_time == time.fixed_delta_time

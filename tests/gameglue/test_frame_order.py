@@ -282,7 +282,9 @@ CS_NAMES = {
     "OnGUI": "on_gui",
     "OnDisable": "on_disable",
     "OnDestroy": "on_destroy",
+    "OnApplicationPause": "on_application_pause",
     "OnApplicationQuit": "on_application_quit",
+    "OnValidate": "on_validate",
 }
 
 
