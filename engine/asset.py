@@ -142,8 +142,7 @@ def _read(source: ModelSource | ModelAsset, dims: Mapping[str, int] | None) -> M
 
 def _settled(model: Model) -> Model:
     """The model with constants that need no file's bytes any more."""
-    constants = settled(model.constants)
-    return model if constants is model.constants else model.replace(constants=constants)
+    return model.replace(constants=settled(model.constants))
 
 
 def _gap(layer: Layer) -> str | None:

@@ -34,6 +34,7 @@ LEVELS = (
         "engine.jobs",
         "engine.native*",
         "engine.cache*",
+        "engine.paged",
         "engine.loading",
     ),
     ("engine.operators", "engine.model*"),

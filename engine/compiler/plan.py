@@ -16,6 +16,7 @@ from engine.kernels.expr import Expr, nodes, substitute
 from engine.kernels.hint import Hint as Hint
 from engine.kernels.kernel import Kernel, number
 from engine.kernels.value import Signature, Value
+from engine.paged import let_go_of_sources
 
 
 @dataclass(slots=True)
@@ -126,6 +127,7 @@ class Packed:
     def _made(self) -> np.ndarray:
         array = self.make()
         array.flags.writeable = False  # so a backend may use it where it lies
+        let_go_of_sources(self.make, array)
         return array
 
     def drop(self) -> None:

@@ -19,6 +19,7 @@ from onnx import SparseTensorProto, TensorProto, helper, numpy_helper
 
 from engine.aligned import allocate, reserve
 from engine.errors import ModelImportError
+from engine.paged import paged
 from engine.threaded import in_parts
 
 Array = np.ndarray[Any, Any]
@@ -131,9 +132,12 @@ def frozen(array: Array) -> Array:
 def settled(arrays: Mapping[str, Array]) -> Mapping[str, Array]:
     """The arrays, those that are views of a file's bytes copied: for their sake the whole file would stay.
 
-    Copies lie where native kernels can read them. What passes have replaced by then is never copied.
+    Copies lie where native kernels can read them, those of large arrays in memory that can be taken back
+    (`engine.paged`). What passes have replaced by then is never copied.
     """
-    views = {name: array for name, array in arrays.items() if isinstance(_owner(array), memoryview)}
+    mapped = paged(arrays)
+    arrays = {**arrays, **mapped}
+    views = {n: a for n, a in arrays.items() if n not in mapped and isinstance(_owner(a), memoryview)}
     if not views:
         return arrays
     copies = {name: reserve(a.nbytes).view(a.dtype).reshape(a.shape) for name, a in views.items()}

@@ -7,6 +7,7 @@ unusual is left to the parser, which says what is wrong with it.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -15,7 +16,10 @@ SMALLEST = 4096
 
 _MODEL_GRAPH = 7
 _GRAPH_INITIALIZER = 5
+_TENSOR_DATA_TYPE = 2
+_TENSOR_FLOAT_DATA = 4
 _TENSOR_RAW_DATA = 9
+_FLOAT = 1
 
 _FIXED = {1: 8, 5: 4}
 _VARINT, _BYTES = 0, 2
@@ -60,7 +64,7 @@ def _graph(view: memoryview, graph: _Field, found: dict[int, memoryview], count:
         taken = None
         if field.number == _GRAPH_INITIALIZER and field.wire == _BYTES:
             if field.end - field.body >= SMALLEST:
-                taken = _raw_data(view, field)
+                taken = _elements(view, field)
             if taken is not None:
                 found[count] = view[taken.body : taken.end]
                 before, after = view[field.body : taken.start], view[taken.end : field.end]
@@ -73,12 +77,20 @@ def _graph(view: memoryview, graph: _Field, found: dict[int, memoryview], count:
     return b"".join(pieces), count
 
 
-def _raw_data(view: memoryview, tensor: _Field) -> _Field | None:
-    """Where a tensor's elements lie, if they are large and given once."""
-    fields = [f for f in _fields(view, tensor.body, tensor.end) if f.number == _TENSOR_RAW_DATA]
-    if len(fields) != 1 or fields[0].wire != _BYTES or fields[0].end - fields[0].body < SMALLEST:
+def _elements(view: memoryview, tensor: _Field) -> _Field | None:
+    """Where a tensor's elements lie as bytes, if they are large and given once.
+
+    Floats in the typed field lie there as they do in the raw one, when the field is packed.
+    """
+    fields = list(_fields(view, tensor.body, tensor.end))
+    holding = [f for f in fields if f.number in (_TENSOR_RAW_DATA, _TENSOR_FLOAT_DATA)]
+    if len(holding) != 1 or holding[0].wire != _BYTES or holding[0].end - holding[0].body < SMALLEST:
         return None
-    return fields[0]
+    if holding[0].number == _TENSOR_FLOAT_DATA:
+        types = [_varint(view, f.body, f.end)[0] for f in fields if f.number == _TENSOR_DATA_TYPE]
+        if types != [_FLOAT] or (holding[0].end - holding[0].body) % 4 or sys.byteorder == "big":
+            return None
+    return holding[0]
 
 
 def _fields(view: memoryview, start: int, end: int) -> Iterator[_Field]:

@@ -44,6 +44,32 @@ def test_only_large_weights_are_taken_out() -> None:
         np.testing.assert_array_equal(read_onnx(data).constants[name], value)
 
 
+def typed(kind: int, values: np.ndarray) -> tuple[bytes, onnx.TensorProto]:
+    """A file whose constant `b` has its elements in the typed field."""
+    model = onnx.load_from_string(file(b=LARGE))
+    tensor = onnx.helper.make_tensor("b", kind, [len(values)], values.tolist())
+    model.graph.initializer[0].CopyFrom(tensor)
+    return model.SerializeToString(), tensor
+
+
+def test_floats_of_the_typed_field_are_taken_out_too() -> None:
+    data, _ = typed(onnx.TensorProto.FLOAT, LARGE)
+    rest, weights = without_weights(data)
+    assert sorted(weights) == [0]
+    assert len(rest) < len(data) - LARGE.nbytes + 20
+    np.testing.assert_array_equal(read_onnx(data).constants["b"], LARGE)
+
+
+def test_other_numbers_of_the_typed_fields_are_not() -> None:
+    for kind in (onnx.TensorProto.DOUBLE, onnx.TensorProto.INT32, onnx.TensorProto.COMPLEX64):
+        assert without_weights(typed(kind, LARGE)[0])[1] == {}
+    _, tensor = typed(onnx.TensorProto.FLOAT, LARGE)
+    tensor.raw_data = LARGE.tobytes()  # both: the parser says what is wrong
+    model = onnx.load_from_string(file(b=LARGE))
+    model.graph.initializer[0].CopyFrom(tensor)
+    assert without_weights(model.SerializeToString())[1] == {}
+
+
 @pytest.mark.parametrize("load", [ModelLoader.read, ModelLoader.load])
 def test_a_model_does_not_hold_its_file(load: Callable[[bytes], Model]) -> None:
     source = proto(
