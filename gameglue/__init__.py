@@ -13,6 +13,7 @@ check_engine()
 from engine import *  # noqa: E402, F403
 from engine import __all__ as _engine_names  # noqa: E402
 from gameglue.app import App, ComponentError  # noqa: E402
+from gameglue.audio import Audio, AudioClip, AudioListener, AudioSource  # noqa: E402
 from gameglue.behaviour import MonoBehaviour  # noqa: E402
 from gameglue.choices import (  # noqa: E402
     ALL_CHOICES,
@@ -110,6 +111,10 @@ __all__ = [
     "AmbientLight",
     "FRAME",
     "App",
+    "Audio",
+    "AudioClip",
+    "AudioListener",
+    "AudioSource",
     "BackendChoice",
     "Camera",
     "Camera2D",

@@ -23,6 +23,7 @@ from engine import (
     Worker,
     leave_a_core_to_the_game,
 )
+from gameglue.audio import Audio
 from gameglue.behaviour import MonoBehaviour
 from gameglue.clock import Time
 from gameglue.coroutines import Coroutine, CoroutineRunner, NextFrame, Routine, WaitForSeconds, WaitUntilDone
@@ -31,15 +32,14 @@ from gameglue.finding import Finder
 from gameglue.frame import Frame
 from gameglue.game_object import GameObject
 from gameglue.garbage import long_lived_kept
-from gameglue.graphics.device import Texture
 from gameglue.graphics.graphics import Graphics
 from gameglue.graphics.gui import Gui
-from gameglue.graphics.mesh import Mesh
 from gameglue.graphics.surface import open_surface
 from gameglue.inference import FrameSlack, InferenceQueue
 from gameglue.input import InputRecording, InputReplay, InputSource, InputState
 from gameglue.interrupts import Interrupts
 from gameglue.lifecycle import Lifecycle
+from gameglue.loaders import register_loaders
 from gameglue.profiling import FrameOverlay, FrameReport, Profiler, Recording
 from gameglue.profiling.gpu_phases import GPUPhases
 from gameglue.reloading import HotReload
@@ -94,6 +94,7 @@ class App(Finder):
         deterministic: bool = False,
         latency_frames: int = 2,
         loading_budget_ms: float = 0.5,
+        audio: bool | None = None,
         resizable: bool = True,
         vsync: bool = False,
         on_error: Literal["log", "raise"] = "log",
@@ -119,6 +120,7 @@ class App(Finder):
             in real time, inference has its results `latency_frames` frames after it was asked for
             (see `InferenceQueue`), and the random numbers repeat also without a seed.
         loading_budget_ms: what models and workers that are being loaded may take of each frame.
+        audio: whether sounds are heard. `None` means with a window.
         on_error: "raise" lets a component's exception out of `step()`, for tests.
         time_source, sleep: the real clock in seconds, and how to wait; tests pass their own.
 
@@ -160,6 +162,7 @@ class App(Finder):
         surface = open_surface(title, size, headless, context, resizable=resizable, vsync=vsync)
         self.headless = not surface.is_window
         self.real_time = surface.is_window if real_time is None else real_time
+        self.audio = Audio(surface.is_window if audio is None else audio)
         self.graphics = Graphics(surface, self.lifecycle, self._failed)
         is_software = self.graphics.is_software
         self.rest = Rest(
@@ -178,9 +181,7 @@ class App(Finder):
         self.input = InputState()
         self.input.sources = [surface] if input_source is None else [surface, input_source]
         self.input.replay = None if replay is None else InputReplay(replay)
-        self.resources.register_loader(Texture, self._load_texture)
-        self.resources.register_loader(ModelAsset, ModelAsset)
-        self.resources.register_loader(Mesh, Mesh.load)
+        register_loaders(self.resources, self.graphics)
         self.profiler.on_change = self._record
         self._gpu_phases: GPUPhases | None = None
         self._scenes = Scenes(self)
@@ -455,6 +456,7 @@ class App(Finder):
         self._end()
         self.profiler.stop()
         self._disposed = True
+        self.audio.close()
         self.graphics.release()
 
     def __enter__(self) -> Self:
@@ -472,6 +474,7 @@ class App(Finder):
         self.lifecycle.quit()
         self._scenes.end()
         self.hot_reload.dispose()
+        self.resources.stop_loading()
         for load in self._loads:
             load.stop()
 
@@ -498,6 +501,3 @@ class App(Finder):
     def _check_thread(self) -> None:
         if threading.get_ident() != self._thread:
             raise FrameError("an App is used on the thread that made it: its OpenGL context lives there")
-
-    def _load_texture(self, path: Path) -> Texture:
-        return self.graphics.texture(self.resources.read_image(path))

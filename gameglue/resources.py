@@ -1,17 +1,44 @@
-"""Finds the game's files by name: first in the game's folder, then among what gameglue brings along."""
+"""Finds the game's files by name: first in the game's folder, then among what gameglue brings along.
+
+What kinds of resources there are, and which file is of which kind, is registered: a loader for textures,
+another for models, and so on. A game adds its own with `register_loader`.
+"""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from types import UnionType
-from typing import Union, get_args, get_origin
+from typing import Any, TypeVar, Union, cast, get_args, get_origin, overload
 
 import numpy as np
 
+from engine import Loading
+from engine.loading.handle import Steps
+from engine.loading.sliced_thread import SlicedThread
 from gameglue.errors import ResourceError
 from gameglue.pygame_ce import import_pygame
+
+T = TypeVar("T")
+
+_TEXT = (".txt", ".md", ".json", ".jsonl", ".toml", ".csv", ".frag", ".vert", ".glsl")
+
+
+@dataclass(frozen=True)
+class ResourceLoader:
+    """How resources of one kind are made from a file.
+
+    load: all at once. read: the part that may run beside the frames, on another thread. finish: what is
+    left for the game's thread, such as an upload; it yields `None` where a slice may end, and returns the
+    resource.
+    """
+
+    load: Callable[[Path], object]
+    suffixes: tuple[str, ...] = ()
+    read: Callable[[Path], Any] | None = None
+    finish: Callable[[Any], Steps[Any]] | None = None
 
 
 def packaged_assets() -> Path | None:
@@ -41,7 +68,11 @@ class Resources:
         packaged = packaged_assets()
         if packaged is not None:
             self.roots.append(packaged)
-        self._loaders: dict[type, Callable[[Path], object]] = {}
+        self._loads: list[Loading[Any]] = []
+        self._loaders: dict[type, ResourceLoader] = {
+            bytes: ResourceLoader(Path.read_bytes, (), Path.read_bytes),
+            str: ResourceLoader(_read_text, _TEXT, _read_text),
+        }
 
     def find(self, name: str | Path) -> Path:
         """The file called `name`: an absolute path, or relative to one of the roots.
@@ -83,11 +114,92 @@ class Resources:
         pixels = np.frombuffer(pygame.image.tobytes(surface, "RGBA"), np.uint8)
         return pixels.reshape(surface.get_height(), surface.get_width(), 4).copy()
 
-    # -- fields given by name -------------------------------------------------------------------
+    # -- loading --------------------------------------------------------------------------------
 
-    def register_loader(self, kind: type, load: Callable[[Path], object]) -> None:
-        """Let component fields of type `kind` be given by file name; `load` gets the path that was found."""
-        self._loaders[kind] = load
+    def register_loader(
+        self,
+        kind: type,
+        load: Callable[[Path], object],
+        *,
+        suffixes: Sequence[str] = (),
+        read: Callable[[Path], Any] | None = None,
+        finish: Callable[[Any], Steps[Any]] | None = None,
+    ) -> None:
+        """Let resources of type `kind`, and component fields of that type, be given by file name.
+
+        load: gets the path that was found. suffixes: of files that are of this kind where nothing else is
+        said, such as `(".png",)`. read, finish: see `ResourceLoader`; without `read`, `load_async` calls
+        `load` on the game's thread, all at once.
+        """
+        self._loaders[kind] = ResourceLoader(load, tuple(s.lower() for s in suffixes), read, finish)
+
+    @overload
+    def load(self, name: str | Path) -> Any: ...
+
+    @overload
+    def load(self, name: str | Path, kind: type[T]) -> T: ...
+
+    def load(self, name: str | Path, kind: type | None = None) -> Any:
+        """What is in a file: a `Texture`, `Model`, `Mesh`, `AudioClip`, `str`, `bytes` ...
+
+        The file's suffix tells the kind unless it is given. Every call makes another one. Raises
+        `ResourceError` where there is no such file, and what the kind's own loader raises.
+        """
+        path = self.find(name)
+        return self._loader_of(path, kind).load(path)
+
+    @overload
+    def load_async(self, name: str | Path) -> Loading[Any]: ...
+
+    @overload
+    def load_async(self, name: str | Path, kind: type[T]) -> Loading[T]: ...
+
+    def load_async(self, name: str | Path, kind: type | None = None) -> Loading[Any]:
+        """`load` beside the game's frames: `texture = await self.resources.load_async("hero.png")`.
+
+        The handle is awaited, yielded in a coroutine, or polled: `is_done()`, `result()`. Files are read and
+        decoded on another thread, uploads to the GPU done here, a slice at a time, within the app's
+        `loading_budget_ms`. What goes wrong later is raised by the handle; an unknown file or kind, here.
+        """
+        path = self.find(name)
+        loader = self._loader_of(path, kind)
+        loading: Loading[Any] = Loading(name=str(name))
+
+        def steps() -> Steps[Any]:
+            if loader.read is None:
+                return loader.load(path)
+            loading.report(f"reading {path.name}", 0.0)
+            value = yield SlicedThread(lambda: cast("Callable[[Path], Any]", loader.read)(path))
+            if loader.finish is None:
+                return value
+            loading.report(f"uploading {path.name}", 0.5)
+            return (yield from loader.finish(value))
+
+        self._loads = [load for load in self._loads if not load.is_over]
+        self._loads.append(loading.begin(steps()))
+        return loading
+
+    def stop_loading(self) -> None:
+        """Give up what is still being loaded; called by the host at the end."""
+        for loading in self._loads:
+            loading.stop()
+        self._loads.clear()
+
+    def _loader_of(self, path: Path, kind: type | None) -> ResourceLoader:
+        if kind is not None:
+            if kind not in self._loaders:
+                known = ", ".join(k.__name__ for k in self._loaders)
+                raise ResourceError(f"nothing loads {kind.__name__}; register_loader adds it. Known: {known}")
+            return self._loaders[kind]
+        suffix = path.suffix.lower()
+        found = next((loader for loader in self._loaders.values() if suffix in loader.suffixes), None)
+        if found is None:
+            known = ", ".join(s for loader in self._loaders.values() for s in loader.suffixes)
+            raise ResourceError(
+                f"{path.name}: nothing says what {suffix or 'no suffix'!r} is; give the kind, as in "
+                f"load({path.name!r}, str). Known: {known}"
+            )
+        return found
 
     def load_for_type(self, annotation: object, value: object) -> object:
         """`value`, or, where it is a file name for a field of a registered type, what that loader makes."""
@@ -98,7 +210,7 @@ class Resources:
             if kind in (str, Path):
                 return value
             if kind in self._loaders:
-                return self._loaders[kind](self.find(value))
+                return self._loaders[kind].load(self.find(value))
         return value
 
     def _suggestion(self, wanted: Path) -> str:
@@ -107,3 +219,7 @@ class Resources:
         roots: Sequence[Path] = [root for root in self.roots[1:] if root.is_dir()]
         near = sorted({str(p.relative_to(r)) for r in roots for p in r.rglob(wanted.name) if p.is_file()})
         return f"\nthere is: {', '.join(near[:5])}" if near else ""
+
+
+def _read_text(path: Path) -> str:
+    return path.read_text(encoding="utf-8")

@@ -187,6 +187,20 @@ class Texture:
         self._staging.write(np.ascontiguousarray(pixels, np.uint8))
         self.texture.write(self._staging, alignment=1)
 
+    def write_rows(self, top: int, pixels: np.ndarray) -> None:
+        """Replace some rows of a coloured picture: `pixels`, (rows, width, 4) uint8, from row `top` on.
+
+        Raises `ValueError` for another shape or type, or where the rows are not there.
+        """
+        rows = pixels.shape[0]
+        if pixels.shape != (rows, self.width, 4) or self._channels != 4 or pixels.dtype != np.uint8:
+            raise ValueError(f"rows of this texture are (n, {self.width}, 4) uint8, got {pixels.shape}")
+        if top < 0 or top + rows > self.height:
+            raise ValueError(f"rows {top} to {top + rows} are not all in a picture of {self.height}")
+        if self.texture is not None:
+            strip = np.ascontiguousarray(pixels)
+            self.texture.write(strip, viewport=(0, top, self.width, rows), alignment=1)
+
     def release(self) -> None:
         """Free the GPU memory; drawing with it afterwards draws nothing."""
         if self.texture is not None and self._staging is not None:
