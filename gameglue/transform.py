@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from pyglm import glm
+from pyglm.glm import dmat3, dquat, dvec3
 
 from gameglue.vector import Quaternion, Vec3
 
@@ -28,7 +30,9 @@ class Transform:
     when first asked for and kept until this object or one above it moves.
     """
 
-    __slots__ = ("_children", "_matrix", "_parent", "_position", "_rotation", "_scale", "game_object")
+    __slots__ = (
+        "_array", "_children", "_matrix", "_parent", "_position", "_rotation", "_scale", "game_object",
+    )  # fmt: skip
 
     def __init__(self, game_object: GameObject | None = None) -> None:
         self.game_object = game_object
@@ -37,7 +41,9 @@ class Transform:
         self._scale = Vec3(1.0, 1.0, 1.0)
         self._parent: Transform | None = None
         self._children: list[Transform] = []
-        self._matrix: np.ndarray | None = None
+        # PyGLM's stubs take products of matrices for smaller ones, hence `Any`.
+        self._matrix: Any = None
+        self._array: np.ndarray | None = None
 
     # -- relative to the parent ---------------------------------------------------------------
 
@@ -78,8 +84,7 @@ class Transform:
         """Position in the world."""
         if self._parent is None:
             return self._position
-        x, y, z = self.matrix[:3, 3].tolist()
-        return Vec3(x, y, z)
+        return Vec3(*self.world_matrix()[3].xyz)
 
     @position.setter
     def position(self, value: Iterable[float]) -> None:
@@ -124,8 +129,8 @@ class Transform:
         """Size in the world along the object's axes; inexact where rotated parents are scaled unevenly."""
         if self._parent is None:
             return self._scale
-        x, y, z = np.linalg.norm(self.matrix[:3, :3], axis=0).tolist()
-        return Vec3(x, y, z)
+        x, y, z, _ = self.world_matrix()
+        return Vec3(glm.length(x.xyz), glm.length(y.xyz), glm.length(z.xyz))
 
     @property
     def right(self) -> Vec3:
@@ -145,28 +150,29 @@ class Transform:
     @property
     def matrix(self) -> np.ndarray:
         """Local to world, (4, 4) float64 for column vectors; read-only."""
+        if self._array is None:
+            self._array = np.array(self.world_matrix())
+            self._array.flags.writeable = False
+        return self._array
+
+    def world_matrix(self) -> Any:
+        """`matrix` as PyGLM has it, a `dmat4`: for the host, which copies many at once. Not to be changed."""
         if self._matrix is None:
-            local = np.identity(4)
-            local[:3, :3] = self._rotation.matrix() * np.asarray(self._scale)
-            local[:3, 3] = self._position
-            matrix = local if self._parent is None else self._parent.matrix @ local
-            matrix.flags.writeable = False
-            self._matrix = matrix
+            turned = glm.translate(dvec3(*self._position)) * glm.mat4_cast(dquat(*self._rotation))
+            local = glm.scale(turned, dvec3(*self._scale))
+            self._matrix = local if self._parent is None else self._parent.world_matrix() * local
         return self._matrix
 
     def to_world(self, point: Iterable[float]) -> Vec3:
         """A point given in this object's units, in the world."""
-        x, y, z = (self.matrix[:3, :3] @ np.asarray(Vec3.of(point)) + self.matrix[:3, 3]).tolist()
-        return Vec3(x, y, z)
+        return Vec3(*(self.world_matrix() * dvec3(*Vec3.of(point))))
 
     def to_local(self, point: Iterable[float]) -> Vec3:
         """A point of the world, in this object's units. Raises `ValueError` where the scale is 0."""
-        try:
-            offset = np.asarray(Vec3.of(point)) - self.matrix[:3, 3]
-            x, y, z = np.linalg.solve(self.matrix[:3, :3], offset).tolist()
-        except np.linalg.LinAlgError:
-            raise ValueError(f"an object scaled to {self.lossy_scale} has no inverse") from None
-        return Vec3(x, y, z)
+        matrix = self.world_matrix()
+        if glm.determinant(dmat3(matrix)) == 0.0:
+            raise ValueError(f"an object scaled to {self.lossy_scale} has no inverse")
+        return Vec3(*(glm.affineInverse(matrix) * dvec3(*Vec3.of(point))))
 
     # -- moving -------------------------------------------------------------------------------
 
@@ -178,10 +184,17 @@ class Transform:
         """Turn by `degrees` around one of the object's own axes."""
         self.local_rotation = self._rotation.then_local(Quaternion.from_axis(degrees, axis))
 
-    def look_at(self, target: Iterable[float]) -> None:
-        """Turn the object's x axis towards a point in the x-y plane."""
+    def look_at(self, target: Iterable[float], up: Iterable[float] | None = None) -> None:
+        """Turn the object's x axis towards a point in the x-y plane.
+
+        With `up`, in three dimensions, turn `forward` towards the point instead, with y as close to `up` as
+        can be: `camera.transform.look_at((0, 0, 0), up=(0, 1, 0))`. An object that is there already stays.
+        """
         direction = Vec3.of(target) - self.position
-        self.angle = math.degrees(math.atan2(direction.y, direction.x))
+        if up is None:
+            self.angle = math.degrees(math.atan2(direction.y, direction.x))
+        elif direction != Vec3():
+            self.rotation = Quaternion.look(direction, up)
 
     # -- hierarchy ----------------------------------------------------------------------------
 
@@ -224,6 +237,6 @@ class Transform:
     def _moved(self) -> None:
         # Where the matrix is unknown, everything below is unknown too: nothing to walk.
         if self._matrix is not None:
-            self._matrix = None
+            self._matrix = self._array = None
             for child in self._children:
                 child._moved()

@@ -1,4 +1,4 @@
-"""Small immutable values for positions and rotations.
+"""Small immutable values for positions and rotations; PyGLM does the arithmetic.
 
 They are tuples, so an attribute cannot be changed in place: `transform.position.x = 1` fails at once,
 where a mutable copy would silently change nothing. `transform.position += (1, 0)` works.
@@ -9,9 +9,16 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from numbers import Real
-from typing import NamedTuple, cast
+from typing import Any, NamedTuple, cast
 
 import numpy as np
+from pyglm import glm
+from pyglm.glm import dquat, dvec3
+
+# `dvec3(*numbers)` throughout: `dvec3(numbers)`, and sums with a tuple, go by way of single precision.
+
+# Twice as fast as the class's own constructor, which unpacks its arguments.
+_new: Any = tuple.__new__
 
 
 class Vec3(NamedTuple):
@@ -28,61 +35,69 @@ class Vec3(NamedTuple):
         >>> Vec3.of((1, 2))
         Vec3(x=1.0, y=2.0, z=0.0)
         """
+        kind = type(value)
+        if kind is cls:
+            return value  # type: ignore[return-value]
+        if kind is tuple:
+            return _from_tuple(cast("tuple[float, ...]", value), z)
         if isinstance(value, cls):
             return value
         if isinstance(value, Real):
             return cls(float(value), float(value), float(value))
-        numbers = [float(v) for v in cast("Iterable[float]", value)]
-        if len(numbers) == 2:
-            return cls(numbers[0], numbers[1], z)
-        if len(numbers) == 3:
-            return cls(*numbers)
-        raise ValueError(f"a vector needs 2 or 3 numbers, got {len(numbers)}: {numbers}")
+        return _from_tuple(tuple(float(v) for v in cast("Iterable[float]", value)), z)
 
     def __add__(self, other: Iterable[float]) -> Vec3:  # type: ignore[override]
-        b = Vec3.of(other)
-        return Vec3(self.x + b.x, self.y + b.y, self.z + b.z)
+        return _vec3(dvec3(*self) + dvec3(*Vec3.of(other)))
 
     def __radd__(self, other: Iterable[float]) -> Vec3:
         return self + other
 
     def __sub__(self, other: Iterable[float]) -> Vec3:
-        b = Vec3.of(other)
-        return Vec3(self.x - b.x, self.y - b.y, self.z - b.z)
+        return _vec3(dvec3(*self) - dvec3(*Vec3.of(other)))
 
     def __rsub__(self, other: Iterable[float]) -> Vec3:
         return Vec3.of(other) - self
 
     def __mul__(self, other: Iterable[float] | float) -> Vec3:  # type: ignore[override]
-        b = Vec3.of(other, z=1.0)
-        return Vec3(self.x * b.x, self.y * b.y, self.z * b.z)
+        factor = other if type(other) is float else dvec3(*Vec3.of(other, z=1.0))
+        return _vec3(dvec3(*self) * factor)
 
     def __rmul__(self, other: Iterable[float] | float) -> Vec3:  # type: ignore[override]
         return self * other
 
     def __truediv__(self, other: float) -> Vec3:
-        return Vec3(self.x / other, self.y / other, self.z / other)
+        if other == 0.0:
+            raise ZeroDivisionError(f"{self} divided by 0")
+        return _vec3(dvec3(*self) / float(other))
 
     def __neg__(self) -> Vec3:
-        return Vec3(-self.x, -self.y, -self.z)
+        return _vec3(-dvec3(*self))
 
     def dot(self, other: Iterable[float]) -> float:
         """The scalar product."""
-        b = Vec3.of(other)
-        return self.x * b.x + self.y * b.y + self.z * b.z
+        return float(glm.dot(dvec3(*self), dvec3(*Vec3.of(other))))
+
+    def cross(self, other: Iterable[float]) -> Vec3:
+        """The vector product: at right angles to both, counter-clockwise from this one to `other`."""
+        return _vec3(glm.cross(dvec3(*self), dvec3(*Vec3.of(other))))
 
     def length(self) -> float:
         """The Euclidean length."""
-        return math.sqrt(self.dot(self))
+        return float(glm.length(dvec3(*self)))
+
+    def distance(self, other: Iterable[float]) -> float:
+        """How far the point `other` is away."""
+        return float(glm.distance(dvec3(*self), dvec3(*Vec3.of(other))))
 
     def normalized(self) -> Vec3:
         """The same direction with length 1; the zero vector stays zero."""
-        length = self.length()
-        return self / length if length > 0.0 else self
+        vector = dvec3(*self)
+        length = glm.length(vector)
+        return _vec3(vector / length) if length > 0.0 else self
 
     def lerp(self, other: Iterable[float], t: float) -> Vec3:
         """The point at fraction `t` of the way to `other`."""
-        return self + (Vec3.of(other) - self) * t
+        return _vec3(glm.mix(dvec3(*self), dvec3(*Vec3.of(other)), float(t)))
 
 
 class Quaternion(NamedTuple):
@@ -96,10 +111,23 @@ class Quaternion(NamedTuple):
     @classmethod
     def from_axis(cls, degrees: float, axis: Iterable[float] = (0.0, 0.0, 1.0)) -> Quaternion:
         """Turn by `degrees` around `axis`, counter-clockwise when the axis points at the viewer."""
-        direction = Vec3.of(axis).normalized()
-        half = math.radians(degrees) / 2
-        s = math.sin(half)
-        return cls(math.cos(half), direction.x * s, direction.y * s, direction.z * s)
+        if type(axis) is tuple and axis == (0.0, 0.0, 1.0):
+            half = math.radians(degrees) / 2
+            return cls(math.cos(half), 0.0, 0.0, math.sin(half))
+        return _quaternion(glm.angleAxis(math.radians(degrees), dvec3(*Vec3.of(axis).normalized())))
+
+    @classmethod
+    def look(cls, direction: Iterable[float], up: Iterable[float] = (0.0, 1.0, 0.0)) -> Quaternion:
+        """The rotation whose forward (-z) points along `direction`, with y as close to `up` as can be.
+
+        Raises `ValueError` if the direction has no length. Along `up` itself, any y will do.
+        """
+        along, above = Vec3.of(direction).normalized(), Vec3.of(up).normalized()
+        if along == Vec3():
+            raise ValueError("cannot look along a direction of no length")
+        if along.cross(above).length() < 1e-9:
+            above = Vec3(0.0, 0.0, 1.0) if abs(along.y) > 0.9 else Vec3(0.0, 1.0, 0.0)
+        return _quaternion(glm.quatLookAt(dvec3(*along), dvec3(*above)))
 
     @classmethod
     def from_euler(cls, degrees: Iterable[float]) -> Quaternion:
@@ -110,34 +138,23 @@ class Quaternion(NamedTuple):
 
     def then_local(self, other: Quaternion) -> Quaternion:
         """The rotation that applies `other` first, in this rotation's own frame (the product)."""
-        w, x, y, z = self
-        a, b, c, d = other
-        return Quaternion(
-            w * a - x * b - y * c - z * d,
-            w * b + x * a + y * d - z * c,
-            w * c - x * d + y * a + z * b,
-            w * d + x * c - y * b + z * a,
-        )
+        return _quaternion(dquat(*self) * dquat(*other))
 
     def inverse(self) -> Quaternion:
         """The opposite rotation."""
-        return Quaternion(self.w, -self.x, -self.y, -self.z)
+        return _quaternion(glm.conjugate(dquat(*self)))
+
+    def slerp(self, other: Quaternion, t: float) -> Quaternion:
+        """The rotation at fraction `t` of the way to `other`, at an even pace and the shorter way round."""
+        return _quaternion(glm.slerp(dquat(*self), dquat(*other), float(t)))
 
     def rotate(self, vector: Iterable[float]) -> Vec3:
         """`vector` after this rotation."""
-        rotated = self.matrix() @ np.asarray(Vec3.of(vector))
-        return Vec3(*cast("list[float]", rotated.tolist()))
+        return _vec3(dquat(*self) * dvec3(*Vec3.of(vector)))
 
     def matrix(self) -> np.ndarray:
         """The rotation as a (3, 3) float64 matrix, applied to column vectors."""
-        w, x, y, z = self
-        return np.array(
-            [
-                [1 - 2 * (y * y + z * z), 2 * (x * y - w * z), 2 * (x * z + w * y)],
-                [2 * (x * y + w * z), 1 - 2 * (x * x + z * z), 2 * (y * z - w * x)],
-                [2 * (x * z - w * y), 2 * (y * z + w * x), 1 - 2 * (x * x + y * y)],
-            ]
-        )
+        return np.array(glm.mat3_cast(dquat(*self)))
 
     def euler(self) -> Vec3:
         """Degrees around x, y and z, as `from_euler` takes them."""
@@ -148,3 +165,21 @@ class Quaternion(NamedTuple):
         else:  # Looking straight up or down: y and z turn the same way, so all goes to y.
             y, z = math.atan2(-m[2, 0], m[0, 0]), 0.0
         return Vec3(math.degrees(x), math.degrees(y), math.degrees(z))
+
+
+def _from_tuple(numbers: tuple[float, ...], z: float) -> Vec3:
+    if len(numbers) == 2:
+        return _vec3((float(numbers[0]), float(numbers[1]), z))
+    if len(numbers) == 3:
+        return _vec3((float(numbers[0]), float(numbers[1]), float(numbers[2])))
+    raise ValueError(f"a vector needs 2 or 3 numbers, got {len(numbers)}: {numbers}")
+
+
+def _vec3(vector: Any) -> Vec3:
+    made: Vec3 = _new(Vec3, vector)
+    return made
+
+
+def _quaternion(rotation: Any) -> Quaternion:
+    made: Quaternion = _new(Quaternion, rotation)
+    return made

@@ -72,7 +72,7 @@ class Camera3D(Camera):
     # PyGLM's stubs take products of matrices for smaller ones, hence `Any`.
     def _view(self) -> Any:
         transform = self.transform
-        placed = glm.translate(glm.dvec3(transform.position))
+        placed = glm.translate(glm.dvec3(*transform.position))
         return glm.inverse(placed * glm.mat4_cast(glm.dquat(*transform.rotation)))
 
     def _projection(self) -> Any:

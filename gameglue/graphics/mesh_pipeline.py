@@ -8,6 +8,7 @@ from typing import Any, Final
 
 import moderngl
 import numpy as np
+from pyglm import glm
 
 from gameglue.graphics.batch import OVER, Picture
 from gameglue.graphics.camera3d import Camera3D, MeshRenderer
@@ -41,16 +42,16 @@ class _Kind:
 
 @dataclass
 class _Batch:
-    """Objects of one kind: their matrices (4, 4), and colour and glow as eight bytes."""
+    """Objects of one kind: their matrices (PyGLM's), and colour and glow as eight bytes."""
 
     kind: _Kind
-    matrices: list[np.ndarray] = field(default_factory=list)
+    matrices: list[Any] = field(default_factory=list)
     colors: list[tuple[int, ...]] = field(default_factory=list)
 
     def instances(self) -> np.ndarray:
         """(n,) of dtype `_INSTANCE`."""
         made = np.zeros(len(self.matrices), _INSTANCE)
-        made["rows"] = np.array(self.matrices)[:, :3]
+        made["rows"] = np.array(glm.array(self.matrices))[:, :3]
         colors = np.array(self.colors, np.uint8)
         made["color"], made["glow"] = colors[:, :4], colors[:, 4:]
         return made
@@ -61,7 +62,7 @@ class MeshList:
 
     def __init__(self) -> None:
         self._opaque: dict[tuple[int, int, bool], _Batch] = {}
-        self._clear: list[tuple[_Kind, np.ndarray, tuple[int, ...]]] = []
+        self._clear: list[tuple[_Kind, Any, tuple[int, ...]]] = []
 
     def __len__(self) -> int:
         return len(self._opaque) + len(self._clear)
@@ -71,7 +72,7 @@ class MeshList:
         mesh, picture, double_sided = renderer.mesh, renderer.texture, renderer.double_sided
         color, glow = parse_color(renderer.color), parse_color(renderer.emission)
         shine = min(max(round(renderer.shine * 255), 0), 255)
-        matrix, values = renderer.transform.matrix, (*color, *glow[:3], shine)
+        matrix, values = renderer.transform.world_matrix(), (*color, *glow[:3], shine)
         if color[3] < 255:
             self._clear.append((_Kind(mesh, picture, double_sided), matrix, values))
             return
@@ -91,7 +92,7 @@ class MeshList:
         batches: list[_Batch] = []
         # In perspective w grows with the distance, without it z does; behind each other both do.
         away = clip[3] if np.abs(clip[3, :3]).any() else clip[2]
-        for kind, matrix, values in sorted(self._clear, key=lambda item: -float(away @ item[1][:, 3])):
+        for kind, matrix, values in sorted(self._clear, key=lambda item: -float(away @ item[1][3])):
             if not batches or batches[-1].kind != kind:
                 batches.append(_Batch(kind))
             batches[-1].matrices.append(matrix)

@@ -31,6 +31,7 @@ SMALLEST = {
     "hitches": ("--models", "policy", "--backends", "cpu"),
     "slices": ("--models", "digits", "--backends", "cpu", "--runs", "1"),
     "command_buffers": ("--workers", "2", "--runs", "1"),
+    "transforms": ("--objects", "5", "--runs", "1"),
 }
 ROWS = {
     "models": [
@@ -51,6 +52,7 @@ ROWS = {
     ],
     "frames": [r"nothing in flight( +\d+\.\d\d){5} +1\.00", r"digits on cpu( +\d+\.\d\d){6} +\d+\.\d{3} +\d"],
     "command_buffers": [r"cpu +schedule, one by one( +\d+){2} *\n", r"cpu +replayed( +\d+){2} +2 *\n"],
+    "transforms": [r"move, then matrix +\d+ *\n", r"below one: position +\d+ *\n"],
     "slices": [r"digits +cpu( +\d+\.\d\d){2} +\d+( +\d+\.\d\d){4} *\n"],
     "hitches": [
         r"policy +cpu +cold +\d+\.\d( +\d+\.\d\d){6} *\n",

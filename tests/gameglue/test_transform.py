@@ -124,3 +124,68 @@ def test_an_object_cannot_hang_under_itself() -> None:
     with pytest.raises(AttributeError):
         parent.position.x = 3  # type: ignore[misc]
     assert parent.position == Vec3()
+
+
+def test_rotations_keep_double_precision() -> None:
+    """Some ways into PyGLM round to single precision; what is right to 1e-14 takes none of those."""
+    rotation = Quaternion()
+    for degrees, axis in ((77.0, (1.0, 2.0, -0.5)), (13.0, (0.1, -3.0, 0.7)), (-150.0, (0.0, 0.0, 1.0))):
+        rotation = rotation.then_local(Quaternion.from_axis(degrees, axis))
+    for turned in (
+        rotation,
+        rotation.inverse(),
+        Quaternion.look((1, 2, -3)),
+        Quaternion().slerp(rotation, 0.3),
+    ):
+        matrix = turned.matrix()
+        assert np.abs(matrix @ matrix.T - np.identity(3)).max() < 1e-14
+    transform = Transform()
+    transform.position, transform.local_scale = (0.1, 0.2, 0.3), (0.7, 1.1, 1.3)
+    transform.position += (0.1, 0.1, 0.1)
+    assert np.abs(transform.matrix[:3, 3] - (0.2, 0.3, 0.4)).max() < 1e-15
+    assert np.abs(np.diag(transform.matrix)[:3] - (0.7, 1.1, 1.3)).max() < 1e-15
+    assert np.abs(np.subtract(transform.to_world((0.1, 0.2, 0.3)), (0.27, 0.52, 0.79))).max() < 1e-15
+
+
+@pytest.mark.parametrize("target", [(4, 1, -2), (-3, 0, 5), (0, 9, 0), (0, -9, 1e-14), (0, 0, -7)])
+def test_looking_at_a_point_in_space(target: tuple[float, float, float]) -> None:
+    above, transform = Transform(), Transform()
+    above.position, above.rotation = (1, 2, 3), Quaternion.from_euler((10, 40, 70))
+    transform.set_parent(above, keep_world=False)
+    transform.position = (0.5, 0.0, 0.25)
+    transform.look_at(target, up=(0, 1, 0))
+    expected = np.array(target) - (0.5, 0.0, 0.25)
+    assert transform.forward == pytest.approx(tuple(expected / np.linalg.norm(expected)))
+    assert transform.right.y == pytest.approx(0.0, abs=1e-9), "the horizon stays level"
+    assert transform.up.y >= -1e-9
+
+
+def test_looking_at_itself_changes_nothing() -> None:
+    transform = Transform()
+    transform.position = (1, 2, 3)
+    transform.look_at((1, 2, 3), up=(0, 1, 0))
+    assert transform.rotation == Quaternion()
+    with pytest.raises(ValueError, match="no length"):
+        Quaternion.look((0, 0, 0))
+    assert Quaternion.look((0, 1, 0)).rotate((0, 0, -1)) == pytest.approx((0, 1, 0))
+
+
+def test_vectors_calculate_as_numpy_does() -> None:
+    a, b = np.array([1.1, -2.3, 0.7]), np.array([3.3, 0.1, -1.9])
+    v, w = Vec3.of(a), Vec3.of(b)
+    assert v.cross(w) == pytest.approx(tuple(np.cross(a, b)))
+    assert v.dot(w) == pytest.approx(float(a @ b))
+    assert v.distance(w) == pytest.approx(float(np.linalg.norm(a - b)))
+    assert (v * w, v / 2, -v, v - w) == (tuple(a * b), tuple(a / 2), tuple(-a), tuple(a - b))
+    assert Vec3.of(tuple(np.array([0.5, 2.0, 1.0], np.float32))) == (0.5, 2.0, 1.0)
+    assert all(type(x) is float for x in (*Vec3.of((1, 2, 3)), *(v + (1, 1)), *(2 * v)))  # noqa: RUF005
+    with pytest.raises(ZeroDivisionError):
+        v / 0
+    for wrong in ((1,), (1, 2, 3, 4), np.zeros(4)):
+        with pytest.raises(ValueError, match="2 or 3 numbers"):
+            Vec3.of(wrong)
+
+
+def test_a_rotation_half_way() -> None:
+    end = Quaternion.from_axis(90, (0, 1, 0))
+    assert Quaternion().slerp(end, 0.5) == pytest.approx(Quaternion.from_axis(45, (0, 1, 0)))
