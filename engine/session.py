@@ -29,6 +29,7 @@ from engine.errors import OutOfMemoryError, ShapeError, UnsupportedLayerError
 from engine.kernels.value import Value, leaves
 from engine.lifetime import drop_aside
 from engine.model import Layer, Model
+from engine.pool import Pool
 from engine.shortage import LARGE, MOST_BYTES, shortage
 from engine.stored_plans import StoredModel, plan_file, stored_facts
 
@@ -136,6 +137,8 @@ class Session:
         if cpu is not None:
             self.backends["cpu"] = cpu
         self.packed: dict[str, Packed] = {}
+        stays = native.name == "cpu"
+        self.pool = Pool(sum(array.nbytes for array in model.constants.values()) if stays else 0)
         self.file = plan_file(model, native)
         self.stored = None if self.file is None else self.file.read
         self.host_inputs = self._host_inputs() if self.stored is None else self.stored.host_inputs
@@ -161,7 +164,7 @@ class Session:
     @cached_property
     def planner(self) -> Planner:
         """Makes plans; a model whose plans are all read from disk needs none."""
-        return Planner(self.model, self.backends["native"], self.backends.get("cpu"), self.packed)
+        return Planner(self.model, self.backends["native"], self.backends.get("cpu"), self.packed, self.pool)
 
     def _host_inputs(self) -> frozenset[str]:
         """Inputs whose values decide a plan.
@@ -525,7 +528,9 @@ class Session:
         held = self.constants.get((place, name))
         if packed is not None:
             if held is None:
-                held = self.constants[place, name] = (None, self._filled(place, name, packed.elements()))
+                with self.pool.open():
+                    elements = packed.elements()
+                held = self.constants[place, name] = (None, self._filled(place, name, elements))
             packed.drop()
             return held[1]
         array = plan.constants.pop(name)

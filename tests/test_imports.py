@@ -22,6 +22,7 @@ LEVELS = (
         "engine.dtypes",
         "engine.lifetime",
         "engine.aligned",
+        "engine.pool",
         "engine.threaded",
         "engine.observing",
         "engine.unfinished",

@@ -18,6 +18,7 @@ from engine.compiler.trace import InputShapes, Tracer, live
 from engine.compiler.walk import Elements, Trace
 from engine.kernels.value import leaves
 from engine.model import Model
+from engine.pool import Pool
 
 Place = Literal["native", "cpu"]
 
@@ -71,14 +72,20 @@ class Planner:
     """Plans one model for one backend; remembers packed weights between plans."""
 
     def __init__(
-        self, model: Model, native: Target, cpu: Target | None, packed: dict[str, Packed] | None = None
+        self,
+        model: Model,
+        native: Target,
+        cpu: Target | None,
+        packed: dict[str, Packed] | None = None,
+        pool: Pool | None = None,
     ) -> None:
-        """`packed` are weights that were packed before, to which others are added."""
+        """`packed` are weights that were packed before, to which others are added, in memory of `pool`."""
         self.model = model
         self.native = native
         self.cpu = cpu
         self.tracer = Tracer(model, native.fan_in, whole=native.whole)
         self.packed: dict[str, Packed] = {} if packed is None else packed
+        self.pool = Pool(0) if pool is None else pool
         self.weight_bytes = sum(array.nbytes for array in model.constants.values())
 
     def lower(
@@ -173,7 +180,8 @@ class Planner:
                 made = plan.constants[name] = make()
             else:
                 if name not in self.packed:
-                    self.packed[name] = Packed(make)
+                    with self.pool.open():
+                        self.packed[name] = Packed(make)
                 made = plan.packed[name] = self.packed[name]
             plan.buffers[name] = BufferSpec(name, made.size, made.dtype, "constant")
             return name

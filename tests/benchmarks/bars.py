@@ -17,7 +17,7 @@ SINGLE_RATIO = {("policy", "onnxruntime"): 1.0}
 """Least of one network, where it is more."""
 
 SCHEDULE_SECONDS = {"squeezenet1.1_fp32": 30e-6}
-"""Most that `schedule` may take of the calling thread."""
+"""Most that `schedule` of tensors may take of the calling thread; an array is copied as fast as memory is."""
 
 SCHEDULE_BYTES = 4096
 """Most that `schedule` may take from Python's memory: its objects, but no arrays."""

@@ -131,7 +131,7 @@ class Report:
         for channel in self.channels:
             columns += [f"{channel}, arrays µs", "tensors µs", "KiB"]
         named = ", ".join(f"{n} {s * 1e6:.0f} µs" for n, s in bars.SCHEDULE_SECONDS.items())
-        seconds = self.add_verdict(f"schedule() on {JUDGED}", f"below {named}")
+        seconds = self.add_verdict(f"schedule() of tensors on {JUDGED}", f"below {named}")
         size = self.add_verdict(
             f"memory of schedule() on {JUDGED}", f"at most {bars.SCHEDULE_BYTES / 1024:.0f} KiB"
         )
@@ -149,7 +149,7 @@ class Report:
                     memory = size.judge(name, memory, known.schedule_bytes <= bars.SCHEDULE_BYTES)
                     if name in bars.SCHEDULE_SECONDS:
                         most = bars.SCHEDULE_SECONDS[name]
-                        cells[0] = seconds.judge(name, cells[0], known.schedule_array < most)
+                        cells[1] = seconds.judge(name, cells[1], known.schedule_tensor < most)
                 row += [*cells, memory]
             rows.append(row)
         print_table(out, columns, rows)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from engine.aligned import reserve
+from engine.pool import reserve_lasting
 from engine.threaded import in_parts
 
 
@@ -16,7 +16,7 @@ def pack_panels(matrices: np.ndarray, width: int) -> np.ndarray:
     count, k, n = matrices.shape
     whole, left = divmod(n, width)
     panels = whole + (left > 0)
-    packed = reserve(count * panels * k * width * 4).view(np.float32).reshape(count, panels, k, width)
+    packed = reserve_lasting(count * panels * k * width * 4).view(np.float32).reshape(count, panels, k, width)
     batch_step, row_step, column_step = matrices.strides
     steps = (batch_step, width * column_step, row_step, column_step)
     source = np.lib.stride_tricks.as_strided(matrices, (count, whole, k, width), steps)
