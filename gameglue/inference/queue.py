@@ -160,7 +160,7 @@ class InferenceQueue:
             request, worker, kept(inputs), kept(named), names, alone,
             (frame, -priority, place), latest_only, hides_progress=self.deterministic,
         )  # fmt: skip
-        if line.is_empty:
+        if line not in self._lines:  # it may be there empty, where the only request made way
             join(line, self._sharers)
             self._lines.append(line)
         line.join(task)

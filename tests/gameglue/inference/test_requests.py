@@ -199,6 +199,14 @@ def test_the_latest_replaces_what_waits_and_takes_its_place(clock: Clock) -> Non
     assert seen == []
 
 
+def test_a_worker_whose_only_request_makes_way_counts_once(clock: Clock) -> None:
+    queue, worker = make_queue(clock), Worker(clock)
+    for number in range(5):
+        queue.submit(worker, [float(number)], latest_only=True)
+    stats = queue.stats
+    assert (stats.waiting, len(stats.workers)) == (1, 1)
+
+
 def test_only_the_same_key_makes_way(clock: Clock) -> None:
     queue, worker, other = make_queue(clock), Worker(clock), Worker(clock)
     left = queue.submit(worker, [1.0], latest_only="left eye")
