@@ -8,7 +8,7 @@ import sys
 
 from engine.asset import ModelLoader
 from engine.backends.base import BackendType
-from engine.native_pool import COMPILER_ARGUMENT, REHEARSAL_ARGUMENT, allow_reentry
+from engine.native.pool import COMPILER_ARGUMENT, REHEARSAL_ARGUMENT, allow_reentry
 from engine.worker import Worker
 
 
@@ -28,9 +28,9 @@ def freeze_support() -> None:
         rehearse_here()
     else:
         # Numba takes a third of a second to import, and only these processes need it.
-        from engine import native_compile
+        from engine.native import compile as compiler
 
-        native_compile.main()
+        compiler.main()
     raise SystemExit(0)
 
 

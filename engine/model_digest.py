@@ -13,8 +13,8 @@ import numpy as np
 
 from engine.model import Input, Layer, Model, Output
 from engine.native import NativeSource
-from engine.native_parts import call_in_parts
-from engine.native_prelude import PRELUDE
+from engine.native.parts import call_in_parts
+from engine.native.prelude import PRELUDE
 
 _LARGE = 1 << 21
 """Bytes of constants that SHA-256, at one or two a nanosecond, would take too long for."""

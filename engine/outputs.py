@@ -12,9 +12,9 @@ from engine.backends.tensor_data import storage_of
 from engine.direct import DirectRun, Source
 from engine.errors import DisposedError, OutOfMemoryError, ShapePending, StaleTensorError, ValuePending
 from engine.kernels.value import Value, leaves
+from engine.memory.shortage import shortage
 from engine.run import Run
 from engine.session import Location, Session
-from engine.shortage import shortage
 from engine.tensor import CPUTensorData, JobMemory, PendingRead, TensorData, delivered
 
 if TYPE_CHECKING:

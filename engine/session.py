@@ -28,9 +28,9 @@ from engine.compiler.walk import Elements
 from engine.errors import OutOfMemoryError, ShapeError, UnsupportedLayerError
 from engine.kernels.value import Value, leaves
 from engine.lifetime import drop_aside
+from engine.memory.pool import Pool
+from engine.memory.shortage import LARGE, MOST_BYTES, shortage
 from engine.model import Layer, Model
-from engine.pool import Pool
-from engine.shortage import LARGE, MOST_BYTES, shortage
 from engine.stored_plans import StoredModel, plan_file, stored_facts
 
 KEPT_PLANS = 16

@@ -17,9 +17,9 @@ import numpy as np
 from numpy.typing import ArrayLike, DTypeLike
 
 from engine import observing
-from engine.aligned import address_in_place, aligned
 from engine.errors import EngineError, InputError, ShapePending, ValuePending
 from engine.lifetime import Disposable
+from engine.memory.aligned import address_in_place, aligned
 from engine.shapes import DynamicTensorShape as DynamicTensorShape
 from engine.shapes import TensorShape
 

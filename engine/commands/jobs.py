@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 
-from engine.aligned import allocate
 from engine.backends.base import Backend
 from engine.backends.cpu.backend import CPUBackend
 from engine.backends.cpu.cost import INLINE_NS, TRIALS
@@ -20,6 +19,7 @@ from engine.commands.items import Item, JobCommand
 from engine.direct import Direct, DirectRun
 from engine.jobs.stock import stock_functions
 from engine.jobs.system import CommandList, JobHandle, JobSystem
+from engine.memory.aligned import allocate
 from engine.tensor import CPUTensorData
 from engine.worker import Worker
 

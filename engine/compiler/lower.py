@@ -17,8 +17,8 @@ from engine.compiler.plan import BufferSpec, Compute, Packed, Plan, Step, Tuner
 from engine.compiler.trace import InputShapes, Tracer, live
 from engine.compiler.walk import Elements, Trace
 from engine.kernels.value import leaves
+from engine.memory.pool import Pool
 from engine.model import Model
-from engine.pool import Pool
 
 Place = Literal["native", "cpu"]
 

@@ -16,7 +16,7 @@ from engine.kernels.expr import Expr, nodes, substitute
 from engine.kernels.hint import Hint as Hint
 from engine.kernels.kernel import Kernel, number
 from engine.kernels.value import Signature, Value
-from engine.paged import let_go_of_sources
+from engine.memory.paged import let_go_of_sources
 
 
 @dataclass(slots=True)

@@ -17,10 +17,10 @@ from typing import Any
 import numpy as np
 from onnx import SparseTensorProto, TensorProto, helper, numpy_helper
 
-from engine.aligned import allocate, reserve
 from engine.errors import ModelImportError
-from engine.paged import paged
-from engine.threaded import in_parts
+from engine.memory.aligned import allocate, reserve
+from engine.memory.paged import paged
+from engine.memory.threaded import in_parts
 
 Array = np.ndarray[Any, Any]
 Raw = bytes | memoryview | Array
@@ -133,7 +133,7 @@ def settled(arrays: Mapping[str, Array]) -> Mapping[str, Array]:
     """The arrays, those that are views of a file's bytes copied: for their sake the whole file would stay.
 
     Copies lie where native kernels can read them, those of large arrays in memory that can be taken back
-    (`engine.paged`). What passes have replaced by then is never copied.
+    (`engine.memory.paged`). What passes have replaced by then is never copied.
     """
     mapped = paged(arrays)
     arrays = {**arrays, **mapped}

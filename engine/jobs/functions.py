@@ -30,7 +30,7 @@ from engine.jobs.arguments import Argument, Bound, bind, kind_of
 from engine.jobs.source import Function, FunctionText, text_of, where
 from engine.jobs.system import CommandList, JobHandle, JobSystem, shared_job_system
 from engine.native import NativeSource, PendingLoad
-from engine.native_prelude import PRELUDE
+from engine.native.prelude import PRELUDE
 from engine.tensor import JobMemory
 
 Dependencies = JobHandle | None | Sequence[JobHandle | None]

@@ -32,7 +32,7 @@ from __future__ import annotations
 
 from engine.jobs.waiting import CALL_OS, OS_TEXTS
 from engine.native import NativeSource
-from engine.native_prelude import PRELUDE
+from engine.native.prelude import PRELUDE
 
 OP_WORK, OP_SUBMIT, OP_WAIT, OP_RUN, OP_STOP = range(5)
 """The first word of a request. `(OP_WORK, system, number, 0)` is a job thread's life; `(OP_SUBMIT, system,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from engine import native
 from engine.jobs.waiting import CALL_OS
 from engine.native import NativeSource
-from engine.native_prelude import PRELUDE
+from engine.native.prelude import PRELUDE
 
 _STOCK_TEXT = """
 def copy(args, begin, end):

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from engine.backends.base import BackendType
-from engine.native_pool import REHEARSAL_ARGUMENT, can_start_children, is_frozen
+from engine.native.pool import REHEARSAL_ARGUMENT, can_start_children, is_frozen
 
 LIMIT = 300.0
 """Seconds after which it is ended."""

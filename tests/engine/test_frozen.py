@@ -10,8 +10,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from engine import BackendType, freeze_support, native_pool
+from engine import BackendType, freeze_support
 from engine.loading.child import rehearse
+from engine.native import pool as native_pool
 from tests.conftest import ROOT
 from tests.graphs import mlp
 
@@ -24,8 +25,8 @@ from engine import freeze_support
 if __name__ == "__main__":
     from pathlib import Path
     from engine.native import NativeSource, NativeStore
-    from engine.native_pool import CompilePool, can_start_children
-    from engine.native_prelude import PRELUDE
+    from engine.native.pool import CompilePool, can_start_children
+    from engine.native.prelude import PRELUDE
     store = NativeStore(Path(os.environ["STORE"]), CompilePool(limit=1))
     text = PRELUDE + "\\n\\ndef nothing(args, begin, end):\\n    pass\\n"
     addresses = store.load([NativeSource("nothing", text, "nothing")])

@@ -15,7 +15,6 @@ from typing import Any, ClassVar
 import numpy as np
 
 from engine import native, observing
-from engine.aligned import ALIGNMENT, allocate, is_readable_in_place
 from engine.backends.base import Backend, DeviceBuffer, Precision, Program, Progress, Read, Readback, Repeat
 from engine.backends.cpu.arguments import argument_words, generic_units, generic_words
 from engine.backends.cpu.cost import DETERMINISTIC_THREADS, grain, row_blocks, step_ns
@@ -33,6 +32,7 @@ from engine.dtypes import STORAGE_TYPES
 from engine.errors import DisposedError
 from engine.jobs.stock import stock_functions
 from engine.jobs.system import CommandList, JobHandle, JobSystem, shared_job_system
+from engine.memory.aligned import ALIGNMENT, allocate, is_readable_in_place
 from engine.tensor import ArrivedRead, CPUTensorData, PendingRead, delivered
 
 _COPY_GRAIN = 1 << 18

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import numpy as np
 
-from engine.aligned import reserve
 from engine.backends.cpu.address_table import NS_PER_ADDRESS, LastConv, cut_tasks, last_conv, table_kernel
 from engine.backends.cpu.epilogue import Epilogue
 from engine.backends.cpu.native_kernel import NativeKernel
@@ -15,6 +14,7 @@ from engine.backends.cpu.pixel_tiles import FLOPS_PER_NS, NS_PER_RESULT, padded_
 from engine.backends.cpu.printer import indent
 from engine.backends.cpu.tiles import AVX512, NEON, Tile, host_tile
 from engine.compiler.plan import Compute, Tuner
+from engine.memory.aligned import reserve
 
 _MOST_OUTPUTS = 12
 _MOST_ROWS = 10

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from engine.aligned import allocate
 from engine.backends.base import DeviceBuffer
 from engine.dtypes import as_dtype
 from engine.errors import DisposedError
+from engine.memory.aligned import allocate
 
 
 class CPUBuffer(DeviceBuffer):
@@ -16,7 +16,7 @@ class CPUBuffer(DeviceBuffer):
     __slots__ = ("_array", "address", "dtype", "elements")
 
     def __init__(self, elements: int, dtype: np.dtype, memory: np.ndarray | None = None) -> None:
-        """`memory` is an array to take as it is; see `engine.aligned.is_readable_in_place`."""
+        """`memory` is an array to take as it is; see `engine.memory.aligned.is_readable_in_place`."""
         self.elements = elements
         self.dtype = as_dtype(np.dtype(dtype).name)
         if memory is None:

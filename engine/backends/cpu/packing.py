@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from engine.pool import reserve_lasting
-from engine.threaded import in_parts
+from engine.memory.pool import reserve_lasting
+from engine.memory.threaded import in_parts
 
 
 def pack_panels(matrices: np.ndarray, width: int) -> np.ndarray:

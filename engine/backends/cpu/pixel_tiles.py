@@ -12,11 +12,11 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from engine.aligned import reserve
 from engine.backends.cpu.epilogue import Epilogue, Recipe, fill_ends, fill_step
 from engine.backends.cpu.printer import indent
 from engine.backends.cpu.tiles import AVX2, AVX512, NEON, Tile
-from engine.threaded import in_parts
+from engine.memory.aligned import reserve
+from engine.memory.threaded import in_parts
 
 FLOPS_PER_NS = 160.0
 

@@ -14,8 +14,8 @@ from math import prod
 import numpy as np
 
 from engine import native
-from engine.aligned import aligned
 from engine.backends.cpu.library import library_text
+from engine.memory.aligned import aligned
 from engine.native import NativeSource
 
 POINTS = {2: (0.0, 1.0, -1.0), 4: (0.0, 0.5**0.5, -(0.5**0.5), 2.0**0.5, -(2.0**0.5))}

@@ -16,7 +16,7 @@ import numpy as np
 from engine.devices.gl_functions import FUNCTION_TYPE
 from engine.errors import KernelCompileError
 from engine.native import NativeSource, PendingLoad, prepare_async
-from engine.native_prelude import PRELUDE
+from engine.native.prelude import PRELUDE
 
 ARGUMENTS = 5
 _ROW = 1 + ARGUMENTS

@@ -6,8 +6,8 @@ import numpy as np
 
 from engine.model import Layer, Model
 from engine.native import NativeSource
-from engine.native_parts import call_in_parts
-from engine.native_prelude import PRELUDE
+from engine.native.parts import call_in_parts
+from engine.native.prelude import PRELUDE
 
 
 def fold_batch_norm(model: Model) -> Model:

@@ -12,10 +12,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from engine import Model, ModelLoader
-from engine.aligned import is_readable_in_place
 from engine.errors import ModelImportError
 from engine.importers import read_onnx
 from engine.importers.onnx_weights import SMALLEST, without_weights
+from engine.memory.aligned import is_readable_in_place
 from tests.graphs import node, proto
 
 LARGE = np.arange(SMALLEST // 4, dtype=np.float32)

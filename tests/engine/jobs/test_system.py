@@ -21,7 +21,7 @@ from engine.jobs import program as jobs_program
 from engine.jobs.stock import stock_functions
 from engine.jobs.system import CommandList, JobHandle, JobSystem, job_sources, shared_job_system
 from engine.native import NativeSource
-from engine.native_prelude import PRELUDE
+from engine.native.prelude import PRELUDE
 
 ROOT = Path(__file__).parents[2]
 

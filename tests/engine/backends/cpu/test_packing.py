@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from engine import threaded
-from engine.aligned import is_readable_in_place
 from engine.backends.cpu.packing import pack_panels
+from engine.memory import threaded
+from engine.memory.aligned import is_readable_in_place
 
 
 @pytest.mark.parametrize("turned", [False, True])

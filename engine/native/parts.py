@@ -7,8 +7,8 @@ import ctypes
 import numpy as np
 
 from engine import native
+from engine.memory.threaded import in_parts
 from engine.native import NativeSource
-from engine.threaded import in_parts
 
 _FUNCTION = ctypes.CFUNCTYPE(None, ctypes.c_int64, ctypes.c_int64, ctypes.c_int64)
 

@@ -3,7 +3,7 @@
 It imports numba, and nothing of the engine: run as a program it is the child process that compiles while
 the game goes on. There it reads one JSON request a line (`source`, `entry`, `signature`, `symbol`, `name`;
 first of all a line with `sys_path`) and answers each with one line: `object` (base64) and `externals`, or
-`error`. `engine.native_pool` is the other end.
+`error`. `engine.native.pool` is the other end.
 """
 
 from __future__ import annotations

@@ -16,9 +16,9 @@ from typing import Any
 
 import numpy as np
 
-from engine.aligned import ALIGNMENT, SLACK
 from engine.cache import cache_dir
-from engine.threaded import in_parts
+from engine.memory.aligned import ALIGNMENT, SLACK
+from engine.memory.threaded import in_parts
 
 Array = np.ndarray[Any, Any]
 

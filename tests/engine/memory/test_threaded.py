@@ -6,8 +6,8 @@ import threading
 
 import pytest
 
-from engine import threaded
-from engine.threaded import in_parts
+from engine.memory import threaded
+from engine.memory.threaded import in_parts
 
 
 @pytest.fixture(autouse=True)

@@ -13,7 +13,8 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from engine import BackendType, ModelLoader, Worker, aligned, paged
+from engine import BackendType, ModelLoader, Worker
+from engine.memory import aligned, paged
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="memory is let go of by Linux's madvise")
 

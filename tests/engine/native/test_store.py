@@ -14,13 +14,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from engine import native, native_pool
+from engine import native
 from engine.errors import KernelCompileError
 from engine.native import NativeSource, NativeStore
-from engine.native_pool import CompilePool
-from engine.native_prelude import PRELUDE
+from engine.native import pool as native_pool
+from engine.native import store as module
+from engine.native.pool import CompilePool
+from engine.native.prelude import PRELUDE
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 
 
 def kernel(statements: str, name: str = "kernel", before: str = "") -> NativeSource:
@@ -157,11 +159,11 @@ def test_the_key_holds_everything_that_the_code_depends_on(monkeypatch: pytest.M
         NativeSource("a", "text", "entry", "void(int64)").key,
     }
     for package in ("numba", "llvmlite"):
-        monkeypatch.setattr(native, "_version_text", lambda name, changed=package: f"{name}{name == changed}")
+        monkeypatch.setattr(module, "_version_text", lambda name, changed=package: f"{name}{name == changed}")
         native.machine_identity.cache_clear()
         keys.add(NativeSource("a", "text", "entry").key)
     monkeypatch.undo()
-    monkeypatch.setattr(native.llvm, "get_host_cpu_name", lambda: "another")
+    monkeypatch.setattr(module.llvm, "get_host_cpu_name", lambda: "another")
     native.machine_identity.cache_clear()
     keys.add(NativeSource("a", "text", "entry").key)
     monkeypatch.undo()
@@ -255,7 +257,7 @@ def test_a_folder_that_cannot_be_written_costs_only_time(pool: CompilePool, tmp_
 
 
 @pytest.mark.skipif(shutil.which("objdump") is None, reason="needs objdump to read machine code")
-@pytest.mark.skipif(native.llvm.get_process_triple()[:6] != "x86_64", reason="looks for x86 registers")
+@pytest.mark.skipif(module.llvm.get_process_triple()[:6] != "x86_64", reason="looks for x86 registers")
 @pytest.mark.parametrize(
     "statements",
     [
@@ -272,7 +274,7 @@ def test_loops_over_buffers_vectorise(store: NativeStore, tmp_path: Path, statem
     listing = subprocess.run(
         ["objdump", "-d", str(tmp_path / "code.o")], capture_output=True, text=True, check=True
     ).stdout
-    features = native.llvm.get_host_cpu_features()
+    features = module.llvm.get_host_cpu_features()
     registers = ("%ymm", "%zmm") if features.get("avx2") else ("%xmm",)
     assert sum(map(listing.count, registers)) > 4
 

@@ -6,8 +6,8 @@ import threading
 
 import numpy as np
 
-from engine.aligned import is_readable_in_place
-from engine.pool import BLOCK, LEAST_EXPECTED, LEAST_PIECE, Pool, reserve_lasting
+from engine.memory.aligned import is_readable_in_place
+from engine.memory.pool import BLOCK, LEAST_EXPECTED, LEAST_PIECE, Pool, reserve_lasting
 
 
 def owner(array: np.ndarray) -> np.ndarray:

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 
 import numpy as np
 
-from engine.aligned import ALIGNMENT, SLACK, reserve
+from engine.memory.aligned import ALIGNMENT, SLACK, reserve
 
 LEAST_EXPECTED = 1 << 23
 """Bytes of a model's weights below which a block would rather take memory than time."""

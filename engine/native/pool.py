@@ -23,7 +23,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from engine.native_prelude import PRELUDE
+from engine.native.prelude import PRELUDE
 
 # A child costs about eight kernels' worth of time to start.
 KERNELS_PER_CHILD = 6
@@ -71,7 +71,7 @@ class _Child:
     """One running compiler process."""
 
     def __init__(self) -> None:
-        script = Path(__file__).with_name("native_compile.py")
+        script = Path(__file__).with_name("compile.py")
         # Numba's own settings must not change what is stored under a key that does not hold them.
         environment = {name: value for name, value in os.environ.items() if not name.startswith("NUMBA_")}
         environment["NUMBA_DISABLE_INTEL_SVML"] = "1"
@@ -243,14 +243,14 @@ def allow_reentry() -> None:
 def compile_here(request: CompileRequest) -> CompiledObject:
     """Compiles on the calling thread."""
     # Numba takes a third of a second to import, and a warm start never gets here.
-    from engine import native_compile
+    from engine.native import compile as compiler
 
     with _in_process_lock:
         if not _in_process_compiler:
-            _in_process_compiler.append(native_compile.Compiler(PRELUDE))
+            _in_process_compiler.append(compiler.Compiler(PRELUDE))
         try:
             code, externals = _in_process_compiler[0].compile(**vars(request))
-        except native_compile.CompileFailure as error:
+        except compiler.CompileFailure as error:
             raise CompileError(str(error)) from error
     return CompiledObject(code, tuple(externals))
 

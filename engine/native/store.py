@@ -3,7 +3,7 @@
 Each kernel's object code is kept in a file of a per-user cache folder, under a key made of everything that
 it depends on: its complete source (prelude included), this CPU, and the versions of the compilers. A warm
 `load` reads the files and links them with llvmlite in well under a millisecond each. What is missing compiles
-in child processes (`engine.native_pool`), so that a game in the meantime loses no frame; `prepare_async`
+in child processes (`engine.native.pool`), so that a game in the meantime loses no frame; `prepare_async`
 starts that and returns.
 
 Environment: GAMEGLUE_CACHE_DIR moves the cache (`engine.cache`); GAMEGLUE_COMPILE=inline compiles in
@@ -31,8 +31,8 @@ import llvmlite.binding as llvm
 
 from engine.cache import cache_dir, read_sealed, write_sealed
 from engine.errors import KernelCompileError
-from engine.native_pool import CompiledObject, CompileError, CompilePool, CompileRequest
-from engine.native_prelude import PRELUDE
+from engine.native.pool import CompiledObject, CompileError, CompilePool, CompileRequest
+from engine.native.prelude import PRELUDE
 
 # Addresses of code are plain numbers in command lists and threads: no code is ever unloaded.
 _engines: list[Any] = []
@@ -43,7 +43,7 @@ _MAGIC = b"GGOBJ1\n"
 class NativeSource:
     """One kernel: the complete text of a Python module, the function in it, and numba's signature for it.
 
-    Kernels that a job runs have the signature `void(int64, int64, int64)` (see `engine.native_prelude`).
+    Kernels that a job runs have the signature `void(int64, int64, int64)` (see `engine.native.prelude`).
     The text may use njit helpers and intrinsics. The code must not be able to raise, allocate arrays or
     touch Python objects.
     """
@@ -254,7 +254,7 @@ def process_store() -> NativeStore:
 @functools.cache
 def machine_identity() -> str:
     """What compiled code depends on beside its source: this CPU, and the compilers' versions."""
-    compiler_text = Path(__file__).with_name("native_compile.py")
+    compiler_text = Path(__file__).with_name("compile.py")
     return "\0".join(
         (
             hashlib.sha256(compiler_text.read_bytes()).hexdigest() if compiler_text.is_file() else "",

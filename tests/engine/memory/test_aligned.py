@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from engine.aligned import ALIGNMENT, SLACK, address_in_place, aligned, is_readable_in_place
 from engine.backends.cpu.backend import CPUBackend
+from engine.memory.aligned import ALIGNMENT, SLACK, address_in_place, aligned, is_readable_in_place
 
 
 def fixed(array: np.ndarray) -> np.ndarray:

@@ -1,0 +1,23 @@
+"""Native code from kernel text: kept on disk, compiled in child processes where it is missing."""
+
+from engine.native.store import (
+    NativeSource,
+    NativeStore,
+    PendingLoad,
+    compilations,
+    load,
+    load_stored,
+    machine_identity,
+    prepare_async,
+)
+
+__all__ = [
+    "NativeSource",
+    "NativeStore",
+    "PendingLoad",
+    "compilations",
+    "load",
+    "load_stored",
+    "machine_identity",
+    "prepare_async",
+]
