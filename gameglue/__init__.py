@@ -99,6 +99,7 @@ from gameglue.input import (  # noqa: E402
 )
 from gameglue.playing import Facts, PlayOptions  # noqa: E402
 from gameglue.profiling import FrameReport, Profiler, Recording  # noqa: E402
+from gameglue.program import play  # noqa: E402
 from gameglue.reloading import HotReload, WatchedEffect, WatchedWorker  # noqa: E402
 from gameglue.required import require_component  # noqa: E402
 from gameglue.resources import Resources  # noqa: E402
@@ -197,6 +198,7 @@ __all__ = [
     "exact_choice",
     "next_frame",
     "open_worker",
+    "play",
     "require_component",
     "seconds",
 ]

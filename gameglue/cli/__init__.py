@@ -12,10 +12,12 @@ from importlib.metadata import PackageNotFoundError, version
 from engine.errors import EngineError
 from gameglue.cli import (
     bench_model,
+    build,
     diff,
     doctor,
     inspect_model,
     list_demos,
+    new,
     operators,
     play,
     profile,
@@ -30,6 +32,8 @@ FAILED = 2
 _COMMANDS = (
     list_demos,
     play,
+    new,
+    build,
     profile,
     run_model,
     inspect_model,

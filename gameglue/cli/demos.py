@@ -2,7 +2,7 @@
 
 A demo is `demos/<name>/main.py` with `build(app, options)`. The first line of its docstring is the
 description that `gameglue list` shows. `build` fills the app's scene; it may return a function whose result
-goes into the report when the run is over.
+goes into the report when the run is over. A folder of a game of one's own follows the same convention.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 import ast
 import difflib
 import importlib
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -24,9 +25,17 @@ class Demo:
     name: str
     description: str
     folder: Path
+    own_folder: Path | None = None
+    """Where a game that is no demo of gameglue's has its files."""
+    own_build: Build | None = None
+    """Its `build`, where it is running already."""
 
     def load(self) -> Build:
         """Import it and return its `build`. Raises `InputError` if another package took its place."""
+        if self.own_build is not None:
+            return self.own_build
+        if self.own_folder is not None:
+            return _load_own(self.own_folder)
         module = importlib.import_module(f"demos.{self.name}.main")
         found = Path(module.__file__ or "").resolve().parent
         if found != self.folder:
@@ -60,6 +69,40 @@ def find_demo(name: str) -> Demo:
     near = difflib.get_close_matches(name, demos, n=1)
     hint = f"did you mean {near[0]!r}? " if near else ""
     raise InputError(f"there is no demo {name!r}; {hint}demos: {', '.join(demos) or 'none'} (gameglue list)")
+
+
+def find_game(name: str) -> Demo:
+    """A demo by its name, or a game by its folder or main.py. Raises `InputError`."""
+    path = Path(name)
+    is_path = path.name != name or path.suffix == ".py" or (path / "main.py").is_file()
+    if not is_path or name in {demo.name for demo in find_demos()}:
+        return find_demo(name)
+    main = path if path.suffix == ".py" else path / "main.py"
+    if main.name != "main.py" or not main.is_file():
+        raise InputError(f"there is no game at {name}: give a folder with a main.py, or a demo's name")
+    if not defines_build(main):
+        raise InputError(
+            f"{main} has no build(app, options), which `gameglue play` and its options need: add one, as "
+            f"`gameglue new` writes it, or run it as it is: python {main}"
+        )
+    folder = main.resolve().parent
+    return Demo(folder.name, _first_line(main), folder, folder)
+
+
+def defines_build(main: Path) -> bool:
+    """Whether a main.py has `build(app, options)`. Raises `InputError` for what is not Python."""
+    try:
+        tree = ast.parse(main.read_text(encoding="utf-8"))
+    except (SyntaxError, UnicodeDecodeError) as error:
+        raise InputError(f"{main} is not Python: {error}") from error
+    return any(isinstance(node, ast.FunctionDef) and node.name == "build" for node in tree.body)
+
+
+def _load_own(folder: Path) -> Build:
+    """`build` of a game's main.py, which finds the modules beside it as it does when it is run itself."""
+    sys.path.insert(0, str(folder))
+    build: Build = importlib.import_module("main").build
+    return build
 
 
 def _first_line(path: Path) -> str:

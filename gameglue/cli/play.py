@@ -1,22 +1,24 @@
-"""`gameglue play DEMO`: play a demo in a window, or without one and leave a screenshot and a report."""
+"""`gameglue play GAME`: play in a window, or without one and leave a screenshot and a report."""
 
 from __future__ import annotations
 
 import argparse
+import logging
 import re
 import secrets
+import sys
 import time
 from dataclasses import replace
 from pathlib import Path
 from typing import cast
 
 from engine import BackendType
-from engine.errors import InputError
+from engine.errors import EngineError, InputError
 from gameglue.app import App
 from gameglue.choices import BackendChoice, Device, default_choice
 from gameglue.cli.backends import add_backend_options, choice_of
 from gameglue.cli.console import CompileProgress, facts, output, paragraph
-from gameglue.cli.demos import find_demo
+from gameglue.cli.demos import Demo, find_game
 from gameglue.graphics.surface import has_display
 from gameglue.input import InputRecording
 from gameglue.playing import PlayOptions
@@ -50,18 +52,31 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     """Describe the command."""
     parser = commands.add_parser(
         "play",
-        help="play a demo",
+        help="play a demo or a game folder",
         description=paragraph(
-            "Play a demo. With a display it opens a window and runs until you close it. Without one it plays",
-            f"by itself for {HEADLESS_FRAMES} frames and leaves a screenshot and a report in ./out.",
+            "Play a demo or a game. With a display it opens a window and runs until you close it.",
+            f"Without one it plays by itself for {HEADLESS_FRAMES} frames, and leaves a screenshot and a",
+            "report in ./out.",
         ),
         epilog="examples:\n  gameglue play digits\n  gameglue play digits --backend gpu_pixel\n"
         "  gameglue play digits --headless --frames 600 --screenshot digits.png --report digits.json\n"
         "  gameglue play digits --record run.jsonl\n  gameglue play digits --replay run.jsonl",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
+    parser.add_argument(
+        "demo", metavar="GAME", help="name of a demo (`gameglue list` shows them), or a folder with a main.py"
+    )
+    add_options(parser)
+    parser.set_defaults(run=run)
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Add what a run can be told, whichever game it plays.
+
+    Besides, `prepare(app, choice)` is called before the game is built; a built game's first launch sets it.
+    """
+    parser.set_defaults(prepare=lambda app, choice: None)
     kept = parser.add_mutually_exclusive_group()
-    parser.add_argument("demo", metavar="DEMO", help="name of a demo; `gameglue list` shows them")
     add_backend_options(parser, "what suits this machine")
     parser.add_argument("--headless", action="store_true", help="open no window, even if there is a display")
     parser.add_argument(
@@ -78,12 +93,15 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     )
     kept.add_argument("--record", type=Path, metavar="FILE", help="keep what is played, frame by frame")
     kept.add_argument("--replay", type=Path, metavar="FILE", help="play what --record has kept once more")
-    parser.set_defaults(run=run)
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Play, and print what the run cost."""
-    demo = find_demo(arguments.demo)
+    return play_game(find_game(arguments.demo), arguments)
+
+
+def play_game(demo: Demo, arguments: argparse.Namespace) -> int:
+    """The same for a game that was found already."""
     build = demo.load()
     headless = arguments.headless or not has_display()
     replay = None if arguments.replay is None else _recording_of(demo.name, arguments.replay)
@@ -91,6 +109,7 @@ def run(arguments: argparse.Namespace) -> int:
         f"gameglue: {demo.name}",
         size=arguments.size if replay is None else replay.size,
         headless=True if headless else None,
+        folder=demo.own_folder,
         seed=arguments.seed
         if arguments.seed is not None or arguments.record is None
         else secrets.randbits(32),
@@ -108,6 +127,7 @@ def run(arguments: argparse.Namespace) -> int:
         if arguments.record is not None:
             recording = app.record_input(demo=demo.name, autoplay=options.autoplay, **_backend_of(options))
         _show_loading(app)
+        arguments.prepare(app, options.choice)
         with CompileProgress() as progress:
             tell = build(app, replace(options, progress=progress))
         started = time.perf_counter()
@@ -126,6 +146,18 @@ def run(arguments: argparse.Namespace) -> int:
             saved.append(("recording", arguments.record.resolve()))
         _print_summary(report, seconds, known, saved)
         return INTERRUPTED if app.was_interrupted else 1 if app.errors else 0
+
+
+def main_of(game: Demo, arguments: argparse.Namespace) -> int:
+    """`play_game` as a whole program: what goes wrong is one line on standard error, and exit code 2."""
+    logging.basicConfig(format=f"{game.name}: %(message)s", level=logging.WARNING)
+    try:
+        return play_game(game, arguments)
+    except (EngineError, OSError) as error:
+        print(f"{game.name}: {error}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        return INTERRUPTED
 
 
 def _recording_of(demo: str, path: Path) -> InputRecording:

@@ -1,0 +1,16 @@
+"""Games as folders that run without Python: `gameglue build`, its PyInstaller hooks and its launcher."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+DESCRIPTION = "gameglue-game.json"
+"""The file in the bundle that says which game it is."""
+
+GAME_FOLDER = "game"
+"""Where the files of a game of one's own lie in the bundle."""
+
+
+def hook_folders() -> list[str]:
+    """Where our hooks lie. PyInstaller asks for it, so that builds by hand have them too."""
+    return [str(Path(__file__).resolve().parent / "hooks")]

@@ -1,0 +1,85 @@
+"""A built game's first launch: the kernels of its models are compiled, with progress, and kept."""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from engine import Worker
+from engine.cache import cache_dir
+from engine.errors import EngineError
+from engine.native import machine_identity
+from gameglue.app import App
+from gameglue.choices import BackendChoice
+from gameglue.graphics.colors import Palette
+from gameglue.input import QuitRequested
+
+_log = logging.getLogger("gameglue")
+
+PICTURE_SECONDS = 0.1
+"""The time between two pictures of the progress."""
+
+PATIENCE_MS = 10.0
+"""How long to work on a load, and how long to leave it alone then, in turns."""
+
+
+def make_ready(app: App, choice: BackendChoice, models: Sequence[Path], build: str) -> bool:
+    """Compile what `models` need on a backend, unless that was done; whether it was done now.
+
+    build: what tells one build of a game from others. A mark in the cache of compiled kernels remembers it,
+    so that both go together. A model that this backend cannot run is left to the game.
+    """
+    mark = _mark(choice, build)
+    if mark.exists() or not models:
+        return False
+    print("first launch: compiling kernels, which are kept for the next time", file=sys.stderr, flush=True)
+    for number, path in enumerate(models):
+        _load(app, choice, path, (number, len(models)))
+    try:
+        mark.touch()
+    except OSError as error:
+        _log.warning("cannot write %s: %s", mark, error)
+    return True
+
+
+def _load(app: App, choice: BackendChoice, path: Path, place: tuple[int, int]) -> None:
+    """Make a worker and dispose it; what was compiled for it stays."""
+    number, count = place
+    shown = -PICTURE_SECONDS
+    try:
+        loading = Worker.load_async(path, choice.backend, device=choice.device, precision=choice.precision)
+        while not loading.is_done():
+            if time.perf_counter() - shown >= PICTURE_SECONDS:
+                _show(app, loading.stage, (number + loading.progress) / count)
+                shown = time.perf_counter()
+            loading.advance(PATIENCE_MS)
+            # Other processes compile meanwhile: one that only asked would take a core from them.
+            time.sleep(PATIENCE_MS / 1e3)
+        loading.result().dispose()
+    except EngineError as error:
+        _log.warning("%s: %s", path.name, error)
+
+
+def _show(app: App, stage: str, done: float) -> None:
+    """A picture of how far it is; the window answers meanwhile, and closing it ends the program."""
+    app.graphics.make_current()
+    # From the window itself: what is recorded or replayed begins with the game.
+    if any(isinstance(event, QuitRequested) for event in app.graphics.surface.events(0.0)):
+        raise SystemExit(0)
+    gui = app.gui
+    x, y, width = gui.width * 0.25, gui.height / 2, gui.width * 0.5
+    gui.rect(0, 0, gui.width, gui.height, Palette.BACKGROUND)
+    gui.text("Getting ready, once", x, y - 44, size=22)
+    gui.meter(x, y, width, 12, done)
+    gui.text(f"{stage} {done:.0%}", x, y + 24, size=14, color=Palette.MUTED)
+    app.graphics.draw_gui()
+    app.graphics.present()
+
+
+def _mark(choice: BackendChoice, build: str) -> Path:
+    here = hashlib.sha256(machine_identity().encode()).hexdigest()[:16]
+    return cache_dir("games") / f"{build}-{choice.label.replace(' ', '')}-{here}"
