@@ -19,8 +19,8 @@ from engine.backends.base import BackendType
 from engine.errors import InputError
 from engine.loading.child import rehearse
 from engine.native import NativeSource, NativeStore
-from engine.native_pool import COMPILER_ARGUMENT, CompilePool, allow_reentry
-from engine.native_prelude import PRELUDE
+from engine.native.pool import COMPILER_ARGUMENT, CompilePool, allow_reentry
+from engine.native.prelude import PRELUDE
 from gameglue.cli import main
 from gameglue.cli.demos import find_demo
 from gameglue.cli.new import make_game
@@ -249,7 +249,7 @@ def test_a_built_game_compiles_in_itself_started_again(
 ) -> None:
     monkeypatch.setattr(sys, "frozen", True, raising=False)
     monkeypatch.setattr(sys, "executable", str(built))
-    monkeypatch.setattr("engine.native_pool._may_reenter", [])
+    monkeypatch.setattr("engine.native.pool._may_reenter", [])
     allow_reentry()
     started: list[list[str]] = []
     popen = subprocess.Popen
@@ -272,7 +272,7 @@ def test_a_built_game_rehearses_in_itself_started_again(
 ) -> None:
     monkeypatch.setattr(sys, "frozen", True, raising=False)
     monkeypatch.setattr(sys, "executable", str(built))
-    monkeypatch.setattr("engine.native_pool._may_reenter", [])
+    monkeypatch.setattr("engine.native.pool._may_reenter", [])
     allow_reentry()
     model = ROOT / "assets/digits/digits.onnx"
     assert rehearse(model, BackendType.GPU_PIXEL, {"batch": 1}, True)
