@@ -10,30 +10,42 @@ from gameglue.graphics.camera import (
 )
 from gameglue.graphics.camera3d import Camera3D, MeshRenderer
 from gameglue.graphics.canvas import Canvas
-from gameglue.graphics.colors import Palette
+from gameglue.graphics.colors import Color, Palette
 from gameglue.graphics.device import Effect, RenderTarget, Texture
 from gameglue.graphics.graphics import Graphics
 from gameglue.graphics.gui import Gui
+from gameglue.graphics.image_effect import ImageEffect
 from gameglue.graphics.lights import AmbientLight, DirectionalLight
 from gameglue.graphics.mesh import Mesh
+from gameglue.graphics.particles import Particles, ParticleSystem, ParticleSystem3D
+from gameglue.graphics.sprite_animator import SpriteAnimator
+from gameglue.graphics.sprite_sheet import AnimationClip, SpriteSheet
 
 __all__ = [
     "AmbientLight",
+    "AnimationClip",
     "Camera",
     "Camera2D",
     "Camera3D",
     "Canvas",
+    "Color",
     "DirectionalLight",
     "Effect",
     "Graphics",
     "Gui",
+    "ImageEffect",
     "LineRenderer",
     "Mesh",
     "MeshRenderer",
     "Palette",
+    "ParticleSystem",
+    "ParticleSystem3D",
+    "Particles",
     "RenderTarget",
     "Renderer",
+    "SpriteAnimator",
     "SpriteRenderer",
+    "SpriteSheet",
     "TextRenderer",
     "Texture",
 ]

@@ -29,14 +29,16 @@ _PACK: Final = struct.Struct("<14f8B")
 _LAYOUT: Final = "2f4 2f4 2f4 4f4 4f4 4f1 4f1 /i"
 _ATTRIBUTES: Final = ("in_center", "in_half", "in_axis", "in_uv", "in_shape", "in_color", "in_color2")
 _CAPACITIES: Final = (128, 2048, 16384)
-# Alpha adds up, so that a render target drawn with this can be laid over something else.
+# How many more makes a kind that adds its light.
+ADDS: Final = 4.0
+# For colours that are multiplied by their alpha already. Alpha adds up, so that a render target drawn with
+# this can be laid over something else.
 OVER: Final = (
-    moderngl.SRC_ALPHA,
+    moderngl.ONE,
     moderngl.ONE_MINUS_SRC_ALPHA,
     moderngl.ONE,
     moderngl.ONE_MINUS_SRC_ALPHA,
 )
-
 Picture = Texture | RenderTarget
 
 

@@ -11,6 +11,7 @@ from gameglue.graphics.batch import View
 from gameglue.graphics.canvas import Align, Canvas, VerticalAlign
 from gameglue.graphics.colors import Color, Palette
 from gameglue.graphics.device import RenderTarget, Texture
+from gameglue.graphics.sprite_sheet import SpriteSheet
 
 
 def world_view(center: tuple[float, float], height: float, angle: float, size: tuple[int, int]) -> View:
@@ -91,7 +92,8 @@ class Renderer(MonoBehaviour):
 class SpriteRenderer(Renderer):
     """A picture at the object's place. `width` is in world units; the height follows from the picture.
 
-    Without a texture it is a rectangle (`width` by `height`, with rounded corners) in `color`.
+    Of a `sheet` it shows `frame`; `flip_x` and `flip_y` mirror it. Without a picture it is a rectangle
+    (`width` by `height`, with rounded corners) in `color`.
     """
 
     texture: Texture | RenderTarget | None = None
@@ -99,18 +101,35 @@ class SpriteRenderer(Renderer):
     height: float | None = None
     color: Color = "white"
     radius: float = 0.0
+    sheet: SpriteSheet | None = None
+    frame: int = 0
+    flip_x: bool = False
+    flip_y: bool = False
 
     def draw(self, canvas: Canvas) -> None:
         """Draw the picture."""
-        transform = self.transform
+        transform, sheet = self.transform, self.sheet
         x, y, _ = transform.position
         scale = transform.lossy_scale
-        across, down = self.texture.size if self.texture is not None else (1, 1)
+        picture = self.texture if sheet is None else sheet.texture
+        left, top, right, bottom = (0.0, 0.0, 1.0, 1.0) if sheet is None else sheet.region(self.frame)
+        across, down = (1.0, 1.0) if picture is None else picture.size if sheet is None else sheet.frame_size
         width = self.width * scale.x
         height = (self.height if self.height is not None else self.width * down / across) * scale.y
-        picture = self.texture if self.texture is not None else self.app.graphics.white
+        if self.flip_x:
+            left, right = right, left
+        if self.flip_y:
+            top, bottom = bottom, top
         canvas.sprite(
-            picture, x, y, width, height, rotation=transform.angle, color=self.color, radius=self.radius
+            picture if picture is not None else self.app.graphics.white,
+            x,
+            y,
+            width,
+            height,
+            rotation=transform.angle,
+            color=self.color,
+            radius=self.radius,
+            region=(left, top, right, bottom),
         )
 
 

@@ -9,7 +9,7 @@ from typing import Literal
 
 import numpy as np
 
-from gameglue.graphics.batch import PICTURE, Picture, QuadList, QuadPipeline, View
+from gameglue.graphics.batch import ADDS, PICTURE, PLAIN, Picture, QuadList, QuadPipeline, View
 from gameglue.graphics.colors import Color, Palette, parse_color, parse_colors
 from gameglue.graphics.device import RenderTarget
 from gameglue.graphics.text import Fonts, TextLayout
@@ -81,6 +81,32 @@ class Canvas:
             light = (*rgba[:3], rgba[3] // 2)
             self._quads.add(x, y, radius, radius, light, radius=radius, soft=glow)
         self._quads.add(x, y, radius, radius, rgba, radius=radius, border=border)
+
+    def circles(
+        self,
+        positions: np.ndarray,
+        radii: float | np.ndarray,
+        colors: Color | np.ndarray = "white",
+        *,
+        softness: float = 0.0,
+        additive: bool = False,
+    ) -> None:
+        """Many discs in one call.
+
+        positions: (n, 2) centres; radii: one number, or (n,); colors: one, or (n, 3 or 4) numbers from 0
+        to 1. `softness` lets them fade towards the rim: 0 not at all, 1 from the centre. `additive` adds
+        their light to what is there instead of covering it.
+        """
+        centers = np.asarray(positions, np.float32).reshape(-1, 2)
+        radius = np.broadcast_to(np.asarray(radii, np.float32), (len(centers),))
+        fade = radius * np.float32(min(max(softness, 0.0), 1.0) / 2)
+        quads = self._quads.reserve(len(centers))
+        quads["center"] = centers
+        quads["half"] = (radius - fade)[:, None]
+        quads["axis"], quads["uv"] = (1.0, 0.0), (0.0, 0.0, 1.0, 1.0)
+        quads["shape"][:, 0], quads["shape"][:, 1] = radius - fade, 0.0
+        quads["shape"][:, 2], quads["shape"][:, 3] = PLAIN + ADDS * additive, fade
+        quads["color"] = quads["color2"] = parse_colors(colors, len(centers))
 
     def line(self, x0: float, y0: float, x1: float, y1: float, color: Color, *, width: float = 2.0) -> None:
         """A line with round ends."""
@@ -179,11 +205,13 @@ class Canvas:
         *,
         rotations: float | np.ndarray = 0.0,
         colors: Color | np.ndarray = "white",
+        additive: bool = False,
     ) -> None:
         """Many copies of one picture in one call.
 
         positions: (n, 2) centres; size: one number, or (n, 2) widths and heights; rotations: one number of
-        degrees, or (n,); colors: one, or (n, 3 or 4) numbers from 0 to 1.
+        degrees, or (n,); colors: one, or (n, 3 or 4) numbers from 0 to 1. `additive` adds their light to what
+        is there instead of covering it.
         """
         centers = np.asarray(positions, np.float32).reshape(-1, 2)
         quads = self._quads.reserve(len(centers), picture)
@@ -193,7 +221,7 @@ class Canvas:
         quads["axis"][:, 0] = np.cos(angles)
         quads["axis"][:, 1] = np.sin(angles)
         quads["uv"] = self._region(picture, (0.0, 0.0, 1.0, 1.0))
-        quads["shape"] = (0.0, 0.0, PICTURE, 0.0)
+        quads["shape"] = (0.0, 0.0, PICTURE + ADDS * additive, 0.0)
         quads["color"] = quads["color2"] = parse_colors(colors, len(centers))
 
     def _region(

@@ -276,7 +276,7 @@ class Effect:
     """A fragment shader that is run over a whole picture.
 
     The shader (GLSL 3.30) reads `uniform sampler2D source` at `in vec2 uv`, (0, 0) at the bottom left, and
-    writes `out vec4 color`. Further uniforms are given by name to `apply`.
+    writes `out vec4 color`. Further uniforms are given by name to `apply`, pictures among them.
     """
 
     def __init__(self, device: GraphicsDevice, fragment: str) -> None:
@@ -290,6 +290,10 @@ class Effect:
                 self._program["source"] = 0
             device.keep(self)
 
+    def __contains__(self, name: str) -> bool:
+        """True if the shader uses a uniform of that name; where nothing is drawn, none."""
+        return self._program is not None and name in self._program
+
     def apply(
         self,
         source: RenderTarget | Texture,
@@ -301,13 +305,21 @@ class Effect:
         target = destination.framebuffer if isinstance(destination, RenderTarget) else destination
         if ctx is None or program is None or triangle is None or target is None or source.texture is None:
             return
+        pictures: list[tuple[str, Texture | RenderTarget]] = []
         for name, value in (uniforms or {}).items():
             if name not in program:
                 known = ", ".join(sorted(n for n in program if not n.startswith("gl_"))) or "none"
                 raise GraphicsError(f"this effect has no uniform {name!r}; it has: {known}")
-            program[name] = value
+            if isinstance(value, Texture | RenderTarget):
+                pictures.append((name, value))
+            else:
+                program[name] = value
         self._device.bind(target, moderngl.NOTHING)
-        ctx.clear_samplers(0, 1)
+        ctx.clear_samplers(0, 1 + len(pictures))
+        for unit, (name, picture) in enumerate(pictures, start=1):
+            program[name] = unit
+            if picture.texture is not None:
+                picture.texture.use(unit)
         source.texture.use(0)
         triangle.render(moderngl.TRIANGLES, vertices=3)
 

@@ -20,6 +20,7 @@ from gameglue.graphics.colors import Palette, parse_color
 from gameglue.graphics.current import ContextSwitch
 from gameglue.graphics.device import Effect, GraphicsDevice, RenderTarget, Texture
 from gameglue.graphics.gui import Gui
+from gameglue.graphics.image_effect import ImageEffect
 from gameglue.graphics.mesh_pipeline import MeshPipeline
 from gameglue.graphics.stage import Stage
 from gameglue.graphics.surface import Surface
@@ -140,6 +141,8 @@ class Graphics:
             return
         for component, call in hooks.entries():
             if not component.is_active_and_enabled:
+                continue
+            if isinstance(component, ImageEffect) and component.strength <= 0.0:
                 continue
             if self._spare is None:
                 self._spare = self.device.render_target(self._picture.size)

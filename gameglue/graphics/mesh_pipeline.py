@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import weakref
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -16,6 +17,8 @@ from gameglue.graphics.colors import parse_color
 from gameglue.graphics.device import GraphicsDevice, RenderTarget
 from gameglue.graphics.lights import MAX_LIGHTS, Lights
 from gameglue.graphics.mesh import Mesh
+from gameglue.graphics.particle_pipeline import Billboards
+from gameglue.graphics.particles import ParticleSystem3D
 from gameglue.graphics.shaders import MESH_FRAGMENT, MESH_VERTEX
 
 _INSTANCE: Final = np.dtype(
@@ -28,7 +31,6 @@ _INSTANCE: Final = np.dtype(
 _VERTEX_LAYOUT: Final = "3f4 3f4 2f4"
 _INSTANCE_LAYOUT: Final = "4f4 4f4 4f4 4f1 4f1 /i"
 _FIRST_CAPACITY: Final = 16
-_OPAQUE_CUTOFF, _BLENDED_CUTOFF = 0.5, 1 / 512
 
 
 @dataclass(frozen=True)
@@ -149,6 +151,7 @@ class MeshPipeline:
         self._alive: dict[int, weakref.ref[Mesh]] = {}
         self._gone: list[int] = []
         self._program: moderngl.Program | None = None
+        self._billboards = Billboards(device)
 
     def _prepared(self, ctx: moderngl.Context) -> moderngl.Program:
         """The program; compiled when a game shows its first mesh, as a game in two dimensions needs none."""
@@ -158,8 +161,15 @@ class MeshPipeline:
             self._device.keep(self)
         return self._program
 
-    def draw(self, meshes: MeshList, target: RenderTarget, camera: Camera3D, lights: Lights) -> None:
-        """Draw `meshes` as `camera` sees them; its background is cleared first, if it has one."""
+    def draw(
+        self,
+        meshes: MeshList,
+        particles: Sequence[ParticleSystem3D],
+        target: RenderTarget,
+        camera: Camera3D,
+        lights: Lights,
+    ) -> None:
+        """Draw `meshes` and `particles` as `camera` sees them, on its background, if it has one."""
         clip, eye = camera.look()
         ctx = self._device.ctx
         samples = self._device.smooth_samples if camera.smooth_edges else 0
@@ -170,16 +180,19 @@ class MeshPipeline:
         self._drop_gone()
         self._begin(ctx, target, layered, camera)
         self._set_uniforms(program, clip, eye, lights)
-        program["cutoff"] = _OPAQUE_CUTOFF
+        program["blended"] = False
         for batch in meshes.opaque():
             self._draw_batch(ctx, program, batch, target)
         translucent = meshes.translucent(clip)
-        if translucent:
-            program["cutoff"] = _BLENDED_CUTOFF
+        if translucent or particles:
+            program["blended"] = True
             layered.depth_mask = False
             self._device.bind(layered, moderngl.DEPTH_TEST | moderngl.BLEND)
             for batch in translucent:
                 self._draw_batch(ctx, program, batch, target)
+            ctx.disable(moderngl.CULL_FACE)
+            for system in particles:
+                self._billboards.draw(system, clip, camera, target)
             layered.depth_mask = True
         ctx.cull_face, ctx.front_face = "back", "ccw"
         assert target.framebuffer is not None

@@ -29,7 +29,7 @@ flat out vec4 far_color;
 
 void main() {
     vec2 corner = vec2(gl_VertexID & 1, gl_VertexID >> 1) * 2.0 - 1.0;
-    float margin = in_shape.z > 1.5 ? 0.0 : pixel + in_shape.w;
+    float margin = abs(in_shape.z - 2.0) < 0.5 ? 0.0 : pixel + in_shape.w;
     local = corner * (in_half + margin);
     half_size = in_half;
     shape = in_shape;
@@ -44,6 +44,8 @@ void main() {
 """
 
 # shape: corner radius, border width (0 fills), kind (0 plain, 1 picture, 2 glyph), softness of the edge.
+# A kind of 4 and above adds its light to what is there. Colours leave multiplied by their alpha, so that
+# covering and adding are one blend function, and both may stand in one batch.
 QUAD_FRAGMENT: Final = """
 #version 330 core
 in vec2 local;
@@ -72,12 +74,16 @@ float coverage() {
 
 void main() {
     color = mix(near_color, far_color, clamp(local.y / max(half_size.y, 1e-6) * 0.5 + 0.5, 0.0, 1.0));
-    if (shape.z > 1.5) {
+    bool adds = shape.z > 3.5;
+    float kind = adds ? shape.z - 4.0 : shape.z;
+    if (kind > 1.5) {
         color.a *= texture(glyphs, uv / vec2(textureSize(glyphs, 0))).r;
     } else {
-        if (shape.z > 0.5) color *= texture(picture, uv);
+        if (kind > 0.5) color *= texture(picture, uv);
         color.a *= coverage();
     }
+    color.rgb *= color.a;
+    if (adds) color.a = 0.0;
 }
 """
 
@@ -128,7 +134,7 @@ flat in vec4 glow;
 
 uniform sampler2D picture;
 uniform bool textured;
-uniform float cutoff;
+uniform bool blended;
 uniform vec4 eye;
 uniform vec3 sky;
 uniform vec3 ground;
@@ -140,7 +146,7 @@ out vec4 color;
 
 void main() {
     vec4 base = textured ? tint * texture(picture, uv) : tint;
-    if (base.a < cutoff) discard;
+    if (base.a < (blended ? 0.002 : 0.5)) discard;
     vec3 n = normalize(gl_FrontFacing ? normal : -normal);
     vec3 light = mix(ground, sky, n.y * 0.5 + 0.5);
     vec3 highlight = vec3(0.0);
@@ -153,7 +159,64 @@ void main() {
             highlight += pow(max(dot(n, half_way), 0.0), 48.0) * light_color[i];
         }
     }
-    color = vec4(base.rgb * light + highlight * glow.a + glow.rgb, base.a);
+    // What hides all behind it is whole; of the rest, highlights keep their strength, as on glass.
+    float alpha = blended ? base.a : 1.0;
+    color = vec4((base.rgb * light + glow.rgb) * alpha + highlight * glow.a, alpha);
+}
+"""
+
+# Particles in space: squares that face the camera.
+PARTICLE_VERTEX: Final = """
+#version 330 core
+in vec3 in_place;
+in vec2 in_form;
+in vec4 in_color;
+
+uniform mat4 world_to_clip;
+uniform vec3 right;
+uniform vec3 up;
+uniform float proportion;
+uniform bool flipped;
+
+out vec2 at;
+out vec2 uv;
+flat out vec4 tint;
+
+void main() {
+    at = vec2(gl_VertexID & 1, gl_VertexID >> 1) * 2.0 - 1.0;
+    uv = at * 0.5 + 0.5;
+    if (flipped) uv.y = 1.0 - uv.y;
+    tint = in_color;
+    vec2 corner = vec2(at.x, at.y * proportion) * in_form.x * 0.5;
+    float c = cos(in_form.y), s = sin(in_form.y);
+    vec3 offset = right * (corner.x * c - corner.y * s) + up * (corner.x * s + corner.y * c);
+    gl_Position = world_to_clip * vec4(in_place + offset, 1.0);
+}
+"""
+
+PARTICLE_FRAGMENT: Final = """
+#version 330 core
+in vec2 at;
+in vec2 uv;
+flat in vec4 tint;
+
+uniform sampler2D picture;
+uniform bool textured;
+uniform bool adds;
+uniform float softness;
+
+out vec4 color;
+
+void main() {
+    color = textured ? tint * texture(picture, uv) : tint;
+    if (!textured) {
+        float inside = 1.0 - length(at);
+        float pixel = fwidth(inside);
+        color.a *= softness > pixel ? smoothstep(0.0, softness, inside) : clamp(inside / pixel + 0.5, 0.0, 1.0);
+    }
+    if (color.a < 0.002) discard;
+    color.rgb *= color.a;
+    if (adds) color.a = 0.0;
 }
 """
 

@@ -13,6 +13,7 @@ from gameglue.graphics.colors import parse_color
 from gameglue.graphics.device import RenderTarget
 from gameglue.graphics.lights import AmbientLight, DirectionalLight, Lights
 from gameglue.graphics.mesh_pipeline import MeshList, MeshPipeline
+from gameglue.graphics.particles import ParticleSystem3D
 from gameglue.lifecycle import Lifecycle
 
 Guard = Callable[..., bool]
@@ -29,6 +30,7 @@ class Stage:
         self._cameras = lifecycle.watch(Camera)
         self._renderers = lifecycle.watch(Renderer)
         self._meshes = lifecycle.watch(MeshRenderer)
+        self._particles = lifecycle.watch(ParticleSystem3D)
         self._suns = lifecycle.watch(DirectionalLight)
         self._ambients = lifecycle.watch(AmbientLight)
 
@@ -78,7 +80,9 @@ class Stage:
         draw: Callable[..., object] = self._pipeline.draw
         if wrap is not None:
             draw = wrap(camera, "draw", draw)
-        self._guarded(camera, "draw", draw, meshes, target, camera, lights)
+        particles = [p for p in self._particles.values() if _shows(camera, p)]
+        particles.sort(key=lambda system: system.order)
+        self._guarded(camera, "draw", draw, meshes, particles, target, camera, lights)
 
 
 def _shows(camera: Camera, component: MonoBehaviour) -> bool:

@@ -1,0 +1,227 @@
+"""`ParticleSystem`: many short-lived points, as arrays that are moved and drawn at once."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+from gameglue.errors import GraphicsError
+from gameglue.graphics.batch import Picture
+from gameglue.graphics.camera import Renderer
+from gameglue.graphics.canvas import Canvas
+from gameglue.graphics.colors import Color, parse_color
+
+Span = tuple[float, float] | float
+"""One number, or a range of which each particle gets some."""
+
+_PER_PARTICLE = (("position", 3), ("velocity", 3), ("age", 1), ("life", 1), ("angle", 1), ("spin", 1))
+
+
+class Particles:
+    """The living particles as arrays: places and velocities (n, 3), ages and lifetimes in seconds (n,).
+
+    Of what is added beyond `capacity`, nothing comes to life.
+    """
+
+    def __init__(self, capacity: int) -> None:
+        self.capacity = max(1, capacity)
+        self._count = 0
+        self._table = {
+            name: np.zeros((self.capacity, width) if width > 1 else self.capacity, np.float32)
+            for name, width in _PER_PARTICLE
+        }
+
+    def __len__(self) -> int:
+        return self._count
+
+    def __getitem__(self, name: str) -> np.ndarray:
+        """One of the arrays: "position", "velocity", "age", "life", "angle" or "spin" (degrees); a view."""
+        return self._table[name][: self._count]
+
+    def add(self, count: int) -> slice:
+        """Make room for `count` more, to be filled in: the places that they got."""
+        first = self._count
+        self._count = min(self.capacity, first + count)
+        for array in self._table.values():
+            array[first : self._count] = 0.0
+        return slice(first, self._count)
+
+    def step(self, seconds: float, gravity: float, drag: float) -> None:
+        """Move all; gravity in units a second squared along -y, drag as the share of speed lost a second."""
+        velocity = self["velocity"]
+        velocity[:, 1] -= gravity * seconds
+        velocity *= math.exp(-drag * seconds)
+        self["position"][:] += velocity * np.float32(seconds)
+        self["angle"][:] += self["spin"] * np.float32(seconds)
+        self["age"][:] += np.float32(seconds)
+        alive = self["age"] < self["life"]
+        left = int(np.count_nonzero(alive))
+        if left < self._count:
+            for array in self._table.values():
+                array[:left] = array[: self._count][alive]
+            self._count = left
+
+    def clear(self) -> None:
+        """End all of them."""
+        self._count = 0
+
+
+class ParticleSystem(Renderer):
+    """Emits particles from its object: sparks, smoke, rain, trails; thousands in one draw.
+
+    `rate` a second, and `bursts` of (seconds after the start, how many). They leave within `spread` degrees
+    around the object's `up`, from a disc of `radius`, at `speed`, and live for `lifetime` seconds. `sizes`
+    (across) and `colors` change over a particle's life, evenly spaced; `spin` is in degrees a second. Without
+    a `texture` they are discs, whose edges fade by `softness`. `additive` adds their light, for what glows.
+    They stay where they are when the object moves, unless they are `local`. Lengths are in world units. At
+    most `capacity` live at a time. `destroy_when_done` takes the object away after its last particle.
+    """
+
+    rate: float = 30.0
+    bursts: tuple[tuple[float, int], ...] = ()
+    lifetime: Span = 1.0
+    speed: Span = (1.0, 2.0)
+    spread: float = 360.0
+    radius: float = 0.0
+    gravity: float = 0.0
+    drag: float = 0.0
+    spin: Span = 0.0
+    sizes: tuple[float, ...] = (0.2, 0.0)
+    colors: tuple[Color, ...] = ("white", "#ffffff00")
+    texture: Picture | None = None
+    softness: float = 0.5
+    additive: bool = False
+    local: bool = False
+    emitting: bool = True
+    capacity: int = 4096
+    destroy_when_done: bool = False
+
+    _particles: Particles | None = None
+    _owed: float = 0.0
+    _seconds: float = 0.0
+    _rng: np.random.Generator | None = None
+
+    @property
+    def particles(self) -> Particles:
+        """Those that live now; a game may read and change the arrays."""
+        if self._particles is None:
+            self._particles = Particles(self.capacity)
+        return self._particles
+
+    def update(self) -> None:
+        """Move what is there, and emit what is due."""
+        seconds = self.time.delta_time
+        self.particles.step(seconds, self.gravity, self.drag)
+        before, self._seconds = self._seconds, self._seconds + seconds
+        for when, count in self.bursts:
+            if before <= when < self._seconds:
+                self.emit(count)
+        if self.emitting:
+            self._owed += max(self.rate, 0.0) * seconds
+            due, self._owed = int(self._owed), self._owed % 1.0
+            if due:
+                self._emit(due, seconds)
+        if self.destroy_when_done and not len(self.particles) and self._is_done():
+            self.game_object.destroy()
+
+    def emit(self, count: int) -> None:
+        """Let `count` particles out now."""
+        self._emit(count, 0.0)
+
+    def _is_done(self) -> bool:
+        still_due = any(when >= self._seconds for when, _ in self.bursts)
+        return not still_due and (self.rate <= 0.0 or not self.emitting)
+
+    def _emit(self, count: int, seconds: float) -> None:
+        """Particles that left at even times during the last `seconds`."""
+        if self._rng is None:
+            # Of its own, so that a game's random numbers do not depend on how many particles there are.
+            self._rng = np.random.default_rng(int(self.app.random.integers(1 << 62)))
+        random, particles = self._rng, self.particles
+        places = particles.add(count)
+        made = places.stop - places.start
+        if made <= 0:
+            return
+        around = self._directions(random, made)
+        velocity = around * _drawn(random, self.speed, made)[:, None]
+        position = self._directions(random, made, full=True)
+        position *= (self.radius * np.sqrt(random.random(made)))[:, None]
+        if not self.local:
+            matrix = self.transform.matrix
+            turned = self.transform.rotation.matrix()
+            position = position @ matrix[:3, :3].T + matrix[:3, 3]
+            velocity = velocity @ turned.T
+        age = np.linspace(0.0, seconds, made, endpoint=False)
+        particles["age"][places] = age
+        particles["position"][places] = position + velocity * age[:, None]
+        particles["velocity"][places] = velocity
+        particles["life"][places] = _drawn(random, self.lifetime, made)
+        particles["spin"][places] = _drawn(random, self.spin, made)
+        particles["angle"][places] = random.random(made) * 360.0 if self.spin != 0.0 else 0.0
+
+    def _directions(self, random: np.random.Generator, count: int, *, full: bool = False) -> np.ndarray:
+        """(count, 3) unit vectors in the object's x-y plane, within `spread` around y, or all round."""
+        half = math.radians(360.0 if full else min(max(self.spread, 0.0), 360.0)) / 2
+        angles = random.uniform(-half, half, count)
+        return np.stack((-np.sin(angles), np.cos(angles), np.zeros(count)), axis=1)
+
+    def look(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Places in the world (n, 3), sizes (n,) and colours (n, 4) from 0 to 1 of the living particles.
+
+        Raises `GraphicsError` where there are no sizes or no colours.
+        """
+        particles = self.particles
+        share = particles["age"] / np.maximum(particles["life"], 1e-9)
+        places = particles["position"]
+        if self.local:
+            matrix = self.transform.matrix
+            places = places @ matrix[:3, :3].T + matrix[:3, 3]
+        if not self.sizes or not self.colors:
+            raise GraphicsError(f"particles need sizes and colours, got {self.sizes} and {self.colors}")
+        table = np.array([parse_color(color) for color in self.colors], np.float64) / 255.0
+        colors = np.stack([_over_life(share, table[:, k]) for k in range(4)], axis=1)
+        return places, _over_life(share, np.asarray(self.sizes, np.float64)), colors
+
+    def draw(self, canvas: Canvas) -> None:
+        """Draw all of them."""
+        if not len(self.particles):
+            return
+        places, sizes, colors = self.look()
+        if self.texture is None:
+            canvas.circles(places[:, :2], sizes / 2, colors, softness=self.softness, additive=self.additive)
+            return
+        across, down = self.texture.size
+        box = np.stack((sizes, sizes * down / across), axis=1)
+        angles = self.particles["angle"]
+        canvas.sprites(
+            self.texture, places[:, :2], box, rotations=angles, colors=colors, additive=self.additive
+        )
+
+
+class ParticleSystem3D(ParticleSystem):
+    """Particles that every `Camera3D` shows, turned to face it; hidden by what is nearer.
+
+    They leave in a cone of `spread` degrees around the object's `up`, from a ball of `radius`.
+    """
+
+    def _directions(self, random: np.random.Generator, count: int, *, full: bool = False) -> np.ndarray:
+        """(count, 3) unit vectors in a cone around y, evenly over the sphere, or all round."""
+        half = math.radians(360.0 if full else min(max(self.spread, 0.0), 360.0)) / 2
+        along = random.uniform(math.cos(half), 1.0, count)
+        across, angles = np.sqrt(1.0 - along**2), random.uniform(0.0, 2 * math.pi, count)
+        return np.stack((across * np.cos(angles), along, across * np.sin(angles)), axis=1)
+
+    def draw(self, canvas: Canvas) -> None:
+        """Cameras of two dimensions do not show them."""
+
+
+def _drawn(random: np.random.Generator, span: Span, count: int) -> np.ndarray:
+    """(count,) numbers: all the same, or evenly from a range."""
+    return random.uniform(*span, count) if isinstance(span, tuple) else np.full(count, float(span))
+
+
+def _over_life(share: np.ndarray, values: Sequence[float] | np.ndarray) -> np.ndarray:
+    """The value at each share (0 to 1) of a life, between values that are evenly spaced over it."""
+    return np.interp(share, np.linspace(0.0, 1.0, len(values)), values)

@@ -1,0 +1,77 @@
+"""`SpriteAnimator`: plays clips of a sprite sheet."""
+
+from __future__ import annotations
+
+import difflib
+
+from gameglue.behaviour import MonoBehaviour
+from gameglue.errors import GraphicsError
+from gameglue.events import Event
+from gameglue.graphics.camera import SpriteRenderer
+from gameglue.graphics.sprite_sheet import AnimationClip
+
+
+class SpriteAnimator(MonoBehaviour):
+    """Changes the frame of the `SpriteRenderer` beside it, in game time times `speed`.
+
+        hero.add_component(SpriteRenderer, sheet=SpriteSheet(texture, columns=8, rows=2))
+        clips = {"run": AnimationClip(range(8), 12), "jump": AnimationClip([8, 9, 10], loop=False)}
+        animator = hero.add_component(SpriteAnimator, clips=clips)
+        animator.play("jump")
+
+    It begins with the clip `playing`, or else the first. `on_finished` is emitted with the name of a clip
+    that came to its end.
+    """
+
+    required_components = (SpriteRenderer,)
+
+    clips: dict[str, AnimationClip]
+    playing: str | None = None
+    speed: float = 1.0
+
+    on_finished = Event[[str]]()
+
+    _seconds: float = 0.0
+    _is_over: bool = False
+
+    def start(self) -> None:
+        """Show the first frame."""
+        self.play(self.playing if self.playing is not None else next(iter(self.clips), ""), restart=True)
+
+    def update(self) -> None:
+        """Go on by the frame's time."""
+        clip = self.clips.get(self.playing or "")
+        if clip is None or self._is_over:
+            return
+        self._seconds += self.time.delta_time * self.speed
+        self._show(clip)
+        if not clip.loop and self._seconds >= clip.duration - 1e-9:
+            self._is_over = True
+            self.on_finished.emit(self.playing or "")
+
+    @property
+    def is_finished(self) -> bool:
+        """True once a clip that does not loop has come to its end."""
+        return self._is_over
+
+    def play(self, name: str, *, restart: bool = False) -> None:
+        """Play a clip from its beginning; the one that is playing goes on, unless it is to `restart`.
+
+        Raises `GraphicsError` for a name that is not among the clips.
+        """
+        if name not in self.clips:
+            near = difflib.get_close_matches(name, self.clips, n=1)
+            hint = f"did you mean {near[0]!r}? " if near else ""
+            raise GraphicsError(f"no clip {name!r}; {hint}clips: {', '.join(self.clips) or 'none'}")
+        if restart or name != self.playing or self._is_over:
+            self.playing, self._seconds, self._is_over = name, 0.0, False
+            self._show(self.clips[name])
+
+    def stop(self) -> None:
+        """Stay at the frame that is shown."""
+        self.playing = None
+
+    def _show(self, clip: AnimationClip) -> None:
+        renderer = self.get_component(SpriteRenderer)
+        if renderer is not None:
+            renderer.frame = clip.frame_at(self._seconds)

@@ -1,0 +1,125 @@
+"""`SpriteSheet`: a picture that holds many, and `AnimationClip`: their order."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from gameglue.errors import GraphicsError
+from gameglue.graphics.batch import Picture
+
+Region = tuple[float, float, float, float]
+"""Left, top, right and bottom, as fractions of a picture."""
+
+
+@dataclass(frozen=True)
+class SpriteSheet:
+    """A picture cut by a grid into frames, counted from the top left, row by row.
+
+    `margin` pixels surround the grid, `spacing` pixels lie between its cells. Raises `GraphicsError` where no
+    pixel is left for a frame.
+    """
+
+    texture: Picture
+    columns: int
+    rows: int = 1
+    margin: int = 0
+    spacing: int = 0
+
+    def __post_init__(self) -> None:
+        if min(self.columns, self.rows) < 1 or min(self.margin, self.spacing) < 0:
+            raise GraphicsError(
+                f"a sheet needs at least one column and row and no negative margins, got columns="
+                f"{self.columns}, rows={self.rows}, margin={self.margin}, spacing={self.spacing}"
+            )
+        if min(self.frame_size) < 1:
+            raise GraphicsError(
+                f"{self.texture.size} pixels have no room for {self.columns} by {self.rows} frames"
+            )
+
+    @classmethod
+    def of_frames(
+        cls, texture: Picture, width: int, height: int, *, margin: int = 0, spacing: int = 0
+    ) -> SpriteSheet:
+        """Cut into as many frames of `width` by `height` pixels as fit."""
+        across, down = (
+            (length - 2 * margin + spacing) // max(1, frame + spacing)
+            for length, frame in zip(texture.size, (width, height), strict=True)
+        )
+        if min(width, height, across, down) < 1:
+            raise GraphicsError(f"no frame of {width} by {height} fits into {texture.size} pixels")
+        # What the frames leave over on the right and below belongs to none.
+        return _FixedFrames(texture, across, down, margin, spacing, (width, height))
+
+    def __len__(self) -> int:
+        return self.columns * self.rows
+
+    @property
+    def frame_size(self) -> tuple[float, float]:
+        """Width and height of a frame in pixels; a fraction where the grid does not divide the picture."""
+        across, down = (
+            (length - 2 * self.margin - (count - 1) * self.spacing) / count
+            for length, count in zip(self.texture.size, (self.columns, self.rows), strict=True)
+        )
+        return across, down
+
+    def region(self, frame: int) -> Region:
+        """Where a frame lies, for `canvas.sprite(..., region=...)`; numbers go round: -1 is the last.
+
+        Of a smooth texture the region ends half a pixel inside the frame, as its neighbour would shine in.
+        """
+        row, column = divmod(frame % len(self), self.columns)
+        across, down = self.frame_size
+        left = self.margin + column * (across + self.spacing)
+        top = self.margin + row * (down + self.spacing)
+        inset = 0.5 if self.texture.smooth and len(self) > 1 else 0.0
+        width, height = self.texture.size
+        return (
+            (left + inset) / width,
+            (top + inset) / height,
+            (left + across - inset) / width,
+            (top + down - inset) / height,
+        )
+
+
+@dataclass(frozen=True)
+class _FixedFrames(SpriteSheet):
+    """A sheet whose frames have a size of their own."""
+
+    size: tuple[int, int] = (1, 1)
+
+    @property
+    def frame_size(self) -> tuple[float, float]:
+        return self.size
+
+
+@dataclass(frozen=True)
+class AnimationClip:
+    """Frames of a sheet, shown one after the other.
+
+    frames: their numbers, in order. frame_rate: frames a second. loop: whether it starts over at its end; if
+    not, the last frame stays.
+    """
+
+    frames: Sequence[int]
+    frame_rate: float = 10.0
+    loop: bool = True
+
+    def __post_init__(self) -> None:
+        if not len(self.frames) or self.frame_rate <= 0.0:
+            raise GraphicsError(
+                f"a clip needs frames and a rate above 0, got {self.frames}, {self.frame_rate}"
+            )
+
+    @property
+    def duration(self) -> float:
+        """Seconds from the first frame to the end of the last."""
+        return len(self.frames) / self.frame_rate
+
+    def frame_at(self, seconds: float) -> int:
+        """The frame that is shown so long after the beginning."""
+        # A hair more, so that n steps of 1 / frame_rate are n frames whatever their sum is rounded to.
+        step = math.floor(seconds * self.frame_rate + 1e-6)
+        last = len(self.frames) - 1
+        return self.frames[step % (last + 1) if self.loop else min(max(step, 0), last)]
