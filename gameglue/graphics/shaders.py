@@ -212,7 +212,8 @@ void main() {
     if (!textured) {
         float inside = 1.0 - length(at);
         float pixel = fwidth(inside);
-        color.a *= softness > pixel ? smoothstep(0.0, softness, inside) : clamp(inside / pixel + 0.5, 0.0, 1.0);
+        float sharp = clamp(inside / pixel + 0.5, 0.0, 1.0);
+        color.a *= softness > pixel ? smoothstep(0.0, softness, inside) : sharp;
     }
     if (color.a < 0.002) discard;
     color.rgb *= color.a;
