@@ -162,7 +162,9 @@ class InferenceQueue:
         )  # fmt: skip
         if line not in self._lines:  # it may be there empty, where the only request made way
             join(line, self._sharers)
-            self._lines.append(line)
+            # Its only task may just have made way: then it stands in the list already.
+            if line not in self._lines:
+                self._lines.append(line)
         line.join(task)
         self._open[request] = (line, task)
         return request

@@ -216,6 +216,16 @@ def test_only_the_same_key_makes_way(clock: Clock) -> None:
     assert [r.state for r in (left, right, theirs, newer)] == ["cancelled", "waiting", "waiting", "waiting"]
 
 
+def test_a_worker_whose_only_request_was_replaced_is_listed_once(clock: Clock) -> None:
+    """What made way was the worker's only task, and the newer one had the worker listed a second time: it then
+    got a part of the budget for each listing."""
+    queue, worker = make_queue(clock), Worker(clock)
+    for number in range(5):
+        queue.submit(worker, [float(number)], latest_only=True)
+    assert len(queue.stats.workers) == 1
+    assert queue.stats.waiting == 1
+
+
 def test_per_frame_perception_never_piles_up(clock: Clock) -> None:
     """A network that takes five frames is asked in every one: one waits at most, the answers are fresh."""
     queue, worker = make_queue(clock), Worker(clock, [1.0] * 10)
