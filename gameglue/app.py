@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import logging
 import random
 import threading
@@ -37,6 +38,7 @@ from gameglue.graphics.gui import Gui
 from gameglue.graphics.surface import open_surface
 from gameglue.inference import FrameSlack, InferenceQueue
 from gameglue.input import InputRecording, InputReplay, InputSource, InputState
+from gameglue.inspector import Inspector
 from gameglue.interrupts import Interrupts
 from gameglue.lifecycle import Lifecycle
 from gameglue.loaders import register_loaders
@@ -148,6 +150,7 @@ class App(Finder):
         )
         self.profiler = Profiler()
         self.overlay = FrameOverlay()
+        self.inspector = Inspector()
         self.resources = Resources(folder)
         self.inference = InferenceQueue(
             frame=lambda: self.time.frame_count,
@@ -180,6 +183,7 @@ class App(Finder):
         self.hot_reload = HotReload(self.resources, self.graphics)
         self.input = InputState()
         self.input.sources = [surface] if input_source is None else [surface, input_source]
+        self.input.filter = functools.partial(self.inspector.take, self)
         self.input.replay = None if replay is None else InputReplay(replay)
         register_loaders(self.resources, self.graphics)
         self.profiler.on_change = self._record
@@ -191,6 +195,15 @@ class App(Finder):
         self._thread = threading.get_ident()
         self._last_frame: float | None = None
         self._in_frame = False
+        self.halted = False
+        """Whether the game stands still: frames are drawn, but no time passes, and of the game's own code
+        only what draws is called. `single_step()` runs one frame all the same. See also `time.paused`.
+        """
+        self._single_steps = 0
+        self.stands_still = False
+        """Whether this frame is one in which the game stands still."""
+        self.player_time = 0.0
+        """Seconds that the player has had, those with a halted game included."""
         self.was_interrupted = False
         """Whether Ctrl-C ended `run`."""
         self._quitting = False
@@ -312,7 +325,11 @@ class App(Finder):
         """
         self._check_usable()
         now = self._time_source()
-        if self.input.replay is not None:
+        self.stands_still = self.halted and self._single_steps == 0
+        if self.halted and not self.stands_still:
+            self._single_steps -= 1
+            dt = 1.0 / self.target_frame_rate if dt is None else dt
+        if self.input.replay is not None and not self.stands_still:
             recorded = self.input.replay.begin_frame()
             dt = recorded if dt is None else dt
         if dt is None:
@@ -320,7 +337,11 @@ class App(Finder):
             dt = now - (self._last_frame or 0.0) if known else 1.0 / self.target_frame_rate
         self._last_frame = now
         self.graphics.make_current()
-        self.time.begin_frame(dt)
+        self.player_time += dt
+        if self.stands_still:
+            self.time.hold()
+        else:
+            self.time.begin_frame(dt)
         profiler, tick = self.profiler, clock.perf_counter
         self._in_frame = True
         start = before = tick()
@@ -328,6 +349,8 @@ class App(Finder):
         self.slack.begin_frame(start, 1e3 / self.target_frame_rate)
         try:
             for phase in self.frame:
+                if self.stands_still and not phase.goes_on:
+                    continue
                 if self._gpu_phases is not None:
                     self._gpu_phases.begin(phase.name)
                 phase.run(self)
@@ -345,6 +368,11 @@ class App(Finder):
     def quit(self) -> None:
         """End the game after this frame."""
         self._quitting = True
+
+    def single_step(self) -> None:
+        """Let a halted game (`app.halted`) run one more frame, of 1 / target_frame_rate seconds."""
+        if self.halted:
+            self._single_steps += 1
 
     def next_frame(self) -> NextFrame:
         """`await self.app.next_frame()` goes on in the next frame, after `update`."""
@@ -457,6 +485,7 @@ class App(Finder):
         self.profiler.stop()
         self._disposed = True
         self.audio.close()
+        self.inspector.dispose()
         self.graphics.release()
 
     def __enter__(self) -> Self:

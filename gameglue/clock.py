@@ -107,6 +107,10 @@ class Time:
         self.game.advance(seconds)
         self.frame_count += 1
 
+    def hold(self) -> None:
+        """Start a frame in which no time passes at all, which does not count; called by the host."""
+        self.real.delta = self.game.delta = 0.0
+
     @property
     def time(self) -> float:
         """Game time since the start; inside `fixed_update`, the time of the fixed step."""

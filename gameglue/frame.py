@@ -23,15 +23,19 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Phase:
-    """One named part of the frame. `doc` says what belongs there; `run` does it."""
+    """One named part of the frame. `doc` says what belongs there; `run` does it.
+
+    goes_on: whether it is run while the app is halted (`app.halted`); without it a phase is left out then.
+    """
 
     name: str
     doc: str
     run: Callable[[App], None]
+    goes_on: bool = False
 
 
 def _input(app: App) -> None:
-    app.input.begin_frame(app.time.unscaled_time, app.time.unscaled_delta_time)
+    app.input.begin_frame(app.player_time, app.time.unscaled_delta_time, records=not app.stands_still)
     if app.input.replay is not None and app.headless:
         for event in app.input.events:
             if isinstance(event, Resized):
@@ -45,6 +49,8 @@ def _input(app: App) -> None:
 def _poll(app: App) -> None:
     advance_loads(app.loading_budget_ms)
     app.hot_reload.poll()
+    if app.stands_still:
+        return
     app.inference.poll()
     app.coroutines.step(ResumePoint.RESULTS)
 
@@ -91,6 +97,7 @@ def _gui(app: App) -> None:
     app.lifecycle.hooks["on_gui"].run()
     app.overlay.draw(app)
     app.graphics.draw_gui()
+    app.inspector.draw(app)
 
 
 def _inference(app: App) -> None:
@@ -106,7 +113,8 @@ def _present(app: App) -> None:
 
 
 def _end_of_frame(app: App) -> None:
-    app.coroutines.step(ResumePoint.END)
+    if not app.stands_still:
+        app.coroutines.step(ResumePoint.END)
     app.lifecycle.sweep()
 
 
@@ -115,6 +123,7 @@ FRAME: Final[tuple[Phase, ...]] = (
         "input",
         "The window's and the script's events become this frame's `self.input`.",
         _input,
+        goes_on=True,
     ),
     Phase(
         "poll",
@@ -122,6 +131,7 @@ FRAME: Final[tuple[Phase, ...]] = (
         "up. Readbacks that have come are delivered: callbacks, and code that awaits them. It is early, so "
         "that a result is used in the frame that finds it.",
         _poll,
+        goes_on=True,
     ),
     Phase(
         "wake",
@@ -141,13 +151,21 @@ FRAME: Final[tuple[Phase, ...]] = (
         _coroutines,
     ),
     Phase("late_update", "What follows something else: cameras, labels. All else has moved.", _late_update),
-    Phase("draw", "Each camera clears if it has a background, and draws the scene's renderers.", _draw),
+    Phase(
+        "draw",
+        "Each camera clears if it has a background, and draws the scene's renderers.",
+        _draw,
+        goes_on=True,
+    ),
     Phase(
         "render_image",
         "`on_render_image(source, destination)`: image effects, each fed with what the one before wrote.",
         _render_image,
+        goes_on=True,
     ),
-    Phase("gui", "`on_gui`: text, plots and panels in pixels, untouched by image effects.", _gui),
+    Phase(
+        "gui", "`on_gui`: text, plots and panels in pixels, untouched by image effects.", _gui, goes_on=True
+    ),
     Phase(
         "inference",
         "Requests and registered work submit their next slices, within `app.frame_budget_ms`. It stands "
@@ -155,8 +173,18 @@ FRAME: Final[tuple[Phase, ...]] = (
         "before it, as all that is enqueued behind a picture would wait there for the picture.",
         _inference,
     ),
-    Phase("present", "The picture goes to the window. Screenshots that were asked for are taken.", _present),
-    Phase("end_of_frame", "Coroutines that wait for it; then what was destroyed goes.", _end_of_frame),
+    Phase(
+        "present",
+        "The picture goes to the window. Screenshots that were asked for are taken.",
+        _present,
+        goes_on=True,
+    ),
+    Phase(
+        "end_of_frame",
+        "Coroutines that wait for it; then what was destroyed goes.",
+        _end_of_frame,
+        goes_on=True,
+    ),
 )
 
 

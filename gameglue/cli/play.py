@@ -93,6 +93,9 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     )
     kept.add_argument("--record", type=Path, metavar="FILE", help="keep what is played, frame by frame")
     kept.add_argument("--replay", type=Path, metavar="FILE", help="play what --record has kept once more")
+    parser.add_argument(
+        "--inspector", action="store_true", help="open the inspector over the game (F2 hides and shows it)"
+    )
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -126,6 +129,8 @@ def play_game(demo: Demo, arguments: argparse.Namespace) -> int:
         recording = None
         if arguments.record is not None:
             recording = app.record_input(demo=demo.name, autoplay=options.autoplay, **_backend_of(options))
+        if arguments.inspector:
+            app.inspector.show(app)
         _show_loading(app)
         arguments.prepare(app, options.choice)
         with CompileProgress() as progress:

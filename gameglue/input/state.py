@@ -81,10 +81,11 @@ class InputState:
 
     # -- for the host ---------------------------------------------------------------------------
 
-    def begin_frame(self, time: float, delta: float = 0.0) -> None:
+    def begin_frame(self, time: float, delta: float = 0.0, *, records: bool = True) -> None:
         """Take this frame's events from all sources; called by the host.
 
-        time, delta: real seconds since the app began, and since the last frame.
+        time, delta: real seconds since the app began, and since the last frame. records: whether the frame
+        goes into the recording; those in which the game stands still do not.
         """
         events = [event for source in self.sources for event in source.events(time)]
         if self.filter is not None:
@@ -112,7 +113,7 @@ class InputState:
             self._take(event)
         x, y = self.mouse_position
         self.mouse_delta = (x - before[0], y - before[1])
-        if self.recording is not None:
+        if self.recording is not None and records:
             self.recording.add_frame(delta, self.events)
 
     def _take(self, event: InputEvent) -> None:

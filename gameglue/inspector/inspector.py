@@ -1,0 +1,109 @@
+"""`Inspector`: shows and hides the overlay, and keeps the input that is meant for it from the game."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from gameglue.errors import EngineError, GameError
+from gameglue.graphics.colors import Palette
+from gameglue.input import InputEvent, KeyEvent
+from gameglue.inspector.overlay import InspectorOverlay
+
+if TYPE_CHECKING:
+    from gameglue.app import App
+    from gameglue.game_object import GameObject
+
+_log = logging.getLogger("gameglue")
+
+_HINT_SECONDS = 5.0
+
+
+class Inspector:
+    """Hierarchy and components of everything in the game, live. What `app.inspector` is.
+
+    key: shows and hides it. pause_key and step_key: halt the game and let it run one frame, while it is
+    shown. It needs imgui-bundle (`pip install "gameglue[inspector]"`) and OpenGL; without, it says so.
+    """
+
+    def __init__(self, key: str = "f2", pause_key: str = "f6", step_key: str = "f7") -> None:
+        self.key = key
+        self.pause_key = pause_key
+        self.step_key = step_key
+        self.visible = False
+        self._overlay: InspectorOverlay | None = None
+        self._hint = ""
+        self._hint_until = 0.0
+
+    @property
+    def selected(self) -> GameObject | None:
+        """The object whose components are shown."""
+        return self._overlay.selected if self._overlay is not None else None
+
+    def select(self, app: App, owner: GameObject | None) -> None:
+        """Show the components of `owner`, and the inspector."""
+        self.show(app)
+        assert self._overlay is not None
+        self._overlay.selected = owner
+
+    def show(self, app: App, visible: bool = True) -> None:
+        """Show or hide it, as its key does. Raises `GameError` without imgui-bundle or OpenGL."""
+        if visible and self._overlay is None:
+            if app.graphics.ctx is None:
+                raise GameError("the inspector draws with OpenGL, and there is none here")
+            self._overlay = InspectorOverlay(app)
+        self.visible = visible
+        if not visible and self._overlay is not None:
+            self._overlay.let_go()
+
+    # -- for the host ---------------------------------------------------------------------------
+
+    def take(self, app: App, events: list[InputEvent]) -> list[InputEvent]:
+        """Follow the keys, and keep what is meant for the overlay from the game; returns the rest."""
+        left: list[InputEvent] = []
+        for event in events:
+            if isinstance(event, KeyEvent) and event.key == self.key:
+                if event.down:
+                    self._toggle(app)
+                continue
+            command = self._command(app, event) if self.visible else None
+            if command is not None:
+                if isinstance(event, KeyEvent) and event.down:
+                    command()
+            elif not self.visible or self._overlay is None or not self._overlay.take(event):
+                left.append(event)
+        return left
+
+    def draw(self, app: App) -> None:
+        """Draw it over the picture, if it is visible."""
+        if self.visible and self._overlay is not None:
+            self._overlay.draw(app)
+        elif self._hint and app.player_time < self._hint_until:
+            app.gui.text(self._hint, 16, 16, size=14, color=Palette.WARN)
+            app.graphics.draw_gui()
+
+    def dispose(self) -> None:
+        """Free what it has on the GPU."""
+        if self._overlay is not None:
+            self._overlay.dispose()
+            self._overlay = None
+        self.visible = False
+
+    def _toggle(self, app: App) -> None:
+        try:
+            self.show(app, not self.visible)
+        except EngineError as error:
+            if not self._hint:
+                _log.warning("%s", error)
+            self._hint, self._hint_until = str(error), app.player_time + _HINT_SECONDS
+
+    def _command(self, app: App, event: InputEvent) -> Callable[[], None] | None:
+        """What a key does that belongs to the inspector."""
+        if not isinstance(event, KeyEvent):
+            return None
+        if event.key == self.pause_key:
+            return lambda: setattr(app, "halted", not app.halted)
+        if event.key == self.step_key:
+            return app.single_step
+        return None
