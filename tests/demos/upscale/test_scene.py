@@ -1,0 +1,150 @@
+"""The demo as it is played: what is shown belongs together, and the figures are those of what is shown."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+import numpy as np
+import pytest
+
+from demos.upscale.city import City
+from demos.upscale.main import build
+from demos.upscale.upscaler import Upscaler
+from demos.upscale.view import View
+from gameglue import (
+    App,
+    BackendChoice,
+    BackendType,
+    InputScript,
+    MonoBehaviour,
+    PlayOptions,
+    TextureConverter,
+)
+
+SIZE = (480, 320)
+ASSETS = Path(__file__).parents[3] / "assets"
+Part = TypeVar("Part", bound=MonoBehaviour)
+
+
+@pytest.fixture
+def play(game: Any) -> Any:
+    """`play(backend, script)`: the demo on the process's OpenGL context."""
+    apps: list[App] = []
+
+    def start(kind: BackendType = BackendType.CPU, script: InputScript | None = None, **options: Any) -> App:
+        app = App("test", size=SIZE, context=game, input_source=script, on_error="raise", seed=1)
+        apps.append(app)
+        app.facts = build(app, PlayOptions(choice=BackendChoice(kind), **options))  # type: ignore[attr-defined]
+        return app
+
+    yield start
+    for app in apps:
+        app.dispose()
+
+
+def part(app: App, kind: type[Part]) -> Part:
+    found = app.scene.find_component(kind)
+    assert found is not None
+    return found
+
+
+def psnr(picture: np.ndarray, native: np.ndarray) -> float:
+    difference = picture.astype(float) - native
+    return float(10 * np.log10(255**2 / (difference**2).mean()))
+
+
+def stretched(low: np.ndarray) -> np.ndarray:
+    """Twice as large by bilinear interpolation, pixel by pixel: pixels are squares, edges are repeated."""
+    for axis in (0, 1):
+        size = low.shape[axis]
+        at = np.clip((np.arange(2 * size) + 0.5) / 2 - 0.5, 0, size - 1)
+        first = np.floor(at).astype(int)
+        share = (at - first).reshape((-1, 1, 1) if axis == 0 else (1, -1, 1))
+        before, after = (low.take(np.minimum(first + k, size - 1), axis).astype(float) for k in (0, 1))
+        low = before * (1 - share) + after * share
+    return low
+
+
+@pytest.mark.gl
+@pytest.mark.parametrize("kind", [BackendType.CPU, BackendType.GPU_PIXEL])
+def test_the_network_wins_and_the_figures_are_those_of_what_is_shown(
+    kind: BackendType, play: Callable[..., App], gl_device: Any
+) -> None:
+    app = play(kind, autoplay=True)
+    upscaler, city = part(app, Upscaler), part(app, City)
+    city.clock, city.moves = 7.0, False  # every picture is the same
+    for _ in range(3000):
+        app.step()
+        if upscaler.pictures > 2 and upscaler.measured:
+            break
+    shot = upscaler.shown
+    low, large, native = (target.read() for target in (shot.low, shot.large, shot.native))
+    assert low.shape == (240, 320, 3)
+    assert large.shape == native.shape == (480, 640, 3)
+    bilinear, network = upscaler.measured[-1]
+    assert bilinear == pytest.approx(psnr(stretched(low), native), abs=0.02)
+    assert network == pytest.approx(psnr(large, native), abs=0.05)
+    assert network > bilinear + 2.0
+    facts = app.facts()  # type: ignore[attr-defined]
+    assert facts["PSNR"] == f"bilinear {bilinear:.2f} dB, network {network:.2f} dB"
+    assert not gl_device.counters.blocking
+
+
+@pytest.mark.gl
+def test_on_the_gpu_no_picture_leaves_it(play: Callable[..., App], gl_device: Any) -> None:
+    app = play(BackendType.GPU_PIXEL)
+    upscaler = part(app, Upscaler)
+    staged = TextureConverter.counters.staged_down
+    app.step()
+    while upscaler.pictures < 2:
+        app.step()
+    assert TextureConverter.counters.staged_down == staged
+    # But for the two errors of `compare.onnx`.
+    assert gl_device.counters.bytes_down <= 64
+
+
+@pytest.mark.gl
+def test_the_divider_follows_the_mouse(play: Callable[..., App]) -> None:
+    app = play(script=InputScript().drag([(60, 100), (246, 120)], at=0.05, duration=0.1), autoplay=True)
+    view = part(app, View)
+    left, _, width, _ = view.box
+    app.run(frames=15)
+    assert view.split == pytest.approx((246 - left) / width)
+    assert not view.autoplay
+
+
+@pytest.mark.gl
+def test_keys_fly_freeze_and_leave(play: Callable[..., App]) -> None:
+    script = InputScript().press("w", at=0.05, hold=0.3).press("space", at=0.4).press("escape", at=0.6)
+    app = play(script=script)
+    city = part(app, City)
+    before = city.height
+    app.run(frames=22)
+    assert city.height > before + 0.8
+    app.run(frames=8)
+    clock = city.clock
+    app.run(frames=60)
+    assert city.clock == clock
+    assert app.is_quitting
+
+
+def test_fares_are_counted_where_the_taxi_meets_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GAMEGLUE_NO_OPENGL", "1")
+    with App("test", size=SIZE, headless=True, on_error="raise", seed=2) as app:
+        city = app.scene.create("city").add_component(City, fare_at=-2.0, fare_height=1.0, height=1.0)
+        app.run(frames=30)
+        assert city.fares == 1
+        assert city.fare_at > 6.0
+        city.fare_at, city.height = -2.49, city.fare_height - 3.0
+        app.run(frames=2)
+        assert city.fares == 1
+
+
+def test_it_runs_without_opengl(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GAMEGLUE_NO_OPENGL", "1")
+    with App("test", size=SIZE, headless=True, on_error="raise") as app:
+        tell = build(app, PlayOptions(choice=BackendChoice(BackendType.CPU), autoplay=True))
+        app.run(frames=5)
+        assert tell()["pictures"] == 0
