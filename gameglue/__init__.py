@@ -105,6 +105,7 @@ from gameglue.input import (  # noqa: E402
     MouseButton,
     MouseMoved,
 )
+from gameglue.inspector import Inspector  # noqa: E402
 from gameglue.playing import Facts, PlayOptions  # noqa: E402
 from gameglue.profiling import FrameReport, Profiler, Recording  # noqa: E402
 from gameglue.program import play  # noqa: E402
@@ -157,6 +158,7 @@ __all__ = [
     "InputRecording",
     "InputScript",
     "InputState",
+    "Inspector",
     "KeyEvent",
     "LEFT",
     "LineRenderer",

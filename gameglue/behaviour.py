@@ -78,12 +78,12 @@ class MonoBehaviour:
 
     @property
     def input(self) -> InputState:
-        """Mouse and keyboard in this frame."""
+        """Mouse, keyboard, gamepads, named actions and axes in this frame."""
         return self._app.input
 
     @property
     def resources(self) -> Resources:
-        """Finds the game's files by name."""
+        """Finds and loads the game's files by name."""
         return self._app.resources
 
     @property

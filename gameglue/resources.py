@@ -23,8 +23,6 @@ from gameglue.pygame_ce import import_pygame
 
 T = TypeVar("T")
 
-_TEXT = (".txt", ".md", ".json", ".jsonl", ".toml", ".csv", ".frag", ".vert", ".glsl")
-
 
 @dataclass(frozen=True)
 class ResourceLoader:
@@ -39,6 +37,19 @@ class ResourceLoader:
     suffixes: tuple[str, ...] = ()
     read: Callable[[Path], Any] | None = None
     finish: Callable[[Any], Steps[Any]] | None = None
+
+
+def _read_text(path: Path) -> str:
+    return path.read_text(encoding="utf-8")
+
+
+_TEXT = (".txt", ".md", ".json", ".jsonl", ".toml", ".csv", ".frag", ".vert", ".glsl")
+
+# Not registered: a field that is a text is never meant to be the name of a file.
+_PLAIN: dict[type, ResourceLoader] = {
+    bytes: ResourceLoader(Path.read_bytes, (), Path.read_bytes),
+    str: ResourceLoader(_read_text, _TEXT, _read_text),
+}
 
 
 def packaged_assets() -> Path | None:
@@ -69,10 +80,7 @@ class Resources:
         if packaged is not None:
             self.roots.append(packaged)
         self._loads: list[Loading[Any]] = []
-        self._loaders: dict[type, ResourceLoader] = {
-            bytes: ResourceLoader(Path.read_bytes, (), Path.read_bytes),
-            str: ResourceLoader(_read_text, _TEXT, _read_text),
-        }
+        self._loaders: dict[type, ResourceLoader] = {}
 
     def find(self, name: str | Path) -> Path:
         """The file called `name`: an absolute path, or relative to one of the roots.
@@ -186,15 +194,16 @@ class Resources:
         self._loads.clear()
 
     def _loader_of(self, path: Path, kind: type | None) -> ResourceLoader:
+        loaders = {**_PLAIN, **self._loaders}
         if kind is not None:
-            if kind not in self._loaders:
-                known = ", ".join(k.__name__ for k in self._loaders)
+            if kind not in loaders:
+                known = ", ".join(k.__name__ for k in loaders)
                 raise ResourceError(f"nothing loads {kind.__name__}; register_loader adds it. Known: {known}")
-            return self._loaders[kind]
+            return loaders[kind]
         suffix = path.suffix.lower()
-        found = next((loader for loader in self._loaders.values() if suffix in loader.suffixes), None)
+        found = next((loader for loader in loaders.values() if suffix in loader.suffixes), None)
         if found is None:
-            known = ", ".join(s for loader in self._loaders.values() for s in loader.suffixes)
+            known = ", ".join(s for loader in loaders.values() for s in loader.suffixes)
             raise ResourceError(
                 f"{path.name}: nothing says what {suffix or 'no suffix'!r} is; give the kind, as in "
                 f"load({path.name!r}, str). Known: {known}"
@@ -219,7 +228,3 @@ class Resources:
         roots: Sequence[Path] = [root for root in self.roots[1:] if root.is_dir()]
         near = sorted({str(p.relative_to(r)) for r in roots for p in r.rglob(wanted.name) if p.is_file()})
         return f"\nthere is: {', '.join(near[:5])}" if near else ""
-
-
-def _read_text(path: Path) -> str:
-    return path.read_text(encoding="utf-8")
