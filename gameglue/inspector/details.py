@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from gameglue.fields import Field, FieldError, fields_of
+from gameglue.fields import Field, fields_of
 from gameglue.inspector.editors import Editors
 from gameglue.vector import Quaternion, Vec3
 
@@ -115,6 +115,9 @@ class Details:
         except AttributeError:
             imgui.text_disabled("not set")
             return
+        except Exception as error:  # noqa: BLE001 - the game's own code; the others can be shown
+            imgui.text_disabled(f"raises {error!r}")
+            return
         chosen = self._editors.chosen_object(value)
         if chosen is not None:
             hierarchy.selected = chosen
@@ -124,7 +127,7 @@ class Details:
             try:
                 field.check(type(component), new)
                 setattr(component, field.name, new)
-            except (FieldError, ValueError, TypeError) as error:
+            except Exception as error:  # noqa: BLE001 - refused by the field's type, or by the game's own code
                 self._mistakes[key] = str(error)
         if key in self._mistakes:
             imgui.push_text_wrap_pos(0.0)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from enum import Enum
 from typing import Any, Literal, get_args, get_origin
@@ -16,6 +17,8 @@ from gameglue.graphics.device import RenderTarget, Texture
 from gameglue.vector import Quaternion, Vec3
 
 _LONGEST = 60
+_LARGEST = 1 << 30
+"""The largest whole number that can be dragged: imgui's have 32 bits, and sliders take half of them."""
 _PREVIEW = 96.0
 
 Edited = tuple[bool, object]
@@ -65,24 +68,27 @@ class Editors:
 
     def _number(self, label: str, field: Field, value: Any) -> Edited:
         imgui, limits = self._imgui, field.range
-        is_whole = isinstance(value, int | np.integer) and field.annotation is not float
         unit = "" if limits is None else f" {limits.unit}".rstrip().replace("%", "%%")
-        if limits is not None:
-            flags = imgui.SliderFlags_.always_clamp
+        is_whole = isinstance(value, int | np.integer) and field.annotation is not float
+        if is_whole and abs(int(value)) > _LARGEST:
+            self._show(value)
+            return False, value
+        if limits is not None and max(abs(limits.low), abs(limits.high)) <= _LARGEST:
+            clamp = imgui.SliderFlags_.always_clamp
             if is_whole:
-                return tuple(
-                    imgui.slider_int(label, int(value), int(limits.low), int(limits.high), f"%d{unit}", flags)
-                )
-            return tuple(
-                imgui.slider_float(label, float(value), limits.low, limits.high, f"%.3f{unit}", flags)
-            )
+                low, high = math.ceil(limits.low), math.floor(limits.high)
+                return tuple(imgui.slider_int(label, int(value), low, high, f"%d{unit}", clamp))
+            ends = float(limits.low), float(limits.high)
+            return tuple(imgui.slider_float(label, float(value), *ends, f"%.3f{unit}", clamp))
         if is_whole:
             return tuple(imgui.drag_int(label, int(value), 0.1))
-        return tuple(
-            imgui.drag_float(label, float(value), max(abs(float(value)) * 0.01, 0.005), format="%.3f")
-        )
+        speed = max(abs(float(value)) * 0.01, 0.005) if math.isfinite(value) else 0.01
+        return tuple(imgui.drag_float(label, float(value), speed, format=f"%.3f{unit}"))
 
     def _numbers(self, label: str, value: tuple[Any, ...]) -> Edited:
+        if any(abs(v) > _LARGEST for v in value if isinstance(v, int)):
+            self._show(value)
+            return False, value
         if all(isinstance(v, int) for v in value):
             edit = getattr(self._imgui, f"drag_int{len(value)}")
             changed, numbers = edit(label, list(value), 0.1)
@@ -124,9 +130,16 @@ class Editors:
                 corners = imgui.ImVec2(0.0, top), imgui.ImVec2(1.0, bottom)
                 imgui.image(self._show_texture(value.texture), size, *corners)
             return
-        text = f"{value.dtype} {value.shape}" if isinstance(value, np.ndarray) else repr(value)
+        text = f"{value.dtype} {value.shape}" if isinstance(value, np.ndarray) else _written(value)
         imgui.text_disabled(text if len(text) <= _LONGEST else f"{text[:_LONGEST]}...")
-        imgui.set_item_tooltip(text[:1000].replace("%", "%%"))
+        imgui.set_item_tooltip(text[:1000])
+
+
+def _written(value: object) -> str:
+    try:
+        return repr(value)
+    except Exception as error:  # noqa: BLE001 - the game's own code
+        return f"{type(value).__name__}, whose repr raises {error!r}"
 
 
 def _without_none(annotation: Any) -> Any:

@@ -78,7 +78,11 @@ class Inspector:
     def draw(self, app: App) -> None:
         """Draw it over the picture, if it is visible."""
         if self.visible and self._overlay is not None:
-            self._overlay.draw(app)
+            try:
+                self._overlay.draw(app)
+            except Exception:  # noqa: BLE001 - a tool's fault, or the game's own code: the game goes on
+                _log.exception("the inspector raised and is closed; %s opens a new one", self.key.upper())
+                self.dispose()
         elif self._hint and app.player_time < self._hint_until:
             app.gui.text(self._hint, 16, 16, size=14, color=Palette.WARN)
             app.graphics.draw_gui()

@@ -238,6 +238,57 @@ def _texts(hand: Any) -> list[str]:
     return list(details._mistakes.values())
 
 
+class Unspeakable:
+    """A value that cannot even be written."""
+
+    def __repr__(self) -> str:
+        raise RuntimeError("no words")
+
+
+class Odd(MonoBehaviour):
+    """Values at the edges of what the editors take."""
+
+    big: int = 2**40
+    open_end: Annotated[float, Range(0, float("inf"))] = 1.0
+    open_int: Annotated[int, Range(0, 10**12)] = 5
+    nan: float = float("nan")
+    scalar: float = np.float32(2)  # type: ignore[assignment]
+    text: str = "100%d %s ##x"
+    zero: str = "a\0b"
+    empty: tuple[int, ...] = ()
+    value: object = Unspeakable()
+
+    def __getattribute__(self, name: str) -> object:
+        if name == "empty":
+            raise RuntimeError("not to be read")
+        return super().__getattribute__(name)
+
+
+def test_odd_values_are_shown_as_well_as_they_can_be(hand: Any) -> None:
+    owner = hand.app.scene.create("odd 50%s ## ###")
+    owner.add_component(Odd)
+    hand.app.inspector.select(hand.app, owner)
+    hand.frames(3)
+    assert hand.app.inspector.visible
+    assert "1099511627776" in hand.imgui.places
+    assert "raises RuntimeError('not to be read')" in hand.imgui.places
+    assert any("no words" in label for label in hand.imgui.places)
+
+
+def test_an_inspector_that_raises_is_closed_and_the_game_goes_on(
+    hand: Any, enemy: Enemy, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    with monkeypatch.context() as broken:
+        broken.setattr("gameglue.inspector.details.fields_of", lambda cls: 1 / 0)
+        before = enemy.frames
+        hand.frames(3)
+    assert enemy.frames == before + 3
+    assert not hand.app.inspector.visible
+    assert "is closed; F2 opens a new one" in caplog.text
+    hand.press("f2")
+    assert hand.app.inspector.visible
+
+
 def test_ten_thousand_objects_are_laid_out_as_far_as_they_are_seen(hand: Any) -> None:
     for n in range(10_000):
         hand.app.scene.create(f"o{n}")
