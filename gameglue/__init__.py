@@ -79,6 +79,7 @@ from gameglue.graphics import (  # noqa: E402
     SpriteSheet,
     TextRenderer,
     Texture,
+    TileMap,
 )
 from gameglue.inference import (  # noqa: E402
     InferenceQueue,
@@ -199,6 +200,7 @@ __all__ = [
     "SpriteSheet",
     "TextRenderer",
     "Texture",
+    "TileMap",
     "Transform",
     "Vec3",
     "WaitForEndOfFrame",

@@ -20,6 +20,7 @@ from gameglue.graphics.mesh import Mesh
 from gameglue.graphics.particles import Particles, ParticleSystem, ParticleSystem3D
 from gameglue.graphics.sprite_animator import SpriteAnimator
 from gameglue.graphics.sprite_sheet import AnimationClip, SpriteSheet
+from gameglue.graphics.tile_map import TileMap
 
 __all__ = [
     "AmbientLight",
@@ -48,4 +49,5 @@ __all__ = [
     "SpriteSheet",
     "TextRenderer",
     "Texture",
+    "TileMap",
 ]

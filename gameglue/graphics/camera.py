@@ -50,8 +50,8 @@ class Camera(MonoBehaviour):
 class Camera2D(Camera):
     """Shows the x-y plane around its object; `height` world units fit between bottom and top.
 
-    It draws renderers (sprites, text, lines, particles) and no meshes. Where no `Camera2D` draws to the
-    screen, a default one does, 10 units high, over what a `Camera3D` has drawn.
+    It draws renderers (sprites, text, lines, particles) and no meshes. Where a scene has no `Camera2D`, a
+    default one draws them, 10 units high, over what a `Camera3D` has drawn.
     """
 
     height: float = 10.0

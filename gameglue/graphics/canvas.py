@@ -205,13 +205,15 @@ class Canvas:
         *,
         rotations: float | np.ndarray = 0.0,
         colors: Color | np.ndarray = "white",
+        regions: np.ndarray | None = None,
         additive: bool = False,
     ) -> None:
-        """Many copies of one picture in one call.
+        """Many copies of one picture, or of parts of it, in one call.
 
         positions: (n, 2) centres; size: one number, or (n, 2) widths and heights; rotations: one number of
-        degrees, or (n,); colors: one, or (n, 3 or 4) numbers from 0 to 1. `additive` adds their light to what
-        is there instead of covering it.
+        degrees, or (n,); colors: one, or (n, 3 or 4) numbers from 0 to 1; regions: (n, 4) left, top, right
+        and bottom of each part, as fractions. `additive` adds their light to what is there instead of
+        covering it.
         """
         centers = np.asarray(positions, np.float32).reshape(-1, 2)
         quads = self._quads.reserve(len(centers), picture)
@@ -220,7 +222,12 @@ class Canvas:
         quads["half"] = np.asarray(size, np.float32) / 2
         quads["axis"][:, 0] = np.cos(angles)
         quads["axis"][:, 1] = np.sin(angles)
-        quads["uv"] = self._region(picture, (0.0, 0.0, 1.0, 1.0))
+        if regions is None:
+            quads["uv"] = self._region(picture, (0.0, 0.0, 1.0, 1.0))
+        else:
+            parts = np.array(regions, np.float32)
+            parts[:, 1::2] = 1.0 - parts[:, 1::2] if picture.bottom_up else parts[:, 1::2]
+            quads["uv"] = parts[:, (0, 3, 2, 1)] if self.view.y_up else parts
         quads["shape"] = (0.0, 0.0, PICTURE + ADDS * additive, 0.0)
         quads["color"] = quads["color2"] = parse_colors(colors, len(centers))
 

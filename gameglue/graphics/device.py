@@ -86,10 +86,16 @@ class GraphicsDevice:
         self._resolve(source, destination)
 
     def texture(
-        self, pixels: np.ndarray | None = None, *, size: tuple[int, int] | None = None, smooth: bool = True
+        self,
+        pixels: np.ndarray | None = None,
+        *,
+        size: tuple[int, int] | None = None,
+        smooth: bool = True,
+        repeat: bool = False,
+        mipmaps: bool = False,
     ) -> Texture:
         """A picture from an array, or an empty one of `size` (width, height); see `Texture.write`."""
-        return Texture(self, pixels, size, smooth)
+        return Texture(self, pixels, size, smooth, repeat, mipmaps)
 
     def render_target(self, size: tuple[int, int], *, smooth: bool = True) -> RenderTarget:
         """A picture to draw into; `smooth=False` keeps hard edges when it is shown enlarged."""
@@ -120,7 +126,13 @@ class Texture:
     """
 
     def __init__(
-        self, device: GraphicsDevice, pixels: np.ndarray | None, size: tuple[int, int] | None, smooth: bool
+        self,
+        device: GraphicsDevice,
+        pixels: np.ndarray | None,
+        size: tuple[int, int] | None,
+        smooth: bool,
+        repeat: bool = False,
+        mipmaps: bool = False,
     ) -> None:
         if pixels is None and size is None:
             raise ValueError("a texture needs pixels or a size")
@@ -132,11 +144,12 @@ class Texture:
         self.texture: moderngl.Texture | None = None
         self.bottom_up = False
         self._device = device
+        self._mipmaps = mipmaps
         self._channels = 1 if pixels is not None and pixels.ndim == 2 else 4
         self._staging: moderngl.Buffer | None = None
         if device.ctx is not None:
             self.texture = device.ctx.texture(self.size, self._channels, alignment=1)
-            self.texture.repeat_x = self.texture.repeat_y = False
+            self.texture.repeat_x = self.texture.repeat_y = repeat
             kind = moderngl.LINEAR if smooth else moderngl.NEAREST
             self.texture.filter = (kind, kind)
             if self._channels == 1:
@@ -186,6 +199,7 @@ class Texture:
         self._staging.orphan()
         self._staging.write(np.ascontiguousarray(pixels, np.uint8))
         self.texture.write(self._staging, alignment=1)
+        self._reduce()
 
     def write_rows(self, top: int, pixels: np.ndarray) -> None:
         """Replace some rows of a coloured picture: `pixels`, (rows, width, 4) uint8, from row `top` on.
@@ -200,6 +214,15 @@ class Texture:
         if self.texture is not None:
             strip = np.ascontiguousarray(pixels)
             self.texture.write(strip, viewport=(0, top, self.width, rows), alignment=1)
+            if top + rows == self.height:
+                self._reduce()
+
+    def _reduce(self) -> None:
+        """Make the smaller copies that are looked at from afar."""
+        if self._mipmaps and self.texture is not None:
+            self.texture.build_mipmaps()
+            near = moderngl.LINEAR if self.smooth else moderngl.NEAREST
+            self.texture.filter = (moderngl.LINEAR_MIPMAP_LINEAR, near)
 
     def release(self) -> None:
         """Free the GPU memory; drawing with it afterwards draws nothing."""

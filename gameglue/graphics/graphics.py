@@ -89,13 +89,20 @@ class Graphics:
         return self._picture
 
     def texture(
-        self, pixels: np.ndarray | None = None, *, size: tuple[int, int] | None = None, smooth: bool = True
+        self,
+        pixels: np.ndarray | None = None,
+        *,
+        size: tuple[int, int] | None = None,
+        smooth: bool = True,
+        repeat: bool = False,
+        mipmaps: bool = False,
     ) -> Texture:
         """A picture from an array, or an empty one of `size` (width, height); see `Texture.write`.
 
-        `smooth=False` keeps hard edges when it is enlarged.
+        `smooth=False` keeps hard edges when it is enlarged. For meshes: `repeat` lays copies side by side
+        where texture coordinates go beyond 1, `mipmaps` keeps it calm where it is far away.
         """
-        return self.device.texture(pixels, size=size, smooth=smooth)
+        return self.device.texture(pixels, size=size, smooth=smooth, repeat=repeat, mipmaps=mipmaps)
 
     def render_target(self, size: tuple[int, int], *, smooth: bool = True) -> RenderTarget:
         """A picture to draw into: by effects, or as the `target` of a camera.

@@ -26,7 +26,10 @@ class DirectionalLight(MonoBehaviour):
 
 
 class AmbientLight(MonoBehaviour):
-    """Light from everywhere: `color` from above, `ground` from below (the same, if not given)."""
+    """Light from everywhere: `color` from above, `ground` from below (the same, if not given).
+
+    A scene without one has a little of it; an `intensity` of 0 takes that away.
+    """
 
     color: Color = "white"
     ground: Color | None = None
@@ -48,11 +51,17 @@ class Lights:
 
     @classmethod
     def of(cls, suns: Iterable[DirectionalLight], ambients: Iterable[AmbientLight]) -> Lights:
-        """Sum up a scene's lights; a scene that has none gets daylight from above, left and in front."""
+        """Sum up a scene's lights.
+
+        A scene that has none gets daylight from above, left and in front; one with directional lights only
+        gets daylight's share from everywhere, as shadows are nowhere black.
+        """
         sun, glow = list(suns)[:MAX_LIGHTS], list(ambients)
         if not sun and not glow:
             return DAYLIGHT
         sky, ground = np.zeros(3, np.float32), np.zeros(3, np.float32)
+        if not glow:
+            sky, ground = DAYLIGHT.sky, DAYLIGHT.ground
         for light in glow:
             sky += _rgb(light.color, light.intensity)
             ground += _rgb(light.color if light.ground is None else light.ground, light.intensity)
@@ -66,8 +75,8 @@ def _rgb(color: Color, intensity: float) -> np.ndarray:
 
 
 DAYLIGHT: Final = Lights(
-    np.array(_WHITE, np.float32) * 0.4,
-    np.array(_WHITE, np.float32) * 0.25,
+    np.array(_WHITE, np.float32) * 0.35,
+    np.array(_WHITE, np.float32) * 0.2,
     np.array([[-0.4, 0.8, 0.447]], np.float32) / np.linalg.norm([-0.4, 0.8, 0.447]).astype(np.float32),
     np.array([_WHITE], np.float32) * 0.75,
 )

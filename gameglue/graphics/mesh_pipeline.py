@@ -73,7 +73,7 @@ class MeshList:
         """Append what `renderer` shows."""
         mesh, picture, double_sided = renderer.mesh, renderer.texture, renderer.double_sided
         color, glow = parse_color(renderer.color), parse_color(renderer.emission)
-        shine = min(max(round(renderer.shine * 255), 0), 255)
+        shine = min(round(renderer.shine * 255), 255) if renderer.shine > 0.0 else 0
         matrix, values = renderer.transform.world_matrix(), (*color, *glow[:3], shine)
         if color[3] < 255:
             self._clear.append((_Kind(mesh, picture, double_sided), matrix, values))

@@ -6,6 +6,8 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import numpy as np
+
 from gameglue.errors import GraphicsError
 from gameglue.graphics.batch import Picture
 
@@ -81,6 +83,10 @@ class SpriteSheet:
             (left + across - inset) / width,
             (top + down - inset) / height,
         )
+
+    def regions(self) -> np.ndarray:
+        """The regions of all frames, (n, 4) float32."""
+        return np.array([self.region(frame) for frame in range(len(self))], np.float32)
 
 
 @dataclass(frozen=True)

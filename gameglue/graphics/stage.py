@@ -51,7 +51,7 @@ class Stage:
             elif isinstance(camera, Camera3D):
                 lights = lights or Lights.of(self._suns.values(), self._ambients.values())
                 self._draw_deep(camera, target, lights, wrap)
-        if not any(isinstance(camera, Camera2D) and camera.target is None for camera in cameras):
+        if not any(isinstance(camera, Camera2D) for camera in cameras):
             self._canvas.size = picture.size
             self._canvas.view = world_view((0.0, 0.0), 10.0, 0.0, picture.size)
             self._draw_renderers(renderers, picture, wrap)

@@ -18,9 +18,12 @@ from gameglue import (
     Camera2D,
     Camera3D,
     DirectionalLight,
+    ImageEffect,
     Mesh,
     MeshRenderer,
     MonoBehaviour,
+    ParticleSystem,
+    ParticleSystem3D,
     Quaternion,
     SpriteRenderer,
     Vec3,
@@ -164,6 +167,11 @@ def test_daylight_where_a_scene_has_no_light(make_drawing_app: MakeApp) -> None:
     app.scene.create("thing").add_component(MeshRenderer, mesh=Mesh.sphere(2.0))
     pixels = picture(app)[..., 0]
     assert pixels[75, 140] > pixels[165, 180] > 40
+    sun = app.scene.create("sun").add_component(DirectionalLight, intensity=0.0)
+    lit = picture(app)[120, 160, 0]
+    assert 40 < lit < 100, "a scene with a sun only has some light from everywhere"
+    sun.intensity = 0.5
+    assert picture(app)[120, 160, 0] == pytest.approx(lit + 127.5, abs=2)
 
 
 def test_textures_lie_upright(space: App) -> None:
@@ -343,7 +351,14 @@ def test_drawing_is_right_under_hostile_state_and_leaves_it_as_two_dimensions_do
     assert (game.front_face, game.cull_face) == ("ccw", "back")
 
 
-def test_frames_with_meshes_make_no_blocking_call(game: moderngl.Context) -> None:
+class Darken(ImageEffect):
+    """Halves the light."""
+
+    shader = "vec4 effect(vec2 uv) { return picture(uv) * 0.5; }"
+
+
+def test_frames_in_space_make_no_blocking_call(game: moderngl.Context) -> None:
+    """Calls that wait, counted between the context and moderngl, while one of everything is drawn."""
     watched = moderngl.create_context(context=CountingLoader(game.mglo._context))  # type: ignore[arg-type]
     app = App("test", context=watched, size=(320, 240), on_error="raise")
     try:
@@ -352,6 +367,10 @@ def test_frames_with_meshes_make_no_blocking_call(game: moderngl.Context) -> Non
         texture = app.graphics.texture(np.zeros((4, 4), np.uint8))
         for x in range(40):
             glowing(app, Mesh.box() if x % 2 else Mesh.sphere(), "white", (x, 0, 0), texture=texture)
+        glowing(app, Mesh.box(), "white", color=(1.0, 1.0, 1.0, 0.5))
+        for kind in (ParticleSystem, ParticleSystem3D):
+            app.scene.create("particles").add_component(kind, rate=5000.0, texture=texture)
+        app.scene.create("effect").add_component(Darken)
         app.run(frames=2)
         loader: CountingLoader = watched.mglo._context
         with loader.watching() as seen:

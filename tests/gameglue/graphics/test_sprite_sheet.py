@@ -7,7 +7,20 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from gameglue import AnimationClip, App, Camera2D, GraphicsError, SpriteAnimator, SpriteRenderer, SpriteSheet
+from gameglue import (
+    AmbientLight,
+    AnimationClip,
+    App,
+    Camera2D,
+    Camera3D,
+    GraphicsError,
+    Mesh,
+    MeshRenderer,
+    SpriteAnimator,
+    SpriteRenderer,
+    SpriteSheet,
+    TileMap,
+)
 
 MakeApp = Callable[..., App]
 
@@ -120,3 +133,53 @@ def test_an_animator_plays_clips_in_game_time(app: App) -> None:
     assert frames(2) == [1, 1]
     with pytest.raises(GraphicsError, match="no clip 'jmp'; did you mean 'jump'"):
         animator.play("jmp")
+
+
+@pytest.mark.gl
+def test_a_tile_map_shows_each_tile_at_its_place(make_drawing_app: MakeApp) -> None:
+    app = make_drawing_app()
+    view = app.scene.create("camera").add_component(Camera2D, height=24.0, background="black")
+    tiles = np.arange(400 * 500).reshape(400, 500) % 8
+    tiles[200, 250] = -1
+    level = app.scene.create("level", scale=0.5).add_component(
+        TileMap, sheet=numbered(app, 4, 2), tiles=tiles, tile_size=4.0
+    )
+    app.step()
+    pixels = app.graphics.read_pixels()[..., 0]
+    # A tile is two units, 20 pixels, wide; four of them meet in the middle of the picture.
+    rows, columns = 200 + (np.arange(240) - 120) // 20, 250 + (np.arange(320) - 160) // 20
+    expected = (tiles[np.ix_(rows, columns)] + 1) * 10
+    assert np.array_equal(pixels, expected)
+    assert level.tile_at((0.1, -0.1)) == (200, 250)
+    assert level.tile_at((0.1, 0.1)) == (199, 250)
+    assert level.tile_at((1000, 0)) is None
+    assert level.center_of(200, 250) == pytest.approx((1, -1, 0))
+    view.transform.angle = level.transform.angle = 90
+    view.transform.position = level.center_of(3, 4)
+    app.step()
+    assert np.all(app.graphics.read_pixels()[112:128, 152:168, 0] == (tiles[3, 4] + 1) * 10)
+    level.tiles = [[0.5]]  # type: ignore[list-item]
+    with pytest.raises(GraphicsError, match="whole numbers"):
+        level.tile_at((0, 0))
+
+
+@pytest.mark.gl
+def test_textures_repeat_and_have_smaller_copies(make_drawing_app: MakeApp) -> None:
+    app = make_drawing_app()
+    stripes = np.zeros((64, 64), np.uint8)
+    stripes[:, ::2] = 255
+    app.scene.create("light").add_component(AmbientLight, intensity=1.0)
+    app.scene.create("eye", position=(0, 0, 5)).add_component(
+        Camera3D, projection="orthographic", height=24.0, background="black", smooth_edges=False
+    )
+    mesh = Mesh.quad(8.0, 8.0)
+    mesh.uvs[:] *= 4.0  # 256 stripes on 80 pixels
+    wall = app.scene.create("wall").add_component(MeshRenderer, mesh=mesh)
+    wall.texture = app.graphics.texture(stripes, repeat=True, mipmaps=True)
+    app.step()
+    calm = app.graphics.read_pixels()[85:155, 125:195, 0]
+    assert np.abs(calm.astype(int) - 128).max() <= 3, "the mean of black and white"
+    wall.texture = app.graphics.texture(np.array([[10, 200]], np.uint8), smooth=False, repeat=True)
+    app.step()
+    row = app.graphics.read_pixels()[120, 120:200, 0]
+    assert row.tolist() == ([10] * 10 + [200] * 10) * 4
