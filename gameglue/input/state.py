@@ -181,6 +181,8 @@ class InputState:
         self._held &= set(self.actions.actions)
         for action in self.actions.actions:
             self._follow(action)
+        # What a player presses to choose it in a menu is held from then on, but does not begin the action.
+        self._actions_down.clear()
 
     # -- keys and mouse -------------------------------------------------------------------------
 

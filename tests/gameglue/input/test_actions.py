@@ -126,6 +126,18 @@ def test_rebinding_while_the_game_runs() -> None:
     assert state.actions.bindings("jump") == ("k",)
 
 
+def test_a_key_that_is_held_when_it_is_bound_does_not_begin_the_action() -> None:
+    state = state_of(InputScript().press("k", at=0.0, hold=0.15).press("k", at=0.3))
+    state.begin_frame(0.0)
+    state.actions.bind("jump", *state.pressed)
+    state.begin_frame(0.1)
+    assert (state.get_action_down("jump"), state.get_action("jump")) == (False, True)
+    state.begin_frame(0.2)
+    assert state.get_action_up("jump")
+    state.begin_frame(0.3)
+    assert state.get_action_down("jump")
+
+
 def test_a_gamepad_that_is_pulled_out_lets_go_of_everything() -> None:
     script = InputScript().connect_gamepad(at=0.0, name="pad").pad_press("b", at=0.0, hold=9.0)
     script.pad_tilt("left_x", 1.0, at=0.0).disconnect_gamepad(at=0.1)
