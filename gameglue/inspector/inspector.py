@@ -6,6 +6,7 @@ import logging
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from engine.native.pool import is_frozen
 from gameglue.errors import EngineError, GameError
 from gameglue.graphics.colors import Palette
 from gameglue.input import InputEvent, KeyEvent
@@ -23,8 +24,9 @@ _HINT_SECONDS = 5.0
 class Inspector:
     """Hierarchy and components of everything in the game, live. What `app.inspector` is.
 
-    key: shows and hides it. pause_key and step_key: halt the game and let it run one frame, while it is
-    shown. It needs imgui-bundle (`pip install "gameglue[inspector]"`) and OpenGL; without, it says so.
+    key: shows and hides it, but not in a built game, where players would meet it; "" for none. pause_key and
+    step_key: halt the game and let it run one frame, while it is shown. It needs imgui-bundle
+    (`pip install "gameglue[inspector]"`) and OpenGL; without, it says so.
     """
 
     def __init__(self, key: str = "f2", pause_key: str = "f6", step_key: str = "f7") -> None:
@@ -63,7 +65,7 @@ class Inspector:
         """Follow the keys, and keep what is meant for the overlay from the game; returns the rest."""
         left: list[InputEvent] = []
         for event in events:
-            if isinstance(event, KeyEvent) and event.key == self.key:
+            if isinstance(event, KeyEvent) and event.key == self.key and not is_frozen():
                 if event.down:
                     self._toggle(app)
                 continue

@@ -215,6 +215,17 @@ def test_its_key_shows_and_hides_it(hand: Any, enemy: Enemy) -> None:
     assert hand.app.inspector.visible
 
 
+def test_players_of_a_built_game_do_not_meet_it(
+    make_drawing_app: MakeApp, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    app = make_drawing_app(input_source=InputScript().press("f2", at=0.03))
+    monkeypatch.setattr(sys, "frozen", True, raising=False)
+    for _ in range(3):
+        app.step(0.02)
+    assert not app.inspector.visible
+    assert app.input.get_key("f2")
+
+
 def test_a_value_that_the_field_refuses_is_not_taken(hand: Any, enemy: Enemy) -> None:
     class Strict(MonoBehaviour):
         level: Annotated[int, Range(1, 3)] = 2
