@@ -43,7 +43,7 @@ def register_loaders(resources: Resources, graphics: Graphics) -> None:
     resources.register_loader(np.ndarray, resources.read_image, read=resources.read_image)
     resources.register_loader(Model, ModelLoader.load, suffixes=(".onnx",), read=ModelLoader.load)
     resources.register_loader(ModelAsset, ModelAsset, read=_read_asset)
-    resources.register_loader(Mesh, Mesh.load, suffixes=(".obj",), read=Mesh.load)
+    resources.register_loader(Mesh, Mesh.load, suffixes=(".obj",), read=Mesh.load, by_name=Mesh.named)
     resources.register_loader(AudioClip, AudioClip.load, suffixes=_SOUNDS, read=AudioClip.load)
 
 

@@ -30,13 +30,14 @@ class ResourceLoader:
 
     load: all at once. read: the part that may run beside the frames, on another thread. finish: what is
     left for the game's thread, such as an upload; it yields `None` where a slice may end, and returns the
-    resource.
+    resource. by_name: makes those that have a name but no file, and returns `None` for other names.
     """
 
     load: Callable[[Path], object]
     suffixes: tuple[str, ...] = ()
     read: Callable[[Path], Any] | None = None
     finish: Callable[[Any], Steps[Any]] | None = None
+    by_name: Callable[[str], object | None] | None = None
 
 
 def _read_text(path: Path) -> str:
@@ -132,14 +133,15 @@ class Resources:
         suffixes: Sequence[str] = (),
         read: Callable[[Path], Any] | None = None,
         finish: Callable[[Any], Steps[Any]] | None = None,
+        by_name: Callable[[str], object | None] | None = None,
     ) -> None:
         """Let resources of type `kind`, and component fields of that type, be given by file name.
 
         load: gets the path that was found. suffixes: of files that are of this kind where nothing else is
-        said, such as `(".png",)`. read, finish: see `ResourceLoader`; without `read`, `load_async` calls
-        `load` on the game's thread, all at once.
+        said, such as `(".png",)`. read, finish, by_name: see `ResourceLoader`; without `read`, `load_async`
+        calls `load` on the game's thread, all at once.
         """
-        self._loaders[kind] = ResourceLoader(load, tuple(s.lower() for s in suffixes), read, finish)
+        self._loaders[kind] = ResourceLoader(load, tuple(s.lower() for s in suffixes), read, finish, by_name)
 
     @overload
     def load(self, name: str | Path) -> Any: ...
@@ -219,7 +221,11 @@ class Resources:
             if kind in (str, Path):
                 return value
             if kind in self._loaders:
-                return self._loaders[kind].load(self.find(value))
+                loader = self._loaders[kind]
+                made = (
+                    loader.by_name(value) if loader.by_name is not None and isinstance(value, str) else None
+                )
+                return loader.load(self.find(value)) if made is None else made
         return value
 
     def _suggestion(self, wanted: Path) -> str:

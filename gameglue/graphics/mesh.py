@@ -9,16 +9,20 @@ from typing import Self
 import numpy as np
 
 from gameglue.errors import MeshError
+from gameglue.graphics.mesh_forms import call_of, remembers_form
 from gameglue.graphics.obj_file import read_obj
 from gameglue.graphics.surface_normals import smooth_normals
 from gameglue.vector import Vec3
+
+_FORMS = ("box", "plane", "quad", "sphere", "torus", "cylinder")
 
 
 class Mesh:
     """A surface made of triangles, counter-clockwise when seen from outside.
 
     Made by `Mesh.box()`, `sphere()`, `plane()`, `quad()`, `cylinder()`, `torus()`, from an .obj file by
-    `Mesh.load(path)`, or from arrays:
+    `Mesh.load(path)`, or from arrays. A field of a component may be given by name: a file's, or a form's as
+    in `mesh="torus(1.0, tube=0.3)"`.
 
     positions: (n, 3). triangles: (m, 3) numbers of vertices; without them every three vertices make one.
     normals: (n, 3) of any length; without them they follow from the triangles that share a vertex.
@@ -38,6 +42,8 @@ class Mesh:
         name: str = "mesh",
     ) -> None:
         self.name = name
+        self.source: str | None = None
+        """What a field makes it from again: a form's name, or `None` if it is none."""
         self.version = 0
         """Grows with every `write`, so that whoever keeps a copy knows."""
         places = _rows(name, "positions", positions, 3)
@@ -68,6 +74,7 @@ class Mesh:
         directions = _rows(self.name, "normals", given, 3, count)
         length = np.linalg.norm(directions, axis=1, keepdims=True)
         self.vertices[:, 0:3] = places
+        self.source = None
         self.vertices[:, 3:6] = directions / np.where(length > 0.0, length, 1.0)
         self.version += 1
 
@@ -86,6 +93,22 @@ class Mesh:
         """(n, 2) float32."""
         return self.vertices[:, 6:8]
 
+    @classmethod
+    def named(cls, text: str) -> Self | None:
+        """A form by its name, with arguments as in Python: "box", "plane(8, 8)"; `None` if it names none.
+
+        Raises `MeshError` for arguments that the form does not take.
+        """
+        call = call_of(text)
+        if call is None or call[0] not in _FORMS:
+            return None
+        name, arguments, keywords = call
+        try:
+            made: Self = getattr(cls, name)(*arguments, **keywords)
+        except (TypeError, ValueError) as error:
+            raise MeshError(f"no mesh {text!r}: {error}") from error
+        return made
+
     # -- forms ----------------------------------------------------------------------------------
 
     @classmethod
@@ -98,6 +121,7 @@ class Mesh:
         return cls(places, corners, normals=normals, uvs=uvs, name=Path(path).stem)
 
     @classmethod
+    @remembers_form
     def box(cls, size: Iterable[float] | float = 1.0) -> Self:
         """A box around the origin, `size` long along x, y and z; each face shows the whole texture."""
         # A face's normal, and which way is up on it; its right is their cross product.
@@ -120,6 +144,7 @@ class Mesh:
         )
 
     @classmethod
+    @remembers_form
     def plane(cls, width: float = 1.0, depth: float = 1.0, *, cells: int = 1) -> Self:
         """A flat piece of ground that faces up: `width` along x, `depth` along z, `cells` squares a side."""
         uv = _lattice("plane", cells, cells, least=1)
@@ -128,6 +153,7 @@ class Mesh:
         return cls(places, _cells(cells, cells), normals=up, uvs=uv, name="plane")
 
     @classmethod
+    @remembers_form
     def quad(cls, width: float = 1.0, height: float = 1.0) -> Self:
         """An upright rectangle that faces z, to whoever looks along -z: a picture on a wall."""
         uv = _lattice("quad", 1, 1, least=1)
@@ -136,6 +162,7 @@ class Mesh:
         return cls(places, _cells(1, 1), normals=towards, uvs=uv, name="quad")
 
     @classmethod
+    @remembers_form
     def sphere(cls, radius: float = 0.5, *, segments: int = 32, rings: int = 16) -> Self:
         """A ball: `segments` around the y axis, `rings` from pole to pole."""
         uv = _lattice("sphere", segments, rings, least=2)
@@ -146,6 +173,7 @@ class Mesh:
         return cls(normals * radius, _cells(segments, rings), normals=normals, uvs=uv, name="sphere")
 
     @classmethod
+    @remembers_form
     def torus(cls, radius: float = 0.5, tube: float = 0.2, *, segments: int = 48, sides: int = 24) -> Self:
         """A ring around the y axis: `radius` to the middle of the tube, which has the radius `tube`."""
         uv = _lattice("torus", segments, sides, least=3)
@@ -162,6 +190,7 @@ class Mesh:
         )
 
     @classmethod
+    @remembers_form
     def cylinder(
         cls, radius: float = 0.5, height: float = 1.0, *, top: float | None = None, segments: int = 32
     ) -> Self:

@@ -19,7 +19,8 @@ Region = tuple[float, float, float, float]
 class SpriteSheet:
     """A picture cut by a grid into frames, counted from the top left, row by row.
 
-    `margin` pixels surround the grid, `spacing` pixels lie between its cells. Raises `GraphicsError` where no
+    `margin` pixels surround the grid, `spacing` pixels lie between its cells. `cell` is a frame's width and
+    height where the grid does not fill the picture. Raises `GraphicsError` where no
     pixel is left for a frame.
     """
 
@@ -28,6 +29,7 @@ class SpriteSheet:
     rows: int = 1
     margin: int = 0
     spacing: int = 0
+    cell: tuple[int, int] | None = None
 
     def __post_init__(self) -> None:
         if min(self.columns, self.rows) < 1 or min(self.margin, self.spacing) < 0:
@@ -52,7 +54,7 @@ class SpriteSheet:
         if min(width, height, across, down) < 1:
             raise GraphicsError(f"no frame of {width} by {height} fits into {texture.size} pixels")
         # What the frames leave over on the right and below belongs to none.
-        return _FixedFrames(texture, across, down, margin, spacing, (width, height))
+        return cls(texture, across, down, margin, spacing, (width, height))
 
     def __len__(self) -> int:
         return self.columns * self.rows
@@ -60,6 +62,8 @@ class SpriteSheet:
     @property
     def frame_size(self) -> tuple[float, float]:
         """Width and height of a frame in pixels; a fraction where the grid does not divide the picture."""
+        if self.cell is not None:
+            return self.cell
         across, down = (
             (length - 2 * self.margin - (count - 1) * self.spacing) / count
             for length, count in zip(self.texture.size, (self.columns, self.rows), strict=True)
@@ -90,17 +94,6 @@ class SpriteSheet:
 
 
 @dataclass(frozen=True)
-class _FixedFrames(SpriteSheet):
-    """A sheet whose frames have a size of their own."""
-
-    size: tuple[int, int] = (1, 1)
-
-    @property
-    def frame_size(self) -> tuple[float, float]:
-        return self.size
-
-
-@dataclass(frozen=True)
 class AnimationClip:
     """Frames of a sheet, shown one after the other.
 
@@ -117,6 +110,7 @@ class AnimationClip:
             raise GraphicsError(
                 f"a clip needs frames and a rate above 0, got {self.frames}, {self.frame_rate}"
             )
+        object.__setattr__(self, "frames", tuple(self.frames))
 
     @property
     def duration(self) -> float:

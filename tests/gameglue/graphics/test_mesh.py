@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from gameglue import App, Mesh, MeshError, MeshRenderer
+from gameglue import App, Mesh, MeshError, MeshRenderer, ResourceError
 
 MESHES = {
     "box": (Mesh.box((1, 2, 3)), 22.0, 6.0),
@@ -138,3 +138,36 @@ def test_an_obj_file_may_bring_normals(tmp_path: Path) -> None:
     assert np.allclose(Mesh.load(path).normals, (0, 0, -1))
     with pytest.raises(MeshError, match="cannot read"):
         Mesh.load(tmp_path / "missing.obj")
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["box", "box((1.0, 2.0, 3.0))", "torus(1.0, tube=0.3)", "plane(8.0, 4.0, cells=3)", "cylinder(top=0.5)"],
+)
+def test_forms_have_names_that_make_them_again(text: str, app: App) -> None:
+    made = Mesh.named(text)
+    assert made is not None
+    assert made.source == text
+    renderer = app.scene.create("thing").add_component(MeshRenderer, mesh=text)
+    assert np.array_equal(renderer.mesh.vertices, made.vertices)
+    made.write(made.positions * 2)
+    assert made.source is None, "what was changed is no form any more"
+
+
+def test_a_form_made_in_code_tells_its_name() -> None:
+    for mesh in (Mesh.box((1, 2, 3)), Mesh.sphere(0.25, segments=8), Mesh.cylinder(top=None), Mesh.quad()):
+        again = Mesh.named(mesh.source or "")
+        assert again is not None
+        assert np.array_equal(again.vertices, mesh.vertices)
+    assert Mesh(np.zeros((3, 3))).source is None
+
+
+def test_what_is_no_form_is_looked_for_among_the_files(app: App) -> None:
+    assert Mesh.named("load('/etc/passwd')") is None
+    assert Mesh.named("castle.obj") is None
+    with pytest.raises(MeshError, match="numbers and tuples"):
+        Mesh.named("box(open('x'))")
+    with pytest.raises(MeshError, match=r"no mesh 'sphere\(1, 2, 3, 4\)'"):
+        Mesh.named("sphere(1, 2, 3, 4)")
+    with pytest.raises(ResourceError, match=r"no file 'bx'"):
+        app.scene.create("thing").add_component(MeshRenderer, mesh="bx")
