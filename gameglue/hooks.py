@@ -85,8 +85,9 @@ _ELSEWHERE: Final[dict[str, str]] = {
     ),
     **dict.fromkeys(
         ("oncontrollercolliderhit", "onjointbreak", "onjointbreak2d", "onparticlecollision",
-         "onparticletrigger", "onparticlesystemstopped"), _PHYSICS,
+         "onparticletrigger"), _PHYSICS,
     ),
+    "onparticlesystemstopped": "set ParticleSystem.destroy_when_done, and use on_destroy",
     **dict.fromkeys(("onanimatorik", "onanimatormove"), "there is no animator; move things in late_update"),
     "onaudiofilterread": "there is no audio callback",
     "ontransformchildrenchanged": "read self.transform.children",

@@ -10,8 +10,6 @@ from pathlib import Path
 
 import pytest
 
-import gameglue
-
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 EXAMPLES = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
@@ -35,16 +33,6 @@ def test_examples_run(example: str, tmp_path: Path) -> None:
 def test_the_first_example_is_ten_lines() -> None:
     lines = [line for line in EXAMPLES[0].splitlines() if line.strip()]
     assert len(lines) <= 10
-
-
-def test_names_for_those_who_come_from_unity_exist() -> None:
-    section = README.split("## Coming from Unity")[1].split("##")[0]
-    column = " ".join(row.split("|")[2] for row in section.splitlines() if row.startswith("| `"))
-    code = " ".join(re.findall(r"`[^`]*`", column))
-    names = set(re.findall(r"(?<![\w.])([A-Z][A-Za-z]+)(?=[.(`])", code))
-    assert len(names) > 12
-    missing = sorted(name for name in names if not hasattr(gameglue, name))
-    assert not missing
 
 
 ROOMS = sorted(set(re.findall(r"`((?:engine|gameglue|demos|assets|tests)/[\w/.]*)`", README)))
