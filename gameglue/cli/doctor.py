@@ -12,6 +12,7 @@ from pathlib import Path
 
 from engine import SystemInfo
 from engine.cache import cache_dir
+from gameglue.audio.mixer import close_mixer, open_mixer
 from gameglue.choices import ALL_CHOICES, why_unavailable
 from gameglue.cli.console import facts, output, title
 from gameglue.graphics.context import how_to_get_opengl
@@ -30,8 +31,12 @@ _PACKAGES = (
     "pygame-ce",
     "pyopencl",
     "onnxruntime",
+    "imgui-bundle",
 )
-_OPTIONAL = {"onnxruntime": "pip install onnxruntime, to compare with it in `gameglue bench`"}
+_OPTIONAL = {
+    "onnxruntime": "pip install onnxruntime, to compare with it in `gameglue bench`",
+    "imgui-bundle": 'pip install "gameglue[inspector]", to look into running games with F2',
+}
 
 
 def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -39,7 +44,7 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     parser = commands.add_parser(
         "doctor",
         help="show what this machine offers",
-        description="Show what this machine offers: processor, OpenGL, OpenCL, display, kernel cache; which "
+        description="Show what this machine offers: processor, OpenGL, OpenCL, display, sound, gamepads, kernel cache; which "
         "backends run here; and what to install for those that do not. Always exits with 0.",
     )
     parser.set_defaults(run=run)
@@ -54,6 +59,7 @@ def run(arguments: argparse.Namespace) -> int:
         ("OpenGL", _opengl),
         ("OpenCL", _opencl),
         ("display", _display),
+        ("sound and gamepads", _devices),
         ("kernel cache", _cache),
         ("packages", _packages),
         ("backends", _backends),
@@ -122,6 +128,17 @@ def _display(advice: list[str]) -> Rows:
         "display: there is none, demos play without a window; with Xvfb: xvfb-run gameglue play digits"
     )
     return [("window", f"no display{f' ({told})' if told else ''}")]
+
+
+def _devices(advice: list[str]) -> Rows:
+    pygame = import_pygame()
+    reason = open_mixer()
+    sound = f"none, games play in silence: {reason}" if reason else f"yes ({pygame.mixer.get_driver()})"
+    close_mixer()
+    pygame.joystick.init()
+    names = [pygame.joystick.Joystick(n).get_name() for n in range(pygame.joystick.get_count())]
+    pygame.joystick.quit()
+    return [("sound", sound), ("gamepads", ", ".join(names) or "none plugged in")]
 
 
 def _cache(advice: list[str]) -> Rows:

@@ -308,6 +308,7 @@ def test_doctor_tells_what_is_here(capsys: Capture, monkeypatch: pytest.MonkeyPa
         "OpenGL",
         "OpenCL",
         "display",
+        "sound and gamepads",
         "kernel cache",
         "packages",
         "backends",
