@@ -44,8 +44,9 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     parser = commands.add_parser(
         "doctor",
         help="show what this machine offers",
-        description="Show what this machine offers: processor, OpenGL, OpenCL, display, sound, gamepads, kernel cache; which "
-        "backends run here; and what to install for those that do not. Always exits with 0.",
+        description="Show what this machine offers: processor, OpenGL, OpenCL, display, sound, gamepads, "
+        "kernel cache; which backends run here; and what to install for those that do not. Always exits "
+        "with 0.",
     )
     parser.set_defaults(run=run)
 
