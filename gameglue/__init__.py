@@ -114,6 +114,7 @@ from gameglue.reloading import HotReload, WatchedEffect, WatchedWorker  # noqa: 
 from gameglue.required import require_component  # noqa: E402
 from gameglue.resources import Resources  # noqa: E402
 from gameglue.scene import Scene  # noqa: E402
+from gameglue.scene_files.prefab import Prefab  # noqa: E402
 from gameglue.transform import Transform  # noqa: E402
 from gameglue.vector import Quaternion, Vec3  # noqa: E402
 
@@ -177,6 +178,7 @@ __all__ = [
     "ParticleSystem3D",
     "Particles",
     "Phase",
+    "Prefab",
     "PlayOptions",
     "Profiler",
     "Progress",

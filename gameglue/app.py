@@ -48,6 +48,8 @@ from gameglue.reloading import HotReload
 from gameglue.resources import Resources
 from gameglue.rest import Rest
 from gameglue.scene import Scene
+from gameglue.scene_files.prefab import Prefab
+from gameglue.scene_files.prefabs import Prefabs
 from gameglue.scenes import Scenes
 
 _log = logging.getLogger("gameglue")
@@ -188,6 +190,8 @@ class App(Finder):
         register_loaders(self.resources, self.graphics)
         self.profiler.on_change = self._record
         self._gpu_phases: GPUPhases | None = None
+        self.prefabs = Prefabs(self.resources, self.new_scene)
+        self.resources.register_loader(Prefab, self.prefabs.load_path, suffixes=(".prefab",))
         self._scenes = Scenes(self)
         self._on_error = on_error
         self._time_source = time_source
@@ -252,14 +256,29 @@ class App(Finder):
         """An empty scene that is not loaded: fill it, then `load_scene(scene)`."""
         return Scene(self, name)
 
-    def load_scene(self, scene: Scene, *, additive: bool = False) -> Scene:
+    def load_scene(self, scene: Scene | str | Path, additive: bool = False) -> Scene:
         """Put `scene` in the place of the loaded ones, whose objects are destroyed, or beside them.
 
-        Within a frame the change happens at its end. Returns the scene.
+        `scene` may be the name of a file, such as "level 1.scene", as for `resources`. Within a frame the
+        change happens at its end. Returns the scene. Raises `SceneError`, which tells what in the file makes
+        no sense, and the line; then all stays as it is.
         """
-        self._scenes.load(scene, additive=additive)
+        loaded = self._scenes.load(scene, additive=additive)
         self._change_scenes()
-        return scene
+        return loaded
+
+    def load_scene_async(self, name: str | Path, additive: bool = False) -> Loading[Scene]:
+        """`load_scene` of a file beside the frames: `await self.app.load_scene_async("level 2.scene")`.
+
+        Its objects are made within `loading_budget_ms` of each frame, its textures and other resources read
+        on another thread. When the handle is done they are there, and the scene takes its place at the end of
+        that frame. The handle tells `progress`, and `result()` raises what `load_scene` does.
+        """
+
+        def loaded(scene: Scene) -> None:
+            self.load_scene(scene, additive)
+
+        return self._scenes.load_async(name, loaded)
 
     def unload_scene(self, scene: Scene) -> None:
         """Destroy a loaded scene and all in it, within a frame at its end; other scenes stay.

@@ -55,8 +55,8 @@ class MonoBehaviour:
     _is_queued: bool = False
     _is_destroyed: bool = False
     _origin: MonoBehaviour | None = None
-    # By field: the name that a resource was given by, and what was loaded then. Replaced, never changed.
-    _file_names: Mapping[str, tuple[str, object]] = MappingProxyType({})
+    # By field: the names that resources were given by, and what was loaded. Replaced, never changed.
+    _file_names: Mapping[str, tuple[tuple[str, object], ...]] = MappingProxyType({})
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)

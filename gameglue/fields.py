@@ -127,6 +127,14 @@ def mark_unset_fields(cls: type) -> None:
 
 def apply_fields(component: object, values: Mapping[str, object]) -> None:
     """Give `component` its field values: checked ones from `values`, own copies of mutable defaults."""
+    set_fields(component, values)
+    for name, field in fields_of(type(component)).items():
+        if name not in values and may_change(field.default):
+            setattr(component, name, copy_value(field.default, {}))
+
+
+def set_fields(component: object, values: Mapping[str, object]) -> None:
+    """Change some fields of `component`. Raises `FieldError` for an unknown one or a wrong value."""
     cls = type(component)
     fields = fields_of(cls)
     for name, value in values.items():
@@ -135,9 +143,6 @@ def apply_fields(component: object, values: Mapping[str, object]) -> None:
             raise FieldError(f"{cls.__name__} has no field {name!r}; its fields: {known}")
         fields[name].check(cls, value)
         setattr(component, name, value)
-    for name, field in fields.items():
-        if name not in values and may_change(field.default):
-            setattr(component, name, copy_value(field.default, {}))
 
 
 def matches(value: object, annotation: object) -> bool:

@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING, TypeVar
 from gameglue.behaviour import MonoBehaviour
 from gameglue.copying import Twins, copy_value
 from gameglue.errors import FieldError, SceneError
-from gameglue.fields import apply_fields, fields_of
+from gameglue.fields import apply_fields, fields_of, set_fields
 from gameglue.required import required_of
 from gameglue.transform import Transform
 
 if TYPE_CHECKING:
     from gameglue.scene import Scene
+    from gameglue.scene_files.prefab import Prefab
 
 T = TypeVar("T", bound=MonoBehaviour)
 
@@ -28,6 +29,8 @@ class GameObject:
         self.transform = Transform(self)
         self.is_saved = True
         """Whether `scene.save` writes this object, and all below it, into the file."""
+        self.prefab: Prefab | None = None
+        """The prefab of which this object is an instance."""
         self._origin: GameObject | None = None
         self._being_added: list[type[MonoBehaviour]] = []
         self._scene = scene
@@ -65,6 +68,7 @@ class GameObject:
         wrong type, and what the component's `on_validate` raises.
         """
         component = self._make_component(kind)
+        apply_fields(component, {})
         give_fields(component, fields)
         self._add_required(kind)
         self._components.append(component)
@@ -245,7 +249,7 @@ class GameObject:
     ) -> GameObject:
         copied = GameObject(scene, self.name, tag=self.tag, layer=self.layer)
         scene._enter(copied)
-        copied._active, copied.is_saved = self._active, self.is_saved
+        copied._active, copied.is_saved, copied.prefab = self._active, self.is_saved, self.prefab
         copied._origin = self if from_template else self._origin
         copied.transform.set_parent(parent, keep_world=False)
         copied.transform.local_position = self.transform.local_position
@@ -282,7 +286,9 @@ def give_fields(component: MonoBehaviour, values: dict[str, object]) -> None:
         name: load(declared[name].annotation, value) if name in declared else value
         for name, value in values.items()
     }
-    apply_fields(component, loaded)
-    named = {name: (str(value), loaded[name]) for name, value in values.items() if loaded[name] is not value}
+    set_fields(component, loaded)
+    named = {
+        name: ((str(value), loaded[name]),) for name, value in values.items() if loaded[name] is not value
+    }
     if named:
         component._file_names = {**component._file_names, **named}

@@ -52,6 +52,15 @@ HOOKS: Final[dict[str, Hook]] = {
         Hook("on_disable", "Each time the component stops being enabled and active."),
         Hook("on_destroy", "Once, at the end of the frame in which the component or object was destroyed."),
         Hook(
+            "on_save",
+            "When the scene is saved: return what `on_load` is to be given, made of what fields may hold.",
+        ),
+        Hook(
+            "on_load",
+            "When a file is loaded that has what `on_save` returned: after the fields, before awake.",
+            ("state",),
+        ),
+        Hook(
             "on_application_pause",
             "At the start of the frame that finds `self.time.paused` changed.",
             ("paused",),
@@ -106,6 +115,8 @@ _NEAR_MISSES: Final = {
     "ondisabled": "on_disable",
     "ondestroyed": "on_destroy",
     "onapplicationexit": "on_application_quit",
+    "onbeforeserialize": "on_save",
+    "onafterdeserialize": "on_load",
 }
 
 

@@ -212,6 +212,10 @@ class Resources:
             )
         return found
 
+    def knows(self, kind: object) -> bool:
+        """True if there is a loader for resources of type `kind`."""
+        return kind in self._loaders
+
     def load_for_type(self, annotation: object, value: object) -> object:
         """`value`, or, where it is a file name for a field of a registered type, what that loader makes."""
         if not isinstance(value, str | Path):

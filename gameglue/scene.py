@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gameglue.behaviour import MonoBehaviour
 from gameglue.finding import Finder
 from gameglue.game_object import GameObject
+from gameglue.scene_files.files import PREFAB, SCENE, place_to_save, write_text
+from gameglue.scene_files.overrides import apply_overrides
+from gameglue.scene_files.prefab import Prefab
+from gameglue.scene_files.saving import prefab_text, scene_text
 from gameglue.transform import Rotation, Transform
 
 if TYPE_CHECKING:
@@ -70,24 +75,58 @@ class Scene(Finder):
 
     def instantiate(
         self,
-        prefab: GameObject,
+        prefab: GameObject | Prefab | str | Path,
         *,
         position: Iterable[float] | None = None,
         rotation: Rotation | None = None,
         parent: GameObject | Transform | None = None,
+        overrides: Mapping[str, object] | None = None,
     ) -> GameObject:
         """Copy `prefab` with its components, field values and everything below it into this scene.
 
-        `prefab` may be in a scene that is not loaded: a shelf of templates. Place and rotation are the
-        prefab's, unless given (in the world).
+        `prefab` is a prefab's file by name, or an object, maybe in a scene that is not loaded: a shelf of
+        templates. Place and rotation are the prefab's, unless given (in the world). overrides: values by
+        name, such as `{"Enemy.speed": 3.0, "tag": "boss", "gun/Gun.damage": 7}`, where `gun` lies below.
+        Fields that hold a part of the prefab hold that of the copy. Raises `SceneError`.
         """
         above = parent.transform if isinstance(parent, GameObject) else parent
-        made = prefab.clone_into(self, above)
+        if isinstance(prefab, str | Path):
+            prefab = self.app.prefabs.load(prefab)
+        made = prefab.place(self, above) if isinstance(prefab, Prefab) else prefab.clone_into(self, above)
+        if overrides:
+            try:
+                apply_overrides(made, overrides)
+            except Exception:
+                self.app.lifecycle.remove(made)
+                raise
         if position is not None:
             made.transform.position = position
         if rotation is not None:
             made.transform.rotation = rotation
         return made
+
+    # -- files ----------------------------------------------------------------------------------
+
+    def save(self, path: str | Path, *, strict: bool = True) -> Path:
+        """Write the scene as it is now into a file that `app.load_scene` reads; returns where that is.
+
+        Written are objects, components and their fields, references between them, resources by file name,
+        instances of prefabs as what they have otherwise, and what a component's `on_save` returns. Timers,
+        coroutines, listeners and private attributes are not: after loading, `awake` and `start` run again.
+        An object whose `is_saved` is False is left out. path: relative to the game's folder.
+
+        Raises `SceneError` for a field that cannot be written (a worker, a picture made in code), all of them
+        at once; with `strict=False` such fields are left out.
+        """
+        place = place_to_save(self.app.resources, path, SCENE)
+        write_text(place, scene_text(self.name, self.roots, self.app.resources, strict=strict))
+        return place
+
+    def save_prefab(self, owner: GameObject, path: str | Path, *, strict: bool = True) -> Path:
+        """Write an object with all below it as a prefab; else as `save`."""
+        place = place_to_save(self.app.resources, path, PREFAB)
+        write_text(place, prefab_text(owner, self.app.resources, strict=strict))
+        return place
 
     # -- for the host ---------------------------------------------------------------------------
 

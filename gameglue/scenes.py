@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from pathlib import Path
 from typing import TYPE_CHECKING
 
+from engine import Loading
 from gameglue.errors import SceneError
 from gameglue.scene import Scene
+from gameglue.scene_files.loading import load_beside, read_scene
 
 if TYPE_CHECKING:
     from gameglue.app import App
@@ -44,10 +48,20 @@ class Scenes:
         """Every loaded scene, in the order of loading; the one that survives loads comes last."""
         return (*self._loaded, *(() if self._persistent is None else (self._persistent,)))
 
-    def load(self, scene: Scene, *, additive: bool) -> None:
-        """Load `scene` in the place of all others, or beside them, at the next `change`."""
+    def load(self, scene: Scene | str | Path, *, additive: bool) -> Scene:
+        """Load `scene`, or the file of that name, in the place of all others, or beside them.
+
+        That happens at the next `change`. Returns the scene.
+        """
+        if isinstance(scene, str | Path):
+            scene = read_scene(self._app, scene)
         self._check(scene)
         self._pending.append(("add" if additive else "replace", scene))
+        return scene
+
+    def load_async(self, name: str | Path, loaded: Callable[[Scene], None]) -> Loading[Scene]:
+        """Read a file over many frames, then call `loaded`."""
+        return load_beside(self._app, name, loaded)
 
     def unload(self, scene: Scene) -> None:
         """Destroy the scene and what is in it at the next `change`."""

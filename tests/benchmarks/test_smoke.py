@@ -8,7 +8,17 @@ import sys
 
 import pytest
 
-from tests.benchmarks import cold, command_buffers, frames, hitches, memory, models, policy, slices
+from tests.benchmarks import (
+    behaviours,
+    cold,
+    command_buffers,
+    frames,
+    hitches,
+    memory,
+    models,
+    policy,
+    slices,
+)
 from tests.benchmarks.processes import ROOT
 
 SMALLEST = {
@@ -32,6 +42,7 @@ SMALLEST = {
     "slices": ("--models", "digits", "--backends", "cpu", "--runs", "1"),
     "command_buffers": ("--workers", "2", "--runs", "1"),
     "transforms": ("--objects", "5", "--runs", "1"),
+    "behaviours": ("--batches", "100", "--runs", "1"),
 }
 ROWS = {
     "models": [
@@ -53,6 +64,10 @@ ROWS = {
     "frames": [r"nothing in flight( +\d+\.\d\d){5} +1\.00", r"digits on cpu( +\d+\.\d\d){6} +\d+\.\d{3} +\d"],
     "command_buffers": [r"cpu +schedule, one by one( +\d+){2} *\n", r"cpu +replayed( +\d+){2} +2 *\n"],
     "transforms": [r"move, then matrix +\d+ *\n", r"below one: position +\d+ *\n"],
+    "behaviours": [
+        r"bare loop +100 +\d+\.\d +1\.00",
+        r"frame less an empty one +100 +-?\d+\.\d +-?\d+\.\d\d",
+    ],
     "slices": [r"digits +cpu( +\d+\.\d\d){2} +\d+( +\d+\.\d\d){4} *\n"],
     "hitches": [
         r"policy +cpu +cold +\d+\.\d( +\d+\.\d\d){6} *\n",
@@ -77,7 +92,9 @@ def test_it_runs_and_prints_a_table(name: str) -> None:
         assert re.search(row, done.stdout), (row, done.stdout)
 
 
-@pytest.mark.parametrize("module", [models, policy, memory, cold, frames, hitches, slices, command_buffers])
+@pytest.mark.parametrize(
+    "module", [models, policy, memory, cold, frames, hitches, slices, command_buffers, behaviours]
+)
 def test_help_says_what_is_measured(module: object, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as left:
         module.main(["--help"])  # type: ignore[attr-defined]

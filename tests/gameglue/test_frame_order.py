@@ -285,6 +285,8 @@ CS_NAMES = {
     "OnApplicationPause": "on_application_pause",
     "OnApplicationQuit": "on_application_quit",
     "OnValidate": "on_validate",
+    "OnSave": "on_save",
+    "OnLoad": "on_load",
 }
 
 
@@ -304,6 +306,7 @@ def test_every_hook_has_its_csharp_name_in_the_table() -> None:
         ("onenable", "on_enable"),
         ("on_update", "update"),
         ("on_start", "start"),
+        ("OnBeforeSerialize", "on_save"),
         ("onApplicationQuit", "on_application_quit"),
     ],
 )
