@@ -44,23 +44,32 @@ def find_kind(name: str) -> Kind:
 def name_kind(kind: Kind) -> str:
     """What `find_kind` finds `kind` by, also in another run of the game. Raises `Problem` without one."""
     module = kind.__module__
-    if module.partition(".")[0] == "gameglue" or "<locals>" in kind.__qualname__:
-        if find_kind(kind.__name__) is not kind:
-            raise Problem(f"another class than {module}.{kind.__qualname__} is called {kind.__name__}, too")
-        return kind.__name__
+    is_local = "<locals>" in kind.__qualname__
+    if is_local or module.partition(".")[0] == "gameglue":
+        alike = _called(kind.__name__)
+        if alike == [kind]:
+            return kind.__name__
+        if is_local:
+            raise Problem(f"{len(alike)} classes are called {kind.__name__}, and this one lies in a function")
     return f"{_main_name() if module == '__main__' else module}:{kind.__qualname__}"
 
 
-def _known(name: str) -> Kind:
+def _called(name: str) -> list[Kind]:
+    """The known classes of that name."""
     found: dict[tuple[str, str], Kind] = {}
     for kind in _every_kind(MonoBehaviour):
         if kind.__name__ == name:
             # A class that was made again, as hot reload does, takes the place of the one before.
             found[kind.__module__, kind.__qualname__] = kind
+    return list(found.values())
+
+
+def _known(name: str) -> Kind:
+    found = _called(name)
     if len(found) == 1:
-        return next(iter(found.values()))
+        return found[0]
     if found:
-        ways = " or ".join(f"{module}:{qualified}" for module, qualified in found)
+        ways = " or ".join(f"{kind.__module__}:{kind.__qualname__}" for kind in found)
         raise Problem(f"several component classes are called {name!r}: write {ways}")
     names = sorted(
         {kind.__name__ for kind in _every_kind(MonoBehaviour) if not kind.__name__.startswith("_")}

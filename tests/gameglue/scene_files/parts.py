@@ -37,20 +37,20 @@ class Stats:
     home: GameObject | None = None
 
 
-class Gun(MonoBehaviour):
+class Musket(MonoBehaviour):
     """Hangs below an enemy."""
 
     damage: int = 1
-    owner: Enemy | None = None
+    owner: Raider | None = None
 
 
-class Enemy(MonoBehaviour):
+class Raider(MonoBehaviour):
     """Has a field of most kinds."""
 
     speed: Annotated[float, Range(0.0, 10.0, "m/s")] = 1.0
     name_shown: str = "grunt"
     target: GameObject | None = None
-    gun: Gun | None = None
+    gun: Musket | None = None
     way: list[Transform] = []
     picture: Asset | None = None
     pictures: list[Asset] = []
@@ -64,7 +64,7 @@ class Enemy(MonoBehaviour):
     spawns: Prefab | None = None
     numbers: np.ndarray | None = None
     names: set[str] = set()
-    table: dict[str, Gun | None] = {}
+    table: dict[str, Musket | None] = {}
     file: Path | None = None
     anything: Any = None
 
@@ -73,7 +73,7 @@ class Enemy(MonoBehaviour):
             raise FieldError("an enemy is somebody")
 
 
-class Diary(MonoBehaviour):
+class Logbook(MonoBehaviour):
     """Has state that is no field."""
 
     _pages: tuple[str, ...] = ()
@@ -85,8 +85,8 @@ class Diary(MonoBehaviour):
         self._pages = state["pages"]
 
 
-class Holder(MonoBehaviour):
+class Bearer(MonoBehaviour):
     """Needs a gun beside it, and has a field without default."""
 
-    required_components = (Gun,)
+    required_components = (Musket,)
     thing: Asset

@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, given, settings
 
 from gameglue import App, SceneError
 from gameglue.scene_files.text import Node, dump, parse
-from tests.gameglue.scene_files.parts import Asset, Enemy, Gun
+from tests.gameglue.scene_files.parts import Asset, Musket, Raider
 
 PARTS = "tests.gameglue.scene_files.parts"
 EXAMPLES = settings(
@@ -23,9 +23,10 @@ EXAMPLES = settings(
 texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=12)
 WORDS = (
     "scene prefab version objects object name tag layer active position rotation scale components children "
-    "overrides enabled state Enemy Gun Enemy.speed a/Gun.damage speed target gun way picture stats spot turn "
-    "pair numbers names table anything note $ref $tuple $array $dict $set $vec3 shape values base64 float32 "
-    "a a/b a:Gun a[1] . / .. a.txt none.prefab gun.prefab self.scene"
+    "overrides enabled state Raider Musket Raider.speed a/Musket.damage speed target gun way picture "
+    "stats spot turn pair numbers names table anything note $ref $tuple $array $dict $set "
+    "$vec3 shape values base64 float32 "
+    "a a/b a:Musket a[1] . / .. a.txt none.prefab gun.prefab self.scene"
 ).split()
 words = st.one_of(texts, st.sampled_from(WORDS))
 leaves = st.one_of(st.none(), st.booleans(), st.integers(), st.floats(), words)
@@ -37,13 +38,13 @@ data = st.recursive(
 """Anything that YAML can hold."""
 
 fields = st.dictionaries(
-    st.sampled_from([*Enemy.__annotations__, "spede", "enabled"]), st.one_of(data, words), max_size=5
+    st.sampled_from([*Raider.__annotations__, "spede", "enabled"]), st.one_of(data, words), max_size=5
 )
 components = st.one_of(
     st.sampled_from(
-        ["Enemy", "Gun", f"{PARTS}:Holder", "Renderer", "no.module:X", "MonoBehaviour", ":", "x:y"]
+        ["Raider", "Musket", f"{PARTS}:Bearer", "Renderer", "no.module:X", "MonoBehaviour", ":", "x:y"]
     ),
-    st.builds(lambda f, e: {"Enemy": f, **e}, fields, st.dictionaries(words, data, max_size=1)),
+    st.builds(lambda f, e: {"Raider": f, **e}, fields, st.dictionaries(words, data, max_size=1)),
     data,
 )
 objects = st.recursive(
@@ -69,7 +70,7 @@ def fuzzed_app(make_app: Callable[..., App], tmp_path: Path) -> App:
     (tmp_path / "a.txt").write_text("a")
     (tmp_path / "gun.prefab").write_text(
         "prefab: gun\nversion: 1\n"
-        "object: {name: gun, components: [Gun], children: [{name: a, components: [Gun]}]}"
+        "object: {name: gun, components: [Musket], children: [{name: a, components: [Musket]}]}"
     )
     (tmp_path / "self.prefab").write_text("prefab: s\nversion: 1\nobject: {prefab: self.prefab}")
     return app
@@ -109,11 +110,11 @@ def test_nearly_scenes(fuzzed_app: App, content: list[Any]) -> None:
 @EXAMPLES
 @given(content=fields)
 def test_nearly_fields(fuzzed_app: App, content: dict[str, Any]) -> None:
-    known = {name: value for name, value in content.items() if name in Enemy.__annotations__}
+    known = {name: value for name, value in content.items() if name in Raider.__annotations__}
     for name, value in known.items():
         read(fuzzed_app, dump({
             "scene": "x", "version": 1,
-            "objects": [{"name": "a", "components": ["Gun", {"Enemy": {name: value}}]}],
+            "objects": [{"name": "a", "components": ["Musket", {"Raider": {name: value}}]}],
         }).encode())  # fmt: skip
 
 
@@ -122,9 +123,9 @@ def test_nearly_fields(fuzzed_app: App, content: dict[str, Any]) -> None:
 def test_damaged_files(fuzzed_app: App, cut: int, put: bytes, at: int) -> None:
     whole = (
         "scene: x\nversion: 1\nobjects:\n- name: a\n  position: [1, 2]\n  rotation: 30\n  components:\n"
-        "  - Gun: {damage: 3}\n  - Enemy:\n      gun: a\n      way: [a, a/b]\n      stats: {strength: 3}\n"
-        "      numbers: {$array: float32, shape: [2], values: [1, 2]}\n  children:\n  - name: b\n"
-        "  - prefab: gun.prefab\n    overrides: {Gun.damage: 4, a/tag: x}\n"
+        "  - Musket: {damage: 3}\n  - Raider:\n      gun: a\n      way: [a, a/b]\n      stats: {strength: 3}"
+        "\n      numbers: {$array: float32, shape: [2], values: [1, 2]}\n  children:\n  - name: b\n"
+        "  - prefab: gun.prefab\n    overrides: {Musket.damage: 4, a/tag: x}\n"
     ).encode("ascii")
     read(fuzzed_app, whole[:cut] if not put else whole[:at] + put + whole[at + len(put) :])
     assert read(fuzzed_app, whole)
@@ -159,10 +160,10 @@ def test_text_and_back(content: Any) -> None:
 def test_any_plain_value_is_saved_and_read(fuzzed_app: App, value: Any, name: str, tag: str) -> None:
     scene = fuzzed_app.new_scene(name)
     owner = scene.create(name, tag=tag)
-    other = scene.create(name, Gun, parent=owner)
-    owner.add_component(Enemy, anything=value, target=other, gun=other.components[0], name_shown=name + "x")
+    other = scene.create(name, Musket, parent=owner)
+    owner.add_component(Raider, anything=value, target=other, gun=other.components[0], name_shown=name + "x")
     loaded = fuzzed_app.load_scene(scene.save("one"))
-    back = loaded.find_components(Enemy)[0]
+    back = loaded.find_components(Raider)[0]
     assert alike(back.anything, value)
     assert back.target is loaded.objects[1]
     assert back.gun is loaded.objects[1].components[0]

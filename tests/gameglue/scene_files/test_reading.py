@@ -11,7 +11,7 @@ import pytest
 
 from gameglue import App, GameObject, MonoBehaviour, Quaternion, SceneError, Vec3
 from tests.gameglue.scene_files.conftest import Write
-from tests.gameglue.scene_files.parts import Asset, Diary, Enemy, Gun, Holder, Mood, Stats
+from tests.gameglue.scene_files.parts import Asset, Bearer, Logbook, Mood, Musket, Raider, Stats
 
 PARTS = "tests.gameglue.scene_files.parts"
 
@@ -30,7 +30,7 @@ LEVEL = f"""
         rotation: 90
         scale: 2
         components:
-        - {PARTS}:Enemy:
+        - {PARTS}:Raider:
             speed: 2.5
             target: camp/fire
             gun: camp/ogre/club
@@ -48,13 +48,13 @@ LEVEL = f"""
             names: [a, b]
             table: {{club: camp/ogre/club, none: null}}
             file: some/where.txt
-            anything: [1, {{$ref: "camp/ogre:{PARTS}:Enemy"}}, {{$tuple: [1, 2]}}, no, 1e3]
+            anything: [1, {{$ref: "camp/ogre:{PARTS}:Raider"}}, {{$tuple: [1, 2]}}, no, 1e3]
           enabled: false
-        - Diary:
+        - Logbook:
           state: {{pages: {{$tuple: [one, two]}}}}
         children:
         - name: club
-          components: [Gun]
+          components: [Musket]
       - name: fire
       - name: fire
         position: [9, 9]
@@ -82,8 +82,8 @@ def test_everything_a_scene_may_say(game_app: App) -> None:
     assert list(ogre.transform.local_scale) == [2, 2, 2]
     assert ogre.transform.parent is camp.transform
     enemy, diary = ogre.components
-    assert isinstance(enemy, Enemy)
-    assert isinstance(diary, Diary)
+    assert isinstance(enemy, Raider)
+    assert isinstance(diary, Logbook)
     assert (enemy.enabled, diary.enabled) == (False, True)
     assert (enemy.speed, enemy.name_shown, enemy.mood, enemy.either) == (2.5, "grunt", Mood.ANGRY, "right")
     assert enemy.target is fire
@@ -131,49 +131,49 @@ def test_what_is_required_is_added_unless_the_file_has_it(game_app: App, write: 
         scene: a
         version: 1
         objects:
-        - {{name: bare, components: [{{"{PARTS}:Holder": {{thing: thing.txt}}}}]}}
+        - {{name: bare, components: [{{"{PARTS}:Bearer": {{thing: thing.txt}}}}]}}
         - name: armed
-          components: [Holder: {{thing: thing.txt}}, Gun: {{damage: 4}}]
+          components: [Bearer: {{thing: thing.txt}}, Musket: {{damage: 4}}]
         """,
     )
     scene = game_app.load_scene("a.scene")
-    assert [type(c) for c in scene.objects[0].components] == [Holder, Gun]
-    assert [type(c) for c in scene.objects[1].components] == [Holder, Gun]
-    assert scene.find_components(Gun)[1].damage == 4
+    assert [type(c) for c in scene.objects[0].components] == [Bearer, Musket]
+    assert [type(c) for c in scene.objects[1].components] == [Bearer, Musket]
+    assert scene.find_components(Musket)[1].damage == 4
 
 
 def component(text: str) -> str:
-    return f"- name: ogre\n  components:\n  - Enemy: {{{text}}}\n"
+    return f"- name: ogre\n  components:\n  - Raider: {{{text}}}\n"
 
 
 @pytest.mark.parametrize(
     ("objects", "message"),
     [
-        (component("spede: 1"), "line 6, object 'ogre': Enemy has no field 'spede'; did you mean 'speed'"),
-        (component("speed: fast"), "line 6, object 'ogre': Enemy.speed must be float, got str: 'fast'"),
-        (component("speed: 11"), "object 'ogre': Enemy.speed must be 0.0 to 10.0 m/s, got 11"),
-        (component("target: ogr"), "Enemy.target: there is no object 'ogr'; did you mean 'ogre'?"),
-        (component("gun: ogre"), "Enemy.gun: object 'ogre' has no Gun; its components: Enemy"),
-        (component("gun: 'ogre:Gun'"), "Enemy.gun: object 'ogre' has no Gun; its components: Enemy"),
-        (component("target: 'ogre[1]'"), "Enemy.target: there is no object 'ogre[1]'; did you mean 'ogre'?"),
-        (component("mood: ANGRI"), "Enemy.mood: Mood has no 'ANGRI'; did you mean 'ANGRY'?"),
-        (component("stats: {strenth: 1}"), "Enemy.stats: Stats has no 'strenth'; did you mean 'strength'?"),
+        (component("spede: 1"), "line 6, object 'ogre': Raider has no field 'spede'; did you mean 'speed'"),
+        (component("speed: fast"), "line 6, object 'ogre': Raider.speed must be float, got str: 'fast'"),
+        (component("speed: 11"), "object 'ogre': Raider.speed must be 0.0 to 10.0 m/s, got 11"),
+        (component("target: ogr"), "Raider.target: there is no object 'ogr'; did you mean 'ogre'?"),
+        (component("gun: ogre"), "Raider.gun: object 'ogre' has no Musket; its components: Raider"),
+        (component("gun: 'ogre:Musket'"), "Raider.gun: object 'ogre' has no Musket; its components: Raider"),
+        (component("target: 'ogre[1]'"), "Raider.target: there is no object 'ogre[1]'; did you mean 'ogre'?"),
+        (component("mood: ANGRI"), "Raider.mood: Mood has no 'ANGRI'; did you mean 'ANGRY'?"),
+        (component("stats: {strenth: 1}"), "Raider.stats: Stats has no 'strenth'; did you mean 'strength'?"),
         (component("stats: {strength: x}"), "Stats.strength must be int, got str: 'x'"),
-        (component("picture: no.txt"), "Enemy.picture: no file 'no.txt'; searched:"),
-        (component("pair: [1]"), "Enemy.pair must be tuple[int, str], got tuple: (1,)"),
-        (component("either: up"), "Enemy.either must be Literal['left', 'right'], got str: 'up'"),
-        (component("spot: [1]"), "Enemy.spot: Vec3 cannot be made of [1]: a vector needs 2 or 3 numbers"),
+        (component("picture: no.txt"), "Raider.picture: no file 'no.txt'; searched:"),
+        (component("pair: [1]"), "Raider.pair must be tuple[int, str], got tuple: (1,)"),
+        (component("either: up"), "Raider.either must be Literal['left', 'right'], got str: 'up'"),
+        (component("spot: [1]"), "Raider.spot: Vec3 cannot be made of [1]: a vector needs 2 or 3 numbers"),
         (component("anything: {$tupel: []}"), "unknown mark '$tupel'; did you mean '$tuple'?"),
-        (component("name_shown: nobody"), "object 'ogre': Enemy.on_validate: an enemy is somebody"),
-        ("- name: a\n  components: [Enmy]\n", "no component class 'Enmy' is known; did you mean 'Enemy'"),
+        (component("name_shown: nobody"), "object 'ogre': Raider.on_validate: an enemy is somebody"),
+        ("- name: a\n  components: [Raidr]\n", "no component class 'Raidr' is known; did you mean 'Raider'"),
         ("- name: a\n  components: ['no.such:X']\n", "module 'no.such' cannot be imported"),
         ("- name: a\n  components: ['../x:X']\n", "'../x' is no module's name"),
-        (f"- name: a\n  components: ['{PARTS}:Gum']\n", "has no class 'Gum'; did you mean 'Gun'?"),
+        (f"- name: a\n  components: ['{PARTS}:Muskt']\n", "has no class 'Muskt'; did you mean 'Musket'?"),
         (f"- name: a\n  components: ['{PARTS}:Mood']\n", "parts:Mood is no class derived from MonoBehav"),
-        ("- name: a\n  components: [{Gun: {}, Enemy: {}}]\n", "a component is written as 'Class: {field:"),
-        ("- name: a\n  components: [{Gun: 3}]\n", "Gun must be followed by its fields, got 3"),
-        ("- name: a\n  components: [{Gun: , enabled: 1}]\n", "enabled must be true or false, got 1"),
-        ("- name: a\n  components: [{Gun: , state: 1}]\n", "Gun has no on_load(state) to take its state"),
+        ("- name: a\n  components: [{Musket: {}, Raider: {}}]\n", "a component is written as 'Class: {"),
+        ("- name: a\n  components: [{Musket: 3}]\n", "Musket must be followed by its fields, got 3"),
+        ("- name: a\n  components: [{Musket: , enabled: 1}]\n", "enabled must be true or false, got 1"),
+        ("- name: a\n  components: [{Musket: , state: 1}]\n", "Musket has no on_load(state) to take its"),
         ("- name: a\n  postion: [1, 2]\n", "object at the top: an object has no 'postion'; did you mean 'posi"
          "tion' or 'rotation'?"),
         ("- tag: a\n", "an object needs a name, got None"),
@@ -249,7 +249,7 @@ def test_loading_beside_the_frames(game_app: App, files: Any) -> None:
     assert game_app.scene is loading.result()
     assert ended == [before]  # it takes its place at the end of the frame
     assert seen == sorted(seen)
-    assert game_app.scene.find_components(Enemy)[0].pictures[1].content == "fire"
+    assert game_app.scene.find_components(Raider)[0].pictures[1].content == "fire"
 
 
 def test_a_bad_file_is_told_by_the_handle(game_app: App, write: Write) -> None:

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import gc
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from gameglue import App, GameObject, MonoBehaviour, Quaternion, Scene, SceneError, Vec3
+from gameglue import App, GameObject, MonoBehaviour, Quaternion, Scene, SceneError, SpriteRenderer, Vec3
+from gameglue.scene_files.kinds import Problem, find_kind, name_kind
 from tests.gameglue.scene_files.conftest import Write
-from tests.gameglue.scene_files.parts import Diary, Enemy, Gun, Holder, Mood, Stats
+from tests.gameglue.scene_files.parts import Bearer, Logbook, Mood, Musket, Raider, Stats
 
 PARTS = "tests.gameglue.scene_files.parts"
 
@@ -23,8 +25,8 @@ def again(app: App, scene: Scene, name: str = "saved") -> Scene:
     return loaded
 
 
-def enemy_of(scene: Scene) -> Enemy:
-    found = scene.find_component(Enemy)
+def enemy_of(scene: Scene) -> Raider:
+    found = scene.find_component(Raider)
     assert found is not None
     return found
 
@@ -35,9 +37,9 @@ def test_what_a_file_looks_like(game_app: App, write: Write) -> None:
     camp = scene.create("camp", tag="place", position=(1.5, 2), layer=2)
     ogre = scene.create("ogre", parent=camp, rotation=90, scale=2.0)
     ogre.active = False
-    gun = ogre.add_component(Gun, damage=3)
-    ogre.add_component(Enemy, target=camp, gun=gun, picture="a.txt", spot=Vec3(1, 2, 3)).enabled = False
-    scene.create("note", Diary)
+    gun = ogre.add_component(Musket, damage=3)
+    ogre.add_component(Raider, target=camp, gun=gun, picture="a.txt", spot=Vec3(1, 2, 3)).enabled = False
+    scene.create("note", Logbook)
     path = scene.save("level")
     assert path.name == "level.scene"
     assert (
@@ -56,8 +58,8 @@ objects:
     rotation: 90.0
     scale: 2.0
     components:
-    - {PARTS}:Gun: {{damage: 3}}
-    - {PARTS}:Enemy:
+    - {PARTS}:Musket: {{damage: 3}}
+    - {PARTS}:Raider:
         target: camp
         gun: camp/ogre
         picture: a.txt
@@ -65,7 +67,7 @@ objects:
       enabled: false
 - name: note
   components:
-  - {PARTS}:Diary: null
+  - {PARTS}:Logbook: null
     state:
       pages:
         $tuple: []
@@ -80,8 +82,8 @@ def test_fields_of_every_kind_come_back(game_app: App, write: Write) -> None:
     ogre = scene.create("ogre")
     twin = scene.create("ogre")
     odd = scene.create("a/b: [c] 100%", parent=twin)
-    gun = odd.add_component(Gun)
-    second = odd.add_component(Gun)
+    gun = odd.add_component(Musket)
+    second = odd.add_component(Musket)
     given: dict[str, Any] = {
         "speed": np.float32(0.1), "target": twin, "gun": second, "way": [odd.transform, ogre.transform],
         "mood": Mood.ANGRY, "stats": Stats(4, odd), "turn": Quaternion.from_euler((10, 20, 30)),
@@ -95,7 +97,7 @@ def test_fields_of_every_kind_come_back(game_app: App, write: Write) -> None:
             np.arange(100, dtype=np.int16), np.array(3.5), Path("c"), {"deep": [{"deeper": twin}]}, [],
         ],
     }  # fmt: skip
-    enemy = ogre.add_component(Enemy, picture="a.txt", **given)
+    enemy = ogre.add_component(Raider, picture="a.txt", **given)
     enemy.pictures = [enemy.picture, enemy.picture]  # type: ignore[list-item]
     enemy._file_names = {**enemy._file_names, "pictures": enemy._file_names["picture"]}
     loaded = again(game_app, scene)
@@ -184,16 +186,16 @@ def test_a_game_goes_on_where_it_was_saved(game_app: App) -> None:
 
 
 def test_state_that_is_no_field(game_app: App) -> None:
-    diary = game_app.scene.create("d").add_component(Diary)
+    diary = game_app.scene.create("d").add_component(Logbook)
     diary._pages = ("first", "second")
     loaded = again(game_app, game_app.scene)
-    assert loaded.find_components(Diary)[0]._pages == ("first", "second")
+    assert loaded.find_components(Logbook)[0]._pages == ("first", "second")
 
 
 def test_what_is_not_to_be_saved(game_app: App) -> None:
     scene = game_app.scene
     scene.create("spark").is_saved = False
-    scene.create("spark").add_component(Enemy, target=scene.create("spark"))
+    scene.create("spark").add_component(Raider, target=scene.create("spark"))
     loaded = again(game_app, scene)
     assert len(loaded) == 2
     assert enemy_of(loaded).target is loaded.objects[1]
@@ -207,9 +209,9 @@ def test_what_cannot_be_saved_is_told_all_at_once(game_app: App, write: Write) -
     ogre = scene.create("ogre")
     ring: list[Any] = []
     ring.append(ring)
-    ogre.add_component(Enemy, anything=object(), target=other, way=[gone.transform])
-    ogre.add_component(Enemy, anything=ring, name_shown="a\ud800")
-    holder = ogre.add_component(Holder, thing="a.txt")
+    ogre.add_component(Raider, anything=object(), target=other, way=[gone.transform])
+    ogre.add_component(Raider, anything=ring, name_shown="a\ud800")
+    holder = ogre.add_component(Bearer, thing="a.txt")
     holder.thing = type(holder.thing)(game_app.resources.find("a.txt"))
     game_app.load_scene(scene)
     gone.destroy()
@@ -217,12 +219,14 @@ def test_what_cannot_be_saved_is_told_all_at_once(game_app: App, write: Write) -
     with pytest.raises(SceneError) as told:
         scene.save("x")
     lines = str(told.value).splitlines()
-    assert lines[0].startswith("object 'ogre': Enemy.target cannot be saved: refers to 'elsewhere', which is")
-    assert lines[1].startswith("object 'ogre': Enemy.way cannot be saved: refers to what was destroyed")
-    assert lines[2] == "object 'ogre': Enemy.anything cannot be saved: a object has no form in a file"
-    assert lines[3].startswith("object 'ogre': Enemy.name_shown cannot be saved: is no text: 'utf-8' codec")
-    assert lines[4] == "object 'ogre': Enemy.anything cannot be saved: lies more than 15 levels deep"
-    assert lines[5] == "object 'ogre': Holder.thing cannot be saved: a Asset has no form in a file"
+    assert lines[0].startswith(
+        "object 'ogre': Raider.target cannot be saved: refers to 'elsewhere', which is"
+    )
+    assert lines[1].startswith("object 'ogre': Raider.way cannot be saved: refers to what was destroyed")
+    assert lines[2] == "object 'ogre': Raider.anything cannot be saved: a object has no form in a file"
+    assert lines[3].startswith("object 'ogre': Raider.name_shown cannot be saved: is no text: 'utf-8' codec")
+    assert lines[4] == "object 'ogre': Raider.anything cannot be saved: lies more than 15 levels deep"
+    assert lines[5] == "object 'ogre': Bearer.thing cannot be saved: a Asset has no form in a file"
     assert "save(..., strict=False)" in lines[6]
     assert not (game_app.resources.folder / "x.scene").exists()
     loaded = game_app.load_scene(scene.save("x", strict=False))
@@ -231,8 +235,8 @@ def test_what_cannot_be_saved_is_told_all_at_once(game_app: App, write: Write) -
 
 def test_what_was_destroyed_is_none_where_that_fits(game_app: App) -> None:
     scene = game_app.new_scene("x")
-    gone = scene.create("gone", Gun)
-    scene.create("ogre").add_component(Enemy, target=gone, gun=gone.components[0], anything=[gone])
+    gone = scene.create("gone", Musket)
+    scene.create("ogre").add_component(Raider, target=gone, gun=gone.components[0], anything=[gone])
     game_app.load_scene(scene)
     gone.destroy()
     game_app.step(0.0)
@@ -244,7 +248,7 @@ def test_too_deep_a_hierarchy(game_app: App) -> None:
     parent: GameObject | None = None
     scene = game_app.new_scene("rope")
     for i in range(64):
-        parent = scene.create(f"link {i}", Enemy, parent=parent)
+        parent = scene.create(f"link {i}", Raider, parent=parent)
         parent.components[0].anything = [[[[1]]]]  # type: ignore[attr-defined]
     assert len(again(game_app, scene, "rope")) == 64
     scene.create("one more", parent=scene.objects[-1])
@@ -266,3 +270,25 @@ def test_a_class_of_a_function_is_found_by_its_name(game_app: App) -> None:
     game_app.scene.create("a").add_component(Local, x=2)
     loaded = again(game_app, game_app.scene)
     assert [type(c) for c in loaded.objects[0].components] == [Local]
+
+
+def test_names_of_classes(game_app: App) -> None:
+    def made() -> type[MonoBehaviour]:
+        class Shadow(MonoBehaviour):
+            pass
+
+        return Shadow
+
+    first, again_made = made(), made()
+    assert find_kind("Shadow") is again_made  # as after a reload, the newest counts
+    with pytest.raises(Problem, match="and this one lies in a function"):
+        name_kind(first)
+    assert name_kind(SpriteRenderer) == "SpriteRenderer"
+    other = type("SpriteRenderer", (MonoBehaviour,), {"__module__": "my_game"})
+    assert name_kind(SpriteRenderer) == "gameglue.graphics.camera:SpriteRenderer"
+    assert find_kind(name_kind(SpriteRenderer)) is SpriteRenderer
+    with pytest.raises(Problem, match="write gameglue.graphics.camera:SpriteRenderer or my_game:SpriteRend"):
+        find_kind("SpriteRenderer")
+    del other, first
+    gc.collect()
+    assert name_kind(SpriteRenderer) == "SpriteRenderer"
