@@ -158,8 +158,9 @@ def test_the_module_is_the_command(tmp_path: Path) -> None:
         command, cwd=tmp_path, env=variables, capture_output=True, text=True, timeout=120, check=False
     )
     assert run.returncode == 2
+    folders = ", ".join(sorted(main.parent.name for main in (ROOT / "demos").glob("*/main.py")))
     assert run.stderr.strip() == (
-        "gameglue: there is no demo 'digitz'; did you mean 'digits'? demos: digits (gameglue list)"
+        f"gameglue: there is no demo 'digitz'; did you mean 'digits'? demos: {folders} (gameglue list)"
     )
 
 
