@@ -154,11 +154,13 @@ class MeshPipeline:
         self._billboards = Billboards(device)
 
     def _prepared(self, ctx: moderngl.Context) -> moderngl.Program:
-        """The program; compiled when a game shows its first mesh, as a game in two dimensions needs none."""
+        """The program; compiled for the first `Camera3D`, as a game in two dimensions needs none."""
         if self._program is None:
             self._program = self._device.program(MESH_VERTEX, MESH_FRAGMENT)
             self._program["picture"] = 0
             self._device.keep(self)
+            # Now too, not in the midst of a game with its first sparks.
+            self._billboards.prepare(ctx)
         return self._program
 
     def draw(

@@ -35,7 +35,7 @@ class Billboards:
         count = len(system.particles)
         if ctx is None or not count:
             return
-        program = self._prepared(ctx)
+        program = self.prepare(ctx)
         self._write(system, camera)
         picture = system.texture
         texture = picture.texture if picture is not None and picture is not target else None
@@ -69,8 +69,8 @@ class Billboards:
         self._buffer.orphan(self._capacity * _PARTICLE.itemsize)
         self._buffer.write(table)
 
-    def _prepared(self, ctx: moderngl.Context) -> moderngl.Program:
-        """The program and its buffer, made when a game shows its first particles in space."""
+    def prepare(self, ctx: moderngl.Context) -> moderngl.Program:
+        """The program, which is made with its buffer when first asked for."""
         if self._program is None:
             self._program = self._device.program(PARTICLE_VERTEX, PARTICLE_FRAGMENT)
             self._program["picture"] = 0
