@@ -170,11 +170,11 @@ def _matches_generic(value: object, origin: object, args: tuple[Any, ...]) -> bo
         return True
     if not isinstance(value, origin):
         return False
-    if isinstance(value, tuple):
+    if isinstance(value, tuple) and issubclass(origin, tuple):
         if len(args) == 2 and args[1] is Ellipsis:
             return all(matches(v, args[0]) for v in value)
         return len(value) == len(args) and all(matches(v, a) for v, a in zip(value, args, strict=True))
-    if isinstance(value, list | set | frozenset):
+    if isinstance(value, list | tuple | set | frozenset):
         return all(matches(v, args[0]) for v in value)
     if isinstance(value, dict):
         return all(matches(k, args[0]) and matches(v, args[1]) for k, v in value.items())

@@ -11,6 +11,7 @@ from gameglue.copying import Twins, copy_value
 from gameglue.errors import SceneError
 from gameglue.fields import MISSING, fields_of
 from gameglue.game_object import GameObject
+from gameglue.graphics.mesh import Mesh
 from gameglue.resources import Resources
 from gameglue.scene_files.files import VERSION, name_of
 from gameglue.scene_files.kinds import Problem, name_kind
@@ -200,6 +201,8 @@ class ObjectWriter:
             for name, loaded in self._component._file_names.get(self._field, ()):
                 if loaded is value:
                     return name
+        if isinstance(value, Mesh) and value.source is not None:
+            return value.source
         path = getattr(value, "path", None)
         return name_of(self._resources, path) if isinstance(path, Path) else None
 
