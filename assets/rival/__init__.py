@@ -1,0 +1,1 @@
+"""What the demo `rival` runs, and the script that trains it."""

@@ -1,0 +1,1 @@
+"""What the demo `swarm` runs, and the script that trains it."""

@@ -1,0 +1,1 @@
+"""A duel against a network that learns from you while you play."""

@@ -1,0 +1,118 @@
+"""The court: any number of duels at once, in NumPy; one for the player, hundreds for learning.
+
+A court is `WIDTH` wide and 1 high. Side 0, on the left, is the player's, side 1 the rival's; both see the
+court from their own side, so that one network can play either.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+Floats = npt.NDArray[np.float64]
+
+WIDTH = 1.25
+LINE = 0.06  # from a side's edge to where its paddle hits
+HALF = 0.072  # half a paddle's length
+RADIUS = 0.014
+REACH = HALF + RADIUS
+PADDLE_SPEED = 0.75  # heights of the court a second
+SERVE_SPEED, FASTEST, FASTER = 1.15, 3.2, 1.13
+STEEPEST = 0.95  # radians
+SPIN = 0.35  # of a paddle's speed that the ball takes along
+SENSES = 8
+DT = 1 / 30
+
+
+class Court:
+    """`games` duels. After a `step`, `hits` tells who has returned the ball, `missed` how far off it was."""
+
+    def __init__(self, games: int, random: np.random.Generator) -> None:
+        self.random = random
+        self.ball, self.velocity = np.zeros((games, 2)), np.zeros((games, 2))
+        self.paddles, self.moves = np.full((games, 2), 0.5), np.zeros((games, 2))
+        self.hits, self.missed = np.zeros((games, 2), bool), np.zeros(games)
+        self.serve(np.ones(games, bool))
+
+    def serve(self, which: npt.NDArray[np.bool_]) -> None:
+        """Begin a rally in the games of a mask: from the middle, to either side."""
+        count = int(which.sum())
+        angle = self.random.uniform(-0.7, 0.7, count)
+        side = self.random.choice((-1.0, 1.0), count)
+        self.ball[which] = np.stack((np.full(count, WIDTH / 2), self.random.uniform(0.2, 0.8, count)), 1)
+        self.velocity[which] = SERVE_SPEED * np.stack((side * np.cos(angle), np.sin(angle)), 1)
+
+    def senses(self, side: int) -> Floats:
+        """What a side sees, (games, SENSES): ball's distance and height above its paddle, speed towards it
+        and upwards, how far above the paddle the ball will arrive and in what time (0 while it goes away),
+        how high the own paddle and the other's are.
+        """
+        x, y = self.ball.T
+        along, up = self.velocity.T
+        distance = WIDTH - LINE - x if side else x - LINE
+        coming = along if side else -along
+        comes = coming > 1e-6
+        time = np.where(comes, np.maximum(distance, 0.0) / np.maximum(coming, 1e-6), 0.0)
+        # Walls mirror: the height unfolds to a line, which a triangle wave folds back.
+        arrival = 1.0 - np.abs((y + up * time) % 2.0 - 1.0)
+        mine, other = self.paddles[:, side], self.paddles[:, 1 - side]
+        seen = (
+            distance / WIDTH,
+            (y - mine) * 2,
+            coming / 2,
+            up / 2,
+            np.where(comes, arrival - mine, 0.0) * 4,
+            np.minimum(time, 2.0),
+            (mine - 0.5) * 2,
+            (other - 0.5) * 2,
+        )
+        return np.stack(seen, axis=1)
+
+    def swing(self, moves: Floats, dt: float) -> None:
+        """Move the paddles only, as before a serve."""
+        self.moves = np.clip(moves, -1.0, 1.0)
+        self.paddles = np.clip(self.paddles + self.moves * PADDLE_SPEED * dt, HALF, 1.0 - HALF)
+
+    def step(self, moves: Floats, dt: float) -> npt.NDArray[np.int64]:
+        """Go on by `dt` seconds; moves: (games, 2) from -1 (down) to 1. Returns who scores (games,): 1 is the
+        rival, -1 the player, 0 nobody. A new rally begins where one does.
+        """
+        self.swing(moves, dt)
+        self.ball = self.ball + self.velocity * dt
+        x, y = self.ball.T
+        out = (y < RADIUS) | (y > 1.0 - RADIUS)
+        self.ball[:, 1] = np.where(y < RADIUS, 2 * RADIUS - y, np.where(out, 2 * (1.0 - RADIUS) - y, y))
+        self.velocity[:, 1] = np.where(out, -self.velocity[:, 1], self.velocity[:, 1])
+        points = np.zeros(len(x), np.int64)
+        self.missed[:] = 0.0
+        self.hits[:] = False
+        for side, sign in ((0, -1.0), (1, 1.0)):
+            beyond = sign * (x - WIDTH / 2) - (WIDTH / 2 - LINE)
+            crosses = (beyond > 0.0) & (sign * self.velocity[:, 0] > 0.0)
+            if crosses.any():
+                points += self._arrive(np.flatnonzero(crosses), side, sign, beyond)
+        if points.any():
+            self.serve(points != 0)
+        return points
+
+    def _arrive(
+        self, at: npt.NDArray[np.int64], side: int, sign: float, beyond: Floats
+    ) -> npt.NDArray[np.int64]:
+        """The ball has come to a side's line in the games `at`: it is hit, or that side has lost."""
+        velocity = self.velocity[at]
+        # Where it was when it crossed the line, a part of a step ago.
+        height = self.ball[at, 1] - velocity[:, 1] * beyond[at] / np.abs(velocity[:, 0])
+        offset = (height - self.paddles[at, side]) / REACH
+        met = np.abs(offset) <= 1.0
+        hit = at[met]
+        speed = np.minimum(np.hypot(*velocity[met].T) * FASTER, FASTEST)
+        spin = SPIN * PADDLE_SPEED * self.moves[hit, side] / speed
+        angle = np.clip(offset[met] * 0.8 + spin, -STEEPEST, STEEPEST)
+        self.velocity[hit] = speed[:, None] * np.stack((-sign * np.cos(angle), np.sin(angle)), 1)
+        self.ball[hit, 0] -= 2 * sign * beyond[hit]
+        self.hits[hit, side] = True
+        lost = at[~met]
+        self.missed[lost] = np.abs(offset[~met]) - 1.0
+        points = np.zeros(len(self.ball), np.int64)
+        points[lost] = -int(sign)
+        return points

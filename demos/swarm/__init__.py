@@ -1,0 +1,1 @@
+"""Thousands of fish, steered by one network in one batch a frame."""

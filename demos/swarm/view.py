@@ -1,0 +1,85 @@
+"""What the window shows of the sea."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from demos.swarm.shoal import Shoal
+from demos.swarm.world import CELL, SIZE
+from gameglue import Gui, MonoBehaviour, Palette
+
+_CALM, _AFRAID, _EATING = np.array(((0.36, 0.72, 0.92), (1.0, 0.42, 0.34), (0.72, 0.92, 0.42)))
+_FISH = 0.0155  # length of one of 4,096, in heights of the sea
+
+
+def fish_picture(length: int = 32, height: int = 16) -> np.ndarray:
+    """A white fish that looks to the right, (height, length, 4) uint8: a drop and a tail."""
+    y, x = np.mgrid[0:height, 0:length]
+    across, along = np.abs((y + 0.5) / height * 2 - 1), (x + 0.5) / length
+    body = 0.75 * np.sqrt(np.clip(1 - ((along - 0.62) / 0.38) ** 2, 0, 1))
+    tail = np.where(along < 0.34, 0.85 * (0.34 - along) / 0.34 + 0.1, 0.0)
+    ink = np.clip((np.maximum(body, tail) - across) * height / 2 + 0.5, 0, 1)
+    picture = np.full((height, length, 4), 255, np.uint8)
+    picture[..., 3] = (ink * 255).astype(np.uint8)
+    return picture
+
+
+def glow_picture(side: int = 16) -> np.ndarray:
+    """A soft white spot, (side, side, 4) uint8."""
+    y, x = (np.mgrid[0:side, 0:side] + 0.5) / side * 2 - 1
+    picture = np.full((side, side, 4), 255, np.uint8)
+    picture[..., 3] = (255 * np.clip(1 - np.hypot(x, y), 0, 1) ** 1.3).astype(np.uint8)
+    return picture
+
+
+class SeaView(MonoBehaviour):
+    """Draws food, fish and sharks over the whole window. `hand`: where the player feeds or frightens."""
+
+    shoal: Shoal
+    hand: tuple[float, float] | None = None
+
+    def awake(self) -> None:
+        """Paint the pictures."""
+        self.picture = self.app.graphics.texture(fish_picture())
+        self.glow = self.app.graphics.texture(glow_picture())
+        self.app.graphics.background = "#071722"
+
+    @property
+    def unit(self) -> float:
+        """Pixels for the height of the sea, which fills the window."""
+        width, height = self.app.size
+        return max(width / float(SIZE[0]), float(height))
+
+    def to_sea(self, x: float, y: float) -> tuple[float, float]:
+        """A pixel as a place in the sea."""
+        return x / self.unit % float(SIZE[0]), y / self.unit % float(SIZE[1])
+
+    def on_gui(self) -> None:
+        """Draw them, each kind in one call."""
+        gui, sea, unit = self.app.gui, self.shoal.sea, self.unit
+        rows, columns = np.nonzero(sea.food > 0.05)
+        amount = sea.food[rows, columns][:, None]
+        places = (np.stack((columns, rows), axis=1) + 0.5) * CELL * unit
+        colors = np.concatenate((np.broadcast_to((0.2, 0.62, 0.36), (len(amount), 3)), 0.6 * amount), axis=1)
+        gui.sprites(self.glow, places, 2.8 * CELL * unit, colors=colors)
+        self._draw_fish(gui)
+        for place, heading in zip(sea.shark_place * unit, np.degrees(sea.shark_heading), strict=True):
+            x, y = place.tolist()
+            gui.sprite(
+                self.picture, x, y, 0.09 * unit, 0.038 * unit, rotation=float(heading), color="#eef3f8"
+            )
+        if self.hand is not None:
+            x, y = self.hand[0] * unit, self.hand[1] * unit
+            color = Palette.GOOD if sea.ghost is None else Palette.BAD
+            gui.circle(x, y, 0.04 * unit, color, border=2.0)
+
+    def _draw_fish(self, gui: Gui) -> None:
+        sea = self.shoal.sea
+        fear, eating = np.clip(sea.fear * 1.6, 0, 1)[:, None], np.clip(sea.eating, 0, 1)[:, None]
+        colors = _CALM + (_EATING - _CALM) * eating
+        colors += (_AFRAID - colors) * fear
+        length = _FISH * self.unit * (4096 / sea.count) ** 0.4
+        size = np.broadcast_to(np.array((length, length / 2), np.float32), (sea.count, 2))
+        gui.sprites(
+            self.picture, sea.place * self.unit, size, rotations=np.degrees(sea.heading), colors=colors
+        )

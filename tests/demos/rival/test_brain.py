@@ -1,0 +1,102 @@
+"""Learning climbs, imitation follows the true slope, and the engine computes what NumPy does."""
+
+from __future__ import annotations
+
+from itertools import islice
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from demos.rival.brain import COUNT, Adam, Evolution, decide, imitate, mistake, newborn, parts
+from demos.rival.court import SENSES, Court
+from gameglue import ModelLoader, Worker
+
+FOLDER = Path(__file__).parents[3] / "assets" / "rival"
+
+
+def examples(count: int) -> np.ndarray:
+    court = Court(count, np.random.default_rng(8))
+    court.paddles = court.random.uniform(0.1, 0.9, (count, 2))
+    return court.senses(1)
+
+
+def test_weights_are_inputs_of_the_engine() -> None:
+    random = np.random.default_rng(1)
+    senses = examples(20)
+    with Worker(ModelLoader.load(FOLDER / "rival.onnx")) as worker:
+        for _ in range(3):
+            weights = newborn(random)
+            inputs = {name: part.astype(np.float32) for name, part in parts(weights).items()}
+            worker.schedule(senses=senses.astype(np.float32), **inputs)
+            answer = worker.peek_output().download_to_array()[:, 0]
+            np.testing.assert_allclose(answer, decide(weights[None], senses[None])[0], atol=1e-5)
+
+
+def test_slopes_are_those_of_small_differences() -> None:
+    random = np.random.default_rng(2)
+    weights, senses, wanted = newborn(random), examples(30), random.uniform(-1, 1, 30)
+    _, slopes = mistake(weights, senses, wanted)
+    for i in random.choice(COUNT, 25, replace=False):
+        step = np.eye(COUNT)[i] * 1e-6
+        above, below = (mistake(weights + sign * step, senses, wanted)[0] for sign in (1, -1))
+        assert slopes[i] == pytest.approx((above - below) / 2e-6, abs=1e-7)
+
+
+def test_a_double_comes_to_do_what_was_done() -> None:
+    random = np.random.default_rng(3)
+    senses = examples(300)
+    done = np.clip(3 * senses[:, 1], -1, 1)
+    double = next(islice(imitate(newborn(random), senses, done, random), 400, None))
+    assert mistake(double, senses, done)[0] < 0.05 * mistake(newborn(random), senses, done)[0]
+
+
+def test_adam_climbs_a_hill() -> None:
+    adam, at = Adam(0.05), np.zeros(COUNT)
+    for _ in range(200):
+        at = at + adam.step(-2 * (at - 1.0))
+    np.testing.assert_allclose(at, 1.0, atol=0.05)
+
+
+def test_generations_learn_to_return_the_ball() -> None:
+    random = np.random.default_rng(4)
+    evolution = Evolution(newborn(random), random, pairs=8, rate=0.05)
+    opponents = np.load(FOLDER / "rival.npy")[[2, 2, 2, 2]].astype(float)
+    before = returned(evolution.weights)
+    for _ in range(14):
+        assert sum(1 for _ in evolution.live(opponents, 150)) == 150
+    assert evolution.generation == 14
+    assert returned(evolution.weights) > before + 0.15
+
+
+def returned(weights: np.ndarray) -> float:
+    """The share of balls that come and are returned, against the champion."""
+    court, champion = Court(150, np.random.default_rng(9)), np.load(FOLDER / "rival.npy")[2].astype(float)
+    hits = lost = 0
+    moves = np.zeros((150, 2))
+    for _ in range(200):
+        sides = (champion, court.senses(0)), (weights, court.senses(1))
+        points = court.step(moves, 1 / 30)
+        moves = np.stack([decide(w[None], seen[None])[0] for w, seen in sides], axis=1)
+        hits, lost = hits + int(court.hits[:, 1].sum()), lost + int((points < 0).sum())
+    return hits / (hits + lost)
+
+
+def test_what_lies_beside_the_network_fits_it() -> None:
+    strengths = np.load(FOLDER / "rival.npy")
+    assert strengths.shape == (3, COUNT)
+    assert parts(strengths)["weight_1"].shape == (3, SENSES, 16)
+    newborn_, student, champion = (returned(weights.astype(float)) for weights in strengths)
+    assert champion > 0.8
+    assert champion >= student > newborn_
+
+
+def test_the_champion_beats_bots_as_its_card_says() -> None:
+    pytest.importorskip("onnxruntime", reason="onnxruntime measures independently of the engine")
+    from assets.rival.model_card import at_random, duel, follower, network, share
+
+    champion = network(FOLDER / "rival.onnx", np.load(FOLDER / "rival.npy")[2])
+    card = (FOLDER / "README.md").read_text(encoding="utf-8")
+    for name, bot in (("follower", follower), ("random", at_random(1))):
+        stated = float(card.split(f"| champion | {name} |")[1].split("|")[2].strip(" %")) / 100
+        assert share(duel(bot, champion, 5, games=60, seconds=30.0)) == pytest.approx(stated, abs=0.12)

@@ -1,0 +1,113 @@
+"""The demo as it is played, without a window."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import TypeVar
+
+import numpy as np
+import pytest
+
+from demos.rival.court import PADDLE_SPEED
+from demos.rival.main import build
+from demos.rival.match import Match
+from demos.rival.school import Mind, School
+from gameglue import App, BackendChoice, BackendType, InputScript, MonoBehaviour, PlayOptions
+
+Play = Callable[..., App]
+Part = TypeVar("Part", bound=MonoBehaviour)
+
+
+@pytest.fixture
+def play(monkeypatch: pytest.MonkeyPatch) -> Iterator[Play]:
+    """`play(script)`: the demo on the CPU, without OpenGL, in which no component may raise."""
+    monkeypatch.setenv("GAMEGLUE_NO_OPENGL", "1")
+    apps: list[App] = []
+
+    def start(script: InputScript | None = None, *, autoplay: bool = False) -> App:
+        app = App("test", size=(960, 640), headless=True, input_source=script, on_error="raise", seed=1)
+        apps.append(app)
+        build(app, PlayOptions(choice=BackendChoice(BackendType.CPU), autoplay=autoplay))
+        app.step()
+        part(app, School).budget_ms = 1.0
+        return app
+
+    yield start
+    for app in apps:
+        app.dispose()
+
+
+def part(app: App, kind: type[Part]) -> Part:
+    found = app.scene.find_component(kind)
+    assert found is not None
+    return found
+
+
+def test_it_learns_from_rallies_while_it_plays(play: Play) -> None:
+    app = play(autoplay=True)
+    match, school, mind = part(app, Match), part(app, School), part(app, Mind)
+    before = school.evolution.weights.copy()
+    for _ in range(4000):
+        app.step()
+        if school.rallies and school.evolution.generation >= 2 and sum(match.score) >= 2:
+            break
+    assert mind.answered > 10
+    assert sum(match.score) == len(school.rallies) >= 2
+    assert len(school.curve) == school.evolution.generation >= 2
+    assert not np.array_equal(school.evolution.weights, before)
+    for senses, moves in school.rallies:
+        assert len(senses) == len(moves) > 10
+        assert np.abs(moves).max() <= 1.0
+
+
+def test_new_weights_are_asked_with_in_the_same_frame(play: Play) -> None:
+    app = play()
+    match, school, mind = part(app, Match), part(app, School), part(app, Mind)
+    school.is_open = False
+    match.enabled = False
+    for weights, expected in ((0.0, 0.0), (50.0, 1.0)):
+        vector = np.zeros_like(school.evolution.weights)
+        vector[-1] = weights  # the last bias alone
+        mind.take_weights(vector)
+        app.inference.cancel_all(mind.worker)  # what was asked before with others
+        answered = mind.answered
+        mind.ask(np.zeros((1, 8)))
+        for _ in range(500):
+            if mind.answered > answered:
+                break
+            app.step()
+        assert mind.move == pytest.approx(expected, abs=1e-6)
+
+
+def test_the_paddle_follows_the_pointer_at_its_own_speed(play: Play) -> None:
+    app = play(InputScript().drag([(100, 300), (100, 120)], at=0.1, duration=0.05), autoplay=True)
+    match = part(app, Match)
+    app.run(frames=10)
+    assert not match.plays_itself
+    assert match.aim is not None
+    assert match.aim > 0.7
+    heights = []
+    for _ in range(60):
+        heights.append(float(match.court.paddles[0, 0]))
+        app.step()
+    steps = np.diff(heights)
+    assert steps.max() <= PADDLE_SPEED / 60 + 1e-9
+    assert heights[-1] == pytest.approx(match.aim, abs=1e-6)
+
+
+def test_keys_choose_the_strength_and_end_lessons(play: Play) -> None:
+    app = play(InputScript().press("3", at=0.1).press("l", at=0.2).press("up", at=0.3, hold=0.3))
+    school, match = part(app, School), part(app, Match)
+    app.run(frames=14)
+    assert school.strength == 2
+    assert not school.is_open
+    generation = school.evolution.generation
+    app.run(frames=30)
+    assert school.evolution.generation == generation
+    assert match.court.paddles[0, 0] > 0.6
+
+
+def test_escape_leaves(play: Play) -> None:
+    app = play(InputScript().press("escape", at=0.1))
+    app.run()
+    assert app.is_quitting

@@ -1,0 +1,35 @@
+"""The trained network does better than rules and chance, as its card says."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+pytest.importorskip("onnxruntime", reason="onnxruntime measures independently of the engine")
+
+from assets.swarm.model_card import at_random, measure, network, scripted
+from demos.swarm.world import Sea
+from gameglue import ModelLoader, Worker
+
+FOLDER = Path(__file__).parents[3] / "assets" / "swarm"
+
+
+def test_the_network_is_the_best_of_three() -> None:
+    learned, ruled, random = (
+        measure(policy, 31, seconds=8, fish=256, settling=4)
+        for policy in (network(FOLDER / "swarm.onnx"), scripted, at_random(3))
+    )
+    assert learned.reward > ruled.reward > random.reward
+    card = (FOLDER / "README.md").read_text(encoding="utf-8")
+    stated = float(card.split("| network |")[1].split("|")[0])
+    assert learned.reward == pytest.approx(stated, abs=0.15)
+
+
+def test_the_engine_answers_as_onnxruntime_does() -> None:
+    senses = Sea(500, np.random.default_rng(2)).observe()
+    with Worker(ModelLoader.load(FOLDER / "swarm.onnx")) as worker:
+        worker.schedule(senses)
+        answer = worker.peek_output().download_to_array()
+    np.testing.assert_allclose(answer, network(FOLDER / "swarm.onnx")(senses), atol=1e-5)
