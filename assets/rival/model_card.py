@@ -149,7 +149,7 @@ generation. There are no data.
     pip install -e .[train,test]
     python -m assets.rival.train_rival
 
-About four minutes on one core. Seeds are fixed; another machine or library version may differ in the last
+About a minute on one core. Seeds are fixed; another machine or library version may differ in the last
 decimals.
 
 ## Use and limits

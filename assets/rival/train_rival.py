@@ -2,7 +2,7 @@
 
     python -m assets.rival.train_rival
 
-from the root of the repository; about four minutes on one core. It needs nothing but NumPy and onnx (the card
+from the root of the repository; about a minute on one core. It needs nothing but NumPy and onnx (the card
 needs the extra `test`), and learns by `demos.rival.brain.Evolution`, as the game goes on doing. Seeds are
 fixed: on the same machine with the same library versions the result is the same.
 """
@@ -23,7 +23,7 @@ from demos.rival.court import SENSES, Floats
 HERE = Path(__file__).parent
 SEED = 11
 GENERATIONS, STEPS, RATE = 400, 300, 0.03
-STUDENT = 20  # the generation of the middle strength
+STUDENT = 10  # the generation of the middle strength, which has much to learn from its player
 MEMORY = 60  # how many of its former selves it plays against
 
 

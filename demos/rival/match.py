@@ -26,7 +26,7 @@ class Match(MonoBehaviour):
         self.court = Court(1, self.app.random)
         self.double = Court(1, self.app.random)
         self.score = [0, 0]
-        self.returns, self.longest, self.flash = 0, 0, np.zeros(2)
+        self.flash = np.zeros(2)
         self.trail: deque[tuple[float, float]] = deque(maxlen=14)
         self.aim: float | None = None
         """The height that the pointer asks for; a key takes its place."""
@@ -51,7 +51,9 @@ class Match(MonoBehaviour):
         point = int(court.step(moves, dt)[0])
         self._watch(seen, (float(court.paddles[0, 0]) - before) / (PADDLE_SPEED * dt), dt)
         self.flash[court.hits[0]] = 1.0
-        self.returns += int(court.hits.sum())
+        if point or court.hits[0, 0]:
+            senses, swings = zip(*self._rally, strict=True)
+            self.school.remember(np.array(senses), np.array(swings), bool(point))
         if point:
             self._score(int(point > 0))
 
@@ -60,8 +62,9 @@ class Match(MonoBehaviour):
         if self.input.mouse_path:
             self.plays_itself = False
         if self.plays_itself:
-            # A habit that can be learned: it follows the ball, not too fast, and cares less for what is low.
-            return float(np.clip(self.court.senses(0)[0, 1] * 3 + 0.25, -0.8, 0.9))
+            # A good player with a habit: while the ball goes away, it waits in the middle.
+            seen = self.court.senses(0)[0]
+            return float(np.clip(3.0 * seen[4] if seen[5] > 0.0 else -1.5 * seen[6], -0.9, 0.9))
         keys = self.input.get_axis("down", "up")
         if keys:
             self.aim = None
@@ -82,8 +85,5 @@ class Match(MonoBehaviour):
 
     def _score(self, side: int) -> None:
         self.score[side] += 1
-        self.longest = max(self.longest, self.returns)
-        senses, moves = zip(*self._rally, strict=True)
-        self.school.remember(np.array(senses), np.array(moves))
-        self._rally, self._due, self.returns, self._pause = [], 0.0, 0, _PAUSE
+        self._rally, self._due, self._pause = [], 0.0, _PAUSE
         self.trail.clear()

@@ -61,6 +61,7 @@ class School(MonoBehaviour):
         """Begin as a student."""
         self.is_open = True
         self.rallies: deque[tuple[Floats, Floats]] = deque(maxlen=RALLIES)
+        self._is_over = True
         self._random = np.random.default_rng(self.app.random.integers(1 << 32))
         self.double: Floats = newborn(self._random)
         self.begin(1)
@@ -74,9 +75,12 @@ class School(MonoBehaviour):
         """Share of points that each generation won of your double."""
         self._lessons = self._learn()
 
-    def remember(self, senses: Floats, moves: Floats) -> None:
-        """You played a rally: what you saw (n, SENSES) and did (n,)."""
+    def remember(self, senses: Floats, moves: Floats, is_over: bool) -> None:
+        """You play a rally: what you saw (n, SENSES) and did (n,) in it until now."""
+        if not self._is_over:
+            self.rallies.pop()
         self.rallies.append((senses, moves))
+        self._is_over = is_over
 
     def update(self) -> None:
         """Take lessons until this frame's time for them is over."""
@@ -87,15 +91,17 @@ class School(MonoBehaviour):
     def _learn(self) -> Iterator[None]:
         """One generation after the other, in steps of a fraction of a millisecond."""
         while True:
-            if self.rallies:
+            knows_you = bool(self.rallies)
+            if knows_you:
                 senses, moves = (np.concatenate(part) for part in zip(*self.rallies, strict=True))
                 for double in islice(imitate(self.double, senses, moves, self._random), _FITTING):
                     self.double = double
                     yield
             # Former selves keep it from forgetting how to play anybody else.
             former = self.strengths[[1, 2]].astype(np.float64)
-            doubles = [self.double] * _DOUBLES if self.rallies else [self.evolution.weights] * _DOUBLES
+            doubles = [self.double if knows_you else self.evolution.weights] * _DOUBLES
             yield from self.evolution.live(np.stack([*doubles, *former]), _STEPS)
             self.mind.take_weights(self.evolution.weights)
-            won, lost = self.evolution.points[:, :_DOUBLES].sum(axis=1)
-            self.curve.append((won + 1) / (won + lost + 2))
+            if knows_you:
+                won, lost = self.evolution.points[:, :_DOUBLES].sum(axis=1)
+                self.curve.append((won + 1) / (won + lost + 2))

@@ -96,7 +96,8 @@ class View(MonoBehaviour):
         for i, (x, y) in enumerate(trail[:-1].tolist()):
             share = (i + 1) / len(trail)
             gui.circle(x, y, RADIUS * unit * (0.3 + 0.6 * share), f"#ffffff{int(70 * share):02x}")
-        gui.circle(*trail[-1].tolist(), RADIUS * unit, "#ffffff", glow=10)
+        x, y = trail[-1].tolist()
+        gui.circle(x, y, RADIUS * unit, "#ffffff", glow=10)
 
     def _draw_paddle(self, side: int, at: float, color: str, flash: float = 0.0, border: float = 0.0) -> None:
         gui, unit = self.app.gui, self.unit
@@ -122,14 +123,13 @@ class View(MonoBehaviour):
         upper, lower = 0.24 * self.unit, 0.36 * self.unit
         left, top, width = self._card(y, upper, "generation", _NAMES[school.strength])
         gui.text(str(school.evolution.generation), left, top - 8, size=48)
-        rallies = f"learned from your last {known} rall{'ies' if known > 1 else 'y'}"
-        told = rallies if known else "knows nothing of you yet"
+        rallies = f"{known} rallies" if known > 1 else "rally"
+        told = f"learned from your last {rallies}" if known else "knows nothing of you yet"
         told, color = (told, Palette.GOOD) if school.is_open else ("lessons are off", Palette.WARN)
         gui.text(told, left, y + upper - 28, size=13, color=color)
         y += upper + 14
-        smooth = np.convolve(np.pad(school.curve or [0.5], (4, 0), "edge"), np.full(5, 0.2), "valid")
-        title = "beats your double" if known else "beats itself"
-        left, top, width = self._card(y, lower, title, f"{smooth[-1]:.0%}")
+        smooth = np.convolve(np.pad(school.curve or [0.0], (4, 0), "edge"), np.full(5, 0.2), "valid")
+        left, top, width = self._card(y, lower, "beats your double", f"{smooth[-1]:.0%}")
         curve = smooth[-120:]
         gui.plot(left, top, width, lower - 56, curve, low=0.0, high=1.0, color=_COLORS[1])
         y += lower + 14

@@ -49,11 +49,11 @@ def test_it_learns_from_rallies_while_it_plays(play: Play) -> None:
     before = school.evolution.weights.copy()
     for _ in range(4000):
         app.step()
-        if school.rallies and school.evolution.generation >= 2 and sum(match.score) >= 2:
+        if len(school.curve) >= 2 and sum(match.score) >= 2:
             break
     assert mind.answered > 10
-    assert sum(match.score) == len(school.rallies) >= 2
-    assert len(school.curve) == school.evolution.generation >= 2
+    assert 2 <= sum(match.score) <= len(school.rallies)
+    assert 2 <= len(school.curve) <= school.evolution.generation
     assert not np.array_equal(school.evolution.weights, before)
     for senses, moves in school.rallies:
         assert len(senses) == len(moves) > 10
