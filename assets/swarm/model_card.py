@@ -13,7 +13,7 @@ from demos.swarm.world import Floats, Sea
 
 OPSET = 18
 DT = 1 / 30
-FISH, SECONDS, SEEDS = 1024, 60, (101, 102, 103)
+FISH, SECONDS, SEEDS = 1024, 30, (101, 102, 103)
 Steering = Callable[[Floats], Floats]
 
 
@@ -123,7 +123,7 @@ rewarded for eating (1 a second at most) and for swimming as its neighbours do (
     pip install -e .[train,test]
     python -m assets.swarm.train_swarm
 
-About three minutes on one core, no network, no GPU. Seeds are fixed; another machine or library version may
+About two minutes on one core, no network, no GPU. Seeds are fixed; another machine or library version may
 differ in the last decimals.
 
 ## Use and limits

@@ -3,7 +3,7 @@
     python -m assets.swarm.train_swarm
 
 from the root of the repository. It needs the extras `train` and `test` (`pip install -e .[train,test]`), no
-network and no GPU; about three minutes on one core. Proximal policy optimisation: all fish of two seas share
+network and no GPU; about two minutes on one core. Proximal policy optimisation: all fish of two seas share
 one network, and learn from the rewards of `demos.swarm.world`. Seeds are fixed: on the same machine with the
 same library versions the result is the same.
 """
@@ -24,7 +24,7 @@ from demos.swarm.world import SENSES, Floats, Sea
 
 HERE = Path(__file__).parent
 SEED = 5
-FISH, SEAS, STEPS, ROUNDS = 512, 2, 64, 150
+FISH, SEAS, STEPS, ROUNDS = 512, 2, 64, 100
 EPOCHS, BATCH = 3, 4096
 DISCOUNT, TRACE, CLIP = 0.97, 0.92, 0.2
 DT = 1 / 30

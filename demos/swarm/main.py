@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from demos.swarm.panel import Panel
-from demos.swarm.shoal import Shoal, prepared
+from demos.swarm.shoal import MODEL, Shoal, prepared
 from demos.swarm.view import SeaView
 from demos.swarm.world import Sea
 from gameglue import (
@@ -58,11 +58,12 @@ class Player(MonoBehaviour):
 def build(app: App, options: PlayOptions) -> Facts:
     """Load the network and fill the scene."""
     choice = options.choice or default_choice(app.ctx is not None)[0]
-    model = ModelLoader.load(app.resources.find("swarm/swarm.onnx"))
+    model = ModelLoader.load(app.resources.find(MODEL))
     sea = Sea(FISH, app.random)
     worker = prepared(open_worker(model, choice, options.progress), sea)
+    app.frame_budget_ms = 5.0  # of 16.7: here the network is the game
     game = app.scene.create("swarm")
-    shoal = game.add_component(Shoal, sea=sea, model=model, worker=worker, choice=choice)
+    shoal = game.add_component(Shoal, sea=sea, worker=worker, choice=choice)
     view = game.add_component(SeaView, shoal=shoal)
     game.add_component(Player, shoal=shoal, view=view, plays_itself=options.autoplay)
     game.add_component(Panel, shoal=shoal)

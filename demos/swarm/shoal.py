@@ -12,12 +12,12 @@ from gameglue import (
     BackendChoice,
     EngineError,
     InferenceRequest,
-    Model,
     MonoBehaviour,
     Worker,
     exact_choice,
 )
 
+MODEL = "swarm/swarm.onnx"
 LEAST, MOST = 256, 32768
 
 
@@ -31,7 +31,6 @@ class Shoal(MonoBehaviour):
     """Asks the network about all fish at once; they keep to its latest answer until the next has come."""
 
     sea: Sea
-    model: Model
     worker: Worker
     choice: BackendChoice
 
@@ -86,7 +85,7 @@ class Shoal(MonoBehaviour):
         self.is_loading, self.message = True, f"loading {choice.label}"
         try:
             worker = await self.app.load_worker(
-                self.model, choice.backend, device=choice.device, shapes={"batch": self.sea.count}
+                MODEL, choice.backend, device=choice.device, shapes={"batch": self.sea.count}
             )
         except EngineError as error:  # the next press goes on from here
             self.message = f"no {choice.label}: {str(error).splitlines()[0]}"

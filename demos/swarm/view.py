@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from itertools import product
+
 import numpy as np
 
 from demos.swarm.shoal import Shoal
@@ -9,26 +12,37 @@ from demos.swarm.world import CELL, SIZE
 from gameglue import Gui, MonoBehaviour, Palette
 
 _CALM, _AFRAID, _EATING = np.array(((0.36, 0.72, 0.92), (1.0, 0.42, 0.34), (0.72, 0.92, 0.42)))
-_FISH = 0.0155  # length of one of 4,096, in heights of the sea
+_AROUND = np.array(list(product((-1, 0, 1), repeat=2))) * SIZE
+_FISH = 0.0145  # length of one of 4,096, in heights of the sea
 
 
-def fish_picture(length: int = 32, height: int = 16) -> np.ndarray:
-    """A white fish that looks to the right, (height, length, 4) uint8: a drop and a tail."""
-    y, x = np.mgrid[0:height, 0:length]
-    across, along = np.abs((y + 0.5) / height * 2 - 1), (x + 0.5) / length
-    body = 0.75 * np.sqrt(np.clip(1 - ((along - 0.62) / 0.38) ** 2, 0, 1))
-    tail = np.where(along < 0.34, 0.85 * (0.34 - along) / 0.34 + 0.1, 0.0)
-    ink = np.clip((np.maximum(body, tail) - across) * height / 2 + 0.5, 0, 1)
+def drawn(outline: Callable[[np.ndarray], np.ndarray], length: int, height: int) -> np.ndarray:
+    """White and as broad as `outline` at each place from tail (0) to head (1), (height, length, 4) uint8."""
+    y, x = np.mgrid[0:height, 0:length] + 0.5
+    ink = np.clip((outline(x / length) - np.abs(y / height * 2 - 1)) * height / 2 + 0.5, 0, 1)
     picture = np.full((height, length, 4), 255, np.uint8)
     picture[..., 3] = (ink * 255).astype(np.uint8)
     return picture
+
+
+def fish_outline(x: np.ndarray) -> np.ndarray:
+    """A drop and a tail."""
+    body = 0.75 * np.sqrt(np.clip(1 - ((x - 0.62) / 0.38) ** 2, 0, 1))
+    return np.maximum(body, np.where(x < 0.34, 0.95 - 2.5 * x, 0.0))
+
+
+def shark_outline(x: np.ndarray) -> np.ndarray:
+    """A long body with fins and a tail."""
+    body = 0.42 * np.sqrt(np.clip(1 - ((x - 0.56) / 0.44) ** 2, 0, 1))
+    fins = np.where((x > 0.46) & (x < 0.66), 0.3 + 3.2 * (0.66 - x), 0.0)
+    return np.maximum.reduce((body, fins, np.where(x < 0.15, 0.9 - 5.0 * x, 0.0)))
 
 
 def glow_picture(side: int = 16) -> np.ndarray:
     """A soft white spot, (side, side, 4) uint8."""
     y, x = (np.mgrid[0:side, 0:side] + 0.5) / side * 2 - 1
     picture = np.full((side, side, 4), 255, np.uint8)
-    picture[..., 3] = (255 * np.clip(1 - np.hypot(x, y), 0, 1) ** 1.3).astype(np.uint8)
+    picture[..., 3] = (255 * np.clip(1 - np.hypot(x, y), 0, 1) ** 0.9).astype(np.uint8)
     return picture
 
 
@@ -40,7 +54,8 @@ class SeaView(MonoBehaviour):
 
     def awake(self) -> None:
         """Paint the pictures."""
-        self.picture = self.app.graphics.texture(fish_picture())
+        self.picture = self.app.graphics.texture(drawn(fish_outline, 32, 16))
+        self.shark = self.app.graphics.texture(drawn(shark_outline, 96, 48))
         self.glow = self.app.graphics.texture(glow_picture())
         self.app.graphics.background = "#071722"
 
@@ -57,17 +72,17 @@ class SeaView(MonoBehaviour):
     def on_gui(self) -> None:
         """Draw them, each kind in one call."""
         gui, sea, unit = self.app.gui, self.shoal.sea, self.unit
-        rows, columns = np.nonzero(sea.food > 0.05)
+        rows, columns = np.nonzero(sea.food > 0.08)
         amount = sea.food[rows, columns][:, None]
         places = (np.stack((columns, rows), axis=1) + 0.5) * CELL * unit
         colors = np.concatenate((np.broadcast_to((0.2, 0.62, 0.36), (len(amount), 3)), 0.6 * amount), axis=1)
-        gui.sprites(self.glow, places, 2.8 * CELL * unit, colors=colors)
+        gui.sprites(self.glow, places, 2.0 * CELL * unit, colors=colors)
         self._draw_fish(gui)
-        for place, heading in zip(sea.shark_place * unit, np.degrees(sea.shark_heading), strict=True):
-            x, y = place.tolist()
-            gui.sprite(
-                self.picture, x, y, 0.09 * unit, 0.038 * unit, rotation=float(heading), color="#eef3f8"
-            )
+        # Nine of each, as the sea goes on at its edges.
+        places = (sea.shark_place[:, None] + _AROUND).reshape(-1, 2) * unit
+        size = np.broadcast_to(np.array((0.1, 0.05)) * unit, places.shape)
+        headings = np.repeat(np.degrees(sea.shark_heading), len(_AROUND))
+        gui.sprites(self.shark, places, size, rotations=headings, colors="#e9f0f6")
         if self.hand is not None:
             x, y = self.hand[0] * unit, self.hand[1] * unit
             color = Palette.GOOD if sea.ghost is None else Palette.BAD
