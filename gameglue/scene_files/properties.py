@@ -129,10 +129,10 @@ def _shortest(vector: Vec3, z: float) -> list[float]:
 def _degrees(rotation: Quaternion) -> Any:
     """Degrees where they give the rotation back, else the quaternion."""
     x, y, z = (round(float(part), 9) for part in rotation.euler())
-    for written, made in (
-        (z, lambda: Quaternion.from_axis(z)),
-        ([x, y, z], lambda: Quaternion.from_euler((x, y, z))),
-    ):
-        if all(abs(a - b) <= _EXACT for a, b in zip(made(), rotation, strict=True)):
+    # A turn by 200 degrees and one by -160 end alike, and are different quaternions.
+    around = {turn: Quaternion.from_axis(turn) for turn in (z, z + 360.0, z - 360.0)}
+    written: Any
+    for written, made in (*around.items(), ([x, y, z], Quaternion.from_euler((x, y, z)))):
+        if all(abs(a - b) <= _EXACT for a, b in zip(made, rotation, strict=True)):
             return written
     return {axis: float(getattr(rotation, axis)) for axis in "wxyz"}

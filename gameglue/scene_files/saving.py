@@ -11,7 +11,6 @@ from gameglue.copying import Twins, copy_value
 from gameglue.errors import SceneError
 from gameglue.fields import MISSING, fields_of
 from gameglue.game_object import GameObject
-from gameglue.graphics.mesh import Mesh
 from gameglue.resources import Resources
 from gameglue.scene_files.files import VERSION, name_of
 from gameglue.scene_files.kinds import Problem, name_kind
@@ -201,10 +200,13 @@ class ObjectWriter:
             for name, loaded in self._component._file_names.get(self._field, ()):
                 if loaded is value:
                     return name
-        if isinstance(value, Mesh) and value.source is not None:
-            return value.source
-        path = getattr(value, "path", None)
-        return name_of(self._resources, path) if isinstance(path, Path) else None
+        if not self._resources.knows(type(value)):
+            return None
+        # Models tell their file, meshes what they were made of.
+        path, source = getattr(value, "path", None), getattr(value, "source", None)
+        if isinstance(path, Path):
+            return name_of(self._resources, path)
+        return source if isinstance(source, str) else None
 
 
 def _saved_children(owner: GameObject) -> list[GameObject]:

@@ -52,6 +52,13 @@ class _Dumper(_SafeDumper):
         return True
 
 
+def _represent_text(dumper: Any, text: str) -> Any:
+    # Line breaks as \n: what YAML folds is hard to read.
+    return dumper.represent_scalar("tag:yaml.org,2002:str", text, style='"' if "\n" in text else None)
+
+
+_Dumper.add_representer(str, _represent_text)
+
 for _tag, _words in (
     ("null", re.compile(r"(?:~|null|Null|NULL|)\Z")),
     ("bool", re.compile(r"(?:true|True|TRUE|false|False|FALSE)\Z")),

@@ -13,7 +13,7 @@ import dataclasses
 import math
 import types
 import typing
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Sequence
 from enum import Enum
 from pathlib import Path, PurePath
 from typing import Annotated, Any, Protocol, Union, get_args, get_origin
@@ -390,7 +390,9 @@ def _write_sequence(value: Any, fitting: Any, writer: Writer, level: int) -> Any
         parts = [write_value(part, inner, writer, level + 1) for part in ordered]
     if isinstance(value, Vec3 | Quaternion):
         parts = [float(part) for part in value]
-    if isinstance(value, list) or (isinstance(origin, type) and origin is type(value)):
+    # Whoever asks for any sequence is content with a list.
+    any_sequence = type(value) is tuple and origin in (Sequence, Collection, Iterable)
+    if isinstance(value, list) or any_sequence or (isinstance(origin, type) and origin is type(value)):
         return parts
     marked = {Vec3: "$vec3", Quaternion: "$quaternion", set: "$set", frozenset: "$frozenset", tuple: "$tuple"}
     mark = marked.get(type(value))

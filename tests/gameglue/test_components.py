@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
@@ -95,6 +95,9 @@ def test_wrong_values_are_refused_where_they_are_given(
         (None, int | None, True),
         ((1, 2, 3), tuple[int, ...], True),
         ((1, "x"), tuple[int, ...], False),
+        ((1, 2), Sequence[int], True),
+        ((1, "x"), Sequence[int], False),
+        ([1, 2], Sequence[int], True),
         ({"a": 1}, dict[str, int], True),
         ({"a": "b"}, dict[str, int], False),
         (1, Literal[True], False),
