@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final
 from engine import advance_loads
 from gameglue.coroutines import ResumePoint
 from gameglue.errors import FrameError
-from gameglue.input import QuitRequested, Resized
+from gameglue.input import FocusChanged, QuitRequested, Resized
 
 if TYPE_CHECKING:
     from gameglue.app import App
@@ -43,6 +43,9 @@ def _input(app: App) -> None:
     app.graphics.follow_window_size()
     if any(isinstance(event, QuitRequested) for event in app.input.events):
         app.quit()
+    for event in app.input.events:
+        if isinstance(event, FocusChanged):
+            app.lifecycle.tell_all("on_application_focus", event.focused)
     app.lifecycle.follow_pause()
 
 

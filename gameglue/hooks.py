@@ -61,6 +61,11 @@ HOOKS: Final[dict[str, Hook]] = {
             ("state",),
         ),
         Hook(
+            "on_application_focus",
+            "At the start of the frame in which the window got the keyboard, or lost it; the game runs on.",
+            ("focused",),
+        ),
+        Hook(
             "on_application_pause",
             "At the start of the frame that finds `self.time.paused` changed.",
             ("paused",),
@@ -78,7 +83,6 @@ _MOUSE = "read self.input.mouse_position and self.input.get_mouse_button in upda
 _CAMERA = "subclass Renderer and draw in its draw(canvas), or use on_render_image"
 _ELSEWHERE: Final[dict[str, str]] = {
     "reset": "give the fields defaults in the class",
-    "onapplicationfocus": "the host keeps running without focus",
     **dict.fromkeys(
         ("onbecamevisible", "onbecameinvisible", "onprecull", "onprerender", "onrenderobject",
          "onwillrenderobject", "onpostrender"), _CAMERA,

@@ -16,6 +16,7 @@ from gameglue.graphics.context import FORCE_OFF, SYSTEM, VERSIONS, how_to_get_op
 from gameglue.graphics.current import EglContext, release_current_context
 from gameglue.graphics.device import GraphicsDevice, RenderTarget
 from gameglue.input import (
+    FocusChanged,
     InputEvent,
     KeyEvent,
     MouseButton,
@@ -110,6 +111,8 @@ class Window:
             elif kind == pygame.VIDEORESIZE:
                 self._resize(event.w, event.h)
                 found.append(Resized(event.w, event.h))
+            elif kind in (pygame.WINDOWFOCUSGAINED, pygame.WINDOWFOCUSLOST):
+                found.append(FocusChanged(kind == pygame.WINDOWFOCUSGAINED))
             elif kind == pygame.QUIT:
                 found.append(QuitRequested())
             elif self._gamepads is not None:

@@ -92,6 +92,13 @@ class Resized:
 
 
 @dataclass(frozen=True)
+class FocusChanged:
+    """The window has the keyboard from now on, or has it no more."""
+
+    focused: bool
+
+
+@dataclass(frozen=True)
 class QuitRequested:
     """The player closed the window, or the script ends the game."""
 
@@ -107,6 +114,7 @@ InputEvent = (
     | GamepadButton
     | GamepadAxis
     | Resized
+    | FocusChanged
     | QuitRequested
 )
 
@@ -123,6 +131,7 @@ _KINDS: dict[str, type[InputEvent]] = {
         GamepadButton,
         GamepadAxis,
         Resized,
+        FocusChanged,
         QuitRequested,
     )
 }

@@ -127,6 +127,11 @@ class Details:
             try:
                 field.check(type(component), new)
                 setattr(component, field.name, new)
+                try:
+                    component.app.lifecycle.validate(component)
+                except Exception:
+                    setattr(component, field.name, value)
+                    raise
             except Exception as error:  # noqa: BLE001 - refused by the field's type, or by the game's own code
                 self._mistakes[key] = str(error)
         if key in self._mistakes:

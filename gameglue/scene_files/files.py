@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import tempfile
 from pathlib import Path
 
 from gameglue.errors import ResourceError, SceneError
@@ -65,14 +64,12 @@ def write_text(path: Path, text: str) -> None:
     """Write a file so that it is the old or the new one at any time. Raises `SceneError`."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        number, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+        temporary = path.with_name(f".{path.name}.{os.getpid()}")
         try:
-            with os.fdopen(number, "w", encoding="utf-8", newline="\n") as file:
-                file.write(text)
+            temporary.write_text(text, encoding="utf-8", newline="\n")
             os.replace(temporary, path)
-        except BaseException:
-            os.unlink(temporary)
-            raise
+        finally:
+            temporary.unlink(missing_ok=True)
     except OSError as error:
         raise SceneError(f"{path} cannot be written: {error}") from error
 

@@ -282,6 +282,7 @@ CS_NAMES = {
     "OnGUI": "on_gui",
     "OnDisable": "on_disable",
     "OnDestroy": "on_destroy",
+    "OnApplicationFocus": "on_application_focus",
     "OnApplicationPause": "on_application_pause",
     "OnApplicationQuit": "on_application_quit",
     "OnValidate": "on_validate",

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import ClassVar
 
 import pytest
 
-from gameglue import App, MonoBehaviour, Scene, SceneError
+from gameglue import App, InputScript, MonoBehaviour, Scene, SceneError
+from gameglue.input import FocusChanged
 
 
 class Noted(MonoBehaviour):
@@ -22,6 +24,9 @@ class Noted(MonoBehaviour):
 
     def on_destroy(self) -> None:
         self.log.append(f"{self.name} destroy")
+
+    def on_application_focus(self, focused: bool) -> None:
+        self.log.append(f"{self.name} focused {focused}")
 
     def on_application_pause(self, paused: bool) -> None:
         self.log.append(f"{self.name} paused {paused}")
@@ -165,6 +170,17 @@ def test_the_pause_is_told(app: App, log: list[str]) -> None:
     app.time.paused = False
     app.step(0.0)
     assert [line for line in log if "paused" in line] == ["a paused True", "a paused False"]
+
+
+def test_the_focus_is_told(make_app: Callable[..., App], log: list[str]) -> None:
+    script = InputScript().add(0.15, FocusChanged(False)).add(0.35, FocusChanged(True))
+    app = make_app(on_error="raise", input_source=script)
+    app.scene.create("a", Noted)
+    for _ in range(4):
+        app.step(0.1)
+    assert log[1:] == [
+        "a update", "a focused False", "a update", "a update", "a focused True", "a update",
+    ]  # fmt: skip
 
 
 def test_copies_refer_to_each_other(app: App) -> None:

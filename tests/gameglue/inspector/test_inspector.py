@@ -244,6 +244,26 @@ def test_a_value_that_the_field_refuses_is_not_taken(hand: Any, enemy: Enemy) ->
     assert any("the level is fixed" in label for label in _texts(hand))
 
 
+def test_a_value_that_validation_refuses_is_put_back(hand: Any, enemy: Enemy) -> None:
+    class Even(MonoBehaviour):
+        level: Annotated[int, Range(1, 3)] = 2
+        checked: tuple[int, ...] = ()
+
+        def on_validate(self) -> None:
+            self.checked += (self.level,)
+            if self.level % 2:
+                raise ValueError("the level is even")
+
+    even = enemy.game_object.add_component(Even)
+    for component in enemy.game_object.get_components(Enemy):
+        component.destroy()
+    hand.frames(3)
+    hand.drag("##level", 200)
+    assert even.level == 2
+    assert even.checked[:2] == (2, 3)
+    assert any("the level is even" in label for label in _texts(hand))
+
+
 def _texts(hand: Any) -> list[str]:
     details = hand.app.inspector._overlay._details
     return list(details._mistakes.values())
