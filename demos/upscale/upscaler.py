@@ -20,8 +20,9 @@ from gameglue import (
 
 SIZE = (640, 480)
 HALF = (320, 240)
-BUDGET_MS = 8.0
-"""Of a frame for the network; a machine that is slower than that takes several frames for a picture."""
+BUDGET_MS, SLOW_BUDGET_MS = 8.0, 24.0
+"""Of a frame for the network; a machine that is slower takes several frames for a picture. The second is for
+where the processor draws: there a frame takes long anyway."""
 _MEASURE_EVERY = 0.5  # seconds
 _KEPT = 60
 
@@ -68,22 +69,29 @@ class Upscaler(MonoBehaviour):
         self.small_camera.target, self.large_camera.target = self.next.low, self.next.native
 
     def update(self) -> None:
-        """Have the cameras draw, unless the network is still busy with what they drew."""
+        """Go on with what an earlier frame has begun; have the cameras draw where nothing is left of that."""
+        self._work()
         is_free = self._schedule is None and not self._is_arriving
         self.small_camera.enabled = self.large_camera.enabled = is_free
         if is_free:
             self._began = self.time.frame_count, time.perf_counter()
 
     def on_gui(self) -> None:
-        """Go on with the network; the cameras have drawn."""
-        if self.app.ctx is None:
+        """Begin with what the cameras have drawn."""
+        if self.app.ctx is None or not self.small_camera.enabled:
             return
-        if self._schedule is None and not self._is_arriving:
-            # From texture to tensor to texture on the GPU; for other backends copies that nobody waits for.
-            self._tensor = TextureConverter.to_tensor(self.next.low, tensor=self._tensor, on=self.worker)
-            self._schedule = self.worker.schedule_iterable(self._tensor)
+        # From texture to tensor to texture on the GPU; for other backends copies that nobody waits for.
+        self._tensor = TextureConverter.to_tensor(self.next.low, tensor=self._tensor, on=self.worker)
+        self._schedule = self.worker.schedule_iterable(self._tensor)
+        # A driver that draws on the processor would have it wait for the pictures: there, in the next frame.
+        if not self.app.graphics.is_software:
+            self._work()
+
+    def _work(self) -> None:
+        """Enqueue what fits into a frame, and take the picture when it is there."""
         if self._schedule is not None:
-            self._schedule.advance(BUDGET_MS, force=True)
+            budget = SLOW_BUDGET_MS if self.app.graphics.is_software else BUDGET_MS
+            self._schedule.advance(budget, force=True)
             if self._schedule.is_done:
                 TextureConverter.render_to_texture(self._schedule.output(), self.next.large)
                 self._schedule, self._is_arriving = None, True

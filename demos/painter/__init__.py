@@ -1,0 +1,1 @@
+"""A moving scene in three dimensions, painted by a network."""

@@ -1,0 +1,178 @@
+"""The demo as it is played: it shows the network's painting, mixed by the slider, and nothing waits."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+import numpy as np
+import pytest
+
+from demos.painter.main import STYLES, build
+from demos.painter.painter import Painter
+from demos.painter.panel import Panel
+from gameglue import (
+    App,
+    BackendChoice,
+    BackendType,
+    Camera3D,
+    InputScript,
+    MonoBehaviour,
+    PlayOptions,
+    TextureConverter,
+)
+
+SIZE = (240, 160)
+FOLDER = Path(__file__).parents[3] / "assets" / "painter"
+Part = TypeVar("Part", bound=MonoBehaviour)
+
+
+@pytest.fixture
+def play(game: Any) -> Any:
+    """`play(backend, script)`: the demo on the process's OpenGL context, painting half of its pixels."""
+    apps: list[App] = []
+
+    def start(kind: BackendType = BackendType.CPU, script: InputScript | None = None, **options: Any) -> App:
+        app = App("test", size=SIZE, context=game, input_source=script, on_error="raise", seed=1)
+        apps.append(app)
+        app.facts = build(app, PlayOptions(choice=BackendChoice(kind), **options))  # type: ignore[attr-defined]
+        part(app, Painter).scale = 0.5
+        return app
+
+    yield start
+    for app in apps:
+        app.dispose()
+
+
+def part(app: App, kind: type[Part]) -> Part:
+    found = app.scene.find_component(kind)
+    assert found is not None
+    return found
+
+
+def painted_by_onnxruntime(style: str, picture: np.ndarray) -> np.ndarray:
+    """What the network makes of a picture (rows, columns, 3) at half the size."""
+    onnxruntime = pytest.importorskip("onnxruntime")
+    rows, columns = picture.shape[0] // 2, picture.shape[1] // 2
+    small = picture.reshape(rows, 2, columns, 2, 3).mean(axis=(1, 3)).astype(np.float32) / 255
+    session = onnxruntime.InferenceSession(FOLDER / f"{style}.onnx", providers=["CPUExecutionProvider"])
+    (painting,) = session.run(None, {"picture": small.transpose(2, 0, 1)[None]})
+    return np.asarray(painting[0].transpose(1, 2, 0) * 255)
+
+
+@pytest.mark.gl
+@pytest.mark.parametrize("kind", [BackendType.CPU, BackendType.GPU_PIXEL])
+def test_the_painting_is_the_networks(kind: BackendType, play: Callable[..., App], gl_device: Any) -> None:
+    app = play(kind)
+    app.step()
+    painter = part(app, Painter)
+    app.time.time_scale = 0.0  # the scene stands still, so that a late painting is of the same picture
+    before = painter.pictures
+    for _ in range(3000):
+        app.step()
+        if painter.pictures > before + 2:
+            break
+    assert painter.painting is not None
+    assert painter.scene_picture is not None
+    expected = painted_by_onnxruntime(STYLES[0], painter.scene_picture.read())
+    painting = painter.painting.read()
+    assert painting.shape == (80, 120, 3)
+    assert len(np.unique(painting)) > 100
+    assert np.abs(painting - expected).max() < 2.0
+    assert app.facts()["paintings"] == painter.pictures  # type: ignore[attr-defined]
+    assert not gl_device.counters.blocking
+
+
+@pytest.mark.gl
+def test_on_the_gpu_no_picture_leaves_it(play: Callable[..., App], gl_device: Any) -> None:
+    app = play(BackendType.GPU_PIXEL)
+    app.step()
+    painter, staged = part(app, Painter), TextureConverter.counters.staged_down
+    gl_device.counters.reset()
+    for _ in range(3000):
+        app.step()
+        if painter.pictures > 1:
+            break
+    assert painter.pictures > 1
+    assert TextureConverter.counters.staged_down == staged
+    assert gl_device.counters.bytes_down == 0
+
+
+@pytest.mark.gl
+def test_the_slider_mixes_the_painting_with_the_scene(play: Callable[..., App]) -> None:
+    app = play()
+    app.step()
+    panel, painter = part(app, Panel), part(app, Painter)
+    panel.enabled = False
+    while painter.painting is None:
+        app.step()
+    app.time.time_scale = 0.0
+    until = painter.pictures + 2
+    while painter.pictures < until:
+        app.step()
+    shown = {}
+    for strength in (0.0, 0.5, 1.0):
+        painter.strength = strength
+        app.step()
+        shown[strength] = app.graphics.read_pixels().astype(int)
+    assert painter.scene_picture is not None
+    np.testing.assert_array_equal(shown[0.0], painter.scene_picture.read())
+    assert np.abs(shown[1.0] - shown[0.0]).mean() > 10
+    middle = (shown[0.0] + shown[1.0]) / 2
+    # The scene stands still, so all three are of one picture.
+    assert np.abs(shown[0.5] - middle).max() <= 1.5
+
+
+@pytest.mark.gl
+def test_mouse_and_keys_set_strength_and_style(play: Callable[..., App]) -> None:
+    app = play(autoplay=True)
+    panel, painter = part(app, Panel), part(app, Painter)
+    left, middle, length = panel.slider
+    script = InputScript().drag(
+        [(left + length, middle), (left + 0.25 * length, middle)], at=0.1, duration=0.1
+    )
+    script.press("2", at=0.3).press("right", at=0.4, hold=0.25).press("space", at=0.8, hold=0.5)
+    app.input.sources.append(script)
+    app.run(frames=15)
+    assert painter.strength == pytest.approx(0.25, abs=0.01)
+    assert not panel.autoplay
+    app.run(frames=30)
+    assert painter.style == STYLES[1]
+    assert 0.4 < painter.strength < 0.6
+    app.run(frames=10)
+    assert painter.strength == 0.0
+    app.run(frames=40)
+    assert painter.strength > 0.4
+
+
+@pytest.mark.gl
+def test_r_paints_more_pixels(play: Callable[..., App]) -> None:
+    app = play(script=InputScript().press("r", at=0.1).press("escape", at=0.5))
+    painter = part(app, Painter)
+    sizes = []
+    for _ in range(12):
+        app.step()
+        sizes.append(painter.size)
+    assert sizes[0] == (120, 80)
+    assert sizes[-1] == (240, 160)
+    app.run(frames=60)
+    assert app.is_quitting
+
+
+@pytest.mark.gl
+def test_the_camera_keeps_the_island_in_sight(play: Callable[..., App]) -> None:
+    app = play()
+    camera = part(app, Camera3D)
+    for _ in range(5):
+        app.step(3.0)
+        place = camera.world_to_screen((0.0, 1.5, 0.0))
+        assert place == pytest.approx((SIZE[0] / 2, SIZE[1] / 2), abs=1.0)
+
+
+def test_it_runs_without_opengl(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GAMEGLUE_NO_OPENGL", "1")
+    with App("test", size=SIZE, headless=True, on_error="raise") as app:
+        tell = build(app, PlayOptions(choice=BackendChoice(BackendType.CPU), autoplay=True))
+        app.run(frames=5)
+        assert tell()["paintings"] == 0
