@@ -101,6 +101,8 @@ def defines_build(main: Path) -> bool:
 def _load_own(folder: Path) -> Build:
     """`build` of a game's main.py, which finds the modules beside it as it does when it is run itself."""
     sys.path.insert(0, str(folder))
+    # Another game's, played by this process before.
+    sys.modules.pop("main", None)
     build: Build = importlib.import_module("main").build
     return build
 

@@ -1,4 +1,4 @@
-"""`gameglue profile DEMO|SCRIPT.py`: where each frame's time goes, and what inference costs the frames."""
+"""`gameglue profile GAME|SCRIPT.py`: where each frame's time goes, and what inference costs the frames."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from gameglue.app import App
 from gameglue.choices import BackendChoice, default_choice, open_worker
 from gameglue.cli.backends import add_backend_options, choice_of
 from gameglue.cli.console import CompileProgress, facts, output, paragraph, table, title
-from gameglue.cli.demos import find_demo
+from gameglue.cli.demos import find_game
 from gameglue.cli.models import find_model, random_input
 from gameglue.cli.play import DEFAULT_SIZE, positive, window_size
 from gameglue.garbage import long_lived_kept
@@ -60,7 +60,9 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         "  gameglue profile my_game.py",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("target", metavar="DEMO|SCRIPT.py", help="a demo's name, or a script")
+    parser.add_argument(
+        "target", metavar="GAME|SCRIPT.py", help="a demo's name, a folder with a main.py, or a script"
+    )
     add_backend_options(parser, "what suits this machine")
     parser.add_argument(
         "--frames", type=positive, default=600, metavar="N", help="frames to measure. Default: 600"
@@ -122,7 +124,8 @@ def run(arguments: argparse.Namespace) -> int:
         blocking = None if arguments.not_counting else stack.enter_context(BlockingCalls())
         # Devices that are made while somebody watches keep times.
         stack.enter_context(observing.observing(observing.Observer()))
-        is_script = arguments.target.endswith(".py") or os.path.sep in arguments.target
+        is_path = arguments.target.endswith(".py") or os.path.sep in arguments.target
+        is_script = is_path and not Path(arguments.target).is_dir()
         play = _play_script if is_script else _play_demo
         profile = play(arguments, plan, blocking)
     _print(output(_ROOM), profile)
@@ -139,7 +142,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _play_demo(arguments: argparse.Namespace, plan: Plan, blocking: BlockingCalls | None) -> Profile:
-    demo = find_demo(arguments.target)
+    demo = find_game(arguments.target)
     build = demo.load()
     choice = choice_of(arguments)
     headless = arguments.headless or not has_display()
@@ -147,6 +150,7 @@ def _play_demo(arguments: argparse.Namespace, plan: Plan, blocking: BlockingCall
         f"gameglue: {demo.name}",
         size=arguments.size,
         headless=True if headless else None,
+        folder=demo.own_folder,
         seed=arguments.seed,
     ) as app:
         with CompileProgress() as progress:

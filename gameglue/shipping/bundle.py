@@ -46,6 +46,34 @@ if len(sys.argv) < 0:  # never run: what the game imports, for PyInstaller to se
 raise SystemExit(main())
 """
 
+# Windows shows no console then; a program without one has no standard streams, which compiling children need.
+_SPECIFICATION = """\
+import os
+
+analysis = Analysis(
+    [{launcher!r}],
+    pathex=[{root!r}],
+    datas={data!r},
+    hiddenimports={hidden!r},
+    hookspath={hooks!r},
+    excludes={excluded!r},
+)
+analysis.binaries = [item for item in analysis.binaries if os.path.basename(item[0]) not in {system!r}]
+program = EXE(
+    PYZ(analysis.pure),
+    analysis.scripts,
+    [],
+    exclude_binaries=True,
+    name={name!r},
+    console=True,
+    hide_console="hide-early" if os.name == "nt" else None,
+    upx=False,
+)
+COLLECT(program, analysis.binaries, analysis.datas, name={name!r}, upx=False)
+"""
+
+_ROOT = Path(__file__).resolve().parents[2]
+
 
 @dataclass(frozen=True)
 class Package:
@@ -140,14 +168,12 @@ def build(package: Package, output: Path) -> Path:
     if folder.exists() and not (folder / "_internal" / DESCRIPTION).is_file():
         raise InputError(f"{folder} is there already, and no build made it: move it away, or choose --output")
     with tempfile.TemporaryDirectory(prefix="gameglue-build-") as work:
-        command = _command(package, output.resolve(), Path(work))
-        _run(command)
-    for name in LEFT_TO_THE_SYSTEM:
-        (folder / "_internal" / name).unlink(missing_ok=True)
+        _run(_specification(package, Path(work)), output.resolve(), Path(work))
     return folder / (package.name + (".exe" if sys.platform == "win32" else ""))
 
 
-def _command(package: Package, output: Path, work: Path) -> list[str]:
+def _specification(package: Package, work: Path) -> Path:
+    """Write what PyInstaller needs to know; returns its specification, a Python file of PyInstaller's own."""
     launcher = work / "launcher.py"
     imports = "\n    ".join(package.imports) or "pass"
     launcher.write_text(_LAUNCHER.format(imports=imports), encoding="utf-8")
@@ -159,25 +185,20 @@ def _command(package: Package, output: Path, work: Path) -> list[str]:
         "digest": _digest(package),
     }
     (work / DESCRIPTION).write_text(json.dumps(described), encoding="utf-8")
-    spec = work / "specification"
-    spec.mkdir()
     wanted = {re.split(r"[ .]", line)[1] for line in package.imports}
-    command = [sys.executable, "-m", "PyInstaller", "--noconfirm", "--onedir", "--log-level", "WARN"]
-    command += ["--name", package.name, "--distpath", str(output), "--workpath", str(work / "work")]
-    command += ["--specpath", str(spec), "--paths", str(Path(__file__).resolve().parents[2])]
-    if sys.platform == "win32":
-        # A program without any console has no standard streams either, which compiling children talk by.
-        command += ["--hide-console", "hide-early"]
-    for hooks in hook_folders():
-        command += ["--additional-hooks-dir", hooks]
-    for name in LEFT_OUT:
-        if name not in wanted:
-            command += ["--exclude-module", name]
-    for path, place in ((work / DESCRIPTION, "."), *package.data):
-        command += ["--add-data", f"{path}:{place}"]
-    if find_spec("pyopencl") is not None:
-        command += ["--hidden-import", "pyopencl"]
-    return [*command, str(launcher)]
+    text = _SPECIFICATION.format(
+        name=package.name,
+        launcher=str(launcher),
+        root=str(_ROOT),
+        data=[(str(work / DESCRIPTION), "."), *((str(path), place) for path, place in package.data)],
+        hidden=["pyopencl"] if find_spec("pyopencl") is not None else [],
+        hooks=hook_folders(),
+        excluded=[name for name in LEFT_OUT if name not in wanted],
+        system=LEFT_TO_THE_SYSTEM,
+    )
+    specification = work / "game.spec"
+    specification.write_text(text, encoding="utf-8")
+    return specification
 
 
 def _digest(package: Package) -> str:
@@ -188,10 +209,14 @@ def _digest(package: Package) -> str:
     return digest.hexdigest()[:16]
 
 
-def _run(command: list[str]) -> None:
+def _run(specification: Path, output: Path, work: Path) -> None:
     """Run PyInstaller. Raises `InputError` with its last words."""
-    root = str(Path(__file__).resolve().parents[2])
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join((root, os.environ.get("PYTHONPATH", "")))}
+    command = [sys.executable, "-m", "PyInstaller", "--noconfirm", "--log-level", "WARN"]
+    command += ["--distpath", str(output), "--workpath", str(work / "work"), str(specification)]
+    environment = {
+        **os.environ,
+        "PYTHONPATH": os.pathsep.join((str(_ROOT), os.environ.get("PYTHONPATH", ""))),
+    }
     done = subprocess.run(
         command, env=environment, capture_output=True, text=True, errors="replace", check=False
     )

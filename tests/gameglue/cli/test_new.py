@@ -113,3 +113,10 @@ def test_an_error_of_a_game_is_one_line(game: Path) -> None:
     assert played.returncode == 2
     assert played.stderr.startswith("my_game: ")
     assert "Traceback" not in played.stderr
+
+
+def test_a_new_game_can_be_profiled(game: Path) -> None:
+    command = ("-m", "gameglue", "profile", "./my_game", "--headless", "--frames", "30", "--no-layers")
+    profiled = run(game.parent, *command)
+    assert profiled.returncode in (0, 1), profiled.stderr  # 1 where a call of the driver was blocking
+    assert "gameglue: my_game, 30 frames" in profiled.stdout
