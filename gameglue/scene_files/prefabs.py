@@ -13,6 +13,17 @@ from gameglue.scene_files.prefab import Prefab
 from gameglue.scene_files.reading import ObjectReader, check_head
 from gameglue.scene_files.text import parse
 
+_Stamps = dict[Path, tuple[int, int]]
+
+
+def _stamp(path: Path) -> tuple[int, int]:
+    """What changes with a file; (0, 0) where there is none any more."""
+    try:
+        facts = path.stat()
+    except OSError:
+        return 0, 0
+    return facts.st_mtime_ns, facts.st_size
+
 
 class Prefabs:
     """Reads prefab files; `new_scene` makes the scene that each template lies in."""
@@ -20,8 +31,9 @@ class Prefabs:
     def __init__(self, resources: Resources, new_scene: Callable[[str], Any]) -> None:
         self._resources = resources
         self._new_scene = new_scene
-        self._known: dict[Path, tuple[tuple[int, int], Prefab]] = {}
-        self._open: list[Path] = []
+        self._known: dict[Path, tuple[_Stamps, Prefab]] = {}
+        # The files that are being read, the outermost first, each with the stamps of those it was made from.
+        self._open: dict[Path, _Stamps] = {}
 
     def load(self, name: str | Path) -> Prefab:
         """The prefab in the file of that name. Raises `SceneError`."""
@@ -29,18 +41,20 @@ class Prefabs:
 
     def load_path(self, path: Path) -> Prefab:
         """The prefab in that file. Raises `SceneError`."""
-        facts = path.stat()
-        stamp = (facts.st_mtime_ns, facts.st_size)
         known = self._known.get(path)
-        if known is None or known[0] != stamp:
+        if known is None or any(_stamp(file) != stamp for file, stamp in known[0].items()):
             if path in self._open:
-                way = " in ".join(p.name for p in reversed([*self._open[self._open.index(path) :], path]))
+                opened = list(self._open)
+                way = " in ".join(p.name for p in reversed([*opened[opened.index(path) :], path]))
                 raise SceneError(f"a prefab cannot hold itself: {way}")
-            self._open.append(path)
+            self._open[path] = {path: _stamp(path)}
             try:
-                known = self._known[path] = stamp, self._read(path)
+                made = self._read(path)
             finally:
-                self._open.pop()
+                stamps = self._open.pop(path)
+            known = self._known[path] = stamps, made
+        for around in self._open.values():
+            around.update(known[0])
         return known[1]
 
     def _read(self, path: Path) -> Prefab:

@@ -206,5 +206,10 @@ def test_copies_refer_to_each_other(app: App) -> None:
 def test_wrong_scenes(app: App) -> None:
     with pytest.raises(SceneError, match="is not loaded: load_scene"):
         app.scene = app.new_scene("x")
+    with pytest.raises(SceneError, match="expected a Scene, or the name of its file, got int"):
+        app.load_scene(3)  # type: ignore[arg-type]
+    app.dont_destroy_on_load(app.scene.create("x"))
+    with pytest.raises(SceneError, match="the scene of what survives loads is always there"):
+        app.unload_scene(app.scenes[-1])
     with pytest.raises(SceneError, match="is not loaded, so it cannot be unloaded"):
         app.unload_scene(app.new_scene("x"))

@@ -108,6 +108,13 @@ def test_a_file_that_changed_is_read_again(game_app: App, write: Write) -> None:
     path = write("gun.prefab", GUN.replace("damage: 2", "damage: 20"))
     os.utime(path, (1, 1))
     assert only(game_app.scene.instantiate("gun"), Musket).damage == 20
+    # So is one that holds it.
+    game_app.scene.instantiate("enemy.prefab")
+    os.utime(write("gun.prefab", GUN.replace("damage: 2", "damage: 200")), (2, 2))
+    game_app.scene.instantiate("enemy.prefab", overrides={"name": "new"})
+    assert only(at(game_app.scene, "new/left/gun"), Musket).damage == 200
+    assert only(at(game_app.scene, "enemy/left/gun"), Musket).damage == 20
+    assert game_app.prefabs.load("enemy") is game_app.prefabs.load("enemy.prefab")
 
 
 def saved(scene: Scene, name: str = "saved") -> str:
