@@ -217,8 +217,7 @@ def test_only_the_same_key_makes_way(clock: Clock) -> None:
 
 
 def test_a_worker_whose_only_request_was_replaced_is_listed_once(clock: Clock) -> None:
-    """What made way was the worker's only task, and the newer one had the worker listed a second time: it then
-    got a part of the budget for each listing."""
+    """What made way was the worker's only task; the worker was listed a second time, with a part for each."""
     queue, worker = make_queue(clock), Worker(clock)
     for number in range(5):
         queue.submit(worker, [float(number)], latest_only=True)
