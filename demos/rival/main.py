@@ -9,7 +9,7 @@ import numpy as np
 from demos.rival.match import Match
 from demos.rival.school import Mind, School
 from demos.rival.view import View
-from gameglue import App, Facts, ModelLoader, PlayOptions, default_choice, exact_choice, open_worker
+from gameglue import App, AudioSource, Facts, ModelLoader, PlayOptions, default_choice, open_worker
 
 
 def build(app: App, options: PlayOptions) -> Facts:
@@ -21,19 +21,19 @@ def build(app: App, options: PlayOptions) -> Facts:
     worker.warm_up({"batch": 1}).wait()
     game = app.scene.create("rival")
     mind = game.add_component(Mind, worker=worker)
-    # Nobody waits for frames that are not shown.
-    budget = 6.0 if app.headless else 2.0
-    school = game.add_component(School, mind=mind, strengths=strengths, budget_ms=budget)
-    match = game.add_component(Match, mind=mind, school=school, plays_itself=options.autoplay)
-    game.add_component(View, match=match, backend=exact_choice(choice, worker).label)
-    return lambda: _facts(match)
+    school = game.add_component(School, mind=mind, strengths=strengths)
+    school.budget_ms *= 3 if app.headless else 1  # nobody waits for frames that are not shown
+    voice = game.add_component(AudioSource)
+    match = game.add_component(Match, mind=mind, school=school, sound=voice, plays_itself=options.autoplay)
+    game.add_component(View, match=match, backend=choice.label)
+    return lambda: _facts(match, choice.label)
 
 
-def _facts(match: Match) -> Mapping[str, object]:
+def _facts(match: Match, backend: str) -> Mapping[str, object]:
     """What the report tells about the duel."""
     mind, school = match.mind, match.school
     facts: dict[str, object] = {
-        "backend": mind.worker.plan_report().device,
+        "backend": f"{backend} on {mind.worker.plan_report().device}",
         "score": f"you {match.score[0]}, rival {match.score[1]}",
         "generation": school.evolution.generation,
         "rallies learned from": len(school.rallies),

@@ -9,9 +9,19 @@ import numpy as np
 from demos.rival.brain import decide
 from demos.rival.court import DT, PADDLE_SPEED, Court
 from demos.rival.school import Mind, School
-from gameglue import MonoBehaviour
+from gameglue import AudioClip, AudioSource, MonoBehaviour
 
 _PAUSE = 0.7  # seconds before a serve
+
+
+def tone(pitch: float, seconds: float) -> AudioClip:
+    """A note that fades, `pitch` in hertz."""
+    time = np.arange(int(44100 * seconds)) / 44100
+    return AudioClip(0.3 * np.sin(2 * np.pi * pitch * time) * np.exp(-6 * time / seconds), 44100)
+
+
+_HIT = (tone(660, 0.12), tone(440, 0.12))
+_POINT = (tone(990, 0.5), tone(165, 0.5))
 
 
 class Match(MonoBehaviour):
@@ -19,6 +29,7 @@ class Match(MonoBehaviour):
 
     mind: Mind
     school: School
+    sound: AudioSource
     plays_itself: bool
 
     def awake(self) -> None:
@@ -50,7 +61,9 @@ class Match(MonoBehaviour):
         seen = court.senses(0)[0]
         point = int(court.step(moves, dt)[0])
         self._watch(seen, (float(court.paddles[0, 0]) - before) / (PADDLE_SPEED * dt), dt)
-        self.flash[court.hits[0]] = 1.0
+        for side in np.flatnonzero(court.hits[0]):
+            self.flash[side] = 1.0
+            self.sound.play_one_shot(_HIT[side])
         if point or court.hits[0, 0]:
             senses, swings = zip(*self._rally, strict=True)
             self.school.remember(np.array(senses), np.array(swings), bool(point))
@@ -85,5 +98,6 @@ class Match(MonoBehaviour):
 
     def _score(self, side: int) -> None:
         self.score[side] += 1
+        self.sound.play_one_shot(_POINT[side])
         self._rally, self._due, self._pause = [], 0.0, _PAUSE
         self.trail.clear()

@@ -13,8 +13,8 @@ from demos.rival.brain import Evolution, imitate, newborn, parts
 from demos.rival.court import Floats
 from gameglue import InferenceRequest, MonoBehaviour, Worker
 
-RALLIES = 12  # that it remembers
-_FITTING, _STEPS, _DOUBLES = 200, 240, 6
+RALLIES, FITTING, STEPS, DOUBLES = 12, 200, 240, 6
+"""Rallies it remembers, steps of fitting a double, steps of a generation, doubles among the opponents."""
 
 
 class Mind(MonoBehaviour):
@@ -94,14 +94,14 @@ class School(MonoBehaviour):
             knows_you = bool(self.rallies)
             if knows_you:
                 senses, moves = (np.concatenate(part) for part in zip(*self.rallies, strict=True))
-                for double in islice(imitate(self.double, senses, moves, self._random), _FITTING):
+                for double in islice(imitate(self.double, senses, moves, self._random), FITTING):
                     self.double = double
                     yield
             # Former selves keep it from forgetting how to play anybody else.
             former = self.strengths[[1, 2]].astype(np.float64)
-            doubles = [self.double if knows_you else self.evolution.weights] * _DOUBLES
-            yield from self.evolution.live(np.stack([*doubles, *former]), _STEPS)
+            doubles = [self.double if knows_you else self.evolution.weights] * DOUBLES
+            yield from self.evolution.live(np.stack([*doubles, *former]), STEPS)
             self.mind.take_weights(self.evolution.weights)
             if knows_you:
-                won, lost = self.evolution.points[:, :_DOUBLES].sum(axis=1)
+                won, lost = self.evolution.points[:, :DOUBLES].sum(axis=1)
                 self.curve.append((won + 1) / (won + lost + 2))

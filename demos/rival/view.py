@@ -9,13 +9,8 @@ from demos.rival.court import HALF, LINE, RADIUS, WIDTH
 from demos.rival.match import Match
 from gameglue import MonoBehaviour, Palette
 
-_KEYS = {
-    "mouse": "move",
-    "1 2 3": "newborn, student, champion",
-    "L": "lessons on / off",
-    "F3": "profiler",
-    "Esc": "quit",
-}
+_KEYS = {"mouse": "move", "1 2 3": "newborn, student, champion", "L": "lessons"}
+_KEYS |= {"F3": "profiler", "Esc": "quit"}
 _NAMES = ("newborn", "student", "champion")
 _COLORS = ("#4cc2ff", "#ff7a59")
 _COLUMN, _MARGIN, _HEAD, _FOOT, _THICK = 226, 22, 54, 46, 0.02
@@ -63,8 +58,8 @@ class View(MonoBehaviour):
         gui.text(told, x, y + 3, size=14, color=Palette.MUTED, valign="center")
         waits = self.match.mind.waits
         told = f"{self.backend}: {np.median(waits):.1f} ms an answer" if waits else self.backend
-        x = width - _MARGIN
-        gui.text(told, x, y + 3, size=14, color=Palette.MUTED, align="right", valign="center")
+        right, color = width - _MARGIN, Palette.MUTED
+        gui.text(told, right, y + 3, size=14, color=color, align="right", valign="center")
         self._draw_court()
         self._draw_lessons()
         x, y = self.left, height - _FOOT / 2 + 2
@@ -130,8 +125,7 @@ class View(MonoBehaviour):
         y += upper + 14
         smooth = np.convolve(np.pad(school.curve or [0.0], (4, 0), "edge"), np.full(5, 0.2), "valid")
         left, top, width = self._card(y, lower, "beats your double", f"{smooth[-1]:.0%}")
-        curve = smooth[-120:]
-        gui.plot(left, top, width, lower - 56, curve, low=0.0, high=1.0, color=_COLORS[1])
+        gui.plot(left, top, width, lower - 56, smooth[-120:], low=0.0, high=1.0, color=_COLORS[1])
         y += lower + 14
         tall = self.top + self.unit - y
         self._draw_weights(*self._card(y, tall, "its weights", str(school.evolution.weights.size)), tall - 56)
