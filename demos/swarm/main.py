@@ -13,6 +13,7 @@ from demos.swarm.world import Sea
 from gameglue import (
     RIGHT,
     App,
+    BackendType,
     Facts,
     ModelLoader,
     MonoBehaviour,
@@ -59,7 +60,9 @@ def build(app: App, options: PlayOptions) -> Facts:
     """Load the network and fill the scene."""
     choice = options.choice or default_choice(app.ctx is not None)[0]
     model = ModelLoader.load(app.resources.find(MODEL))
-    sea = Sea(FISH, app.random)
+    on_gl = choice.backend is not BackendType.CPU and choice.device != "opencl"
+    # Where the processor draws, a network on OpenGL waits for each picture, and most of that are fish.
+    sea = Sea(FISH // 4 if on_gl and app.graphics.is_software else FISH, app.random)
     worker = prepared(open_worker(model, choice, options.progress), sea)
     app.frame_budget_ms = 5.0  # of 16.7: here the network is the game
     game = app.scene.create("swarm")
