@@ -15,6 +15,7 @@ from gameglue import (
     Facts,
     ModelLoader,
     PlayOptions,
+    TextureConverter,
     default_choice,
     exact_choice,
     open_worker,
@@ -38,13 +39,20 @@ def build(app: App, options: PlayOptions) -> Facts:
     is_slow = app.graphics.is_software and choice.backend is not BackendType.CPU
     game = app.scene.create("painter")
     painter = game.add_component(Painter, workers=workers, scale=0.25 if is_slow else 0.5)
-    game.add_component(Panel, painter=painter, label=choice.label, autoplay=options.autoplay)
+    is_there = choice.backend is not BackendType.CPU and choice.device != "opencl"
+    label = f"{choice.label}, " + ("never off the GPU" if is_there else "by way of the host")
+    game.add_component(Panel, painter=painter, label=label, autoplay=options.autoplay)
     return lambda: _facts(painter, choice.label)
 
 
 def _facts(painter: Painter, backend: str) -> Mapping[str, object]:
     """What the report tells about the networks."""
-    facts: dict[str, object] = {"backend": backend, "paintings": painter.pictures}
+    copied = TextureConverter.counters
+    facts: dict[str, object] = {
+        "backend": backend,
+        "paintings": painter.pictures,
+        "pictures through the host": f"{copied.staged_down} down, {copied.staged_up} up",
+    }
     if painter.waits:
         frames, ms = np.median(painter.waits, axis=0)
         facts["painting after"] = f"{frames:.0f} frame(s), {ms:.1f} ms (median)"

@@ -32,6 +32,7 @@ def stated(style: str) -> tuple[float, float]:
     return float(found[1]), float(found[2])
 
 
+@pytest.mark.long
 def test_networks_paint_as_the_card_says(run_child: Callable[..., str], tmp_path: Path) -> None:
     onnxruntime = pytest.importorskip("onnxruntime", reason="onnxruntime measures the models independently")
     pytest.importorskip("torch", reason="the painters are written with it")

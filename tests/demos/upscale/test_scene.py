@@ -77,7 +77,7 @@ def test_the_network_wins_and_the_figures_are_those_of_what_is_shown(
     city.clock, city.moves = 7.0, False  # every picture is the same
     for _ in range(3000):
         app.step()
-        if upscaler.pictures > 2 and upscaler.measured:
+        if upscaler.pictures > 1 and upscaler.measured:
             break
     shot = upscaler.shown
     low, large, native = (target.read() for target in (shot.low, shot.large, shot.native))
