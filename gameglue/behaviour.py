@@ -146,6 +146,18 @@ class MonoBehaviour:
         """All components of class `kind` on this object."""
         return self._game_object.get_components(kind)
 
+    def get_component_in_children(self, kind: type[T]) -> T | None:
+        """The first component of class `kind` on this object or below it, or `None`."""
+        return self._game_object.get_component_in_children(kind)
+
+    def get_components_in_children(self, kind: type[T]) -> list[T]:
+        """All components of class `kind` on this object and below it."""
+        return self._game_object.get_components_in_children(kind)
+
+    def get_component_in_parent(self, kind: type[T]) -> T | None:
+        """The first component of class `kind` on this object or above it, or `None`."""
+        return self._game_object.get_component_in_parent(kind)
+
     # -- timers ---------------------------------------------------------------------------------
 
     def invoke(self, call: Callable[[], object], delay: float) -> None:

@@ -428,8 +428,8 @@ def same(a: Any, b: Any) -> bool:
     """True if both would be written alike: equal and of one type, containers through and through."""
     if a is b:
         return True
-    if type(a) is not type(b):
-        return False
+    if type(a) is not type(b) or isinstance(a, _REFERENCES):
+        return False  # two components that are dataclasses may be equal
     if isinstance(a, np.ndarray):
         nan = a.dtype.kind == "f"
         return a.dtype == b.dtype and bool(np.array_equal(a, b, equal_nan=nan))

@@ -158,6 +158,13 @@ def test_finding_components_and_objects(app: App) -> None:
     assert house.get_component_in_children(Part) is part
     assert part.get_component(Door) is door.components[0]
     assert part.get_components(Door) == [door.components[0]]
+    roof = scene.create("roof", Part, parent=door).components[0]
+    assert roof.get_component_in_parent(Door) is door.components[0]
+    assert roof.get_component_in_parent(MonoBehaviour) is roof
+    assert part.get_components_in_children(Part) == [part, roof]
+    assert door.components[0].get_component_in_children(Part) is part
+    roof.game_object.destroy()
+    app.step(0.0)
     assert (part.name, part.scene, part.transform.parent) == ("door", scene, house.transform)
     assert part.resources is app.resources
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -270,6 +271,27 @@ def test_a_class_of_a_function_is_found_by_its_name(game_app: App) -> None:
     game_app.scene.create("a").add_component(Local, x=2)
     loaded = again(game_app, game_app.scene)
     assert [type(c) for c in loaded.objects[0].components] == [Local]
+
+
+def test_components_that_are_equal_are_not_the_same(game_app: App) -> None:
+    @dataclass
+    class Point(MonoBehaviour):
+        x: int = 0
+        to: MonoBehaviour | None = None
+
+    owner = game_app.scene.create("a")
+    first, second, third = (owner.add_component(Point) for _ in range(3))
+    first.to = third
+    template = game_app.scene.save_prefab(owner, "points")
+    copied = game_app.scene.instantiate(template.name)
+    points = copied.get_components(Point)
+    assert points[0].to is points[2]
+    points[0].to = points[1]
+    text = game_app.scene.save("x").read_text()
+    assert "Point.to: 'a[1]:Point[1]'" in text
+    loaded = game_app.load_scene("x").objects[1].get_components(Point)
+    assert loaded[0].to is loaded[1]
+    assert second == third
 
 
 def test_names_of_classes(game_app: App) -> None:
