@@ -97,7 +97,7 @@ def build(app: App) -> None:
         sizes=(0.05, 0.02), colors=("#fff0c0", "#ff9040", "#ff400000"), additive=True,
     )  # fmt: skip
     scene.create("sun", rotation=Quaternion.from_euler((-42, -35, 0))).add_component(
-        DirectionalLight, intensity=1.0, color="#ffe9c8"
+        DirectionalLight, intensity=1.0, color="#ffe9c8", shadows=True
     )
     scene.create("sky").add_component(AmbientLight, color="#8fb0ff", ground="#8a5028", intensity=0.6)
     scene.create("vignette").add_component(Vignette)

@@ -72,7 +72,8 @@ class GraphicsDevice:
         target: Any = framebuffer  # The stubs do not know that `scissor` may be None.
         target.viewport = (0, 0, *framebuffer.size)
         target.scissor = None
-        target.color_mask = (True, True, True, True)
+        if framebuffer.color_attachments != ():  # One for depths only has no colours to mask.
+            target.color_mask = (True, True, True, True)
         target.use()
         self.ctx.enable_only(flags)
 

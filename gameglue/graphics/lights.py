@@ -18,11 +18,14 @@ _WHITE = (1.0, 1.0, 1.0)
 class DirectionalLight(MonoBehaviour):
     """Light that comes from one direction everywhere, like the sun: it shines along its object's `forward`.
 
-    The first four that are enabled count.
+    The first four that are enabled count. With `shadows`, opaque meshes shade what lies behind them, up to
+    `shadow_range` units around a point so far ahead of the camera; of several lights the first does so.
     """
 
     color: Color = "white"
     intensity: float = 1.0
+    shadows: bool = False
+    shadow_range: float = 12.0
 
 
 class AmbientLight(MonoBehaviour):
@@ -37,6 +40,14 @@ class AmbientLight(MonoBehaviour):
 
 
 @dataclass(frozen=True)
+class Shadow:
+    """The number of the light that throws shadows, and how far around they reach."""
+
+    light: int
+    reach: float
+
+
+@dataclass(frozen=True)
 class Lights:
     """All light of a scene, as numbers that a shader takes; colours from 0 to 1 times the intensity.
 
@@ -48,6 +59,7 @@ class Lights:
     ground: np.ndarray
     towards: np.ndarray
     colors: np.ndarray
+    shadow: Shadow | None = None
 
     @classmethod
     def of(cls, suns: Iterable[DirectionalLight], ambients: Iterable[AmbientLight]) -> Lights:
@@ -67,7 +79,9 @@ class Lights:
             ground += _rgb(light.color if light.ground is None else light.ground, light.intensity)
         towards = np.array([-light.transform.forward for light in sun], np.float32).reshape(-1, 3)
         colors = np.array([_rgb(light.color, light.intensity) for light in sun], np.float32).reshape(-1, 3)
-        return cls(sky, ground, towards, colors)
+        throwing = ((k, light) for k, light in enumerate(sun) if light.shadows and light.shadow_range > 0.0)
+        shadow = next((Shadow(k, light.shadow_range) for k, light in throwing), None)
+        return cls(sky, ground, towards, colors, shadow)
 
 
 def _rgb(color: Color, intensity: float) -> np.ndarray:

@@ -141,8 +141,26 @@ uniform vec3 ground;
 uniform int light_count;
 uniform vec3 light_towards[4];
 uniform vec3 light_color[4];
+uniform int shadow_light;
+uniform mat4 world_to_shadow;
+uniform sampler2DShadow shadow_map;
+uniform float shadow_step;
 
 out vec4 color;
+
+// The share of light that arrives, from four places around. Looked up a little above the surface, so that
+// it does not shade itself.
+float arriving(vec3 n) {
+    vec3 at = (world_to_shadow * vec4(world + n * shadow_step * 2.0, 1.0)).xyz * 0.5 + 0.5;
+    if (any(lessThan(at, vec3(0.0))) || any(greaterThan(at, vec3(1.0)))) return 1.0;
+    vec2 texel = 0.6 / vec2(textureSize(shadow_map, 0));
+    float sum = 0.0;
+    for (int i = 0; i < 4; i++) {
+        vec2 aside = vec2((i & 1) * 2 - 1, (i >> 1) * 2 - 1) * texel;
+        sum += texture(shadow_map, vec3(at.xy + aside, at.z));
+    }
+    return sum * 0.25;
+}
 
 void main() {
     vec4 base = textured ? tint * texture(picture, uv) : tint;
@@ -153,16 +171,37 @@ void main() {
     vec3 to_eye = normalize(eye.xyz - world * eye.w);
     for (int i = 0; i < light_count; i++) {
         float facing = max(dot(n, light_towards[i]), 0.0);
+        if (i == shadow_light && facing > 0.0) facing *= arriving(n);
         light += facing * light_color[i];
         if (glow.a > 0.0 && facing > 0.0) {
             vec3 half_way = normalize(light_towards[i] + to_eye);
-            highlight += pow(max(dot(n, half_way), 0.0), 48.0) * light_color[i];
+            highlight += pow(max(dot(n, half_way), 0.0), 48.0) * min(facing * 4.0, 1.0) * light_color[i];
         }
     }
     // What hides all behind it is whole; of the rest, highlights keep their strength, as on glass.
     float alpha = blended ? base.a : 1.0;
     color = vec4((base.rgb * light + glow.rgb) * alpha + highlight * glow.a, alpha);
 }
+"""
+
+SHADOW_VERTEX: Final = """
+#version 330 core
+in vec3 in_position;
+in vec4 in_x;
+in vec4 in_y;
+in vec4 in_z;
+
+uniform mat4 world_to_shadow;
+
+void main() {
+    vec4 place = vec4(in_position, 1.0);
+    gl_Position = world_to_shadow * vec4(dot(in_x, place), dot(in_y, place), dot(in_z, place), 1.0);
+}
+"""
+
+SHADOW_FRAGMENT: Final = """
+#version 330 core
+void main() {}
 """
 
 # Particles in space: squares that face the camera.

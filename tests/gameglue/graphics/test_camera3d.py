@@ -329,6 +329,7 @@ def test_drawing_is_right_under_hostile_state_and_leaves_it_as_two_dimensions_do
     space.scene.create("glass", position=(0, 0, 1)).add_component(
         MeshRenderer, mesh=Mesh.quad(), color=(0, 0, 1, 0.5)
     )
+    space.scene.create("sun").add_component(DirectionalLight, shadows=True)
     expected = picture(space)
     flags = [GL.DEPTH_TEST, GL.CULL_FACE, GL.BLEND, GL.SCISSOR_TEST, GL.RASTERIZER_DISCARD]
     state: Any = game  # The stubs know only some forms of these attributes.
@@ -371,6 +372,7 @@ def test_frames_in_space_make_no_blocking_call(game: moderngl.Context) -> None:
         for kind in (ParticleSystem, ParticleSystem3D):
             app.scene.create("particles").add_component(kind, rate=5000.0, texture=texture)
         app.scene.create("effect").add_component(Darken)
+        app.scene.create("sun").add_component(DirectionalLight, shadows=True)
         app.run(frames=2)
         loader: CountingLoader = watched.mglo._context
         with loader.watching() as seen:
@@ -384,8 +386,11 @@ def test_frames_in_space_make_no_blocking_call(game: moderngl.Context) -> None:
 def test_meshes_are_freed_with_whoever_holds_them(space: App) -> None:
     camera(space)
     thing = glowing(space, Mesh.box(), "white")
+    space.scene.create("sun").add_component(DirectionalLight, shadows=True)
+    space.scene.create("sparks").add_component(ParticleSystem3D)
     space.step()
-    stored = space.graphics._stage._pipeline._stored
+    store = space.graphics._stage._pipeline.store
+    stored = store._stored
     assert len(stored) == 1
     thing.mesh = Mesh.sphere()
     space.run(frames=2)
