@@ -49,12 +49,17 @@ def build(app: App) -> None:
     """Fill the scene."""
     scene, stone = app.scene, "#b9b2a6"
     eye = scene.create("camera", position=(5.2, 4.2, 9.4))
-    eye.add_component(Camera3D, background="#141b2e", field_of_view=43.0)
+    eye.add_component(Camera3D, background="#141b2e", field_of_view=43.0, smooth_edges=True)
     eye.transform.look_at((0.7, 0.75, 0.0), up=(0, 1, 0))
     picture = app.graphics.render_target((352, 352))
     above = scene.create("above", position=(0, 14, 0), rotation=Quaternion.from_axis(-90, (1, 0, 0)))
     above.add_component(
-        Camera3D, target=picture, projection="orthographic", height=10.5, background="#141b2e"
+        Camera3D,
+        target=picture,
+        projection="orthographic",
+        height=10.5,
+        background="#141b2e",
+        smooth_edges=True,
     )
     scene.create("map").add_component(Map, picture=picture)
 

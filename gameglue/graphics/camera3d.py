@@ -23,7 +23,8 @@ class Camera3D(Camera):
 
     `projection` is "perspective", with `field_of_view` degrees from bottom to top, or "orthographic", with
     `height` world units. Only what lies between `near` and `far` units ahead is seen. `smooth_edges` draws
-    with four samples a pixel, where the driver can.
+    with four samples a pixel, where the driver can; `None` does so where a graphics card draws, as it takes
+    about twice the time where the processor does.
     """
 
     projection: Literal["perspective", "orthographic"] = "perspective"
@@ -31,7 +32,7 @@ class Camera3D(Camera):
     height: float = 10.0
     near: float = 0.1
     far: float = 1000.0
-    smooth_edges: bool = True
+    smooth_edges: bool | None = None
 
     def view_matrix(self) -> np.ndarray:
         """From the world to the camera's own axes, (4, 4) float64 for column vectors; scale is ignored."""

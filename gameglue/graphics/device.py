@@ -13,6 +13,7 @@ from typing import Any, Protocol
 import moderngl
 import numpy as np
 
+from engine.devices import GLInfo
 from gameglue.errors import GraphicsError
 from gameglue.graphics.context import resolve_call
 from gameglue.graphics.shaders import COPY_FRAGMENT, FULLSCREEN_VERTEX, numbered
@@ -32,6 +33,8 @@ class GraphicsDevice:
     def __init__(self, ctx: moderngl.Context | None) -> None:
         self.ctx = ctx
         self.renderer = str(ctx.info["GL_RENDERER"]) if ctx is not None else "none"
+        self.is_software = GLInfo(self.renderer, "", "", 0, frozenset()).is_software
+        """Whether the processor draws."""
         self.version = ctx.version_code if ctx is not None else 0
         self.smooth_samples = min(4, ctx.max_samples) if ctx is not None else 0
         """Samples a pixel where edges of triangles are to be smooth; 0 where the driver has but one."""

@@ -11,7 +11,7 @@ import moderngl
 import numpy as np
 
 from engine import GLDevice
-from engine.devices import Fence, GLInfo
+from engine.devices import Fence
 from gameglue.behaviour import MonoBehaviour
 from gameglue.dispatch import ErrorHandler, HookList, Wrap
 from gameglue.graphics.batch import QuadPipeline, View
@@ -173,7 +173,7 @@ class Graphics:
     @property
     def is_software(self) -> bool:
         """Whether the processor draws."""
-        return GLInfo(self.renderer, "", "", 0, frozenset()).is_software
+        return self.device.is_software
 
     def mark(self) -> None:
         """Have `is_done` tell of what was enqueued until now, by the game and by workers on its context.

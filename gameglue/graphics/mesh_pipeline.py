@@ -52,7 +52,8 @@ class MeshPipeline:
         """Draw `meshes` and `particles` as `camera` sees them, on its background, if it has one."""
         clip, eye = camera.look()
         ctx = self._device.ctx
-        samples = self._device.smooth_samples if camera.smooth_edges else 0
+        smooth = camera.smooth_edges if camera.smooth_edges is not None else not self._device.is_software
+        samples = self._device.smooth_samples if smooth else 0
         layered = target.with_depth(samples)
         if ctx is None or layered is None:
             return
