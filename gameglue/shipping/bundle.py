@@ -144,7 +144,7 @@ def _assets(files: Iterable[Path], named: Iterable[str] = ()) -> list[tuple[Path
 
 
 def _is_text(path: Path) -> bool:
-    return path.suffix in (".py", ".json", ".toml", ".yaml", ".yml", ".txt")
+    return path.suffix in (".py", ".scene", ".prefab", ".json", ".toml", ".yaml", ".yml", ".txt")
 
 
 def _needed_to_play(folder: Path) -> list[Path]:

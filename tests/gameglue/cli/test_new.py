@@ -75,10 +75,14 @@ def test_its_model_is_the_one_that_its_script_writes(game: Path) -> None:
 
 
 def test_its_names_are_the_games(game: Path) -> None:
-    texts = [path.read_text(encoding="utf-8") for path in game.rglob("*") if path.suffix in (".py", ".md")]
-    assert len(texts) == 4
+    texts = [
+        path.read_text(encoding="utf-8")
+        for path in game.rglob("*")
+        if path.suffix in (".py", ".md", ".scene")
+    ]
+    assert len(texts) == 5
     assert not any("TITLE" in text for text in texts)
-    assert sum("my_game" in text for text in texts) == 2
+    assert sum("my_game" in text for text in texts) == 3
 
 
 def test_what_is_there_stays(game: Path, capsys: pytest.CaptureFixture[str]) -> None:

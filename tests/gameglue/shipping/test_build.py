@@ -56,6 +56,7 @@ def test_a_folder_brings_everything_but_what_runs_leave_behind(tmp_path: Path) -
     assert placed == {
         *(f"game/{name}" for name in ("README.md", "chaser.py", "main.py", "make_model.py")),
         "game/assets/steering.onnx",
+        "game/assets/game.scene",
         "game/assets/levels/1.json",
         "assets/digits/digits.onnx",  # gameglue's own, as the level names it
     }
