@@ -21,7 +21,7 @@ from gameglue.input import QuitRequested
 _log = logging.getLogger("gameglue")
 
 PICTURE_SECONDS = 0.1
-"""The time between two pictures of the progress."""
+"""The least time between two pictures of the progress."""
 
 PATIENCE_MS = 10.0
 """How long to work on a load, and how long to leave it alone then, in turns."""
@@ -49,13 +49,15 @@ def make_ready(app: App, choice: BackendChoice, models: Sequence[Path], build: s
 def _load(app: App, choice: BackendChoice, path: Path, place: tuple[int, int]) -> None:
     """Make a worker and dispose it; what was compiled for it stays."""
     number, count = place
-    shown = -PICTURE_SECONDS
+    due = 0.0
     try:
         loading = Worker.load_async(path, choice.backend, device=choice.device, precision=choice.precision)
         while not loading.is_done():
-            if time.perf_counter() - shown >= PICTURE_SECONDS:
+            began = time.perf_counter()
+            if began >= due:
                 _show(app, loading.stage, (number + loading.progress) / count)
-                shown = time.perf_counter()
+                # Where the processor draws, a picture takes it from what compiles.
+                due = began + max(PICTURE_SECONDS, 20 * (time.perf_counter() - began))
             loading.advance(PATIENCE_MS)
             # Other processes compile meanwhile: one that only asked would take a core from them.
             time.sleep(PATIENCE_MS / 1e3)
