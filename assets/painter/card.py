@@ -41,16 +41,17 @@ Rows and columns are open, and divide by 8. One file a style, without external d
 
 ## Network
 
-Strided convolutions to a half (16 channels), a quarter (32) and an eighth (48) of the size, depthwise and
-pointwise convolutions there, and back by depth to space, with the same size's features added. {weights:,}
-weights, about 2,700 multiplications a pixel. The biases before depth to space tell where a pixel lies on a
-lattice of 8 pixels, so that the network can place dots.
+Strided convolutions to a half (24 channels), a quarter (32) and an eighth (32) of the size, depthwise and
+pointwise convolutions there, and back by depth to space, with the same size's features added; a linear layer
+goes past all that, and begins as the picture itself. {weights:,} weights, 3,700 multiplications a pixel.
+The biases before depth to space tell where a pixel lies on a lattice of 8 pixels, so that the network can
+place dots and hatching.
 
 ## Data
 
 `scenes.py` casts rays at spheres, boxes and pillars on a ground: {pictures} pictures of 240 x 160 to train
-with and {held_out} held out (another seed). `painters.py` paints each in two styles, by Kuwahara filters,
-bands of tone, differences of Gaussians for outlines, and dots; a network learns that in one pass.
+with and {held_out} held out (another seed). `painters.py` paints each in three styles, by a Kuwahara filter,
+bands of tone, differences of Gaussians for outlines, dots and hatching; a network learns it in one pass.
 {steps:,} steps of 4 crops each.
 
 ## Make it again

@@ -1,7 +1,7 @@
 """Painters written by hand, slow and exact: what the networks learn to do at once.
 
-Each takes pictures (n, 3, rows, columns) from 0 to 1 and returns the same, painted. Dots lie on a lattice of
-8 pixels that stays with the picture's top left corner.
+Each takes pictures (n, 3, rows, columns) from 0 to 1 and returns the same, painted. Lines and dots lie on a
+lattice of 8 pixels that stays with the picture's top left corner.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.nn import functional
 
 LATTICE = 8
-"""Pixels after which dots repeat."""
+"""Pixels after which hatching and dots repeat."""
 
 
 def luminance(x: Tensor) -> Tensor:
@@ -90,7 +90,7 @@ def _banded(x: Tensor, bands: float, softness: float) -> Tensor:
 
 def gouache(x: Tensor) -> Tensor:
     """Flat strokes in few tones, violet shadows, cream lights, thin dark outlines."""
-    flat = kuwahara(kuwahara(x, 4), 3)
+    flat = kuwahara(x, 4)
     light = luminance(flat)
     tone = _banded(flat, 5.0, 0.25)
     color = _saturated(flat * (1.1 * tone / light.clamp(min=0.02)).clamp(0.5, 1.8), 1.45)
@@ -99,21 +99,35 @@ def gouache(x: Tensor) -> Tensor:
     color = torch.lerp(shadow, color, 0.25 + 0.75 * _ramp(tone, 0.0, 0.4))
     color = torch.lerp(color, cream.expand_as(color), 0.75 * _ramp(tone, 0.7, 1.0))
     line = x.new_tensor([0.10, 0.06, 0.16]).view(1, 3, 1, 1)
-    return torch.lerp(color, line.expand_as(color), 0.9 * ink(flat, 1.1, 26.0))
+    return torch.lerp(color, line.expand_as(color), 0.9 * ink(x, 1.0, 20.0))
 
 
 def comic(x: Tensor) -> Tensor:
     """Bright flat colours, shadows in dots, heavy outlines."""
-    flat = kuwahara(x, 3)
+    flat = _blur(x, 1.0)
     light = luminance(flat)
-    tone = _banded(flat, 3.0, 0.15)
+    tone = _banded(flat, 3.0, 0.2)
     color = _saturated((flat * (0.25 + 0.85 * tone) / light.clamp(min=0.05)).clamp(0.0, 1.0), 1.7)
     columns, rows = _lattice(x)
     dots = 0.5 * (_wave(columns, 8.0) * _wave(rows, 8.0) + _wave(columns + 4.0, 8.0) * _wave(rows + 4.0, 8.0))
     dark = x.new_tensor([0.13, 0.08, 0.30]).view(1, 3, 1, 1)
     amount = _ramp(2.0 * dots - light * 2.2, -0.15, 0.15) * _ramp(0.55 - light, 0.0, 0.1)
     color = torch.lerp(color, dark.expand_as(color), 0.75 * amount)
-    return torch.lerp(color, torch.zeros_like(color) + 0.03, ink(flat, 1.3, 16.0))
+    return torch.lerp(color, torch.zeros_like(color) + 0.03, ink(x, 1.2, 14.0))
 
 
-PAINTERS: dict[str, Callable[[Tensor], Tensor]] = {"gouache": gouache, "comic": comic}
+def etching(x: Tensor) -> Tensor:
+    """Ink on paper: outlines and two layers of hatching, with a wash of the colour below."""
+    flat = _blur(x, 1.5)
+    light = luminance(flat)
+    paper = x.new_tensor([0.96, 0.91, 0.80]).view(1, 3, 1, 1)
+    wash = torch.lerp(paper.expand_as(x), paper * _saturated(flat, 1.5), 0.65)
+    columns, rows = _lattice(x)
+    first = _ramp(_wave(columns + rows, 8.0) - light * 1.7 - 0.05, -0.2, 0.2)
+    second = _ramp(_wave(columns - rows, 8.0) - light * 3.5, -0.2, 0.2)
+    lines = torch.maximum(torch.maximum(first, second) * 0.8, ink(x, 1.0, 20.0))
+    color = x.new_tensor([0.13, 0.11, 0.20]).view(1, 3, 1, 1)
+    return torch.lerp(wash, color.expand_as(x), lines)
+
+
+PAINTERS: dict[str, Callable[[Tensor], Tensor]] = {"gouache": gouache, "comic": comic, "etching": etching}

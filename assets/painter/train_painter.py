@@ -26,14 +26,14 @@ from assets.painter.painters import LATTICE, PAINTERS
 from assets.painter.scenes import HEIGHT, WIDTH, pictures
 
 HERE = Path(__file__).parent
-PICTURES, HELD_OUT, STEPS, BATCH, CROP = 400, 40, 1500, 4, 128
+PICTURES, HELD_OUT, STEPS, BATCH, CROP = 240, 40, 800, 4, 96
 OPSET = 18
 PICTURES_SEED, HELD_OUT_SEED, TRAINING_SEED = 1, 2, 3
 
 
 class Rise(nn.Module):
     """Twice the rows and columns, by depth to space. Its biases tell the layers after it where a pixel lies
-    on the lattice, without which they could not draw dots.
+    on the lattice, without which they could not draw dots and hatching.
     """
 
     def __init__(self, inputs: int, outputs: int) -> None:
@@ -56,27 +56,30 @@ def _apart(channels: int) -> nn.Module:
 class PainterNetwork(nn.Module):
     """(n, 3, rows, columns) from 0 to 1, in and out; rows and columns divide by 8.
 
-    Three halvings, most of the work at a quarter and an eighth of the size, and as many doublings.
+    Three halvings and as many doublings; a linear layer goes past all that and begins as the picture itself.
     """
 
     def __init__(self) -> None:
         super().__init__()
-        self.to_half = nn.Sequential(nn.Conv2d(3, 16, 5, stride=2, padding=2), nn.ReLU())
-        self.to_quarter = nn.Sequential(nn.Conv2d(16, 32, 3, stride=2, padding=1), nn.ReLU(), _apart(32))
-        self.to_eighth = nn.Sequential(
-            nn.Conv2d(32, 48, 3, stride=2, padding=1), nn.ReLU(), _apart(48), _apart(48)
-        )
-        self.back_to_quarter, self.back_to_half = Rise(48, 32), Rise(32, 16)
-        self.at_quarter = nn.Sequential(nn.ReLU(), _apart(32), _apart(32))
-        self.at_half = nn.Sequential(nn.ReLU(), nn.Conv2d(16, 20, 3, padding=1), nn.ReLU())
-        self.paint = nn.Conv2d(20, 12, 3, padding=1)
+        self.to_half = nn.Sequential(nn.Conv2d(3, 24, 6, stride=2, padding=2), nn.ReLU())
+        self.to_quarter = nn.Sequential(nn.Conv2d(24, 32, 3, stride=2, padding=1), nn.ReLU(), _apart(32))
+        self.to_eighth = nn.Sequential(nn.Conv2d(32, 32, 3, stride=2, padding=1), nn.ReLU(), _apart(32))
+        self.back_to_quarter, self.back_to_half = Rise(32, 32), Rise(32, 24)
+        self.at_quarter = nn.Sequential(nn.ReLU(), _apart(32))
+        self.at_half = nn.Sequential(nn.ReLU(), nn.Conv2d(24, 24, 3, padding=1), nn.ReLU())
+        self.paint = nn.Conv2d(24, 12, 3, padding=1)
+        self.straight = nn.Conv2d(3, 12, 2, stride=2)
+        with torch.no_grad():
+            self.straight.weight.zero_()
+            for out in range(12):
+                self.straight.weight[out, out // 4, out // 2 % 2, out % 2] = 1.0
 
     def forward(self, picture: Tensor) -> Tensor:
         half = self.to_half(picture)
         quarter = self.to_quarter(half)
         quarter = self.at_quarter(self.back_to_quarter(self.to_eighth(quarter)) + quarter)
         half = self.at_half(self.back_to_half(quarter) + half)
-        return functional.pixel_shuffle(self.paint(half), 2)
+        return functional.pixel_shuffle(self.paint(half) + self.straight(picture), 2)
 
 
 class Painting(nn.Module):

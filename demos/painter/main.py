@@ -21,7 +21,7 @@ from gameglue import (
     open_worker,
 )
 
-STYLES = ("comic", "gouache")
+STYLES = ("comic", "etching", "gouache")
 
 
 def build(app: App, options: PlayOptions) -> Facts:

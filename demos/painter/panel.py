@@ -9,7 +9,7 @@ import numpy as np
 from demos.painter.painter import Painter
 from gameglue import MonoBehaviour, Palette
 
-_KEYS = {"drag": "strength", "1 2": "style", "space": "unpainted", "R": "resolution", "Esc": "quit"}
+_KEYS = {"drag": "strength", "1 2 3": "style", "space": "unpainted", "R": "resolution", "Esc": "quit"}
 _SCALES = (0.25, 0.5, 1.0)
 _GLASS = "#12151ce0"
 Align = Literal["left", "center", "right"]

@@ -11,7 +11,7 @@ import onnx
 import pytest
 
 FOLDER = Path(__file__).parents[2] / "assets" / "painter"
-STYLES = ("comic", "gouache")
+STYLES = ("comic", "gouache", "etching")
 
 # In a process of its own: Mesa and torch each bring an LLVM.
 PAINT = """
