@@ -1,0 +1,1 @@
+"""Walk through a village where everybody talks."""

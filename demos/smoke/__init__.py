@@ -1,0 +1,1 @@
+"""Stir smoke whose pressure a network finds."""
