@@ -1,0 +1,1 @@
+"""Play Othello against a network with tree search, in batches spread over the frames."""

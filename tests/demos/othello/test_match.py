@@ -1,0 +1,105 @@
+"""The demo as it is played: clicks, keys, a script, and a network that takes its time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from demos.othello.board import BUTTONS, LEFT_EDGE, SQUARE, TOP_EDGE
+from demos.othello.main import build
+from demos.othello.match import STRENGTHS, Match
+from gameglue import App, BackendChoice, BackendType, Facts, InputScript, PlayOptions
+
+Play = Callable[..., tuple[App, Match]]
+
+
+@pytest.fixture
+def play(monkeypatch: pytest.MonkeyPatch) -> Iterator[Play]:
+    """`play(script, **options)`: the demo on the CPU, without OpenGL, in which no component may raise."""
+    monkeypatch.setenv("GAMEGLUE_NO_OPENGL", "1")
+    apps: list[App] = []
+
+    def start(
+        script: InputScript | None = None, autoplay: bool = False, fixed: bool = True
+    ) -> tuple[App, Match]:
+        app = App("test", headless=True, input_source=script, on_error="raise", deterministic=fixed)
+        apps.append(app)
+        choice = BackendChoice(BackendType.CPU)
+        tell: Facts | None = build(app, PlayOptions(choice=choice, autoplay=autoplay))
+        assert tell is not None
+        match = app.scene.find_component(Match)
+        assert match is not None
+        return app, match
+
+    yield start
+    for app in apps:
+        app.dispose()
+
+
+def click(script: InputScript, square: int, at: float) -> InputScript:
+    x, y = LEFT_EDGE + (square % 8 + 0.5) * SQUARE, TOP_EDGE + (square // 8 + 0.5) * SQUARE
+    return script.click(x, y, at=at)
+
+
+def test_a_click_plays_and_the_network_answers(play: Play) -> None:
+    app, match = play(click(InputScript(), 19, 0.2))
+    app.run(frames=20)
+    assert match.last == 19
+    assert match.networks_turn
+    assert match.position.black.bit_count() == 4
+    app.run(frames=60)
+    assert len(match.history) == 3
+    assert match.position.black_moves
+    assert match.speed > 0
+
+
+def test_clicks_that_are_no_moves_do_nothing(play: Play) -> None:
+    script = click(click(InputScript(), 0, 0.1), 27, 0.2).click(5, 5, at=0.3)
+    app, match = play(script)
+    app.run(frames=30)
+    assert len(match.history) == 1
+
+
+def test_strengths_by_key_and_by_click(play: Play) -> None:
+    x, y, w, h = BUTTONS[0]
+    app, match = play(InputScript().press("3", at=0.1).click(x + w / 2, y + h / 2, at=0.5))
+    app.run(frames=15)
+    assert STRENGTHS[match.strength].name == "master"
+    app.run(frames=30)
+    assert STRENGTHS[match.strength].name == "novice"
+
+
+def test_undo_and_new_game(play: Play) -> None:
+    app, match = play(click(InputScript(), 19, 0.1).press("u", at=1.5).press("n", at=2.0))
+    app.run(frames=80)
+    assert len(match.history) == 3
+    app.run(frames=20)
+    assert len(match.history) == 1
+    app.run(frames=30)
+    assert len(match.history) == 1
+
+
+def test_the_board_goes_on_while_the_network_does_not_answer(play: Play) -> None:
+    app, match = play(click(InputScript(), 19, 0.1), fixed=False)
+    app.inference.paused = True
+    app.run(frames=400)
+    assert app.time.frame_count == 400
+    assert match.networks_turn
+    assert match.answers == 0
+
+
+def test_the_script_plays_a_whole_game(play: Play) -> None:
+    app, match = play(autoplay=True)
+    match.strength = 0
+    app.run(frames=300)
+    assert 20 <= len(match.history) - 1 <= 50
+    for _ in range(700):
+        app.step()
+        if not match.position.moves:
+            break
+    assert not match.position.moves
+    discs = match.position.black.bit_count() + match.position.white.bit_count()
+    assert discs == len(match.history) + 3
+    app.run(frames=30)
+    assert len(match.history) < 5
