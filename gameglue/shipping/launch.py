@@ -7,6 +7,7 @@ import json
 import runpy
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +36,8 @@ def _play_build(game: dict[str, Any], folder: Path, argv: Sequence[str]) -> int:
     arguments = parser.parse_args(argv)
     is_demo = game["main"].startswith("demos/")
     found = find_demo(game["name"]) if is_demo else find_game(str((folder / game["main"]).parent))
+    # Its folder has another name in the bundle.
+    found = replace(found, name=game["name"])
     arguments.prepare = lambda app, choice: _make_ready(game, folder, app, choice)
     return play.main_of(found, arguments)
 

@@ -128,11 +128,11 @@ def test_the_first_launch_makes_ready_and_later_ones_do_not(
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", list(sys.path))
     for told in (True, False):
-        assert launch(["--headless", "--frames", "3", "--backend", "cpu", "--report", "r.json"], bundle) == 0
+        assert launch(["--headless", "--frames", "3", "--backend", "cpu"], bundle) == 0
         assert ("first launch" in capsys.readouterr().err) == told
         sys.modules.pop("main", None)
         sys.modules.pop("chaser", None)
-    assert report_of(tmp_path / "r.json")["frames"] == 3
+    assert report_of(tmp_path / "out" / "mine.json")["frames"] == 3
     assert len(list((cache / "games").iterdir())) == 1
 
 
