@@ -20,7 +20,8 @@ def build(app: App, options: PlayOptions) -> Facts:
     worker = open_worker(model, choice, options.progress)
     worker.schedule(np.zeros((1, STEPS, 3), np.float32))  # a first run costs more; no frame should pay
     worker.peek_output().download_to_array()
-    app.frame_budget_ms = 8.0  # of which a graphics card takes little, a graphics driver without one all
+    # Of which a graphics card takes little; where nobody watches, a frame may wait for a driver without one.
+    app.frame_budget_ms = 50.0 if app.headless else 8.0
     label = f"{exact_choice(choice, worker).label} on {worker.plan_report().device}"
 
     game = app.scene.create("gesture")
