@@ -28,7 +28,7 @@ from assets.upscale.frames import frames
 
 HERE = Path(__file__).parent
 CITIES, HELD_OUT, EACH = range(1, 31), range(1001, 1011), 6
-STEPS, BATCH, CROP = 600, 16, 40
+STEPS, BATCH, CROP = 1500, 16, 40
 OPSET, TRAINING_SEED = 18, 5
 
 COMPARE = """<ir_version: 9, opset_import: ["": 18]>
