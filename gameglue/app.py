@@ -55,6 +55,10 @@ from gameglue.scenes import Scenes
 _log = logging.getLogger("gameglue")
 
 
+_UNPACED_REST = 0.1
+"""Seconds that inference may have of a frame which nobody waits for, where the processor draws."""
+
+
 @dataclass(frozen=True)
 class ComponentError:
     """An exception that a game's code raised, and that the loop survived."""
@@ -411,8 +415,8 @@ class App(Finder):
 
     def _pace(self) -> None:
         if not self.real_time:
-            # Nobody waits for the next frame, so inference has as long as it may last.
-            self.rest.spend(1.0 / self.target_frame_rate, loads=False)
+            # Nobody waits for the next frame: inference goes on as it would beside a faster device.
+            self.rest.spend(_UNPACED_REST, loads=False)
         elif self._last_frame is not None and not self._quitting:
             end = self._last_frame + 1.0 / self.target_frame_rate
             self.rest.spend(end - self._time_source())

@@ -90,14 +90,16 @@ class Rest:
 
     def _infer(self, seconds: float) -> bool:
         """Let inference go on; False if nothing could be enqueued."""
-        if not self._is_done():
+        uses_gpu = self._queue.wants_gpu
+        if uses_gpu and not self._is_done():
             # Behind what is not done, what is enqueued would end nobody knows when: maybe in the next frame.
             self._sleep(min(seconds, _NAP))
             return True
         # Calls may take longer than expected: half of what is left, then half of that.
         if self._queue.pump(0.5e3 * seconds) > 0.05:
             self._has_inferred = True
-            self._mark()
+            if uses_gpu:
+                self._mark()
             return True
         self._sleep(min(seconds, _NAP))
         return False

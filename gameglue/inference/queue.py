@@ -279,6 +279,11 @@ class InferenceQueue:
         return any(sharer.wants_turn() for sharer in self._sharers)
 
     @property
+    def wants_gpu(self) -> bool:
+        """Whether what a `pump` would do may run on the GPU."""
+        return any(not sharer.is_on_jobs and sharer.wants_turn() for sharer in self._sharers)
+
+    @property
     def pending(self) -> int:
         """How many requests are not over."""
         return len(self._open)

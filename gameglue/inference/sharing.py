@@ -36,6 +36,9 @@ class Step(NamedTuple):
 class Sharer(ABC):
     """Somebody who shares the budget."""
 
+    is_on_jobs = False
+    """Whether its steps run on job threads and leave the GPU alone."""
+
     def __init__(self, name: str) -> None:
         self.name = name
         self.weight = 1.0
