@@ -417,6 +417,7 @@ class App(Finder):
         if not self.real_time:
             # Nobody waits for the next frame: inference goes on as it would beside a faster device.
             self.rest.spend(_UNPACED_REST, loads=False)
+            self.graphics.wait_until_drawn(self._sleep)
         elif self._last_frame is not None and not self._quitting:
             end = self._last_frame + 1.0 / self.target_frame_rate
             self.rest.spend(end - self._time_source())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 from collections.abc import Callable
@@ -10,7 +11,7 @@ from pathlib import Path
 import moderngl
 import numpy as np
 
-from engine import GLDevice
+from engine import DeviceError, GLDevice
 from engine.devices import Fence
 from gameglue.behaviour import MonoBehaviour
 from gameglue.dispatch import ErrorHandler, HookList, Wrap
@@ -29,6 +30,8 @@ from gameglue.lifecycle import Lifecycle
 from gameglue.pygame_ce import import_pygame
 
 _log = logging.getLogger("gameglue")
+
+_NAP, _MOST_NAPS = 0.0005, 2000
 
 
 class Graphics:
@@ -188,6 +191,20 @@ class Graphics:
     def is_done(self) -> bool:
         """Whether the device has done what was enqueued up to the latest `mark`; never waits."""
         return self._mark is None or self._mark.is_open()
+
+    def wait_until_drawn(self, sleep: Callable[[float], object]) -> None:
+        """Where the processor draws, let it end the picture; else pictures pile up, and one waits for all.
+
+        A window's pictures are shown at their times; this is for frames that follow each other at once.
+        """
+        if not self.is_software or self.device.ctx is None:
+            return
+        with contextlib.suppress(DeviceError):
+            GLDevice.for_context(self.device.ctx)
+            for _ in range(_MOST_NAPS):
+                if self.is_done:
+                    break
+                sleep(_NAP)
 
     # -- screenshots ----------------------------------------------------------------------------
 

@@ -41,7 +41,7 @@ def test_list_shows_each_demo_with_its_first_line(capsys: Capture) -> None:
     printed = capsys.readouterr().out
     assert "digits" in printed
     assert "Draw a digit with the mouse; a network reads it in every frame." in printed
-    assert "gameglue play digits" in printed
+    assert "play one with: gameglue play " in printed
 
 
 def test_demos_are_folders_with_a_main(tmp_path: Path) -> None:
