@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import sys
 import tempfile
@@ -92,11 +93,26 @@ def test_a_disk_that_refuses_leaves_arrays_where_they_are(monkeypatch: pytest.Mo
     def full(*_: Any, **options: Any) -> int:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("os.pwrite", full)
+    monkeypatch.setattr("os.writev", full)
     assert paged.paged(arrays) == {}
     monkeypatch.undo()
     monkeypatch.setattr(tempfile, "TemporaryFile", full)
     assert paged.paged(arrays) == {}
+
+
+def test_a_file_is_written_on_after_a_part_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    arrays = weights((1024, 2048), *[(64, 64)] * 1500)
+    write = os.writev
+
+    def some(file: int, pieces: list[memoryview]) -> int:
+        assert len(pieces) <= 1024
+        return write(file, [pieces[0][:1_000_001]] if len(pieces[0]) > 1_000_001 else pieces[:7])
+
+    monkeypatch.setattr("os.writev", some)
+    mapped = paged.paged(arrays)
+    assert mapped.keys() == arrays.keys()
+    for name, array in mapped.items():
+        np.testing.assert_array_equal(array, arrays[name])
 
 
 def test_small_models_need_no_file() -> None:
