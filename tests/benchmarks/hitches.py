@@ -67,7 +67,7 @@ def warmup_command(model: Path, channel: str) -> list[str]:
     device = [] if choice.device is None else ["--device", choice.device]
     precision = [] if choice.precision == "float32" else ["--precision", choice.precision]
     named = ["--backend", choice.backend.value, *device, *precision]
-    return [sys.executable, "-m", "gameglue", "warmup", str(model), *named]
+    return [sys.executable, "-m", "gameglue", "warmup", str(model), *named, "--beside-game"]
 
 
 class Loader(MonoBehaviour):
