@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from demos.gesture.page import Page
 from demos.gesture.strokes import GESTURES, SIGNS
 from demos.gesture.trail import WINDOW, features
-from gameglue import LEFT, InferenceRequest, MonoBehaviour, MouseButton, MouseMoved, Worker
+from gameglue import LEFT, InferenceRequest, MonoBehaviour, MouseButton, MouseMoved, Page, Rect, Worker
 
-FIELD = (22.0, 58.0, 590.0, 536.0)
+FIELD = Rect(22.0, 58.0, 590.0, 536.0)
 _SURE = 0.6  # a spell needs this probability
 
 
@@ -47,12 +46,12 @@ class Wand(MonoBehaviour):
     def update(self) -> None:
         """Follow the mouse, and ask about the trail as it is now."""
         self.cast, self._next = self._next, None
-        page, (left, top, wide, tall) = Page(self.app), FIELD
+        page = Page(self.app.gui)
         for event in self.input.events:
             match event:
                 case MouseButton(button, True, x, y) if button == LEFT:
                     x, y = page.from_window(x, y)
-                    if left <= x < left + wide and top <= y < top + tall:
+                    if FIELD.contains(x, y):
                         self.begin(x, y)
                 case MouseMoved(x, y):
                     self.move(*page.from_window(x, y))

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from demos.othello.match import STRENGTHS, Match
-from demos.othello.page import Page
 from demos.othello.rules import squares
-from gameglue import LEFT, MonoBehaviour, Palette
+from gameglue import LEFT, MonoBehaviour, Page, Palette, Rect
 
 LEFT_EDGE, TOP_EDGE, SQUARE = 40, 62, 65
-BUTTONS = [(592 + 116 * i, 508, 106, 50) for i in range(len(STRENGTHS))]
+BUTTONS = [Rect(592 + 116 * i, 508, 106, 50) for i in range(len(STRENGTHS))]
 _BLACK, _WHITE = ("#2a303c", "#05070a"), ("#f4f6fa", "#b9c2d2")
 _GREENS, _FRAME, _LETTERS = ("#205246", "#1c4a3e"), "#10241f", "#7fa595"
 
@@ -37,11 +36,11 @@ class Board(MonoBehaviour):
                 match.strength = number
         if keys.get_mouse_button_down(LEFT):
             match.autoplay = False
-            self._click(*Page(self.app).from_window(*keys.mouse_position))
+            self._click(*Page(self.app.gui).from_window(*keys.mouse_position))
 
     def _click(self, x: float, y: float) -> None:
-        for number, (left, top, w, h) in enumerate(BUTTONS):
-            if left <= x < left + w and top <= y < top + h:
+        for number, button in enumerate(BUTTONS):
+            if button.contains(x, y):
                 self.match.strength = number
         column, row = int((x - LEFT_EDGE) // SQUARE), int((y - TOP_EDGE) // SQUARE)
         legal = squares(self.match.position.moves) if self.match.position.black_moves else []
@@ -50,22 +49,19 @@ class Board(MonoBehaviour):
 
     def on_gui(self) -> None:
         """Draw the wood, the heat and the discs."""
-        page, match, side = Page(self.app), self.match, 8 * SQUARE
+        page, match, side = Page(self.app.gui), self.match, 8 * SQUARE
         page.rect(LEFT_EDGE - 18, TOP_EDGE - 8, side + 26, side + 26, _FRAME, 10)
         for i in range(8):
-            page.text(
-                "abcdefgh"[i], LEFT_EDGE + (i + 0.5) * SQUARE, TOP_EDGE + side + 8, 12, _LETTERS, "center"
-            )
-            page.text(str(i + 1), LEFT_EDGE - 9, TOP_EDGE + (i + 0.5) * SQUARE, 12, _LETTERS, "center")
+            middle = (i + 0.5) * SQUARE
+            page.text("abcdefgh"[i], LEFT_EDGE + middle, TOP_EDGE + side + 8, 12, _LETTERS, "center")
+            page.text(str(i + 1), LEFT_EDGE - 9, TOP_EDGE + middle, 12, _LETTERS, "center")
         for square in range(64):
             x, y = self._corner(square)
             page.rect(x + 0.5, y + 0.5, SQUARE - 1, SQUARE - 1, _GREENS[(square + square // 8) % 2], 3)
         self._draw_moves(page)
         for square in squares(match.position.black | match.position.white):
-            is_black, turn = (
-                match.position.black >> square & 1,
-                match.turning if match.turned >> square & 1 else 1.0,
-            )
+            is_black = match.position.black >> square & 1
+            turn = match.turning if match.turned >> square & 1 else 1.0
             x, y = self._corner(square)
             top, bottom = _BLACK if is_black == (turn > 0.5) else _WHITE
             width = max(50 * abs(2 * turn - 1), 4)
@@ -88,6 +84,6 @@ class Board(MonoBehaviour):
                 page.rect(x + 2, y + 2, SQUARE - 4, SQUARE - 4, (1.0, 0.62, 0.2, 0.85 * prior**0.6), 5)
                 page.text(f"{prior * 100:.0f}%", x + SQUARE - 6, y + 12, 12, "#fff3dd", "right")
                 share = float(root.visits[number]) / tried
-                page.bar(x + 8, y + SQUARE - 12, SQUARE - 16, 4, share, Palette.ACCENT, "#00000050")
+                page.meter(x + 8, y + SQUARE - 12, SQUARE - 16, 4, share, Palette.ACCENT, "#00000050")
             if root.position.black_moves:
                 page.circle(x + SQUARE / 2, y + SQUARE / 2, 9, "#0a0d12c0", border=2.5)

@@ -9,11 +9,11 @@ import numpy as np
 
 from demos.othello.board import BUTTONS
 from demos.othello.match import BATCH, STRENGTHS, Match
-from demos.othello.page import Page
-from gameglue import MonoBehaviour, Palette
+from gameglue import MonoBehaviour, Page, Palette
 
 _X, _WIDE = 580, 358
-_KEYS = "click: play, 1 2 3: strength, H: heat, U: undo, N: new game, F3: profiler, Esc: quit"
+_KEYS = {"click": "play", "1 2 3": "strength", "H": "heat", "U": "undo"}
+_KEYS |= {"N": "new game", "F3": "profiler", "Esc": "quit"}
 _DARK, _LIGHT = "#05070a", "#f4f6fa"
 
 
@@ -36,8 +36,9 @@ class Panels(MonoBehaviour):
 
     def on_gui(self) -> None:
         """Draw all panels."""
-        page = Page(self.app)
-        page.head("othello", "you against a network that looks ahead", self.label, _KEYS)
+        page = Page(self.app.gui)
+        page.heading("othello", "you against a network that looks ahead", self.label)
+        page.keys(_KEYS)
         self._players(page)
         self._expectation(page)
         self._search(page)
@@ -54,7 +55,7 @@ class Panels(MonoBehaviour):
             page.circle(_X + 34, y, 11, Palette.MUTED)
             page.circle(_X + 34, y, 10, _LIGHT if row else _DARK)
             page.text(name, _X + 56, y, 17)
-            page.text(str(discs.bit_count()), _X + _WIDE - 24, y, 22, at="right")
+            page.text(str(discs.bit_count()), _X + _WIDE - 24, y, 22, align="right")
 
     def _news(self) -> str:
         match, position = self.match, self.match.position
@@ -80,9 +81,7 @@ class Panels(MonoBehaviour):
     def _search(self, page: Page) -> None:
         match, work = self.match, self.app.profiler.work.latest(60) * 1e3
         page.card(_X, 280, _WIDE, 180, "tree search", "thinking" if match.networks_turn else "hints for you")
-        page.bar(
-            _X + 16, 318, _WIDE - 32, 8, match.search.done / match.wanted, Palette.ACCENT, Palette.RAISED
-        )
+        page.meter(_X + 16, 318, _WIDE - 32, 8, match.search.done / match.wanted)
         facts = {
             "simulations": f"{match.search.done}",
             "simulations a second": f"{match.speed:.0f}",
@@ -90,9 +89,7 @@ class Panels(MonoBehaviour):
             f"{BATCH} positions judged in": f"{match.answer_ms:.1f} ms",
             "frame time meanwhile": f"{np.median(work) if len(work) else 0.0:.1f} ms",
         }
-        for row, (name, value) in enumerate(facts.items()):
-            page.text(name, _X + 16, 345 + 23 * row, color=Palette.MUTED)
-            page.text(value, _X + _WIDE - 16, 345 + 23 * row, at="right")
+        page.rows(_X + 16, 345, _WIDE - 32, facts)
 
     def _strengths(self, page: Page) -> None:
         page.card(_X, 470, _WIDE, 124, "strength")

@@ -17,6 +17,7 @@ from gameglue.graphics.gui import Gui
 from gameglue.graphics.image_effect import ImageEffect
 from gameglue.graphics.lights import AmbientLight, DirectionalLight
 from gameglue.graphics.mesh import Mesh
+from gameglue.graphics.page import Page, Rect
 from gameglue.graphics.particles import Particles, ParticleSystem, ParticleSystem3D
 from gameglue.graphics.sprite_animator import SpriteAnimator
 from gameglue.graphics.sprite_sheet import AnimationClip, SpriteSheet
@@ -38,10 +39,12 @@ __all__ = [
     "LineRenderer",
     "Mesh",
     "MeshRenderer",
+    "Page",
     "Palette",
     "ParticleSystem",
     "ParticleSystem3D",
     "Particles",
+    "Rect",
     "RenderTarget",
     "Renderer",
     "SpriteAnimator",

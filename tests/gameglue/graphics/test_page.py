@@ -1,0 +1,152 @@
+"""A page fitted into windows of other sizes, against the pixels that it must cover."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+
+from gameglue import App, GraphicsError, MonoBehaviour, Page, Rect
+
+MakeApp = Callable[..., App]
+Draw = Callable[[Page], None]
+
+
+class Sheet(MonoBehaviour):
+    draw: Draw
+    fill: bool = False
+
+    def on_gui(self) -> None:
+        page = Page(self.app.gui, 96, 64, fill=self.fill)
+        page.rect(0, 0, page.width, page.height, "#000000")
+        self.draw(page)
+
+
+def pixels(make_drawing_app: MakeApp, size: tuple[int, int], draw: Draw, *, fill: bool = False) -> np.ndarray:
+    """What is on the screen after a frame: (height, width, 3)."""
+    app = make_drawing_app(size=size)
+    app.scene.create("sheet").add_component(Sheet, draw=draw, fill=fill)
+    app.run(frames=2)
+    return app.graphics.read_pixels()[..., :3]
+
+
+def bounds(picture: np.ndarray, channel: int) -> tuple[int, int, int, int]:
+    """Left, top, right and bottom of the pixels in which one channel alone shines."""
+    others = [c for c in range(3) if c != channel]
+    rows, columns = np.nonzero((picture[..., channel] > 200) & (picture[..., others] < 60).all(axis=2))
+    return int(columns.min()), int(rows.min()), int(columns.max()) + 1, int(rows.max()) + 1
+
+
+def square(page: Page) -> None:
+    page.rect(page.width - 10, page.height - 20, 10, 20, "#00ff00")
+
+
+@pytest.mark.gl
+@pytest.mark.parametrize(
+    ("size", "corner"),
+    [((96, 64), (96, 64)), ((192, 128), (192, 128)), ((292, 128), (242, 128)), ((192, 228), (192, 178))],
+)
+def test_a_page_is_scaled_into_the_middle(
+    make_drawing_app: MakeApp, size: tuple[int, int], corner: tuple[int, int]
+) -> None:
+    unit = min(size[0] / 96, size[1] / 64)
+    found = bounds(pixels(make_drawing_app, size, square), 1)
+    assert found == (corner[0] - 10 * unit, corner[1] - 20 * unit, *corner)
+
+
+@pytest.mark.gl
+def test_a_page_that_fills_reaches_the_windows_corner(make_drawing_app: MakeApp) -> None:
+    assert bounds(pixels(make_drawing_app, (292, 128), square, fill=True), 1) == (272, 88, 292, 128)
+
+
+@pytest.mark.gl
+def test_shapes_and_bars_lie_where_they_are_told(make_drawing_app: MakeApp) -> None:
+    def draw(page: Page) -> None:
+        page.circle(20, 20, 10, "#00ff00")
+        page.polyline([(50, 10), (70, 10)], "#ff0000", width=4)
+        page.meter(10, 40, 40, 6, 0.5, "#0000ff", "#202020")
+
+    picture = pixels(make_drawing_app, (192, 128), draw)
+    assert bounds(picture, 1) == pytest.approx((20, 20, 60, 60), abs=1)
+    assert bounds(picture, 0) == pytest.approx((96, 16, 144, 24), abs=1)
+    assert bounds(picture, 2) == pytest.approx((20, 80, 60, 92), abs=1)
+
+
+@pytest.mark.gl
+def test_pictures_lie_where_they_are_told(make_drawing_app: MakeApp) -> None:
+    def draw(page: Page) -> None:
+        white = page_app.graphics.white
+        page.sprites(white, [(10, 10), (30, 10)], np.array((4.0, 8.0)), "#ff0000")
+        page.sprite(white, 50, 30, 20, 10)
+
+    page_app = make_drawing_app(size=(192, 128))
+    page_app.scene.create("sheet").add_component(Sheet, draw=draw)
+    page_app.run(frames=2)
+    picture = page_app.graphics.read_pixels()[..., :3]
+    assert bounds(picture, 0) == (16, 12, 68, 28)
+    rows, columns = np.nonzero((picture > 200).all(axis=2))
+    assert (columns.min(), rows.min(), columns.max(), rows.max()) == (100, 60, 139, 79)
+
+
+@pytest.mark.gl
+def test_text_is_aligned_and_scaled(make_drawing_app: MakeApp) -> None:
+    widths = []
+
+    def draw(page: Page) -> None:
+        widths.append(page.text("MMM", 90, 16, 16, "#00ff00", "right"))
+        widths.append(page.measure("MMM", 16))
+
+    left, top, right, bottom = bounds(pixels(make_drawing_app, (192, 128), draw), 1)
+    assert widths[0] == widths[1]
+    assert 2 * 90 - 8 <= right <= 2 * 90
+    assert (right - left) / 2 == pytest.approx(widths[0], abs=4)
+    assert (top + bottom) / 2 == pytest.approx(2 * 16, abs=5)
+
+
+@pytest.mark.gl
+def test_the_parts_of_a_page_follow_each_other(make_drawing_app: MakeApp) -> None:
+    app = make_drawing_app(size=(480, 320))
+    page, calls = Page(app.gui), []
+
+    def record(text: str, x: float, y: float, *args: object, **named: object) -> float:
+        calls.append((text, x, y))
+        return 10.0 * len(text)
+
+    page.text = record  # type: ignore[method-assign]
+    room = page.card(100, 50, 200, 100, "title", "value")
+    assert room == Rect(116, 88, 168, 48)
+    assert [call[0] for call in calls] == ["title", "value"]
+    calls.clear()
+    page.rows(room.x, room.y, room.width, {"a": "1", "b": "2"}, step=20)
+    assert calls == [("a", 116, 88), ("1", 284, 88), ("b", 116, 108), ("2", 284, 108)]
+    calls.clear()
+    page.keys({"N": "new game", "Esc": "quit"})
+    assert [call[0] for call in calls] == ["N", "new game", "Esc", "quit"]
+    assert [call[1] for call in calls] == sorted(call[1] for call in calls)
+    assert {call[2] for call in calls} == {619.5}
+    calls.clear()
+    page.heading("name", "what it is", "note")
+    assert calls[0][1] + 40 < calls[1][1] < calls[2][1] == 938
+
+
+@pytest.mark.gl
+def test_the_window_and_the_page_are_there_and_back(make_drawing_app: MakeApp) -> None:
+    page = Page(make_drawing_app(size=(300, 100)).gui, 100, 50)
+    assert (page.unit, page.left, page.top) == (2.0, 50.0, 0.0)
+    assert page.from_window(50, 0) == (0.0, 0.0)
+    assert page.from_window(250, 100) == (100.0, 50.0)
+    assert page.to_window([(0, 0), (100, 50)]).tolist() == [[50.0, 0.0], [250.0, 100.0]]
+
+
+def test_a_page_needs_an_area(make_app: MakeApp) -> None:
+    with pytest.raises(GraphicsError, match="above 0"):
+        Page(make_app(size=(300, 100)).gui, 0, 50)
+
+
+def test_rectangles() -> None:
+    box = Rect(10, 20, 30, 40)
+    assert (box.right, box.bottom, box.center) == (40, 60, (25, 40))
+    assert box.contains(10, 20)
+    assert not box.contains(40, 30)
+    assert not box.contains(20, 60)
