@@ -3,25 +3,19 @@
 from __future__ import annotations
 
 import math
-from typing import Literal
 
 import numpy as np
 
 from demos.upscale.city import City
 from demos.upscale.upscaler import SIZE, Upscaler
-from gameglue import MonoBehaviour, Palette, RenderTarget
+from gameglue import MonoBehaviour, Page, Palette, Rect, RenderTarget
 
-_KEYS = {
-    "drag": "divider",
-    "hover": "magnify",
-    "W S": "fly",
-    "space": "freeze",
-    "F3": "profiler",
-    "Esc": "quit",
-}
+_KEYS = {"drag": "divider", "hover": "magnify", "W S": "fly", "space": "freeze"}
+_KEYS |= {"F3": "profiler", "Esc": "quit"}
 _ZOOM = 9.0  # the glasses show a ninth of the picture's width
+BOX = Rect(22, 74, *SIZE)  # the game's picture on the page
+_RIGHT = 938.0
 Region = tuple[float, float, float, float]
-Align = Literal["left", "center", "right"]
 
 
 class View(MonoBehaviour):
@@ -39,109 +33,74 @@ class View(MonoBehaviour):
         self.split = 0.5
         self._is_held = False
 
-    @property
-    def unit(self) -> float:
-        """A pixel of a window of 960 x 640, in pixels of this one."""
-        return min(self.app.size[0] / 960, self.app.size[1] / 640)
-
-    @property
-    def box(self) -> tuple[int, int, int, int]:
-        """Left, top, width and height of the game's picture."""
-        unit, (width, height) = self.unit, self.app.size
-        left, top = width / 2 - 458 * unit, height / 2 - 246 * unit
-        return round(left), round(top), round(SIZE[0] * unit), round(SIZE[1] * unit)
-
     def update(self) -> None:
         """Follow mouse and keys."""
-        left, _, width, _ = self.box
         if self.input.get_key_down("escape"):
             self.app.quit()
         if self.input.get_key_down("space"):
             self.city.moves = not self.city.moves
+        x, y = self._pointed()
         if self.input.get_mouse_button_down():
-            self._is_held, self.autoplay = self._pointed() is not None, False
+            self._is_held, self.autoplay = BOX.contains(x, y), False
         if self._is_held:
             self._is_held = self.input.get_mouse_button()
-            self.split = min(max((self.input.mouse_position[0] - left) / width, 0.02), 0.98)
+            self.split = min(max((x - BOX.x) / BOX.width, 0.02), 0.98)
         elif self.autoplay:
             self.split = 0.45 - 0.15 * math.sin(1.1 * self.time.time)
 
-    def _pointed(self) -> tuple[float, float] | None:
-        """Where the mouse points in the picture, as fractions of it."""
-        left, top, width, height = self.box
-        x, y = self.input.mouse_position
-        x, y = (x - left) / width, (y - top) / height
-        return (x, y) if 0.0 <= x <= 1.0 and 0.0 <= y <= 1.0 else None
+    def _pointed(self) -> tuple[float, float]:
+        """Where the mouse is on the page."""
+        return Page(self.app.gui).from_window(*self.input.mouse_position)
 
     def on_gui(self) -> None:
         """Draw everything."""
-        gui, unit, shot, split = self.app.gui, self.unit, self.upscaler.shown, self.split
-        left, top, width, height = self.box
-        head = top - 32 * unit
-        self._say("upscale", left, head - 3 * unit, 26)
-        text = "drawn with a quarter of the pixels, made whole by a network"
-        self._say(text, left + 108 * unit, head, 15, Palette.MUTED)
-        self._say(self.label, left + 916 * unit, head, 14, Palette.MUTED, "right")
-        x = left + width * split
-        self._put(shot.low, (0.0, 0.0, split, 1.0), left, top, x - left, height)
-        self._put(shot.large, (split, 0.0, 1.0, 1.0), x, top, left + width - x, height)
-        gui.line(x, top, x, top + height, "white", width=2 * unit)
-        gui.circle(x, top + height / 2, 11 * unit, "white")
-        self._say("<>", x, top + height / 2, 13, Palette.BACKGROUND, "center")
-        self._tag(x - 106 * unit, top + 14 * unit, "bilinear", Palette.WARN)
-        self._tag(x + 14 * unit, top + 14 * unit, "network", Palette.GOOD)
-        self._draw_glasses(left + width + 14 * unit, top)
-        self._draw_foot(left, top + height + 26 * unit)
+        page, shot, split = Page(self.app.gui), self.upscaler.shown, self.split
+        told = "drawn with a quarter of the pixels, made whole by a network"
+        page.heading("upscale", told, self.label, y=41)
+        x = BOX.x + BOX.width * split
+        page.sprite(shot.low, BOX.x, BOX.y, x - BOX.x, BOX.height, region=(0.0, 0.0, split, 1.0))
+        page.sprite(shot.large, x, BOX.y, BOX.right - x, BOX.height, region=(split, 0.0, 1.0, 1.0))
+        page.polyline([(x, BOX.y), (x, BOX.bottom)], "white")
+        page.circle(x, BOX.center[1], 11, "white")
+        page.text("<>", x, BOX.center[1], 13, Palette.BACKGROUND, "center")
+        for left, name, color in ((x - 106, "bilinear", Palette.WARN), (x + 14, "network", Palette.GOOD)):
+            page.rect(left, BOX.y + 14, 92, 28, "#0c0e13d0", 6)
+            page.text(name, left + 46, BOX.y + 28, 16, color, "center")
+        self._draw_glasses(page, BOX.right + 14)
+        page.keys(_KEYS, y=BOX.bottom + 26)
+        if self.upscaler.waits:
+            ms = float(np.median(self.upscaler.waits, axis=0)[1])
+            told = f"{self.upscaler.pictures_per_second:.0f} pictures/s, each after {ms:.0f} ms"
+            page.text(told, _RIGHT, BOX.bottom + 26, 13, align="right")
+        told = "PSNR against native, measured as you watch: more is better"
+        page.text(told, _RIGHT, BOX.bottom + 50, 13, Palette.MUTED, "right")
 
-    def _say(
-        self, text: str, x: float, y: float, size: float, color: str = Palette.TEXT, align: Align = "left"
-    ) -> float:
-        """Write text around the height y; returns its width."""
-        return self.app.gui.text(text, x, y, size=size * self.unit, color=color, align=align, valign="center")
-
-    def _put(
-        self, picture: RenderTarget, part: Region, x: float, y: float, width: float, height: float
-    ) -> None:
-        self.app.gui.sprite(picture, x + width / 2, y + height / 2, width, height, region=part)
-
-    def _tag(self, x: float, y: float, text: str, color: str) -> None:
-        unit = self.unit
-        self.app.gui.rect(x, y, 92 * unit, 28 * unit, "#0c0e13d0", radius=6 * unit)
-        self._say(text, x + 46 * unit, y + 14 * unit, 16, color, "center")
-
-    def _draw_glasses(self, x: float, top: float) -> None:
+    def _draw_glasses(self, page: Page, x: float) -> None:
         """The same place three times: where the mouse points, or the taxi."""
-        unit, shot = self.unit, self.upscaler.shown
-        wide, tall = 262 * unit, 126 * unit
-        w, h = 1 / _ZOOM, SIZE[0] / SIZE[1] * tall / wide / _ZOOM
-        at_x, at_y = self._pointed() or (0.31, 0.5 - (self.city.height + 0.38) / 10)
-        at_x, at_y = min(max(at_x, w / 2), 1 - w / 2), min(max(at_y, h / 2), 1 - h / 2)
-        part = (at_x - w / 2, at_y - h / 2, at_x + w / 2, at_y + h / 2)
+        shot, top, wide, tall = self.upscaler.shown, BOX.y, 262, 126
         told = ["...", "...", "all pixels"]
         if self.upscaler.measured:
             bilinear, network = np.mean(self.upscaler.measured[-4:], axis=0)
             told[:2] = f"{bilinear:.1f} dB", f"{network:.1f} dB, {network - bilinear:+.1f}"
-        pictures = {"bilinear": shot.low, "network": shot.large, "native": shot.native}
-        colors = (Palette.WARN, Palette.GOOD, Palette.TEXT)
+        pictures: dict[str, RenderTarget] = {
+            "bilinear": shot.low,
+            "network": shot.large,
+            "native": shot.native,
+        }
+        colors, part = (Palette.WARN, Palette.GOOD, Palette.TEXT), self._magnified(tall / wide)
         for (name, picture), value, color in zip(pictures.items(), told, colors, strict=True):
-            self.app.gui.rect(x, top, wide, 28 * unit, Palette.PANEL)
-            self._say(name, x + 10 * unit, top + 14 * unit, 15, color)
-            self._say(value, x + wide - 10 * unit, top + 14 * unit, 15, align="right")
-            self._put(picture, part, x, top + 28 * unit, wide, tall)
-            top += tall + 37 * unit
+            page.rect(x, top, wide, 28, Palette.PANEL)
+            page.text(name, x + 10, top + 14, 15, color)
+            page.text(value, x + wide - 10, top + 14, 15, align="right")
+            page.sprite(picture, x, top + 28, wide, tall, region=part)
+            top += tall + 37
 
-    def _draw_foot(self, x: float, y: float) -> None:
-        gui, unit, upscaler = self.app.gui, self.unit, self.upscaler
-        for key, meaning in _KEYS.items():
-            wide = gui.measure(key, size=13 * unit)[0] + 14 * unit
-            gui.rect(x, y - 11 * unit, wide, 23 * unit, Palette.RAISED, radius=5 * unit)
-            self._say(key, x + wide / 2, y, 13, align="center")
-            x += wide + 7 * unit
-            x += self._say(meaning, x, y, 13, Palette.MUTED) + 16 * unit
-        right = self.box[0] + 916 * unit
-        if upscaler.waits:
-            ms = float(np.median(upscaler.waits, axis=0)[1])
-            text = f"{upscaler.pictures_per_second:.0f} pictures/s, each after {ms:.0f} ms"
-            self._say(text, right, y, 13, align="right")
-        text = "PSNR against native, measured as you watch: more is better"
-        self._say(text, right, y + 24 * unit, 13, Palette.MUTED, "right")
+    def _magnified(self, shape: float) -> Region:
+        """The part of the picture that the glasses show; shape: their height by their width."""
+        x, y = self._pointed()
+        at_x, at_y = (x - BOX.x) / BOX.width, (y - BOX.y) / BOX.height
+        if not BOX.contains(x, y):
+            at_x, at_y = 0.31, 0.5 - (self.city.height + 0.38) / 10
+        w, h = 1 / _ZOOM, SIZE[0] / SIZE[1] * shape / _ZOOM
+        at_x, at_y = min(max(at_x, w / 2), 1 - w / 2), min(max(at_y, h / 2), 1 - h / 2)
+        return at_x - w / 2, at_y - h / 2, at_x + w / 2, at_y + h / 2

@@ -65,8 +65,9 @@ class Page:
         """Pixels of the window in one unit of the page."""
         self.width = gui.width / self.unit if fill else width
         self.height = gui.height / self.unit if fill else height
-        self.left = (gui.width - self.width * self.unit) / 2
-        self.top = (gui.height - self.height * self.unit) / 2
+        # On whole pixels, so that a page as large as the window's pixels keeps sharp edges.
+        self.left = float(round((gui.width - self.width * self.unit) / 2))
+        self.top = float(round((gui.height - self.height * self.unit) / 2))
 
     def from_window(self, x: float, y: float) -> tuple[float, float]:
         """A pixel of the window, such as the mouse's, as a place on the page."""

@@ -12,7 +12,7 @@ import pytest
 from demos.upscale.city import City
 from demos.upscale.main import build
 from demos.upscale.upscaler import Upscaler
-from demos.upscale.view import View
+from demos.upscale.view import BOX, View
 from gameglue import (
     App,
     BackendChoice,
@@ -109,9 +109,8 @@ def test_on_the_gpu_no_picture_leaves_it(play: Callable[..., App], gl_device: An
 def test_the_divider_follows_the_mouse(play: Callable[..., App]) -> None:
     app = play(script=InputScript().drag([(60, 100), (246, 120)], at=0.05, duration=0.1), autoplay=True)
     view = part(app, View)
-    left, _, width, _ = view.box
     app.run(frames=15)
-    assert view.split == pytest.approx((246 - left) / width)
+    assert view.split == pytest.approx((246 * 2 - BOX.x) / BOX.width)
     assert not view.autoplay
 
 
