@@ -7,11 +7,11 @@ import math
 
 import numpy as np
 
-from demos.digits.layout import Box, Layout
+from demos.digits.layout import Layout
 from demos.digits.preprocess import INPUT_SIDE
 from demos.digits.reader import DigitReader
 from demos.digits.sheet import Sheet
-from gameglue import MonoBehaviour, Palette
+from gameglue import MonoBehaviour, Palette, Rect
 
 _SMOOTHING = 0.07  # seconds in which a bar covers two thirds of its way
 _FRAMES = 180
@@ -25,7 +25,7 @@ _KEYS = (("drag", "draw"), ("C", "clear"), ("B", "backend"), ("F3", "profiler"),
 class Panel(MonoBehaviour):
     """A titled card; the ones below draw on it."""
 
-    def card(self, box: Box, title: str, value: str = "") -> Box:
+    def card(self, box: Rect, title: str, value: str = "") -> Rect:
         """Draw the card, and return the room under its title."""
         gui, layout = self.app.gui, Layout.of(self.app.size)
         unit, size = layout.unit, layout.text(14)
@@ -35,7 +35,7 @@ class Panel(MonoBehaviour):
         if value:
             gui.text(value, box.right - inset, top, size=size, color=Palette.TEXT, align="right")
         below = top + size + 10 * unit
-        return Box(box.x + inset, below, box.width - 2 * inset, box.bottom - 14 * unit - below)
+        return Rect(box.x + inset, below, box.width - 2 * inset, box.bottom - 14 * unit - below)
 
 
 class Bars(Panel):
@@ -200,7 +200,7 @@ class Frame(Panel):
             text = text[:-5] + "..."
         return text
 
-    def _draw_keys(self, footer: Box, layout: Layout) -> None:
+    def _draw_keys(self, footer: Rect, layout: Layout) -> None:
         gui, unit, size = self.app.gui, layout.unit, layout.text(13)
         x, y = footer.x, footer.center[1] + 2 * unit
         for key, meaning in _KEYS:

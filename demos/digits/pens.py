@@ -30,7 +30,7 @@ class MousePen(MonoBehaviour):
         # By event, not by position in this frame: a fast hand makes several moves between two frames.
         for event in keys.events:
             match event:
-                case MouseButton(button, True, x, y) if button == LEFT and box.holds(x, y):
+                case MouseButton(button, True, x, y) if button == LEFT and box.contains(x, y):
                     self._last = box.to_share(x, y)
                     self.sheet.draw_line(self._last, self._last)
                 case MouseButton(button, False) if button == LEFT:

@@ -8,8 +8,8 @@ import math
 import numpy as np
 
 from demos.digits.canvas import Canvas, Point
-from demos.digits.layout import Box, Layout
-from gameglue import MonoBehaviour, Palette
+from demos.digits.layout import Layout
+from gameglue import MonoBehaviour, Palette, Rect
 
 _INK = np.array((0.93, 0.95, 1.0))
 _FRESH = np.array((0.30, 0.76, 1.0))
@@ -86,7 +86,7 @@ class Sheet(MonoBehaviour):
 
 
 @functools.lru_cache(maxsize=2)
-def _outline(box: Box, radius: float) -> np.ndarray:
+def _outline(box: Rect, radius: float) -> np.ndarray:
     """The edge of a box with round corners, (n, 2) pixels."""
     corners = []
     for turn, (right, low) in enumerate(((1, 1), (0, 1), (0, 0), (1, 0))):

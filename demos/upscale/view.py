@@ -8,14 +8,12 @@ import numpy as np
 
 from demos.upscale.city import City
 from demos.upscale.upscaler import SIZE, Upscaler
-from gameglue import MonoBehaviour, Page, Palette, Rect, RenderTarget
+from gameglue import MonoBehaviour, Page, Palette, Rect
 
 _KEYS = {"drag": "divider", "hover": "magnify", "W S": "fly", "space": "freeze"}
 _KEYS |= {"F3": "profiler", "Esc": "quit"}
 _ZOOM = 9.0  # the glasses show a ninth of the picture's width
 BOX = Rect(22, 74, *SIZE)  # the game's picture on the page
-_RIGHT = 938.0
-Region = tuple[float, float, float, float]
 
 
 class View(MonoBehaviour):
@@ -30,15 +28,13 @@ class View(MonoBehaviour):
 
     def awake(self) -> None:
         """The divider is in the middle."""
-        self.split = 0.5
-        self._is_held = False
+        self.split, self._is_held = 0.5, False
 
     def update(self) -> None:
         """Follow mouse and keys."""
         if self.input.get_key_down("escape"):
             self.app.quit()
-        if self.input.get_key_down("space"):
-            self.city.moves = not self.city.moves
+        self.city.moves ^= self.input.get_key_down("space")
         x, y = self._pointed()
         if self.input.get_mouse_button_down():
             self._is_held, self.autoplay = BOX.contains(x, y), False
@@ -71,9 +67,9 @@ class View(MonoBehaviour):
         if self.upscaler.waits:
             ms = float(np.median(self.upscaler.waits, axis=0)[1])
             told = f"{self.upscaler.pictures_per_second:.0f} pictures/s, each after {ms:.0f} ms"
-            page.text(told, _RIGHT, BOX.bottom + 26, 13, align="right")
+            page.text(told, page.width - 22, BOX.bottom + 26, 13, align="right")
         told = "PSNR against native, measured as you watch: more is better"
-        page.text(told, _RIGHT, BOX.bottom + 50, 13, Palette.MUTED, "right")
+        page.text(told, page.width - 22, BOX.bottom + 50, 13, Palette.MUTED, "right")
 
     def _draw_glasses(self, page: Page, x: float) -> None:
         """The same place three times: where the mouse points, or the taxi."""
@@ -82,23 +78,19 @@ class View(MonoBehaviour):
         if self.upscaler.measured:
             bilinear, network = np.mean(self.upscaler.measured[-4:], axis=0)
             told[:2] = f"{bilinear:.1f} dB", f"{network:.1f} dB, {network - bilinear:+.1f}"
-        pictures: dict[str, RenderTarget] = {
-            "bilinear": shot.low,
-            "network": shot.large,
-            "native": shot.native,
-        }
+        names, pictures = ("bilinear", "network", "native"), (shot.low, shot.large, shot.native)
         colors, part = (Palette.WARN, Palette.GOOD, Palette.TEXT), self._magnified(tall / wide)
-        for (name, picture), value, color in zip(pictures.items(), told, colors, strict=True):
+        for name, picture, value, color in zip(names, pictures, told, colors, strict=True):
             page.rect(x, top, wide, 28, Palette.PANEL)
             page.text(name, x + 10, top + 14, 15, color)
             page.text(value, x + wide - 10, top + 14, 15, align="right")
             page.sprite(picture, x, top + 28, wide, tall, region=part)
             top += tall + 37
 
-    def _magnified(self, shape: float) -> Region:
+    def _magnified(self, shape: float) -> tuple[float, float, float, float]:
         """The part of the picture that the glasses show; shape: their height by their width."""
         x, y = self._pointed()
-        at_x, at_y = (x - BOX.x) / BOX.width, (y - BOX.y) / BOX.height
+        at_x, at_y = BOX.to_share(x, y)
         if not BOX.contains(x, y):
             at_x, at_y = 0.31, 0.5 - (self.city.height + 0.38) / 10
         w, h = 1 / _ZOOM, SIZE[0] / SIZE[1] * shape / _ZOOM

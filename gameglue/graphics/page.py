@@ -45,6 +45,10 @@ class Rect(NamedTuple):
         """Whether a place lies inside; the right and the lower edge do not belong to it."""
         return self.x <= x < self.right and self.y <= y < self.bottom
 
+    def to_share(self, x: float, y: float) -> tuple[float, float]:
+        """A place as fractions of width and height: (0, 0) is the left upper corner, (1, 1) the other."""
+        return (x - self.x) / self.width, (y - self.y) / self.height
+
 
 class Page:
     """`app.gui` in the units of a page, 960 x 640 if not told otherwise: a game is laid out once, for that.

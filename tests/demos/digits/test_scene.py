@@ -11,12 +11,12 @@ import numpy as np
 import pytest
 
 from demos.digits import reader as reader_module
-from demos.digits.layout import Box, Layout
+from demos.digits.layout import Layout
 from demos.digits.main import build
 from demos.digits.pens import AutoPen
 from demos.digits.reader import DigitReader
 from demos.digits.sheet import Sheet
-from gameglue import App, BackendType, DeviceError, MonoBehaviour, Worker
+from gameglue import App, BackendType, DeviceError, MonoBehaviour, Rect, Worker
 from gameglue.choices import BackendChoice
 from gameglue.input import InputScript
 from gameglue.playing import PlayOptions
@@ -173,7 +173,7 @@ def test_the_player_takes_over(play: Play) -> None:
     assert answer.digit == 7
 
 
-def inside(inner: Box, outer: Box) -> bool:
+def inside(inner: Rect, outer: Rect) -> bool:
     return (
         inner.x >= outer.x
         and inner.y >= outer.y
@@ -186,7 +186,7 @@ def inside(inner: Box, outer: Box) -> bool:
 def test_everything_has_its_place_at_every_size(size: tuple[int, int]) -> None:
     layout = Layout.of(size)
     boxes = [layout.sheet, layout.answer, layout.seen, layout.bars, layout.times]
-    window = Box(0, 0, *size)
+    window = Rect(0, 0, *size)
     assert all(inside(box, window) for box in boxes)
     assert all(box.width > 20 and box.height > 20 for box in boxes)
     assert layout.sheet.width == layout.sheet.height

@@ -129,9 +129,8 @@ def test_mouse_and_keys_set_strength_and_style(play: Callable[..., App]) -> None
     app = play(autoplay=True)
     panel, painter = part(app, Panel), part(app, Painter)
     left, middle, length = panel.slider
-    script = InputScript().drag(
-        [(left + length, middle), (left + 0.25 * length, middle)], at=0.1, duration=0.1
-    )
+    places = panel.page.to_window([(left + length, middle), (left + 0.25 * length, middle)])
+    script = InputScript().drag([(x, y) for x, y in places.tolist()], at=0.1, duration=0.1)
     script.press("2", at=0.3).press("right", at=0.4, hold=0.25).press("space", at=0.8, hold=0.5)
     app.input.sources.append(script)
     app.run(frames=15)

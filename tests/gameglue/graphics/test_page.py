@@ -147,6 +147,7 @@ def test_a_page_needs_an_area(make_app: MakeApp) -> None:
 def test_rectangles() -> None:
     box = Rect(10, 20, 30, 40)
     assert (box.right, box.bottom, box.center) == (40, 60, (25, 40))
+    assert box.to_share(25, 30) == (0.5, 0.25)
     assert box.contains(10, 20)
     assert not box.contains(40, 30)
     assert not box.contains(20, 60)
