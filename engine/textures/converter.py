@@ -155,10 +155,13 @@ class TextureConverter:
         ctx.copy_framebuffer(ctx.screen, framebuffer)
 
     @staticmethod
-    def poll() -> int:
-        """Write pictures whose tensors have arrived; returns how many are still on their way. Never waits."""
+    def poll(texture: Any = None) -> int:
+        """Write pictures whose tensors have arrived; returns how many are still on their way. Never waits.
+
+        texture: count only those on their way into this one, as it was given to `to_texture`.
+        """
         deliveries.pump()
-        return len(deliveries)
+        return len(deliveries) if texture is None else deliveries.count(texture)
 
 
 def _shape(

@@ -200,6 +200,10 @@ class Deliveries(threading.local):
     def __len__(self) -> int:
         return len(self._pending)
 
+    def count(self, owner: Any) -> int:
+        """How many are on their way into one user's object."""
+        return sum(delivery.owner is owner for delivery in self._pending)
+
     def send(
         self, tensor: Tensor, transform: TextureTransform, slot: int, target: Picture, owner: Any
     ) -> None:

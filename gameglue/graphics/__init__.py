@@ -19,6 +19,7 @@ from gameglue.graphics.lights import AmbientLight, DirectionalLight
 from gameglue.graphics.mesh import Mesh
 from gameglue.graphics.page import Page, Rect
 from gameglue.graphics.particles import Particles, ParticleSystem, ParticleSystem3D
+from gameglue.graphics.picture_network import PictureNetwork
 from gameglue.graphics.sprite_animator import SpriteAnimator
 from gameglue.graphics.sprite_sheet import AnimationClip, SpriteSheet
 from gameglue.graphics.tile_map import TileMap
@@ -44,6 +45,7 @@ __all__ = [
     "ParticleSystem",
     "ParticleSystem3D",
     "Particles",
+    "PictureNetwork",
     "Rect",
     "RenderTarget",
     "Renderer",

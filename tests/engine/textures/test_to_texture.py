@@ -8,8 +8,9 @@ import moderngl
 import numpy as np
 import pytest
 
-from engine import BackendType, InputError, Tensor, TextureConverter, TextureTransform
+from engine import BackendType, InputError, Tensor, TextureConverter, TextureTransform, Worker
 from tests.engine.textures import reference
+from tests.graphs import model, node
 
 CASES: dict[str, tuple[int, TextureTransform]] = {
     "as it is": (3, TextureTransform()),
@@ -200,3 +201,24 @@ def test_what_cannot_be_written_is_refused() -> None:
     frozen.flags.writeable = False
     with pytest.raises(InputError, match="cannot be written"):
         TextureConverter.to_texture(Tensor(np.zeros((1, 4, 4), np.float32)), None, frozen)
+
+
+def test_poll_tells_of_one_picture_what_is_on_its_way_into_it() -> None:
+    values = np.random.default_rng(0).random((1, 3, 5, 7)).astype(np.float32)
+    shape = {"x": ("float32", values.shape)}
+    network = model([node("Abs", ["x"], ["y"])], shape, {"y": ("float32", values.shape)})
+    late, other = np.zeros((5, 7, 3), np.float32), np.zeros((5, 7, 3), np.float32)
+    with Worker(network, BackendType.CPU) as worker:
+        schedule = worker.schedule_iterable(values)
+        TextureConverter.to_texture(schedule.output(), texture=late)
+        TextureConverter.to_texture(Tensor(values), texture=other)
+        while TextureConverter.poll(other):
+            pass
+        np.testing.assert_allclose(other, values[0].transpose(1, 2, 0), atol=1e-6)
+        assert (TextureConverter.poll(late), TextureConverter.poll()) == (1, 1)
+        assert not late.any()
+        for _ in schedule:
+            pass
+        while TextureConverter.poll(late):
+            pass
+        np.testing.assert_array_equal(late, other)

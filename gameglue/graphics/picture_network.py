@@ -1,0 +1,315 @@
+"""`PictureNetwork`: a network from picture to picture, beside the frames that show its newest one."""
+
+from __future__ import annotations
+
+import time
+import weakref
+from collections import deque
+from collections.abc import Iterator
+from dataclasses import replace
+from statistics import median
+from typing import TYPE_CHECKING
+
+from engine import InputError, Model, Schedule, Tensor, TextureConverter, TextureTransform, Worker
+from gameglue.coroutines import NextFrame
+from gameglue.graphics.device import RenderTarget, Texture
+
+if TYPE_CHECKING:
+    from gameglue.app import App
+
+Size = tuple[int, int]
+"""Width and height in pixels."""
+
+_BUDGET_MS, _SLOW_BUDGET_MS = 8.0, 24.0
+_KEPT = 60
+_IN, _OUT = TextureTransform(resampling="area"), TextureTransform()
+
+
+class PictureNetwork:
+    """Feeds a worker with a game's pictures, and keeps the newest one that came back.
+
+    Call `update(picture)` once a frame, in `on_render_image` or `on_gui`; draw `picture`. One picture is on
+    its way at a time: when it has come, the next `update` takes up what it is given. Nothing is waited for:
+    the network is enqueued in slices of `budget_ms`, and takes as many frames as it needs. On a graphics card
+    that is fast enough, `picture` is of the frame that it was given in. Where worker and game share a GPU no
+    picture leaves it; to the CPU, to OpenCL and back, copies go that nobody waits for.
+
+        self.network = PictureNetwork(self.app, worker, (320, 240), (640, 480))   # in awake
+        self.network.update(self.small)                                           # in on_gui
+        self.app.gui.image(self.network.picture or self.small, 0, 0, 640, 480)
+
+    Without OpenGL all of it may be called, and no picture comes.
+    """
+
+    def __init__(
+        self,
+        app: App,
+        worker: Worker,
+        size_in: Size,
+        size_out: Size | None = None,
+        *,
+        budget_ms: float | None = None,
+        transform: TextureTransform | None = None,
+        transform_out: TextureTransform | None = None,
+    ) -> None:
+        """Nothing is begun yet.
+
+        Args:
+            app: whose pictures they are.
+            worker: runs a model with one input, (1, channels, rows, columns), and such an output, the first.
+                It stays its owner's: `release` does not dispose it.
+            size_in: of the network's input, in pixels (width, height); pictures are scaled to it.
+            size_out: of what the network makes of it; by default the same.
+            budget_ms: of a frame for the network, in milliseconds of the device's time; at least a part is
+                enqueued each frame. By default 8, and 24 where the processor draws, whose frames are long.
+            transform: how pictures become tensors; by default as `TextureTransform(resampling="area")`.
+            transform_out: how outputs become pictures; by default as `TextureTransform()`.
+
+        Raises `InputError` for a network that does not take and give such pictures.
+        """
+        self._app = app
+        self._how_in, self._how_out = transform or _IN, transform_out or _OUT
+        if budget_ms is None:
+            budget_ms = _SLOW_BUDGET_MS if app.graphics.is_software else _BUDGET_MS
+        self.budget_ms = budget_ms
+        self.picture: RenderTarget | None = None
+        """The newest finished one, good until the next has come; `None` before the first."""
+        self.count = 0
+        """How many have come."""
+        self.copies_through_host = 0
+        """How many times a picture went by way of the host, down or up; 0 where the worker's GPU draws."""
+        self._waits: deque[tuple[int, float]] = deque(maxlen=_KEPT)
+        self._finished_at: deque[float] = deque(maxlen=_KEPT)
+        self._canvas: RenderTarget | None = None
+        self._tensor: Tensor | None = None
+        self._tensor_for: tuple[Worker, Size] | None = None
+        self._schedule: Schedule | None = None
+        self._is_arriving = False
+        self._began = (0, 0.0)
+        self._error: Exception | None = None
+        _check_sizes(size_in, size_out or size_in)
+        _check_model(worker.model, self._how_in, size_in, self._how_out, size_out or size_in)
+        self._worker, self._size_in, self._size_out = worker, size_in, size_out or size_in
+        self._beside = app.start_coroutine(_go_on(weakref.ref(self)))
+
+    # -- what it works with ---------------------------------------------------------------------
+
+    @property
+    def worker(self) -> Worker:
+        """The worker of pictures to come; set it to change the network, also while a picture is on its way.
+
+        Raises `InputError` for a network that does not take and give pictures of these sizes.
+        """
+        return self._worker
+
+    @worker.setter
+    def worker(self, worker: Worker) -> None:
+        if worker is not self._worker:
+            _check_model(worker.model, self._how_in, self._size_in, self._how_out, self._size_out)
+            self._worker = worker
+
+    @property
+    def size_in(self) -> Size:
+        """Width and height of the input of pictures to come."""
+        return self._size_in
+
+    @property
+    def size_out(self) -> Size:
+        """Width and height of pictures to come."""
+        return self._size_out
+
+    def resize(self, size_in: Size, size_out: Size | None = None) -> None:
+        """Change the sizes of pictures to come. Raises `InputError` for those the network does not take."""
+        sizes = size_in, size_out or size_in
+        if sizes != (self._size_in, self._size_out):
+            _check_sizes(*sizes)
+            _check_model(self._worker.model, self._how_in, sizes[0], self._how_out, sizes[1])
+            self._size_in, self._size_out = sizes
+
+    # -- every frame ----------------------------------------------------------------------------
+
+    def update(self, source: RenderTarget | Texture) -> None:
+        """Begin with `source` if no picture is on its way. Call it once a frame, when `source` is drawn.
+
+        What is on its way goes on by itself, before each frame's drawing. Where a graphics card draws, a
+        picture's first part is enqueued here, at once; where the processor does, it would have to wait for
+        what the frame draws. Raises what ended a picture, such as `DisposedError`, or `InputError` for an
+        output of another size than `size_out`; the next call begins anew.
+        """
+        is_free = self._error is None and not self.is_busy and not self._beside.is_done()
+        if is_free and source.texture is not None:
+            self._begin(source)
+            if not self._app.graphics.is_software:
+                self.go_on()
+        if self._error is not None:
+            error, self._error = self._error, None
+            raise error
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether a picture is on its way, so that `update` begins none."""
+        return self._schedule is not None or self._is_arriving
+
+    def _begin(self, source: RenderTarget | Texture) -> None:
+        """From texture to tensor on the GPU; for other backends a copy that nobody waits for."""
+        if self._canvas is None or self._canvas.size != self._size_out:
+            if self._canvas is not None:
+                self._canvas.release()
+            self._canvas = self._app.graphics.render_target(self._size_out)
+        how = replace(self._how_in, width=self._size_in[0], height=self._size_in[1])
+        if self._tensor_for != (self._worker, self._size_in):
+            self._forget_tensor()
+            self._tensor_for = self._worker, self._size_in
+        before = TextureConverter.counters.staged_down
+        self._tensor = TextureConverter.to_tensor(source, how, self._tensor, on=self._worker)
+        self.copies_through_host += TextureConverter.counters.staged_down - before
+        self._schedule = self._worker.schedule_iterable(self._tensor)
+        self._began = self._app.time.frame_count, time.perf_counter()
+
+    def _advance(self) -> None:
+        """Enqueue what fits into a frame, and take the picture when it is there."""
+        if self._schedule is not None:
+            self._schedule.advance(self.budget_ms, force=True)
+            if self._schedule.is_done:
+                self._deliver(self._schedule.output())
+        if self._is_arriving and TextureConverter.poll(self._canvas) == 0:
+            self._finish()
+
+    def _deliver(self, output: Tensor) -> None:
+        """From tensor to texture, as soon as the output's shape is known."""
+        shape = output.shape_or_none
+        if shape is None:
+            return
+        *_, height, width = self._how_out.sizes(shape)
+        if (width, height) != self._canvas_size:
+            raise InputError(
+                f"the network gave {tuple(shape)}, a picture of {width} x {height}; size_out says "
+                f"{self._canvas_size[0]} x {self._canvas_size[1]}: give the size that it has"
+            )
+        before = TextureConverter.counters.on_device
+        TextureConverter.render_to_texture(output, self._canvas, self._how_out)
+        self.copies_through_host += TextureConverter.counters.on_device == before
+        self._schedule, self._is_arriving = None, True
+
+    @property
+    def _canvas_size(self) -> Size:
+        assert self._canvas is not None
+        return self._canvas.size
+
+    def _finish(self) -> None:
+        now, (frame, began) = time.perf_counter(), self._began
+        self._waits.append((self._app.time.frame_count - frame, 1e3 * (now - began)))
+        self._finished_at.append(now)
+        self._is_arriving = False
+        self.count += 1
+        self.picture, self._canvas = self._canvas, self.picture
+
+    def go_on(self) -> None:
+        """Take what is on its way further; the app's coroutines call it in every frame before it draws."""
+        try:
+            self._advance()
+        except Exception as error:  # noqa: BLE001 - belongs to who calls update, where it is raised
+            self._error = error
+            self._drop()
+
+    # -- figures --------------------------------------------------------------------------------
+
+    @property
+    def latency_ms(self) -> float:
+        """Milliseconds from `update` to the finished picture: the latest ones' median; 0 before the first."""
+        return median(ms for _, ms in self._waits) if self._waits else 0.0
+
+    @property
+    def latency_frames(self) -> float:
+        """Frames from `update` to the finished picture: the latest ones' median; 0 in the same frame."""
+        return median(frames for frames, _ in self._waits) if self._waits else 0.0
+
+    @property
+    def pictures_per_second(self) -> float:
+        """How many come, lately."""
+        times = self._finished_at
+        return (len(times) - 1) / (times[-1] - times[0]) if len(times) > 1 else 0.0
+
+    # -- the end --------------------------------------------------------------------------------
+
+    def _drop(self) -> None:
+        """Give up what is on its way."""
+        if self._schedule is not None:
+            self._schedule.cancel()
+        self._schedule, self._is_arriving = None, False
+
+    def _forget_tensor(self) -> None:
+        if self._tensor is not None:
+            self._tensor.dispose()
+        self._tensor = self._tensor_for = None
+
+    def release(self) -> None:
+        """Free the pictures and the input, and give up what is on its way; no picture comes any more."""
+        self._beside.stop()
+        self._drop()
+        self._forget_tensor()
+        for target in (self.picture, self._canvas):
+            if target is not None:
+                target.release()
+        self.picture = self._canvas = None
+
+
+def _go_on(holder: weakref.ref[PictureNetwork]) -> Iterator[NextFrame]:
+    """Every frame before it draws, for as long as somebody holds the network."""
+    while (network := holder()) is not None:
+        network.go_on()
+        del network
+        yield NextFrame()
+
+
+def _check_sizes(*sizes: Size) -> None:
+    for size in sizes:
+        if min(size) < 1:
+            raise InputError(f"a picture needs at least one pixel each way (width, height), not {size}")
+
+
+def _check_model(
+    model: Model, how_in: TextureTransform, size_in: Size, how_out: TextureTransform, size_out: Size
+) -> None:
+    """Raise `InputError`, which names the shape, for a model that does not take and give such pictures."""
+    if len(model.inputs) != 1:
+        shapes = ", ".join(f"'{item.name}' {_told(item.shape)}" for item in model.inputs) or "none"
+        raise InputError(f"a network of pictures has one input; this one has {len(model.inputs)}: {shapes}")
+    item, output = model.inputs[0], model.outputs[0]
+    if item.dtype.name != how_in.dtype:
+        raise InputError(
+            f"input '{item.name}' {_told(item.shape)} is of {item.dtype.name}, pictures become"
+            f" {how_in.dtype}; give transform=TextureTransform(dtype=...) if it is one of pictures"
+        )
+    _check_picture(f"input '{item.name}'", item.shape, how_in, "size_in", size_in, needs_all=True)
+    _check_picture(f"output '{output.name}'", output.shape, how_out, "size_out", size_out)
+
+
+def _check_picture(
+    whose: str,
+    shape: tuple[int | str | None, ...] | None,
+    how: TextureTransform,
+    what: str,
+    size: Size,
+    needs_all: bool = False,
+) -> None:
+    if shape is None:
+        return
+    axes = "1, rows, columns, channels" if how.is_channels_last else "1, channels, rows, columns"
+    wanted = f"one picture ({axes})"
+    if not (len(shape) == 4 or (2 <= len(shape) <= 4 and not needs_all)):
+        raise InputError(f"{whose} has the shape {_told(shape)}; it has to be {wanted}")
+    batch, channels, height, width = how.sizes(shape)
+    if (isinstance(batch, int) and batch != 1) or (isinstance(channels, int) and not 1 <= channels <= 4):
+        raise InputError(f"{whose} has the shape {_told(shape)}; it has to be {wanted}, with 1 to 4 channels")
+    for declared, asked in ((width, size[0]), (height, size[1])):
+        if isinstance(declared, int) and declared != asked:
+            raise InputError(
+                f"{whose} has the shape {_told(shape)}, a picture of {width} x {height} (width x height); "
+                f"{what} says {size[0]} x {size[1]}"
+            )
+
+
+def _told(shape: tuple[int | str | None, ...] | None) -> str:
+    """A shape as a message shows it."""
+    return "(unknown)" if shape is None else f"({', '.join('?' if d is None else str(d) for d in shape)})"
