@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-import numpy as np
-
 from demos.painter.island import build_island
 from demos.painter.painter import Painter
 from demos.painter.panel import Panel
@@ -53,8 +51,9 @@ def _facts(painter: Painter, backend: str) -> Mapping[str, object]:
         "paintings": painter.pictures,
         "pictures through the host": f"{copied.staged_down} down, {copied.staged_up} up",
     }
-    if painter.waits:
-        frames, ms = np.median(painter.waits, axis=0)
-        facts["painting after"] = f"{frames:.0f} frame(s), {ms:.1f} ms (median)"
-        facts["paintings a second"] = f"{painter.pictures_per_second:.1f}"
+    network = painter.network
+    if network.count:
+        after = f"{network.latency_frames:.0f} frame(s), {network.latency_ms:.1f} ms (median)"
+        facts["painting after"] = after
+        facts["paintings a second"] = f"{network.pictures_per_second:.1f}"
     return facts

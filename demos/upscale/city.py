@@ -11,9 +11,7 @@ from gameglue import Canvas, Palette, Renderer
 SPEED = 1.6  # units a second, of the nearest houses
 _SIGNS = ("NOODLES", "HOTEL", "BAR 24H", "CINEMA", "TAXI", "ARCADE", "CAFE 7", "BOOKS", "PIZZA", "RADIO 98.2")
 _NEON = ("#ff5d8f", "#4cd9ff", "#ffd866", "#8dff9a", "#c79bff", "#ff9b54")
-_LIT = np.array(
-    [(1.0, 0.85, 0.5), (1.0, 0.7, 0.4), (0.65, 0.85, 1.0), (0.16, 0.18, 0.28), (0.13, 0.15, 0.24)]
-)
+_LIT = np.array([(1, 0.85, 0.5), (1, 0.7, 0.4), (0.65, 0.85, 1), (0.16, 0.18, 0.28), (0.13, 0.15, 0.24)])
 _HALF = 7.7  # of the picture's width in world units, and a little more; its height is 10
 _CAR = (  # left, low, width, height, colour, radius of the taxi's parts
     (-0.95, -0.3, 1.9, 0.5, "#ffc933", 0.2),
@@ -28,15 +26,13 @@ _CAR = (  # left, low, width, height, colour, radius of the taxi's parts
 class Houses:
     """A row of houses that repeats. unit: the distance between windows, in world units."""
 
-    def __init__(
-        self, rng: np.random.Generator, heights: tuple[float, float], unit: float, color: str
-    ) -> None:
+    def __init__(self, rng: np.random.Generator, low: float, high: float, unit: float, color: str) -> None:
         self.color, self.length = color, 0.0
         self.boxes: list[tuple[float, float, float, str, str]] = []
         """Left, width and top of each house, what its sign says, and in which colour."""
         places, lights = [], []
         while self.length < 26.0:
-            columns, top = int(rng.integers(4, 9)), rng.uniform(*heights) - 5.0
+            columns, top = int(rng.integers(4, 9)), rng.uniform(low, high) - 5.0
             sign = str(rng.choice(_SIGNS)) if unit > 0.3 and rng.random() < 0.6 else ""
             self.boxes.append((self.length, (columns + 1) * unit, top, sign, str(rng.choice(_NEON))))
             for column in range(columns):
@@ -82,8 +78,8 @@ class City(Renderer):
     def awake(self) -> None:
         """Build the city."""
         rng = np.random.default_rng(self.seed)
-        self.far = Houses(rng, (3.0, 6.6), 0.19, "#1a2140")
-        self.near = Houses(rng, (1.6, 4.6), 0.34, "#10142a")
+        self.far = Houses(rng, 3.0, 6.6, 0.19, "#1a2140")
+        self.near = Houses(rng, 1.6, 4.6, 0.34, "#10142a")
         self.stars = rng.uniform((-7, -1), (7, 5), (90, 2))
 
     def update(self) -> None:

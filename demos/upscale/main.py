@@ -36,9 +36,9 @@ def build(app: App, options: PlayOptions) -> Facts:
 def _facts(upscaler: Upscaler, backend: str) -> Mapping[str, object]:
     """What the report tells about the network."""
     facts: dict[str, object] = {"backend": backend, "pictures": upscaler.pictures}
-    if upscaler.waits:
-        frames, ms = np.median(upscaler.waits, axis=0)
-        facts["picture after"] = f"{frames:.0f} frame(s), {ms:.1f} ms (median)"
+    if (network := upscaler.network).count:
+        after = f"{network.latency_frames:.0f} frame(s), {network.latency_ms:.1f} ms (median)"
+        facts["picture after"] = after
     if upscaler.measured:
         bilinear, network = np.mean(upscaler.measured, axis=0)
         facts["PSNR"] = f"bilinear {bilinear:.2f} dB, network {network:.2f} dB"

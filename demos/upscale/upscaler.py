@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import time
-
 import numpy as np
 
 from gameglue import (
@@ -11,8 +9,8 @@ from gameglue import (
     Camera2D,
     InferenceRequest,
     MonoBehaviour,
-    Schedule,
-    Tensor,
+    PictureNetwork,
+    RenderTarget,
     TextureConverter,
     TextureTransform,
     Worker,
@@ -20,11 +18,7 @@ from gameglue import (
 
 SIZE = (640, 480)
 HALF = (320, 240)
-BUDGET_MS, SLOW_BUDGET_MS = 8.0, 24.0
-"""Of a frame for the network; a machine that is slower takes several frames for a picture. The second is for
-where the processor draws: there a frame takes long anyway."""
 _MEASURE_EVERY = 0.5  # seconds
-_KEPT = 60
 
 
 class Shot:
@@ -33,7 +27,7 @@ class Shot:
     def __init__(self, app: App) -> None:
         self.low = app.graphics.render_target(HALF)
         self.native = app.graphics.render_target(SIZE)
-        self.large = app.graphics.render_target(SIZE)
+        self.large: RenderTarget = self.low  # until it is there
 
 
 class Upscaler(MonoBehaviour):
@@ -52,61 +46,32 @@ class Upscaler(MonoBehaviour):
     def awake(self) -> None:
         """Nothing is drawn yet."""
         self.shown, self.next = Shot(self.app), Shot(self.app)
+        self.network = PictureNetwork(self.app, self.worker, HALF, SIZE)
         self.pictures = 0
-        self.finished_at: list[float] = []
-        self.waits: list[tuple[int, float]] = []
-        """Of the latest pictures: frames from being drawn to being shown, and milliseconds."""
         self.measured: list[tuple[float, float]] = []
         """PSNR in dB of bilinear interpolation and of the network, against the native picture."""
-        self._tensor: Tensor | None = None
-        self._schedule: Schedule | None = None
-        self._is_arriving = self._is_judging = False
-        self._began = (0, 0.0)
+        self._is_judging = False
         self._measured_at = -1.0
-        self._aim()
 
-    def _aim(self) -> None:
+    def late_update(self) -> None:
+        """Have the cameras draw the next moment if the network has done with the one before."""
+        self._take()
         self.small_camera.target, self.large_camera.target = self.next.low, self.next.native
-
-    def update(self) -> None:
-        """Go on with what an earlier frame has begun; have the cameras draw where nothing is left of that."""
-        self._work()
-        is_free = self._schedule is None and not self._is_arriving
-        self.small_camera.enabled = self.large_camera.enabled = is_free
-        if is_free:
-            self._began = self.time.frame_count, time.perf_counter()
+        self.small_camera.enabled = self.large_camera.enabled = not self.network.is_busy
 
     def on_gui(self) -> None:
         """Begin with what the cameras have drawn."""
-        if self.app.ctx is None or not self.small_camera.enabled:
+        if self.small_camera.enabled:
+            self.network.update(self.next.low)
+            self._take()
+
+    def _take(self) -> None:
+        """Show the moment whose picture has come, and measure now and then."""
+        if self.network.picture is None or self.network.count == self.pictures:
             return
-        # From texture to tensor to texture on the GPU; for other backends copies that nobody waits for.
-        self._tensor = TextureConverter.to_tensor(self.next.low, tensor=self._tensor, on=self.worker)
-        self._schedule = self.worker.schedule_iterable(self._tensor)
-        # A driver that draws on the processor would have it wait for the pictures: there, in the next frame.
-        if not self.app.graphics.is_software:
-            self._work()
-
-    def _work(self) -> None:
-        """Enqueue what fits into a frame, and take the picture when it is there."""
-        if self._schedule is not None:
-            budget = SLOW_BUDGET_MS if self.app.graphics.is_software else BUDGET_MS
-            self._schedule.advance(budget, force=True)
-            if self._schedule.is_done:
-                TextureConverter.render_to_texture(self._schedule.output(), self.next.large)
-                self._schedule, self._is_arriving = None, True
-        if self._is_arriving and TextureConverter.poll() == 0:
-            self._is_arriving = False
-            self._finish()
-
-    def _finish(self) -> None:
-        now = time.perf_counter()
-        frame, began = self._began
-        self.waits = [*self.waits, (self.time.frame_count - frame, 1e3 * (now - began))][-_KEPT:]
-        self.finished_at = [*self.finished_at, now][-_KEPT:]
-        self.pictures += 1
+        self.pictures = self.network.count
+        self.next.large = self.network.picture
         self.shown, self.next = self.next, self.shown
-        self._aim()
         if not self._is_judging and self.time.unscaled_time - self._measured_at >= _MEASURE_EVERY:
             self._measured_at = self.time.unscaled_time
             self._measure(self.shown)
@@ -114,11 +79,8 @@ class Upscaler(MonoBehaviour):
     def _measure(self, shot: Shot) -> None:
         """Compare both pictures with the native one, on the backend, and read two numbers back later."""
         whole = TextureTransform(width=SIZE[0], height=SIZE[1])
-        native, bilinear, network = (
-            TextureConverter.to_tensor(picture, whole, on=self.judge)
-            for picture in (shot.native, shot.low, shot.large)
-        )
-        self.judge.schedule(native, bilinear, network)
+        pictures = (shot.native, shot.low, shot.large)
+        self.judge.schedule(*(TextureConverter.to_tensor(p, whole, on=self.judge) for p in pictures))
         self._is_judging = True
         self.app.inference.result(self.judge.peek_output(), self._judged)
 
@@ -130,10 +92,16 @@ class Upscaler(MonoBehaviour):
     @property
     def pictures_per_second(self) -> float:
         """How many the network finishes, lately."""
-        times = self.finished_at
-        return (len(times) - 1) / (times[-1] - times[0]) if len(times) > 1 else 0.0
+        return self.network.pictures_per_second
+
+    @property
+    def waits(self) -> list[tuple[float, float]]:
+        """Frames from a small picture to the large one, and milliseconds: the medians, once there are any."""
+        network = self.network
+        return [(network.latency_frames, network.latency_ms)] if network.count else []
 
     def on_destroy(self) -> None:
-        """Free what the workers hold."""
+        """Free what the network holds, and the workers."""
+        self.network.release()
         self.worker.dispose()
         self.judge.dispose()

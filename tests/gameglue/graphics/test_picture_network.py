@@ -230,8 +230,7 @@ def test_release_frees_everything(
     network.update(source)
     assert app.graphics.device.live_objects == objects
     assert len(app.coroutines) == routines
-    assert network.picture is None
-    assert not network.is_busy
+    assert (network.picture, network.is_busy) == (None, False)
     # The worker is its owner's, and answers.
     worker.schedule(np.zeros((1, 3, 2, 2), np.float32))
     assert worker.peek_output().download_to_array().shape == (1, 3, 4, 4)
