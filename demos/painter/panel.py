@@ -101,5 +101,5 @@ class Panel(MonoBehaviour):
         wide = 216
         left, tall = right - wide, wide * picture.size[1] / picture.size[0]
         page.rect(left - 3, top - 3, wide + 6, tall + 6, _GLASS, 10)
-        page.sprite(picture, left, top, wide, tall, radius=8)
+        page.image(picture, left, top, wide, tall, radius=8)
         page.text("the scene", left + 10, top + tall - 14, 13)

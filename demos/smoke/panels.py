@@ -44,7 +44,7 @@ class Panels(MonoBehaviour):
                 texture.write(picture)
         names = ("pressure by the network", f"Jacobi, {simulation.iterations} iterations")
         for texture, box, name, color in zip(self._textures, _BOXES, names, _COLORS, strict=True):
-            page.sprite(texture, *box)
+            page.image(texture, *box)
             page.rect(*box, color, border=1.5)
             page.text(name, box.x + 10, _TOP + 16, 14, color)
             if simulation.pointer is not None:

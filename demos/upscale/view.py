@@ -54,8 +54,8 @@ class View(MonoBehaviour):
         told = "drawn with a quarter of the pixels, made whole by a network"
         page.heading("upscale", told, self.label, y=41)
         x = BOX.x + BOX.width * split
-        page.sprite(shot.low, BOX.x, BOX.y, x - BOX.x, BOX.height, region=(0.0, 0.0, split, 1.0))
-        page.sprite(shot.large, x, BOX.y, BOX.right - x, BOX.height, region=(split, 0.0, 1.0, 1.0))
+        page.image(shot.low, BOX.x, BOX.y, x - BOX.x, BOX.height, region=(0.0, 0.0, split, 1.0))
+        page.image(shot.large, x, BOX.y, BOX.right - x, BOX.height, region=(split, 0.0, 1.0, 1.0))
         page.polyline([(x, BOX.y), (x, BOX.bottom)], "white")
         page.circle(x, BOX.center[1], 11, "white")
         page.text("<>", x, BOX.center[1], 13, Palette.BACKGROUND, "center")
@@ -84,7 +84,7 @@ class View(MonoBehaviour):
             page.rect(x, top, wide, 28, Palette.PANEL)
             page.text(name, x + 10, top + 14, 15, color)
             page.text(value, x + wide - 10, top + 14, 15, align="right")
-            page.sprite(picture, x, top + 28, wide, tall, region=part)
+            page.image(picture, x, top + 28, wide, tall, region=part)
             top += tall + 37
 
     def _magnified(self, shape: float) -> tuple[float, float, float, float]:

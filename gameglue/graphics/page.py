@@ -117,7 +117,7 @@ class Page:
         """Lines from point to point, (n, 2); color: one, or (n - 1, 3 or 4), one row a segment."""
         self.gui.polyline(self.to_window(points), color, width=width * self.unit, closed=closed)
 
-    def sprite(
+    def image(
         self,
         picture: Picture,
         x: float,
@@ -128,7 +128,7 @@ class Page:
         region: tuple[float, float, float, float] = (0.0, 0.0, 1.0, 1.0),
         radius: float = 0.0,
     ) -> None:
-        """A picture, or a part of it, with its upper left corner at (`x`, `y`)."""
+        """A picture whose upper left corner is (`x`, `y`); `region` is a part of it in fractions."""
         u = self.unit
         x, y = self.left + (x + width / 2) * u, self.top + (y + height / 2) * u
         self.gui.sprite(picture, x, y, width * u, height * u, region=region, radius=radius * u)
@@ -197,9 +197,10 @@ class Page:
         x, y = self.left + x * u, self.top + y * u
         return self.gui.text(text, x, y, size=size * u, color=color, align=align, valign=valign) / u
 
-    def measure(self, text: str, size: float = 14.0) -> float:
-        """The width that `text` would have."""
-        return self.gui.measure(text, size=size * self.unit)[0] / self.unit
+    def measure(self, text: str, size: float = 14.0) -> tuple[float, float]:
+        """Width and height that `text` would have."""
+        width, height = self.gui.measure(text, size=size * self.unit)
+        return width / self.unit, height / self.unit
 
     def chip(
         self,
@@ -211,7 +212,7 @@ class Page:
         ink: Color = Palette.TEXT,
     ) -> float:
         """Text on a small plate that begins at x, around the height y: a key, a choice. Returns its width."""
-        wide, tall = self.measure(text, size) + 14.0 * size / 13.0, 23.0 * size / 13.0
+        wide, tall = self.measure(text, size)[0] + 14.0 * size / 13.0, 23.0 * size / 13.0
         self.rect(x, y - tall / 2, wide, tall, color, 5.0 * size / 13.0)
         self.text(text, x + wide / 2, y, size, ink, "center")
         return wide
@@ -234,7 +235,7 @@ class Page:
         `back` is the colour of a plate under title and subtitle, for pages that lie over a picture.
         """
         if back is not None:
-            wide = self.measure(title, 26.0) + 12.0 + self.measure(subtitle)
+            wide = self.measure(title, 26.0)[0] + 12.0 + self.measure(subtitle)[0]
             self.rect(x - 14.0, y - 20.0, wide + 28.0, 40.0, back, 12.0)
         wide = self.text(title, x, y - 1.0, 26.0)
         self.text(subtitle, x + wide + 12.0, y + 1.0, color=Palette.MUTED)
@@ -254,9 +255,8 @@ class Page:
         """
         middle = self.height - 20.5 if y is None else y
         if back is not None:
-            wide = sum(
-                self.measure(key, 13.0) + self.measure(told, 13.0) + 39.0 for key, told in meanings.items()
-            )
+            words = (*meanings, *meanings.values())
+            wide = sum(self.measure(word, 13.0)[0] for word in words) + 39.0 * len(meanings)
             self.rect(x - 10.0, middle - 18.0, wide + 2.0, 36.0, back, 12.0)
         for key, told in meanings.items():
             x += self.chip(key, x, middle) + 7.0

@@ -78,7 +78,7 @@ def test_pictures_lie_where_they_are_told(make_drawing_app: MakeApp) -> None:
     def draw(page: Page) -> None:
         white = page_app.graphics.white
         page.sprites(white, [(10, 10), (30, 10)], np.array((4.0, 8.0)), "#ff0000")
-        page.sprite(white, 50, 30, 20, 10)
+        page.image(white, 50, 30, 20, 10)
 
     page_app = make_drawing_app(size=(192, 128))
     page_app.scene.create("sheet").add_component(Sheet, draw=draw)
@@ -95,7 +95,7 @@ def test_text_is_aligned_and_scaled(make_drawing_app: MakeApp) -> None:
 
     def draw(page: Page) -> None:
         widths.append(page.text("MMM", 90, 16, 16, "#00ff00", "right"))
-        widths.append(page.measure("MMM", 16))
+        widths.append(page.measure("MMM", 16)[0])
 
     left, top, right, bottom = bounds(pixels(make_drawing_app, (192, 128), draw), 1)
     assert widths[0] == widths[1]
