@@ -128,7 +128,7 @@ class Page:
         region: tuple[float, float, float, float] = (0.0, 0.0, 1.0, 1.0),
         radius: float = 0.0,
     ) -> None:
-        """A picture whose upper left corner is (`x`, `y`); `region` is a part of it in fractions."""
+        """A picture, or a `region` of it in fractions, with its upper left corner at (`x`, `y`)."""
         u = self.unit
         x, y = self.left + (x + width / 2) * u, self.top + (y + height / 2) * u
         self.gui.sprite(picture, x, y, width * u, height * u, region=region, radius=radius * u)
