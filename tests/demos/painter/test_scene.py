@@ -22,6 +22,7 @@ from gameglue import (
     PlayOptions,
     TextureConverter,
 )
+from tests.demos.pictures import wait_for_pictures_of_others
 
 SIZE = (240, 160)
 FOLDER = Path(__file__).parents[3] / "assets" / "painter"
@@ -88,6 +89,7 @@ def test_the_painting_is_the_networks(kind: BackendType, play: Callable[..., App
 def test_on_the_gpu_no_picture_leaves_it(play: Callable[..., App], gl_device: Any) -> None:
     app = play(BackendType.GPU_PIXEL)
     app.step()
+    wait_for_pictures_of_others()
     painter, staged = part(app, Painter), TextureConverter.counters.staged_down
     gl_device.counters.reset()
     for _ in range(3000):

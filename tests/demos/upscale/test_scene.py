@@ -22,6 +22,7 @@ from gameglue import (
     PlayOptions,
     TextureConverter,
 )
+from tests.demos.pictures import wait_for_pictures_of_others
 
 SIZE = (480, 320)
 ASSETS = Path(__file__).parents[3] / "assets"
@@ -96,6 +97,7 @@ def test_the_network_wins_and_the_figures_are_those_of_what_is_shown(
 def test_on_the_gpu_no_picture_leaves_it(play: Callable[..., App], gl_device: Any) -> None:
     app = play(BackendType.GPU_PIXEL)
     upscaler = part(app, Upscaler)
+    wait_for_pictures_of_others()
     staged = TextureConverter.counters.staged_down
     app.step()
     while upscaler.pictures < 2:
