@@ -57,6 +57,7 @@ def test_the_signs_of_the_spell_book_are_read(session: Any) -> None:
     assert probabilities.max(axis=1).min() > 0.8
 
 
+@pytest.mark.long
 @pytest.mark.gl
 @pytest.mark.parametrize("choice", ALL_CHOICES, ids=lambda choice: choice.label)
 def test_every_backend_gives_the_same_answer(

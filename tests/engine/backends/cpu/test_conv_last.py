@@ -203,6 +203,7 @@ def test_epilogues(backend: CPUBackend, tail: str) -> None:
     check(backend, Case((2, 3, 10, 23), (70, 3, 3, 3), pads=(1, 1), tail=tail, x_first=True))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("tile", [AVX2, NEON, PORTABLE])
 def test_other_processors(backend: CPUBackend, tile: Tile, monkeypatch: pytest.MonkeyPatch) -> None:
     for module in (conv_first, conv_few, conv_last):
