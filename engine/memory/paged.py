@@ -65,7 +65,7 @@ def let_go_of_sources(function: Callable[..., Any], result: Array) -> None:
 
     Not where its result lies there itself.
     """
-    if _mapping(result)[1] is not None:
+    if _is_mapped(result):
         return
     seen: set[int] = set()
     pending: list[object] = [function]
@@ -110,7 +110,14 @@ def _mapping(array: Array) -> tuple[Array, mmap.mmap | None]:
 
 
 def _is_worth_it(array: Array) -> bool:
-    return array.nbytes >= LEAST_EACH and not array.dtype.hasobject and _mapping(array)[1] is None
+    """Matrices: where kernels of convolutions are large, pictures between layers take far more than they do."""
+    return (
+        array.ndim < 4 and array.nbytes >= LEAST_EACH and not array.dtype.hasobject and not _is_mapped(array)
+    )
+
+
+def _is_mapped(array: Array) -> bool:
+    return _mapping(array)[1] is not None
 
 
 def _write(file: int, arrays: Iterable[Array]) -> None:

@@ -80,7 +80,11 @@ ROWS = {
 
 
 @pytest.mark.parametrize(
-    "name", [n if n not in ("hitches", "cold", "models") else pytest.param(n, marks=pytest.mark.long) for n in SMALLEST]
+    "name",
+    [
+        n if n not in ("hitches", "cold", "models") else pytest.param(n, marks=pytest.mark.long)
+        for n in SMALLEST
+    ],
 )
 def test_it_runs_and_prints_a_table(name: str) -> None:
     command = [sys.executable, "-m", f"tests.benchmarks.{name}", *SMALLEST[name]]

@@ -115,6 +115,10 @@ def test_a_file_is_written_on_after_a_part_of_it(monkeypatch: pytest.MonkeyPatch
         np.testing.assert_array_equal(array, arrays[name])
 
 
+def test_kernels_of_convolutions_stay_where_they_are() -> None:
+    assert paged.paged(weights((1024, 256, 3, 3))) == {}
+
+
 def test_small_models_need_no_file() -> None:
     assert paged.paged(weights((1000, 1000))) == {}
 
