@@ -217,6 +217,8 @@ class App(Finder):
         self._quitting = False
         self._ended = False
         self._disposed = False
+        # Workers that are made now belong on this app's context, also where another app's was current.
+        self.graphics.make_current()
 
     # -- surroundings ---------------------------------------------------------------------------
 
