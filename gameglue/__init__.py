@@ -15,6 +15,7 @@ from engine import __all__ as _engine_names  # noqa: E402
 from gameglue.app import App, ComponentError  # noqa: E402
 from gameglue.audio import Audio, AudioClip, AudioListener, AudioSource  # noqa: E402
 from gameglue.behaviour import MonoBehaviour  # noqa: E402
+from gameglue.brain import Brain  # noqa: E402
 from gameglue.choices import (  # noqa: E402
     ALL_CHOICES,
     BackendChoice,
@@ -132,6 +133,7 @@ __all__ = [
     "AudioListener",
     "AudioSource",
     "BackendChoice",
+    "Brain",
     "Camera",
     "Camera2D",
     "Camera3D",

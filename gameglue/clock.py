@@ -6,6 +6,13 @@ time completely.
 
 from __future__ import annotations
 
+import math
+from typing import TypeVar
+
+import numpy as np
+
+Quantity = TypeVar("Quantity", float, np.ndarray)
+
 # Sums of steps such as 0.02 fall short of a multiple by a few ulps; without this a step comes a frame late.
 _ROUNDING = 1e-9
 
@@ -138,6 +145,13 @@ class Time:
     def unscaled_delta_time(self) -> float:
         """Real time since the last frame."""
         return self.real.delta
+
+    def glide(self, value: Quantity, goal: Quantity, seconds: float) -> Quantity:
+        """What `value` is in this frame, of a number or an array that glides to `goal`: for bars and cameras.
+
+        In `seconds` of real time it covers 1 - 1/e of the way, about two thirds, at whatever frame rate.
+        """
+        return value + (goal - value) * (1.0 - math.exp(-self.unscaled_delta_time / seconds))
 
     @property
     def fixed_time(self) -> float:
