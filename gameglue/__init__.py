@@ -49,6 +49,7 @@ from gameglue.errors import (  # noqa: E402
     RequestReplacedError,
     ResourceError,
     SceneError,
+    WebCamError,
 )
 from gameglue.events import Event  # noqa: E402
 from gameglue.fields import Range  # noqa: E402
@@ -84,6 +85,7 @@ from gameglue.graphics import (  # noqa: E402
     TextRenderer,
     Texture,
     TileMap,
+    WebCamTexture,
 )
 from gameglue.inference import (  # noqa: E402
     InferenceQueue,
@@ -222,6 +224,8 @@ __all__ = [
     "WaitWhile",
     "WatchedEffect",
     "WatchedWorker",
+    "WebCamError",
+    "WebCamTexture",
     "WorkerShare",
     "YieldInstruction",
     "default_choice",

@@ -33,6 +33,10 @@ class MeshError(GraphicsError, ValueError):
     """A mesh was made from arrays that do not fit each other, or from a file that cannot be read."""
 
 
+class WebCamError(GameError, OSError):
+    """A `WebCamTexture` has no camera to show, or its camera cannot be opened or has stopped."""
+
+
 class FrameError(GameError):
     """The frame loop was used wrongly: a phase that does not exist, another thread, after `dispose()`."""
 

@@ -16,7 +16,7 @@ import pytest
 import gameglue
 from engine import CommandBuffer, ModelLoader, Tensor, Worker
 from engine.operators import OPERATORS
-from gameglue import App, MonoBehaviour, Renderer
+from gameglue import App, MonoBehaviour, Renderer, WebCamTexture
 from gameglue.cli import build_parser
 from gameglue.errors import HookError
 from gameglue.hooks import HOOKS
@@ -103,6 +103,7 @@ def objects() -> Iterator[dict[str, object]]:
                     "worker": worker,
                     "tensor": tensor,
                     "buffer": CommandBuffer(),
+                    "webcam": WebCamTexture(app),
                     "draw": Renderer.draw,
                     "onnx": importlib.import_module("onnx"),
                     **dict.fromkeys(HOOKS),

@@ -23,6 +23,7 @@ from gameglue.graphics.picture_network import PictureNetwork
 from gameglue.graphics.sprite_animator import SpriteAnimator
 from gameglue.graphics.sprite_sheet import AnimationClip, SpriteSheet
 from gameglue.graphics.tile_map import TileMap
+from gameglue.graphics.web_cam_texture import WebCamTexture
 
 __all__ = [
     "AmbientLight",
@@ -55,4 +56,5 @@ __all__ = [
     "TextRenderer",
     "Texture",
     "TileMap",
+    "WebCamTexture",
 ]

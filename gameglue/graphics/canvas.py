@@ -119,10 +119,12 @@ class Canvas:
         *,
         width: float = 2.0,
         closed: bool = False,
+        glow: float = 0.0,
     ) -> None:
         """Lines from point to point, with round joints.
 
-        points: (n, 2); color: one, or (n - 1, 3 or 4) numbers from 0 to 1, one row a segment.
+        points: (n, 2); color: one, or (n - 1, 3 or 4) numbers from 0 to 1, one row a segment. `glow` adds
+        light around them, that wide.
         """
         path = np.asarray(points, np.float32).reshape(-1, 2)
         if closed and len(path) > 2:
@@ -133,19 +135,27 @@ class Canvas:
         length = np.hypot(step[:, 0], step[:, 1])
         safe = np.where(length > 0.0, length, 1.0)
         half = max(width, self.view.pixel) / 2
-        quads = self._quads.reserve(len(start))
-        quads["center"] = start + step / 2
-        quads["half"][:, 0] = length / 2 + half
-        quads["half"][:, 1] = half
-        quads["axis"] = np.where(length[:, None] > 0.0, step / safe[:, None], (1.0, 0.0))
-        quads["uv"] = (0.0, 0.0, 1.0, 1.0)
-        quads["shape"] = (half, 0.0, 0.0, 0.0)
         rgba = parse_colors(color, len(start))
         if (
             width < self.view.pixel
         ):  # Thinner than a pixel: a pixel wide and fainter, so that it does not break.
             rgba[:, 3] = rgba[:, 3] * (width / self.view.pixel)
-        quads["color"] = quads["color2"] = rgba
+        layers = [(rgba, 0.0)]
+        if glow > 0.0:
+            # Segments whose light reaches the same place add up: together to half of the line's strength.
+            share = 1.0 / (1.0 + 2.0 * (half + glow) / np.maximum(length, self.view.pixel))
+            light = rgba.copy()
+            light[:, 3] = np.rint(255.0 - 255.0 * (1.0 - rgba[:, 3] / 510.0) ** share)
+            layers.insert(0, (light, glow))
+        for shade, softness in layers:
+            quads = self._quads.reserve(len(start))
+            quads["center"] = start + step / 2
+            quads["half"][:, 0] = length / 2 + half
+            quads["half"][:, 1] = half
+            quads["axis"] = np.where(length[:, None] > 0.0, step / safe[:, None], (1.0, 0.0))
+            quads["uv"] = (0.0, 0.0, 1.0, 1.0)
+            quads["shape"] = (half, 0.0, 0.0, softness)
+            quads["color"] = quads["color2"] = shade
 
     # -- pictures -------------------------------------------------------------------------------
 

@@ -111,11 +111,34 @@ class Page:
             self.left + x * u, self.top + y * u, radius * u, color, border=border * u, glow=glow * u
         )
 
-    def polyline(
-        self, points: Points, color: Color | np.ndarray, *, width: float = 2.0, closed: bool = False
+    def circles(
+        self,
+        points: Points,
+        radii: float | np.ndarray,
+        colors: Color | np.ndarray = "white",
+        *,
+        softness: float = 0.0,
+        additive: bool = False,
     ) -> None:
-        """Lines from point to point, (n, 2); color: one, or (n - 1, 3 or 4), one row a segment."""
-        self.gui.polyline(self.to_window(points), color, width=width * self.unit, closed=closed)
+        """Many discs around points (n, 2), as `Canvas.circles`: `softness` 1 makes lights of them."""
+        radii = np.asarray(radii, np.float32) * np.float32(self.unit)
+        self.gui.circles(self.to_window(points), radii, colors, softness=softness, additive=additive)
+
+    def polyline(
+        self,
+        points: Points,
+        color: Color | np.ndarray,
+        *,
+        width: float = 2.0,
+        closed: bool = False,
+        glow: float = 0.0,
+    ) -> None:
+        """Lines from point to point, (n, 2); color: one, or (n - 1, 3 or 4), one row a segment.
+
+        `glow` adds light around them, that wide.
+        """
+        u = self.unit
+        self.gui.polyline(self.to_window(points), color, width=width * u, closed=closed, glow=glow * u)
 
     def image(
         self,

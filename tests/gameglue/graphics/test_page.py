@@ -74,6 +74,37 @@ def test_shapes_and_bars_lie_where_they_are_told(make_drawing_app: MakeApp) -> N
 
 
 @pytest.mark.gl
+def test_many_discs_lie_where_they_are_told(make_drawing_app: MakeApp) -> None:
+    def draw(page: Page) -> None:
+        page.circles([(20, 20)], 10, "#00ff00")
+        page.circles(np.array([(60, 40), (70, 40)]), np.array((6.0, 4.0)), np.array([(1, 0, 0), (1, 0, 0)]))
+
+    picture = pixels(make_drawing_app, (192, 128), draw)
+    assert bounds(picture, 1) == pytest.approx((20, 20, 60, 60), abs=1)
+    assert bounds(picture, 0) == pytest.approx((108, 68, 148, 92), abs=1)
+
+
+@pytest.mark.gl
+@pytest.mark.parametrize("scale", [1, 2])
+def test_a_line_glows_alike_however_many_points_it_has(make_drawing_app: MakeApp, scale: int) -> None:
+    def light(points: int) -> np.ndarray:
+        def draw(page: Page) -> None:
+            places = np.column_stack((np.linspace(-20, 116, points), np.full(points, 32)))
+            page.polyline(places, "#ffffff", width=4, glow=16)
+
+        return pixels(make_drawing_app, (96 * scale, 64 * scale), draw)[:, 48 * scale, 0].astype(int)
+
+    once, often = light(2), light(137)
+    assert np.abs(once - often)[np.abs(np.arange(64 * scale) - 32 * scale) > 3 * scale].max() < 25
+    for column in (once, often):
+        assert column[32 * scale] == 255
+        beside = column[35 * scale : 49 * scale]
+        assert 30 < beside[0] < 130, "beside the line it is weaker than the line"
+        assert (np.diff(beside) <= 0).all()
+        assert column[52 * scale] == 0
+
+
+@pytest.mark.gl
 def test_pictures_lie_where_they_are_told(make_drawing_app: MakeApp) -> None:
     def draw(page: Page) -> None:
         white = page_app.graphics.white
