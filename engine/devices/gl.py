@@ -23,6 +23,7 @@ from engine.devices.gl_create import (
     create_sibling,
     default_context_if_current,
     destroy_abandoned,
+    made_current,
     wrap_in_moderngl,
 )
 from engine.devices.gl_functions import GL, GLFunctions, Loader
@@ -363,21 +364,26 @@ class _DeviceCache:
             ctx = default_context_if_current()
         if ctx is not None:
             return self._device_for_context(ctx)
-        platform = current_platform()
-        if platform is None:
-            return self._private_device()
-        key = (platform.name, platform.current_context())
-        device = self._by_handle.get(key)
-        # The handle of a destroyed context may return as that of an unrelated one.
-        if device is None or not device.is_shared_with_current():
-            device = self._by_handle[key] = GLDevice()
-        return device
+        return self._private_device() if current_platform() is None else self._device_of_current(None)
 
     def _device_for_context(self, ctx: moderngl.Context) -> GLDevice:
         own = self._by_own_context.get(ctx)
         device = own() if own is not None else self._by_context.get(ctx)
         if device is None or device.is_disposed or device.is_lost:
-            device = self._by_context[ctx] = GLDevice(ctx)
+            with made_current(ctx):
+                device = self._by_context[ctx] = self._device_of_current(ctx)
+        return device
+
+    def _device_of_current(self, ctx: moderngl.Context | None) -> GLDevice:
+        """The device of what is current on this thread, whichever moderngl context it was first asked by."""
+        platform = current_platform()
+        if platform is None:
+            return GLDevice(ctx)
+        key = (platform.name, platform.current_context())
+        device = self._by_handle.get(key)
+        # The handle of a destroyed context may return as that of an unrelated one.
+        if device is None or not device.is_shared_with_current():
+            device = self._by_handle[key] = GLDevice(ctx)
         return device
 
     def _private_device(self) -> GLDevice:

@@ -30,7 +30,7 @@ def create_native(ctx: moderngl.Context | None) -> tuple[NativeContext, int]:
     if ctx is None:
         platform = current_platform()
         return (_create_private(), 0) if platform is None else _create_sibling_of_current(platform)
-    with _made_current(ctx):
+    with made_current(ctx):
         platform = current_platform()
         if platform is None:
             raise DeviceError(
@@ -64,7 +64,7 @@ def default_context_if_current() -> moderngl.Context | None:
     if not isinstance(ctx, moderngl.Context) or platform is None:
         return None
     handle = platform.current_context()
-    with _made_current(ctx):
+    with made_current(ctx):
         is_current = platform.current_context() == handle
     return ctx if is_current else None
 
@@ -104,7 +104,7 @@ def create_sibling(version_code: int) -> NativeContext:
 
 
 @contextmanager
-def _made_current(ctx: moderngl.Context) -> Iterator[None]:
+def made_current(ctx: moderngl.Context) -> Iterator[None]:
     """A context made current through moderngl, and then again what was so before.
 
     A context that its loader cannot make current is taken to be current.

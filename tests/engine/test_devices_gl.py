@@ -112,12 +112,25 @@ def test_moderngl_keeps_the_default_context_of_the_game(game: moderngl.Context) 
 
 
 def test_a_context_has_one_device(game: moderngl.Context, gl_device: GLDevice) -> None:
+    before = moderngl.get_context()
     assert GLDevice.for_context(game) is gl_device
     assert GLDevice.for_context(gl_device.ctx) is gl_device
-    assert moderngl.get_context() is game
+    assert moderngl.get_context() is before
     assert GLDevice.for_context() is gl_device
     assert gl_device.shares_with_game
     assert gl_device.is_shared_with_current()
+
+
+def test_the_context_that_is_current_is_known_whatever_moderngl_takes_for_its_default(
+    game: moderngl.Context, gl_device: GLDevice, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another app's context, or a wrapper that the game made twice, becomes moderngl's default one."""
+    monkeypatch.setattr("moderngl._store.default_context", None)
+    assert GLDevice.for_context() is gl_device
+    again = moderngl.create_context()
+    assert again is not game
+    assert GLDevice.for_context(again) is gl_device
+    assert GLDevice.for_context() is gl_device
 
 
 def test_a_private_device_needs_no_context(game: moderngl.Context) -> None:
@@ -306,7 +319,7 @@ def test_a_machine_held_to_opengl_3_3(run_child, held_to_3_3) -> None:
 
 
 CHILD_UNUSUAL_GAME = """
-import sys
+import moderngl
 from engine.devices import GLDevice
 from engine.devices import gl_egl
 
@@ -326,6 +339,7 @@ device = GLDevice.for_context()
 assert device.shares_with_game and device.is_shared_with_current()
 assert GLDevice.for_context() is device
 assert egl.current_context() == game.handle
+assert GLDevice.for_context(moderngl.create_context()) is device
 print("shared")
 """
 

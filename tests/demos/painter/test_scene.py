@@ -22,7 +22,6 @@ from gameglue import (
     PlayOptions,
     TextureConverter,
 )
-from tests.demos.pictures import passes_alone
 
 SIZE = (240, 160)
 FOLDER = Path(__file__).parents[3] / "assets" / "painter"
@@ -87,8 +86,6 @@ def test_the_painting_is_the_networks(kind: BackendType, play: Callable[..., App
 
 @pytest.mark.gl
 def test_on_the_gpu_no_picture_leaves_it(play: Callable[..., App], gl_device: Any) -> None:
-    if passes_alone("tests/demos/painter/test_scene.py::test_on_the_gpu_no_picture_leaves_it"):
-        return
     app = play(BackendType.GPU_PIXEL)
     app.step()
     painter, staged = part(app, Painter), TextureConverter.counters.staged_down

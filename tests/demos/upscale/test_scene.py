@@ -22,7 +22,6 @@ from gameglue import (
     PlayOptions,
     TextureConverter,
 )
-from tests.demos.pictures import passes_alone
 
 SIZE = (480, 320)
 ASSETS = Path(__file__).parents[3] / "assets"
@@ -95,8 +94,6 @@ def test_the_network_wins_and_the_figures_are_those_of_what_is_shown(
 
 @pytest.mark.gl
 def test_on_the_gpu_no_picture_leaves_it(play: Callable[..., App], gl_device: Any) -> None:
-    if passes_alone("tests/demos/upscale/test_scene.py::test_on_the_gpu_no_picture_leaves_it"):
-        return
     app = play(BackendType.GPU_PIXEL)
     upscaler = part(app, Upscaler)
     staged = TextureConverter.counters.staged_down
