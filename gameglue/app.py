@@ -26,6 +26,7 @@ from engine import (
 )
 from gameglue.audio import Audio
 from gameglue.behaviour import MonoBehaviour
+from gameglue.choices import BackendChoice
 from gameglue.clock import Time
 from gameglue.coroutines import Coroutine, CoroutineRunner, NextFrame, Routine, WaitForSeconds, WaitUntilDone
 from gameglue.errors import FrameError
@@ -452,19 +453,22 @@ class App(Finder):
     def load_worker(
         self,
         model: str | Path | Model | ModelAsset,
-        backend_type: BackendType = BackendType.CPU,
+        backend: BackendType | BackendChoice = BackendType.CPU,
         **options: Any,
     ) -> Loading[Worker]:
         """A worker that is made while the game goes on: `worker = await self.app.load_worker("net.onnx")`.
 
-        `model` is a file's name as for `resources`, an asset or a model; `options` are those of
-        `Worker.load_async`. It takes `loading_budget_ms` of each frame, and what the frame has left over
-        before the next is due.
+        `model` is a file's name as for `resources`, an asset or a model; `backend` may be a choice, which
+        tells device and precision as well; `options` are those of `Worker.load_async`. It takes
+        `loading_budget_ms` of each frame, and what the frame has left over before the next is due.
         """
         if isinstance(model, str | Path):
             model = self.resources.find(model)
+        if isinstance(backend, BackendChoice):
+            options = {"device": backend.device, "precision": backend.precision} | options
+            backend = backend.backend
         self._loads = [load for load in self._loads if not load.is_over]
-        self._loads.append(Worker.load_async(model, backend_type, **options))
+        self._loads.append(Worker.load_async(model, backend, **options))
         return self._loads[-1]
 
     # -- results --------------------------------------------------------------------------------

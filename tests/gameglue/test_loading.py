@@ -10,7 +10,16 @@ from typing import Any
 import numpy as np
 import pytest
 
-from gameglue import App, Loading, ModelImportError, ModelLoader, MonoBehaviour, Worker
+from gameglue import (
+    App,
+    BackendChoice,
+    BackendType,
+    Loading,
+    ModelImportError,
+    ModelLoader,
+    MonoBehaviour,
+    Worker,
+)
 from tests.graphs import mlp
 
 MakeApp = Callable[..., App]
@@ -72,6 +81,28 @@ def test_a_coroutine_yields_for_its_worker(make_app: MakeApp, net: Path) -> None
     play_until(app, lambda: component.worker is not None)
     assert isinstance(component.worker, Worker)
     component.worker.dispose()
+
+
+def test_a_choice_tells_device_and_precision(
+    make_app: MakeApp, net: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[object] = []
+    real = Worker.load_async
+
+    def load(model: Any, backend: BackendType, **options: Any) -> Loading[Worker]:
+        asked.append((backend, options))
+        return real(model, backend, **options)
+
+    monkeypatch.setattr(Worker, "load_async", load)
+    app = make_app(folder=net.parent)
+    loading = app.load_worker(
+        "net.onnx", BackendChoice(BackendType.CPU, precision="bf16"), shapes={"batch": 1}
+    )
+    play_until(app, lambda: loading.is_over)
+    assert asked == [(BackendType.CPU, {"device": None, "precision": "bf16", "shapes": {"batch": 1}})]
+    worker = loading.result()
+    assert worker.backend_type is BackendType.CPU
+    worker.dispose()
 
 
 def test_an_app_makes_loads_go_on_that_nobody_asks_about(make_app: MakeApp, net: Path) -> None:
