@@ -119,6 +119,7 @@ from gameglue.program import play  # noqa: E402
 from gameglue.reloading import HotReload, WatchedEffect, WatchedWorker  # noqa: E402
 from gameglue.required import require_component  # noqa: E402
 from gameglue.resources import Resources  # noqa: E402
+from gameglue.route import Route  # noqa: E402
 from gameglue.scene import Scene  # noqa: E402
 from gameglue.scene_files.prefab import Prefab  # noqa: E402
 from gameglue.transform import Transform  # noqa: E402
@@ -205,6 +206,7 @@ __all__ = [
     "RequestReplacedError",
     "ResourceError",
     "Resources",
+    "Route",
     "Scene",
     "SceneError",
     "SpriteAnimator",

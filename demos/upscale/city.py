@@ -41,7 +41,7 @@ class Houses:
                     lights.append(_LIT[rng.choice(5, p=(0.2, 0.15, 0.1, 0.25, 0.3))])
             self.length += (columns + 1 + rng.uniform(0.0, 1.2)) * unit
         self.windows, self.lights = np.array(places), np.array(lights)
-        self.pane = np.array((0.52 * unit, 0.7 * unit))
+        self.pane = np.array([(0.52 * unit, 0.7 * unit)])
 
     def draw(self, canvas: Canvas, city: City, shift: float) -> None:
         """Draw what is in view, `shift` units to the left of where it was made."""

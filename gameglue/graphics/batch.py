@@ -57,18 +57,37 @@ class View:
         return cls((2 / width, 0.0, -1.0), (0.0, -2 / height, 1.0), 1.0, False)
 
 
+@dataclass(frozen=True)
+class Run:
+    """A stretch of quads in the same units that need no more than one picture."""
+
+    view: View
+    picture: Picture | None
+    quads: np.ndarray
+
+
 class QuadList:
-    """The quads of one canvas in drawing order, with the picture that each stretch of them needs."""
+    """Quads in drawing order, with the view and the picture that each stretch of them needs."""
 
     def __init__(self) -> None:
         self._quads = np.zeros(256, QUAD)
         self._bytes = self._quads.view(np.uint8).data
         self._count = 0
-        self._runs: list[tuple[Picture | None, int]] = []
+        self._runs: list[tuple[View, Picture | None, int]] = []
+        self._view: View | None = None
         self._picture: Picture | None = None
 
     def __len__(self) -> int:
         return self._count
+
+    def seen_by(self, view: View) -> QuadList:
+        """This list, to which quads in the units of `view` may now be appended."""
+        if view is not self._view:
+            if view != self._view:
+                self._picture = None
+                self._runs.append((view, None, self._count))
+            self._view = view
+        return self
 
     def add(
         self,
@@ -113,24 +132,28 @@ class QuadList:
         """Forget all quads."""
         self._count = 0
         self._runs.clear()
-        self._picture = None
+        self._view = self._picture = None
 
-    def runs(self) -> list[tuple[Picture | None, np.ndarray]]:
-        """Stretches that share a picture, in drawing order."""
-        ends = [end for _, end in self._runs[1:]] + [self._count]
-        start = 0
-        found: list[tuple[Picture | None, np.ndarray]] = []
-        for (picture, _), end in zip(self._runs or [(None, 0)], ends or [self._count], strict=True):
-            if end > start:
-                found.append((picture, self._quads[start:end]))
-            start = end
-        return found
+    def runs(self) -> list[Run]:
+        """Stretches that share view and picture, in drawing order."""
+        ends = [start for _, _, start in self._runs[1:]] + [self._count]
+        return [
+            Run(view, picture, self._quads[start:end])
+            for (view, picture, start), end in zip(self._runs, ends, strict=True)
+            if end > start
+        ]
 
     def _need(self, picture: Picture) -> None:
-        # Quads without a picture join the stretch before them, so panels and text do not split the batch.
-        if self._picture is not picture:
-            self._runs.append((picture, self._count if self._picture is not None else 0))
-            self._picture = picture
+        if self._picture is picture:
+            return
+        assert self._view is not None
+        if self._picture is None:
+            # Quads without a picture join the stretch behind or before them: panels and text split no batch.
+            *_, start = self._runs.pop()
+        else:
+            start = self._count
+        self._runs.append((self._view, picture, start))
+        self._picture = picture
 
     def _grow(self, needed: int) -> None:
         grown = np.zeros(max(needed, 2 * len(self._quads)), QUAD)
@@ -160,7 +183,7 @@ class QuadPipeline:
             self._stores.append((capacity, buffer, vertices))
         device.keep(self)
 
-    def draw(self, quads: QuadList, target: RenderTarget, view: View, glyphs: Texture | None) -> None:
+    def draw(self, quads: QuadList, target: RenderTarget, glyphs: Texture | None) -> None:
         """Draw `quads` over what `target` holds, and clear the list."""
         ctx, program, framebuffer = self._device.ctx, self._program, target.framebuffer
         if ctx is not None and program is not None and framebuffer is not None and len(quads):
@@ -170,15 +193,14 @@ class QuadPipeline:
             blending.blend_equation = moderngl.FUNC_ADD
             blending.blend_func = OVER
             ctx.clear_samplers(0, 2)
-            program["view_x"] = view.x
-            program["view_y"] = view.y
-            program["pixel"] = view.pixel
-            for picture, run in quads.runs():
+            for run in quads.runs():
+                program["view_x"], program["view_y"] = run.view.x, run.view.y
+                program["pixel"] = run.view.pixel
                 self._use(glyphs, unit=0)
                 # A picture cannot be looked at while it is drawn into.
-                self._use(picture if picture is not target else None, unit=1)
-                for start in range(0, len(run), _CAPACITIES[-1]):
-                    self._draw_run(run[start : start + _CAPACITIES[-1]])
+                self._use(run.picture if run.picture is not target else None, unit=1)
+                for start in range(0, len(run.quads), _CAPACITIES[-1]):
+                    self._draw_run(run.quads[start : start + _CAPACITIES[-1]])
         quads.clear()
 
     def _use(self, picture: Picture | None, *, unit: int) -> None:
@@ -189,12 +211,12 @@ class QuadPipeline:
         if texture is not None:
             texture.use(unit)
 
-    def _draw_run(self, run: np.ndarray) -> None:
-        _, buffer, vertices = next(store for store in self._stores if len(run) <= store[0])
+    def _draw_run(self, quads: np.ndarray) -> None:
+        _, buffer, vertices = next(store for store in self._stores if len(quads) <= store[0])
         # Orphaned, so that the write does not wait for the GPU to finish drawing from the old content.
         buffer.orphan()
-        buffer.write(run)
-        vertices.render(moderngl.TRIANGLE_STRIP, vertices=4, instances=len(run))
+        buffer.write(quads)
+        vertices.render(moderngl.TRIANGLE_STRIP, vertices=4, instances=len(quads))
 
     def release(self) -> None:
         """Free the program and buffers."""

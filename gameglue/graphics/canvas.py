@@ -27,22 +27,34 @@ class Canvas:
     drawn later lies on top.
     """
 
-    def __init__(self, pipeline: QuadPipeline, fonts: Fonts, view: View, size: tuple[int, int]) -> None:
+    def __init__(
+        self,
+        pipeline: QuadPipeline,
+        fonts: Fonts,
+        view: View,
+        size: tuple[float, float],
+        quads: QuadList | None = None,
+    ) -> None:
+        """`quads`: of another canvas, to draw on that one in other units."""
         self._pipeline = pipeline
         self._fonts = fonts
-        self._quads = QuadList()
+        self._quads = QuadList() if quads is None else quads
         self.view = view
         self.size = size
 
     @property
-    def width(self) -> int:
+    def width(self) -> float:
         """Width of the picture in pixels."""
         return self.size[0]
 
     @property
-    def height(self) -> int:
+    def height(self) -> float:
         """Height of the picture in pixels."""
         return self.size[1]
+
+    @property
+    def _list(self) -> QuadList:
+        return self._quads.seen_by(self.view)
 
     # -- shapes ---------------------------------------------------------------------------------
 
@@ -53,9 +65,9 @@ class Canvas:
         width: float,
         height: float,
         color: Color,
+        radius: float = 0.0,
         *,
         color2: Color | None = None,
-        radius: float = 0.0,
         border: float = 0.0,
         shadow: float = 0.0,
     ) -> None:
@@ -68,9 +80,9 @@ class Canvas:
         radius = min(radius, half_w, half_h)
         if shadow > 0.0:
             drop = shadow * (-0.25 if self.view.y_up else 0.25)
-            self._quads.add(cx, cy + drop, half_w, half_h, (0, 0, 0, 110), radius=radius, soft=shadow)
+            self._list.add(cx, cy + drop, half_w, half_h, (0, 0, 0, 110), radius=radius, soft=shadow)
         far = None if color2 is None else parse_color(color2)
-        self._quads.add(cx, cy, half_w, half_h, parse_color(color), color2=far, radius=radius, border=border)
+        self._list.add(cx, cy, half_w, half_h, parse_color(color), color2=far, radius=radius, border=border)
 
     def circle(
         self, x: float, y: float, radius: float, color: Color, *, border: float = 0.0, glow: float = 0.0
@@ -79,12 +91,12 @@ class Canvas:
         rgba = parse_color(color)
         if glow > 0.0:
             light = (*rgba[:3], rgba[3] // 2)
-            self._quads.add(x, y, radius, radius, light, radius=radius, soft=glow)
-        self._quads.add(x, y, radius, radius, rgba, radius=radius, border=border)
+            self._list.add(x, y, radius, radius, light, radius=radius, soft=glow)
+        self._list.add(x, y, radius, radius, rgba, radius=radius, border=border)
 
     def circles(
         self,
-        positions: np.ndarray,
+        positions: np.ndarray | Sequence[tuple[float, float]],
         radii: float | np.ndarray,
         colors: Color | np.ndarray = "white",
         *,
@@ -100,7 +112,7 @@ class Canvas:
         centers = np.asarray(positions, np.float32).reshape(-1, 2)
         radius = np.broadcast_to(np.asarray(radii, np.float32), (len(centers),))
         fade = radius * np.float32(min(max(softness, 0.0), 1.0) / 2)
-        quads = self._quads.reserve(len(centers))
+        quads = self._list.reserve(len(centers))
         quads["center"] = centers
         quads["half"] = (radius - fade)[:, None]
         quads["axis"], quads["uv"] = (1.0, 0.0), (0.0, 0.0, 1.0, 1.0)
@@ -148,7 +160,7 @@ class Canvas:
             light[:, 3] = np.rint(255.0 - 255.0 * (1.0 - rgba[:, 3] / 510.0) ** share)
             layers.insert(0, (light, glow))
         for shade, softness in layers:
-            quads = self._quads.reserve(len(start))
+            quads = self._list.reserve(len(start))
             quads["center"] = start + step / 2
             quads["half"][:, 0] = length / 2 + half
             quads["half"][:, 1] = half
@@ -169,13 +181,15 @@ class Canvas:
         *,
         color: Color = "white",
         radius: float = 0.0,
+        region: tuple[float, float, float, float] = (0.0, 0.0, 1.0, 1.0),
     ) -> None:
         """A picture with its corner of lowest x and y at (`x`, `y`); its own size in pixels if none is given.
 
-        `color` multiplies the picture; `radius` rounds its corners.
+        `color` multiplies the picture; `radius` rounds its corners; `region` cuts a part out of it, as for
+        `sprite`.
         """
         w, h = _fit(picture, width, height)
-        self.sprite(picture, x + w / 2, y + h / 2, w, h, color=color, radius=radius)
+        self.sprite(picture, x + w / 2, y + h / 2, w, h, color=color, radius=radius, region=region)
 
     def sprite(
         self,
@@ -195,7 +209,7 @@ class Canvas:
         `region` cuts out left, top, right and bottom, as fractions of the picture: a frame of a sheet.
         """
         angle = math.radians(rotation)
-        self._quads.add(
+        self._list.add(
             x,
             y,
             width / 2,
@@ -210,26 +224,27 @@ class Canvas:
     def sprites(
         self,
         picture: Picture,
-        positions: np.ndarray,
+        positions: np.ndarray | Sequence[tuple[float, float]],
         size: float | np.ndarray,
+        colors: Color | np.ndarray = "white",
         *,
         rotations: float | np.ndarray = 0.0,
-        colors: Color | np.ndarray = "white",
         regions: np.ndarray | None = None,
         additive: bool = False,
     ) -> None:
         """Many copies of one picture, or of parts of it, in one call.
 
-        positions: (n, 2) centres; size: one number, or (n, 2) widths and heights; rotations: one number of
-        degrees, or (n,); colors: one, or (n, 3 or 4) numbers from 0 to 1; regions: (n, 4) left, top, right
-        and bottom of each part, as fractions. `additive` adds their light to what is there instead of
-        covering it.
+        positions: (n, 2) centres; size: one number, (n,) as wide as tall, or (n, 2) widths and heights;
+        colors: one, or (n, 3 or 4) numbers from 0 to 1; rotations: one number of degrees, or (n,); regions:
+        (n, 4) left, top, right and bottom of each part, as fractions. `additive` adds their light to what is
+        there instead of covering it.
         """
         centers = np.asarray(positions, np.float32).reshape(-1, 2)
-        quads = self._quads.reserve(len(centers), picture)
+        quads = self._list.reserve(len(centers), picture)
         angles = np.radians(np.broadcast_to(np.asarray(rotations, np.float32), (len(centers),)))
         quads["center"] = centers
-        quads["half"] = np.asarray(size, np.float32) / 2
+        half = np.asarray(size, np.float32) / 2
+        quads["half"] = half[:, None] if half.ndim == 1 else half
         quads["axis"][:, 0] = np.cos(angles)
         quads["axis"][:, 1] = np.sin(angles)
         if regions is None:
@@ -256,11 +271,11 @@ class Canvas:
         text: str,
         x: float,
         y: float,
-        *,
         size: float = 16.0,
         color: Color = Palette.TEXT,
         align: Align = "left",
         valign: VerticalAlign = "top",
+        *,
         font: Path | None = None,
     ) -> float:
         """Write `text`, which may have several lines, and return its width.
@@ -276,8 +291,9 @@ class Canvas:
         down = -1.0 if self.view.y_up else 1.0
         top = y - down * height * _SHIFT[valign]
         if not self.view.y_up:  # On whole pixels, so that letters keep the sharp edges they were drawn with.
-            left, top = round(left), round(top)
-        quads = self._quads.reserve(len(layout.quads))
+            pixel = self.view.pixel
+            left, top = round(left / pixel) * pixel, round(top / pixel) * pixel
+        quads = self._list.reserve(len(layout.quads))
         quads[:] = layout.quads
         quads["center"] = layout.quads["center"] * np.array((unit, unit * down), np.float32) + (left, top)
         quads["half"] *= unit
@@ -286,14 +302,14 @@ class Canvas:
         quads["color"] = quads["color2"] = parse_color(color)
         return width
 
-    def measure(self, text: str, *, size: float = 16.0, font: Path | None = None) -> tuple[float, float]:
+    def measure(self, text: str, size: float = 16.0, *, font: Path | None = None) -> tuple[float, float]:
         """Width and height that `text` would have."""
         layout, unit = self._layout(text, size, font)
         return layout.width * unit, layout.height * unit
 
     def _layout(self, text: str, size: float, font: Path | None) -> tuple[TextLayout, float]:
         pixels = min(max(round(size / self.view.pixel), 6), 256)
-        unit = size / pixels if self.view.y_up else 1.0
+        unit = size / pixels if self.view.y_up else self.view.pixel
         return self._fonts.layout(text, pixels, font), unit
 
     # -- for the host ---------------------------------------------------------------------------
@@ -301,7 +317,7 @@ class Canvas:
     def flush(self, target: RenderTarget) -> None:
         """Draw everything collected into `target`, and start anew."""
         if len(self._quads):
-            self._pipeline.draw(self._quads, target, self.view, self._fonts.upload())
+            self._pipeline.draw(self._quads, target, self._fonts.upload())
 
 
 def _fit(picture: Picture, width: float | None, height: float | None) -> tuple[float, float]:

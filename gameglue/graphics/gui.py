@@ -18,7 +18,7 @@ class Gui(Canvas):
         self.rect(x, y, width, height, Palette.PANEL, radius=10, shadow=16)
         if not title:
             return y + 12
-        self.text(title, x + 16, y + 12, size=14, color=Palette.MUTED)
+        self.text(title, x + 16, y + 12, 14, Palette.MUTED, valign="top")
         return y + 12 + 14 + 12
 
     def plot(
@@ -42,7 +42,7 @@ class Gui(Canvas):
         """
         curve = np.asarray(values, np.float64).ravel()
         finite = np.isfinite(curve)
-        self.line(x, y + height, x + width, y + height, Palette.LINE, width=1)
+        self.line(x, y + height, x + width, y + height, Palette.LINE, width=self.view.pixel)
         if len(curve) < 2 or not finite.any():
             return
         bottom = float(curve[finite].min()) if low is None else low
@@ -54,7 +54,9 @@ class Gui(Canvas):
             self._fill_below(x, y + height, width, height, along, np.where(finite, up, 0.0), color)
         points = np.stack((along, y + height - up), axis=1)
         for stretch in np.split(points, np.flatnonzero(~finite)):
-            self.polyline(stretch[np.isfinite(stretch[:, 1])], color, width=line_width)
+            self.polyline(
+                stretch[np.isfinite(stretch[:, 1])], color, width=max(line_width, 1.5 * self.view.pixel)
+            )
 
     def _fill_below(
         self,
@@ -67,12 +69,13 @@ class Gui(Canvas):
         color: Color,
     ) -> None:
         # One column a pixel, on whole pixels: neighbouring columns then share no half-covered edge.
-        columns = np.arange(round(x), round(x + width))
-        tall = np.interp(columns + 0.5, along, up)
-        quads = self._quads.reserve(len(columns))
-        quads["center"][:, 0] = columns + 0.5
+        pixel = self.view.pixel
+        columns = (np.arange(round(x / pixel), round((x + width) / pixel)) + 0.5) * pixel
+        tall = np.interp(columns, along, up)
+        quads = self._list.reserve(len(columns))
+        quads["center"][:, 0] = columns
         quads["center"][:, 1] = base - tall / 2
-        quads["half"][:, 0] = 0.5
+        quads["half"][:, 0] = pixel / 2
         quads["half"][:, 1] = tall / 2
         quads["axis"] = (1.0, 0.0)
         quads["uv"] = (0.0, 0.0, 1.0, 1.0)
@@ -91,36 +94,50 @@ class Gui(Canvas):
         values: Sequence[float] | np.ndarray,
         *,
         labels: Sequence[str] | None = None,
+        numbers: Sequence[str] | None = None,
         high: float | None = None,
         highlight: int | None = None,
         color: Color = Palette.LINE,
         highlight_color: Color = Palette.ACCENT,
+        back: Color | None = None,
     ) -> None:
-        """Upright bars, one a value from 0 to `high` (the largest value, if not given), with labels below.
+        """Upright bars, one a value from 0 to `high` (the largest value, if not given).
 
-        `highlight` is the number of a bar to stand out.
+        `labels` stand below the bars, `numbers` on their tops; `highlight` is the number of a bar to stand
+        out; `back` is the colour of what lies behind each bar, as tall as `high`.
         """
         tall = np.nan_to_num(np.asarray(values, np.float64).ravel())
         if len(tall) == 0:
             return
         top = float(tall.max()) if high is None else high
-        room = height - (20 if labels is not None else 0)
+        below = 0.0 if labels is None else self.measure("0", 14)[1] + 3
+        above = 0.0 if numbers is None else self.measure("0", 11)[1]
+        room, base = height - below - above, y + height - below
         step = width / len(tall)
-        thick = min(step * 0.72, 48.0)
+        thick = min(step * 0.62, 44.0)
         for i, value in enumerate(tall):
             share = min(max(value / top, 0.0), 1.0) if top > 0.0 else 0.0
-            left, tip = x + step * i + (step - thick) / 2, max(room * share, 2.0)
+            middle, tip = x + step * (i + 0.5), max(room * share, 2.0)
             chosen = i == highlight
-            self.rect(left, y + room - tip, thick, tip, highlight_color if chosen else color, radius=4)
+            if back is not None:
+                self.rect(middle - thick / 2, base - room, thick, room, back, 4)
+            self.rect(middle - thick / 2, base - tip, thick, tip, highlight_color if chosen else color, 4)
+            ink = Palette.TEXT if chosen else Palette.MUTED
             if labels is not None:
-                ink = Palette.TEXT if chosen else Palette.MUTED
-                self.text(labels[i], x + step * (i + 0.5), y + room + 4, size=14, color=ink, align="center")
+                self.text(labels[i], middle, base + 4, 14, ink, "center", "top")
+            if numbers is not None:
+                self.text(numbers[i], middle, base - tip - 1, 11, ink, "center", "bottom")
 
     def meter(
-        self, x: float, y: float, width: float, height: float, share: float, color: Color = Palette.ACCENT
+        self,
+        x: float,
+        y: float,
+        width: float,
+        height: float,
+        share: float,
+        color: Color = Palette.ACCENT,
+        back: Color = Palette.RAISED,
     ) -> None:
-        """A horizontal bar, filled from the left by `share` (0 to 1)."""
-        self.rect(x, y, width, height, Palette.RAISED, radius=height / 2)
-        filled = min(max(share, 0.0), 1.0) * width
-        if filled >= 1.0:
-            self.rect(x, y, max(filled, height), height, color, radius=height / 2)
+        """A horizontal bar with round ends, filled from the left by `share` (0, where it is a dot, to 1)."""
+        self.rect(x, y, width, height, back, height / 2)
+        self.rect(x, y, max(width * min(share, 1.0), height), height, color, height / 2)

@@ -57,7 +57,7 @@ class TileMap(Renderer):
         canvas.sprites(
             self.sheet.texture,
             local * size @ matrix[:2, :2].T + matrix[:2, 3],
-            np.array((size * scale.x, size * scale.y)),
+            np.array([(size * scale.x, size * scale.y)]),
             rotations=self.transform.angle,
             colors=self.color,
             regions=self.sheet.regions()[part[rows, columns] % len(self.sheet)],
