@@ -170,6 +170,84 @@ def test_the_window_and_the_page_are_there_and_back(make_drawing_app: MakeApp) -
     assert page.to_window([(0, 0), (100, 50)]).tolist() == [[50.0, 0.0], [250.0, 100.0]]
 
 
+@pytest.mark.gl
+def test_what_is_drawn_on_page_and_window_lies_in_the_order_of_the_calls(make_drawing_app: MakeApp) -> None:
+    def draw(page: Page) -> None:
+        page.rect(10, 10, 40, 40, "#ff0000")
+        page.gui.rect(40, 40, 40, 40, "#00ff00")
+        page.rect(30, 30, 20, 20, "#0000ff")
+        page.image(page_app.graphics.white, 44, 44, 6, 6)
+
+    page_app = make_drawing_app(size=(192, 128))
+    page_app.scene.create("sheet").add_component(Sheet, draw=draw)
+    page_app.run(frames=2)
+    picture = page_app.graphics.read_pixels()[..., :3]
+    assert bounds(picture, 0) == (20, 20, 100, 100)
+    assert bounds(picture, 1) == (40, 40, 80, 80)
+    assert bounds(picture, 2) == (60, 60, 100, 100)
+    assert picture[94, 94].tolist() == [255, 255, 255]
+
+
+@pytest.mark.gl
+def test_a_page_plots_and_draws_bars_in_its_units(make_drawing_app: MakeApp) -> None:
+    def draw(page: Page) -> None:
+        page.bars(0, 0, 96, 20, [0.5, 1.0], high=1.0, highlight=1, color="#00ff00", highlight_color="#ff0000")
+        page.plot(10, 30, 40, 20, [1.0, 1.0], low=0.0, high=2.0, color="#0000ff", fill=False)
+
+    picture = pixels(make_drawing_app, (192, 128), draw)
+    left, top, right, bottom = bounds(picture, 1)
+    assert (top, bottom) == (20, 40)
+    assert (left + right) / 2 == pytest.approx(48, abs=1)
+    assert bounds(picture, 0)[1::2] == (0, 40)
+    assert bounds(picture, 2) == pytest.approx((20, 79, 100, 82), abs=2)
+
+
+@pytest.mark.gl
+def test_bars_have_room_for_what_stands_above_and_below(make_drawing_app: MakeApp) -> None:
+    written: list[tuple[str, float, float]] = []
+
+    def draw(page: Page) -> None:
+        def record(text: str, x: float, y: float, *_: object, **__: object) -> float:
+            written.append((text, x, y))
+            return 0.0
+
+        page.text = record  # type: ignore[method-assign]
+        page.bars(0, 0, 90, 60, [0.5, 0.2, 0.9], labels="abc", numbers=["5", "", "9"], back="#00ff00")
+
+    _, top, _, bottom = bounds(pixels(make_drawing_app, (192, 128), draw), 1)
+    labels, numbers = written[-6::2], written[-5::2]  # of the last frame
+    assert [text for text, _, _ in labels] == ["a", "b", "c"]
+    assert [x for _, x, _ in labels] == pytest.approx([15, 45, 75])
+    assert all(bottom / 2 <= y < 60 for _, _, y in labels)
+    assert [text for text, _, _ in numbers] == ["5", "", "9"]
+    assert numbers[2][2] < numbers[0][2] < numbers[1][2]
+    assert top / 2 > 8
+
+
+@pytest.mark.gl
+def test_letters_are_never_too_small_to_read(make_drawing_app: MakeApp) -> None:
+    gui = make_drawing_app(size=(480, 320)).gui
+    free, least = Page(gui), Page(gui, min_text=12)
+    assert [least.letter_size(size) for size in (8, 14, 40)] == [16, 24, 40]
+    assert free.letter_size(14) == 14
+    assert least.measure("MMM", 14) == free.measure("MMM", 24)
+    assert least.chip("N", 10, 10) > free.chip("N", 10, 10)
+    assert Page(make_drawing_app(size=(960, 640)).gui, min_text=12).letter_size(14) == 14
+
+
+@pytest.mark.gl
+def test_a_text_is_shortened_to_its_room(make_drawing_app: MakeApp) -> None:
+    page = Page(make_drawing_app(size=(960, 640)).gui)
+    text = "cpu on 2 job threads"
+    wide = page.measure(text)[0]
+    assert page.shortened(text, wide) == text
+    short = page.shortened(text, wide - 1)
+    assert short.endswith("...")
+    assert text.startswith(short[:-3])
+    assert page.measure(short)[0] <= wide - 1
+    assert page.shortened(text, 0.0) == "..."
+
+
 def test_a_page_needs_an_area(make_app: MakeApp) -> None:
     with pytest.raises(GraphicsError, match="above 0"):
         Page(make_app(size=(300, 100)).gui, 0, 50)
