@@ -113,6 +113,7 @@ from gameglue.input import (  # noqa: E402
     MouseMoved,
 )
 from gameglue.inspector import Inspector  # noqa: E402
+from gameglue.learning import DenseNetwork, Evolution  # noqa: E402
 from gameglue.playing import Facts, PlayOptions  # noqa: E402
 from gameglue.profiling import FrameReport, Profiler, Recording  # noqa: E402
 from gameglue.program import play  # noqa: E402
@@ -144,9 +145,11 @@ __all__ = [
     "Color",
     "ComponentError",
     "Coroutine",
+    "DenseNetwork",
     "DirectionalLight",
     "Effect",
     "Event",
+    "Evolution",
     "Facts",
     "FieldError",
     "FrameError",

@@ -9,10 +9,10 @@ from pathlib import Path
 import numpy as np
 import onnxruntime
 
-from demos.rival.brain import Evolution, imitate, newborn, parts
 from demos.rival.court import DT, Court, Floats
+from demos.rival.school import NETWORK, live
+from gameglue import Evolution
 
-OPSET = 18
 STRENGTHS = ("newborn", "student", "champion")
 Player = Callable[[Floats], Floats]
 
@@ -22,7 +22,7 @@ def network(path: Path, weights: Floats) -> Player:
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = 1  # so small a network is slower on several
     session = onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
-    inputs = {name: part.astype(np.float32) for name, part in parts(weights).items()}
+    inputs = NETWORK.inputs(weights)
     return lambda senses: session.run(None, {"senses": senses.astype(np.float32), **inputs})[0][:, 0]
 
 
@@ -45,7 +45,8 @@ def at_random(seed: int) -> Player:
 def duel(left: Player, right: Player, seed: int, games: int = 100, seconds: float = 60.0) -> tuple[int, int]:
     """Points that `right` won and lost in so many games; decisions come a step late, as in the game."""
     court = Court(games, np.random.default_rng(seed))
-    moves, won, lost = np.zeros((games, 2)), 0, 0
+    moves: Floats = np.zeros((games, 2))
+    won = lost = 0
     for _ in range(int(seconds / DT)):
         decided = np.stack((left(court.senses(0)), right(court.senses(1))), axis=1)
         points = court.step(moves, DT)
@@ -63,19 +64,20 @@ def lesson(
     """
     random = np.random.default_rng(seed)
     court, rival = Court(1, random), network(path, student)
-    seen, done, moves = [], [], np.zeros((1, 2))
+    moves: Floats = np.zeros((1, 2))
+    seen, done = [], []
     for _ in range(int(60.0 / DT)):
         senses = court.senses(0)
         decided = np.stack((player(senses), rival(court.senses(1))), axis=1)
         court.step(moves, DT)
         seen.append(senses[0])
-        done.append(decided[0, 0])
+        done.append(decided[0, :1])
         moves = decided
-    fits = imitate(newborn(random), np.array(seen), np.array(done), random)
+    fits = NETWORK.imitate(NETWORK.newborn(random), np.array(seen), np.array(done), random)
     double = next(islice(fits, 600, None))
     evolution = Evolution(student, random)
     for _ in range(generations):
-        for _ in evolution.live(np.stack([double] * 6 + [student] * 2), 240):
+        for _ in live(evolution, np.stack([double] * 6 + [student] * 2), 240):
             pass
     return share(duel(player, rival, seed)), share(duel(player, network(path, evolution.weights), seed))
 
@@ -142,9 +144,9 @@ Two dense layers of 16 and one of 1, all with tanh: {count} weights.
 
 ## Training
 
-Evolution strategies with antithetic pairs, ranked fitness and Adam (`Evolution` in `demos/rival/brain.py`,
-NumPy alone), by self-play: 49 variants, each against itself and six former selves for ten seconds a
-generation. There are no data.
+Evolution strategies with antithetic pairs, ranked fitness and Adam (`gameglue.Evolution`, with `live` in
+`demos/rival/school.py`; NumPy alone), by self-play: 49 variants, each against itself and six former selves
+for ten seconds a generation. There are no data.
 
     pip install -e .[train,test]
     python -m assets.rival.train_rival

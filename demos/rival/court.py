@@ -6,10 +6,12 @@ court from their own side, so that one network can play either.
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import numpy.typing as npt
 
-Floats = npt.NDArray[np.float64]
+Floats = npt.NDArray[np.floating[Any]]
 
 WIDTH = 1.25
 LINE = 0.06  # from a side's edge to where its paddle hits
@@ -49,70 +51,55 @@ class Court:
         """
         x, y = self.ball.T
         along, up = self.velocity.T
-        distance = WIDTH - LINE - x if side else x - LINE
-        coming = along if side else -along
+        mine, other = self.paddles[:, side], self.paddles[:, 1 - side]
+        distance, coming = (WIDTH - LINE - x, along) if side else (x - LINE, -along)
         comes = coming > 1e-6
         time = np.where(comes, np.maximum(distance, 0.0) / np.maximum(coming, 1e-6), 0.0)
         # Walls mirror: the height unfolds to a line, which a triangle wave folds back.
         arrival = 1.0 - np.abs((y + up * time) % 2.0 - 1.0)
-        mine, other = self.paddles[:, side], self.paddles[:, 1 - side]
-        seen = (
-            distance / WIDTH,
-            (y - mine) * 2,
-            coming / 2,
-            up / 2,
-            np.where(comes, arrival - mine, 0.0) * 4,
-            np.minimum(time, 2.0),
-            (mine - 0.5) * 2,
-            (other - 0.5) * 2,
-        )
-        return np.stack(seen, axis=1)
+        ball = distance / WIDTH, (y - mine) * 2, coming / 2, up / 2
+        goal = np.where(comes, arrival - mine, 0.0) * 4, np.minimum(time, 2.0)
+        return np.stack((*ball, *goal, (mine - 0.5) * 2, (other - 0.5) * 2), axis=1)
 
     def swing(self, moves: Floats, dt: float) -> None:
         """Move the paddles only, as before a serve."""
         self.moves = np.clip(moves, -1.0, 1.0)
         self.paddles = np.clip(self.paddles + self.moves * PADDLE_SPEED * dt, HALF, 1.0 - HALF)
 
-    def step(self, moves: Floats, dt: float) -> npt.NDArray[np.int64]:
+    def step(self, moves: Floats, dt: float) -> Floats:
         """Go on by `dt` seconds; moves: (games, 2) from -1 (down) to 1. Returns who scores (games,): 1 is the
         rival, -1 the player, 0 nobody. A new rally begins where one does.
         """
         self.swing(moves, dt)
         self.ball = self.ball + self.velocity * dt
         x, y = self.ball.T
-        out = (y < RADIUS) | (y > 1.0 - RADIUS)
-        self.ball[:, 1] = np.where(y < RADIUS, 2 * RADIUS - y, np.where(out, 2 * (1.0 - RADIUS) - y, y))
-        self.velocity[:, 1] = np.where(out, -self.velocity[:, 1], self.velocity[:, 1])
-        points = np.zeros(len(x), np.int64)
-        self.missed[:] = 0.0
-        self.hits[:] = False
-        for side, sign in ((0, -1.0), (1, 1.0)):
-            beyond = sign * (x - WIDTH / 2) - (WIDTH / 2 - LINE)
-            crosses = (beyond > 0.0) & (sign * self.velocity[:, 0] > 0.0)
-            if crosses.any():
-                points += self._arrive(np.flatnonzero(crosses), side, sign, beyond)
-        if points.any():
+        bounced = np.clip(y, RADIUS, 1.0 - RADIUS)
+        self.velocity[y != bounced, 1] *= -1
+        y[:] = 2 * bounced - y
+        self.hits[:], self.missed[:] = False, 0.0
+        points = np.zeros(len(x))
+        sign = np.where(x > WIDTH / 2, 1.0, -1.0)
+        beyond = sign * (x - WIDTH / 2) - (WIDTH / 2 - LINE)
+        at = np.flatnonzero((beyond > 0.0) & (sign * self.velocity[:, 0] > 0.0))
+        if at.size:
+            lost = self._arrive(at, sign[at], beyond[at])
+            points[lost] = -sign[lost]
             self.serve(points != 0)
         return points
 
-    def _arrive(
-        self, at: npt.NDArray[np.int64], side: int, sign: float, beyond: Floats
-    ) -> npt.NDArray[np.int64]:
-        """The ball has come to a side's line in the games `at`: it is hit, or that side has lost."""
-        velocity = self.velocity[at]
+    def _arrive(self, at: npt.NDArray[np.int64], sign: Floats, beyond: Floats) -> npt.NDArray[np.int64]:
+        """In games `at` the ball is `beyond` the line of side -1 or 1. Returns those where it is lost."""
+        side, velocity = (sign > 0).astype(int), self.velocity[at]
         # Where it was when it crossed the line, a part of a step ago.
-        height = self.ball[at, 1] - velocity[:, 1] * beyond[at] / np.abs(velocity[:, 0])
+        height = self.ball[at, 1] - velocity[:, 1] * beyond / np.abs(velocity[:, 0])
         offset = (height - self.paddles[at, side]) / REACH
         met = np.abs(offset) <= 1.0
-        hit = at[met]
+        hit, lost = at[met], at[~met]
         speed = np.minimum(np.hypot(*velocity[met].T) * FASTER, FASTEST)
-        spin = SPIN * PADDLE_SPEED * self.moves[hit, side] / speed
+        spin = SPIN * PADDLE_SPEED * self.moves[hit, side[met]] / speed
         angle = np.clip(offset[met] * 0.8 + spin, -STEEPEST, STEEPEST)
-        self.velocity[hit] = speed[:, None] * np.stack((-sign * np.cos(angle), np.sin(angle)), 1)
-        self.ball[hit, 0] -= 2 * sign * beyond[hit]
-        self.hits[hit, side] = True
-        lost = at[~met]
+        self.velocity[hit] = speed[:, None] * np.stack((-sign[met] * np.cos(angle), np.sin(angle)), 1)
+        self.ball[hit, 0] -= 2 * sign[met] * beyond[met]
+        self.hits[hit, side[met]] = True
         self.missed[lost] = np.abs(offset[~met]) - 1.0
-        points = np.zeros(len(self.ball), np.int64)
-        points[lost] = -int(sign)
-        return points
+        return lost

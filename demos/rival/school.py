@@ -1,4 +1,7 @@
-"""The rival's mind: its answers come from the engine, its lessons are taken beside the frames."""
+"""The rival's school: a network in NumPy learns from how you play, for a little of each frame.
+
+The game's own inference runs the same network from `rival.onnx`, whose weights are inputs.
+"""
 
 from __future__ import annotations
 
@@ -9,78 +12,62 @@ from itertools import islice
 
 import numpy as np
 
-from demos.rival.brain import Evolution, imitate, newborn, parts
-from demos.rival.court import Floats
-from gameglue import InferenceRequest, MonoBehaviour, Worker
+from demos.rival.court import DT, SENSES, Court, Floats
+from gameglue import DenseNetwork, Evolution, MonoBehaviour
 
+NETWORK = DenseNetwork(SENSES, 16, 16, 1)
 RALLIES, FITTING, STEPS, DOUBLES = 12, 200, 240, 6
 """Rallies it remembers, steps of fitting a double, steps of a generation, doubles among the opponents."""
 
 
-class Mind(MonoBehaviour):
-    """Asks the network what to do. Its weights go along with every question, so new ones cost nothing."""
+def live(evolution: Evolution, opponents: Floats, steps: int) -> Iterator[Floats]:
+    """One generation: every variant plays each of (m, NETWORK.count) opponents for so many steps.
 
-    worker: Worker
-
-    def awake(self) -> None:
-        """Begin at rest."""
-        self.move = 0.0
-        self.answered = 0
-        self.waits: deque[float] = deque(maxlen=60)
-
-    def take_weights(self, weights: Floats) -> None:
-        """Play with other weights from the next question on."""
-        self._inputs = {name: part.astype(np.float32) for name, part in parts(weights).items()}
-
-    def ask(self, senses: Floats) -> None:
-        """What to do about (1, SENSES)? `move` is the latest answer."""
-        inputs = {"senses": senses.astype(np.float32), **self._inputs}
-        self.app.inference.submit(self.worker, inputs, latest_only=True, callback=self._take)
-
-    def _take(self, request: InferenceRequest) -> None:
-        self.move = float(request.result()[0, 0])
-        self.answered += 1
-        self.waits.append(request.age_ms)
-
-    def on_destroy(self) -> None:
-        """Free what the worker holds."""
-        self.app.inference.cancel_all(self.worker)
-        self.worker.dispose()
+    Yields after each step the points (2, m) that the weights themselves won and lost against each.
+    """
+    variants = evolution.variants()
+    n, m = len(variants), len(opponents)
+    court = Court(n * m, evolution.random)
+    fitness, points, moves = np.zeros(n), np.zeros((2, m)), np.zeros((n * m, 2))
+    for _ in range(steps):
+        mine = NETWORK.answer(variants, court.senses(1).reshape(n, m, SENSES))[..., 0]
+        seen = court.senses(0).reshape(n, m, SENSES).transpose(1, 0, 2)
+        theirs = NETWORK.answer(opponents, seen)[..., 0]
+        scored = court.step(moves, DT).reshape(n, m)
+        # As in the game, what is decided now comes about a step later.
+        moves = np.stack((theirs.T.ravel(), mine.ravel()), axis=1)
+        missed = np.minimum(court.missed.reshape(n, m), 3.0) * (scored < 0)
+        hits = court.hits[:, 1].reshape(n, m)
+        fitness += (scored - 0.15 * missed + 0.05 * hits - 0.002 * np.abs(mine)).sum(1)
+        points += scored[0] > 0, scored[0] < 0
+        yield points
+    evolution.learn(fitness)
 
 
 class School(MonoBehaviour):
-    """Learns from how you play, for `budget_ms` of each frame: fits a double of you to your latest rallies,
-    lets variants of the rival play against it, and hands better weights to the mind.
+    """Learns from your `rallies` for `budget_ms` of each frame: fits a double of you to them, lets variants
+    of the rival play against it, and goes on with better weights, with which the next question is asked.
     """
 
-    mind: Mind
     strengths: np.ndarray
     budget_ms: float = 2.0
 
     def awake(self) -> None:
         """Begin as a student."""
         self.is_open = True
-        self.rallies: deque[tuple[Floats, Floats]] = deque(maxlen=RALLIES)
-        self._is_over = True
+        self.rallies: deque[list[Floats]] = deque(maxlen=RALLIES)
+        """Your latest: for each moment what you saw, and behind it what you did, (SENSES + 1,)."""
         self._random = np.random.default_rng(self.app.random.integers(1 << 32))
-        self.double: Floats = newborn(self._random)
+        self.double = NETWORK.newborn(self._random)
         self.begin(1)
 
     def begin(self, strength: int) -> None:
         """Go on with one of the three `strengths`; what is known about you stays."""
         self.strength = strength
         self.evolution = Evolution(self.strengths[strength].astype(np.float64), self._random)
-        self.mind.take_weights(self.evolution.weights)
         self.curve: list[float] = []
         """Share of points that each generation won of your double."""
         self._lessons = self._learn()
-
-    def remember(self, senses: Floats, moves: Floats, is_over: bool) -> None:
-        """You play a rally: what you saw (n, SENSES) and did (n,) in it until now."""
-        if not self._is_over:
-            self.rallies.pop()
-        self.rallies.append((senses, moves))
-        self._is_over = is_over
 
     def update(self) -> None:
         """Take lessons until this frame's time for them is over."""
@@ -91,17 +78,16 @@ class School(MonoBehaviour):
     def _learn(self) -> Iterator[None]:
         """One generation after the other, in steps of a fraction of a millisecond."""
         while True:
-            knows_you = bool(self.rallies)
-            if knows_you:
-                senses, moves = (np.concatenate(part) for part in zip(*self.rallies, strict=True))
-                for double in islice(imitate(self.double, senses, moves, self._random), FITTING):
-                    self.double = double
+            moments = np.array([moment for rally in self.rallies for moment in rally])
+            if len(moments):
+                fits = NETWORK.imitate(self.double, moments[:, :-1], moments[:, -1:], self._random)
+                for self.double in islice(fits, FITTING):
                     yield
             # Former selves keep it from forgetting how to play anybody else.
-            former = self.strengths[[1, 2]].astype(np.float64)
-            doubles = [self.double if knows_you else self.evolution.weights] * DOUBLES
-            yield from self.evolution.live(np.stack([*doubles, *former]), STEPS)
-            self.mind.take_weights(self.evolution.weights)
-            if knows_you:
-                won, lost = self.evolution.points[:, :DOUBLES].sum(axis=1)
+            doubles = [self.double if len(moments) else self.evolution.weights] * DOUBLES
+            lesson = live(self.evolution, np.stack([*doubles, *self.strengths[1:]]), STEPS)
+            for self.points in lesson:
+                yield
+            if len(moments):
+                won, lost = self.points[:, :DOUBLES].sum(axis=1)
                 self.curve.append((won + 1) / (won + lost + 2))

@@ -44,6 +44,17 @@ class AudioClip:
         samples, frequency = decode(Path(path))
         return cls(samples, frequency, name=Path(path).name)
 
+    @classmethod
+    def tone(cls, pitch: float, seconds: float, volume: float = 0.3) -> Self:
+        """A note that fades: `pitch` in hertz, `volume` from 0 to 1. Raises `GameError` for one of no length.
+
+        >>> AudioClip.tone(880.0, 0.5).length
+        0.5
+        """
+        time = np.arange(int(FREQUENCY * seconds)) / FREQUENCY
+        fading = np.exp(-6.0 * time / max(seconds, 1e-9))
+        return cls(volume * np.sin(2 * np.pi * pitch * time) * fading, name=f"{pitch:g} Hz")
+
     @property
     def length(self) -> float:
         """How long it lasts, in seconds."""

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from gameglue.graphics.canvas import Canvas
-from gameglue.graphics.colors import Color, Palette, parse_color
+from gameglue.graphics.colors import Color, Palette, parse_color, parse_colors
 
 
 class Gui(Canvas):
@@ -84,6 +84,24 @@ class Gui(Canvas):
         quads["color"] = (red, green, blue, 0)
         quads["color"][:, 3] = alpha * (0.05 + 0.3 * tall / max(height, 1e-6))
         quads["color2"] = (red, green, blue, alpha // 16)
+
+    def cells(
+        self, x: float, y: float, width: float, height: float, colors: np.ndarray, *, gap: float = 1.0
+    ) -> None:
+        """A table of colours as squares, as large as fit, at the top in the middle, `gap` between them.
+
+        colors: (rows, columns, 3 or 4) numbers from 0 to 1. For weights, heat, what a network sees; all of it
+        is one call, and no texture is written.
+        """
+        rows, columns, channels = colors.shape
+        side = min(width / columns, height / rows)
+        row, column = np.indices((rows, columns)).reshape(2, -1)
+        quads = self._quads.reserve(rows * columns)
+        quads["center"][:, 0] = x + (width - side * columns) / 2 + (column + 0.5) * side
+        quads["center"][:, 1] = y + (row + 0.5) * side
+        quads["half"] = max(side - gap, side / 2) / 2
+        quads["axis"], quads["uv"], quads["shape"] = (1.0, 0.0), (0.0, 0.0, 1.0, 1.0), 0.0
+        quads["color"] = quads["color2"] = parse_colors(colors.reshape(-1, channels), rows * columns)
 
     def bars(
         self,

@@ -9,11 +9,11 @@ from typing import TypeVar
 import numpy as np
 import pytest
 
-from demos.rival.court import PADDLE_SPEED
+from demos.rival.court import PADDLE_SPEED, SENSES
 from demos.rival.main import build
 from demos.rival.match import Match
-from demos.rival.school import Mind, School
-from gameglue import App, BackendChoice, BackendType, InputScript, MonoBehaviour, PlayOptions
+from demos.rival.school import School
+from gameglue import App, BackendChoice, BackendType, Brain, InputScript, MonoBehaviour, PlayOptions
 
 Play = Callable[..., App]
 Part = TypeVar("Part", bound=MonoBehaviour)
@@ -46,20 +46,22 @@ def part(app: App, kind: type[Part]) -> Part:
 
 def test_it_learns_from_rallies_while_it_plays(play: Play) -> None:
     app = play()  # the player stands still, so that points come soon
-    match, school, mind = part(app, Match), part(app, School), part(app, Mind)
+    match, school, brain = part(app, Match), part(app, School), part(app, Brain)
     school.budget_ms = 3.0
     before = school.evolution.weights.copy()
     for _ in range(4000):
         app.step()
         if len(school.curve) >= 2 and sum(match.score) >= 1:
             break
-    assert mind.answered > 10
+    assert brain.answers > 10
     assert 1 <= sum(match.score) <= len(school.rallies)
     assert 2 <= len(school.curve) <= school.evolution.generation
     assert not np.array_equal(school.evolution.weights, before)
-    for senses, moves in school.rallies:
-        assert len(senses) == len(moves) > 10
-        assert np.abs(moves).max() <= 1.0
+    for rally in school.rallies:
+        moments = np.array(rally)
+        assert len(moments) > 10
+        assert moments.shape[1] == SENSES + 1
+        assert np.abs(moments[:, -1]).max() <= 1.0
 
 
 def test_the_scripted_player_plays(play: Play) -> None:
@@ -75,21 +77,22 @@ def test_the_scripted_player_plays(play: Play) -> None:
 
 def test_new_weights_are_asked_with_in_the_same_frame(play: Play) -> None:
     app = play()
-    match, school, mind = part(app, Match), part(app, School), part(app, Mind)
+    match, school, brain = part(app, Match), part(app, School), part(app, Brain)
     school.is_open = False
-    match.enabled = False
     for weights, expected in ((0.0, 0.0), (50.0, 1.0)):
+        match.enabled = True
+        app.inference.cancel_all(brain.worker)  # what was asked before with others
         vector = np.zeros_like(school.evolution.weights)
         vector[-1] = weights  # the last bias alone
-        mind.take_weights(vector)
-        app.inference.cancel_all(mind.worker)  # what was asked before with others
-        answered = mind.answered
-        mind.ask(np.zeros((1, 8)))
+        school.evolution.weights = vector
+        answers = brain.answers
+        app.step()
+        match.enabled = False  # it has asked once
         end = time.perf_counter() + 30.0
-        while mind.answered == answered and time.perf_counter() < end:
+        while brain.answers == answers and time.perf_counter() < end:
             app.step()
             time.sleep(0.001)
-        assert mind.move == pytest.approx(expected, abs=1e-6)
+        assert match.answer == pytest.approx(expected, abs=1e-6)
 
 
 def test_the_paddle_follows_the_pointer_at_its_own_speed(play: Play) -> None:

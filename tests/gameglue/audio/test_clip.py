@@ -51,6 +51,17 @@ def test_what_is_no_sound_is_refused(samples: np.ndarray, frequency: int) -> Non
         AudioClip(samples, frequency)
 
 
+def test_a_note_has_its_pitch_and_fades() -> None:
+    clip = AudioClip.tone(660.0, 0.4, 0.5)
+    samples = clip.samples[:, 0] / 32767
+    assert clip.length == pytest.approx(0.4)
+    assert pitch_of(samples, clip.frequency) == pytest.approx(660.0, abs=3.0)
+    thirds = [np.abs(part).max() for part in np.array_split(samples, 3)]
+    assert 0.5 >= thirds[0] > 5 * thirds[1] > 25 * thirds[2] > 0.0
+    with pytest.raises(GameError, match="sound's"):
+        AudioClip.tone(660.0, 0.0)
+
+
 @pytest.mark.parametrize(("pitch", "expected"), [(1.0, 440.0), (2.0, 880.0), (0.5, 220.0)])
 def test_pitch_and_frequency_are_those_of_the_device(pitch: float, expected: float) -> None:
     clip = AudioClip(tone(440.0, frequency=22050), 22050)

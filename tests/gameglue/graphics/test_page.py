@@ -121,6 +121,20 @@ def test_pictures_lie_where_they_are_told(make_drawing_app: MakeApp) -> None:
 
 
 @pytest.mark.gl
+def test_a_table_of_colours_lies_in_the_middle_at_the_top(make_drawing_app: MakeApp) -> None:
+    colors = np.zeros((2, 4, 3))
+    colors[0, 0] = colors[1, 3] = (0, 1, 0)
+    colors[0, 3] = (1, 0, 0)
+
+    def draw(page: Page) -> None:
+        page.cells(10, 10, 60, 20, colors)  # cells of 10, so 40 wide
+
+    picture = pixels(make_drawing_app, (192, 128), draw)
+    assert bounds(picture, 1) == pytest.approx((40, 20, 120, 60), abs=1)
+    assert bounds(picture, 0) == pytest.approx((100, 20, 120, 40), abs=1)
+
+
+@pytest.mark.gl
 def test_text_is_aligned_and_scaled(make_drawing_app: MakeApp) -> None:
     widths = []
 

@@ -1,4 +1,4 @@
-"""Learning climbs, imitation follows the true slope, and the engine computes what NumPy does."""
+"""Generations learn to play, a double to do as its player, and the engine computes what NumPy does."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from demos.rival.brain import COUNT, Adam, Evolution, decide, imitate, mistake, newborn, parts
 from demos.rival.court import SENSES, Court
-from gameglue import ModelLoader, Worker
+from demos.rival.school import NETWORK, live
+from gameglue import Evolution, ModelLoader, Worker
 
 FOLDER = Path(__file__).parents[3] / "assets" / "rival"
 
@@ -26,36 +26,18 @@ def test_weights_are_inputs_of_the_engine() -> None:
     senses = examples(20)
     with Worker(ModelLoader.load(FOLDER / "rival.onnx")) as worker:
         for _ in range(3):
-            weights = newborn(random)
-            inputs = {name: part.astype(np.float32) for name, part in parts(weights).items()}
-            worker.schedule(senses=senses.astype(np.float32), **inputs)
-            answer = worker.peek_output().download_to_array()[:, 0]
-            np.testing.assert_allclose(answer, decide(weights[None], senses[None])[0], atol=1e-5)
-
-
-def test_slopes_are_those_of_small_differences() -> None:
-    random = np.random.default_rng(2)
-    weights, senses, wanted = newborn(random), examples(30), random.uniform(-1, 1, 30)
-    _, slopes = mistake(weights, senses, wanted)
-    for i in random.choice(COUNT, 25, replace=False):
-        step = np.eye(COUNT)[i] * 1e-6
-        above, below = (mistake(weights + sign * step, senses, wanted)[0] for sign in (1, -1))
-        assert slopes[i] == pytest.approx((above - below) / 2e-6, abs=1e-7)
+            weights = NETWORK.newborn(random)
+            worker.schedule(senses=senses.astype(np.float32), **NETWORK.inputs(weights))
+            answer = worker.peek_output().download_to_array()
+            np.testing.assert_allclose(answer, NETWORK.answer(weights, senses), atol=1e-5)
 
 
 def test_a_double_comes_to_do_what_was_done() -> None:
     random = np.random.default_rng(3)
-    senses = examples(300)
-    done = np.clip(3 * senses[:, 1], -1, 1)
-    double = next(islice(imitate(newborn(random), senses, done, random), 400, None))
-    assert mistake(double, senses, done)[0] < 0.05 * mistake(newborn(random), senses, done)[0]
-
-
-def test_adam_climbs_a_hill() -> None:
-    adam, at = Adam(0.05), np.zeros(COUNT)
-    for _ in range(200):
-        at = at + adam.step(-2 * (at - 1.0))
-    np.testing.assert_allclose(at, 1.0, atol=0.05)
+    senses, newborn = examples(300), NETWORK.newborn(random)
+    done = np.clip(3 * senses[:, 1:2], -1, 1)
+    double = next(islice(NETWORK.imitate(newborn, senses, done, random), 400, None))
+    assert NETWORK.mistake(double, senses, done)[0] < 0.05 * NETWORK.mistake(newborn, senses, done)[0]
 
 
 def test_generations_learn_to_return_the_ball() -> None:
@@ -63,7 +45,7 @@ def test_generations_learn_to_return_the_ball() -> None:
     student, champion = strengths[1:]
     evolution = Evolution(student, np.random.default_rng(4))
     for _ in range(8):
-        assert sum(1 for _ in evolution.live(np.stack([champion] * 4), 150)) == 150
+        assert sum(1 for _ in live(evolution, np.stack([champion] * 4), 150)) == 150
     assert evolution.generation == 8
     assert returned(evolution.weights) > returned(student) + 0.15
 
@@ -76,15 +58,16 @@ def returned(weights: np.ndarray) -> float:
     for _ in range(200):
         sides = (champion, court.senses(0)), (weights, court.senses(1))
         points = court.step(moves, 1 / 30)
-        moves = np.stack([decide(w[None], seen[None])[0] for w, seen in sides], axis=1)
+        moves = np.stack([NETWORK.answer(w, seen)[:, 0] for w, seen in sides], axis=1)
         hits, lost = hits + int(court.hits[:, 1].sum()), lost + int((points < 0).sum())
     return hits / (hits + lost)
 
 
 def test_what_lies_beside_the_network_fits_it() -> None:
     strengths = np.load(FOLDER / "rival.npy")
-    assert strengths.shape == (3, COUNT)
-    assert parts(strengths)["weight_1"].shape == (3, SENSES, 16)
+    assert strengths.shape == (3, NETWORK.count)
+    assert NETWORK.parts(strengths)["weight_1"].shape == (3, SENSES, 16)
+    assert (FOLDER / "rival.onnx").read_bytes() == NETWORK.to_onnx("rival", takes="senses", gives="move")
     newborn_, student, champion = (returned(weights.astype(float)) for weights in strengths)
     assert champion > 0.8
     assert champion >= student > newborn_
