@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import onnx
 import torch
@@ -13,21 +14,43 @@ from torch import Tensor, nn
 OPSET = 18
 
 
+class Probabilities(nn.Module):
+    """A network of scores (n, classes) with a softmax behind it, as it is exported."""
+
+    def __init__(self, network: nn.Module) -> None:
+        super().__init__()
+        self.network = network
+
+    def forward(self, given: Tensor) -> Tensor:
+        return torch.softmax(self.network(given), dim=1)
+
+
 def export(
-    network: nn.Module, example: tuple[Tensor, ...], path: Path, inputs: Sequence[str], outputs: Sequence[str]
+    network: nn.Module,
+    example: tuple[Tensor, ...],
+    path: Path,
+    inputs: Sequence[str],
+    outputs: Sequence[str],
+    *,
+    dynamic: tuple[Any, ...] | None = None,
 ) -> None:
     """Write `network` in evaluation mode to `path`; the file's stem names the graph.
 
-    example: inputs with at least 2 rows; the first axis of each becomes the dynamic dimension "batch".
+    example: inputs with at least 2 rows. Each is a tensor of its own: the exporter takes one that is given
+    twice for one input.
+    dynamic: for each parameter of `forward`, which axes are dynamic, as `torch.export` wants to be told.
+    Without it, the first axis of each input is, by the name "batch".
     """
-    batch = torch.export.Dim("batch")
+    if dynamic is None:
+        batch = torch.export.Dim("batch")
+        dynamic = tuple({0: batch} for _ in example)
     program = torch.onnx.export(
         network.eval(),
         example,
         input_names=list(inputs),
         output_names=list(outputs),
         opset_version=OPSET,
-        dynamic_shapes=tuple({0: batch} for _ in example),
+        dynamic_shapes=dynamic,
         # The exporter's own optimiser would fold the batch-norms; the engine's passes are to do that.
         optimize=False,
         verbose=False,

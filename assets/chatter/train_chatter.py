@@ -14,14 +14,13 @@ import time
 from pathlib import Path
 
 import numpy as np
-import onnx
 import torch
-from onnxscript.optimizer import fold_constants
 from torch import Tensor, nn
 from torch.nn import functional
 
 from assets.chatter.model_card import write_card
 from assets.chatter.text import ROOM, Vocabulary, make_texts
+from assets.exporting import export
 
 HERE = Path(__file__).parent
 WIDTH, HEADS, LAYERS = 64, 4, 3
@@ -30,7 +29,6 @@ TEXTS = 60_000
 HEAT = 0.8  # below 1, likely words become likelier still
 LEAST = 0.05  # words this much less likely than the likeliest one are never said
 SPEAKERS = 11
-OPSET = 18
 SEED = 1
 
 
@@ -145,49 +143,23 @@ def train(chatter: Chatter, texts: np.ndarray, weights: np.ndarray, steps: int) 
             total = 0.0
 
 
-def export(chatter: Chatter, path: Path) -> None:
-    """Write one step as one ONNX file, with no word about the machine that made it."""
+def export_step(chatter: Chatter, path: Path) -> None:
+    """Write one step, for any number of speakers."""
     example = (
         torch.zeros(SPEAKERS, dtype=torch.int64),
         torch.zeros(SPEAKERS, dtype=torch.int64),
         torch.zeros(SPEAKERS),
-        # Tensors of their own: the exporter takes one that is given twice for one input.
         *(torch.zeros(2, SPEAKERS, ROOM, WIDTH) for _ in range(LAYERS)),
     )
-    batch = torch.export.Dim("speakers")
-    shapes = ({0: batch}, {0: batch}, {0: batch}, tuple({1: batch} for _ in range(LAYERS)))
-    kept = [f"kept_{layer}" for layer in range(LAYERS)]
-    program = torch.onnx.export(
-        Step(chatter).eval(),
+    speakers = torch.export.Dim("speakers")
+    export(
+        Step(chatter),
         example,
-        input_names=["word", "place", "chance", *[f"memory_{layer}" for layer in range(LAYERS)]],
-        output_names=["next", "chances", *kept],
-        opset_version=OPSET,
-        dynamic_shapes=shapes,
-        optimize=False,
-        verbose=False,
-        dynamo=True,
+        path,
+        ["word", "place", "chance", *[f"memory_{layer}" for layer in range(LAYERS)]],
+        ["next", "chances", *[f"kept_{layer}" for layer in range(LAYERS)]],
+        dynamic=({0: speakers}, {0: speakers}, {0: speakers}, tuple({1: speakers} for _ in range(LAYERS))),
     )
-    if program is None:
-        raise RuntimeError("torch.onnx.export returned no program")
-    fold_constants(program.model)
-    model = program.model_proto
-    graph = model.graph
-    wanted = {output.name for output in graph.output}
-    for node in reversed(list(graph.node)):
-        if wanted.isdisjoint(node.output):
-            graph.node.remove(node)
-        else:
-            wanted.update(node.input)
-    del graph.value_info[:]
-    for thing in (model, graph, *graph.node, *graph.input, *graph.output, *graph.initializer):
-        del thing.metadata_props[:]
-        thing.doc_string = ""
-    for index, node in enumerate(graph.node):
-        node.name = f"{node.op_type.lower()}_{index}"
-    graph.name, model.producer_version = "chatter", ""
-    onnx.checker.check_model(model, full_check=True)
-    onnx.save_model(model, path)
 
 
 def main() -> None:
@@ -215,7 +187,7 @@ def main() -> None:
         f"{len(vocabulary.words)} words, {count} weights, {time.perf_counter() - started:.0f} s", flush=True
     )
     train(chatter, texts, weights, arguments.steps)
-    export(chatter, folder / "chatter.onnx")
+    export_step(chatter, folder / "chatter.onnx")
     print(write_card(folder, SEED, TEXTS))
     print(f"{time.perf_counter() - started:.0f} s in all")
 

@@ -14,15 +14,14 @@ import time
 from pathlib import Path
 
 import numpy as np
-import onnx
 import torch
-from onnxscript.optimizer import fold_constants
 from torch import Tensor, nn
 from torch.nn import functional
 
 from assets.digits.data import Labels, Pictures, load_real_digits
 from assets.digits.drawings import draw_many
 from assets.digits.model_card import Figures, measure, read_with, write_card
+from assets.exporting import OPSET, Probabilities, export
 
 HERE = Path(__file__).parent
 DRAWINGS = 14_000
@@ -30,7 +29,6 @@ HELD_OUT_DRAWINGS = 2_000
 REAL_COPIES = 6  # each real digit is seen this often per epoch, differently distorted each time
 EPOCHS = 9
 BATCH = 128
-OPSET = 18
 TRAINING_SEED, DRAWINGS_SEED, HELD_OUT_DRAWINGS_SEED = 2, 3, 4
 
 
@@ -53,17 +51,6 @@ class DigitNetwork(nn.Module):
         features = self.features(image).reshape(-1, 64 * 3 * 3)
         hidden = functional.dropout(functional.relu(self.hidden(features)), 0.3, self.training)
         return self.scores(hidden)
-
-
-class Probabilities(nn.Module):
-    """The network with a softmax behind it, as it is exported: probabilities (n, 10)."""
-
-    def __init__(self, network: DigitNetwork) -> None:
-        super().__init__()
-        self.network = network
-
-    def forward(self, image: Tensor) -> Tensor:
-        return torch.softmax(self.network(image), dim=1)
 
 
 def distort(pictures: Tensor, generator: torch.Generator) -> Tensor:
@@ -117,49 +104,6 @@ def train(network: DigitNetwork, pictures: Pictures, labels: Labels, seed: int) 
     network.eval()
 
 
-def export(network: DigitNetwork, path: Path) -> None:
-    """Write the network with its softmax to one ONNX file, with no word about the machine that made it."""
-    batch = torch.export.Dim("batch")
-    program = torch.onnx.export(
-        Probabilities(network).eval(),
-        (torch.zeros(2, 1, 28, 28),),
-        input_names=["image"],
-        output_names=["probabilities"],
-        opset_version=OPSET,
-        dynamic_shapes=({0: batch},),
-        # The exporter's own optimiser would fold the batch-norms; the engine's passes are to do that.
-        optimize=False,
-        verbose=False,
-        dynamo=True,
-    )
-    if program is None:
-        raise RuntimeError("torch.onnx.export returned no program")
-    fold_constants(program.model)
-    model = program.model_proto
-    strip(model)
-    onnx.checker.check_model(model, full_check=True)
-    onnx.save_model(model, path)
-
-
-def strip(model: onnx.ModelProto) -> None:
-    """Take out layers without use, and the exporter's notes: stack traces, names of modules."""
-    graph = model.graph
-    wanted = {output.name for output in graph.output}
-    for node in reversed(list(graph.node)):
-        if wanted.isdisjoint(node.output):
-            graph.node.remove(node)
-        else:
-            wanted.update(node.input)
-    del graph.value_info[:]
-    for thing in (model, graph, *graph.node, *graph.input, *graph.output, *graph.initializer):
-        del thing.metadata_props[:]
-        thing.doc_string = ""
-    for index, node in enumerate(graph.node):
-        node.name = f"{node.op_type.lower()}_{index}"
-    graph.name = "digits"
-    model.producer_version = ""
-
-
 def main() -> None:
     """Train, export, measure the exported file and write the card."""
     parser = argparse.ArgumentParser(description="Train the digits network; write digits.onnx and README.md.")
@@ -180,7 +124,7 @@ def main() -> None:
     train(network, pictures, labels, TRAINING_SEED)
 
     path = folder / "digits.onnx"
-    export(network, path)
+    export(Probabilities(network), (torch.zeros(2, 1, 28, 28),), path, ["image"], ["probabilities"])
     weights = sum(parameter.numel() for parameter in network.parameters())
     validation = measure(read_with(path, real.validation[0]), real.validation[1])
     print(f"{weights} weights; validation {validation:.2%}")

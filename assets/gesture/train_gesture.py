@@ -20,7 +20,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from assets.exporting import export, strip
+from assets.exporting import Probabilities, export, strip
 from assets.gesture.hands import Hand
 from assets.gesture.model_card import answers_of, write_card
 from demos.gesture.strokes import GESTURES
@@ -47,17 +47,6 @@ class GestureNetwork(nn.Module):
         seen = functional.relu(self.convolution(movement.transpose(1, 2)))
         _, (last, _) = self.memory(seen.transpose(1, 2))
         return self.scores(last[-1])
-
-
-class Probabilities(nn.Module):
-    """The network with a softmax behind it, as it is exported."""
-
-    def __init__(self, network: GestureNetwork) -> None:
-        super().__init__()
-        self.network = network
-
-    def forward(self, movement: Tensor) -> Tensor:
-        return torch.softmax(self.network(movement), dim=1)
 
 
 def draw_many(count: int, hands: range, seed: int) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.int64]]:

@@ -13,12 +13,11 @@ import argparse
 import time
 from pathlib import Path
 
-import onnx
 import torch
-from onnxscript.optimizer import fold_constants
 from torch import Tensor, nn
 from torch.nn import functional
 
+from assets.exporting import export
 from assets.smoke.model_card import write_card
 from assets.smoke.pool import Pool, stacked
 from demos.smoke.fluid import COLUMNS, ROWS
@@ -27,7 +26,6 @@ HERE = Path(__file__).parent
 STEPS = 1100
 POOL, BATCH = 48, 6
 RATE = 3e-3
-OPSET = 18
 SEED = 1
 
 CROSS = torch.tensor([[[[0.0, 1.0, 0.0], [1.0, 0.0, 1.0], [0.0, 1.0, 0.0]]]])
@@ -145,44 +143,6 @@ def train(network: PressureNetwork, steps: int) -> None:
             total = 0.0
 
 
-def export(network: PressureNetwork, path: Path) -> None:
-    """Write one ONNX file, with no word about the machine that made it."""
-    batch = torch.export.Dim("batch")
-    # Two tensors: the exporter takes one that is given twice for one input.
-    example = tuple(torch.zeros(2, 1, ROWS, COLUMNS) for _ in range(2))
-    program = torch.onnx.export(
-        network.eval(),
-        example,
-        input_names=["divergence", "solid"],
-        output_names=["pressure"],
-        opset_version=OPSET,
-        dynamic_shapes=({0: batch}, {0: batch}),
-        optimize=False,
-        verbose=False,
-        dynamo=True,
-    )
-    if program is None:
-        raise RuntimeError("torch.onnx.export returned no program")
-    fold_constants(program.model)
-    model = program.model_proto
-    graph = model.graph
-    wanted = {output.name for output in graph.output}
-    for node in reversed(list(graph.node)):
-        if wanted.isdisjoint(node.output):
-            graph.node.remove(node)
-        else:
-            wanted.update(node.input)
-    del graph.value_info[:]
-    for thing in (model, graph, *graph.node, *graph.input, *graph.output, *graph.initializer):
-        del thing.metadata_props[:]
-        thing.doc_string = ""
-    for index, node in enumerate(graph.node):
-        node.name = f"{node.op_type.lower()}_{index}"
-    graph.name, model.producer_version = "smoke", ""
-    onnx.checker.check_model(model, full_check=True)
-    onnx.save_model(model, path)
-
-
 def main() -> None:
     """Train, export, measure the exported file and write the card."""
     parser = argparse.ArgumentParser(
@@ -205,8 +165,8 @@ def main() -> None:
     weights = sum(parameter.numel() for parameter in network.parameters())
     print(f"{weights} weights", flush=True)
     train(network, arguments.steps)
-    path = folder / "smoke.onnx"
-    export(network, path)
+    example = torch.zeros(2, 1, ROWS, COLUMNS), torch.zeros(2, 1, ROWS, COLUMNS)
+    export(network, example, folder / "smoke.onnx", ["divergence", "solid"], ["pressure"])
     print(write_card(folder))
     print(f"{time.perf_counter() - started:.0f} s in all")
 

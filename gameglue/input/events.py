@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from typing import Protocol
+from typing import Protocol, get_args
 
 LEFT, RIGHT, MIDDLE = 0, 1, 2
 
@@ -118,23 +118,7 @@ InputEvent = (
     | QuitRequested
 )
 
-_KINDS: dict[str, type[InputEvent]] = {
-    kind.__name__: kind
-    for kind in (
-        KeyEvent,
-        TextEvent,
-        MouseMoved,
-        MouseButton,
-        MouseScrolled,
-        GamepadConnected,
-        GamepadDisconnected,
-        GamepadButton,
-        GamepadAxis,
-        Resized,
-        FocusChanged,
-        QuitRequested,
-    )
-}
+_KINDS: dict[str, type[InputEvent]] = {kind.__name__: kind for kind in get_args(InputEvent)}
 
 PAD_BUTTONS = (
     "a", "b", "x", "y", "back", "guide", "start", "left_stick", "right_stick", "left_shoulder",

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
@@ -15,71 +13,43 @@ from demos.chatter.main import build
 from demos.chatter.scenery import Scenery
 from demos.chatter.village import NEAR, Village
 from demos.chatter.voices import Voices
-from gameglue import App, BackendChoice, BackendType, InputScript, PlayOptions
+from gameglue import InputScript
+from tests.demos.playing import Demo, Play, part, until
 
 ASSETS = Path(__file__).parents[3] / "assets" / "chatter"
-CPU = BackendChoice(BackendType.CPU)
-Play = Callable[..., App]
 
 
 @pytest.fixture
-def play(monkeypatch: pytest.MonkeyPatch) -> Iterator[Play]:
-    """`play(script, **options)`: the demo on the CPU, without OpenGL, in which no component may raise."""
-    monkeypatch.setenv("GAMEGLUE_NO_OPENGL", "1")
-    apps: list[App] = []
+def play(play_undrawn: Play) -> Play:
+    """`play(script, **options)`: the demo in its first frame."""
 
-    def start(script: InputScript | None = None, **options: object) -> App:
-        app = App("test", size=(960, 640), headless=True, input_source=script, on_error="raise", seed=4)
-        apps.append(app)
-        app.tell = build(app, PlayOptions(choice=CPU, **options))  # type: ignore[arg-type, attr-defined]
+    def start(script: InputScript | None = None, **options: object) -> Demo:
+        app = play_undrawn(build, script, **{"seed": 4, **options})
         app.step()
         return app
 
-    yield start
-    for app in apps:
-        app.dispose()
-
-
-def village(app: App) -> Village:
-    found = app.scene.find_component(Village)
-    assert found is not None
-    return found
-
-
-def voices(app: App) -> Voices:
-    found = app.scene.find_component(Voices)
-    assert found is not None
-    return found
-
-
-def run_until(app: App, done: Callable[[], bool], frames: int = 1500) -> None:
-    for _ in range(frames):
-        if done():
-            return
-        app.step()
-        time.sleep(0.001)  # the job threads need the processor too
-    raise AssertionError(f"not within {frames} frames")
+    return start
 
 
 def test_a_round_by_itself(play: Play) -> None:
     app = play(autoplay=True, seed=4)
-    place = village(app)
-    run_until(app, lambda: any(said.startswith("traveller") for said in place.heard))
-    run_until(app, lambda: len(place.heard) >= 8)
-    facts = app.tell()  # type: ignore[attr-defined]
+    place = part(app, Village)
+    until(app, lambda: any(said.startswith("traveller") for said in place.heard))
+    until(app, lambda: len(place.heard) >= 8)
+    facts = app.tell()
     assert facts["words"] > 60
     assert place.heard[0] in str(facts["sentences"])
 
 
 def test_the_player_asks_and_is_answered(play: Play) -> None:
     app = play()
-    place = village(app)
+    place = part(app, Village)
     finn, player = place.people[5], place.player
     player.transform.position = (finn.spot[0] + 60, finn.spot[1], 0.0)
     assert place.nearest() is finn
     script = InputScript().press("4", at=app.time.unscaled_time + 0.05)
     app.input.sources.append(script)
-    run_until(app, lambda: len([said for said in place.heard if "raveller" in said or "finn" in said]) >= 2)
+    until(app, lambda: len([said for said in place.heard if "raveller" in said or "finn" in said]) >= 2)
     assert player.partner is finn
     question, answer = [said for said in place.heard if said.startswith(("traveller", "finn"))][:2]
     assert question.startswith("traveller")
@@ -91,7 +61,7 @@ def test_the_player_asks_and_is_answered(play: Play) -> None:
 
 def test_moods_change_on_a_key(play: Play) -> None:
     app = play()
-    place = village(app)
+    place = part(app, Village)
     place.player.transform.position = (*place.people[5].spot, 0.0)
     before = place.people[5].mood
     app.input.sources.append(InputScript().press("m", at=app.time.unscaled_time + 0.02))
@@ -101,26 +71,26 @@ def test_moods_change_on_a_key(play: Play) -> None:
 
 def test_ten_speak_at_once_when_the_bell_rings(play: Play) -> None:
     app = play(InputScript().press("space", at=0.3))
-    run_until(app, lambda: voices(app).loudest == 10)
-    place = village(app)
-    run_until(app, lambda: not any(person.voice.is_talking for person in place.people), 2000)
+    until(app, lambda: part(app, Voices).loudest == 10)
+    place = part(app, Village)
+    until(app, lambda: not any(person.voice.is_talking for person in place.people))
     assert all(len(person.voice.said) >= 3 for person in place.people)
 
 
 def test_the_player_walks_and_stays_in_the_village(play: Play) -> None:
     app = play(InputScript().press("left", at=0.1, hold=1.0).press("w", at=1.2, hold=4.0))
     app.run(frames=60)
-    x, y = village(app).player.spot
+    x, y = part(app, Village).player.spot
     assert x < 400
     assert y == 470
     app.run(frames=250)
-    assert village(app).player.spot[1] == 100
-    assert village(app).player.distance(village(app).people[0]) > NEAR
+    assert part(app, Village).player.spot[1] == 100
+    assert part(app, Village).player.distance(part(app, Village).people[0]) > NEAR
 
 
 def test_an_interrupted_talk_is_over_for_both(play: Play) -> None:
     app = play()
-    place = village(app)
+    place = part(app, Village)
     first, second, third = place.people[:3]
     place.begin(first, second, "trade")
     app.run(frames=10)
@@ -128,7 +98,7 @@ def test_an_interrupted_talk_is_over_for_both(play: Play) -> None:
     assert first.partner is None
     assert first.talk is None
     assert second.partner is third
-    run_until(app, lambda: second.partner is None)
+    until(app, lambda: second.partner is None)
     assert third.partner is None
 
 
@@ -136,15 +106,15 @@ def test_an_interrupted_talk_is_over_for_both(play: Play) -> None:
 def test_words_are_those_of_the_network_one_row_at_a_time(play: Play, rows: list[int]) -> None:
     """Batch, idle rows and memory on the backend change nothing: a row alone in onnxruntime says the same."""
     app = play()
-    app.scene.find_component(Village).enabled = False  # type: ignore[union-attr]
-    talk = voices(app)
+    part(app, Village).enabled = False
+    talk = part(app, Voices)
     prompts = {}
     for row in rows:
         for _ in range(3 + 4 * row):
             app.step()
         prompts[row] = talk.vocabulary.prompt("anna", "jon", "angry", ("trade", "lost")[row % 2], [])
         talk.say(row, prompts[row])
-    run_until(app, lambda: not any(voice.is_talking for voice in talk.voices))
+    until(app, lambda: not any(voice.is_talking for voice in talk.voices))
     for row in rows:
         voice, reader = talk.voices[row], Reader(ASSETS / "chatter.onnx", 1)
         text = list(prompts[row])
@@ -159,12 +129,12 @@ def test_sentences_repeat_with_the_seed(play: Play) -> None:
     said = []
     for seed in (5, 5, 6):
         app = play(seed=seed)
-        app.scene.find_component(Village).enabled = False  # type: ignore[union-attr]
-        talk = voices(app)
+        part(app, Village).enabled = False
+        talk = part(app, Voices)
         texts = []
         for _ in range(3):
             voice = talk.say(3, talk.vocabulary.prompt("dirk", "ida", "gloomy", "gossip", []))
-            run_until(app, lambda voice=voice: not voice.is_talking)  # type: ignore[misc]
+            until(app, lambda voice=voice: not voice.is_talking)  # type: ignore[misc]
             texts.append(voice.said)
         said.append(texts)
     assert said[0] == said[1]
@@ -174,7 +144,7 @@ def test_sentences_repeat_with_the_seed(play: Play) -> None:
 def test_it_is_drawn_at_any_size(play: Play) -> None:
     app = play(autoplay=True)
     app.run(frames=30)
-    assert app.scene.find_component(Scenery) is not None
+    assert part(app, Scenery)
     assert not app.errors
 
 

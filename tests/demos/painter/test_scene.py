@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 import pytest
@@ -12,43 +11,23 @@ import pytest
 from demos.painter.main import STYLES, build
 from demos.painter.painter import Painter
 from demos.painter.panel import Panel
-from gameglue import (
-    App,
-    BackendChoice,
-    BackendType,
-    Camera3D,
-    InputScript,
-    MonoBehaviour,
-    PlayOptions,
-    TextureConverter,
-)
+from gameglue import BackendType, Camera3D, InputScript, TextureConverter
+from tests.demos.playing import Demo, Play, part
 
 SIZE = (240, 160)
 FOLDER = Path(__file__).parents[3] / "assets" / "painter"
-Part = TypeVar("Part", bound=MonoBehaviour)
 
 
 @pytest.fixture
-def play(game: Any) -> Any:
-    """`play(backend, script)`: the demo on the process's OpenGL context, painting half of its pixels."""
-    apps: list[App] = []
+def play(play_drawn: Play) -> Play:
+    """`play(script, kind=..., **options)`: the demo, painting half of its pixels."""
 
-    def start(kind: BackendType = BackendType.CPU, script: InputScript | None = None, **options: Any) -> App:
-        app = App("test", size=SIZE, context=game, input_source=script, on_error="raise", seed=1)
-        apps.append(app)
-        app.facts = build(app, PlayOptions(choice=BackendChoice(kind), **options))  # type: ignore[attr-defined]
+    def start(script: InputScript | None = None, **options: Any) -> Demo:
+        app = play_drawn(build, script, size=SIZE, **options)
         part(app, Painter).scale = 0.5
         return app
 
-    yield start
-    for app in apps:
-        app.dispose()
-
-
-def part(app: App, kind: type[Part]) -> Part:
-    found = app.scene.find_component(kind)
-    assert found is not None
-    return found
+    return start
 
 
 def painted_by_onnxruntime(style: str, picture: np.ndarray) -> np.ndarray:
@@ -63,8 +42,8 @@ def painted_by_onnxruntime(style: str, picture: np.ndarray) -> np.ndarray:
 
 @pytest.mark.gl
 @pytest.mark.parametrize("kind", [BackendType.CPU, BackendType.GPU_PIXEL])
-def test_the_painting_is_the_networks(kind: BackendType, play: Callable[..., App], gl_device: Any) -> None:
-    app = play(kind)
+def test_the_painting_is_the_networks(kind: BackendType, play: Play, gl_device: Any) -> None:
+    app = play(kind=kind)
     app.step()
     painter = part(app, Painter)
     app.time.time_scale = 0.0  # the scene stands still, so that a late painting is of the same picture
@@ -80,13 +59,13 @@ def test_the_painting_is_the_networks(kind: BackendType, play: Callable[..., App
     assert painting.shape == (80, 120, 3)
     assert len(np.unique(painting)) > 100
     assert np.abs(painting - expected).max() < 2.0
-    assert app.facts()["paintings"] == painter.pictures  # type: ignore[attr-defined]
+    assert app.tell()["paintings"] == painter.pictures
     assert not gl_device.counters.blocking
 
 
 @pytest.mark.gl
-def test_on_the_gpu_no_picture_leaves_it(play: Callable[..., App], gl_device: Any) -> None:
-    app = play(BackendType.GPU_PIXEL)
+def test_on_the_gpu_no_picture_leaves_it(play: Play, gl_device: Any) -> None:
+    app = play(kind=BackendType.GPU_PIXEL)
     app.step()
     painter, staged = part(app, Painter), TextureConverter.counters.staged_down
     gl_device.counters.reset()
@@ -100,7 +79,7 @@ def test_on_the_gpu_no_picture_leaves_it(play: Callable[..., App], gl_device: An
 
 
 @pytest.mark.gl
-def test_the_slider_mixes_the_painting_with_the_scene(play: Callable[..., App]) -> None:
+def test_the_slider_mixes_the_painting_with_the_scene(play: Play) -> None:
     app = play()
     app.step()
     panel, painter = part(app, Panel), part(app, Painter)
@@ -125,7 +104,7 @@ def test_the_slider_mixes_the_painting_with_the_scene(play: Callable[..., App]) 
 
 
 @pytest.mark.gl
-def test_mouse_and_keys_set_strength_and_style(play: Callable[..., App]) -> None:
+def test_mouse_and_keys_set_strength_and_style(play: Play) -> None:
     app = play(autoplay=True)
     panel, painter = part(app, Panel), part(app, Painter)
     left, middle, length = panel.slider
@@ -146,8 +125,8 @@ def test_mouse_and_keys_set_strength_and_style(play: Callable[..., App]) -> None
 
 
 @pytest.mark.gl
-def test_r_paints_more_pixels(play: Callable[..., App]) -> None:
-    app = play(script=InputScript().press("r", at=0.1).press("escape", at=0.5))
+def test_r_paints_more_pixels(play: Play) -> None:
+    app = play(InputScript().press("r", at=0.1).press("escape", at=0.5))
     painter = part(app, Painter)
     sizes = []
     for _ in range(12):
@@ -160,7 +139,7 @@ def test_r_paints_more_pixels(play: Callable[..., App]) -> None:
 
 
 @pytest.mark.gl
-def test_the_camera_keeps_the_island_in_sight(play: Callable[..., App]) -> None:
+def test_the_camera_keeps_the_island_in_sight(play: Play) -> None:
     app = play()
     camera = part(app, Camera3D)
     for _ in range(5):
@@ -169,9 +148,7 @@ def test_the_camera_keeps_the_island_in_sight(play: Callable[..., App]) -> None:
         assert place == pytest.approx((SIZE[0] / 2, SIZE[1] / 2), abs=1.0)
 
 
-def test_it_runs_without_opengl(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("GAMEGLUE_NO_OPENGL", "1")
-    with App("test", size=SIZE, headless=True, on_error="raise") as app:
-        tell = build(app, PlayOptions(choice=BackendChoice(BackendType.CPU), autoplay=True))
-        app.run(frames=5)
-        assert tell()["paintings"] == 0
+def test_it_runs_without_opengl(play_undrawn: Play) -> None:
+    app = play_undrawn(build, size=SIZE, autoplay=True)
+    app.run(frames=5)
+    assert app.tell()["paintings"] == 0

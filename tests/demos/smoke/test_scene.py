@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Iterator
-
 import numpy as np
 import pytest
 
@@ -12,44 +9,26 @@ from assets.smoke.model_card import measure
 from demos.smoke.main import build
 from demos.smoke.panels import Panels, pictures
 from demos.smoke.simulation import Simulation
-from gameglue import RIGHT, App, BackendChoice, BackendType, InputScript, PlayOptions
-
-CPU = BackendChoice(BackendType.CPU)
-Play = Callable[..., App]
+from gameglue import RIGHT, App, InputScript
+from tests.demos.playing import Demo, Play, part, until
 
 
 @pytest.fixture
-def play(monkeypatch: pytest.MonkeyPatch) -> Iterator[Play]:
-    """`play(script, **options)`: the demo on the CPU, without OpenGL, in which no component may raise."""
-    monkeypatch.setenv("GAMEGLUE_NO_OPENGL", "1")
-    apps: list[App] = []
+def play(play_undrawn: Play) -> Play:
+    """`play(script, **options)`: the demo in its first frame."""
 
-    def start(script: InputScript | None = None, **options: object) -> App:
-        app = App("test", size=(960, 640), headless=True, input_source=script, on_error="raise")
-        apps.append(app)
-        app.tell = build(app, PlayOptions(choice=CPU, **options))  # type: ignore[arg-type, attr-defined]
+    def start(script: InputScript | None = None, **options: object) -> Demo:
+        app = play_undrawn(build, script, **options)
         app.step()
         return app
 
-    yield start
-    for app in apps:
-        app.dispose()
-
-
-def simulation(app: App) -> Simulation:
-    found = app.scene.find_component(Simulation)
-    assert found is not None
-    return found
+    return start
 
 
 def run(app: App, steps: int) -> Simulation:
     """Play until the fluid has made so many steps."""
-    sim = simulation(app)
-    for _ in range(40 * steps):
-        if sim.steps >= steps:
-            break
-        app.step()
-        time.sleep(0.002)  # the job threads need the processor too
+    sim = part(app, Simulation)
+    until(app, lambda: sim.steps >= steps)
     return sim
 
 
@@ -62,7 +41,7 @@ def test_a_round_by_itself(play: Play) -> None:
     assert classical < 0.6
     assert (sim.fluid.smoke.sum(axis=(1, 2, 3)) > 100).all()
     assert np.isfinite(sim.fluid.v).all()
-    facts = app.tell()  # type: ignore[attr-defined]
+    facts = app.tell()
     assert facts["steps"] == sim.steps
     assert "frame(s)" in facts["pressure after"]
 
@@ -92,17 +71,17 @@ def test_the_stone_follows_the_right_button(play: Play) -> None:
     app = play(InputScript().drag([(150, 400), (250, 300), (250, 300)], at=0.05, duration=0.4, button=RIGHT))
     run(app, 3)
     app.run(frames=30)
-    run(app, simulation(app).steps + 3)
-    x, y = simulation(app).stone
+    run(app, part(app, Simulation).steps + 3)
+    x, y = part(app, Simulation).stone
     assert abs(x - (250 - 22) * 64 / (500 * 64 / 96)) < 1
     assert abs(y - (300 - 84) * 96 / 500) < 1
-    assert simulation(app).fluid.solid[:, int(y), int(x)].all()
+    assert part(app, Simulation).fluid.solid[:, int(y), int(x)].all()
 
 
 def test_keys(play: Play) -> None:
     app = play(InputScript().press("3", at=0.05).press("v", at=0.1).press("c", at=0.4))
     app.run(frames=15)
-    sim = simulation(app)
+    sim = part(app, Simulation)
     assert sim.iterations == 80
     assert sim.shows_divergence
     app.run(frames=15)
@@ -111,14 +90,14 @@ def test_keys(play: Play) -> None:
 
 def test_pictures_show_smoke_and_stones(play: Play) -> None:
     app = play()
-    sim = simulation(app)
+    sim = part(app, Simulation)
     sim.fluid.smoke[:, 20, 20] = (2.0, 0.0, 0.0)
     shown = pictures(sim)
     assert shown.shape == (2, 96, 64, 3)
     assert (shown[:, 20, 20, 0] > 200).all()
     assert (shown[:, 20, 20, 1] < 40).all()
     assert (shown[sim.fluid.solid] == shown[0, 0, 0]).all()
-    assert app.scene.find_component(Panels) is not None
+    assert part(app, Panels)
 
 
 def test_the_network_beats_forty_iterations(play: Play) -> None:

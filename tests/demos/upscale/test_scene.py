@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from functools import partial
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 import pytest
@@ -13,41 +13,17 @@ from demos.upscale.city import City
 from demos.upscale.main import build
 from demos.upscale.upscaler import Upscaler
 from demos.upscale.view import BOX, View
-from gameglue import (
-    App,
-    BackendChoice,
-    BackendType,
-    InputScript,
-    MonoBehaviour,
-    PlayOptions,
-    TextureConverter,
-)
+from gameglue import App, BackendType, InputScript, TextureConverter
+from tests.demos.playing import Play, part
 
 SIZE = (480, 320)
 ASSETS = Path(__file__).parents[3] / "assets"
-Part = TypeVar("Part", bound=MonoBehaviour)
 
 
 @pytest.fixture
-def play(game: Any) -> Any:
-    """`play(backend, script)`: the demo on the process's OpenGL context."""
-    apps: list[App] = []
-
-    def start(kind: BackendType = BackendType.CPU, script: InputScript | None = None, **options: Any) -> App:
-        app = App("test", size=SIZE, context=game, input_source=script, on_error="raise", seed=1)
-        apps.append(app)
-        app.facts = build(app, PlayOptions(choice=BackendChoice(kind), **options))  # type: ignore[attr-defined]
-        return app
-
-    yield start
-    for app in apps:
-        app.dispose()
-
-
-def part(app: App, kind: type[Part]) -> Part:
-    found = app.scene.find_component(kind)
-    assert found is not None
-    return found
+def play(play_drawn: Play) -> Play:
+    """`play(script, kind=..., **options)`: the demo."""
+    return partial(play_drawn, build, size=SIZE)
 
 
 def psnr(picture: np.ndarray, native: np.ndarray) -> float:
@@ -70,9 +46,9 @@ def stretched(low: np.ndarray) -> np.ndarray:
 @pytest.mark.gl
 @pytest.mark.parametrize("kind", [BackendType.CPU, BackendType.GPU_PIXEL])
 def test_the_network_wins_and_the_figures_are_those_of_what_is_shown(
-    kind: BackendType, play: Callable[..., App], gl_device: Any
+    kind: BackendType, play: Play, gl_device: Any
 ) -> None:
-    app = play(kind, autoplay=True)
+    app = play(kind=kind, autoplay=True)
     upscaler, city = part(app, Upscaler), part(app, City)
     city.clock, city.moves = 7.0, False  # every picture is the same
     for _ in range(3000):
@@ -87,14 +63,14 @@ def test_the_network_wins_and_the_figures_are_those_of_what_is_shown(
     assert bilinear == pytest.approx(psnr(stretched(low), native), abs=0.02)
     assert network == pytest.approx(psnr(large, native), abs=0.05)
     assert network > bilinear + 2.0
-    facts = app.facts()  # type: ignore[attr-defined]
+    facts = app.tell()
     assert facts["PSNR"] == f"bilinear {bilinear:.2f} dB, network {network:.2f} dB"
     assert not gl_device.counters.blocking
 
 
 @pytest.mark.gl
-def test_on_the_gpu_no_picture_leaves_it(play: Callable[..., App], gl_device: Any) -> None:
-    app = play(BackendType.GPU_PIXEL)
+def test_on_the_gpu_no_picture_leaves_it(play: Play, gl_device: Any) -> None:
+    app = play(kind=BackendType.GPU_PIXEL)
     upscaler = part(app, Upscaler)
     staged = TextureConverter.counters.staged_down
     app.step()
@@ -106,8 +82,8 @@ def test_on_the_gpu_no_picture_leaves_it(play: Callable[..., App], gl_device: An
 
 
 @pytest.mark.gl
-def test_the_divider_follows_the_mouse(play: Callable[..., App]) -> None:
-    app = play(script=InputScript().drag([(60, 100), (246, 120)], at=0.05, duration=0.1), autoplay=True)
+def test_the_divider_follows_the_mouse(play: Play) -> None:
+    app = play(InputScript().drag([(60, 100), (246, 120)], at=0.05, duration=0.1), autoplay=True)
     view = part(app, View)
     app.run(frames=15)
     assert view.split == pytest.approx((246 * 2 - BOX.x) / BOX.width)
@@ -115,9 +91,9 @@ def test_the_divider_follows_the_mouse(play: Callable[..., App]) -> None:
 
 
 @pytest.mark.gl
-def test_keys_fly_freeze_and_leave(play: Callable[..., App]) -> None:
+def test_keys_fly_freeze_and_leave(play: Play) -> None:
     script = InputScript().press("w", at=0.05, hold=0.3).press("space", at=0.4).press("escape", at=0.6)
-    app = play(script=script)
+    app = play(script)
     city = part(app, City)
     before = city.height
     app.run(frames=22)
@@ -141,9 +117,7 @@ def test_fares_are_counted_where_the_taxi_meets_them(monkeypatch: pytest.MonkeyP
         assert city.fares == 1
 
 
-def test_it_runs_without_opengl(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("GAMEGLUE_NO_OPENGL", "1")
-    with App("test", size=SIZE, headless=True, on_error="raise") as app:
-        tell = build(app, PlayOptions(choice=BackendChoice(BackendType.CPU), autoplay=True))
-        app.run(frames=5)
-        assert tell()["pictures"] == 0
+def test_it_runs_without_opengl(play_undrawn: Play) -> None:
+    app = play_undrawn(build, size=SIZE, autoplay=True)
+    app.run(frames=5)
+    assert app.tell()["pictures"] == 0
