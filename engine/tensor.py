@@ -114,10 +114,18 @@ class ArrivedRead:
         return self._array
 
 
+class FlatRead(PendingRead, Protocol):
+    """A backend's read of a buffer."""
+
+    def seen(self) -> np.ndarray | None:
+        """The elements where they were computed, while they lie there and nothing has copied them."""
+        ...
+
+
 class ShapedRead:
     """A backend's read of a buffer, seen in a tensor's shape."""
 
-    def __init__(self, read: PendingRead, shape: tuple[int, ...]) -> None:
+    def __init__(self, read: FlatRead, shape: tuple[int, ...]) -> None:
         self.done = read.done
         self.wait = read.wait
         self._read = read
@@ -126,6 +134,11 @@ class ShapedRead:
     def array(self) -> np.ndarray:
         """The elements in their shape."""
         return self._read.array()[: prod(self._shape)].reshape(self._shape)
+
+    def seen(self) -> np.ndarray | None:
+        """The same where they were computed, if that is where they still are: to be copied, not kept."""
+        flat = self._read.seen()
+        return None if flat is None else flat[: prod(self._shape)].reshape(self._shape)
 
 
 class Reader(Protocol):
@@ -483,9 +496,8 @@ class Tensor(Disposable):
     def _on_cpu(self, purpose: str) -> np.ndarray:
         """The elements, if they are on the CPU already."""
         self._check_alive()
-        self.is_readback_request_done()
-        if self._arrived is not None:
-            return self._arrived
+        if self.is_readback_request_done():
+            return self._arrive() if self._arrived is None else self._arrived
         if type(self._data) is CPUTensorData and self._data.fence is None:
             return self._data.elements.reshape(self.shape)
         raise ValuePending(
@@ -512,13 +524,23 @@ class Tensor(Disposable):
     def is_readback_request_done(self) -> bool:
         """Whether the requested elements have arrived. Never waits; False without a request."""
         self._check_alive()
-        if self._pending is not None and self._pending.done():
-            self._arrive()
-        if self._arrived is not None and self._callbacks:
+        pending = self._pending
+        if pending is not None:
+            if not pending.done():
+                return False
+            if self._seen() is None:
+                self._arrive()
+        elif self._arrived is None:
+            return False
+        if self._callbacks:
             callbacks, self._callbacks = self._callbacks, ()
             for callback in callbacks:
                 callback(True)
-        return self._arrived is not None
+        return True
+
+    def _seen(self) -> np.ndarray | None:
+        """What a request that is done has not copied yet: whoever wants it makes the only copy."""
+        return self._pending.seen() if type(self._pending) is ShapedRead else None
 
     def _arrive(self) -> np.ndarray:
         assert self._pending is not None
@@ -535,6 +557,10 @@ class Tensor(Disposable):
         pending = self._pending
         if pending is not None:
             pending.wait()
+            seen = self._seen()
+            if seen is not None:
+                seen = self._in_shape(seen)
+                return seen.copy() if out is None else delivered(seen, out)
             self._arrive()
         elif self._arrived is None:
             if self._view is None:

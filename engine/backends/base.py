@@ -76,6 +76,13 @@ class Readback(ABC):
     def array(self) -> np.ndarray:
         """The value, 1-D, in the buffer's dtype. Only after `done` (or `wait`)."""
 
+    def seen(self) -> np.ndarray | None:
+        """The value where it was computed, 1-D, while it lies there and nothing has copied it, else None.
+
+        Only after `done` (or `wait`); good until the stream goes on.
+        """
+        return None
+
     def into(self, out: np.ndarray) -> None:
         """Write the value's first elements into an array of the buffer's dtype. Instead of `array`, once."""
         np.copyto(out, self.array()[: out.size].reshape(out.shape))

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import threading
+import time
+from collections.abc import Callable
 from itertools import pairwise
 
 import numpy as np
@@ -36,6 +38,12 @@ def row(value: float) -> np.ndarray:
     return np.full(SIDE, value, np.float32)
 
 
+def wait_until(done: Callable[[], bool]) -> None:
+    end = time.monotonic() + 60
+    while not done():
+        assert time.monotonic() < end, "it never came"
+
+
 def picture(seed: int) -> np.ndarray:
     return np.random.default_rng(seed).normal(size=(SIDE, SIDE)).astype(np.float32)
 
@@ -53,6 +61,28 @@ def test_a_tensor_is_read_before_its_worker_overwrites_it(channel: str, make_wor
         maker.schedule(row(1), np.array([-7], np.float32))
         np.testing.assert_allclose(result.download_to_array(), np.roll(x, 12, axis=0) + turn, atol=1e-4)
         np.testing.assert_array_equal(maker.peek_output().download_to_array(), row(-7))
+
+
+def test_a_request_keeps_the_value_of_its_time(channel: str, make_worker: MakeWorker) -> None:
+    """Also where it was seen to be done, or downloaded, before anything had to be copied."""
+    worker = make_worker(long_chain(4), channel)
+    looks = {
+        "not looked at": lambda tensor: None,
+        "polled": lambda tensor: wait_until(tensor.is_readback_request_done),
+        "downloaded": lambda tensor: tensor.download_to_array().fill(-1),
+    }
+    for size, look in enumerate(looks.values()):
+        x = picture(size)
+        worker.schedule(x, row(size))
+        output = worker.peek_output()
+        output.readback_request()
+        look(output)
+        worker.schedule(picture(9), row(100))
+        np.testing.assert_allclose(output.download_to_array(), np.roll(x, 4, axis=0) + size, atol=1e-4)
+        first, again = output.download_to_array(), np.empty((SIDE, SIDE), np.float32)
+        output.download_to_array(out=again)
+        assert first is not output.download_to_array()
+        np.testing.assert_array_equal(first, again)
 
 
 def test_an_upload_comes_after_the_reads_before_it(channel: str, make_worker: MakeWorker) -> None:

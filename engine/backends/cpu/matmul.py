@@ -74,12 +74,14 @@ def tune_matmul(compute: Compute, tuner: Tuner, threads: int) -> bool:
     if a_column != 1 and k > 1:
         left = emit_rows(tuner, a.name, (batch, m, k), (a_batch, a_row, a_column), tile)
         a_batch, a_row = (m * k if a_batch else 0), k
-    # Few columns are dot products, each of a row with a row.
+    b_strides = tuple(facts["b_strides"])
+    # Few columns are dot products, each of a row with a row; so are many that lie as rows.
     narrow = n if b.known is not None and n <= NARROW and k % tile.lanes == 0 else 0
-    in_place = b.known is None and facts["b_strides"][2] == 1 and _always_few_rows(compute, tile)
-    right, b_steps = _right_side(
-        tuner, b, (batch, k, n), tuple(facts["b_strides"]), tile, in_place, narrow > 0
-    )
+    in_place = b.known is None and b_strides[2] == 1 and _always_few_rows(compute, tile.width)
+    is_rows = b.known is None and b_strides[1:] == (1, k) and k % tile.lanes == 0
+    if is_rows and _always_few_rows(compute, 1):
+        narrow, in_place = NARROW, True
+    right, b_steps = _right_side(tuner, b, (batch, k, n), b_strides, tile, in_place, narrow > 0)
     epilogue = print_epilogue(compute, _FIRST_WORD + len(_WORDS))
     # A tile's columns cost the same whether they are meant or not.
     columns = 2 * n if narrow else _up(n, tile.width)
@@ -91,7 +93,7 @@ def tune_matmul(compute: Compute, tuner: Tuner, threads: int) -> bool:
     tasks = batch * cut.row_blocks * cut.column_blocks
     sizes = (m, n, k, cut.row_blocks, cut.column_blocks, cut.rows, cut.columns, a_batch, a_row, *b_steps)
     values = (total_ns / tasks, *sizes, *epilogue.values)
-    kernel = NativeKernel("matmul", matmul_text(tile, epilogue, narrow))
+    kernel = NativeKernel("matmul", matmul_text(tile, epilogue, narrow, any_count=b.known is None))
     tuner.emit(kernel, (tasks,), values, (*epilogue.inputs, left, right), compute.output.name)
     return True
 
@@ -129,13 +131,13 @@ def _up(n: int, step: int) -> int:
     return -(-n // step) * step
 
 
-def _always_few_rows(compute: Compute, tile: Tile) -> bool:
+def _always_few_rows(compute: Compute, width: int) -> bool:
     """Whether reading the right side in place pays for every input shape, so that all have the same kernels.
 
-    The last panel reads a whole one, which ends where the matrix ends.
+    The last panel reads a whole one, `width` columns, which ends where the matrix ends.
     """
     spaces = [compute.space] if compute.extents is None else zip(*compute.extents, strict=True)
-    return all(m <= ROWS_IN_PLACE and n >= tile.width for _, m, n in spaces)
+    return all(m <= ROWS_IN_PLACE and n >= width for _, m, n in spaces)
 
 
 def _right_side(
@@ -143,11 +145,11 @@ def _right_side(
     in_place: bool, narrow: bool,
 ) -> tuple[str, tuple[int, int, int, int]]:  # fmt: skip
     """The right side's buffer; the steps in it from matrix to matrix, panel to panel and row to row; and
-    whether it is read in place.
+    that from column to column where it is read in place, else 0.
     """
     batch, k, n = sizes
     if in_place:
-        return b.name, (strides[0], tile.width, strides[1], 1)
+        return b.name, (strides[0], tile.width, strides[1], strides[2])
     panels = -(-n // tile.width)
     steps = (0 if strides[0] == 0 else panels * k * tile.width, k * tile.width, tile.width, 0)
     if b.known is None:
@@ -175,13 +177,26 @@ def tile_heights(tile: Tile) -> list[int]:
     return [tallest, *(rows for rows in (8, 4, 2, 1) if rows < tallest)]
 
 
-def matmul_text(tile: Tile, epilogue: Epilogue, narrow: int = 0) -> str:
-    """The kernel's module; `narrow` is how many columns there are where they are dot products."""
+def matmul_text(tile: Tile, epilogue: Epilogue, narrow: int = 0, any_count: bool = False) -> str:
+    """The kernel's module.
+
+    narrow: how many columns are computed at once where they are dot products, 0 where they are none.
+    any_count: dot products of other counts are computed one by one; else there are so many columns.
+    """
     heights = [4, 2, 1] if narrow else tile_heights(tile)
-    make = f"make_dot_tile({{}}, {narrow}, " if narrow else f"make_product_tile({{}}, {tile.vectors}, "
-    last = f"{tile.lanes}, {tile.width})" if narrow else f"{tile.lanes})"
-    tiles = "".join(f"tile_of_{rows} = {make.format(rows)}{last}\n" for rows in heights)
+    singles = bool(narrow and any_count)
+    if narrow:
+        sizes = [("tile", narrow), *([("single", 1)] if singles else [])]
+        tiles = [
+            f"{name}_of_{rows} = make_dot_tile({rows}, {count}, {tile.lanes}, {tile.width})\n"
+            for name, count in sizes
+            for rows in heights
+        ]
+    else:
+        arguments = f"{tile.vectors}, {tile.lanes}"
+        tiles = [f"tile_of_{rows} = make_product_tile({rows}, {arguments})\n" for rows in heights]
     position = _FIRST_WORD + len(_WORDS) + epilogue.words
+    step = narrow or tile.width
     body = [
         *(f"{name} = arg_i64(args, {_FIRST_WORD + k})" for k, name in enumerate(_WORDS)),
         *epilogue.arguments,
@@ -191,7 +206,7 @@ def matmul_text(tile: Tile, epilogue: Epilogue, narrow: int = 0) -> str:
         "b_row_bytes = b_row * 4",
         "a_row_bytes = a_row * 4",
         # A right side that is read in place ends with a whole panel, which overlaps the one before.
-        f"last_panel = n_size - {tile.width} if in_place else n_size",
+        "last_panel = n_size" + ("" if narrow else f" - {step} if in_place else n_size"),
         *epilogue.kernel,
         "for task in range(begin, end):",
         *indent(
@@ -204,21 +219,21 @@ def matmul_text(tile: Tile, epilogue: Epilogue, narrow: int = 0) -> str:
                 "n0 = (block - row_block * column_blocks) * block_columns",
                 "lefts = a + i0 * a_batch * 4",
                 "rights = b + i0 * b_batch * 4",
-                f"for place in range(n0, min(n0 + block_columns, n_size), {tile.width}):",
-                *indent(_panel_lines(tile, heights, epilogue)),
+                f"for place in range(n0, min(n0 + block_columns, n_size), {step}):",
+                *indent(_panel_lines(tile, step, heights, epilogue, singles)),
             ]
         ),
     ]
-    return kernel_text(library_text("vectors", "products") + tiles, body)
+    return kernel_text(library_text("vectors", "products") + "".join(tiles), body)
 
 
-def _panel_lines(tile: Tile, heights: list[int], epilogue: Epilogue) -> list[str]:
-    """All rows of a task's block times one panel."""
+def _panel_lines(tile: Tile, step: int, heights: list[int], epilogue: Epilogue, singles: bool) -> list[str]:
+    """All rows of a task's block times one panel of `step` columns; or fewer, one by one, with `singles`."""
     lines = [
         "first_column = min(place, last_panel)",
-        f"columns = min({tile.width}, n_size - first_column)",
-        f"panel = op_div(place, _types.int64({tile.width})) * b_panel",
-        "right = rights + (first_column if in_place else panel) * 4",
+        f"columns = min({step}, n_size - first_column)",
+        f"panel = op_div(place, _types.int64({step})) * b_panel",
+        "right = rights + (first_column * in_place if in_place else panel) * 4",
         f"ahead = right + (k_size * {tile.width * 4} if not in_place else 0)",
         "m = m0",
         "while m < m1:",
@@ -231,15 +246,21 @@ def _panel_lines(tile: Tile, heights: list[int], epilogue: Epilogue) -> list[str
             if position == len(heights) - 1
             else f"{'if' if position == 0 else 'elif'} remaining >= {rows}:"
         )
-        lines += [
-            f"    {head}",
-            f"        tile_of_{rows}(left, a_row_bytes, right, b_row_bytes, k_size, sums, ahead)",
-            f"        rows = {rows}",
+        whole = f"tile_of_{rows}(left, a_row_bytes, right, b_row_bytes, k_size, sums, ahead)"
+        column = "right + j * in_place * 4, b_row_bytes, k_size, sums + j * 4, ahead"
+        one_by_one = [
+            f"if columns == {step}:",
+            f"    {whole}",
+            "else:",
+            "    for j in range(columns):",
+            f"        single_of_{rows}(left, a_row_bytes, {column})",
         ]
+        tiles = one_by_one if singles else [whole]
+        lines += [f"    {head}", *indent(indent([*tiles, f"rows = {rows}"]))]
     return [
         *lines,
-        f"    if columns == {tile.width}:",
-        *indent(indent(_store_rows(epilogue, tile, str(tile.width)))),
+        f"    if columns == {step}:",
+        *indent(indent(_store_rows(epilogue, tile, str(step)))),
         "    else:",
         *indent(indent(_store_rows(epilogue, tile, "columns"))),
         "    m += rows",

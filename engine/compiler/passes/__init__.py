@@ -10,6 +10,7 @@ from engine.compiler.passes.fold_batch_norm import fold_batch_norm
 from engine.compiler.passes.fold_constants import fold_constants
 from engine.compiler.passes.join_gelu import join_gelu
 from engine.compiler.passes.join_layer_norm import join_layer_norm
+from engine.compiler.passes.join_transposes import join_transposes
 from engine.compiler.passes.remove_dead_layers import remove_dead_layers
 from engine.compiler.passes.unpack_weights import unpack_weights
 from engine.model import Model
@@ -21,6 +22,7 @@ PASSES: tuple[Pass, ...] = (
     fold_batch_norm,
     join_layer_norm,
     join_gelu,
+    join_transposes,
     remove_dead_layers,
 )
 """In order: what looks for constant parameters follows their folding; all leave what nobody reads."""
@@ -58,6 +60,7 @@ __all__ = [
     "fold_constants",
     "join_gelu",
     "join_layer_norm",
+    "join_transposes",
     "optimize",
     "remove_dead_layers",
     "unpack_weights",

@@ -80,6 +80,14 @@ def test_few_rows_read_an_unknown_right_side_in_place(backend: CPUBackend, m: in
     check(backend, case)
 
 
+@pytest.mark.parametrize("m", [1, 2, 3, 4])
+def test_few_rows_read_unknown_rows_of_the_right_side_in_place(backend: CPUBackend, m: int) -> None:
+    for n in (1, 3, 4, 47):
+        case = matmul_case(16, 2, m, n, 64, known=False, trans_b=True, epilogue="column bias")
+        assert len(tuned_plan(backend, case).steps) == 1
+        check(backend, case)
+
+
 @pytest.mark.parametrize("tile", [AVX512, AVX2, NEON, PORTABLE], ids=["avx512", "avx2", "neon", "portable"])
 def test_every_processors_tile_computes_the_same(
     backend: CPUBackend, tile: Tile, monkeypatch: pytest.MonkeyPatch

@@ -104,3 +104,23 @@ def test_what_is_no_layer_norm_stays() -> None:
     assert "LayerNormalization" not in joined([*norm(axis=1), *SCALED], 13)
     assert "LayerNormalization" not in joined([*norm(), *SCALED], 13, more=("m",))
     assert "LayerNormalization" not in joined([*norm()[:-1], node("Div", ["s", "d"], ["y"])], 13)
+
+
+SWAP = node("Transpose", ["x"], ["swapped"], perm=[0, 2, 1])
+
+
+def test_products_read_transposed_sides_the_other_way_round() -> None:
+    assert joined([SWAP, node("MatMul", ["x", "swapped"], ["y"])]) == ["FusedMatMul"]
+    assert joined([SWAP, node("MatMul", ["swapped", "x"], ["y"])]) == ["FusedMatMul"]
+    again = node("Transpose", ["x"], ["again"], perm=[0, 2, 1])
+    product = node("MatMul", ["swapped", "x"], ["p"])
+    both = [SWAP, again, product, node("MatMul", ["p", "again"], ["y"])]
+    assert joined(both) == ["FusedMatMul", "FusedMatMul"]
+
+
+def test_a_transpose_that_others_read_or_that_moves_the_batch_stays() -> None:
+    read = [SWAP, node("MatMul", ["x", "swapped"], ["y"])]
+    assert sorted(joined(read, more=("swapped",))) == ["FusedMatMul", "Transpose"]
+    moved = node("Transpose", ["x"], ["moved"], perm=[1, 2, 0])
+    back = node("Transpose", ["moved"], ["swapped"], perm=[2, 1, 0])
+    assert "FusedMatMul" not in joined([moved, back, node("MatMul", ["x", "swapped"], ["y"])])
