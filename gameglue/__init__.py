@@ -86,6 +86,7 @@ from gameglue.graphics import (  # noqa: E402
     Texture,
     TileMap,
     WebCamTexture,
+    faded,
 )
 from gameglue.inference import (  # noqa: E402
     InferenceQueue,
@@ -235,6 +236,7 @@ __all__ = [
     "YieldInstruction",
     "default_choice",
     "exact_choice",
+    "faded",
     "next_frame",
     "open_worker",
     "play",

@@ -4,28 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 
-from demos.gesture.strokes import SIGNS
+from demos.gesture.strokes import GESTURES, SIGNS
 from demos.gesture.wand import FIELD
-from gameglue import MonoBehaviour, Page, Particles, Texture
+from gameglue import MonoBehaviour, Page, ParticleSystem, faded
 
-COLORS = {
-    "none": (0.56, 0.6, 0.7),
-    "swipe": (0.36, 0.9, 0.62),
-    "circle": (0.3, 0.76, 1.0),
-    "triangle": (1.0, 0.48, 0.25),
-    "zigzag": (1.0, 0.85, 0.36),
-    "spiral": (0.74, 0.5, 1.0),
-}
-# Push to the right and down, turning (radians a second), drag: how a spell's sparks fly.
-_FLIGHT = {
-    "none": (0.0, 160.0, 0.0, 2.0),
-    "swipe": (420.0, 0.0, 0.0, 1.5),
-    "circle": (0.0, 130.0, 0.0, 3.0),
-    "triangle": (0.0, -330.0, 0.0, 2.0),
-    "zigzag": (0.0, 60.0, 0.0, 4.0),
-    "spiral": (0.0, 0.0, 7.0, 1.0),
-}
-_MOST = 400  # sparks of one spell
+COLORS = dict(zip(GESTURES, ("gray", "#5ce69e", "#4dc2ff", "#ff7a40", "yellow", "#bd80ff"), strict=True))
+_FALL = {"none": 160.0, "circle": 130.0, "triangle": -330.0, "zigzag": 60.0}  # of sparks, pixels a second^2
+_SPARKS = {"rate": 0.0, "speed": (20.0, 320.0), "lifetime": (0.35, 1.1), "drag": 2.0, "sizes": (20.0, 6.0)}
 _GLOWS = 0.75  # seconds that a sign is seen
 
 
@@ -34,22 +19,16 @@ class Effects(MonoBehaviour):
 
     def awake(self) -> None:
         """An empty sky."""
-        self.sparks = {spell: Particles(_MOST) for spell in COLORS}
         self.signs: list[tuple[str, float, float, float, np.ndarray]] = []
-        far = np.hypot(*np.meshgrid(*[np.linspace(-1.0, 1.0, 48)] * 2))
-        pixels = np.full((48, 48, 4), 255, np.uint8)
-        pixels[:, :, 3] = 255 * np.clip(1.0 - far, 0.0, 1.0) ** 2.2
-        self.light: Texture = self.app.graphics.texture(pixels)
+        self.sparks: dict[str, ParticleSystem] = {}
+        for spell, color in COLORS.items():
+            look = {"colors": (color, faded(color, 0.0)), "gravity": -_FALL.get(spell, 0.0), "softness": 1.0}
+            self.sparks[spell] = self.game_object.add_component(ParticleSystem, **_SPARKS, **look)
 
     def burst(self, spell: str, x: float, y: float, count: int) -> None:
         """Let `count` sparks fly from a place."""
-        random, sparks = self.app.random, self.sparks[spell]
-        new = sparks.add(count)
-        count = new.stop - new.start
-        angle, speed = random.uniform(0.0, 6.3, count), random.gamma(2.0, 75.0, count)
-        sparks["position"][new, :2] = random.normal((x, y), 8.0, (count, 2))
-        sparks["velocity"][new, :2] = np.column_stack((np.cos(angle), np.sin(angle))) * speed[:, None]
-        sparks["life"][new] = random.uniform(0.35, 1.1, count)
+        self.transform.position = (x, y)
+        self.sparks[spell].emit(count)
 
     def strike(self, spell: str, x: float, y: float) -> None:
         """A spell hits what is at a place."""
@@ -59,13 +38,10 @@ class Effects(MonoBehaviour):
         self.burst(spell, x, y, 90)
 
     def update(self) -> None:
-        """Move the sparks, forget what has gone out."""
-        step = self.time.delta_time
-        for spell, sparks in self.sparks.items():
-            aside, down, turning, drag = _FLIGHT[spell]
-            cos, sin, flight = np.cos(turning * step), np.sin(turning * step), sparks["velocity"][:, :2]
-            flight[:] = flight @ np.array(((cos, sin), (-sin, cos))) + (aside * step, 0.0)
-            sparks.step(step, gravity=-down, drag=drag)
+        """The gale blows its sparks away, the void turns them; signs fade."""
+        self.sparks["swipe"].particles["velocity"][:, 0] += 420.0 * self.time.delta_time
+        swirl = self.sparks["spiral"].particles["velocity"]
+        swirl += 7.0 * self.time.delta_time * np.cross((0.0, 0.0, 1.0), swirl)
         self.signs = [sign for sign in self.signs if self.time.time - sign[3] < _GLOWS]
 
     def draw(self, page: Page) -> None:
@@ -73,26 +49,9 @@ class Effects(MonoBehaviour):
         for spell, x, y, since, bolt in self.signs:
             age = (self.time.time - since) / _GLOWS
             color, left = COLORS[spell], 1.0 - age
-            page.sprites(self.light, [(x, y)], 150 + 160 * age, (*color, 0.8 * left**2))
-            glow(page, SIGNS[spell] * (50 + 110 * age**0.5) + (x, y), color, left, 4.0 * left + 1.0)
+            sign = SIGNS[spell] * (50 + 110 * age**0.5) + (x, y)
+            page.polyline(sign, color, width=5.0 * left + 1.0, glow=26.0 * left, strength=left)
             if spell == "zigzag" and age < 0.5:
-                glow(page, bolt, color, 1.0 - 2.0 * age, 4.0)
-        for spell, sparks in self.sparks.items():
-            life = sparks["life"][:, None]  # those that live longer are larger and brighter
-            colors = np.hstack((COLORS[spell] + 0.5 * (life - 0.35), (life - sparks["age"][:, None]) * 2.5))
-            page.sprites(self.light, sparks["position"][:, :2], 20.0 * life[:, 0], np.minimum(colors, 1.0))
-
-
-def glow(
-    page: Page,
-    points: np.ndarray,
-    color: tuple[float, float, float],
-    strength: float | np.ndarray,
-    width: float,
-) -> None:
-    """A shining line through points (n, 2) of a page; strength: 0 to 1, one number or one a segment."""
-    shares = np.broadcast_to(strength, (len(points) - 1,))
-    for wide, share, white in ((5.5, 0.10, 0.0), (2.6, 0.30, 0.1), (1.0, 1.0, 0.7)):
-        shade = np.array(color) * (1.0 - white) + white
-        rgba = np.column_stack((np.tile(shade, (len(shares), 1)), shares * share))
-        page.polyline(points, rgba, width=width * wide)
+                page.polyline(bolt, color, width=5.0, glow=14.0, strength=1.0 - 2.0 * age)
+        for sparks in self.sparks.values():
+            sparks.draw(page)

@@ -16,6 +16,7 @@ from gameglue.graphics.text import Fonts, TextLayout
 
 Align = Literal["left", "center", "right"]
 VerticalAlign = Literal["top", "center", "bottom"]
+_CORE = 0.4  # of its colour is left in a line that glows; the rest is white
 _SHIFT = {"left": 0.0, "center": 0.5, "right": 1.0, "top": 0.0, "bottom": 1.0}
 
 
@@ -132,11 +133,13 @@ class Canvas:
         width: float = 2.0,
         closed: bool = False,
         glow: float = 0.0,
+        strength: float | np.ndarray = 1.0,
     ) -> None:
         """Lines from point to point, with round joints.
 
-        points: (n, 2); color: one, or (n - 1, 3 or 4) numbers from 0 to 1, one row a segment. `glow` adds
-        light around them, that wide.
+        points: (n, 2); color: one, or (n - 1, 3 or 4) numbers from 0 to 1, one row a segment. `glow` lets
+        them shine like neon: light of their colour around a paler core, that wide. `strength`, 0 to 1, is one
+        number or (n - 1,), one a segment: trails fade with it.
         """
         path = np.asarray(points, np.float32).reshape(-1, 2)
         if closed and len(path) > 2:
@@ -147,18 +150,18 @@ class Canvas:
         length = np.hypot(step[:, 0], step[:, 1])
         safe = np.where(length > 0.0, length, 1.0)
         half = max(width, self.view.pixel) / 2
+        # Thinner than a pixel: a pixel wide and fainter, so that it does not break.
+        opacity = np.asarray(strength) * min(width / self.view.pixel, 1.0)
         rgba = parse_colors(color, len(start))
-        if (
-            width < self.view.pixel
-        ):  # Thinner than a pixel: a pixel wide and fainter, so that it does not break.
-            rgba[:, 3] = rgba[:, 3] * (width / self.view.pixel)
+        rgba[:, 3] = np.clip(rgba[:, 3] * opacity, 0.0, 255.0)
         layers = [(rgba, 0.0)]
         if glow > 0.0:
-            # Segments whose light reaches the same place add up: together to half of the line's strength.
+            # Segments whose light reaches the same place add up: together to nearly the line's strength.
             share = 1.0 / (1.0 + 2.0 * (half + glow) / np.maximum(length, self.view.pixel))
-            light = rgba.copy()
-            light[:, 3] = np.rint(255.0 - 255.0 * (1.0 - rgba[:, 3] / 510.0) ** share)
-            layers.insert(0, (light, glow))
+            light, core = rgba.copy(), rgba
+            light[:, 3] = np.rint(255.0 - 255.0 * (1.0 - 0.9 * rgba[:, 3] / 255.0) ** share)
+            core[:, :3] = 255 - (255 - core[:, :3]) * _CORE
+            layers = [(light, glow), (core, 0.0)]
         for shade, softness in layers:
             quads = self._list.reserve(len(start))
             quads["center"] = start + step / 2

@@ -74,6 +74,16 @@ def parse_color(color: Color) -> tuple[int, int, int, int]:
     return numbers[0], numbers[1], numbers[2], numbers[3]
 
 
+def faded(color: Color, opacity: float) -> tuple[float, float, float, float]:
+    """A colour with its alpha multiplied by `opacity`, 0 to 1: for what comes and goes. Raises `ValueError`.
+
+    >>> faded("#ff000080", 0.5)[0], round(faded("#ff0000", 0.5)[3], 2)
+    (1.0, 0.5)
+    """
+    red, green, blue, alpha = parse_color(color)
+    return red / 255.0, green / 255.0, blue / 255.0, alpha / 255.0 * opacity
+
+
 def parse_colors(colors: Color | np.ndarray, count: int) -> np.ndarray:
     """(count, 4) uint8 from one colour, or from an array (count, 3 or 4) of numbers from 0 to 1."""
     if isinstance(colors, np.ndarray) and colors.ndim == 2:

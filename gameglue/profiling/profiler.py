@@ -6,6 +6,8 @@ import time
 from collections.abc import Callable
 from types import TracebackType
 
+import numpy as np
+
 from gameglue.profiling.recording import Recording
 from gameglue.profiling.ring import Ring
 
@@ -76,6 +78,12 @@ class Profiler:
     def frame_count(self) -> int:
         """How many frames were measured, including those that have left the rings."""
         return self.work.count
+
+    @property
+    def frame_ms(self) -> float:
+        """Milliseconds that a frame's phases took: the median of the latest 60; 0 before the first."""
+        latest = self.work.latest(60)
+        return float(np.median(latest)) * 1e3 if len(latest) else 0.0
 
     def begin_frame(self, now: float, number: int = 0) -> None:
         """The frame of that number starts."""

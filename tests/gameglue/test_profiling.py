@@ -34,6 +34,11 @@ def filled(times_ms: list[float]) -> Profiler:
     return profiler
 
 
+def test_a_frames_time_is_that_of_most_frames_lately() -> None:
+    assert Profiler().frame_ms == 0.0
+    assert filled([500.0] * 60 + [4.0] * 31 + [90.0] * 29).frame_ms == pytest.approx(4.0)
+
+
 def test_the_spread_of_frame_times() -> None:
     times = [float(i) for i in range(1, 102)]
     report = FrameReport.of(filled(times), "game")

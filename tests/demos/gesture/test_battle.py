@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Any
 
 import numpy as np
 import pytest
 
-from demos.gesture import camera as camera_module
+from demos.gesture.autoplay import Autoplay
 from demos.gesture.battle import CRYSTAL, HEALTH, Battle, Foe
-from demos.gesture.camera import Camera, CameraWand
+from demos.gesture.camera import CameraWand
 from demos.gesture.main import build
 from demos.gesture.strokes import SIGNS
-from demos.gesture.wand import AutoWand, Wand
+from demos.gesture.wand import FIELD, Wand
 from gameglue import App, BackendChoice, BackendType, InputScript, PlayOptions
+from tests.cameras import FakeCamera
 
 Play = Callable[..., tuple[App, Battle, Wand]]
 
@@ -54,12 +54,13 @@ def test_a_sign_drawn_with_the_mouse_strikes_those_that_bear_it(play: Play, spel
     app, battle, wand = play(drawn(spell))
     app.step()
     others = [name for name in SIGNS if name != spell]
-    battle.left, battle.foes = 0, [Foe(name, 500.0, 200.0, 0.0, 0.0) for name in (spell, *others, spell)]
+    battle.stop_all_coroutines()
+    battle.foes = [Foe(name, 500.0, 200.0, 0.0) for name in (spell, *others, spell)]
     app.run(frames=100)
     assert battle.last_spell == spell
     assert [foe.spell for foe in battle.foes] == others
-    assert battle.score == 2 * 10 * battle.wave
-    assert (battle.cast_right, battle.cast_wrong) == (1, 0)
+    assert battle.wave == 1
+    assert battle.score == 2 * 10
     assert wand.answers > 20
 
 
@@ -67,7 +68,7 @@ def test_a_click_is_no_spell(play: Play) -> None:
     app, battle, _ = play(InputScript().click(300, 300, at=0.1))
     app.run(frames=25)
     assert battle.last_spell == "none"
-    assert (battle.score, battle.cast_wrong) == (0, 1)
+    assert battle.score == 0
 
 
 def test_strokes_begin_on_the_field_only(play: Play) -> None:
@@ -80,106 +81,128 @@ def test_strokes_begin_on_the_field_only(play: Play) -> None:
 def test_foes_that_arrive_break_the_crystal_and_n_begins_again(play: Play) -> None:
     app, battle, _ = play(InputScript().press("n", at=1.0))
     app.step()
-    battle.left, battle.foes = 0, [Foe("circle", CRYSTAL[0] + 45, 300.0, 90.0, 0.0) for _ in range(HEALTH)]
-    app.run(frames=30)
-    assert battle.is_over
-    assert battle.foes == []
+    battle.foes = [Foe("circle", CRYSTAL[0] + 45, 300.0, 90.0) for _ in range(HEALTH + 1)]
+    app.run(frames=55)
+    assert battle.health == 0
+    assert battle.foes == [], "no more are sent"
     app.run(frames=40)
     assert battle.health == HEALTH
+    app.run(frames=60)
+    assert battle.foes != []
 
 
 def test_waves_grow(play: Play) -> None:
     app, battle, _ = play()
     app.step()
-    sent = []
-    for _ in range(3):
-        while not battle.left:
-            app.step()
-        sent.append(battle.left)
-        battle.left = 0
-        battle.foes.clear()
-    assert sent == [6, 8, 10]
+    app.time.time_scale = 20.0
+    sent = {1: 0, 2: 0, 3: 0}
+    while battle.wave < 4:
+        if battle.foes:
+            sent[battle.wave] += len(battle.foes)
+            battle.foes.clear()
+        app.step()
+    assert sent == {1: 6, 2: 8, 3: 10}
 
 
 def test_the_script_wins_its_first_wave(play: Play) -> None:
-    app, battle, _ = play(autoplay=True)
+    app, battle, wand = play(autoplay=True)
+    scores: list[int] = []
+    wand.on_cast.connect(lambda spell: scores.append(battle.score))
     app.run(frames=500)
     assert battle.score >= 40
     assert battle.health >= HEALTH - 1
-    assert battle.cast_right >= 4 * battle.cast_wrong
+    struck = np.count_nonzero(np.diff([0, *scores]))
+    assert struck >= 4 * (len(scores) - struck)
+
+
+def test_the_script_begins_again_after_a_defeat(play: Play) -> None:
+    app, battle, _ = play(autoplay=True)
+    app.step()
+    battle.health = 0
+    app.run(frames=60)
+    assert battle.health == 0
+    app.run(frames=160)
+    assert battle.health == HEALTH
 
 
 def test_the_player_takes_over(play: Play) -> None:
     app, _, _ = play(InputScript().click(300, 300, at=0.5), autoplay=True)
     app.run(frames=40)
-    auto = app.scene.find_component(AutoWand)
-    assert auto is None or not auto.enabled
+    auto = app.scene.find_component(Autoplay)
+    assert auto is not None
+    assert not auto.enabled
 
 
-class FakeCamera:
-    """A picture in which a bright square goes where `place` says, from 0 to 1."""
-
-    def __init__(self) -> None:
-        self.place = (0.5, 0.5)
-        self.stopped = False
-
-    def query_image(self) -> bool:
-        return True
-
-    def get_image(self) -> Any:
-        import pygame
-
-        surface = pygame.Surface((160, 120))
-        surface.fill((255, 255, 255), (int(self.place[0] * 160) - 12, int(self.place[1] * 120) - 12, 24, 24))
-        return surface
-
-    def stop(self) -> None:
-        self.stopped = True
+# -- a camera ----------------------------------------------------------------------------------------
 
 
-def test_a_camera_follows_what_moves_as_in_a_mirror() -> None:
-    device = FakeCamera()
-    camera, seen = Camera(device), []
+def show(camera: FakeCamera, x: float, y: float) -> None:
+    """The camera sees a bright square, in the middle of whose picture 160 pixels wide `x` and `y` are 0.5."""
+    picture = np.zeros((120, 160, 3), np.uint8)
+    left, top = int(x * 160) - 12, int(y * 120) - 12
+    picture[top : top + 24, left : left + 24] = 255
+    camera.show(picture)
+
+
+@pytest.fixture
+def camera(monkeypatch: pytest.MonkeyPatch) -> FakeCamera:
+    fake = FakeCamera()
+    fake.plug_in(monkeypatch)
+    return fake
+
+
+def switch_on(play: Play) -> tuple[App, Battle, Wand]:
+    """The demo with its camera on."""
+    app, battle, wand = play(InputScript().press("c", at=0.0))
+    app.run(frames=3)
+    return app, battle, wand
+
+
+def test_a_camera_follows_what_moves_as_in_a_mirror(play: Play, camera: FakeCamera) -> None:
+    app, battle, wand = switch_on(play)
     for step in range(30):
-        device.place = (0.2 + 0.02 * step, 0.3)
-        place = camera.look(step / 30)
-        if place:
-            seen.append(place)
-    assert len(seen) > 25
-    assert np.diff([x for x, _ in seen]).max() < 0.0  # to the right in the picture is to the player's left
-    assert np.abs(np.array([y for _, y in seen]) - 0.3).max() < 0.05
-    assert [camera.look(t) for t in (1.0, 1.1)] == [(), ()]
-    assert camera.look(1.4) is None
-    assert camera.look(1.5) == ()
-    camera.close()
-    assert device.stopped
+        show(camera, 0.2 + 0.02 * step, 0.3)
+        app.step()
+    assert len(wand.points) > 25
+    _, x, y = np.array(wand.points).T
+    assert np.diff(x).max() < 0.0  # to the right in the picture is to the player's left
+    assert np.abs(y - (FIELD.y + 0.3 * FIELD.height)).max() < 0.05 * FIELD.height
+    app.run(frames=22)
+    assert not wand.drawing
+    assert battle.last_spell != ""
+    assert len(wand.points) < 35, "a still picture moves nothing"
 
 
 def test_no_camera_is_said_and_nothing_else(play: Play, monkeypatch: pytest.MonkeyPatch) -> None:
-    def missing() -> Any:
-        raise OSError("no camera was found")
-
-    monkeypatch.setattr(camera_module, "_first_camera", missing)
-    app, _, _ = play(InputScript().press("c", at=0.1))
+    FakeCamera().plug_in(monkeypatch, names=())
+    app, _, _ = switch_on(play)
     app.run(frames=20)
     component = app.scene.find_component(CameraWand)
     assert component is not None
-    assert component.message == "no camera was found"
-    assert component.camera is None
+    assert component.note.startswith("no camera was found")
+    assert not component.picture.is_playing
 
 
-def test_what_moves_before_a_camera_casts(play: Play, monkeypatch: pytest.MonkeyPatch) -> None:
-    device = FakeCamera()
-    monkeypatch.setattr(camera_module, "_first_camera", lambda: device)
-    app, battle, wand = play(InputScript().press("c", at=0.0))
-    for step in range(100):
-        if 10 < step < 50:
-            angle = 2 * np.pi * (step - 10) / 40
-            device.place = (0.5 + 0.3 * float(np.cos(angle)), 0.5 + 0.3 * float(np.sin(angle)))
+def test_what_moves_before_a_camera_casts(play: Play, camera: FakeCamera) -> None:
+    app, battle, wand = switch_on(play)
+    for step in range(70):
+        angle = 2 * np.pi * min(step, 40) / 40
+        show(camera, 0.5 + 0.3 * float(np.cos(angle)), 0.5 + 0.3 * float(np.sin(angle)))
         app.step()
-        if 30 < step < 50:
+        if 10 < step < 40:
             assert wand.drawing
-    assert battle.last_spell != ""
+    assert battle.last_spell == "circle"
     assert not wand.drawing
     app.dispose()
-    assert device.stopped
+    assert not camera.is_open
+
+
+def test_c_again_turns_the_camera_off(play: Play, camera: FakeCamera) -> None:
+    app, _, wand = play(InputScript().press("c", at=0.0).press("c", at=0.5))
+    component = app.scene.find_component(CameraWand)
+    assert component is not None
+    seen = []
+    for frames in (5, 40):
+        app.run(frames=frames)
+        seen.append((component.picture.is_playing, component.note))
+    assert seen == [(True, "camera: move to draw, hold still to cast"), (False, wand.label)]
