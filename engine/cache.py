@@ -63,16 +63,25 @@ def _configured() -> Path | None:
     if sys.platform == "win32":
         local = os.environ.get("LOCALAPPDATA")
         return Path(local) / "gameglue" / "Cache" if local else None
-    try:
-        home = Path.home()
-    except RuntimeError:
-        # No home folder can be told, as in some containers.
-        return None
-    if sys.platform == "darwin":
-        return home / "Library" / "Caches" / "gameglue"
     base = os.environ.get("XDG_CACHE_HOME", "")
     # The specification says to ignore a relative path.
-    return (Path(base) if base.startswith("/") else home / ".cache") / "gameglue"
+    if base.startswith("/") and sys.platform != "darwin":
+        return Path(base) / "gameglue"
+    home = _home()
+    if home is None:
+        return None
+    return home / ("Library/Caches" if sys.platform == "darwin" else ".cache") / "gameglue"
+
+
+def _home() -> Path | None:
+    """The user's folder; None where it cannot be told, as in some containers."""
+    if os.environ.get("HOME") == "":
+        # What expands names takes the root folder for it.
+        return None
+    try:
+        return Path.home()
+    except RuntimeError:
+        return None
 
 
 def _private_temporary() -> Path | None:

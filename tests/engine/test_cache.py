@@ -38,6 +38,20 @@ def test_the_usual_place(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Non
 
 
 @posix
+def test_without_a_home_it_is_a_private_one(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """An empty HOME is expanded to the root folder, where a game that runs as root could even write."""
+    monkeypatch.setenv("HOME", "")
+    assert cache_dir("native") == tmp_path / f"gameglue-{os.getuid()}" / "native"
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="the folders of Linux")
+def test_a_named_place_for_caches_needs_no_home(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("HOME", "")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "caches"))
+    assert cache_dir() == tmp_path / "caches" / "gameglue"
+
+
+@posix
 def test_a_folder_that_cannot_be_made_is_replaced_by_a_private_one(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
