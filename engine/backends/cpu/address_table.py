@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from engine.backends.cpu.cost import CHUNK_NS, CHUNKS_PER_THREAD
 from engine.backends.cpu.epilogue import Epilogue, is_float32_core, print_epilogue
 from engine.backends.cpu.library import library_text
-from engine.backends.cpu.planes import Windows
 from engine.backends.cpu.printer import indent, kernel_text
+from engine.backends.cpu.windows import Windows, windows_last
 from engine.compiler.plan import Compute
 
 TABLE_WORDS = 8192
@@ -204,27 +204,6 @@ def last_conv(compute: Compute, rows: int) -> LastConv | None:
     if not is_float32_core(compute) or win.taps * 2 * rows > TABLE_WORDS:
         return None
     return LastConv(compute, win, int(facts["group"]))
-
-
-def windows_last(compute: Compute) -> Windows | None:
-    """The windows of a hinted convolution with channels last over one or two axes; None for other ranks."""
-    assert compute.hint is not None
-    facts, (x, w) = compute.hint.facts, compute.hint.operands
-    spatial = x.shape[2:] if facts.get("x_first") else x.shape[1:-1]
-    out, kernel = compute.space[1:-1], w.shape[2:]
-    if len(spatial) not in (1, 2) or len(out) != len(spatial) or len(kernel) != len(spatial):
-        return None
-
-    def two(numbers: object, default: int) -> tuple[int, int]:
-        items = [int(n) for n in numbers]  # type: ignore[attr-defined]
-        first, second = items if len(items) == 2 else (default, items[0])
-        return first, second
-
-    height, width = two(spatial, 1)
-    return Windows(
-        height, width, two(kernel, 1), two(facts["strides"], 1), two(facts["dilations"], 1),
-        two(facts["pads"], 0), two(out, 1),
-    )  # fmt: skip
 
 
 def table_kernel(epilogue: Epilogue, makers: str, rows: int, sums: int, tiles: list[str]) -> str:

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 
 from engine.backends.cpu.epilogue import Epilogue
 from engine.backends.cpu.library import library_text
-from engine.backends.cpu.planes import MAX_TAPS, Windows
 from engine.backends.cpu.printer import indent
+from engine.backends.cpu.windows import MAX_TAPS, Windows
 
 SUMS = 2048
 """Results held at a time."""

@@ -15,9 +15,10 @@ from engine.backends.cpu.library import library_text
 from engine.backends.cpu.native_kernel import NativeKernel
 from engine.backends.cpu.packing import pack_panels
 from engine.backends.cpu.partition import SCRATCH_FLOATS, partition
-from engine.backends.cpu.planes import MAX_TAPS, TAP_OFFSETS, Windows, lay_out, windows_of
+from engine.backends.cpu.planes import TAP_OFFSETS, lay_out
 from engine.backends.cpu.printer import indent, kernel_text
 from engine.backends.cpu.tiles import Tile, host_tile
+from engine.backends.cpu.windows import MAX_TAPS, Windows, windows_first
 from engine.compiler.plan import Compute, Tuner
 
 DEPTH = 320
@@ -84,7 +85,7 @@ def gather(target, source, channels, plane_size, taps, offsets, runs, count):
 def tune_conv(compute: Compute, tuner: Tuner, threads: int) -> bool:
     """Rule for hints of kind "conv": float32, one or two axes, known weights."""
     assert compute.hint is not None
-    win = windows_of(compute)
+    win = windows_first(compute)
     _, w = compute.hint.operands
     if win is None or w.known is None or not is_float32_core(compute) or win.taps > MAX_CONV_TAPS:
         return False

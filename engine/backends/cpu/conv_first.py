@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from engine.backends.cpu.address_table import windows_last
 from engine.backends.cpu.cost import CHUNKS_PER_THREAD
 from engine.backends.cpu.epilogue import Epilogue, is_float32_core, print_epilogue
 from engine.backends.cpu.library import library_text
@@ -24,9 +23,9 @@ from engine.backends.cpu.pixel_tiles import (
     tile_makers,
     walk_tiles,
 )
-from engine.backends.cpu.planes import Windows
 from engine.backends.cpu.printer import indent, kernel_text
 from engine.backends.cpu.tiles import Tile, host_tile
+from engine.backends.cpu.windows import Windows, windows_last
 from engine.compiler.plan import Compute, Tuner
 
 _MAX_DEPTH = 2048

@@ -7,9 +7,9 @@ import numpy as np
 from engine.backends.cpu.bands import WORDS, band_memory, bands_text, cut_bands, walk_bands
 from engine.backends.cpu.epilogue import Epilogue, print_epilogue
 from engine.backends.cpu.native_kernel import NativeKernel
-from engine.backends.cpu.planes import Windows
 from engine.backends.cpu.printer import indent, kernel_text
 from engine.backends.cpu.tiles import Tile, host_tile
+from engine.backends.cpu.windows import Windows
 from engine.compiler.plan import Compute, Tuner
 
 TILE_VECTORS = 4

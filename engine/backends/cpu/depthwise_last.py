@@ -9,13 +9,13 @@ from engine.backends.cpu.native_kernel import NativeKernel
 from engine.backends.cpu.pixels import (
     WORDS,
     cut_rows,
-    last_windows,
     pixel_memory,
     pixels_text,
     walk_pixels,
 )
 from engine.backends.cpu.printer import kernel_text
 from engine.backends.cpu.tiles import host_tile
+from engine.backends.cpu.windows import MAX_TAPS, windows_last
 from engine.compiler.plan import Compute, Tuner
 
 _FIRST_WORD = 2
@@ -31,8 +31,8 @@ def tune_depthwise_last(compute: Compute, tuner: Tuner, threads: int) -> bool:
     channels = x.shape[-1]
     if int(facts["group"]) != channels or w.shape[:2] != (channels, 1) or channels == 1:
         return False
-    win = last_windows(compute)
-    if win is None:
+    win = windows_last(compute)
+    if win is None or win.taps > MAX_TAPS:
         return False
     lanes, rank, elements = host_tile().lanes, len(compute.space), w.known
     epilogue = print_epilogue(compute, _FIRST_WORD + len(WORDS), row_axes=rank - 1)

@@ -6,19 +6,16 @@ Where a row of windows lies inside the input, no tap is tested; a window at an e
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import prod
 
 from engine.backends.cpu.cost import CHUNK_NS, CHUNKS_PER_THREAD
 from engine.backends.cpu.epilogue import ENDS_BYTES, Epilogue, Recipe, fill_ends, fill_step
 from engine.backends.cpu.library import library_text
-from engine.backends.cpu.planes import Windows
 from engine.backends.cpu.printer import indent
-from engine.compiler.plan import Compute
+from engine.backends.cpu.windows import MAX_TAPS, Windows
 
 TILES = ((8, 1), (4, 2), (2, 4), (1, 4))
 """How many pixels may go together, and with how many vectors of channels where there are so many."""
 
-MAX_TAPS = 1024
 BLOCK_CHANNELS = 192
 """So many channels that what neighbouring windows share stays in first-level cache."""
 
@@ -61,26 +58,6 @@ class Rows:
     sizes: tuple[int, ...]
     tasks: int
     nanoseconds: float
-
-
-def last_windows(compute: Compute) -> Windows | None:
-    """The windows of a convolution or pooling over one or two axes with channels last."""
-    assert compute.hint is not None
-    facts, operands = compute.hint.facts, compute.hint.operands
-    spatial, out = operands[0].shape[1:-1], compute.space[1:-1]
-    kernel = tuple(facts["kernel"]) if "kernel" in facts else operands[1].shape[2:]
-    if len(spatial) not in (1, 2) or len(out) != len(spatial) or prod(kernel) > MAX_TAPS:
-        return None
-
-    def two(numbers: tuple[int, ...], default: int) -> tuple[int, int]:
-        first, second = (default, *numbers)[-2:]
-        return int(first), int(second)
-
-    height, width = two(spatial, 1)
-    return Windows(
-        height, width, two(kernel, 1), two(tuple(facts["strides"]), 1), two(tuple(facts["dilations"]), 1),
-        two(tuple(facts["pads"]), 0), two(out, 1),
-    )  # fmt: skip
 
 
 def cut_rows(win: Windows, batch: int, channels: int, lanes: int, threads: int) -> Rows:

@@ -8,17 +8,14 @@ whatever the stride.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import prod
 
 import numpy as np
 
 from engine.backends.cpu.library import library_text
 from engine.backends.cpu.native_kernel import NativeKernel
 from engine.backends.cpu.tiles import host_tile
-from engine.compiler.plan import Compute, Tuner
-
-MAX_TAPS = 1024
-MAX_STRIDE = 256
+from engine.backends.cpu.windows import MAX_STRIDE, Windows
+from engine.compiler.plan import Tuner
 
 _NS_PER_ELEMENT = 0.5
 
@@ -112,74 +109,6 @@ def tap_offsets(offsets, kernel_rows, kernel_columns, tap_row_step, row_length, 
             store_i64(offsets, a * kernel_columns + b, offset * 4)
 """
 """`tap_offsets(offsets, ...)`: where each tap reads, in bytes from where an output's window starts."""
-
-
-@dataclass(frozen=True)
-class Windows:
-    """Windows over the last two axes of (planes, height, width); one axis is treated as a height of 1."""
-
-    height: int
-    width: int
-    kernel: tuple[int, int]
-    strides: tuple[int, int]
-    dilations: tuple[int, int]
-    pads: tuple[int, int]
-    out: tuple[int, int]
-
-    @property
-    def taps(self) -> int:
-        """Elements of a window."""
-        return prod(self.kernel)
-
-    @property
-    def is_pointwise(self) -> bool:
-        """Whether each window is one element, and every element has its window."""
-        plain = self.kernel == (1, 1) and self.strides == (1, 1) and self.pads == (0, 0)
-        return plain and self.out == (self.height, self.width)
-
-    @property
-    def reads_in_place(self) -> bool:
-        """Whether the input may be read as it is: no padding on any side, no stride along rows."""
-        return (
-            self.pads == (0, 0)
-            and self.strides[1] == 1
-            and all(
-                (out - 1) * s + (k - 1) * d + 1 <= size
-                for out, s, k, d, size in zip(
-                    self.out,
-                    self.strides,
-                    self.kernel,
-                    self.dilations,
-                    (self.height, self.width),
-                    strict=True,
-                )
-            )
-        )
-
-
-def windows_of(compute: Compute) -> Windows | None:
-    """The windows of a hinted convolution or pooling over one or two axes; None for other ranks."""
-    assert compute.hint is not None
-    facts, operands = compute.hint.facts, compute.hint.operands
-    spatial = operands[0].shape[2:]
-    kernel = tuple(facts["kernel"]) if "kernel" in facts else operands[1].shape[2:]
-    out = compute.space[2:]
-    if len(spatial) not in (1, 2) or len(out) != len(spatial) or len(kernel) != len(spatial):
-        return None
-
-    if max(facts["strides"]) > MAX_STRIDE:
-        return None
-
-    def two(numbers: object, default: int) -> tuple[int, int]:
-        items = [int(n) for n in numbers]  # type: ignore[attr-defined]
-        first, second = items if len(items) == 2 else (default, items[0])
-        return first, second
-
-    height, width = two(spatial, 1)
-    return Windows(
-        height, width, two(kernel, 1), two(facts["strides"], 1), two(facts["dilations"], 1),
-        two(facts["pads"], 0), two(out, 1),
-    )  # fmt: skip
 
 
 @dataclass(frozen=True)

@@ -5,9 +5,9 @@ from __future__ import annotations
 from engine.backends.cpu.bands import WORDS, band_memory, bands_text, cut_bands, walk_bands
 from engine.backends.cpu.epilogue import Epilogue, is_float32_core, print_epilogue
 from engine.backends.cpu.native_kernel import NativeKernel
-from engine.backends.cpu.planes import windows_of
 from engine.backends.cpu.printer import indent, kernel_text
 from engine.backends.cpu.tiles import Tile, host_tile
+from engine.backends.cpu.windows import windows_first
 from engine.compiler.plan import Compute, Tuner
 
 TILE_VECTORS = 4
@@ -38,7 +38,7 @@ def taps_inside(first, dilation, count, low, high):
 def tune_pool(compute: Compute, tuner: Tuner, threads: int) -> bool:
     """Rule for hints of kind "pool": "max" or "average", float32, one or two axes."""
     assert compute.hint is not None
-    win = windows_of(compute)
+    win = windows_first(compute)
     facts = compute.hint.facts
     kind = str(facts["kind"])
     if win is None or not is_float32_core(compute) or kind not in ("max", "average"):

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from engine.backends.cpu.epilogue import Epilogue, is_float32_core, print_epilogue
 from engine.backends.cpu.native_kernel import NativeKernel
-from engine.backends.cpu.pixels import WORDS, cut_rows, last_windows, pixel_memory, pixels_text, walk_pixels
+from engine.backends.cpu.pixels import WORDS, cut_rows, pixel_memory, pixels_text, walk_pixels
 from engine.backends.cpu.printer import kernel_text
 from engine.backends.cpu.tiles import host_tile
+from engine.backends.cpu.windows import MAX_TAPS, windows_last
 from engine.compiler.plan import Compute, Tuner
 
 _FIRST_WORD = 2
@@ -26,8 +27,10 @@ def tune_pool_last(compute: Compute, tuner: Tuner, threads: int) -> bool:
     """Rule for hints of kind "pool" with channels last: "max" or "average", float32, one or two axes."""
     assert compute.hint is not None
     (x,), facts = compute.hint.operands, compute.hint.facts
-    kind, win = str(facts["kind"]), last_windows(compute)
-    if win is None or not is_float32_core(compute) or kind not in ("max", "average"):
+    kind, win = str(facts["kind"]), windows_last(compute)
+    if win is None or win.taps > MAX_TAPS or not is_float32_core(compute):
+        return False
+    if kind not in ("max", "average"):
         return False
     lanes, rank = host_tile().lanes, len(compute.space)
     (top, left), (bottom, right) = win.pads, (0, *(int(n) for n in facts["ends"]))[-2:]

@@ -18,7 +18,6 @@ import numpy as np
 
 from engine.backends.cpu.epilogue import Epilogue, is_float32_core, print_epilogue
 from engine.backends.cpu.native_kernel import NativeKernel
-from engine.backends.cpu.planes import MAX_STRIDE, MAX_TAPS, Windows
 from engine.backends.cpu.precision import Arithmetic
 from engine.backends.cpu.printer import indent, kernel_text
 from engine.backends.cpu.reduced_core import (
@@ -40,6 +39,7 @@ from engine.backends.cpu.reduced_core import (
     scale_text,
     tasks_wanted,
 )
+from engine.backends.cpu.windows import MAX_STRIDE, MAX_TAPS, Windows, windows_last
 from engine.compiler.plan import Compute, Tuner
 
 _LEAST_FLOPS = 1e6
@@ -262,20 +262,9 @@ def tune_reduced_conv(compute: Compute, tuner: Tuner, threads: int, arithmetic: 
 def _windows(compute: Compute) -> Windows | None:
     """The windows over one or two axes, a single pixel flat over all of the plane; None for other ranks."""
     assert compute.hint is not None
-    facts, (x, w) = compute.hint.facts, compute.hint.operands
-    rank = x.rank - 2
-    if rank not in (1, 2) or max(facts["strides"]) > MAX_STRIDE:
+    win = windows_last(compute)
+    if win is None or max(win.strides) > MAX_STRIDE:
         return None
-    spatial = x.shape[2:] if facts.get("x_first") else x.shape[1:-1]
-
-    def two(numbers: object, default: int) -> tuple[int, int]:
-        items = tuple(int(n) for n in numbers)  # type: ignore[attr-defined]
-        return items if len(items) == 2 else (default, items[0])
-
-    win = Windows(
-        *two(spatial, 1), two(w.shape[2:], 1), two(facts["strides"], 1), two(facts["dilations"], 1),
-        two(facts["pads"], 0), two(compute.space[1:-1], 1),
-    )  # fmt: skip
     if win.is_pointwise:
         pixels = win.height * win.width
         return Windows(1, pixels, (1, 1), (1, 1), (1, 1), (0, 0), (1, pixels))

@@ -12,10 +12,10 @@ import pytest
 
 from engine.backends.cpu import reduced_conv
 from engine.backends.cpu.backend import CPUBackend
-from engine.backends.cpu.planes import Windows
 from engine.backends.cpu.precision import Arithmetic, Unit, units_of
 from engine.backends.cpu.reduced_conv import cells_of, cut_bands, share
 from engine.backends.cpu.reduced_core import BAND_BYTES, SLACK_BYTES
+from engine.backends.cpu.windows import Windows
 from engine.jobs.system import JobSystem
 from engine.kernels.expr import FLAT, acc, index, lit, load, maximum
 from engine.kernels.hint import Hint

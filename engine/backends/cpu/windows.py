@@ -1,0 +1,90 @@
+"""The windows of convolutions and poolings over one or two axes, one axis as the columns of a single row."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from math import prod
+
+from engine.compiler.plan import Compute
+
+MAX_TAPS = 1024
+MAX_STRIDE = 256
+
+
+@dataclass(frozen=True)
+class Windows:
+    """Windows over the last two axes of (planes, height, width); one axis is treated as a height of 1."""
+
+    height: int
+    width: int
+    kernel: tuple[int, int]
+    strides: tuple[int, int]
+    dilations: tuple[int, int]
+    pads: tuple[int, int]
+    out: tuple[int, int]
+
+    @property
+    def taps(self) -> int:
+        """Elements of a window."""
+        return prod(self.kernel)
+
+    @property
+    def is_pointwise(self) -> bool:
+        """Whether each window is one element, and every element has its window."""
+        plain = self.kernel == (1, 1) and self.strides == (1, 1) and self.pads == (0, 0)
+        return plain and self.out == (self.height, self.width)
+
+    @property
+    def reads_in_place(self) -> bool:
+        """Whether the input may be read as it is: no padding on any side, no stride along rows."""
+        return (
+            self.pads == (0, 0)
+            and self.strides[1] == 1
+            and all(
+                (out - 1) * s + (k - 1) * d + 1 <= size
+                for out, s, k, d, size in zip(
+                    self.out,
+                    self.strides,
+                    self.kernel,
+                    self.dilations,
+                    (self.height, self.width),
+                    strict=True,
+                )
+            )
+        )
+
+
+def windows_first(compute: Compute) -> Windows | None:
+    """Those of a hinted step over (N, C, *spatial); None for other ranks, and for wide strides."""
+    assert compute.hint is not None
+    if max(compute.hint.facts["strides"]) > MAX_STRIDE:
+        return None
+    return _windows(compute, compute.hint.operands[0].shape[2:], compute.space[2:])
+
+
+def windows_last(compute: Compute) -> Windows | None:
+    """Those of a hinted step with channels last, maybe but for its input; None for other ranks."""
+    assert compute.hint is not None
+    shape = compute.hint.operands[0].shape
+    spatial = shape[2:] if compute.hint.facts.get("x_first") else shape[1:-1]
+    return _windows(compute, spatial, compute.space[1:-1])
+
+
+def _windows(compute: Compute, spatial: Sequence[int], out: Sequence[int]) -> Windows | None:
+    assert compute.hint is not None
+    facts, operands = compute.hint.facts, compute.hint.operands
+    # A pooling has no weights, whose shape would tell.
+    kernel = tuple(facts["kernel"]) if "kernel" in facts else operands[1].shape[2:]
+    if len(spatial) not in (1, 2) or len(out) != len(spatial) or len(kernel) != len(spatial):
+        return None
+    return Windows(
+        *_pair(spatial, 1), _pair(kernel, 1), _pair(facts["strides"], 1), _pair(facts["dilations"], 1),
+        _pair(facts["pads"], 0), _pair(out, 1),
+    )  # fmt: skip
+
+
+def _pair(numbers: Iterable[int], default: int) -> tuple[int, int]:
+    """For rows and for columns; `default` for the rows where there are only columns."""
+    rows, columns = (default, *(int(n) for n in numbers))[-2:]
+    return rows, columns
