@@ -8,10 +8,10 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 import onnx
-import onnxruntime
 
 from assets.chatter.grammar import MOODS, TOPICS, may_say
 from assets.chatter.text import END, ROOM, Line, Vocabulary, lines, prompt
+from assets.measuring import FileFacts, open_session
 
 MEASURED, SEED = 900, 77
 REQUIRED = 0.9
@@ -40,7 +40,7 @@ class Reader:
     """The network for many rows at once; each step feeds one word to every row."""
 
     def __init__(self, path: Path, rows: int) -> None:
-        self.session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
+        self.session = open_session(path)
         self.memory = [
             np.zeros((2, rows, *[int(size) for size in given.shape[2:]]), np.float32)
             for given in self.session.get_inputs()[3:]
@@ -191,8 +191,7 @@ def write_card(folder: Path, training_seed: int, texts: int) -> str:
             ]
             shown += found[:1]
     wrong = [f'- "{text}" for "{line.said}"' for line, text, fits in figures.said if not fits][:6]
-    model = onnx.load_model(path)
-    memory = model.graph.input[3].type.tensor_type.shape.dim
+    inputs = onnx.load_model(path).graph.input
     card = CARD.format(
         count=len(figures.said),
         perplexity=figures.perplexity,
@@ -204,13 +203,11 @@ def write_card(folder: Path, training_seed: int, texts: int) -> str:
         faults="\n".join(wrong) or "- none",
         last=ROOM - 1,
         room=ROOM,
-        width=memory[3].dim_value,
+        width=inputs[3].type.tensor_type.shape.dim[3].dim_value,
         words=len(Vocabulary.of_grammar().words),
-        layers=len(model.graph.input) - 3,
-        weights=sum(int(np.prod(weight.dims)) for weight in model.graph.initializer),
-        kilobytes=path.stat().st_size / 1e3,
-        opset=model.opset_import[0].version,
+        layers=len(inputs) - 3,
         texts=texts,
+        **vars(FileFacts.of(path)),
     )
     (folder / "README.md").write_text(card, encoding="utf-8")
     return f"{told} accepted"

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-import onnxruntime
 
 from assets.digits.data import Labels, Pictures
+from assets.measuring import open_session
 
 REQUIRED_ACCURACY = 0.97
 
@@ -33,7 +33,7 @@ class Figures:
 
 def read_with(path: Path, pictures: Pictures) -> Labels:
     """The digit that the model at `path` reads in each of (n, 1, 28, 28) pictures: (n,) int64."""
-    session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
+    session = open_session(path)
     (probabilities,) = session.run(["probabilities"], {"image": pictures})
     return np.asarray(np.argmax(probabilities, axis=1), dtype=np.int64)
 

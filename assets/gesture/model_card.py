@@ -6,8 +6,8 @@ from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
-import onnxruntime
 
+from assets.measuring import open_session
 from demos.gesture.strokes import GESTURES
 
 REQUIRED_ACCURACY = 0.95
@@ -16,7 +16,7 @@ Labels = npt.NDArray[np.int64]
 
 def answers_of(path: Path, movements: npt.NDArray[np.float32]) -> Labels:
     """The number of the gesture that the model at `path` takes each of (n, 48, 3) movements for: (n,)."""
-    session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
+    session = open_session(path)
     (probabilities,) = session.run(["probabilities"], {"movement": movements})
     return np.asarray(probabilities.argmax(axis=1), np.int64)
 

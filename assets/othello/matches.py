@@ -11,8 +11,8 @@ from pathlib import Path
 
 import numpy as np
 import onnx
-import onnxruntime
 
+from assets.measuring import open_session
 from assets.othello.teacher import score_moves
 from demos.othello.match import STRENGTHS, Strength
 from demos.othello.rules import Position, greedy_move, opening, planes, squares
@@ -46,9 +46,7 @@ class Score:
 
 def load(path: Path) -> Network:
     """The network at `path` as a function of planes (n, 3, 8, 8)."""
-    options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads = 1
-    session = onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
+    session = open_session(path, threads=1)
     return lambda x: tuple(session.run(["policy", "value"], {"planes": x}))
 
 

@@ -7,8 +7,8 @@ from itertools import islice
 from pathlib import Path
 
 import numpy as np
-import onnxruntime
 
+from assets.measuring import open_session
 from demos.rival.court import DT, Court, Floats
 from demos.rival.school import NETWORK, live
 from gameglue import Evolution
@@ -19,9 +19,7 @@ Player = Callable[[Floats], Floats]
 
 def network(path: Path, weights: Floats) -> Player:
     """The network with some weights, by onnxruntime."""
-    options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads = 1  # so small a network is slower on several
-    session = onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
+    session = open_session(path, threads=1)  # so small a network is slower on several
     inputs = NETWORK.inputs(weights)
     return lambda senses: session.run(None, {"senses": senses.astype(np.float32), **inputs})[0][:, 0]
 

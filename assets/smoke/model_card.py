@@ -8,9 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-import onnx
-import onnxruntime
 
+from assets.measuring import FileFacts, open_session
 from assets.smoke.pool import Pool, conjugate_gradients
 from demos.smoke.fluid import COLUMNS, ROWS, Array, Fluid, jacobi
 from gameglue import ModelLoader, Worker
@@ -39,9 +38,7 @@ class Figures:
 
 def network(path: Path) -> Solver:
     """The model as a solver, on one thread."""
-    options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads = options.inter_op_num_threads = 1
-    session = onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
+    session = open_session(path, threads=1)
 
     def solve(fluid: Fluid, divergence: Array) -> Array:
         solid = fluid.solid[:, None].astype(np.float32)
@@ -225,7 +222,6 @@ def write_card(folder: Path) -> str:
         f"| {name} | {left:.1%} | {figures.flow_error[name]:.1%} | {figures.milliseconds[name]:.2f} |"
         for name, left in figures.left.items()
     ]
-    model = onnx.load_model(path)
     text = CARD.format(
         rows="\n".join(rows).replace("| Jacobi 20 |", "| Jacobi 20 iterations |"),
         samples=BOXES * MEASURED,
@@ -241,9 +237,7 @@ def write_card(folder: Path) -> str:
         equal_quality=quality,
         alone=figures.alone,
         alone_steps=ALONE,
-        kilobytes=path.stat().st_size / 1e3,
-        weights=sum(int(np.prod(weight.dims)) for weight in model.graph.initializer),
-        opset=model.opset_import[0].version,
+        **vars(FileFacts.of(path)),
     )
     (folder / "README.md").write_text(text, encoding="utf-8")
     return "\n".join(rows)
