@@ -11,13 +11,13 @@ from pathlib import Path
 import numpy as np
 from rich.table import Table
 
-from engine import Model, ModelLoader, SystemInfo
+from engine import Model, SystemInfo
 from engine.errors import EngineError, InputError
 from gameglue.choices import ALL_CHOICES, BackendChoice, open_worker, why_unavailable
 from gameglue.cli.backends import add_backend_options, add_precision_option, choice_of
 from gameglue.cli.bench_layers import show_layers
 from gameglue.cli.console import CompileProgress, facts, measuring, output, paragraph, table
-from gameglue.cli.models import add_input_options, add_model_options, dims_of, find_model, make_inputs
+from gameglue.cli.models import add_input_options, add_model_options, load_model, make_inputs
 from gameglue.cli.play import positive
 from gameglue.profiling.compare import PAUSE, Timing, alternate
 from gameglue.profiling.contenders import Arrays, infer, onnxruntime_call
@@ -71,9 +71,7 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
 
 def run(arguments: argparse.Namespace) -> int:
     """Compare the outputs, then the times."""
-    path = find_model(arguments.model)
-    named = ModelLoader.load(path, dims=dims_of(arguments))
-    model = named.with_dims(dims_of(arguments, named))
+    path, model = load_model(arguments)
     inputs = make_inputs(model, arguments)
     if arguments.layers:
         return show_layers(path, model, inputs, arguments)

@@ -11,13 +11,13 @@ from typing import Any
 
 import numpy as np
 
-from engine import BackendType, Layer, Model, ModelLoader
+from engine import BackendType, Layer, Model
 from engine.errors import InputError
 from engine.operators import OPERATORS
 from gameglue.choices import BackendChoice
 from gameglue.cli.backends import add_backend_options, add_precision_option, choice_of
 from gameglue.cli.console import facts, output, paragraph, table, title
-from gameglue.cli.models import add_input_options, add_model_options, dims_of, find_model, make_inputs
+from gameglue.cli.models import add_input_options, add_model_options, load_model, make_inputs
 from gameglue.cli.sides import EngineSide, OnnxRuntimeSide, OnnxSide, ReferenceSide, Side, chunks
 
 TOLERANCE, NARROW_TOLERANCE = 1e-4, 4e-3
@@ -97,9 +97,7 @@ class Difference:
 
 def run(arguments: argparse.Namespace) -> int:
     """Compare, and tell."""
-    path = find_model(arguments.model)
-    named = ModelLoader.load(path, dims=dims_of(arguments))
-    model = named.with_dims(dims_of(arguments, named))
+    path, model = load_model(arguments)
     inputs = make_inputs(model, arguments)
     choice = choice_of(arguments) or _BACKENDS["cpu"]
     if choice.precision != "float32":

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from engine import Input, Model
+from engine import Input, Model, ModelLoader
 from engine.errors import InputError
 from gameglue.resources import packaged_assets
 
@@ -63,6 +63,13 @@ def find_model(name: str) -> Path:
     likely = difflib.get_close_matches(name, [*nearby, *own], n=3) or nearby[:3]
     hint = f"did you mean {' or '.join(likely)}? " if likely else ""
     raise InputError(f"there is no model {name!r}; {hint}models that come along: {', '.join(own) or 'none'}")
+
+
+def load_model(arguments: argparse.Namespace) -> tuple[Path, Model]:
+    """MODEL's file, and the model with a size for each named dimension. Raises `InputError`."""
+    path = find_model(arguments.model)
+    named = ModelLoader.load(path, dims=dims_of(arguments))
+    return path, named.with_dims(dims_of(arguments, named))
 
 
 def dims_of(arguments: argparse.Namespace, model: Model | None = None) -> dict[str, int]:

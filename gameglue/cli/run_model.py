@@ -11,12 +11,12 @@ from typing import Any
 import numpy as np
 from rich.table import Table
 
-from engine import BackendType, ModelLoader
+from engine import BackendType
 from engine.outputs import fetch
 from gameglue.choices import BackendChoice, open_worker
 from gameglue.cli.backends import add_backend_options, add_precision_option, choice_of
 from gameglue.cli.console import CompileProgress, facts, output, table, title
-from gameglue.cli.models import add_input_options, add_model_options, dims_of, find_model, make_inputs
+from gameglue.cli.models import add_input_options, add_model_options, load_model, make_inputs
 
 
 def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -39,9 +39,7 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
 
 def run(arguments: argparse.Namespace) -> int:
     """Run, print, save."""
-    path = find_model(arguments.model)
-    named = ModelLoader.load(path, dims=dims_of(arguments))
-    model = named.with_dims(dims_of(arguments, named))
+    path, model = load_model(arguments)
     inputs = make_inputs(model, arguments)
     choice = choice_of(arguments) or BackendChoice(BackendType.CPU)
     with CompileProgress() as progress, open_worker(model, choice, progress) as worker:
