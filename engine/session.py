@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Callable, Generator, Iterator, Sequence
 from collections.abc import Set as AbstractSet
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -30,6 +30,7 @@ from engine.kernels.value import Value, leaves
 from engine.lifetime import drop_aside
 from engine.memory.pool import Pool
 from engine.memory.shortage import LARGE, MOST_BYTES, shortage
+from engine.memory.threaded import made_ahead
 from engine.model import Layer, Model
 from engine.stored_plans import StoredModel, plan_file, stored_facts
 
@@ -498,11 +499,13 @@ class Session:
         place, plan = segment.place, segment.plan
         moves = []
         bound: dict[str, DeviceBuffer] = {}
+        with self._packing(place, plan) as take:
+            for name, spec in plan.buffers.items():
+                if spec.role == "constant":
+                    bound[name] = self._constant(place, name, plan, part, take)
+                    yield
         for name, spec in plan.buffers.items():
-            if spec.role == "constant":
-                bound[name] = self._constant(place, name, plan, part)
-                yield
-            elif spec.role == "input":
+            if spec.role == "input":
                 if (place, name) not in part.buffers:
                     source = part.buffers[part.home[name], name]
                     target = self._buffer(part, place, name, spec.elements, spec.dtype)
@@ -519,7 +522,27 @@ class Session:
             program = yield from backend.recording(plan, bound)
         return Stage(place, program, plan, tuple(moves))
 
-    def _constant(self, place: Place, name: str, plan: Plan, part: Part) -> DeviceBuffer:
+    def _packing(self, place: Place, plan: Plan) -> AbstractContextManager[Callable[[str], np.ndarray]]:
+        """A block in which the elements of packed constants are made ahead, where they are wanted."""
+        wanted = {
+            name: packed
+            for name, packed in plan.packed.items()
+            if name in plan.buffers and (place, name) not in self.constants
+        }
+
+        def maker(packed: Packed) -> Callable[[], np.ndarray]:
+            def make() -> np.ndarray:
+                with self.pool.open():
+                    return packed.elements()
+
+            return make
+
+        size = sum(packed.size * packed.dtype.itemsize for packed in wanted.values())
+        return made_ahead({name: maker(packed) for name, packed in wanted.items()}, size)
+
+    def _constant(
+        self, place: Place, name: str, plan: Plan, part: Part, take: Callable[[str], np.ndarray]
+    ) -> DeviceBuffer:
         """The buffer of a constant; what belongs to the model, or is packed of it, has one for all plans.
 
         The plan lets go of the elements, and nobody else holds what is packed once it lies in a buffer.
@@ -528,9 +551,7 @@ class Session:
         held = self.constants.get((place, name))
         if packed is not None:
             if held is None:
-                with self.pool.open():
-                    elements = packed.elements()
-                held = self.constants[place, name] = (None, self._filled(place, name, elements))
+                held = self.constants[place, name] = (None, self._filled(place, name, take(name)))
             packed.drop()
             return held[1]
         array = plan.constants.pop(name)

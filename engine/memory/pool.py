@@ -32,6 +32,7 @@ class Pool:
         self._is_used = expected >= LEAST_EXPECTED
         self._block = np.empty(0, np.uint8)
         self._taken = 0
+        self._lock = threading.Lock()
 
     @contextmanager
     def open(self) -> Iterator[None]:
@@ -48,10 +49,11 @@ class Pool:
         if not self._is_used or not LEAST_PIECE <= size <= BLOCK // 2:
             return reserve(size)
         whole = size + ALIGNMENT + SLACK
-        if self._taken + whole > len(self._block):
-            self._block, self._taken = np.empty(BLOCK, np.uint8), 0
-        part = self._block[self._taken : self._taken + whole]
-        self._taken += whole
+        with self._lock:
+            if self._taken + whole > len(self._block):
+                self._block, self._taken = np.empty(BLOCK, np.uint8), 0
+            part = self._block[self._taken : self._taken + whole]
+            self._taken += whole
         skip = -part.ctypes.data % ALIGNMENT
         part[skip + size :] = 0
         return part[skip : skip + size]

@@ -4,13 +4,48 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
+from typing import TypeVar
+
+T = TypeVar("T")
 
 LARGE = 1 << 22
 """Bytes below which one thread is done before another has started."""
 
 MOST = 4
 """Threads; memory is no faster for more."""
+
+LARGE_TOGETHER = 1 << 20
+"""Bytes of several arrays below which no thread is started to make them."""
+
+
+@contextmanager
+def made_ahead(makers: Mapping[str, Callable[[], T]], size: int) -> Iterator[Callable[[str], T]]:
+    """A block in which other threads make what is wanted in the order of `makers`, `size` bytes in all.
+
+    Yields what gives each of them, once: what nobody has begun with is made on the calling thread, and so is
+    what failed on another.
+    """
+    threads = min(MOST, os.cpu_count() or 1) - 1
+    if size < LARGE_TOGETHER or threads < 1 or len(makers) < 2:
+        yield lambda name: makers[name]()
+        return
+    pool = ThreadPoolExecutor(threads, thread_name_prefix="gameglue-packing")
+    # They begin at the end, and meet whoever asks in the middle.
+    begun: dict[str, Future[T]] = {name: pool.submit(makers[name]) for name in reversed([*makers])}
+
+    def take(name: str) -> T:
+        future = begun.pop(name)
+        if future.cancel() or future.exception() is not None:
+            return makers[name]()
+        return future.result()
+
+    try:
+        yield take
+    finally:
+        pool.shutdown(wait=False, cancel_futures=True)
 
 
 def in_parts(work: Callable[[int, int], object], count: int, size: int) -> None:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
+from collections.abc import Callable
 
 import pytest
 
 from engine.memory import threaded
-from engine.memory.threaded import in_parts
+from engine.memory.threaded import in_parts, made_ahead
 
 
 @pytest.fixture(autouse=True)
@@ -38,3 +40,64 @@ def test_an_error_on_another_thread_is_raised_here() -> None:
 
     with pytest.raises(ValueError, match="from [36]"):
         in_parts(work, 9, threaded.LARGE)
+
+
+@pytest.mark.parametrize("size", [1, threaded.LARGE_TOGETHER])
+def test_what_is_wanted_is_made_once(size: int) -> None:
+    made: list[int] = []
+
+    def maker(number: int) -> Callable[[], int]:
+        return lambda: made.append(number) or number * number  # type: ignore[func-returns-value]
+
+    makers = {str(number): maker(number) for number in range(30)}
+    with made_ahead(makers, size) as take:
+        assert [take(name) for name in makers] == [number * number for number in range(30)]
+    assert sorted(made) == list(range(30))
+
+
+def test_other_threads_begin_at_the_end() -> None:
+    here, is_made = threading.get_ident(), threading.Event()
+
+    def last() -> int:
+        is_made.set()
+        return threading.get_ident()
+
+    def first() -> int:
+        assert is_made.wait(60)
+        return threading.get_ident()
+
+    with made_ahead({"first": first, "last": last}, threaded.LARGE_TOGETHER) as take:
+        assert take("last") != here
+        take("first")
+
+
+def test_what_fails_on_another_thread_is_made_here() -> None:
+    here, has_failed = threading.get_ident(), threading.Event()
+
+    def make() -> int:
+        if threading.get_ident() == here:
+            return 7
+        has_failed.set()
+        raise MemoryError
+
+    with made_ahead({"other": lambda: 1, "last": make}, threaded.LARGE_TOGETHER) as take:
+        assert has_failed.wait(60)
+        assert take("last") == 7
+
+
+def test_nothing_is_made_any_more_once_nobody_wants_it() -> None:
+    began, go_on, made = threading.Event(), threading.Event(), list[int]()
+
+    def make() -> None:
+        began.set()
+        assert go_on.wait(60)
+        made.append(1)
+
+    threads = set(threading.enumerate())
+    with contextlib.suppress(KeyError), made_ahead(dict.fromkeys(map(str, range(9)), make), 1 << 30):
+        assert began.wait(60)
+        raise KeyError
+    go_on.set()
+    for thread in set(threading.enumerate()) - threads:
+        thread.join(60)
+    assert len(made) < 9
