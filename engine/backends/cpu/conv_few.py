@@ -87,8 +87,12 @@ def pack_sums(w: np.ndarray, outputs: int, lanes: int) -> np.ndarray:
     memory = reserve((count + channels) * 4).view(np.float32)
     memory[count:] = 0.0
     packed = memory[:count].reshape(blocks, taps, vectors, outputs, lanes)
+    # What neither reaches back nor is reached.
+    whole, full = m // outputs, channels // lanes
+    parts = source[: whole * outputs, : full * lanes].reshape(whole, outputs, full, lanes, taps)
+    packed[:whole, :, :full] = parts.transpose(0, 4, 2, 1, 3)
     for b, first in enumerate(firsts):
-        for v in range(vectors):
+        for v in range(0 if b >= whole else full, vectors):
             start = min(v * lanes, channels - lanes)
             part = source[first : first + outputs, start : start + lanes]
             packed[b, :, v] = part.transpose(2, 0, 1)

@@ -2,10 +2,19 @@
 
 from __future__ import annotations
 
+from functools import cache
+
 import numpy as np
 
+from engine.backends.cpu.library import library_text
+from engine.backends.cpu.tiles import host_tile
 from engine.memory.pool import reserve_lasting
 from engine.memory.threaded import in_parts
+from engine.native import NativeSource
+from engine.native.parts import call_in_parts
+
+LEAST_TURNED = 1 << 14
+"""Bytes of a matrix below which NumPy has laid it before native code is called."""
 
 
 def pack_panels(matrices: np.ndarray, width: int) -> np.ndarray:
@@ -18,14 +27,73 @@ def pack_panels(matrices: np.ndarray, width: int) -> np.ndarray:
     panels = whole + (left > 0)
     packed = reserve_lasting(count * panels * k * width * 4).view(np.float32).reshape(count, panels, k, width)
     batch_step, row_step, column_step = matrices.strides
-    steps = (batch_step, width * column_step, row_step, column_step)
-    source = np.lib.stride_tricks.as_strided(matrices, (count, whole, k, width), steps)
+    if whole and row_step == 4 and column_step == 4 * k and _is_worth_turning(matrices[0]):
+        for batch, matrix in enumerate(matrices):
+            turn_panels(packed[batch, :whole], matrix[:, : whole * width].T)
+    elif whole:
+        steps = (batch_step, width * column_step, row_step, column_step)
+        source = np.lib.stride_tricks.as_strided(matrices, (count, whole, k, width), steps)
 
-    def lay(begin: int, end: int) -> None:
-        packed[:, begin:end] = source[:, begin:end]
+        def lay(begin: int, end: int) -> None:
+            packed[:, begin:end] = source[:, begin:end]
 
-    in_parts(lay, whole, packed.nbytes)
+        in_parts(lay, whole, packed.nbytes)
     if left:
         packed[:, whole, :, :left] = matrices[:, :, whole * width :]
         packed[:, whole, :, left:] = 0.0
     return packed.reshape(-1)
+
+
+def _is_worth_turning(matrix: np.ndarray) -> bool:
+    return matrix.dtype == np.float32 and matrix.nbytes >= LEAST_TURNED
+
+
+def turn_panels(target: np.ndarray, rows: np.ndarray, taps: int = 1) -> None:
+    """(panels * width, depth) -> (panels, depth, width): the rows of a panel become its columns.
+
+    With `taps`, what comes as (C, tap) in a row is laid as (tap, C). Both sides are float32 in one piece.
+    """
+    depth = rows.shape[1]
+    width = target.size // len(target) // depth
+    addresses = target.ctypes.data, rows.ctypes.data
+    words = np.array([*addresses, width, depth, taps, depth // taps], np.int64)
+    call_in_parts(_turning(host_tile().lanes), words, len(target), target.nbytes)
+
+
+@cache
+def _turning(lanes: int) -> NativeSource:
+    head = library_text("vectors", "products")
+    return NativeSource("turn_panels", head + _TURN.replace("{lanes}", str(lanes)), "kernel")
+
+
+_TURN = """
+copy_run = make_copy_run(1, {lanes})
+transpose_block = make_transpose_block({lanes})
+
+
+def kernel(args, begin, end):
+    out, rows = arg_i64(args, 0), arg_i64(args, 1)
+    width, depth, taps, channels = arg_i64(args, 2), arg_i64(args, 3), arg_i64(args, 4), arg_i64(args, 5)
+    block = stack_bytes({lanes} * {lanes} * 4)
+    even_width = width - op_rem(width, _types.int64({lanes}))
+    even_depth = depth - op_rem(depth, _types.int64({lanes}))
+    for panel in range(begin, end):
+        source = rows + panel * width * depth * 4
+        target = out + panel * width * depth * 4
+        for d in range(0, even_depth, {lanes}):
+            for m in range(0, even_width, {lanes}):
+                origin = source + (m * depth + d) * 4
+                if taps == 1:
+                    transpose_block(target + (d * width + m) * 4, width * 4, origin, depth * 4)
+                else:
+                    transpose_block(block, {lanes} * 4, origin, depth * 4)
+                    for i in range({lanes}):
+                        c = op_div(d + i, taps)
+                        place = (d + i - c * taps) * channels + c
+                        copy_run(target + (place * width + m) * 4, block + i * {lanes} * 4)
+        for d in range(depth):
+            c = op_div(d, taps)
+            place = target + ((d - c * taps) * channels + c) * width * 4
+            for m in range(even_width if d < even_depth else 0, width):
+                store_f32(place, m, load_f32(source, m * depth + d))
+"""

@@ -13,10 +13,10 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from engine.backends.cpu.epilogue import Epilogue, Recipe, fill_ends, fill_step
+from engine.backends.cpu.packing import turn_panels
 from engine.backends.cpu.printer import indent
 from engine.backends.cpu.tiles import AVX2, AVX512, NEON, Tile
-from engine.memory.aligned import reserve
-from engine.memory.threaded import in_parts
+from engine.memory.pool import reserve_lasting
 
 FLOPS_PER_NS = 160.0
 
@@ -46,32 +46,20 @@ def pack_weights(w: np.ndarray, group: int, tile: Tile, taps_first: bool, zeros:
     depth, width = channels * taps, tile.width
     whole, padded = m // width * width, padded_channels(m, tile)
     count = group * padded * depth
-    memory = reserve((count + zeros) * 4).view(np.float32)
+    memory = reserve_lasting((count + zeros) * 4).view(np.float32)
     memory[count:] = 0.0
     groups = memory[:count].reshape(group, padded * depth)
-    source = w.reshape(group, m, depth)
+    source = np.ascontiguousarray(w, np.float32).reshape(group, m, depth)
 
-    def lay(target: np.ndarray, part: np.ndarray) -> None:
-        """One panel: (channels of the output, products) the other way round."""
-        if taps_first and taps > 1:
-            # In two steps, as each of them moves along cache lines.
-            turned = np.ascontiguousarray(part.T).reshape(channels, taps, -1)
-            target.reshape(taps, channels, -1)[:] = turned.swapaxes(0, 1)
-        else:
-            target.reshape(depth, -1)[:] = part.T
-
-    def lay_panels(begin: int, end: int) -> None:
-        for number in range(begin, end):
-            g, first = divmod(number * width, whole)
-            lay(groups[g, first * depth : (first + width) * depth], source[g, first : first + width])
-
-    if whole:
-        in_parts(lay_panels, group * whole // width, memory.nbytes)
-    if whole < m:
-        for g in range(group):
+    order = taps if taps_first else 1
+    for g in range(group):
+        if whole:
+            panels = groups[g, : whole * depth].reshape(-1, depth, width)
+            turn_panels(panels, source[g, :whole], order)
+        if whole < m:
             rest = np.zeros((padded - whole, depth), np.float32)
             rest[: m - whole] = source[g, whole:]
-            lay(groups[g, whole * depth :], rest)
+            turn_panels(groups[g, whole * depth :].reshape(1, depth, -1), rest, order)
     return memory
 
 
