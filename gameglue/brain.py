@@ -36,6 +36,8 @@ class Brain(MonoBehaviour):
     answers = 0
     """How many have come."""
     _waits: tuple[tuple[int, float], ...] = ()
+    _asked: Sequence[InferenceRequest] = ()
+    _label = ""
 
     @classmethod
     def open(
@@ -84,7 +86,18 @@ class Brain(MonoBehaviour):
             if callback is not None:
                 callback(request)
 
-        return self.app.inference.submit(self.worker, *inputs, callback=take, **options)
+        request = self.app.inference.submit(self.worker, *inputs, callback=take, **options)
+        self._asked = [*(asked for asked in self._asked if not asked.is_done()), request]
+        return request
+
+    @property
+    def pending(self) -> int:
+        """How many questions have no answer yet."""
+        return sum(not asked.is_done() for asked in self._asked)
+
+    def cancel(self) -> None:
+        """Give up what is asked: no answer to it comes any more."""
+        self.app.inference.cancel_all(self.worker)
 
     @property
     def answer_ms(self) -> float:
@@ -99,8 +112,10 @@ class Brain(MonoBehaviour):
     @property
     def label(self) -> str:
         """Where it runs, such as "gpu_pixel on llvmpipe"."""
-        choice = exact_choice(self.choice or BackendChoice(self.worker.backend_type), self.worker)
-        return f"{choice.label} on {self.worker.plan_report().device}"
+        if not self._label:
+            choice = exact_choice(self.choice or BackendChoice(self.worker.backend_type), self.worker)
+            self._label = f"{choice.label} on {self.worker.plan_report().device}"
+        return self._label
 
     @property
     def facts(self) -> dict[str, object]:
@@ -114,12 +129,12 @@ class Brain(MonoBehaviour):
     def employ(self, worker: Worker, choice: BackendChoice | None = None) -> None:
         """Go on with another worker: the one before is disposed, its questions are cancelled."""
         self._dismiss()
-        self.worker, self.choice, self._waits = worker, choice, ()
+        self.worker, self.choice, self._waits, self._label = worker, choice, (), ""
 
     def on_destroy(self) -> None:
         """Cancel what is asked, and free what the worker holds."""
         self._dismiss()
 
     def _dismiss(self) -> None:
-        self.app.inference.cancel_all(self.worker)
+        self.cancel()
         self.worker.dispose()

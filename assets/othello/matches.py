@@ -15,7 +15,7 @@ import onnx
 from assets.measuring import open_session
 from assets.othello.teacher import score_moves
 from demos.othello.match import STRENGTHS, Strength
-from demos.othello.rules import Position, greedy_move, opening, planes, squares
+from demos.othello.rules import Position, opening, planes, squares, turned_by
 from demos.othello.search import Search
 
 Player = Callable[[Position, np.random.Generator], int]
@@ -68,7 +68,8 @@ def at_random(position: Position, random: np.random.Generator) -> int:
 
 def greedy(position: Position, random: np.random.Generator) -> int:
     """Turn over as many discs as possible."""
-    return greedy_move(position)
+    own, other = position.own, position.other
+    return max(squares(position.moves), key=lambda square: turned_by(own, other, square).bit_count())
 
 
 def first_thought(network: Network) -> Player:

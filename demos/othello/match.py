@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
+from typing import NamedTuple
 
-from demos.othello.rules import Position, careful_move, opening, planes
-from demos.othello.search import Leaf, Search
-from gameglue import InferenceRequest, MonoBehaviour, Worker
+from demos.othello.rules import Position, opening, planes
+from demos.othello.search import Search
+from gameglue import Brain, InferenceRequest, MonoBehaviour
 
-BATCH = 8
-_UNDER_WAY = 2  # batches: while one is judged, the next is gathered
-_PATIENCE, _HURRY = 4.0, 0.2  # seconds of thinking at most, on whatever machine; against a script
+BATCH, _UNDER_WAY = 8, 2  # positions that are judged at once; batches: the next is gathered meanwhile
+_PATIENCE, _HURRY = 4.0, 0.2  # seconds of thinking at most, on whatever machine; where it plays both sides
 _TURNING = 0.2  # seconds until discs have turned over
-_HINT = 48  # simulations that go into the hints for the player
+_HINT = 48  # simulations for black: hints for the player, or its move where the network plays both sides
 
 
-@dataclass(frozen=True)
-class Strength:
+class Strength(NamedTuple):
     """How hard the network thinks, and how much chance there is in its choice (temperature, 0 is none)."""
 
     name: str
@@ -31,36 +29,46 @@ STRENGTHS = (Strength("novice", 16, 1.0), Strength("player", 80, 0.25), Strength
 class Match(MonoBehaviour):
     """The board, whose turn it is, and the tree search that both sides' moves stand on."""
 
-    worker: Worker
+    brain: Brain
     autoplay: bool = False
     strength: int = 1
 
     def awake(self) -> None:
         """Set up the first game."""
-        self.answer_ms, self.speed, self.answers = 0.0, 0.0, 0
+        self.speed = 0.0
         self.new_game()
 
     def new_game(self) -> None:
         """Begin again; the player has black."""
-        self.history: list[Position] = [opening()]
-        self._restart()
+        self._go_on_from([opening()])
 
-    def _restart(self) -> None:
-        self.position = self.history[-1]
-        self.search = Search(self.position)
-        self.last: int | None = None
-        self.turned, self.changed_at, self.passed = 0, -1.0, False
-        self._open = 0
+    def undo(self) -> None:
+        """Go back to where the player was last to move."""
+        blacks = [number for number, position in enumerate(self.history[:-1]) if position.black_moves]
+        self._go_on_from(self.history[: max(blacks, default=0) + 1])
+
+    def play(self, square: int) -> None:
+        """Play a legal square for whoever's turn it is."""
+        self.history.append(self.position.play(square))
+        self.search.advance(square)
+        self._begin_turn()
+
+    def _go_on_from(self, history: list[Position]) -> None:
+        self.history, self.search = history, Search(history[-1])
         self._begin_turn()
 
     def _begin_turn(self) -> None:
-        self.thinking_since = time.perf_counter()
-        self._turn_began = self.time.time
-        self._first_done = self.search.done
+        self._began, self._clock, self.spent = self.time.time, time.perf_counter(), 0.0
+        self._known = self.search.done
+
+    @property
+    def position(self) -> Position:
+        """What is on the board."""
+        return self.history[-1]
 
     @property
     def networks_turn(self) -> bool:
-        """Whether the network is to move; it has white."""
+        """Whether the network is to move with its own discs, the white ones."""
         return bool(self.position.moves) and not self.position.black_moves
 
     @property
@@ -71,67 +79,27 @@ class Match(MonoBehaviour):
     @property
     def turning(self) -> float:
         """How far the discs of the last move have turned over, from 0 to 1."""
-        return min((self.time.time - self.changed_at) / _TURNING, 1.0)
-
-    def play(self, square: int) -> None:
-        """Play a legal square for whoever's turn it is."""
-        before, self.position = self.position, self.position.play(square)
-        self.search.advance(square)
-        mine = before.black if before.black_moves else before.white
-        now = self.position.black if before.black_moves else self.position.white
-        self.turned, self.last, self.changed_at = now & ~mine & ~(1 << square), square, self.time.time
-        self.passed = bool(self.position.moves) and self.position.black_moves == before.black_moves
-        self.history.append(self.position)
-        self._begin_turn()
-
-    def undo(self) -> None:
-        """Go back to where the player was last to move."""
-        while len(self.history) > 1:
-            self.history.pop()
-            if self.history[-1].black_moves:
-                break
-        self._restart()
+        return min((self.time.time - self._began) / _TURNING, 1.0)
 
     def update(self) -> None:
         """Send the next leaves to the network, and move when it is time."""
-        if not self.position.moves:
-            return
-        waited = self.time.time - self._turn_began
         if self.search.done < self.wanted:
             self._think()
-        if self.search.root.prior is None or self.turning < 1.0:
-            return
-        if self.networks_turn:
-            if self.search.done >= self.wanted or waited > (_HURRY if self.autoplay else _PATIENCE):
+        may_play = self.turning >= 1.0 and (self.networks_turn or self.autoplay)
+        is_late = self.time.time - self._began > (_HURRY if self.autoplay else _PATIENCE)
+        if may_play and self.search.done >= (1 if is_late else self.wanted):
+            if self.position.moves:
                 self.play(self.search.choose(STRENGTHS[self.strength].temperature, self.app.random))
-        elif self.autoplay:
-            self.play(careful_move(self.position, self.app.random))
+            else:
+                self.new_game()
 
     def _think(self) -> None:
-        while self._open < _UNDER_WAY:
-            leaves = self.search.gather(BATCH)
-            if not leaves:
-                return
+        self.spent = time.perf_counter() - self._clock
+        if self.search.done > self._known:
+            self.speed = (self.search.done - self._known) / self.spent
+        while self.brain.pending < _UNDER_WAY and (leaves := self.search.gather(BATCH)):
             board = planes([node.position for _, node in leaves], BATCH)
-            self._open += 1
-            payload = self.search, leaves
-            self.app.inference.submit(self.worker, board, payload=payload, callback=self._take)
+            self.brain.ask(board, payload=leaves, callback=self._take)
 
     def _take(self, request: InferenceRequest) -> None:
-        asked: tuple[Search, list[Leaf]] = request.payload  # type: ignore[assignment]
-        search, leaves = asked
-        answer = request.result()
-        search.receive(leaves, answer["policy"], answer["value"])
-        if search is not self.search:  # of a game that was given up
-            return
-        self._open -= 1
-        self.answers += 1
-        self.answer_ms += (request.age_ms - self.answer_ms) * (0.1 if self.answer_ms else 1.0)
-        if search.done > self._first_done:
-            seconds = time.perf_counter() - self.thinking_since
-            self.speed = (search.done - self._first_done) / max(seconds, 1e-3)
-
-    def on_destroy(self) -> None:
-        """Free what the worker holds."""
-        self.app.inference.cancel_all(self.worker)
-        self.worker.dispose()
+        self.search.receive(request.payload, **request.result())

@@ -11,21 +11,18 @@ from demos.othello.rules import Position, squares
 EXPLORATION = 1.6
 _CAUTION = 0.15  # what an untried move is taken to be worth less than its position
 
+_LOSS = np.array((1.0, -1.0))  # a visit, and what it is worth
+
 
 class Node:
     """A position, and for each of its moves: prior, visits, sum of values for its mover, node after."""
 
-    __slots__ = ("children", "moves", "position", "prior", "total", "value", "visits", "waits")
-
     def __init__(self, position: Position) -> None:
-        self.position = position
-        self.moves = squares(position.moves)
-        self.children: list[Node | None] = [None] * len(self.moves)
-        self.visits = np.zeros(len(self.moves))
-        self.total = np.zeros(len(self.moves))
+        self.position, self.moves = position, squares(position.moves)
+        self.children: dict[int, Node] = {}
+        self.visits, self.total = self.sums = np.zeros((2, len(self.moves)))
         self.prior: np.ndarray | None = None  # until the network has answered
-        self.value = 0.0
-        self.waits = False
+        self.value, self.waits = 0.0, False
 
     def pick(self, prior: np.ndarray) -> int:
         """The number of the move to look into next."""
@@ -59,35 +56,31 @@ class Search:
                 self._back_up(path, node, (lead > 0) - (lead < 0) + 0.001 * lead)
             elif node.waits:  # All that is promising is on its way to the network already.
                 for before, move in path:
-                    before.visits[move] -= 1.0
-                    before.total[move] += 1.0
+                    before.sums[:, move] -= _LOSS
                 break
             else:
                 node.waits = True
                 leaves.append((path, node))
         return leaves
 
-    def receive(self, leaves: list[Leaf], policies: np.ndarray, values: np.ndarray) -> None:
-        """Take in what the network says of `leaves`: policies (n, 64), values (n, 1) for each one's mover."""
-        for (path, node), policy, value in zip(leaves, policies, values[:, 0], strict=False):
-            prior = np.maximum(policy[node.moves], 1e-6)
-            node.prior, node.value, node.waits = prior / prior.sum(), float(value), False
+    def receive(self, leaves: list[Leaf], policy: np.ndarray, value: np.ndarray) -> None:
+        """Take in what the network says of `leaves`: policy (n, 64) and value (n, 1) for each one's mover."""
+        for (path, node), chances, worth in zip(leaves, policy, value[:, 0], strict=False):
+            prior = np.maximum(chances[node.moves], 1e-6)
+            node.prior, node.value, node.waits = prior / prior.sum(), float(worth), False
             self._back_up(path, node, node.value)
 
     def advance(self, square: int) -> None:
         """Make the position after a move the root, with what is known of it."""
-        root = self.root
-        child = root.children[root.moves.index(square)]
-        self.root = Node(root.position.play(square)) if child is None else child
+        known = self.root.children.get(self.root.moves.index(square))
+        self.root = known or Node(self.root.position.play(square))
         self.done = int(self.root.visits.sum())
 
     @property
     def expectation(self) -> float:
-        """What black may expect, from -1 (a loss) to 1, by all simulations, or the network's first glance."""
-        root = self.root
-        tried = float(root.visits.sum())
-        value = root.value if tried < 1.0 else float(root.total.sum()) / tried
-        return max(-1.0, min(value, 1.0)) * (1.0 if root.position.black_moves else -1.0)
+        """What black may expect, from -1 (a loss) to 1: the mean of the root's value and all simulations."""
+        value = (self.root.value + self.root.total.sum()) / (1.0 + self.root.visits.sum())
+        return float(np.clip(value, -1.0, 1.0)) * (1.0 if self.root.position.black_moves else -1.0)
 
     def choose(self, temperature: float, random: np.random.Generator) -> int:
         """A square to play: the most visited, or by chance where the temperature is above 0."""
@@ -103,13 +96,11 @@ class Search:
         while node.prior is not None and node.moves:
             move = node.pick(node.prior)
             # A loss is noted until the value comes, so that the next way down is another one.
-            node.visits[move] += 1.0
-            node.total[move] -= 1.0
+            node.sums[:, move] += _LOSS
             path.append((node, move))
-            child = node.children[move]
-            if child is None:
-                child = node.children[move] = Node(node.position.play(node.moves[move]))
-            node = child
+            if move not in node.children:
+                node.children[move] = Node(node.position.play(node.moves[move]))
+            node = node.children[move]
         return path, node
 
     def _back_up(self, path: list[tuple[Node, int]], leaf: Node, value: float) -> None:

@@ -35,10 +35,6 @@ class View(MonoBehaviour):
 
     match: Match
 
-    def awake(self) -> None:
-        """Remember where the network runs."""
-        self._label = self.match.brain.label
-
     def update(self) -> None:
         """Take what the player asks for."""
         match, school, page = self.match, self.match.school, Page(self.app.gui, fill=True)
@@ -56,7 +52,8 @@ class View(MonoBehaviour):
     def on_gui(self) -> None:
         """Draw title, court, cards and keys."""
         page = Page(self.app.gui, fill=True)
-        note = f"{self._label}: {self.match.brain.answer_ms:.1f} ms an answer"
+        brain = self.match.brain
+        note = f"{brain.label}: {brain.answer_ms:.1f} ms an answer"
         page.heading("rival", "a network plays against you, and learns from you as you play", note)
         page.keys(_KEYS)
         box = court_on(page)
@@ -82,7 +79,7 @@ class View(MonoBehaviour):
             page.rect(*paddle, color, 5)
         if match.school.rallies:
             page.rect(*paddle_on(box, 0, match.double), _YOU + "80", 5, border=1.5)
-            page.text("outline: your double", box.x + 10, box.bottom - 17, 12, _YOU + "b0")
+            page.text("outline: your double", box.x + 46, box.bottom - 17, 12, _YOU + "b0")
 
     def _draw_ball(self, page: Page, box: Rect) -> None:
         unit, ball = box.height, self.match.court.ball[0]

@@ -42,6 +42,20 @@ class Rect(NamedTuple):
         """The middle."""
         return self.x + self.width / 2, self.y + self.height / 2
 
+    def inset(self, by: float) -> Rect:
+        """The rectangle that begins so far within each edge; outside of it for a negative number."""
+        return Rect(self.x + by, self.y + by, self.width - 2 * by, self.height - 2 * by)
+
+    def grid(self, columns: int, rows: int = 1, gap: float = 0.0) -> list[Rect]:
+        """It in equal parts, `gap` between them, row by row: the squares of a board, a row of buttons."""
+        width = (self.width - gap * (columns - 1)) / columns
+        height = (self.height - gap * (rows - 1)) / rows
+        return [
+            Rect(self.x + column * (width + gap), self.y + row * (height + gap), width, height)
+            for row in range(rows)
+            for column in range(columns)
+        ]
+
     def contains(self, x: float, y: float) -> bool:
         """Whether a place lies inside; the right and the lower edge do not belong to it."""
         return self.x <= x < self.right and self.y <= y < self.bottom
@@ -148,6 +162,19 @@ class Page(Gui):
         self.rect(x, y - tall / 2, wide, tall, color, 5.0 * unit)
         self.text(text, x + wide / 2, y, size, ink, "center")
         return wide
+
+    def button(
+        self, x: float, y: float, width: float, height: float, text: str, note: str = "", *, lit: bool = False
+    ) -> None:
+        """A plate with a text in its middle, and a small note below; `lit` for the one that is chosen.
+
+        It only draws: `Rect.contains` tells whether the pointer is on it.
+        """
+        self.rect(x, y, width, height, Palette.ACCENT if lit else Palette.RAISED, 8.0)
+        ink = Palette.BACKGROUND if lit else Palette.TEXT
+        middle = y + height / 2
+        self.text(text, x + width / 2, middle - 8.0 * bool(note), 15.0, ink, "center")
+        self.text(note, x + width / 2, middle + 11.0, 11.0, ink, "center")
 
     # -- the parts of a page --------------------------------------------------------------------
 

@@ -64,7 +64,7 @@ class InferenceRequest(YieldInstruction):
         self.number = number
         """Counts the queue's requests in the order in which they were asked."""
         self.priority = priority
-        self.payload = payload
+        self.payload: Any = payload
         self.frame = owner.frame
         self.state: RequestState = "waiting"
         self.expires = expires

@@ -44,11 +44,17 @@ def test_answers_are_those_of_another_engine_and_are_counted(app: App) -> None:
     taken: list[InferenceRequest] = []
     brain.ask(PICTURE, payload="first", callback=taken.append)
     second = brain.ask(PICTURE)
+    assert brain.pending == 2
     step_until(app, lambda: brain.answers == 2)
     session = onnxruntime.InferenceSession(Resources().find(MODEL))
     (expected,) = session.run(None, {session.get_inputs()[0].name: PICTURE})
     np.testing.assert_allclose(taken[0].result(), expected, atol=1e-5)
     assert taken[0].payload == "first"
+    assert brain.pending == 0
+    third = brain.ask(PICTURE)
+    brain.cancel()
+    assert third.state == "cancelled"
+    assert brain.pending == 0
     assert brain.answer_ms == pytest.approx((taken[0].age_ms + second.age_ms) / 2)
     assert brain.answer_frames == (taken[0].age_frames + second.age_frames) / 2
     assert brain.facts["answers"] == 2

@@ -1,4 +1,4 @@
-"""The demo as it is played: clicks, keys, a script, and a network that takes its time."""
+"""The demo as it is played: clicks, keys, both sides by the network, and one that takes its time."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from demos.othello.board import BUTTONS, LEFT_EDGE, SQUARE, TOP_EDGE
 from demos.othello.main import build
 from demos.othello.match import STRENGTHS, Match
+from demos.othello.view import BUTTONS, SQUARES
 from gameglue import App, BackendChoice, BackendType, Facts, InputScript, PlayOptions
 
 Play = Callable[..., tuple[App, Match]]
@@ -38,14 +38,13 @@ def play(monkeypatch: pytest.MonkeyPatch) -> Iterator[Play]:
 
 
 def click(script: InputScript, square: int, at: float) -> InputScript:
-    x, y = LEFT_EDGE + (square % 8 + 0.5) * SQUARE, TOP_EDGE + (square // 8 + 0.5) * SQUARE
-    return script.click(x, y, at=at)
+    return script.click(*SQUARES[square].center, at=at)
 
 
 def test_a_click_plays_and_the_network_answers(play: Play) -> None:
     app, match = play(click(InputScript(), 19, 0.2))
     app.run(frames=20)
-    assert match.last == 19
+    assert match.position.black >> 19 & 1
     assert match.networks_turn
     assert match.position.black.bit_count() == 4
     app.run(frames=60)
@@ -62,8 +61,7 @@ def test_clicks_that_are_no_moves_do_nothing(play: Play) -> None:
 
 
 def test_strengths_by_key_and_by_click(play: Play) -> None:
-    x, y, w, h = BUTTONS[0]
-    app, match = play(InputScript().press("3", at=0.1).click(x + w / 2, y + h / 2, at=0.5))
+    app, match = play(InputScript().press("3", at=0.1).click(*BUTTONS[0].center, at=0.5))
     app.run(frames=15)
     assert STRENGTHS[match.strength].name == "master"
     app.run(frames=30)
@@ -86,10 +84,10 @@ def test_the_board_goes_on_while_the_network_does_not_answer(play: Play) -> None
     app.run(frames=400)
     assert app.time.frame_count == 400
     assert match.networks_turn
-    assert match.answers == 0
+    assert match.brain.answers == 0
 
 
-def test_the_script_plays_a_whole_game(play: Play) -> None:
+def test_the_network_plays_a_whole_game_against_itself(play: Play) -> None:
     app, match = play(autoplay=True)
     match.strength = 0
     app.run(frames=300)
@@ -103,3 +101,22 @@ def test_the_script_plays_a_whole_game(play: Play) -> None:
     assert discs == len(match.history) + 3
     app.run(frames=30)
     assert len(match.history) < 5
+
+
+def test_a_click_takes_over_from_the_network(play: Play) -> None:
+    app, match = play(InputScript().click(5, 5, at=0.5), autoplay=True)
+    app.run(frames=120)
+    assert not match.autoplay
+    assert match.position.black_moves
+    known = len(match.history)
+    app.run(frames=60)
+    assert len(match.history) == known
+
+
+def test_what_was_asked_before_a_new_game_does_no_harm(play: Play) -> None:
+    app, match = play(click(InputScript(), 19, 0.1).press("n", at=0.15))
+    app.run(frames=90)
+    assert len(match.history) == 1
+    assert match.search.done >= match.wanted
+    assert match.search.root.visits.sum() == match.search.done - 1
+    assert match.brain.pending == 0

@@ -6,10 +6,7 @@ import numpy as np
 import pytest
 
 from demos.othello.rules import (
-    CORNERS,
     Position,
-    careful_move,
-    greedy_move,
     legal_moves,
     opening,
     planes,
@@ -75,7 +72,9 @@ def test_who_cannot_move_is_passed_over_and_games_end() -> None:
         random, position = np.random.default_rng(start), opening()
         while position.moves:
             after = position.play(int(random.choice(squares(position.moves))))
-            if after.black_moves == position.black_moves and after.moves:
+            assert after.passed == (after.black_moves == position.black_moves and after.moves != 0)
+            assert after.lead == len(squares(after.own)) - len(squares(after.other))
+            if after.passed:
                 mover, other = (after.own, after.other)
                 assert legal_moves(other, mover) == 0
                 passed += 1
@@ -100,16 +99,3 @@ def test_planes_are_own_other_legal() -> None:
         for plane, expected in enumerate((position.own, position.other, position.moves)):
             assert np.flatnonzero(x[row, plane]).tolist() == squares(expected)
     assert not x[3:].any()
-
-
-def test_scripted_players() -> None:
-    random = np.random.default_rng(0)
-    for position in random_positions(60):
-        if not position.moves:
-            continue
-        most = max(turned_by(position.own, position.other, s).bit_count() for s in squares(position.moves))
-        assert turned_by(position.own, position.other, greedy_move(position)).bit_count() == most
-        square = careful_move(position, random)
-        assert position.moves >> square & 1
-        if position.moves & CORNERS and position.moves.bit_count() < 6:
-            assert CORNERS >> square & 1

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from demos.othello.rules import Position, greedy_move, opening, planes, squares
+from demos.othello.rules import Position, opening, planes, squares
 from demos.othello.search import Search
 
 
@@ -95,7 +95,8 @@ def test_values_are_seen_from_the_mover() -> None:
 
 
 def test_the_policy_leads_and_what_was_learned_is_kept() -> None:
-    search, wanted = Search(opening()), greedy_move(opening())
+    search = Search(opening())
+    wanted = search.root.moves[2]
     while search.done < 80:
         leaves = search.gather(4)
         policies = np.full((len(leaves), 64), 1e-3)

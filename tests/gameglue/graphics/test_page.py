@@ -188,6 +188,22 @@ def test_the_parts_of_a_page_follow_each_other(make_drawing_app: MakeApp) -> Non
 
 
 @pytest.mark.gl
+def test_a_button_is_a_plate_with_its_text_and_note(make_drawing_app: MakeApp) -> None:
+    def draw(page: Page) -> None:
+        page.button(10, 10, 40, 30, "H", "i", lit=True)
+        page.button(50, 10, 40, 30, "H")
+
+    picture = pixels(make_drawing_app, (192, 128), draw).astype(int)
+    lit, plain = picture[20:80, 20:100], picture[20:80, 100:180]
+    assert lit[10, 6].tolist() == [76, 194, 255]  # Palette.ACCENT
+    assert plain[10, 6].max() < 80
+    for plate, parts in ((lit, 2), (plain, 1)):
+        inked = np.abs(plate - plate[10, 6]).max(axis=2) > 60
+        rows = inked[4:-4, 25:55].any(axis=1)
+        assert int((np.diff(rows.astype(int)) == 1).sum()) >= parts
+
+
+@pytest.mark.gl
 def test_the_window_and_the_page_are_there_and_back(make_drawing_app: MakeApp) -> None:
     page = Page(make_drawing_app(size=(300, 100)).gui, 100, 50)
     assert (page.unit, page.left, page.top) == (2.0, 50.0, 0.0)
@@ -283,6 +299,15 @@ def test_rectangles() -> None:
     box = Rect(10, 20, 30, 40)
     assert (box.right, box.bottom, box.center) == (40, 60, (25, 40))
     assert box.to_share(25, 30) == (0.5, 0.25)
+    assert box.inset(5) == Rect(15, 25, 20, 30)
+    assert box.inset(-5) == Rect(5, 15, 40, 50)
+    assert box.grid(2, 2) == [
+        Rect(10, 20, 15, 20),
+        Rect(25, 20, 15, 20),
+        Rect(10, 40, 15, 20),
+        Rect(25, 40, 15, 20),
+    ]
+    assert box.grid(3, gap=3) == [Rect(10, 20, 8, 40), Rect(21, 20, 8, 40), Rect(32, 20, 8, 40)]
     assert box.contains(10, 20)
     assert not box.contains(40, 30)
     assert not box.contains(20, 60)
