@@ -104,18 +104,18 @@ def test_the_network_plays_a_whole_game_against_itself(play: Play) -> None:
 
 
 def test_a_click_takes_over_from_the_network(play: Play) -> None:
-    app, match = play(InputScript().click(5, 5, at=0.5), autoplay=True)
-    app.run(frames=120)
+    app, match = play(InputScript().click(5, 5, at=0.3), autoplay=True)
+    app.run(frames=60)
     assert not match.autoplay
     assert match.position.black_moves
     known = len(match.history)
-    app.run(frames=60)
+    app.run(frames=20)
     assert len(match.history) == known
 
 
 def test_what_was_asked_before_a_new_game_does_no_harm(play: Play) -> None:
     app, match = play(click(InputScript(), 19, 0.1).press("n", at=0.15))
-    app.run(frames=90)
+    app.run(frames=60)
     assert len(match.history) == 1
     assert match.search.done >= match.wanted
     assert match.search.root.visits.sum() == match.search.done - 1
