@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
@@ -13,30 +14,22 @@ from demos.gesture.camera import CameraWand
 from demos.gesture.main import build
 from demos.gesture.strokes import SIGNS
 from demos.gesture.wand import FIELD, Wand
-from gameglue import App, BackendChoice, BackendType, InputScript, PlayOptions
+from gameglue import InputScript
 from tests.cameras import FakeCamera
+from tests.demos.playing import Demo, Play, part
 
-Play = Callable[..., tuple[App, Battle, Wand]]
+Start = Callable[..., tuple[Demo, Battle, Wand]]
 
 
 @pytest.fixture
-def play(monkeypatch: pytest.MonkeyPatch) -> Iterator[Play]:
-    """`play(script, **options)`: the demo on the CPU, without OpenGL, in which no component may raise."""
-    monkeypatch.setenv("GAMEGLUE_NO_OPENGL", "1")
-    apps: list[App] = []
+def play(play_undrawn: Play) -> Start:
+    """`play(script, **options)`: the demo, its battle and its wand."""
 
-    def start(script: InputScript | None = None, autoplay: bool = False) -> tuple[App, Battle, Wand]:
-        app = App("test", headless=True, input_source=script, on_error="raise", deterministic=True, seed=4)
-        apps.append(app)
-        build(app, PlayOptions(choice=BackendChoice(BackendType.CPU), autoplay=autoplay))
-        battle, wand = app.scene.find_component(Battle), app.scene.find_component(Wand)
-        assert battle is not None
-        assert wand is not None
-        return app, battle, wand
+    def start(script: InputScript | None = None, **options: Any) -> tuple[Demo, Battle, Wand]:
+        app = play_undrawn(build, script, seed=4, deterministic=True, **options)
+        return app, part(app, Battle), part(app, Wand)
 
-    yield start
-    for app in apps:
-        app.dispose()
+    return start
 
 
 def drawn(spell: str) -> InputScript:
@@ -50,7 +43,7 @@ def drawn(spell: str) -> InputScript:
 
 
 @pytest.mark.parametrize("spell", sorted(SIGNS))
-def test_a_sign_drawn_with_the_mouse_strikes_those_that_bear_it(play: Play, spell: str) -> None:
+def test_a_sign_drawn_with_the_mouse_strikes_those_that_bear_it(play: Start, spell: str) -> None:
     app, battle, wand = play(drawn(spell))
     app.step()
     others = [name for name in SIGNS if name != spell]
@@ -64,21 +57,21 @@ def test_a_sign_drawn_with_the_mouse_strikes_those_that_bear_it(play: Play, spel
     assert wand.answers > 20
 
 
-def test_a_click_is_no_spell(play: Play) -> None:
+def test_a_click_is_no_spell(play: Start) -> None:
     app, battle, _ = play(InputScript().click(300, 300, at=0.1))
     app.run(frames=25)
     assert battle.last_spell == "none"
     assert battle.score == 0
 
 
-def test_strokes_begin_on_the_field_only(play: Play) -> None:
+def test_strokes_begin_on_the_field_only(play: Start) -> None:
     app, _, wand = play(InputScript().drag([(800, 300), (300, 300), (200, 200)], at=0.1, duration=0.3))
     app.run(frames=40)
     assert wand.points == []
     assert wand.answers == 0
 
 
-def test_foes_that_arrive_break_the_crystal_and_n_begins_again(play: Play) -> None:
+def test_foes_that_arrive_break_the_crystal_and_n_begins_again(play: Start) -> None:
     app, battle, _ = play(InputScript().press("n", at=1.0))
     app.step()
     battle.foes = [Foe("circle", CRYSTAL[0] + 45, 300.0, 90.0) for _ in range(HEALTH + 1)]
@@ -91,7 +84,7 @@ def test_foes_that_arrive_break_the_crystal_and_n_begins_again(play: Play) -> No
     assert battle.foes != []
 
 
-def test_waves_grow(play: Play) -> None:
+def test_waves_grow(play: Start) -> None:
     app, battle, _ = play()
     app.step()
     app.time.time_scale = 20.0
@@ -104,7 +97,7 @@ def test_waves_grow(play: Play) -> None:
     assert sent == {1: 6, 2: 8, 3: 10}
 
 
-def test_the_script_wins_its_first_wave(play: Play) -> None:
+def test_the_script_wins_its_first_wave(play: Start) -> None:
     app, battle, wand = play(autoplay=True)
     scores: list[int] = []
     wand.on_cast.connect(lambda spell: scores.append(battle.score))
@@ -115,7 +108,7 @@ def test_the_script_wins_its_first_wave(play: Play) -> None:
     assert struck >= 4 * (len(scores) - struck)
 
 
-def test_the_script_begins_again_after_a_defeat(play: Play) -> None:
+def test_the_script_begins_again_after_a_defeat(play: Start) -> None:
     app, battle, _ = play(autoplay=True)
     app.step()
     battle.health = 0
@@ -125,12 +118,10 @@ def test_the_script_begins_again_after_a_defeat(play: Play) -> None:
     assert battle.health == HEALTH
 
 
-def test_the_player_takes_over(play: Play) -> None:
+def test_the_player_takes_over(play: Start) -> None:
     app, _, _ = play(InputScript().click(300, 300, at=0.5), autoplay=True)
     app.run(frames=40)
-    auto = app.scene.find_component(Autoplay)
-    assert auto is not None
-    assert not auto.enabled
+    assert not part(app, Autoplay).enabled
 
 
 # -- a camera ----------------------------------------------------------------------------------------
@@ -151,14 +142,14 @@ def camera(monkeypatch: pytest.MonkeyPatch) -> FakeCamera:
     return fake
 
 
-def switch_on(play: Play) -> tuple[App, Battle, Wand]:
+def switch_on(play: Start) -> tuple[Demo, Battle, Wand]:
     """The demo with its camera on."""
     app, battle, wand = play(InputScript().press("c", at=0.0))
     app.run(frames=3)
     return app, battle, wand
 
 
-def test_a_camera_follows_what_moves_as_in_a_mirror(play: Play, camera: FakeCamera) -> None:
+def test_a_camera_follows_what_moves_as_in_a_mirror(play: Start, camera: FakeCamera) -> None:
     app, battle, wand = switch_on(play)
     for step in range(30):
         show(camera, 0.2 + 0.02 * step, 0.3)
@@ -173,17 +164,16 @@ def test_a_camera_follows_what_moves_as_in_a_mirror(play: Play, camera: FakeCame
     assert len(wand.points) < 35, "a still picture moves nothing"
 
 
-def test_no_camera_is_said_and_nothing_else(play: Play, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_camera_is_said_and_nothing_else(play: Start, monkeypatch: pytest.MonkeyPatch) -> None:
     FakeCamera().plug_in(monkeypatch, names=())
     app, _, _ = switch_on(play)
     app.run(frames=20)
-    component = app.scene.find_component(CameraWand)
-    assert component is not None
+    component = part(app, CameraWand)
     assert component.note.startswith("no camera was found")
     assert not component.picture.is_playing
 
 
-def test_what_moves_before_a_camera_casts(play: Play, camera: FakeCamera) -> None:
+def test_what_moves_before_a_camera_casts(play: Start, camera: FakeCamera) -> None:
     app, battle, wand = switch_on(play)
     for step in range(70):
         angle = 2 * np.pi * min(step, 40) / 40
@@ -197,10 +187,9 @@ def test_what_moves_before_a_camera_casts(play: Play, camera: FakeCamera) -> Non
     assert not camera.is_open
 
 
-def test_c_again_turns_the_camera_off(play: Play, camera: FakeCamera) -> None:
+def test_c_again_turns_the_camera_off(play: Start, camera: FakeCamera) -> None:
     app, _, wand = play(InputScript().press("c", at=0.0).press("c", at=0.5))
-    component = app.scene.find_component(CameraWand)
-    assert component is not None
+    component = part(app, CameraWand)
     seen = []
     for frames in (5, 40):
         app.run(frames=frames)

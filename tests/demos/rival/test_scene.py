@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Iterator
-from typing import TypeVar
+from typing import Any
 
 import numpy as np
 import pytest
@@ -13,35 +11,21 @@ from demos.rival.court import PADDLE_SPEED, SENSES
 from demos.rival.main import build
 from demos.rival.match import Match
 from demos.rival.school import School
-from gameglue import App, BackendChoice, BackendType, Brain, InputScript, MonoBehaviour, PlayOptions
-
-Play = Callable[..., App]
-Part = TypeVar("Part", bound=MonoBehaviour)
+from gameglue import Brain, InputScript
+from tests.demos.playing import Demo, Play, part, until
 
 
 @pytest.fixture
-def play(monkeypatch: pytest.MonkeyPatch) -> Iterator[Play]:
-    """`play(script)`: the demo on the CPU, without OpenGL, in which no component may raise."""
-    monkeypatch.setenv("GAMEGLUE_NO_OPENGL", "1")
-    apps: list[App] = []
+def play(play_undrawn: Play) -> Play:
+    """`play(script, **options)`: the demo in its first frame, with a short time to learn in."""
 
-    def start(script: InputScript | None = None, *, autoplay: bool = False) -> App:
-        app = App("test", size=(960, 640), headless=True, input_source=script, on_error="raise", seed=1)
-        apps.append(app)
-        build(app, PlayOptions(choice=BackendChoice(BackendType.CPU), autoplay=autoplay))
+    def start(script: InputScript | None = None, **options: Any) -> Demo:
+        app = play_undrawn(build, script, **options)
         app.step()
         part(app, School).budget_ms = 1.0
         return app
 
-    yield start
-    for app in apps:
-        app.dispose()
-
-
-def part(app: App, kind: type[Part]) -> Part:
-    found = app.scene.find_component(kind)
-    assert found is not None
-    return found
+    return start
 
 
 def test_it_learns_from_rallies_while_it_plays(play: Play) -> None:
@@ -88,10 +72,7 @@ def test_new_weights_are_asked_with_in_the_same_frame(play: Play) -> None:
         answers = brain.answers
         app.step()
         match.enabled = False  # it has asked once
-        end = time.perf_counter() + 30.0
-        while brain.answers == answers and time.perf_counter() < end:
-            app.step()
-            time.sleep(0.001)
+        until(app, lambda answers=answers: brain.answers > answers)  # type: ignore[misc]
         assert match.answer == pytest.approx(expected, abs=1e-6)
 
 
