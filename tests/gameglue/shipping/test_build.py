@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import json
 import os
+import re
 import subprocess
 import sys
 import time
@@ -22,7 +23,7 @@ from engine.native import NativeSource, NativeStore
 from engine.native.pool import COMPILER_ARGUMENT, CompilePool, allow_reentry
 from engine.native.prelude import PRELUDE
 from gameglue.cli import main
-from gameglue.cli.demos import find_demo
+from gameglue.cli.demos import Demo, find_demo, find_demos
 from gameglue.cli.new import make_game
 from gameglue.shipping import DESCRIPTION
 from gameglue.shipping.bundle import build, package_of_demo, package_of_path
@@ -43,6 +44,19 @@ def test_a_demo_brings_its_modules_its_model_and_no_training(tmp_path: Path) -> 
     assert package.has_build
     assert "import numpy" in package.imports
     assert not any("demos" in line for line in package.imports)
+
+
+@pytest.mark.parametrize("demo", find_demos(), ids=lambda demo: demo.name)
+def test_every_demo_brings_what_it_names(demo: Demo) -> None:
+    package = package_of_demo(demo)
+    placed = {f"{place}/{path.name}" for path, place in package.data}
+    assert {f"demos/{demo.name}/{path.name}" for path in demo.folder.glob("*.py")} <= placed
+    texts = [path.read_text(encoding="utf-8") for path in demo.folder.rglob("*.*") if path.suffix != ".pyc"]
+    named = {name for text in texts for name in re.findall(r"""["'](\w+/[\w/.]+)["']""", text)}
+    assets = {f"assets/{name}" for name in named if (ROOT / "assets" / name).is_file()}
+    assert package.models
+    assert assets <= placed
+    assert {name for name in assets if name.endswith(".onnx")} <= set(package.models)
 
 
 def test_a_folder_brings_everything_but_what_runs_leave_behind(tmp_path: Path) -> None:
