@@ -110,8 +110,14 @@ class Brain(MonoBehaviour):
         return median(frames for frames, _ in self._waits) if self._waits else 0.0
 
     @property
+    def answer_after(self) -> str:
+        """How long an answer takes, in words for a screen: "1 frame, 4.2 ms"; "..." before the first."""
+        frames = f"{self.answer_frames:.0f} frame{'s' if round(self.answer_frames) != 1 else ''}"
+        return f"{frames}, {self.answer_ms:.1f} ms" if self._waits else "..."
+
+    @property
     def label(self) -> str:
-        """Where it runs, such as "gpu_pixel on llvmpipe"."""
+        """Where it runs, such as "gpu_pixel on llvmpipe"; once it is destroyed, where it ran."""
         if not self._label:
             choice = exact_choice(self.choice or BackendChoice(self.worker.backend_type), self.worker)
             self._label = f"{choice.label} on {self.worker.plan_report().device}"
@@ -137,4 +143,5 @@ class Brain(MonoBehaviour):
 
     def _dismiss(self) -> None:
         self.cancel()
+        self._label = self.label  # for a report after the end
         self.worker.dispose()

@@ -13,7 +13,10 @@ import numpy.typing as npt
 
 from assets.digits.templates import WAYS, Way
 from demos.digits.canvas import Canvas
-from demos.digits.curves import Path, smooth_path
+from gameglue import Route
+
+Path = npt.NDArray[np.float64]
+"""Points along a path: (n, 2), x to the right and y downwards."""
 
 CANVAS_SIDE = 56  # smaller than the game's, as `prepare` scales the digit anyway, and three times as fast
 
@@ -52,7 +55,7 @@ def _write(way: Way, rng: np.random.Generator) -> list[Path]:
         # Repeated points are corners and must move together.
         moves = {point: rng.normal(0.0, spread, 2) for point in dict.fromkeys(stroke)}
         points = points + np.array([moves[point] for point in stroke])
-        strokes.append(smooth_path(points - 0.5, 4))
+        strokes.append(Route.smooth(points - 0.5, 4).points)
     field_seed = int(rng.integers(2**32))  # one field for all strokes, or they would come apart
     bent = [_bend(path, np.random.default_rng(field_seed)) for path in strokes]
     return [_tremble(path @ matrix.T, rng) for path in bent]

@@ -5,10 +5,31 @@ Coordinates are percent of a box of roughly 60 by 100, x to the right and y down
 
 from __future__ import annotations
 
-from demos.digits.curves import Stroke, bar, curve, ring
+import numpy as np
+
+from demos.digits.strokes import curve
+
+Stroke = list[tuple[float, float]]
+"""The points that a pen stroke runs through, from touching down to lifting; one given twice is a corner."""
 
 Way = list[Stroke]
 """One way of writing a digit: its pen strokes, in order."""
+
+
+def bar(text: str) -> Stroke:
+    """A stroke of straight lines, written as in `curve`: every point is a corner."""
+    return [point for point in curve(text) for _ in range(2)]
+
+
+def ring(
+    middle: tuple[float, float], radii: tuple[float, float], start: float, sweep: float, points: int = 9
+) -> Stroke:
+    """Points along an ellipse from the angle `start` over `sweep` (degrees, 0 is right, 90 is down)."""
+    angles = np.radians(start + sweep * np.linspace(0.0, 1.0, points))
+    x = middle[0] + radii[0] * np.cos(angles)
+    y = middle[1] + radii[1] * np.sin(angles)
+    return list(zip(x.tolist(), y.tolist(), strict=True))
+
 
 ZERO: list[Way] = [
     [ring((0.5, 0.5), (0.3, 0.5), -90, -360, 13)],

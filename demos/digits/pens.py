@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import itertools
+
 from demos.digits.canvas import Point
-from demos.digits.layout import Layout
 from demos.digits.reader import DigitReader
-from demos.digits.sheet import Sheet
-from demos.digits.strokes import ScriptedPen
+from demos.digits.sheet import Desk, Sheet
+from demos.digits.strokes import pen_strokes
 from gameglue import LEFT, RIGHT, MonoBehaviour, MouseButton, MouseMoved
+
+HOLD = 0.7  # seconds that a finished digit stays
 
 
 class MousePen(MonoBehaviour):
@@ -21,24 +24,22 @@ class MousePen(MonoBehaviour):
 
     def update(self) -> None:
         """Follow the mouse and the keys."""
-        keys = self.input
+        keys, desk = self.input, Desk(self.app.gui)
         if keys.get_key_down("escape"):
             self.app.quit()
         if keys.get_mouse_button_down(RIGHT) or keys.get_key_down("c") or keys.get_key_down("space"):
             self.sheet.wipe()
-        box = Layout.of(self.app.size).sheet
         # By event, not by position in this frame: a fast hand makes several moves between two frames.
         for event in keys.events:
-            match event:
-                case MouseButton(button, True, x, y) if button == LEFT and box.contains(x, y):
-                    self._last = box.to_share(x, y)
-                    self.sheet.draw_line(self._last, self._last)
-                case MouseButton(button, False) if button == LEFT:
-                    self._last = None
-                case MouseMoved(x, y) if self._last is not None:
-                    here = box.to_share(x, y)
-                    self.sheet.draw_line(self._last, here)
-                    self._last = here
+            if not isinstance(event, MouseButton | MouseMoved):
+                continue
+            here = desk.sheet.to_share(*desk.from_window(event.x, event.y))
+            if isinstance(event, MouseButton) and event.button == LEFT:
+                touches = event.down and 0.0 <= min(here) <= max(here) < 1.0
+                self._last = here if touches else None
+            if self._last is not None:
+                self.sheet.draw_line(self._last, here)
+                self._last = here
 
 
 class AutoPen(MonoBehaviour):
@@ -53,31 +54,32 @@ class AutoPen(MonoBehaviour):
     reader: DigitReader
     digits: tuple[int, ...] = tuple(range(10))
 
-    def awake(self) -> None:
+    def start(self) -> None:
         """Take up the pen."""
-        self._pen = ScriptedPen(self.digits)
-        self._clock = 0.0
-        self._drawing = 0
+        self._coming = itertools.cycle(self.digits)
+        self._begin()
+
+    def _begin(self) -> None:
+        self._digit, self._drawing, self._clock = next(self._coming), self.sheet.drawing, 0.0
+        self._strokes = pen_strokes(self._digit)
 
     def update(self) -> None:
         """Write as much as fits into this frame."""
         if self.input.get_mouse_button_down(LEFT):
             self.enabled = False
             return
-        end = self._clock + self.time.delta_time
-        motion = self._pen.motion(self._clock, end)
+        sheet, before = self.sheet, self._clock
+        sheet.pen, self._clock = None, before + self.time.delta_time
+        for stroke in self._strokes:
+            for start, end in itertools.pairwise(stroke.between(before, self._clock).tolist()):
+                sheet.draw_line(start, end)
+                sheet.pen = end
         # A digit that was wiped under the pen is not what the script has written.
-        whole = self.sheet.drawing == self._drawing
-        if motion.wiped and whole and not self.reader.has_read(self._drawing):
-            return
-        self._clock = end
-        if motion.wiped:
-            self.sheet.wipe()
-            self._drawing, whole = self.sheet.drawing, True
-        for start, stop in motion.segments:
-            self.sheet.draw_line(start, stop)
-        self.sheet.pen = motion.position if motion.pen_down else None
-        self.sheet.written = motion.digit if motion.finished and whole else None
+        is_whole, rest = sheet.drawing == self._drawing, self._clock - self._strokes[-1].end
+        sheet.written = self._digit if is_whole and rest >= 0.0 else None
+        if rest > HOLD and (self._drawing in self.reader.read or not is_whole):
+            sheet.wipe()
+            self._begin()
 
     def on_disable(self) -> None:
         """Leave an empty sheet to the player."""

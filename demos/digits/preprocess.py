@@ -6,10 +6,10 @@ middle. The game and the training script both call `prepare`, so that the two ca
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import numpy.typing as npt
+
+Picture = npt.NDArray[np.float32]
 
 INPUT_SIDE = 28
 """Side of the network's input, in pixels."""
@@ -27,49 +27,34 @@ _ONE_THREAD = 200_000  # multiplications
 _MARGIN = 1.0  # pixels kept free at the border when a lopsided digit is balanced
 
 
-def _span(has_ink: npt.NDArray[np.bool_]) -> tuple[int, int]:
-    """First and last + 1 index that is true; the caller has checked that there is one."""
-    indices = np.flatnonzero(has_ink)
-    return int(indices[0]), int(indices[-1]) + 1
+def _weights(ink_per_line: Picture, start: int, stop: int, scale: float) -> Picture:
+    """The (28, length) matrix that resamples one axis with a triangle filter, widened when shrinking.
 
-
-def _middle(ink_per_line: npt.NDArray[np.float32], start: int, stop: int, scale: float) -> float:
-    """The source coordinate for the middle of the input: the ink's balance point, moved so the span fits."""
-    lines = np.arange(ink_per_line.shape[0], dtype=np.float32) + 0.5
-    balance = float(np.dot(lines, ink_per_line) / ink_per_line.sum())
+    The middle of the input is the ink's balance point, moved so that the lines from `start` to `stop` fit.
+    """
+    there = np.arange(len(ink_per_line), dtype=np.float32) + 0.5
+    balance = float(np.dot(there, ink_per_line) / ink_per_line.sum())
     reach = (INPUT_SIDE / 2 - _MARGIN) / scale
-    return float(np.clip(balance, stop - reach, start + reach))
-
-
-def _resampling_weights(length: int, middle: float, scale: float) -> npt.NDArray[np.float32]:
-    """The (28, length) matrix that resamples one axis with a triangle filter, widened when shrinking."""
+    middle = float(np.clip(balance, stop - reach, start + reach))
     wanted = (np.arange(INPUT_SIDE, dtype=np.float32) + 0.5 - INPUT_SIDE / 2) / scale + middle
-    there = np.arange(length, dtype=np.float32) + 0.5
     slope = min(1.0, scale)
-    weights = np.maximum(0.0, 1.0 - np.abs(wanted[:, None] - there[None, :]) * slope) * slope
-    return weights.astype(np.float32)
+    return (slope * np.maximum(0.0, 1.0 - slope * np.abs(wanted[:, None] - there))).astype(np.float32)
 
 
-def prepare(drawing: npt.NDArray[Any]) -> npt.NDArray[np.float32]:
+def prepare(drawing: npt.ArrayLike) -> Picture:
     """Crop, scale and centre a drawing for the network.
 
     drawing: (height, width), 0 is background and 1 is ink. Returns (1, 1, 28, 28) float32 from 0 to 1; all
-    zeros when there is no ink. Raises ValueError for anything but a two-dimensional array.
+    zeros when there is no ink.
     """
-    if drawing.ndim != 2:
-        raise ValueError(f"a drawing has two dimensions (height, width), got shape {drawing.shape}")
     source = np.asarray(drawing, dtype=np.float32)
-    has_ink = source > INK_THRESHOLD
-    rows, columns = np.any(has_ink, axis=1), np.any(has_ink, axis=0)
-    if not rows.any():
+    rows, columns = (np.flatnonzero((source > INK_THRESHOLD).any(axis=axis)).tolist() for axis in (1, 0))
+    if not rows:
         return np.zeros((1, 1, INPUT_SIDE, INPUT_SIDE), np.float32)
-    (top, bottom), (left, right) = _span(rows), _span(columns)
-    scale = DIGIT_SIDE / max(bottom - top, right - left)
-    middle_y = _middle(source.sum(axis=1), top, bottom, scale)
-    middle_x = _middle(source.sum(axis=0), left, right, scale)
-    vertical = _resampling_weights(source.shape[0], middle_y, scale)
-    horizontal = _resampling_weights(source.shape[1], middle_x, scale)
-    columns = max(1, _ONE_THREAD // vertical.size)
-    blocks = [vertical @ source[:, i : i + columns] for i in range(0, source.shape[1], columns)]
+    scale = DIGIT_SIDE / (max(rows[-1] - rows[0], columns[-1] - columns[0]) + 1)
+    vertical = _weights(source.sum(axis=1), rows[0], rows[-1] + 1, scale)
+    horizontal = _weights(source.sum(axis=0), columns[0], columns[-1] + 1, scale)
+    step = max(1, _ONE_THREAD // vertical.size)
+    blocks = [vertical @ source[:, i : i + step] for i in range(0, source.shape[1], step)]
     picture = np.concatenate(blocks, axis=1) @ horizontal.T
-    return np.asarray(np.clip(picture, 0.0, 1.0)[None, None], dtype=np.float32)
+    return np.clip(picture, 0.0, 1.0)[None, None]

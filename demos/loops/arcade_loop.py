@@ -14,7 +14,7 @@ import arcade
 import numpy as np
 
 from demos.digits.canvas import Canvas, Point
-from demos.digits.strokes import ScriptedPen
+from demos.loops.pen import TURN, pen_lines
 from gameglue import BackendType, InferenceQueue, InferenceRequest, ModelLoader, Worker
 from gameglue.resources import Resources
 
@@ -27,7 +27,7 @@ class DigitReader(arcade.Window):
     def __init__(self, backend: BackendType, frames: int, screenshot: str | None) -> None:
         super().__init__(480, SIDE, "gameglue in arcade", gl_version=(3, 3))
         self.worker = Worker(ModelLoader.load(Resources().find("digits/digits.onnx")), backend)
-        self.queue, self.sheet, self.pen = InferenceQueue(), Canvas(), ScriptedPen()
+        self.queue, self.sheet = InferenceQueue(), Canvas()
         self.dots: list[Point] = []
         self.scores = np.zeros(10)
         self.labels = [arcade.Text(str(digit), 332, 291 - 31 * digit, font_size=14) for digit in range(10)]
@@ -37,11 +37,10 @@ class DigitReader(arcade.Window):
     def on_update(self, delta_time: float) -> None:
         """Move the pen, and ask about what is on the sheet now."""
         self.queue.poll()
-        motion = self.pen.motion(self.frame / 60, (self.frame + 1) / 60)
-        if motion.wiped:
+        if self.frame % TURN == 0:
             self.dots.clear()
             self.sheet.clear()
-        for start, end in motion.segments:
+        for start, end in pen_lines(self.frame):
             self.dots.append(end)
             self.sheet.stroke(start, end)
         if not self.queue.pending:

@@ -17,7 +17,7 @@ from moderngl_window import geometry
 from PIL import Image
 
 from demos.digits.canvas import Canvas
-from demos.digits.strokes import ScriptedPen
+from demos.loops.pen import TURN, pen_lines
 from gameglue import BackendType, InferenceQueue, InferenceRequest, ModelLoader, Worker
 from gameglue.resources import Resources
 
@@ -59,15 +59,14 @@ class DigitReader(moderngl_window.WindowConfig):
         self.seen.filter = moderngl.NEAREST, moderngl.NEAREST
         model = ModelLoader.load(Resources().find("digits/digits.onnx"))
         self.worker = Worker(model, BackendType(self.argv.type))
-        self.queue, self.sheet, self.pen, self.frame = InferenceQueue(), Canvas(), ScriptedPen(), 0
+        self.queue, self.sheet, self.frame = InferenceQueue(), Canvas(), 0
 
     def on_render(self, time: float, frame_time: float) -> None:
         """One frame."""
         self.queue.poll()
-        motion = self.pen.motion(self.frame / 60, (self.frame + 1) / 60)
-        if motion.wiped:
+        if self.frame % TURN == 0:
             self.sheet.clear()
-        for start, end in motion.segments:
+        for start, end in pen_lines(self.frame):
             self.sheet.stroke(start, end)
         if not self.queue.pending:
             picture = self.sheet.to_input()

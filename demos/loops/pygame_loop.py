@@ -15,7 +15,7 @@ import numpy as np
 import pygame
 
 from demos.digits.canvas import Canvas
-from demos.digits.strokes import ScriptedPen
+from demos.loops.pen import TURN, pen_lines
 from gameglue import BackendType, InferenceQueue, InferenceRequest, ModelLoader, Worker
 from gameglue.resources import Resources
 
@@ -60,7 +60,7 @@ def main(arguments: list[str] | None = None) -> int:
     screen, surface, texture = ctx.vertex_array(program, []), pygame.Surface(SIZE), ctx.texture(SIZE, 4)
 
     worker = Worker(ModelLoader.load(Resources().find("digits/digits.onnx")), BackendType(options.type))
-    queue, sheet, pen, clock = InferenceQueue(), Canvas(), ScriptedPen(), pygame.time.Clock()
+    queue, sheet, clock = InferenceQueue(), Canvas(), pygame.time.Clock()
     scores, answers, frame = np.zeros(10), 0, 0
 
     def answered(result: InferenceRequest) -> None:
@@ -69,10 +69,9 @@ def main(arguments: list[str] | None = None) -> int:
 
     while not pygame.event.get(pygame.QUIT) and frame != (options.frames or -1):
         queue.poll()
-        motion = pen.motion(frame / 60, (frame + 1) / 60)
-        if motion.wiped:
+        if frame % TURN == 0:
             sheet.clear()
-        for start, end in motion.segments:
+        for start, end in pen_lines(frame):
             sheet.stroke(start, end)
         if not queue.pending:
             worker.schedule(sheet.to_input())

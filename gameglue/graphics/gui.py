@@ -9,6 +9,8 @@ import numpy as np
 from gameglue.graphics.canvas import Canvas
 from gameglue.graphics.colors import Color, Palette, parse_color, parse_colors
 
+_FAINT, _QUIET = "#ffffff0c", "#4a5670"
+
 
 class Gui(Canvas):
     """Pixels from the top left corner, y down. What `self.app.gui` is."""
@@ -34,20 +36,31 @@ class Gui(Canvas):
         color: Color = Palette.ACCENT,
         fill: bool = True,
         line_width: float = 2.0,
+        marks: Sequence[float] = (),
     ) -> None:
         """A curve through `values`, oldest on the left, over the whole width.
 
         `low` and `high` are the values at the lower and upper edge; without them the curve fills the height.
-        Values that are not finite leave a gap.
+        Values that are not finite leave a gap. At each of the `marks` a faint line is drawn, and the number
+        beside it: the curve leaves them room at the right.
         """
         curve = np.asarray(values, np.float64).ravel()
         finite = np.isfinite(curve)
+        right, words = x + width, [f"{mark:g}" for mark in marks]
+        if marks:
+            width -= max(self.measure(word, 11)[0] for word in words) + 8
         self.line(x, y + height, x + width, y + height, Palette.LINE, width=self.view.pixel)
-        if len(curve) < 2 or not finite.any():
+        if not finite.any():
             return
         bottom = float(curve[finite].min()) if low is None else low
         top = float(curve[finite].max()) if high is None else high
         span = top - bottom if top > bottom else 1.0
+        for mark, word in zip(marks, words, strict=True):
+            at = y + height * (1.0 - (mark - bottom) / span)
+            self.line(x, at, x + width, at, _FAINT, width=self.view.pixel)
+            self.text(word, right, at, 11, Palette.MUTED, "right", "center")
+        if len(curve) < 2:
+            return
         up = np.clip((curve - bottom) / span, 0.0, 1.0) * height
         along = x + np.linspace(0.0, width, len(curve))
         if fill:
@@ -115,9 +128,9 @@ class Gui(Canvas):
         numbers: Sequence[str] | None = None,
         high: float | None = None,
         highlight: int | None = None,
-        color: Color = Palette.LINE,
+        color: Color = _QUIET,
         highlight_color: Color = Palette.ACCENT,
-        back: Color | None = None,
+        back: Color = _FAINT,
     ) -> None:
         """Upright bars, one a value from 0 to `high` (the largest value, if not given).
 
@@ -137,8 +150,7 @@ class Gui(Canvas):
             share = min(max(value / top, 0.0), 1.0) if top > 0.0 else 0.0
             middle, tip = x + step * (i + 0.5), max(room * share, 2.0)
             chosen = i == highlight
-            if back is not None:
-                self.rect(middle - thick / 2, base - room, thick, room, back, 4)
+            self.rect(middle - thick / 2, base - room, thick, room, back, 4)
             self.rect(middle - thick / 2, base - tip, thick, tip, highlight_color if chosen else color, 4)
             ink = Palette.TEXT if chosen else Palette.MUTED
             if labels is not None:

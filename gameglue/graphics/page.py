@@ -64,6 +64,10 @@ class Rect(NamedTuple):
         """A place as fractions of width and height: (0, 0) is the left upper corner, (1, 1) the other."""
         return (x - self.x) / self.width, (y - self.y) / self.height
 
+    def from_share(self, x: float, y: float) -> tuple[float, float]:
+        """The place at fractions of width and height, as `to_share` tells them."""
+        return self.x + x * self.width, self.y + y * self.height
+
 
 class Page(Gui):
     """`app.gui` in the units of a page, 960 x 640 if not told otherwise: a game is laid out once, for that.
@@ -237,9 +241,11 @@ class Page(Gui):
     ) -> Rect:
         """A surface with a title, and something at its right; returns the room below them."""
         self.rect(x, y, width, height, color, 12.0)
-        self.text(title, x + _INSET, y + 20.0, color=title_color)
-        self.text(value, x + width - _INSET, y + 20.0, color=value_color, align="right")
-        return Rect(x + _INSET, y + 38.0, width - 2 * _INSET, max(height - 52.0, 0.0))
+        size = self.letter_size(14.0)
+        middle, below = y + 13.0 + size / 2, 24.0 + size
+        self.text(title, x + _INSET, middle, color=title_color)
+        self.text(value, x + width - _INSET, middle, color=value_color, align="right")
+        return Rect(x + _INSET, y + below, width - 2 * _INSET, max(height - below - 14.0, 0.0))
 
     def rows(
         self,

@@ -40,6 +40,7 @@ def step_until(app: App, condition: Callable[[], bool]) -> None:
 def test_answers_are_those_of_another_engine_and_are_counted(app: App) -> None:
     brain = Brain.open(app.scene.create("reader"), MODEL, shapes=SHAPES)
     assert (brain.answers, brain.answer_ms, brain.answer_frames) == (0, 0.0, 0.0)
+    assert brain.answer_after == "..."
     assert "answer after" not in brain.facts
     taken: list[InferenceRequest] = []
     brain.ask(PICTURE, payload="first", callback=taken.append)
@@ -58,6 +59,8 @@ def test_answers_are_those_of_another_engine_and_are_counted(app: App) -> None:
     assert brain.answer_ms == pytest.approx((taken[0].age_ms + second.age_ms) / 2)
     assert brain.answer_frames == (taken[0].age_frames + second.age_frames) / 2
     assert brain.facts["answers"] == 2
+    frames = f"{brain.answer_frames:.0f} frame" + ("" if brain.answer_frames < 1.5 else "s")
+    assert brain.answer_after == f"{frames}, {brain.answer_ms:.1f} ms"
     assert str(brain.facts["answer after"]).startswith(f"{brain.answer_frames:.0f} frame(s), ")
 
 

@@ -64,6 +64,20 @@ def test_a_rectangle_fills_exactly_its_pixels(make_drawing_app: MakeApp) -> None
     assert np.array_equal(pixels, expected)
 
 
+@pytest.mark.parametrize("radius", [0.0, 14.0])
+def test_a_wide_frame_looks_like_one_that_is_drawn_at_once(make_drawing_app: MakeApp, radius: float) -> None:
+    app = make_drawing_app(size=(320, 240))
+    wide = drawn(app, lambda: app.gui.rect(20, 30, 240, 160, "#ffffff", radius, border=3))
+    # A colour that runs to another one keeps the frame from being drawn as lines; here hardly.
+    far = "#fefefe"
+    whole = drawn(app, lambda: app.gui.rect(20, 30, 240, 160, "#ffffff", radius, border=3, color2=far))
+    difference = np.abs(wide.astype(int) - whole)
+    assert difference.max() < 64  # of 255: where two lines meet at the rim
+    assert (difference > 10).mean() < 0.002
+    assert wide[110, 21].max() == 255
+    assert wide[110, 25].max() < 255
+
+
 def test_a_border_leaves_the_inside_free(make_drawing_app: MakeApp) -> None:
     app = make_drawing_app()
     pixels = drawn(app, lambda: app.gui.rect(10, 20, 30, 40, "#ffffff", border=3))

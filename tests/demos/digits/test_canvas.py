@@ -61,16 +61,10 @@ def test_strokes_add_up_and_clear_wipes_them() -> None:
     assert not canvas.to_input().any()
 
 
-def test_is_empty_until_something_is_drawn() -> None:
-    drawn = Canvas()
-    drawn.stroke((0.5, 0.5), (0.5, 0.5))
-    assert [Canvas().is_empty, drawn.is_empty] == [True, False]
-
-
 def test_parts_outside_are_cut() -> None:
     canvas = Canvas(50)
     canvas.stroke((-3.0, -3.0), (-2.0, -3.0))
-    assert canvas.is_empty
+    assert not canvas.ink.any()
     canvas.stroke((-1.0, 0.5), (2.0, 0.5))
     np.testing.assert_allclose(canvas.ink[:, 0], canvas.ink[:, -1])
     assert canvas.ink[25].min() == 1.0
@@ -80,17 +74,3 @@ def test_input_is_the_prepared_ink() -> None:
     canvas = Canvas()
     canvas.stroke((0.1, 0.9), (0.4, 0.4))
     np.testing.assert_array_equal(canvas.to_input(), prepare(canvas.ink))
-
-
-def test_ink_cannot_be_changed_from_outside() -> None:
-    with pytest.raises(ValueError, match="read-only"):
-        Canvas().ink[0, 0] = 1.0
-
-
-@pytest.mark.parametrize(
-    ("sizes", "word"),
-    [({"side": 0}, "side"), ({"brush_radius": 0.0}, "brush_radius"), ({"softness": 1.5}, "softness")],
-)
-def test_sizes_that_leave_nothing_to_draw_with(sizes: dict[str, float], word: str) -> None:
-    with pytest.raises(ValueError, match=word):
-        Canvas(**sizes)  # type: ignore[arg-type]

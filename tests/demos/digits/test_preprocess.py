@@ -56,9 +56,3 @@ def test_extreme_lopsidedness_stays_inside() -> None:
     drawing = box(200, 180, 20, 15, 60) + box(200, 20, 20, 160, 1)
     picture = prepare(drawing)[0, 0]
     assert picture.sum() == pytest.approx((DIGIT_SIDE / 175) ** 2 * drawing.sum(), rel=0.05)
-
-
-@pytest.mark.parametrize("shape", [(28,), (1, 28, 28)])
-def test_only_two_dimensions(shape: tuple[int, ...]) -> None:
-    with pytest.raises(ValueError, match=r"two dimensions .* got shape"):
-        prepare(np.zeros(shape))

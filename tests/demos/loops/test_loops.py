@@ -15,14 +15,15 @@ import numpy as np
 import pygame
 import pytest
 
-from demos.digits.strokes import ScriptedPen
+from demos.digits.strokes import pen_strokes
+from demos.loops.pen import TURN
 
 pytestmark = [pytest.mark.gl, pytest.mark.window]
 
 ROOT = Path(__file__).parents[3]
 NEEDS = {"pygame_loop": "pygame", "moderngl_window_loop": "moderngl_window", "arcade_loop": "arcade"}
 DIGIT = 1
-FRAMES = int(60 * ScriptedPen().finish_times()[DIGIT]) + 5
+FRAMES = TURN * DIGIT + int(60 * pen_strokes(DIGIT)[-1].end) + 5
 
 
 def play(loop: str, display: str, *options: object) -> str:

@@ -267,6 +267,27 @@ def test_bars_have_room_for_what_stands_above_and_below(make_drawing_app: MakeAp
 
 
 @pytest.mark.gl
+def test_a_curve_leaves_room_for_its_marks(make_drawing_app: MakeApp) -> None:
+    written: list[tuple[object, ...]] = []
+
+    def draw(page: Page) -> None:
+        def record(*args: object, **_: object) -> float:
+            written.append(args[:3])
+            return 0.0
+
+        page.text = record  # type: ignore[method-assign]
+        curve = [1.0, 1.0]
+        page.plot(8, 10, 80, 40, curve, low=0.0, high=4.0, color="#00ff00", fill=False, marks=(2, 4))
+        widths.append(page.measure("2", 11)[0])
+
+    widths: list[float] = []
+    left, top, right, bottom = bounds(pixels(make_drawing_app, (192, 128), draw), 1)
+    assert written[-2:] == [("2", 88, 30.0), ("4", 88, 10.0)]
+    assert (top + bottom) / 4 == pytest.approx(40, abs=1)
+    assert (left / 2, right / 2) == pytest.approx((8, 88 - widths[-1] - 8), abs=1.5)
+
+
+@pytest.mark.gl
 def test_letters_are_never_too_small_to_read(make_drawing_app: MakeApp) -> None:
     gui = make_drawing_app(size=(480, 320)).gui
     free, least = Page(gui), Page(gui, min_text=12)
@@ -299,6 +320,7 @@ def test_rectangles() -> None:
     box = Rect(10, 20, 30, 40)
     assert (box.right, box.bottom, box.center) == (40, 60, (25, 40))
     assert box.to_share(25, 30) == (0.5, 0.25)
+    assert box.from_share(0.5, 0.25) == (25, 30)
     assert box.inset(5) == Rect(15, 25, 20, 30)
     assert box.inset(-5) == Rect(5, 15, 40, 50)
     assert box.grid(2, 2) == [
