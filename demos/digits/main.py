@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from demos.digits.canvas import Canvas
 from demos.digits.panels import Panels
 from demos.digits.pens import AutoPen, MousePen
 from demos.digits.reader import DigitReader
@@ -16,6 +17,10 @@ def build(app: App, options: PlayOptions) -> Facts:
     game = app.scene.create("digits")
     sheet = game.add_component(Sheet)
     reader = DigitReader.open(game, "digits/digits.onnx", options, {"batch": 1}, sheet=sheet)
+    # Once in slices: what each takes is learned, so that the first answer takes no more frames than others.
+    for _ in reader.worker.schedule_iterable(Canvas().to_input()):
+        pass
+    reader.worker.peek_output().download_to_array()
     game.add_component(MousePen, sheet=sheet)
     if options.autoplay:
         digits = range(10) if options.seed is None else app.random.permutation(10).tolist()

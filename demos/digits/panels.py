@@ -14,7 +14,7 @@ from gameglue import MonoBehaviour, Palette
 _GLIDE = 0.07  # seconds in which a bar covers two thirds of its way
 _DIGITS = "0123456789"
 _FRAMES = 180
-_SEEN = (0.75, 0.88, 0.95)  # red, green, blue of full ink in the network's picture
+_INK, _PAPER = (0.75, 0.88, 0.95), (0.047, 0.055, 0.075)  # red, green, blue in the network's picture
 _SCALES = (2.0, 5.0, 10.0, 20.0, 50.0, 100.0, 200.0, 500.0)  # milliseconds at the top of the frame-time curve
 _KEYS = {"drag": "draw", "C": "clear", "B": "backend", "F3": "profiler", "Esc": "quit"}
 
@@ -68,18 +68,15 @@ class Panels(MonoBehaviour):
         )
 
     def _draw_seen(self, desk: Desk) -> None:
-        """The picture that the network is shown: a small square for each pixel that has ink."""
+        """The picture that the network is shown: a small square for each pixel."""
         room = desk.card(*desk.seen, "it sees", f"{INPUT_SIDE} x {INPUT_SIDE}")
         # A whole number of the window's pixels for each of the picture's: they are meant to be seen.
         cell = max(room.height * desk.unit // INPUT_SIDE, 1.0) / desk.unit
         side = cell * INPUT_SIDE
         left, top = (round((middle - side / 2) * desk.unit) / desk.unit for middle in room.center)
         desk.rect(left - 4, top - 4, side + 8, side + 8, "#0c0e13", 5)
-        # Not a texture written anew in each frame: a software renderer waits until the frame before is drawn.
-        rows, columns = np.nonzero(self.reader.picture > 0.02)
-        places = np.column_stack((columns + 0.5, rows + 0.5)) * cell + (left, top)
-        shades = self.reader.picture[rows, columns, None] * _SEEN + 0.05
-        desk.sprites(self.app.graphics.white, places, cell - desk.view.pixel * (cell > 5), shades)
+        shades = self.reader.picture[:, :, None] * _INK + _PAPER
+        desk.cells(left, top, side, side, shades, gap=desk.view.pixel if cell > 5 else 0.0)
 
     def _draw_times(self, desk: Desk) -> None:
         """The frame times as a curve, and how long the network's answers take."""

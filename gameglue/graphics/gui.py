@@ -109,7 +109,7 @@ class Gui(Canvas):
         rows, columns, channels = colors.shape
         side = min(width / columns, height / rows)
         row, column = np.indices((rows, columns)).reshape(2, -1)
-        quads = self._quads.reserve(rows * columns)
+        quads = self._list.reserve(rows * columns)
         quads["center"][:, 0] = x + (width - side * columns) / 2 + (column + 0.5) * side
         quads["center"][:, 1] = y + (row + 0.5) * side
         quads["half"] = max(side - gap, side / 2) / 2

@@ -124,6 +124,7 @@ def test_its_worker_goes_with_it_or_when_another_is_employed(app: App) -> None:
     game_object.destroy()
     app.step()
     assert worker.is_disposed
+    assert str(brain.facts["backend"]).startswith("cpu on ")  # a report is written at the end
     with pytest.raises(DisposedError):
         worker.schedule(PICTURE)
 

@@ -289,7 +289,18 @@ def test_bars_and_meter_have_the_heights_of_their_values(make_drawing_app: MakeA
     app = make_drawing_app()
 
     def draw() -> None:
-        app.gui.bars(0, 0, 100, 100, [0.25, 1.0], high=1.0, color="#fff", highlight=1, highlight_color="#f00")
+        app.gui.bars(
+            0,
+            0,
+            100,
+            100,
+            [0.25, 1.0],
+            high=1.0,
+            color="#fff",
+            highlight=1,
+            highlight_color="#f00",
+            back="#00000000",
+        )
         app.gui.meter(0, 150, 200, 10, 0.5, color="#ff0000")
 
     pixels = drawn(app, draw)

@@ -195,8 +195,12 @@ def inside(inner: Rect, outer: Rect) -> bool:
 
 
 @pytest.mark.parametrize("size", [(320, 240), (640, 480), (960, 640), (1280, 720), (1920, 1080), (600, 900)])
-def test_everything_has_its_place_at_every_size(make_app: Callable[..., App], size: tuple[int, int]) -> None:
-    desk = Desk(make_app(size=size).gui)
+def test_everything_has_its_place_at_every_size(
+    monkeypatch: pytest.MonkeyPatch, size: tuple[int, int]
+) -> None:
+    monkeypatch.setenv("GAMEGLUE_NO_OPENGL", "1")
+    with App("test", size=size, headless=True) as app:
+        desk = Desk(app.gui)
     boxes = [desk.sheet, desk.answer, desk.seen, desk.chances, desk.times]
     assert (desk.width * desk.unit, desk.height * desk.unit) == pytest.approx(size)
     assert all(inside(box, Rect(0, 0, desk.width, desk.height)) for box in boxes)
@@ -209,6 +213,7 @@ def test_everything_has_its_place_at_every_size(make_app: Callable[..., App], si
 
 
 WINDOW = """
+import numpy as np
 import pygame
 from demos.digits.main import build
 from demos.digits.reader import DigitReader
