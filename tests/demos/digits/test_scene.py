@@ -136,7 +136,6 @@ def test_b_goes_on_past_backends_that_are_missing(play: Play, monkeypatch: pytes
     assert asked == ["gpu_compute (gl)", "gpu_compute (opencl)", "gpu_pixel", "cpu"]
     while reader.worker is first:
         assert reader.message == "loading cpu"
-        before = reader.answers
         app.run(frames=1)
         assert app.time.frame_count < 2000
     assert reader.message == ""
