@@ -143,5 +143,6 @@ class Brain(MonoBehaviour):
 
     def _dismiss(self) -> None:
         self.cancel()
-        self._label = self.label  # for a report after the end
+        if not self.worker.is_disposed:
+            self._label = self.label  # for a report after the end
         self.worker.dispose()
