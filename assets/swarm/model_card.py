@@ -9,24 +9,31 @@ from pathlib import Path
 import numpy as np
 import onnxruntime
 
-from demos.swarm.world import Floats, Sea
+from assets.swarm import reward as rules
+from assets.swarm.reward import OTHERS_AHEAD, reward
+from demos.swarm.world import SENSES, Floats, Sea
 
-OPSET = 18
 DT = 1 / 30
-FISH, SECONDS, SEEDS = 1024, 30, (101, 102, 103)
+FISH, SECONDS, SEEDS = 1024, 30, range(101, 107)
 Steering = Callable[[Floats], Floats]
 
 
 @dataclass(frozen=True)
 class Score:
-    """How fish fared: reward a second, share of appetite that was stilled, deaths of 100 fish a minute."""
+    """How fish fared: reward a second, share of appetite that was stilled, how far they swim as their
+    neighbours do (-1 to 1), how much denser than evenly spread they are, deaths of 100 fish a minute.
+    """
 
     reward: float
     eaten: float
+    aligned: float
+    crowd: float
     deaths: float
 
     def __str__(self) -> str:
-        return f"reward {self.reward:.3f}, fed {self.eaten:.0%}, caught {self.deaths:.1f} of 100 a minute"
+        together = f"aligned {self.aligned:.2f}, {self.crowd:.1f} times as dense as evenly spread"
+        fared = f"reward {self.reward:.3f}, fed {self.eaten:.0%}"
+        return f"{fared}, {together}, caught {self.deaths:.1f} of 100 a minute"
 
 
 def network(path: Path) -> Steering:
@@ -39,12 +46,11 @@ def network(path: Path) -> Steering:
 
 def scripted(senses: Floats) -> Floats:
     """Rules by hand: away from a shark that is near, else up the scent, aside where it is crowded."""
-    ahead = senses[:, 0] - 0.3 * senses[:, 8]
-    left = senses[:, 1] - 0.3 * senses[:, 9]
-    flees = senses[:, 6] > 0.35
-    ahead, left = np.where(flees, -senses[:, 4], ahead), np.where(flees, -senses[:, 5], left)
+    ahead, left = (senses[:, i] - 0.3 * senses[:, i + 1] for i in (0, 4))
+    flees = senses[:, 11] > 0.35
+    ahead, left = np.where(flees, -senses[:, 3], ahead), np.where(flees, -senses[:, 7], left)
     turn = np.clip(np.arctan2(left, ahead) * 1.5, -1.0, 1.0)
-    push = np.where(flees, 1.0, np.where(senses[:, 2] > 0.2, -0.8, 0.3))
+    push = np.where(flees, 1.0, np.where(senses[:, 8] > 0.2, -0.8, 0.3))
     return np.stack((turn, push), axis=1).astype(np.float32)
 
 
@@ -59,16 +65,19 @@ def measure(
 ) -> Score:
     """Let fish live for a while, after `settling` seconds in which the sea settles."""
     sea = Sea(fish, np.random.default_rng(seed))
-    rewards, fed, before = [], [], 0
+    fared, before = [], 0
     for i in range(int((settling + seconds) / DT)):
-        reward = sea.step(steering(sea.observe()), DT)
+        senses = sea.observe()
+        is_caught = sea.step(steering(senses), DT)
         if i == int(settling / DT):
             before = sea.caught
         if i >= int(settling / DT):
-            rewards.append(float(reward.mean()) / DT)
-            fed.append(float(sea.eating.mean()))
+            pleasure = float(reward(sea, senses, is_caught, DT).mean()) / DT
+            crowd = float(sea.crowd.ravel()[sea.cells].mean())
+            fared.append((pleasure, float(sea.eating.mean()), float(senses[:, OTHERS_AHEAD].mean()), crowd))
     deaths = (sea.caught - before) / fish * 100 * 60 / seconds
-    return Score(float(np.mean(rewards)), float(np.mean(fed)), deaths)
+    pleasure, eaten, aligned, crowd = np.mean(fared, axis=0).tolist()
+    return Score(pleasure, eaten, aligned, crowd, deaths)
 
 
 def measure_all(path: Path) -> dict[str, Score]:
@@ -92,23 +101,25 @@ CARD = """\
 
 Written by `train_swarm.py` in this folder; do not edit it by hand.
 
-| policy | reward a second | fed | caught, of 100 fish a minute |
-| --- | --- | --- | --- |
+| policy | reward a second | fed | aligned | crowd | caught, of 100 fish a minute |
+| --- | --- | --- | --- | --- | --- |
 {rows}
 
 Measured on `swarm.onnx` with onnxruntime: {fish} fish, {seas} seas of {seconds} seconds after ten in which
-the sea settles, seeds that training did not use. "Fed" is the share of its appetite that a fish stills. The
-scripted policy flees from a shark that is near, climbs the scent of food and leaves crowds (`scripted` in
-`model_card.py`). A test repeats the measurement, shorter.
+the sea settles, seeds that training did not use. "Fed" is the share of its appetite that a fish stills;
+"aligned" is how far its neighbours swim the same way (1 would be all of them, at full speed); "crowd" is how
+much denser it is around a fish than if they were spread evenly. The scripted policy flees from a shark that
+is near, climbs the scent of food and leaves crowds (`scripted` in `model_card.py`). A test repeats the
+measurement, shorter.
 
 ## Input and output
 
 | name | type and shape | meaning |
 | --- | --- | --- |
-| `senses` (input) | float32 (batch, 14) | what a fish senses, see `Sea.observe` in `demos/swarm/world.py` |
+| `senses` (input) | float32 (batch, {senses}) | see `Sea.observe` in `demos/swarm/world.py` |
 | `steering` (output) | float32 (batch, 2) | from -1 to 1: turn (left is positive), slow down or speed up |
 
-`batch` is a named dynamic dimension: the number of fish. One file, opset {opset}, {size} bytes.
+`batch` is a named dynamic dimension: the number of fish. One file, opset {opset}, {size:,} bytes.
 
 ## Network
 
@@ -117,14 +128,16 @@ Two dense layers of 32 with ReLU, and one of 2 with tanh.
 ## Training
 
 Proximal policy optimisation from {samples:,} steps of single fish; there are no data. Each fish is
-rewarded for eating (1 a second at most) and for swimming as its neighbours do (0.15), and pays for effort
-(0.15 at full speed), for crowds, for a shark's nearness (0.5 at most) and for being caught (8).
+rewarded for eating ({rules.EATING:g} a second at most) and for swimming as its neighbours do
+({rules.ALIGNED:g}), and pays for effort ({rules.EFFORT:g} at full speed), for crowds, for a shark's nearness
+({rules.FEAR:g} at most) and for being caught ({rules.CAUGHT:g}), see `reward.py`. Seas begin anew every
+{life:.0f} seconds, because in a young one, with fish everywhere, sharks are the hardest to get away from.
 
     pip install -e .[train,test]
     python -m assets.swarm.train_swarm
 
-About two minutes on one core, no network, no GPU. Seeds are fixed; another machine or library version may
-differ in the last decimals.
+About {minutes:.0f} minutes on one core, no network, no GPU. Seeds are fixed; another machine or library
+version may differ in the last decimals.
 
 ## Use and limits
 
@@ -137,19 +150,18 @@ The model and its scripts are under the project's MIT licence.
 """
 
 
-def write_card(path: Path, scores: dict[str, Score], size: int, samples: int) -> None:
-    """Write the card."""
+def write_card(path: Path, scores: dict[str, Score], **facts: float) -> None:
+    """Write the card.
+
+    facts: `size` of the file in bytes and its `opset`; `samples` of training, the `life` of a sea in seconds,
+    and the `minutes` that all of it took.
+    """
     rows = "\n".join(
-        f"| {name} | {score.reward:.3f} | {score.eaten:.0%} | {score.deaths:.1f} |"
+        f"| {name} | {score.reward:.3f} | {score.eaten:.0%} | {score.aligned:.2f} | {score.crowd:.1f} "
+        f"| {score.deaths:.1f} |"
         for name, score in scores.items()
     )
     card = CARD.format(
-        rows=rows,
-        fish=f"{FISH:,}",
-        seas=len(SEEDS),
-        seconds=SECONDS,
-        opset=OPSET,
-        size=f"{size:,}",
-        samples=samples,
+        rows=rows, fish=f"{FISH:,}", seas=len(SEEDS), seconds=SECONDS, senses=SENSES, rules=rules, **facts
     )
     path.write_text(card, encoding="utf-8")

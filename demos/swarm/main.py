@@ -2,25 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 import numpy as np
 
 from demos.swarm.panel import Panel
-from demos.swarm.shoal import MODEL, Shoal, prepared
+from demos.swarm.shoal import MODEL, Shoal
 from demos.swarm.view import SeaView
 from demos.swarm.world import Sea
-from gameglue import (
-    RIGHT,
-    App,
-    BackendType,
-    Facts,
-    ModelLoader,
-    MonoBehaviour,
-    PlayOptions,
-    default_choice,
-    open_worker,
-)
+from gameglue import RIGHT, App, BackendType, Facts, MonoBehaviour, PlayOptions, default_choice
 
 FISH = 4096
 
@@ -59,27 +47,13 @@ class Player(MonoBehaviour):
 def build(app: App, options: PlayOptions) -> Facts:
     """Load the network and fill the scene."""
     choice = options.choice or default_choice(app.ctx is not None)[0]
-    model = ModelLoader.load(app.resources.find(MODEL))
     on_gl = choice.backend is not BackendType.CPU and choice.device != "opencl"
     # Where the processor draws, a network on OpenGL waits for each picture, and most of that are fish.
     sea = Sea(FISH // 4 if on_gl and app.graphics.is_software else FISH, app.random)
-    worker = prepared(open_worker(model, choice, options.progress), sea)
     app.frame_budget_ms = 5.0  # of 16.7: here the network is the game
     game = app.scene.create("swarm")
-    shoal = game.add_component(Shoal, sea=sea, worker=worker, choice=choice)
+    shoal = Shoal.open(game, MODEL, options, {"batch": sea.count}, sea=sea)
     view = game.add_component(SeaView, shoal=shoal)
     game.add_component(Player, shoal=shoal, view=view, plays_itself=options.autoplay)
     game.add_component(Panel, shoal=shoal)
-    return lambda: _facts(shoal)
-
-
-def _facts(shoal: Shoal) -> Mapping[str, object]:
-    """What the report tells about the network."""
-    facts: dict[str, object] = {
-        "backend": f"{shoal.choice.label} on {shoal.device}",
-        "fish": shoal.sea.count,
-        "answers": shoal.answered,
-    }
-    if shoal.waits:
-        facts["answer after"] = f"{np.median(shoal.waits):.2f} ms (median)"
-    return facts
+    return lambda: {"fish": sea.count, **shoal.facts}

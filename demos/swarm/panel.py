@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import time
 
-import numpy as np
-
 from demos.swarm.shoal import Shoal
 from gameglue import MonoBehaviour, Page, Palette
 
@@ -23,28 +21,23 @@ class Panel(MonoBehaviour):
 
     def awake(self) -> None:
         """Figures change a few times a second, so that they can be read."""
-        self._rows: dict[str, str] = {}
-        self._since, self._frames = time.perf_counter(), 0
-        self._tell(0.0)
+        self._since, self._frame = 0.0, self.time.frame_count
+        self._tell()
+        self.invoke_repeating(self._tell, 0.3, 0.3)
 
-    def update(self) -> None:
-        """Take new figures when it is time."""
-        self._frames += 1
-        passed = time.perf_counter() - self._since
-        if passed > 0.3:
-            self._tell(self._frames / passed)
-            self._since, self._frames = time.perf_counter(), 0
-
-    def _tell(self, pace: float) -> None:
+    def _tell(self) -> None:
+        now, frame = time.perf_counter(), self.time.frame_count
+        pace = (frame - self._frame) / (now - self._since)
+        self._since, self._frame = now, frame
         shoal, sea = self.shoal, self.shoal.sea
         batch = shoal.worker.costs.total_ms
-        wait = f"{np.median(shoal.waits):.1f} ms" if shoal.waits else "..."
+        wait = f"{shoal.answer_ms:.1f} ms" if shoal.answer_ms else "..."
         self._rows = {
             "fish": f"{sea.count:,}",
             "network, all fish": f"{batch:.2f} ms",
             "network, one fish": f"{1e6 * batch / sea.count:.0f} ns",
             "answers after": wait,
-            "runs on": shoal.choice.label,
+            "runs on": shoal.runs_on.label,
             "frames a second": f"{pace:.0f}",
             "fed": f"{sea.eating.mean():.0%}",
             "caught": f"{sea.caught:,}",

@@ -2,80 +2,48 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Iterator
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 import pytest
 
 from demos.swarm.main import FISH, Player, build
 from demos.swarm.shoal import MOST, Shoal
-from gameglue import (
-    ALL_CHOICES,
-    App,
-    BackendChoice,
-    BackendType,
-    CLDevice,
-    DeviceError,
-    InputScript,
-    MonoBehaviour,
-    PlayOptions,
-)
+from gameglue import ALL_CHOICES, App, BackendChoice, BackendType, CLDevice, DeviceError, InputScript
+from tests.demos.playing import Demo, Play, part, until
 
-Play = Callable[..., App]
-Part = TypeVar("Part", bound=MonoBehaviour)
 _NEXT = (*ALL_CHOICES[1:], ALL_CHOICES[0])
 
 
 @pytest.fixture
-def play(monkeypatch: pytest.MonkeyPatch) -> Iterator[Play]:
-    """`play(script)`: the demo on the CPU, without OpenGL, in which no component may raise."""
-    monkeypatch.setenv("GAMEGLUE_NO_OPENGL", "1")
-    apps: list[App] = []
+def play(play_undrawn: Play) -> Play:
+    """`play(script, **options)`: the demo in its first frame."""
 
-    def start(script: InputScript | None = None, *, autoplay: bool = False) -> App:
-        app = App("test", size=(480, 320), headless=True, input_source=script, on_error="raise", seed=1)
-        apps.append(app)
-        build(app, PlayOptions(choice=BackendChoice(BackendType.CPU), autoplay=autoplay))
+    def start(script: InputScript | None = None, **options: object) -> Demo:
+        app = play_undrawn(build, script, size=(480, 320), **options)
         app.step()
         return app
 
-    yield start
-    for app in apps:
-        app.dispose()
-
-
-def part(app: App, kind: type[Part]) -> Part:
-    found = app.scene.find_component(kind)
-    assert found is not None
-    return found
-
-
-def until(app: App, condition: Callable[[], bool], seconds: float = 30.0) -> None:
-    end = time.perf_counter() + seconds
-    while not condition():
-        assert time.perf_counter() < end, f"not within {seconds} s"
-        app.step()
-        time.sleep(0.001)  # frames that draw nothing would leave job threads and loading no time
+    return start
 
 
 def test_the_network_steers_and_the_scripted_player_plays(play: Play) -> None:
     app = play(autoplay=True)
     shoal = part(app, Shoal)
     app.run(frames=20)
-    until(app, lambda: shoal.answered >= 3)
+    until(app, lambda: shoal.answers >= 3)
     assert shoal.steering.shape == (FISH, 2)
     assert np.ptp(shoal.steering, axis=0).min() > 0.5
     assert part(app, Player).plays_itself
+    assert app.tell()["fish"] == FISH
 
 
 def test_keys_change_the_number_of_fish_within_bounds(play: Play) -> None:
     app = play(InputScript().press("up", at=0.1))
     shoal = part(app, Shoal)
     until(app, lambda: shoal.sea.count == 2 * FISH)
-    answered = shoal.answered
-    until(app, lambda: shoal.answered > answered + 2)
+    answered = shoal.answers
+    until(app, lambda: shoal.answers > answered + 2)
     assert len(shoal.steering) == 2 * FISH
     shoal.resize(FISH)
     until(app, lambda: shoal.sea.count == FISH)
@@ -107,11 +75,11 @@ def test_b_goes_on_past_backends_that_are_missing(play: Play, monkeypatch: pytes
     asked: list[object] = []
     real = App.load_worker
 
-    def load(app: App, model: Any, backend: BackendType, **options: Any) -> Any:
-        asked.append((backend, options["device"]))
-        if backend is not BackendType.CPU:
+    def load(app: App, model: Any, choice: BackendChoice, **options: Any) -> Any:
+        asked.append(choice)
+        if choice.backend is not BackendType.CPU:
             raise DeviceError("not in this test\nsecond line")
-        return real(app, model, backend, **options)
+        return real(app, model, choice, **options)
 
     monkeypatch.setattr(App, "load_worker", load)
     app = play()
@@ -121,14 +89,14 @@ def test_b_goes_on_past_backends_that_are_missing(play: Play, monkeypatch: pytes
         shoal.switch()
         until(app, lambda: not shoal.is_loading)
         assert shoal.message == f"no {label}: not in this test"
-        assert shoal.choice.label == "cpu"
+        assert shoal.runs_on.label == "cpu"
     shoal.switch()
     until(app, lambda: not shoal.is_loading)
-    assert asked == [(choice.backend, choice.device) for choice in _NEXT]
+    assert asked == list(_NEXT)
     assert shoal.worker is not first
     assert first.is_disposed
-    answered = shoal.answered
-    until(app, lambda: shoal.answered > answered)
+    answered = shoal.answers
+    until(app, lambda: shoal.answers > answered)
 
 
 @pytest.mark.long
@@ -143,9 +111,9 @@ def test_b_takes_the_next_backend_beside_the_frames(play: Play) -> None:
     shoal.switch()
     until(app, lambda: not shoal.is_loading, 120.0)  # what OpenGL compute says here does not matter
     frames = app.time.frame_count
-    while shoal.choice.label != "gpu_compute (opencl)":
+    while shoal.runs_on.label != "gpu_compute (opencl)":
         shoal.switch()
         until(app, lambda: not shoal.is_loading, 120.0)
     assert app.time.frame_count > frames + 1
-    answered = shoal.answered
-    until(app, lambda: shoal.answered > answered + 1)
+    answered = shoal.answers
+    until(app, lambda: shoal.answers > answered + 1)

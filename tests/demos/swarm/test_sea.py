@@ -20,35 +20,39 @@ def test_the_short_way_is_the_shortest_of_all_ways_round() -> None:
     random = np.random.default_rng(0)
     here, there = random.random((2, 50, 2)) * SIZE
     ways = [there - here + np.array(turn) * SIZE for turn in itertools.product((-1, 0, 1), repeat=2)]
-    lengths = np.min([np.linalg.norm(way, axis=1) for way in ways], axis=0)
-    np.testing.assert_allclose(np.linalg.norm(shortest(there - here), axis=1), lengths, atol=1e-6)
+    lengths = np.linalg.norm(ways, axis=2)
+    x, y = np.array(ways)[lengths.argmin(axis=0), np.arange(50)].T
+    np.testing.assert_allclose(shortest(there - here), x + 1j * y, atol=1e-6)
 
 
 def test_the_nearest_shark_is_sensed_where_it_is(sea: Sea) -> None:
     senses = sea.observe()
     for fish in range(0, 300, 17):
         ways = shortest(sea.shark_place - sea.place[fish])
-        distances = np.linalg.norm(ways, axis=1)
-        way, distance = ways[distances.argmin()], distances.min()
+        nearest = np.abs(ways).argmin()
+        way, distance = ways[nearest], abs(ways[nearest])
         closeness = max(1.0 - distance / world.SIGHT, 0.0)
-        assert senses[fish, 6] == pytest.approx(closeness, abs=1e-5)
-        turn = np.arctan2(way[1], way[0]) - sea.heading[fish]
+        assert senses[fish, 11] == pytest.approx(closeness, abs=1e-5)
+        turn = np.arctan2(way.imag, way.real) - sea.heading[fish]
         expected = np.array((np.cos(turn), np.sin(turn))) * closeness
-        np.testing.assert_allclose(senses[fish, 4:6], expected, atol=1e-5)
+        np.testing.assert_allclose(senses[fish, [3, 7]], expected, atol=1e-5)
+        comes = -np.cos(np.arctan2(way.imag, way.real) - sea.shark_heading[nearest])
+        assert senses[fish, 12] == pytest.approx(comes * closeness, abs=1e-5)
 
 
 def test_a_player_frightens_like_a_shark(sea: Sea) -> None:
     sea.ghost = (float(sea.place[7, 0]), float(sea.place[7, 1]))
-    assert sea.observe()[7, 6] == pytest.approx(1.0, abs=1e-3)
+    assert sea.observe()[7, 11] == pytest.approx(1.0, abs=1e-3)
 
 
 def test_senses_turn_with_the_fish(sea: Sea) -> None:
     before = sea.observe()
     sea.heading = (sea.heading + np.pi) % (2 * np.pi)
     after = sea.observe()
-    for ahead in (0, 4, 8):
-        np.testing.assert_allclose(after[:, ahead : ahead + 2], -before[:, ahead : ahead + 2], atol=1e-5)
-    np.testing.assert_allclose(after[:, [2, 3, 6, 10]], before[:, [2, 3, 6, 10]], atol=1e-5)
+    # Not where others swim: this fish and all others have turned.
+    for way in (0, 1, 3):
+        np.testing.assert_allclose(after[:, [way, way + 4]], -before[:, [way, way + 4]], atol=1e-5)
+    np.testing.assert_allclose(after[:, 8:12], before[:, 8:12], atol=1e-5)
 
 
 def test_scent_leads_to_food() -> None:
@@ -64,7 +68,7 @@ def test_scent_leads_to_food() -> None:
     senses = sea.observe()
     assert senses[0, 0] > 0.1
     assert senses[1, 0] < -0.1
-    assert abs(senses[0, 1]) < 0.5 * senses[0, 0]
+    assert abs(senses[0, 4]) < 0.5 * senses[0, 0]
 
 
 def test_what_is_eaten_is_gone(sea: Sea, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -77,13 +81,17 @@ def test_what_is_eaten_is_gone(sea: Sea, monkeypatch: pytest.MonkeyPatch) -> Non
     assert sea.food.min() >= 0.0
 
 
-def test_the_caught_are_counted_pay_and_are_born_elsewhere(sea: Sea) -> None:
+def test_the_caught_are_counted_and_born_elsewhere(sea: Sea) -> None:
     sea.place[5] = sea.shark_place[0]
     sea.observe()
-    reward = sea.step(np.zeros((300, 2), np.float32), 1 / 30)
-    assert sea.caught >= 1
-    assert reward[5] < -5.0
-    assert np.linalg.norm(shortest(sea.place[5] - sea.shark_place[0])) > 1e-3
+    place, far = sea.place.copy(), sea.to_shark > 0.1
+    is_caught = sea.step(np.zeros((300, 2), np.float32), 1 / 30)
+    assert is_caught[5]
+    assert not is_caught[far].any()
+    assert sea.caught == is_caught.sum() >= 1
+    moved = np.abs(shortest(sea.place - place))
+    assert moved[5] > 0.02
+    assert moved[far].max() < 0.02
 
 
 def test_steering_turns_left_and_speeds_up(sea: Sea) -> None:
