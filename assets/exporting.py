@@ -8,7 +8,7 @@ from typing import Any
 
 import onnx
 import torch
-from onnxscript.optimizer import fold_constants
+from onnxscript.optimizer import fold_constants, optimize
 from torch import Tensor, nn
 
 OPSET = 18
@@ -33,6 +33,7 @@ def export(
     outputs: Sequence[str],
     *,
     dynamic: tuple[Any, ...] | None = None,
+    optimizes: bool = False,
 ) -> None:
     """Write `network` in evaluation mode to `path`; the file's stem names the graph.
 
@@ -40,6 +41,8 @@ def export(
     twice for one input.
     dynamic: for each parameter of `forward`, which axes are dynamic, as `torch.export` wants to be told.
     Without it, the first axis of each input is, by the name "batch".
+    optimizes: let the exporter's own optimiser at it, which leaves out biases of zeros. It would fold
+    batch-norms, too, which the engine's passes are to do.
     """
     if dynamic is None:
         batch = torch.export.Dim("batch")
@@ -51,14 +54,13 @@ def export(
         output_names=list(outputs),
         opset_version=OPSET,
         dynamic_shapes=dynamic,
-        # The exporter's own optimiser would fold the batch-norms; the engine's passes are to do that.
-        optimize=False,
+        optimize=optimizes,
         verbose=False,
         dynamo=True,
     )
     if program is None:
         raise RuntimeError("torch.onnx.export returned no program")
-    fold_constants(program.model)
+    (optimize if optimizes else fold_constants)(program.model)
     model = program.model_proto
     strip(model, path.stem)
     onnx.checker.check_model(model, full_check=True)

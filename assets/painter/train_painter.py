@@ -14,20 +14,18 @@ import time
 from pathlib import Path
 
 import numpy as np
-import onnx
-import onnxruntime
 import torch
-from onnxscript.optimizer import optimize
 from torch import Tensor, nn
 from torch.nn import functional
 
+from assets.exporting import OPSET
 from assets.painter.card import Figures, write_card
 from assets.painter.painters import LATTICE, PAINTERS
 from assets.painter.scenes import HEIGHT, WIDTH, pictures
+from assets.pictures import decibels, export_pictures, fit, run_pictures
 
 HERE = Path(__file__).parent
 PICTURES, HELD_OUT, STEPS, BATCH, CROP = 240, 40, 800, 4, 96
-OPSET = 18
 PICTURES_SEED, HELD_OUT_SEED, TRAINING_SEED = 1, 2, 3
 
 
@@ -82,17 +80,6 @@ class PainterNetwork(nn.Module):
         return functional.pixel_shuffle(self.paint(half) + self.straight(picture), 2)
 
 
-class Painting(nn.Module):
-    """The network as it is exported: its colours are cut to 0 to 1."""
-
-    def __init__(self, network: PainterNetwork) -> None:
-        super().__init__()
-        self.network = network
-
-    def forward(self, picture: Tensor) -> Tensor:
-        return torch.clamp(self.network(picture), 0.0, 1.0)
-
-
 def loss_of(painted: Tensor, wanted: Tensor) -> Tensor:
     """The mean error, and that of differences between neighbours, which keeps lines sharp."""
     across, down = painted.diff(dim=3) - wanted.diff(dim=3), painted.diff(dim=2) - wanted.diff(dim=2)
@@ -102,11 +89,8 @@ def loss_of(painted: Tensor, wanted: Tensor) -> Tensor:
 def train(network: PainterNetwork, given: Tensor, wanted: Tensor, steps: int) -> None:
     """Fit `network` on crops of pictures (n, 3, HEIGHT, WIDTH) and what the painter made of them."""
     rng = np.random.default_rng(TRAINING_SEED)
-    network.to(memory_format=torch.channels_last)
-    optimiser = torch.optim.Adam(network.parameters(), lr=4e-3)
-    schedule = torch.optim.lr_scheduler.OneCycleLR(optimiser, max_lr=4e-3, total_steps=steps, pct_start=0.15)
-    total = 0.0
-    for step in range(1, steps + 1):
+
+    def loss_of_batch() -> Tensor:
         # Crops begin on the lattice, as the painter's dots do.
         places = [
             (
@@ -120,56 +104,15 @@ def train(network: PainterNetwork, given: Tensor, wanted: Tensor, steps: int) ->
             torch.stack([many[n, :, row : row + CROP, column : column + CROP] for n, row, column in places])
             for many in (given, wanted)
         )
-        loss = loss_of(network(x.contiguous(memory_format=torch.channels_last)), y)
-        optimiser.zero_grad()
-        loss.backward()
-        optimiser.step()
-        schedule.step()
-        total += loss.item()
-        if step % 250 == 0:
-            print(f"  step {step} of {steps}: loss {total / 250:.4f}", flush=True)
-            total = 0.0
+        return loss_of(network(x.contiguous(memory_format=torch.channels_last)), y)
 
-
-def export(network: PainterNetwork, path: Path) -> None:
-    """Write one ONNX file with open rows and columns, with no word about the machine that made it."""
-    size = {2: 8 * torch.export.Dim("rows_by_8", min=2), 3: 8 * torch.export.Dim("columns_by_8", min=2)}
-    program = torch.onnx.export(
-        Painting(network).eval(),
-        (torch.zeros(1, 3, HEIGHT, WIDTH),),
-        input_names=["picture"],
-        output_names=["painting"],
-        opset_version=OPSET,
-        dynamic_shapes=(size,),
-        verbose=False,
-        dynamo=True,
-    )
-    if program is None:
-        raise RuntimeError("torch.onnx.export returned no program")
-    optimize(program.model)
-    model = program.model_proto
-    del model.graph.value_info[:]
-    graph = model.graph
-    for thing in (model, graph, *graph.node, *graph.input, *graph.output, *graph.initializer):
-        del thing.metadata_props[:]
-        thing.doc_string = ""
-    for value, name in ((graph.input[0], "picture"), (graph.output[0], "painting")):
-        assert value.name == name
-        for dim, symbol in zip(value.type.tensor_type.shape.dim[2:], ("rows", "columns"), strict=True):
-            dim.dim_param = symbol
-    graph.name, model.producer_version = path.stem, ""
-    onnx.checker.check_model(model, full_check=True)
-    onnx.save_model(model, path)
+    fit(network, loss_of_batch, steps, rate=4e-3, warm_up=0.15, told=lambda loss: f"loss {loss:.4f}")
 
 
 def measure(path: Path, given: np.ndarray, wanted: np.ndarray) -> float:
     """The mean PSNR (dB) of what the file's network makes of pictures, against the painter's own."""
-    session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
-    errors = []
-    for x, y in zip(given, wanted, strict=True):
-        (painted,) = session.run(None, {"picture": x[None]})
-        errors.append(float(((painted[0] - y) ** 2).mean()))
-    return float(np.mean(-10.0 * np.log10(errors)))
+    painted = run_pictures(path, given)
+    return float(np.mean([decibels(x, y) for x, y in zip(painted, wanted, strict=True)]))
 
 
 def paint_all(name: str, given: Tensor) -> Tensor:
@@ -204,7 +147,7 @@ def main() -> None:
             network = PainterNetwork()
             weights = sum(parameter.numel() for parameter in network.parameters())
             train(network, given, paint_all(name, given), arguments.steps)
-            export(network, path)
+            export_pictures(network, path, "picture", "painting", least=16, multiple=8)
         wanted = paint_all(name, kept).numpy()
         unpainted = float(
             -10.0 * torch.log10(((kept - torch.from_numpy(wanted)) ** 2).mean((1, 2, 3))).mean()

@@ -17,19 +17,19 @@ from pathlib import Path
 
 import numpy as np
 import onnx
-import onnxruntime
 import torch
-from onnxscript.optimizer import optimize
 from torch import Tensor, nn
 from torch.nn import functional
 
+from assets.exporting import OPSET
+from assets.pictures import decibels, export_pictures, fit, run_pictures
 from assets.upscale.card import Figures, Score, write_card
 from assets.upscale.frames import frames
 
 HERE = Path(__file__).parent
 CITIES, HELD_OUT, EACH = range(1, 31), range(1001, 1011), 6
 STEPS, BATCH, CROP = 1500, 16, 40
-OPSET, TRAINING_SEED = 18, 5
+TRAINING_SEED = 5
 
 COMPARE = """<ir_version: 9, opset_import: ["": 18]>
 compare (float[1, 3, h, w] native, float[1, 3, h, w] bilinear, float[1, 3, h, w] network)
@@ -72,17 +72,6 @@ class Upscaler(nn.Module):
         return functional.pixel_shuffle(self.rest(x) + self.smooth(small), 2)
 
 
-class Cut(nn.Module):
-    """The network as it is exported: its colours are cut to 0 to 1."""
-
-    def __init__(self, network: Upscaler) -> None:
-        super().__init__()
-        self.network = network
-
-    def forward(self, small: Tensor) -> Tensor:
-        return torch.clamp(self.network(small), 0.0, 1.0)
-
-
 def drawn(seeds: range, each: int) -> tuple[np.ndarray, np.ndarray]:
     """`frames` in another process: Mesa and torch each bring an LLVM, and one of them crashes."""
     with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
@@ -92,12 +81,9 @@ def drawn(seeds: range, each: int) -> tuple[np.ndarray, np.ndarray]:
 def train(network: Upscaler, low: np.ndarray, high: np.ndarray, steps: int) -> None:
     """Fit `network` on crops of frames, uint8 (n, 3, rows, columns) and twice that."""
     rng = np.random.default_rng(TRAINING_SEED)
-    network.to(memory_format=torch.channels_last)
-    optimiser = torch.optim.Adam(network.parameters(), lr=5e-3)
-    schedule = torch.optim.lr_scheduler.OneCycleLR(optimiser, max_lr=5e-3, total_steps=steps, pct_start=0.1)
     count, _, rows, columns = low.shape
-    total = 0.0
-    for step in range(1, steps + 1):
+
+    def loss_of_batch() -> Tensor:
         small, large = [], []
         for _ in range(BATCH):
             # Of three places the one with most to see: half of a frame is sky.
@@ -109,59 +95,25 @@ def train(network: Upscaler, low: np.ndarray, high: np.ndarray, steps: int) -> N
             small.append(low[n, :, y : y + CROP, x : x + CROP])
             large.append(high[n, :, 2 * y : 2 * (y + CROP), 2 * x : 2 * (x + CROP)])
         given, wanted = (torch.from_numpy(np.stack(many)).float() / 255 for many in (small, large))
+        made: Tensor = network(given.contiguous(memory_format=torch.channels_last))
         # Along the edge of a crop, zeros stand for what is there in a frame.
-        loss = (
-            (network(given.contiguous(memory_format=torch.channels_last)) - wanted)[..., 8:-8, 8:-8] ** 2
-        ).mean()
-        optimiser.zero_grad()
-        loss.backward()
-        optimiser.step()
-        schedule.step()
-        total += loss.item()
-        if step % 250 == 0:
-            print(f"  step {step} of {steps}: {-10 * np.log10(total / 250):.2f} dB on crops", flush=True)
-            total = 0.0
+        return ((made - wanted)[..., 8:-8, 8:-8] ** 2).mean()
 
+    def told(loss: float) -> str:
+        return f"{-10 * np.log10(loss):.2f} dB on crops"
 
-def export(network: Upscaler, path: Path) -> None:
-    """Write one ONNX file with open rows and columns, with no word about the machine that made it."""
-    rows, columns = torch.export.Dim("rows", min=8), torch.export.Dim("columns", min=8)
-    program = torch.onnx.export(
-        Cut(network).eval(),
-        (torch.zeros(1, 3, 24, 32),),
-        input_names=["small"],
-        output_names=["large"],
-        opset_version=OPSET,
-        dynamic_shapes=({2: rows, 3: columns},),
-        verbose=False,
-        dynamo=True,
-    )
-    if program is None:
-        raise RuntimeError("torch.onnx.export returned no program")
-    optimize(program.model)
-    model = program.model_proto
-    graph = model.graph
-    del graph.value_info[:]
-    for thing in (model, graph, *graph.node, *graph.input, *graph.output, *graph.initializer):
-        del thing.metadata_props[:]
-        thing.doc_string = ""
-    graph.name, model.producer_version = path.stem, ""
-    onnx.checker.check_model(model, full_check=True)
-    onnx.save_model(model, path)
+    fit(network, loss_of_batch, steps, rate=5e-3, warm_up=0.1, told=told)
 
 
 def measure(path: Path, low: np.ndarray, high: np.ndarray) -> Score:
     """Mean PSNR (dB) over frames of bilinear interpolation and of the file's network, and its least gain."""
-    session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
-    decibels = []
-    for small, large in zip(low, high, strict=True):
-        given, wanted = (np.float32(pixels[None] / 255) for pixels in (small, large))
-        (made,) = session.run(None, {"small": given})
-        bilinear = functional.interpolate(torch.from_numpy(given), scale_factor=2, mode="bilinear").numpy()
-        errors = [float(((picture - wanted) ** 2).mean()) for picture in (bilinear, made)]
-        decibels.append(-10.0 * np.log10(errors))
-    table = np.array(decibels)
-    return Score(*table.mean(axis=0).tolist(), float((table[:, 1] - table[:, 0]).min()))
+    given, wanted = (np.float32(pixels / 255) for pixels in (low, high))
+    table = []
+    for small, large, made in zip(given, wanted, run_pictures(path, given), strict=True):
+        stretched = functional.interpolate(torch.from_numpy(small[None]), scale_factor=2, mode="bilinear")
+        table.append([decibels(picture, large) for picture in (stretched[0].numpy(), made)])
+    bilinear, network = np.transpose(table)
+    return Score(float(bilinear.mean()), float(network.mean()), float((network - bilinear).min()))
 
 
 def main() -> None:
@@ -181,7 +133,7 @@ def main() -> None:
     network = Upscaler()
     train(network, low, high, arguments.steps)
     path = arguments.output / "upscale.onnx"
-    export(network, path)
+    export_pictures(network, path, "small", "large", least=8)
     onnx.save_model(onnx.parser.parse_model(COMPARE), arguments.output / "compare.onnx")
     score = measure(path, *kept)
     print(
