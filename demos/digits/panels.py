@@ -14,7 +14,8 @@ from gameglue import MonoBehaviour, Palette
 _GLIDE = 0.07  # seconds in which a bar covers two thirds of its way
 _DIGITS = "0123456789"
 _FRAMES = 180
-_INK, _PAPER = (0.75, 0.88, 0.95), (0.047, 0.055, 0.075)  # red, green, blue in the network's picture
+_LARGE = 144.0  # letter size of the digit that was read
+_INK, _PAPER = np.array(((0.80, 0.93, 1.0), (0.047, 0.055, 0.075)))  # colours of the network's picture
 _SCALES = (2.0, 5.0, 10.0, 20.0, 50.0, 100.0, 200.0, 500.0)  # milliseconds at the top of the frame-time curve
 _KEYS = {"drag": "draw", "C": "clear", "B": "backend", "F3": "profiler", "Esc": "quit"}
 
@@ -31,8 +32,10 @@ class Panels(MonoBehaviour):
         drawn anew for each quarter of a pixel at which it may begin.
         """
         self.shown = np.zeros(10)
+        desk = Desk(self.app.gui)
         for size, letter in itertools.product((11, 13, 14), f"{_DIGITS}. ms,"):
-            Desk(self.app.gui).measure(letter * 8, size)
+            desk.measure(letter * 8, size)
+        desk.measure(f"-{_DIGITS}", _LARGE)
 
     def update(self) -> None:
         """Move the bars towards the latest answer, or down where there is none for this drawing."""
@@ -60,7 +63,7 @@ class Panels(MonoBehaviour):
         digit, told = (str(best), f"{sure * 100:.0f} %") if sure > 0.05 else ("-", "")
         x, y = desk.card(*desk.answer, "reads", told).center
         # Nothing of a digit is below its line, so the middle of the ink is above that of the text.
-        desk.text(digit, x, y + 7, 144, color, "center")
+        desk.text(digit, x, y + 7, _LARGE, color, "center")
         texts = [f"{share * 100:.0f}" if share >= 0.01 else "" for share in self.shown]
         room, high = desk.card(*desk.chances, "probability"), best if told else None
         desk.bars(
@@ -75,8 +78,8 @@ class Panels(MonoBehaviour):
         side = cell * INPUT_SIDE
         left, top = (round((middle - side / 2) * desk.unit) / desk.unit for middle in room.center)
         desk.rect(left - 4, top - 4, side + 8, side + 8, "#0c0e13", 5)
-        shades = self.reader.picture[:, :, None] * _INK + _PAPER
-        desk.cells(left, top, side, side, shades, gap=desk.view.pixel if cell > 5 else 0.0)
+        shades = _PAPER + self.reader.picture[:, :, None] * (_INK - _PAPER)
+        desk.cells(left, top, side, side, shades, gap=desk.view.pixel if cell * desk.unit > 5 else 0.0)
 
     def _draw_times(self, desk: Desk) -> None:
         """The frame times as a curve, and how long the network's answers take."""
