@@ -39,8 +39,8 @@ class Panels(MonoBehaviour):
 
     def update(self) -> None:
         """Move the bars towards the latest answer, or down where there is none for this drawing."""
-        reader = self.reader
-        wanted = reader.probabilities if reader.drawing == reader.sheet.drawing else np.zeros(10)
+        is_told = self.reader.drawing == self.reader.sheet.drawing
+        wanted = self.reader.probabilities if is_told else np.zeros(10)
         self.shown = self.time.glide(self.shown, wanted, _GLIDE)
 
     def on_gui(self) -> None:

@@ -22,10 +22,8 @@ class Desk(Page):
         super().__init__(gui, fill=True, min_text=12.0)
         top, left = self.height / 2 - 266, 576.0
         wide = self.width - 22 - left
-        half = (wide - 14) / 2
         self.sheet = Rect(22, top, 540, 540)
-        self.answer = Rect(left, top, half, 189)
-        self.seen = Rect(left + half + 14, top, half, 189)
+        self.answer, self.seen = Rect(left, top, wide, 189).grid(2, gap=14)
         self.chances = Rect(left, top + 203, wide, 184)
         self.times = Rect(left, top + 401, wide, 139)
 
