@@ -38,7 +38,7 @@ def playing(**settings: Any) -> Iterator[Play]:
         *,
         kind: BackendType = BackendType.CPU,
         size: tuple[int, int] = (960, 640),
-        seed: int = 1,
+        seed: int | None = 1,
         deterministic: bool = False,
         **options: Any,
     ) -> Demo:

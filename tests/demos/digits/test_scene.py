@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from itertools import combinations
-from typing import TypeVar
 
 import pytest
 
@@ -14,40 +14,19 @@ from demos.digits.pens import HOLD, AutoPen
 from demos.digits.reader import DigitReader
 from demos.digits.sheet import Desk, Sheet
 from demos.digits.strokes import pen_strokes
-from gameglue import App, BackendType, DeviceError, MonoBehaviour, Rect
+from gameglue import App, BackendType, DeviceError, Rect
 from gameglue.choices import BackendChoice
 from gameglue.input import InputScript
-from gameglue.playing import PlayOptions
+from tests.demos.playing import Play, part
 
 SIZE = (960, 640)  # so that places on the page are the window's pixels
 SHEET = Rect(22, 54, 540, 540)
-CPU = BackendChoice(BackendType.CPU)
-Play = Callable[..., App]
-Part = TypeVar("Part", bound=MonoBehaviour)
 
 
 @pytest.fixture
-def play(monkeypatch: pytest.MonkeyPatch) -> Iterator[Play]:
-    """`play(script, **options)`: the demo on the CPU, without OpenGL, in which no component may raise."""
-    monkeypatch.setenv("GAMEGLUE_NO_OPENGL", "1")
-    apps: list[App] = []
-
-    def start(script: InputScript | None = None, **options: object) -> App:
-        app = App("test", size=SIZE, headless=True, input_source=script, on_error="raise")
-        apps.append(app)
-        build(app, PlayOptions(choice=CPU, **options))  # type: ignore[arg-type]
-        return app
-
-    yield start
-    for app in apps:
-        app.dispose()
-
-
-def part(app: App, kind: type[Part]) -> Part:
-    """The demo's component of a class."""
-    found = app.scene.find_component(kind)
-    assert found is not None
-    return found
+def play(play_undrawn: Play) -> Play:
+    """`play(script, **options)`: the demo, whose digits come in their order without a seed."""
+    return partial(play_undrawn, build, size=SIZE, seed=None)
 
 
 def on_sheet(shares: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
