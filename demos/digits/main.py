@@ -16,8 +16,8 @@ def build(app: App, options: PlayOptions) -> Facts:
     """Load the network and fill the scene."""
     game = app.scene.create("digits")
     sheet = game.add_component(Sheet)
-    reader = DigitReader.open(game, "digits/digits.onnx", options, {"batch": 1}, sheet=sheet)
-    # Once in slices: what each takes is learned, so that the first answer takes no more frames than others.
+    reader = DigitReader.open(game, "digits/digits.onnx", options, sheet=sheet)
+    # Once in slices: kernels are compiled and costs learned, so that no frame pays for a first run.
     for _ in reader.worker.schedule_iterable(Canvas().to_input()):
         pass
     reader.worker.peek_output().download_to_array()
