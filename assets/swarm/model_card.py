@@ -127,8 +127,9 @@ Two dense layers of 32 with ReLU, and one of 2 with tanh.
 
 ## Training
 
-Proximal policy optimisation from {samples:,} steps of single fish; there are no data. Each fish is
-rewarded for eating ({rules.EATING:g} a second at most) and for swimming as its neighbours do
+{samples:,} steps of single fish; there are no data. In the first half of the rounds the network learns to do
+what the scripted policy would, wherever it gets itself. Then proximal policy optimisation goes on from there.
+Each fish is rewarded for eating ({rules.EATING:g} a second at most) and for swimming as its neighbours do
 ({rules.ALIGNED:g}), and pays for effort ({rules.EFFORT:g} at full speed), for crowds, for a shark's nearness
 ({rules.FEAR:g} at most) and for being caught ({rules.CAUGHT:g}), see `reward.py`. Seas begin anew every
 {life:.0f} seconds, because in a young one, with fish everywhere, sharks are the hardest to get away from.
