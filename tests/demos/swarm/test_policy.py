@@ -18,8 +18,7 @@ FOLDER = Path(__file__).parents[3] / "assets" / "swarm"
 
 def test_the_network_fares_as_its_card_says() -> None:
     learned, random = (
-        measure(policy, 31, seconds=12, fish=512)
-        for policy in (network(FOLDER / "swarm.onnx"), at_random(3))
+        measure(policy, 31, seconds=12, fish=512) for policy in (network(FOLDER / "swarm.onnx"), at_random(3))
     )
     assert learned.reward > random.reward + 0.15
     assert learned.eaten > 1.5 * random.eaten
