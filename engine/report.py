@@ -68,10 +68,11 @@ def report_on(model: Model, backend: Backend, plans: Sequence[Lowered]) -> PlanR
     steps = [step for segment in segments for step in segment.plan.steps]
     device = backend.owner
     info = getattr(device, "info", None)
+    threads = getattr(device, "thread_count", 0)
     shown = (
         getattr(info, "renderer", None)
         or getattr(info, "name", None)
-        or (f"{device.thread_count} job thread(s)" if hasattr(device, "thread_count") else "this machine")
+        or (f"{threads} job thread{'s' * (threads > 1)}" if threads else "this machine")
     )
     return PlanReport(
         backend=backend.name,
