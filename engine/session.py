@@ -524,11 +524,6 @@ class Session:
 
     def _packing(self, place: Place, plan: Plan) -> AbstractContextManager[Callable[[str], np.ndarray]]:
         """A block in which the elements of packed constants are made ahead, where they are wanted."""
-        wanted = {
-            name: packed
-            for name, packed in plan.packed.items()
-            if name in plan.buffers and (place, name) not in self.constants
-        }
 
         def maker(packed: Packed) -> Callable[[], np.ndarray]:
             def make() -> np.ndarray:
@@ -537,8 +532,13 @@ class Session:
 
             return make
 
-        size = sum(packed.size * packed.dtype.itemsize for packed in wanted.values())
-        return made_ahead({name: maker(packed) for name, packed in wanted.items()}, size)
+        return made_ahead(
+            {
+                name: (maker(packed), packed.size * packed.dtype.itemsize)
+                for name, packed in plan.packed.items()
+                if name in plan.buffers and (place, name) not in self.constants
+            }
+        )
 
     def _constant(
         self, place: Place, name: str, plan: Plan, part: Part, take: Callable[[str], np.ndarray]

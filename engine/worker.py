@@ -171,6 +171,7 @@ class Worker(Disposable):
             worker = cls.__new__(cls)
             Disposable.__init__(worker)
             worker._take(session, backend_type, debug, slice_ms)
+            loading.worker = worker
             try:
                 yield from worker._warm_up_steps(loading, shapes)
             except BaseException:
@@ -192,7 +193,7 @@ class Worker(Disposable):
         Raises `InputError` for shapes that the model does not take.
         """
         self._check_alive()
-        loading: Loading[None] = Loading(name=f"warm-up of {self.model.name}")
+        loading: Loading[None] = Loading(name=f"warm-up of {self.model.name}", worker=self)
         wanted = self._wanted(shapes, must=True)
         self._loads[:] = [load for load in self._loads if not load.is_over] + [loading]
         return loading.begin(warm_up_steps(loading, self._session, wanted, self.latest is None))

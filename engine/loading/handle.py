@@ -14,6 +14,7 @@ from collections.abc import Generator
 from time import perf_counter
 from typing import Any, Generic, TypeVar, cast
 
+from engine import observing
 from engine.errors import CancelledError, DeviceError
 from engine.loading.sliced_thread import SlicedThread
 from engine.tensor import in_asyncio
@@ -40,12 +41,15 @@ class Loading(Generic[T]):
     Attributes:
         progress: from 0 to 1, as far as that can be told.
         stage: what is being done, for a loading screen.
+        worker: whose work it is, from when there is a worker until it is over.
         longest_ms: the longest time that it has kept the caller's thread at once, in milliseconds;
             `longest_stage` is where.
     """
 
-    def __init__(self, steps: Steps[T] | None = None, *, name: str = "") -> None:
+    def __init__(self, steps: Steps[T] | None = None, *, name: str = "", worker: object = None) -> None:
+        """`worker`: whose work it is, where there is one already, for observers."""
         self.name = name
+        self.worker = worker
         self.progress = 0.0
         self.stage = ""
         self.longest_ms = 0.0
@@ -178,20 +182,12 @@ class Loading(Generic[T]):
             if not (thread.wait() if seconds is None else thread.advance(seconds)):
                 return False
             self._thread = None
-        assert self._steps is not None
         try:
-            if self._is_cancelled:
-                self._steps.close()
-                self._end()
-            elif thread is None:
-                self._thread = next(self._steps)
+            if self.worker is None:
+                self._go_on(thread)
             else:
-                try:
-                    found = thread.result()
-                except Exception as error:  # noqa: BLE001 - the steps decide what becomes of it
-                    self._thread = self._steps.throw(error)
-                else:
-                    self._thread = self._steps.send(found)
+                with observing.working_for(self.worker):
+                    self._go_on(thread)
         except StopIteration as end:
             self._result = end.value
             self.progress = 1.0
@@ -201,9 +197,25 @@ class Loading(Generic[T]):
             self._end()
         return True
 
+    def _go_on(self, thread: SlicedThread[Any] | None) -> None:
+        """Up to the next yield, with what a thread has found if it was waited for."""
+        assert self._steps is not None
+        if self._is_cancelled:
+            self._steps.close()
+            self._end()
+        elif thread is None:
+            self._thread = next(self._steps)
+        else:
+            try:
+                found = thread.result()
+            except Exception as error:  # noqa: BLE001 - the steps decide what becomes of it
+                self._thread = self._steps.throw(error)
+            else:
+                self._thread = self._steps.send(found)
+
     def _end(self) -> None:
         self._is_over = True
-        self._steps = None
+        self._steps = self.worker = None
         if self in _active.loads:
             _active.loads.remove(self)
 

@@ -17,31 +17,34 @@ LARGE = 1 << 22
 MOST = 4
 """Threads; memory is no faster for more."""
 
-LARGE_TOGETHER = 1 << 20
-"""Bytes of several arrays below which no thread is started to make them."""
+LARGE_EACH = 1 << 20
+"""Bytes of an array below which it takes no longer to make than to hand over."""
 
 
 @contextmanager
-def made_ahead(makers: Mapping[str, Callable[[], T]], size: int) -> Iterator[Callable[[str], T]]:
-    """A block in which other threads make what is wanted in the order of `makers`, `size` bytes in all.
+def made_ahead(makers: Mapping[str, tuple[Callable[[], T], int]]) -> Iterator[Callable[[str], T]]:
+    """A block in which other threads make what is wanted in the order of `makers`: functions, each with the
+    bytes that it makes.
 
-    Yields what gives each of them, once: what nobody has begun with is made on the calling thread, and so is
-    what failed on another.
+    Yields what gives each of them, once: what is small, or nobody has begun with, is made on the calling
+    thread, and so is what failed on another.
     """
     threads = min(MOST, os.cpu_count() or 1) - 1
-    if size < LARGE_TOGETHER or threads < 1 or len(makers) < 2:
-        yield lambda name: makers[name]()
+    large = [name for name, (_, size) in makers.items() if size >= LARGE_EACH]
+    begun: dict[str, Future[T]] = {}
+
+    def take(name: str) -> T:
+        future = begun.pop(name, None)
+        if future is None or future.cancel() or future.exception() is not None:
+            return makers[name][0]()
+        return future.result()
+
+    if threads < 1 or len(large) < 2:
+        yield take
         return
     pool = ThreadPoolExecutor(threads, thread_name_prefix="gameglue-packing")
     # They begin at the end, and meet whoever asks in the middle.
-    begun: dict[str, Future[T]] = {name: pool.submit(makers[name]) for name in reversed([*makers])}
-
-    def take(name: str) -> T:
-        future = begun.pop(name)
-        if future.cancel() or future.exception() is not None:
-            return makers[name]()
-        return future.result()
-
+    begun.update((name, pool.submit(makers[name][0])) for name in reversed(large))
     try:
         yield take
     finally:

@@ -23,9 +23,12 @@ def code_lines(text: str) -> set[int]:
         if token.type not in _NO_CODE:
             lines.update(range(token.start[0], token.end[0] + 1))
     for node in ast.walk(ast.parse(text)):
-        is_text = isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
-        if isinstance(node, ast.Import | ast.ImportFrom) or (is_text and isinstance(node.value.value, str)):  # type: ignore[attr-defined]
-            lines.difference_update(range(node.lineno, (node.end_lineno or node.lineno) + 1))
+        match node:
+            case ast.Import() | ast.ImportFrom() | ast.Expr(value=ast.Constant(value=str())):
+                first, last = node.lineno, node.end_lineno
+            case _:
+                continue
+        lines.difference_update(range(first, (last or first) + 1))
     return lines
 
 

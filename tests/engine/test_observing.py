@@ -145,6 +145,29 @@ def test_a_new_shape_is_told_as_a_plan() -> None:
     assert len(notes.named("plan")) == 2
 
 
+@pytest.mark.gl
+@pytest.mark.parametrize("kind", [BackendType.GPU_COMPUTE, BackendType.GPU_PIXEL])
+def test_a_warm_up_is_its_workers_work(kind: BackendType, gl_device: object) -> None:
+    notes = Notes()
+    model = ModelLoader.load(
+        proto([node("Tanh", ["x"], ["y"])], {"x": ("float32", ["n", 4])}, {"y": ("float32", ["n", 4])})
+    )
+    with observing.observing(notes), Worker(model, kind) as worker:
+        worker.warm_up({"n": 3}).wait()
+        other = Worker.load_async(model, kind, shapes={"n": 2}).wait()
+        for one in (worker, other):
+            for _ in range(2):
+                run_once(one, np.ones((3, 4), np.float32))
+        end = perf_counter() + 60
+        while len(notes.named("commands")) < 6 and perf_counter() < end:
+            observing.poll()
+        seen = Counter(id(span[4].get("worker")) for span in notes.named("commands"))
+        other.dispose()
+    # What warming up enqueued, and two schedules.
+    assert seen.keys() == {id(worker), id(other)}
+    assert min(seen.values()) >= 3
+
+
 def test_other_threads_and_other_times_are_not_told() -> None:
     notes = Notes()
     model = ModelLoader.load(chain(1, 4))

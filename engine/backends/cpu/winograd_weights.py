@@ -15,7 +15,7 @@ import numpy as np
 
 from engine import native
 from engine.backends.cpu.library import library_text
-from engine.memory.pool import reserve_lasting
+from engine.memory.aligned import reserve
 from engine.native import NativeSource
 
 POINTS = {2: (0.0, 1.0, -1.0), 4: (0.0, 0.5**0.5, -(0.5**0.5), 2.0**0.5, -(2.0**0.5))}
@@ -43,7 +43,7 @@ def pack_weights(w: np.ndarray, results: int, width: int) -> np.ndarray:
     m, channels = w.shape[:2]
     panels = -(-m // width)
     size = results + 2
-    packed = reserve_lasting(panels * size * size * channels * width * 4).view(np.float32)
+    packed = reserve(panels * size * size * channels * width * 4).view(np.float32)
     source, g = np.ascontiguousarray(w), filter_matrix(results)
     addresses = (array.ctypes.data for array in (packed, source, g))
     words = np.array([*addresses, m, channels, size], np.int64)

@@ -11,6 +11,8 @@ import pytest
 from engine.memory import threaded
 from engine.memory.threaded import in_parts, made_ahead
 
+LARGE = threaded.LARGE_EACH
+
 
 @pytest.fixture(autouse=True)
 def three_cores(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -42,15 +44,15 @@ def test_an_error_on_another_thread_is_raised_here() -> None:
         in_parts(work, 9, threaded.LARGE)
 
 
-@pytest.mark.parametrize("size", [1, threaded.LARGE_TOGETHER])
+@pytest.mark.parametrize("size", [1, threaded.LARGE_EACH])
 def test_what_is_wanted_is_made_once(size: int) -> None:
     made: list[int] = []
 
     def maker(number: int) -> Callable[[], int]:
         return lambda: made.append(number) or number * number  # type: ignore[func-returns-value]
 
-    makers = {str(number): maker(number) for number in range(30)}
-    with made_ahead(makers, size) as take:
+    makers = {str(number): (maker(number), size) for number in range(30)}
+    with made_ahead(makers) as take:
         assert [take(name) for name in makers] == [number * number for number in range(30)]
     assert sorted(made) == list(range(30))
 
@@ -66,7 +68,7 @@ def test_other_threads_begin_at_the_end() -> None:
         assert is_made.wait(60)
         return threading.get_ident()
 
-    with made_ahead({"first": first, "last": last}, threaded.LARGE_TOGETHER) as take:
+    with made_ahead({"first": (first, LARGE), "last": (last, LARGE)}) as take:
         assert take("last") != here
         take("first")
 
@@ -80,7 +82,7 @@ def test_what_fails_on_another_thread_is_made_here() -> None:
         has_failed.set()
         raise MemoryError
 
-    with made_ahead({"other": lambda: 1, "last": make}, threaded.LARGE_TOGETHER) as take:
+    with made_ahead({"other": (lambda: 1, LARGE), "last": (make, LARGE)}) as take:
         assert has_failed.wait(60)
         assert take("last") == 7
 
@@ -94,7 +96,7 @@ def test_nothing_is_made_any_more_once_nobody_wants_it() -> None:
         made.append(1)
 
     threads = set(threading.enumerate())
-    with contextlib.suppress(KeyError), made_ahead(dict.fromkeys(map(str, range(9)), make), 1 << 30):
+    with contextlib.suppress(KeyError), made_ahead(dict.fromkeys(map(str, range(9)), (make, LARGE))):
         assert began.wait(60)
         raise KeyError
     go_on.set()
