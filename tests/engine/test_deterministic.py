@@ -100,12 +100,13 @@ def test_a_thousand_frames_replay_to_the_bit_on_the_cpu(run_child: RunChild) -> 
 
 
 @pytest.mark.gl
-@pytest.mark.parametrize("backend", ["GPU_COMPUTE", "GPU_PIXEL"])
+@pytest.mark.parametrize("backend", ["GPU_COMPUTE", pytest.param("GPU_PIXEL", marks=pytest.mark.long)])
 def test_frames_replay_to_the_bit_with_opengl(run_child: RunChild, backend: str) -> None:
     first = replay(run_child, backend, 60, 1, device="gl")
     assert replay(run_child, backend, 60, 2, device="gl", slices=True) == first
 
 
+@pytest.mark.long
 @pytest.mark.opencl
 def test_a_thousand_frames_replay_to_the_bit_with_opencl(run_child: RunChild) -> None:
     first = replay(run_child, "GPU_COMPUTE", 1000, 1, device="opencl")

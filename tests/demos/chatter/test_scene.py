@@ -148,6 +148,7 @@ def test_it_is_drawn_at_any_size(play: Play) -> None:
     assert not app.errors
 
 
+@pytest.mark.long
 def test_the_network_speaks_as_its_card_says() -> None:
     """Roughly: fewer lines."""
     figures = measure(ASSETS, 150)

@@ -100,6 +100,7 @@ def test_pictures_show_smoke_and_stones(play: Play) -> None:
     assert part(app, Panels)
 
 
+@pytest.mark.long
 def test_the_network_beats_forty_iterations(play: Play) -> None:
     """Roughly what the model card states, on fewer boxes."""
     figures = measure(play().resources.find("smoke/smoke.onnx"), 3, (40,), warm_up=60, measured=4, alone=30)

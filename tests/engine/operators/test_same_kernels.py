@@ -92,7 +92,11 @@ SHAPES: list[tuple[int, ...]] = [
 ]
 
 
-@pytest.mark.parametrize("subject", SUBJECTS, ids=lambda s: f"{s.op_type}-{s.attributes}")
+@pytest.mark.parametrize(
+    "subject",
+    [pytest.param(s, marks=pytest.mark.long) if number % 3 else s for number, s in enumerate(SUBJECTS)],
+    ids=lambda s: f"{s.op_type}-{s.attributes}",
+)
 def test_a_new_shape_needs_no_new_kernel(subject: Subject) -> None:
     rank = 2 if subject.op_type == "EyeLike" else 4
     shapes = [shape[:rank] for shape in SHAPES]
