@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable
+from dataclasses import astuple, dataclass
 from pathlib import Path
 
 import numpy as np
@@ -14,7 +14,9 @@ from assets.swarm.reward import OTHERS_AHEAD, reward
 from demos.swarm.world import SENSES, Floats, Sea
 
 DT = 1 / 30
-FISH, SECONDS, SEEDS = 1024, 30, range(101, 107)
+FISH, SECONDS, SEEDS = 1024, 30, range(101, 113)
+SCARE = 0.35  # how near a shark must be for the rules to flee, from 0 (at the edge of sight) to 1
+SHARK_NEAR = 11  # which of the senses tells how near a shark is
 Steering = Callable[[Floats], Floats]
 
 
@@ -44,10 +46,12 @@ def network(path: Path) -> Steering:
     return lambda senses: np.asarray(session.run(None, {"senses": senses})[0], np.float32)
 
 
-def scripted(senses: Floats) -> Floats:
-    """Rules by hand: away from a shark that is near, else up the scent, aside where it is crowded."""
+def scripted(senses: Floats, scare: float = SCARE) -> Floats:
+    """Rules by hand: away from a shark that is near, else up the scent, aside where it is crowded. `scare` is
+    how near it must be, as the sense `SHARK_NEAR` tells it.
+    """
     ahead, left = (senses[:, i] - 0.3 * senses[:, i + 1] for i in (0, 4))
-    flees = senses[:, 11] > 0.35
+    flees = senses[:, SHARK_NEAR] > scare
     ahead, left = np.where(flees, -senses[:, 3], ahead), np.where(flees, -senses[:, 7], left)
     turn = np.clip(np.arctan2(left, ahead) * 1.5, -1.0, 1.0)
     push = np.where(flees, 1.0, np.where(senses[:, 8] > 0.2, -0.8, 0.3))
@@ -80,6 +84,11 @@ def measure(
     return Score(pleasure, eaten, aligned, crowd, deaths)
 
 
+def mean_score(scores: Iterable[Score]) -> Score:
+    """Of several seas."""
+    return Score(*np.mean([astuple(score) for score in scores], axis=0).tolist())
+
+
 def measure_all(path: Path) -> dict[str, Score]:
     """The network beside the rules and chance, each in the same seas."""
     policies: dict[str, Callable[[int], Steering]] = {
@@ -89,10 +98,7 @@ def measure_all(path: Path) -> dict[str, Score]:
     }
     scores = {}
     for name, make in policies.items():
-        each = [measure(make(seed), seed) for seed in SEEDS]
-        scores[name] = Score(
-            *(float(np.mean([getattr(s, key) for s in each])) for key in Score.__annotations__)
-        )
+        scores[name] = mean_score(measure(make(seed), seed) for seed in SEEDS)
     return scores
 
 
@@ -123,12 +129,15 @@ measurement, shorter.
 
 ## Network
 
-Two dense layers of 32 with ReLU, and one of 2 with tanh.
+Two dense layers of {hidden} with ReLU, and one of 2 with tanh.
 
 ## Training
 
-{samples:,} steps of single fish; there are no data. In the first half of the rounds the network learns to do
-what the scripted policy would, wherever it gets itself. Then proximal policy optimisation goes on from there.
+{samples:,} steps of single fish; there are no data. In the first {school:.0%} of the rounds the network
+learns to do what the scripted policy would, wherever it gets itself; these rules flee from a shark that is
+as close as {timid:g} (from 0 at the edge of sight to 1), those of the table at {scare:g}. Moments with a
+shark near count more. Then proximal policy optimisation goes on from there, and the network is kept that
+fares best in trials in seas apart from these.
 Each fish is rewarded for eating ({rules.EATING:g} a second at most) and for swimming as its neighbours do
 ({rules.ALIGNED:g}), and pays for effort ({rules.EFFORT:g} at full speed), for crowds, for a shark's nearness
 ({rules.FEAR:g} at most) and for being caught ({rules.CAUGHT:g}), see `reward.py`. Seas begin anew every
@@ -154,7 +163,8 @@ The model and its scripts are under the project's MIT licence.
 def write_card(path: Path, scores: dict[str, Score], **facts: float) -> None:
     """Write the card.
 
-    facts: `size` of the file in bytes and its `opset`; `samples` of training, the `life` of a sea in seconds,
+    facts: `size` of the file in bytes and its `opset`; how many are `hidden` in a layer; `samples` of
+    training, the share of them that was `school`, how `timid` its rules were, the `life` of a sea in seconds,
     and the `minutes` that all of it took.
     """
     rows = "\n".join(
@@ -163,6 +173,13 @@ def write_card(path: Path, scores: dict[str, Score], **facts: float) -> None:
         for name, score in scores.items()
     )
     card = CARD.format(
-        rows=rows, fish=f"{FISH:,}", seas=len(SEEDS), seconds=SECONDS, senses=SENSES, rules=rules, **facts
+        rows=rows,
+        fish=f"{FISH:,}",
+        seas=len(SEEDS),
+        seconds=SECONDS,
+        senses=SENSES,
+        rules=rules,
+        scare=SCARE,
+        **facts,
     )
     path.write_text(card, encoding="utf-8")
