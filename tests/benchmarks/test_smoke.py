@@ -82,7 +82,7 @@ ROWS = {
 @pytest.mark.parametrize(
     "name",
     [
-        n if n not in ("hitches", "cold", "models") else pytest.param(n, marks=pytest.mark.long)
+        n if n not in ("hitches", "cold", "models", "memory") else pytest.param(n, marks=pytest.mark.long)
         for n in SMALLEST
     ],
 )

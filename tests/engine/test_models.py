@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 import onnx
@@ -28,8 +29,12 @@ from tests.networks import (
 
 FLOOR = {"cpu": 1e-5, "gl_compute": 1e-4, "gl_pixel": 1e-4, "opencl": 1e-4}
 
-LARGE_MADE = ("style_transfer",)
-"""Those that software renderers take seconds for."""
+SLOW = ("style_transfer", "mobilenet_v2", "selfie_segmentation_landscape", "super_resolution_x3")
+"""Those that take seconds to compile, or software renderers to run: for the long suite."""
+
+
+def _by_duration(names: Iterable[str]) -> list[Any]:
+    return [pytest.param(name, marks=pytest.mark.long) if name in SLOW else name for name in names]
 
 
 def compare(
@@ -55,7 +60,7 @@ def compare(
     assert not report.transfers or report.fallbacks
 
 
-@pytest.mark.parametrize("name", TRAINED_NAMES)
+@pytest.mark.parametrize("name", _by_duration(TRAINED_NAMES))
 def test_trained_models_agree_with_onnxruntime(name: str, channel: str, make_worker: MakeWorker) -> None:
     path = trained_path(name)
     if not path.exists():
@@ -63,9 +68,7 @@ def test_trained_models_agree_with_onnxruntime(name: str, channel: str, make_wor
     compare(str(path), lambda seed: trained_inputs(name, seed), channel, make_worker)
 
 
-@pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=pytest.mark.long) if name in LARGE_MADE else name for name in MADE]
-)
+@pytest.mark.parametrize("name", _by_duration(MADE))
 def test_made_networks_agree_with_onnxruntime(name: str, channel: str, make_worker: MakeWorker) -> None:
     compare(MADE[name](), lambda seed: made_inputs(name, seed), channel, make_worker)
 

@@ -22,6 +22,7 @@ pytestmark = [pytest.mark.gl, pytest.mark.window]
 
 ROOT = Path(__file__).parents[3]
 NEEDS = {"pygame_loop": "pygame", "moderngl_window_loop": "moderngl_window", "arcade_loop": "arcade"}
+GPUS = ("gpu_pixel", "gpu_compute")
 DIGIT = 1
 FRAMES = TURN * DIGIT + int(60 * pen_strokes(DIGIT)[-1].end) + 5
 
@@ -57,9 +58,8 @@ def longest_bar(picture: Path) -> int:
 @pytest.mark.parametrize(
     ("loop", "backend"),
     [
-        *((loop, "gpu_pixel") for loop in NEEDS),
-        *(pytest.param(loop, "gpu_compute", marks=pytest.mark.long) for loop in NEEDS),
-        ("pygame_loop", "cpu"),
+        *(pytest.param(loop, kind, marks=pytest.mark.long) for loop in NEEDS for kind in GPUS),
+        *((loop, "cpu") for loop in NEEDS),
     ],
 )
 def test_a_loop_reads_what_its_pen_writes(loop: str, backend: str, display: str, tmp_path: Path) -> None:
