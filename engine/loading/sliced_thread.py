@@ -21,6 +21,8 @@ from time import perf_counter
 from types import FrameType
 from typing import Any, Generic, TypeVar
 
+from engine.memory import threaded
+
 T = TypeVar("T")
 
 PATIENCE = 0.1
@@ -91,6 +93,7 @@ class SlicedThread(Generic[T]):
     # On the thread itself
 
     def _run(self) -> None:
+        threaded.here.is_beside_a_game = True
         self._stop()
         sys.setprofile(self._hook)
         try:

@@ -17,6 +17,9 @@ LARGE = 1 << 22
 MOST = 4
 """Threads; memory is no faster for more."""
 
+here = threading.local()
+"""`is_beside_a_game`: set on threads that run only while a game's frames let them, and start no others."""
+
 LARGE_EACH = 1 << 20
 """Bytes of an array below which it takes no longer to make than to hand over."""
 
@@ -29,7 +32,7 @@ def made_ahead(makers: Mapping[str, tuple[Callable[[], T], int]]) -> Iterator[Ca
     Yields what gives each of them, once: what is small, or nobody has begun with, is made on the calling
     thread, and so is what failed on another.
     """
-    threads = min(MOST, os.cpu_count() or 1) - 1
+    threads = 0 if getattr(here, "is_beside_a_game", False) else min(MOST, os.cpu_count() or 1) - 1
     large = [name for name, (_, size) in makers.items() if size >= LARGE_EACH]
     begun: dict[str, Future[T]] = {}
 

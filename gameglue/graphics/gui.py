@@ -23,6 +23,19 @@ class Gui(Canvas):
         self.text(title, x + 16, y + 12, 14, Palette.MUTED, valign="top")
         return y + 12 + 14 + 12
 
+    def shortened(self, text: str, room: float, size: float = 14.0, *, keeps_end: bool = False) -> str:
+        """`text`, or as much of its beginning as is no wider than `room`, with dots behind it.
+
+        `keeps_end` leaves out its middle instead, for names that differ at the end.
+        """
+        shown = text
+        for count in range(len(text) - 1, -1, -1):
+            if self.measure(shown, size)[0] <= room:
+                break
+            end = count // 2 if keeps_end else 0
+            shown = text[: count - end] + "..." + text[len(text) - end :]
+        return shown
+
     def plot(
         self,
         x: float,

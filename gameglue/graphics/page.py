@@ -142,15 +142,6 @@ class Page(Gui):
         """Width and height that `text` would have."""
         return super().measure(text, self.letter_size(size), font=font)
 
-    def shortened(self, text: str, room: float, size: float = 14.0) -> str:
-        """`text`, or as much of its beginning as is no wider than `room`, with dots behind it."""
-        if self.measure(text, size)[0] <= room:
-            return text
-        ends = range(len(text) - 1, 0, -1)
-        return next(
-            (s for s in (text[:end] + "..." for end in ends) if self.measure(s, size)[0] <= room), "..."
-        )
-
     def chip(
         self,
         text: str,

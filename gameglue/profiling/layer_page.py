@@ -6,7 +6,7 @@ from itertools import groupby
 from typing import TYPE_CHECKING
 
 from gameglue.graphics.colors import Palette
-from gameglue.profiling.pages import Panel, shortened
+from gameglue.profiling.pages import Panel
 from gameglue.profiling.recording import Recording
 from gameglue.profiling.workers import WorkerTimes
 
@@ -40,7 +40,9 @@ class LayerPage:
             return
         times = workers[self._chosen % len(workers)]
         gui = panel.gui
-        gui.text(shortened(gui, times.label, 200, 13), panel.x, panel.y, size=13, color=Palette.TEXT)
+        gui.text(
+            gui.shortened(times.label, 200, 13, keeps_end=True), panel.x, panel.y, size=13, color=Palette.TEXT
+        )
         now = (times, app.time.frame_count // _REFRESHED)
         if now != self._of:
             self._of, self._layers = now, layers_of(times)

@@ -43,7 +43,7 @@ class Panel:
     def bar_row(self, row: float, name: str, value: float, most: float, text: str) -> None:
         """A name, a bar as long as `value` is of `most`, and a number."""
         gui, y = self.gui, self.y + row
-        gui.text(shortened(gui, name, 148, 12), self.x, y, size=12, color=Palette.MUTED)
+        gui.text(gui.shortened(name, 148, 12, keeps_end=True), self.x, y, size=12, color=Palette.MUTED)
         room = self.width - 156 - 52
         share = min(max(value / most, 0.0), 1.0) if most > 0.0 else 0.0
         gui.rect(self.x + 156, y + 4, max(room * share, 2), 8, Palette.ACCENT, radius=3)
@@ -147,7 +147,9 @@ class WorkersPage:
         gui, y = panel.gui, panel.y + row
         state = times.state
         gui.circle(panel.x + 5, y + 9, 4, _STATES[state])
-        gui.text(shortened(gui, times.label, 200, 13), panel.x + 16, y, size=13, color=Palette.TEXT)
+        gui.text(
+            gui.shortened(times.label, 200, 13, keeps_end=True), panel.x + 16, y, size=13, color=Palette.TEXT
+        )
         told = state if not times.waiting else f"{state}, {times.waiting} waiting"
         gui.text(told, panel.right, y, size=12, color=Palette.MUTED, align="right")
         parts = [f"{times.schedules} schedules"]
@@ -161,14 +163,6 @@ class WorkersPage:
                 parts.append(f"{name} {value:.2f}" if value < 10.0 else f"{name} {value:.0f}")
         text = "   ".join(parts) + " ms"
         gui.text(text, panel.x + 16, y + 20, size=11, color=Palette.MUTED)
-
-
-def shortened(gui: Gui, text: str, room: float, size: float) -> str:
-    """`text`, with its middle left out where it is wider than `room` pixels."""
-    while len(text) > 8 and gui.measure(text, size=size)[0] > room:
-        middle = len(text) // 2
-        text = text[: middle - 2] + ".." + text[middle + 2 :]
-    return text
 
 
 def _kilobytes(counts: dict[str, float], name: str) -> str:

@@ -8,7 +8,7 @@ import numpy as np
 
 from gameglue.graphics.colors import Palette
 from gameglue.graphics.device import Texture
-from gameglue.profiling.pages import Panel, shortened
+from gameglue.profiling.pages import Panel
 from gameglue.profiling.recording import Recording
 from gameglue.profiling.watches import as_picture, heat_map
 
@@ -43,7 +43,7 @@ class TensorPage:
         worker, name = watch.chosen
         place = f"{watch.names.index(watch.chosen) + 1} of {len(watch.names)}"
         shape = " x ".join(map(str, watch.shape)) or "a number"
-        gui.text(shortened(gui, name, 150, 13), panel.x, panel.y, size=13, color=Palette.TEXT)
+        gui.text(gui.shortened(name, 150, 13, keeps_end=True), panel.x, panel.y, size=13, color=Palette.TEXT)
         gui.text(f"{shape}   {place}", panel.right, panel.y, size=12, color=Palette.MUTED, align="right")
         if self._shown != (watch.chosen, watch.version):
             self._shown = (watch.chosen, watch.version)

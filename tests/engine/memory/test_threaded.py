@@ -8,6 +8,7 @@ from collections.abc import Callable
 
 import pytest
 
+from engine.loading.sliced_thread import SlicedThread
 from engine.memory import threaded
 from engine.memory.threaded import in_parts, made_ahead
 
@@ -71,6 +72,19 @@ def test_other_threads_begin_at_the_end() -> None:
     with made_ahead({"first": (first, LARGE), "last": (last, LARGE)}) as take:
         assert take("last") != here
         take("first")
+
+
+def test_beside_a_game_no_other_thread_works() -> None:
+    makers = dict.fromkeys("abc", (threading.get_ident, LARGE))
+
+    def all_made() -> tuple[int, set[int]]:
+        with made_ahead(makers) as take:
+            return threading.get_ident(), {take(name) for name in makers}
+
+    thread = SlicedThread(all_made)
+    assert thread.wait(60)
+    own, made_by = thread.result()
+    assert made_by == {own}
 
 
 def test_what_fails_on_another_thread_is_made_here() -> None:

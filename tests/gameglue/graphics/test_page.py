@@ -309,6 +309,12 @@ def test_a_text_is_shortened_to_its_room(make_drawing_app: MakeApp) -> None:
     assert text.startswith(short[:-3])
     assert page.measure(short)[0] <= wide - 1
     assert page.shortened(text, 0.0) == "..."
+    kept = page.shortened(text, wide - 1, keeps_end=True)
+    assert page.measure(kept)[0] < wide
+    first, last = kept.split("...")
+    assert text.startswith(first)
+    assert text.endswith(last)
+    assert abs(len(first) - len(last)) <= 1
 
 
 def test_a_page_needs_an_area(make_app: MakeApp) -> None:
