@@ -9,9 +9,11 @@ import numpy as np
 
 from engine.backends.base import Backend, DeviceBuffer, Program, Read, Repeat
 from engine.kernels.value import Value, leaves
+from engine.parts import Part
+from engine.reads import PendingRead
 from engine.run import Run
-from engine.session import Part, Session
-from engine.tensor import CPUTensorData, PendingRead, Tensor
+from engine.session import Session
+from engine.tensor import CPUTensorData, Tensor
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,9 +13,11 @@ from engine.direct import DirectRun, Source
 from engine.errors import DisposedError, OutOfMemoryError, ShapePending, StaleTensorError, ValuePending
 from engine.kernels.value import Value, leaves
 from engine.memory.shortage import shortage
+from engine.parts import Location
+from engine.reads import PendingRead, delivered
 from engine.run import Run
-from engine.session import Location, Session
-from engine.tensor import CPUTensorData, JobMemory, PendingRead, TensorData, delivered
+from engine.session import Session
+from engine.tensor import CPUTensorData, JobMemory, TensorData
 
 if TYPE_CHECKING:
     from engine.worker import Worker

@@ -13,8 +13,10 @@ from engine.backends.base import Backend, DeviceBuffer, Readback
 from engine.backends.tensor_data import BufferTensorData
 from engine.compiler.walk import arrays_in
 from engine.kernels.value import Entry, Value
-from engine.session import Part, Session, Stage
-from engine.tensor import CPUTensorData, PendingRead, TensorData
+from engine.parts import Part, Stage
+from engine.reads import PendingRead
+from engine.session import Session
+from engine.tensor import CPUTensorData, TensorData
 
 
 class Run:

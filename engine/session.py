@@ -11,14 +11,13 @@ from collections import OrderedDict
 from collections.abc import Callable, Generator, Iterator, Sequence
 from collections.abc import Set as AbstractSet
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 
 from engine import observing
-from engine.backends.base import Backend, DeviceBuffer, Program, Progress
+from engine.backends.base import Backend, DeviceBuffer, Progress
 from engine.checks import INT32_BACKENDS, check_int32
 from engine.compiler.guesses import Guesses
 from engine.compiler.lower import Lowered, Place, Planner, Segment
@@ -32,6 +31,7 @@ from engine.memory.pool import Pool
 from engine.memory.shortage import LARGE, MOST_BYTES, shortage
 from engine.memory.threaded import made_ahead
 from engine.model import Layer, Model
+from engine.parts import Part, Stage
 from engine.stored_plans import StoredModel, plan_file, stored_facts
 
 KEPT_PLANS = 16
@@ -43,9 +43,6 @@ KEPT_BYTES = 64 << 20
 lengths, and meets them all again.
 """
 
-_PLAN_BYTES = 256 << 10
-"""About what a plan takes beside its buffers: steps, values and commands."""
-
 KEPT_CONTINUATIONS = 256
 """The same for all that follows stops for data: a plan that stops often, with other data each time, branches
 more with every stop.
@@ -56,76 +53,6 @@ DROPPED_AT_ONCE = 1 << 18
 
 HOST_INPUT_LIMIT = 4096
 """Largest input, in elements, whose value may shape a plan (axes, sizes, pads: a handful of integers)."""
-
-
-@dataclass
-class Location:
-    """Where a tensor of a run lies: a buffer at a place, or elements known ahead of time."""
-
-    value: Value
-    place: Place | None = None
-    buffer: DeviceBuffer | None = None
-
-    def array(self) -> np.ndarray:
-        """A copy of elements that lie in no buffer: known ahead of time, or none at all."""
-        value = self.value
-        if value.known is None:
-            return np.empty(value.shape, value.dtype)
-        return value.known.reshape(value.shape).copy()
-
-    def seen_in(self, flat: np.ndarray) -> np.ndarray:
-        """The tensor's elements in a copy of its buffer, which may hold more."""
-        return flat[: self.value.size].reshape(self.value.shape)
-
-
-@dataclass
-class Stage:
-    """A program to run at a place, after copying `moves` there from the other place."""
-
-    place: Place
-    program: Program
-    plan: Plan
-    moves: tuple[tuple[str, DeviceBuffer, DeviceBuffer], ...] = ()
-    slicing: Any = None
-    """The program in pieces and what its steps are expected to take, once somebody asked for that."""
-
-
-@dataclass(eq=False)
-class Part:
-    """A recorded stretch of a model: its stages, and the buffers that outlive them.
-
-    `users` counts the runs that have it on their way or as their result; without any it may be dropped.
-    """
-
-    lowered: Lowered
-    stages: list[Stage] = field(default_factory=list)
-    buffers: dict[tuple[Place, str], DeviceBuffer] = field(default_factory=dict)
-    home: dict[str, Place] = field(default_factory=dict)
-    owned: list[DeviceBuffer] = field(default_factory=list)
-    inputs: dict[str, list[tuple[Place, DeviceBuffer]]] = field(default_factory=dict)
-    later: OrderedDict[object, Part] = field(default_factory=OrderedDict)
-    users: int = 0
-    nbytes: int = _PLAN_BYTES
-    """Memory that goes when this part does, roughly."""
-    short: Any = None
-    """This part's `Direct`, once one was made."""
-
-    def locate(self, value: Value) -> Location:
-        """Where a tensor lies once this part has run."""
-        if value.known is not None or value.size == 0:
-            return Location(value)
-        root = value.root.name
-        place = self.home[root]
-        return Location(value, place, self.buffers[place, root])
-
-    def release(self) -> None:
-        """Free programs and buffers."""
-        self.short = None
-        for stage in self.stages:
-            stage.program.release()
-            stage.slicing = None
-        for buffer in self.owned:
-            buffer.release()
 
 
 class Session:

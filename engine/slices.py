@@ -13,8 +13,9 @@ from engine import observing
 from engine.backends.pieces import Cut, Pieces, Taken
 from engine.costs import SELDOM, SURE, Expected, StepCosts
 from engine.errors import CancelledError
+from engine.parts import Part, Stage
 from engine.run import Run
-from engine.session import Part, Session, Stage
+from engine.session import Session
 from engine.tensor import TensorData
 
 if TYPE_CHECKING:

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 
 from engine.backends.base import Backend, DeviceBuffer
 from engine.compiler.lower import Place
-from engine.session import Part, Session
+from engine.parts import Part
+from engine.session import Session
 
 
 @dataclass(frozen=True, slots=True)

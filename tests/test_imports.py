@@ -32,6 +32,7 @@ LEVELS = (
     (
         "engine.kernels",
         "engine.tensor*",
+        "engine.reads",
         "engine.devices",
         "engine.jobs",
         "engine.native*",
@@ -45,6 +46,7 @@ LEVELS = (
     ("engine.asset", "engine.backends"),
     (
         "engine.session",
+        "engine.parts",
         "engine.stored_plans",
         "engine.report",
         "engine.worker_memory",

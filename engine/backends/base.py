@@ -19,7 +19,8 @@ from engine import observing
 from engine.backends.pieces import Pieces
 from engine.compiler.passes import Pass
 from engine.compiler.plan import AnyKernel, Compute, Plan, Step, Tuner
-from engine.tensor import CPUTensorData, PendingRead, ShapedRead, check_out
+from engine.reads import PendingRead, ShapedRead, check_out
+from engine.tensor import CPUTensorData
 
 Progress = Callable[[int, int], None]
 """Called with (kernels ready, kernels wanted)."""

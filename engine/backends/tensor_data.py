@@ -16,7 +16,8 @@ from engine.backends.gl.sharing import element_type, game_context, in_turn, shar
 from engine.backends.select import DeviceChoice, shared_backend
 from engine.devices import CLDevice, GLDevice
 from engine.errors import DisposedError
-from engine.tensor import CPUTensorData, JobMemory, PendingRead, Reader, Tensor, TensorData, Writer
+from engine.reads import PendingRead, Reader, Writer
+from engine.tensor import CPUTensorData, JobMemory, Tensor, TensorData
 
 
 class BufferTensorData(TensorData):

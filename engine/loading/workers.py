@@ -22,7 +22,8 @@ from engine.errors import DeviceError, InputError
 from engine.loading.handle import Loading, Steps
 from engine.loading.sliced_thread import SlicedThread
 from engine.model import Input, Model
-from engine.session import Part, Session
+from engine.parts import Part
+from engine.session import Session
 
 Shapes = Mapping[str, Any]
 """Sizes of named dimensions, or shapes of inputs (arrays stand for their shapes), or both, by name."""

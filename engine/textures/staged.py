@@ -18,7 +18,8 @@ from engine.backends.tensor_data import BufferTensorData
 from engine.devices import GL, GLDevice
 from engine.errors import InputError
 from engine.jobs.system import JobSystem
-from engine.tensor import ArrivedRead, CPUTensorData, PendingRead, Tensor, TensorData
+from engine.reads import ArrivedRead, PendingRead
+from engine.tensor import CPUTensorData, Tensor, TensorData
 from engine.textures.formula import Grid
 from engine.textures.on_host import HostConversions
 from engine.textures.pictures import GLPicture, Picture

@@ -22,7 +22,8 @@ from engine import (
     unfinished_workers,
 )
 from engine.backends.base import DeviceBuffer, Readback
-from engine.session import Part, Session
+from engine.parts import Part
+from engine.session import Session
 from tests.engine.conftest import MakeWorker
 from tests.graphs import model, node
 

@@ -12,7 +12,8 @@ import pytest
 from engine import Model, ModelLoader, ShapePending, Tensor, Worker
 from engine.compiler.interpret import interpret
 from engine.compiler.trace import Tracer
-from engine.session import KEPT_CONTINUATIONS, KEPT_PLANS, Part
+from engine.parts import Part
+from engine.session import KEPT_CONTINUATIONS, KEPT_PLANS
 from tests.engine.conftest import MakeWorker
 from tests.engine.test_continuations import held
 from tests.networks import error

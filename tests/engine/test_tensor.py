@@ -19,7 +19,7 @@ from engine import (
     ValuePending,
     Worker,
 )
-from engine.tensor import PendingRead
+from engine.reads import PendingRead
 from tests.engine.conftest import MakeWorker
 from tests.graphs import model, node
 

@@ -33,7 +33,8 @@ from engine.errors import DisposedError
 from engine.jobs.stock import stock_functions
 from engine.jobs.system import CommandList, JobHandle, JobSystem, shared_job_system
 from engine.memory.aligned import ALIGNMENT, allocate, is_readable_in_place
-from engine.tensor import ArrivedRead, CPUTensorData, PendingRead, ShapedRead, delivered
+from engine.reads import ArrivedRead, PendingRead, ShapedRead, delivered
+from engine.tensor import CPUTensorData
 
 _COPY_GRAIN = 1 << 18
 _NOTHING = CommandList(np.zeros((0, 4), np.int64))

@@ -6,17 +6,15 @@ loading them.
 
 from __future__ import annotations
 
-import ctypes
-from collections.abc import Callable
 from functools import cache
 from math import prod
 
 import numpy as np
 
-from engine import native
 from engine.backends.cpu.library import library_text
 from engine.memory.aligned import reserve
 from engine.native import NativeSource
+from engine.native.parts import call_in_parts
 
 POINTS = {2: (0.0, 1.0, -1.0), 4: (0.0, 0.5**0.5, -(0.5**0.5), 2.0**0.5, -(2.0**0.5))}
 """Where F(2 x 2) and F(4 x 4) interpolate, beside infinity; `library/winograd.py` has the rest."""
@@ -25,8 +23,6 @@ _CHANNELS = 8
 """Input channels that are transformed before they are laid down."""
 
 _MOST_SIZE = max(POINTS) + 2
-
-_Entry = ctypes.CFUNCTYPE(None, ctypes.c_int64, ctypes.c_int64, ctypes.c_int64)
 
 
 def filter_matrix(results: int) -> np.ndarray:
@@ -47,12 +43,12 @@ def pack_weights(w: np.ndarray, results: int, width: int) -> np.ndarray:
     source, g = np.ascontiguousarray(w), filter_matrix(results)
     addresses = (array.ctypes.data for array in (packed, source, g))
     words = np.array([*addresses, m, channels, size], np.int64)
-    _entry(width)(words.ctypes.data, 0, panels)
+    call_in_parts(_transforming(width), words, panels, packed.nbytes)
     return packed
 
 
 @cache
-def _entry(width: int) -> Callable[[int, int, int], None]:
+def _transforming(width: int) -> NativeSource:
     numbers = {
         "width": width,
         "channels": _CHANNELS,
@@ -61,8 +57,7 @@ def _entry(width: int) -> Callable[[int, int, int], None]:
         "staged_bytes": _MOST_SIZE * _MOST_SIZE * _CHANNELS * width * 4,
     }
     text = library_text() + _TEXT.format(**numbers)
-    kernel = NativeSource("winograd_weights", text, "kernel")
-    return _Entry(native.load([kernel])[kernel.key])
+    return NativeSource("winograd_weights", text, "kernel")
 
 
 _TEXT = """
