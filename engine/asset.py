@@ -19,6 +19,7 @@ from engine.loading.handle import Loading, Steps
 from engine.loading.sliced_thread import SlicedThread
 from engine.model import Layer, Model
 from engine.operators import OPERATORS
+from engine.stored.graphs import GraphFile
 
 ModelSource = str | os.PathLike[str] | bytes | BinaryIO
 
@@ -102,7 +103,7 @@ class ModelLoader:
                 return source.load()
             source = source.source
         with observing.spanning("load") as facts:
-            facts["model"] = model = _settled(optimize(_read(source, dims)))
+            facts["model"] = model = _ready(source, dims)
         return model
 
     @staticmethod
@@ -127,14 +128,25 @@ class ModelLoader:
     @staticmethod
     def read(source: ModelSource | ModelAsset, *, dims: Mapping[str, int] | None = None) -> Model:
         """The model as the file has it, before any pass; otherwise as `load`."""
-        return _settled(_read(source, dims))
+        if isinstance(source, ModelAsset):
+            source = source.source
+        return _settled(_read(*_contents(source), dims))
 
 
-def _read(source: ModelSource | ModelAsset, dims: Mapping[str, int] | None) -> Model:
-    """The model as the file has it; large weights may be views of the file's bytes."""
-    if isinstance(source, ModelAsset):
-        source = source.source
+def _ready(source: ModelSource, dims: Mapping[str, int] | None) -> Model:
+    """The model after all passes, which the same file went through only once."""
     data, folder, name = _contents(source)
+    stored = GraphFile(data, name, dims)
+    model = stored.read()
+    if model is None:
+        model = optimize(_read(data, folder, name, dims))
+        stored.write(model)
+    settled_model = _settled(model)
+    return settled_model if model.has_weight_files else settled_model.identified(stored.key)
+
+
+def _read(data: bytes, folder: Path | None, name: str, dims: Mapping[str, int] | None) -> Model:
+    """The model as the file has it; large weights may be views of the file's bytes."""
     reader = READERS.get(Path(name).suffix.lower(), READERS[".onnx"])
     model = reader(data, folder, name, _gap)
     return model if dims is None else _with_dims(model, dims)
@@ -142,7 +154,7 @@ def _read(source: ModelSource | ModelAsset, dims: Mapping[str, int] | None) -> M
 
 def _settled(model: Model) -> Model:
     """The model with constants that need no file's bytes any more."""
-    return model.replace(constants=settled(model.constants))
+    return model.replace(constants=settled(model.constants), makers={})
 
 
 def _gap(layer: Layer) -> str | None:

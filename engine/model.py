@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -115,8 +115,12 @@ class Model:
     """A whole graph: `layers` in an order in which each one's inputs exist before it runs.
 
     `constants` maps value names to read-only arrays. `opsets` maps each operator domain to its version.
-    `source` is the file's path, or "<bytes>"; `metadata` is what its maker noted in it. A model is also what
+    `source` is the file's path, or "<bytes>"; `has_weight_files` says whether constants lie in files beside
+    it; `metadata` is what its maker noted in it. A model is also what
     a layer holds as its subgraph; then it may use names of the graph around it.
+
+    `makers` say of constants that a pass has computed how that is done again, for those who store the model
+    while it is read; later it is empty.
     """
 
     name: str
@@ -128,6 +132,12 @@ class Model:
     producer: str = ""
     source: str = "<bytes>"
     metadata: Mapping[str, str] = field(default_factory=dict)
+    has_weight_files: bool = False
+    makers: Mapping[str, Callable[[], np.ndarray[Any, Any]]] = field(default_factory=dict, repr=False)
+
+    identity: str = field(default="", init=False, repr=False)
+    """What tells the file and the options that the model was read from; '' for any other, and for copies with
+    changes."""
 
     @property
     def captures(self) -> tuple[str, ...]:
@@ -147,6 +157,12 @@ class Model:
     def replace(self, **changes: Any) -> Model:
         """A copy with the given fields changed."""
         return dataclasses.replace(self, **changes)
+
+    def identified(self, identity: str) -> Model:
+        """A copy that is told by what it was read from, instead of by all that it holds."""
+        copy = self.replace()
+        object.__setattr__(copy, "identity", identity)
+        return copy
 
     def producers(self) -> dict[str, Layer]:
         """The layer that yields each value; inputs and constants have none."""

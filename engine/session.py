@@ -32,7 +32,7 @@ from engine.memory.shortage import LARGE, MOST_BYTES, shortage
 from engine.memory.threaded import made_ahead
 from engine.model import Layer, Model
 from engine.parts import Part, Stage
-from engine.stored_plans import StoredModel, plan_file, stored_facts
+from engine.stored.plans import StoredModel, plan_file, stored_facts
 
 KEPT_PLANS = 16
 """How many sets of input shapes keep their recorded plans, whatever they take; the least recently used goes

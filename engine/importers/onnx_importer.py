@@ -28,7 +28,14 @@ from onnx import (
 
 from engine.errors import ModelImportError
 from engine.importers.files import explain_foreign, read_file
-from engine.importers.onnx_tensors import Array, frozen, numpy_dtype, read_sparse_tensor, read_tensor
+from engine.importers.onnx_tensors import (
+    Array,
+    WeightFolder,
+    frozen,
+    numpy_dtype,
+    read_sparse_tensor,
+    read_tensor,
+)
 from engine.importers.onnx_weights import without_weights
 from engine.importers.support import Supported, check_supported
 from engine.model import UNTYPED, Input, Kind, Layer, Model, Output, sort_layers
@@ -160,7 +167,7 @@ class _Reader:
         """`weights` are the elements of the main graph's constants that `proto` lacks, by their position."""
         self.name = name
         self.weights = weights
-        self.folder = folder
+        self.folder = WeightFolder(folder)
         self.proto = proto
         self.layer_names: set[str] = set()
         self.layer_count = 0
@@ -189,6 +196,7 @@ class _Reader:
             opsets=opsets,
             producer=" ".join(producer).strip(),
             metadata={_text(e.key, self.name): _text(e.value, self.name) for e in proto.metadata_props},
+            has_weight_files=self.folder.is_used,
         )
         model.check()
         return model

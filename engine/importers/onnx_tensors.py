@@ -18,7 +18,7 @@ import numpy as np
 from onnx import SparseTensorProto, TensorProto, helper, numpy_helper
 
 from engine.errors import ModelImportError
-from engine.memory.aligned import allocate, reserve
+from engine.memory.aligned import allocate, reserve_together
 from engine.memory.paged import paged
 from engine.memory.threaded import in_parts
 
@@ -51,10 +51,19 @@ def numpy_dtype(elem_type: int, subject: str) -> np.dtype[Any]:
         raise ModelImportError(f"{subject} has the unknown element type {elem_type}") from None
 
 
-def read_tensor(tensor: TensorProto, folder: Path | None, subject: str, raw: Raw | None = None) -> Array:
-    """The value of `tensor` as a read-only array; strings as an object array of str.
+class WeightFolder:
+    """Where a model's weight files lie: `path` is None for a model that came without a folder.
 
-    `folder` is where the model's weight files lie, None if the model came without one. `raw` is its raw data
+    `is_used` says whether any was read.
+    """
+
+    def __init__(self, path: Path | None) -> None:
+        self.path = path
+        self.is_used = False
+
+
+def read_tensor(tensor: TensorProto, folder: WeightFolder, subject: str, raw: Raw | None = None) -> Array:
+    """The value of `tensor` as a read-only array; strings as an object array of str. `raw` is its raw data
     where that was taken out of it; the array shares its memory (see `settled`). Raises
     `ModelImportError` that names `subject`: bad sizes or types, or external data that is absent or unsafe.
     """
@@ -98,7 +107,7 @@ def _from_raw(raw: Raw, data_type: int, dtype: np.dtype[Any], dims: tuple[int, .
     return np.frombuffer(raw, dtype).reshape(dims)
 
 
-def read_sparse_tensor(sparse: SparseTensorProto, folder: Path | None, subject: str) -> Array:
+def read_sparse_tensor(sparse: SparseTensorProto, folder: WeightFolder, subject: str) -> Array:
     """The value of a sparse tensor as a dense read-only array; raises as `read_tensor` does."""
     dims = tuple(sparse.dims)
     values = read_tensor(sparse.values, folder, f"{subject} (values)")
@@ -137,10 +146,16 @@ def settled(arrays: Mapping[str, Array]) -> Mapping[str, Array]:
     """
     mapped = paged(arrays)
     arrays = {**arrays, **mapped}
+    for array in arrays.values():
+        frozen(array)  # those that passes have computed, too
     views = {n: a for n, a in arrays.items() if n not in mapped and isinstance(_owner(a), memoryview)}
     if not views:
         return arrays
-    copies = {name: reserve(a.nbytes).view(a.dtype).reshape(a.shape) for name, a in views.items()}
+    pieces = reserve_together([a.nbytes for a in views.values()])
+    copies = {
+        name: piece.view(a.dtype).reshape(a.shape)
+        for (name, a), piece in zip(views.items(), pieces, strict=True)
+    }
     pairs = list(zip(copies.values(), views.values(), strict=True))
 
     def copy(begin: int, end: int) -> None:
@@ -180,7 +195,7 @@ def _check_item_count(tensor: TensorProto, count: int, dims: tuple[int, ...], su
         )
 
 
-def _external_bytes(tensor: TensorProto, size: int, folder: Path | None, subject: str) -> Array:
+def _external_bytes(tensor: TensorProto, size: int, folder: WeightFolder, subject: str) -> Array:
     """The `size` bytes of a tensor kept in a file beside the model, in memory of their own."""
     if tensor.data_type == TensorProto.STRING:
         raise ModelImportError(f"{subject} holds strings, which cannot lie in a weight file")
@@ -188,7 +203,7 @@ def _external_bytes(tensor: TensorProto, size: int, folder: Path | None, subject
     location = entries.get("location")
     if not isinstance(location, str) or not location:
         raise ModelImportError(f"{subject} lies in a weight file, but the model does not say which")
-    if folder is None:
+    if folder.path is None:
         raise ModelImportError(
             f"{subject} lies in the weight file '{location}', and a model given as bytes has no folder to "
             f"find it in; load the model by its path"
@@ -197,7 +212,8 @@ def _external_bytes(tensor: TensorProto, size: int, folder: Path | None, subject
     length = _number(entries["length"], "length", subject) if "length" in entries else size
     if length != size:
         raise ModelImportError(f"{subject} needs {size} bytes, the model says {length} bytes of '{location}'")
-    path = _contained(folder, location, subject)
+    folder.is_used = True
+    path = _contained(folder.path, location, subject)
     # O_NONBLOCK: opening a pipe must not hang; O_NOFOLLOW: the name was resolved above, and a link put there
     # since is not followed.
     flags = os.O_RDONLY

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from itertools import accumulate
 from math import prod
 from typing import Any
 
@@ -19,16 +21,23 @@ _SMALLEST_PAGE = 4096
 def allocate(size: int) -> np.ndarray:
     """`size` zeroed bytes on a cache line, with readable slack behind them."""
     block = np.zeros(size + ALIGNMENT + SLACK, np.uint8)
-    skip = -block.ctypes.data % ALIGNMENT
+    skip = -address_of(block) % ALIGNMENT
     return block[skip : skip + size]
 
 
 def reserve(size: int) -> np.ndarray:
     """As `allocate`, for those who write every byte: only the slack is zeroed."""
     block = np.empty(size + ALIGNMENT + SLACK, np.uint8)
-    skip = -block.ctypes.data % ALIGNMENT
+    skip = -address_of(block) % ALIGNMENT
     block[skip + size :] = 0
     return block[skip : skip + size]
+
+
+def reserve_together(sizes: Sequence[int]) -> list[np.ndarray]:
+    """As `reserve` for each, in one block, which the system gives in large pages where it is large."""
+    starts = [0, *accumulate(-(-size // ALIGNMENT) * ALIGNMENT for size in sizes)]
+    block = reserve(starts[-1])
+    return [block[start : start + size] for start, size in zip(starts, sizes, strict=False)]
 
 
 def aligned(shape: tuple[int, ...], dtype: np.dtype[Any]) -> np.ndarray:
@@ -40,7 +49,7 @@ def is_readable_in_place(array: np.ndarray) -> bool:
     """Whether native kernels can read an array where it lies, and nobody changes it under them."""
     if array.flags.writeable or not _is_plain(array):
         return False
-    start = _address(array)
+    start = address_of(array)
     return start % ALIGNMENT == 0 and _has_slack(array, start)
 
 
@@ -48,7 +57,7 @@ def address_in_place(array: np.ndarray) -> int:
     """Where native kernels can read an array that its owner may change later; 0 where they cannot."""
     if not _is_plain(array):
         return 0
-    start = _address(array)
+    start = address_of(array)
     # What follows the last byte within its page can be read, whoever it belongs to.
     readable = -(start + array.nbytes) % _SMALLEST_PAGE >= SLACK or _has_slack(array, start)
     return start if readable and start % array.dtype.itemsize == 0 else 0
@@ -58,7 +67,8 @@ def _is_plain(array: np.ndarray) -> bool:
     return array.flags.c_contiguous and array.dtype.isnative and array.dtype != object
 
 
-def _address(array: np.ndarray) -> int:
+def address_of(array: np.ndarray) -> int:
+    """Where an array's first element lies, in half the time that `array.ctypes` takes."""
     return int(array.__array_interface__["data"][0])
 
 
@@ -66,4 +76,4 @@ def _has_slack(array: np.ndarray, start: int) -> bool:
     block = array
     while isinstance(block.base, np.ndarray):
         block = block.base
-    return block.flags.c_contiguous and _address(block) + block.nbytes >= start + array.nbytes + SLACK
+    return block.flags.c_contiguous and address_of(block) + block.nbytes >= start + array.nbytes + SLACK

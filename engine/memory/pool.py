@@ -13,7 +13,7 @@ from contextlib import contextmanager
 
 import numpy as np
 
-from engine.memory.aligned import ALIGNMENT, SLACK, reserve
+from engine.memory.aligned import ALIGNMENT, SLACK, address_of, reserve
 
 LEAST_EXPECTED = 1 << 23
 """Bytes of a model's weights below which a block would rather take memory than time."""
@@ -54,7 +54,7 @@ class Pool:
                 self._block, self._taken = np.empty(BLOCK, np.uint8), 0
             part = self._block[self._taken : self._taken + whole]
             self._taken += whole
-        skip = -part.ctypes.data % ALIGNMENT
+        skip = -address_of(part) % ALIGNMENT
         part[skip + size :] = 0
         return part[skip : skip + size]
 

@@ -59,8 +59,8 @@ def in_parts(work: Callable[[int, int], object], count: int, size: int) -> None:
 
     What one of them raises is raised when all have ended.
     """
-    threads = min(MOST, os.cpu_count() or 1, count)
-    if size < LARGE or threads < 2:
+    threads = 1 if size < LARGE else min(MOST, os.cpu_count() or 1, count)
+    if threads < 2:
         work(0, count)
         return
     errors: list[BaseException] = []

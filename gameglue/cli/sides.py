@@ -19,7 +19,7 @@ from engine import Model, Output
 from engine.compiler.interpret import leaf_arrays, shape_of
 from engine.compiler.trace import Tracer
 from engine.errors import EngineError, InputError
-from engine.importers.onnx_tensors import read_tensor
+from engine.importers.onnx_tensors import WeightFolder, read_tensor
 from engine.kernels.value import leaves
 from engine.outputs import fetch
 from gameglue.choices import BackendChoice, open_worker
@@ -149,7 +149,7 @@ def whole_proto(path: Path) -> onnx.ModelProto:
                 graphs += [body for body in (attribute.g, *attribute.graphs) if body.node]
         for tensor in tensors:
             if tensor.data_location == onnx.TensorProto.EXTERNAL:
-                array = read_tensor(tensor, path.parent, f"{path}: constant '{tensor.name}'")
+                array = read_tensor(tensor, WeightFolder(path.parent), f"{path}: constant '{tensor.name}'")
                 tensor.CopyFrom(numpy_helper.from_array(array, tensor.name))
     return proto
 

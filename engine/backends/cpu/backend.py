@@ -18,7 +18,7 @@ from engine import native, observing
 from engine.backends.base import Backend, DeviceBuffer, Precision, Program, Progress, Read, Readback, Repeat
 from engine.backends.cpu.arguments import argument_words, generic_units, generic_words
 from engine.backends.cpu.cost import DETERMINISTIC_THREADS, grain, row_blocks, step_ns
-from engine.backends.cpu.memory import CPUBuffer
+from engine.backends.cpu.memory import CPUBuffer, native_type
 from engine.backends.cpu.native_kernel import source_of
 from engine.backends.cpu.pieces import CPUPieces
 from engine.backends.cpu.precision import arithmetics_for
@@ -32,7 +32,7 @@ from engine.dtypes import STORAGE_TYPES
 from engine.errors import DisposedError
 from engine.jobs.stock import stock_functions
 from engine.jobs.system import CommandList, JobHandle, JobSystem, shared_job_system
-from engine.memory.aligned import ALIGNMENT, allocate, is_readable_in_place
+from engine.memory.aligned import ALIGNMENT, address_of, allocate, is_readable_in_place, reserve
 from engine.reads import ArrivedRead, PendingRead, ShapedRead, delivered
 from engine.tensor import CPUTensorData
 
@@ -180,9 +180,11 @@ class CPUBackend(Backend):
 
     def create(self, elements: int, dtype: np.dtype, data: np.ndarray | None = None) -> CPUBuffer:
         """A new buffer, zeroed or filled with `data`."""
-        buffer = CPUBuffer(elements, dtype)
-        if data is not None:
-            buffer.array[:] = np.asarray(data, buffer.dtype).reshape(-1)
+        if data is None:
+            return CPUBuffer(elements, dtype)
+        held = native_type(dtype)
+        buffer = CPUBuffer(elements, held, reserve(elements * held.itemsize).view(held))
+        buffer.array[:] = np.asarray(data, held).reshape(-1)
         return buffer
 
     def share(self, room: DeviceBuffer, elements: int) -> CPUBuffer | None:
@@ -275,7 +277,8 @@ class CPUBackend(Backend):
         lifetimes = plan.lifetimes()
         offsets, total = place({n: s for n, s in sizes.items() if n in lifetimes}, lifetimes, ALIGNMENT)
         arena = self._arena_of(total)
-        addresses = {name: int(arena.ctypes.data) + offset for name, offset in offsets.items()}
+        start = address_of(arena)
+        addresses = {name: start + offset for name, offset in offsets.items()}
         held = [arena]
         for name, buffer in buffers.items():
             assert isinstance(buffer, CPUBuffer)
@@ -487,7 +490,7 @@ class CPUBackend(Backend):
         """Memory for a program's temporaries; all programs of a stream share it, as they run in turn."""
         if len(self._arena) < size:
             # Plans made before keep the arena that their commands know.
-            self._arena = allocate(size if not len(self._arena) else size + size // 4)
+            self._arena = reserve(size if not len(self._arena) else size + size // 4)
         return self._arena
 
     def _idle(self) -> bool:

@@ -14,7 +14,7 @@ from engine.backends.cpu.pixel_tiles import FLOPS_PER_NS, NS_PER_RESULT, padded_
 from engine.backends.cpu.printer import indent
 from engine.backends.cpu.tiles import AVX512, NEON, Tile, host_tile
 from engine.compiler.plan import Compute, Tuner
-from engine.memory.aligned import reserve
+from engine.memory.pool import reserve_lasting
 
 _MOST_OUTPUTS = 12
 _MOST_ROWS = 10
@@ -84,7 +84,7 @@ def pack_sums(w: np.ndarray, outputs: int, lanes: int) -> np.ndarray:
     firsts = [min(b * outputs, m - outputs) for b in range(blocks)]
     source = w.reshape(m, channels, taps)
     count = blocks * taps * vectors * outputs * lanes
-    memory = reserve((count + channels) * 4).view(np.float32)
+    memory = reserve_lasting((count + channels) * 4).view(np.float32)
     memory[count:] = 0.0
     packed = memory[:count].reshape(blocks, taps, vectors, outputs, lanes)
     # What neither reaches back nor is reached.

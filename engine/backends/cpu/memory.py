@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from functools import cache
+
 import numpy as np
 
 from engine.backends.base import DeviceBuffer
 from engine.dtypes import as_dtype
 from engine.errors import DisposedError
-from engine.memory.aligned import allocate
+from engine.memory.aligned import address_of, allocate
 
 
 class CPUBuffer(DeviceBuffer):
@@ -18,11 +20,11 @@ class CPUBuffer(DeviceBuffer):
     def __init__(self, elements: int, dtype: np.dtype, memory: np.ndarray | None = None) -> None:
         """`memory` is an array to take as it is; see `engine.memory.aligned.is_readable_in_place`."""
         self.elements = elements
-        self.dtype = as_dtype(np.dtype(dtype).name)
+        self.dtype = native_type(dtype)
         if memory is None:
             memory = allocate(elements * self.dtype.itemsize).view(self.dtype)
         self._array: np.ndarray | None = memory
-        self.address = int(self._array.ctypes.data)
+        self.address = address_of(memory)
 
     @property
     def array(self) -> np.ndarray:
@@ -34,3 +36,9 @@ class CPUBuffer(DeviceBuffer):
     def release(self) -> None:
         """Let go of the memory; work that was enqueued holds it for as long as it needs it."""
         self._array = None
+
+
+@cache
+def native_type(dtype: np.dtype) -> np.dtype:
+    """The type by its name, which says nothing of the order of bytes."""
+    return as_dtype(np.dtype(dtype).name)

@@ -16,7 +16,7 @@ from engine.backends.cpu.epilogue import Epilogue, Recipe, fill_ends, fill_step
 from engine.backends.cpu.packing import turn_panels
 from engine.backends.cpu.printer import indent
 from engine.backends.cpu.tiles import AVX2, AVX512, NEON, Tile
-from engine.memory.aligned import reserve
+from engine.memory.pool import reserve_lasting
 
 FLOPS_PER_NS = 160.0
 
@@ -46,7 +46,7 @@ def pack_weights(w: np.ndarray, group: int, tile: Tile, taps_first: bool, zeros:
     depth, width = channels * taps, tile.width
     whole, padded = m // width * width, padded_channels(m, tile)
     count = group * padded * depth
-    memory = reserve((count + zeros) * 4).view(np.float32)
+    memory = reserve_lasting((count + zeros) * 4).view(np.float32)
     memory[count:] = 0.0
     groups = memory[:count].reshape(group, padded * depth)
     source = np.ascontiguousarray(w, np.float32).reshape(group, m, depth)

@@ -12,7 +12,7 @@ from math import prod
 import numpy as np
 
 from engine.backends.cpu.library import library_text
-from engine.memory.aligned import reserve
+from engine.memory.pool import reserve_lasting
 from engine.native import NativeSource
 from engine.native.parts import call_in_parts
 
@@ -39,7 +39,7 @@ def pack_weights(w: np.ndarray, results: int, width: int) -> np.ndarray:
     m, channels = w.shape[:2]
     panels = -(-m // width)
     size = results + 2
-    packed = reserve(panels * size * size * channels * width * 4).view(np.float32)
+    packed = reserve_lasting(panels * size * size * channels * width * 4).view(np.float32)
     source, g = np.ascontiguousarray(w), filter_matrix(results)
     addresses = (array.ctypes.data for array in (packed, source, g))
     words = np.array([*addresses, m, channels, size], np.int64)

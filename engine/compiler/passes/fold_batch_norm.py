@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
 
 from engine.model import Layer, Model
@@ -19,6 +21,7 @@ def fold_batch_norm(model: Model) -> Model:
     producers, consumers = model.producers(), model.consumers()
     outputs = {o.name for o in model.outputs}
     constants = dict(model.constants)
+    makers = dict(model.makers)
     replaced: dict[str, Layer] = {}
     for norm in model.layers:
         if norm.op_type != "BatchNormalization" or norm.domain or norm.attributes.get("training_mode", 0):
@@ -39,11 +42,12 @@ def fold_batch_norm(model: Model) -> Model:
         scale, shift, mean, var = (constants[name].astype(np.float64) for name in norm.inputs[1:5])
         factor = scale / np.sqrt(var + float(norm.attributes.get("epsilon", 1e-5)))
         bias = constants[bias_name].astype(np.float64) if bias_name else np.zeros_like(mean)
-        scaled = _scaled(conv, weights, factor)
-        if scaled is None:
+        groups = int(conv.attributes.get("group", 1)) if conv.op_type == "ConvTranspose" else 0
+        if groups and factor.size != groups * weights.shape[1]:
             continue
         w_name, b_name = f"{conv.name}/weights*{norm.name}", f"{conv.name}/bias+{norm.name}"
-        constants[w_name] = scaled
+        makers[w_name] = partial(scaled, weights, factor, groups)
+        constants[w_name] = makers[w_name]()
         constants[b_name] = ((bias - mean) * factor + shift).astype(weights.dtype)
         replaced[conv.name] = conv.replace(inputs=(conv.inputs[0], w_name, b_name), outputs=norm.outputs)
         replaced[norm.name] = norm
@@ -51,18 +55,19 @@ def fold_batch_norm(model: Model) -> Model:
         return model
     layers = [replaced.get(layer.name, layer) for layer in model.layers]
     folded = {name for name, layer in replaced.items() if layer.op_type == "BatchNormalization"}
-    return model.replace(layers=tuple(x for x in layers if x.name not in folded), constants=constants)
+    kept = tuple(x for x in layers if x.name not in folded)
+    return model.replace(layers=kept, constants=constants, makers=makers)
 
 
-def _scaled(conv: Layer, weights: np.ndarray, factor: np.ndarray) -> np.ndarray | None:
-    """Weights with each output channel multiplied; the channel's axis differs between the two operators."""
-    if conv.op_type == "Conv":
+def scaled(weights: np.ndarray, factor: np.ndarray, groups: int) -> np.ndarray:
+    """Weights of a convolution with each output channel multiplied.
+
+    With groups, they are those of a transposed one, where channels lie along another axis.
+    """
+    if not groups:
         return _product(weights, factor.reshape(-1, *(1,) * (weights.ndim - 1)))
-    groups = int(conv.attributes.get("group", 1))
-    per_group = weights.shape[1]
-    if factor.size != groups * per_group:
-        return None
     # (C, M/group, ...): the input channels of group g yield output channels g * M/group and on.
+    per_group = weights.shape[1]
     by_group = weights.reshape(groups, weights.shape[0] // groups, per_group, *weights.shape[2:])
     shaped = factor.reshape(groups, 1, per_group, *(1,) * (weights.ndim - 2))
     return _product(by_group, shaped).reshape(weights.shape)

@@ -14,7 +14,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 from engine.errors import ModelImportError
 from engine.importers import read_onnx
-from engine.importers.onnx_tensors import read_sparse_tensor, read_tensor
+from engine.importers.onnx_tensors import WeightFolder, read_sparse_tensor, read_tensor
 
 ELEMENT_TYPES = [kind for name, kind in TensorProto.DataType.items() if name not in ("UNDEFINED", "STRING")]
 
@@ -31,7 +31,7 @@ def test_every_numeric_type_is_read(kind: int, raw: bool, shape: tuple[int, ...]
         plain = complex if values.dtype.kind == "c" else float
         tensor = helper.make_tensor("t", kind, shape, values.reshape(-1).astype(plain))
     assert tensor.HasField("raw_data") == raw
-    array = read_tensor(tensor, None, "t")
+    array = read_tensor(tensor, WeightFolder(None), "t")
     assert array.dtype == dtype
     assert array.shape == shape
     assert not array.flags.writeable
@@ -41,24 +41,24 @@ def test_every_numeric_type_is_read(kind: int, raw: bool, shape: tuple[int, ...]
 def test_small_types_keep_their_values() -> None:
     """The stored bits of each type, against values worked out by hand."""
     int4 = TensorProto(data_type=TensorProto.INT4, dims=[3], raw_data=bytes([0xF7, 0x08]))
-    assert read_tensor(int4, None, "t").astype(int).tolist() == [7, -1, -8]
+    assert read_tensor(int4, WeightFolder(None), "t").astype(int).tolist() == [7, -1, -8]
     bfloat16 = TensorProto(data_type=TensorProto.BFLOAT16, dims=[2], raw_data=bytes([0x80, 0x3F, 0x20, 0xC0]))
-    array = read_tensor(bfloat16, None, "t")
+    array = read_tensor(bfloat16, WeightFolder(None), "t")
     assert array.dtype == ml_dtypes.bfloat16
     assert array.astype(float).tolist() == [1.0, -2.5]
     float8 = TensorProto(data_type=TensorProto.FLOAT8E4M3FN, dims=[2], raw_data=bytes([0x38, 0xC0]))
-    assert read_tensor(float8, None, "t").astype(float).tolist() == [1.0, -2.0]
+    assert read_tensor(float8, WeightFolder(None), "t").astype(float).tolist() == [1.0, -2.0]
 
 
 def test_odd_booleans_read_as_true() -> None:
     tensor = TensorProto(data_type=TensorProto.BOOL, dims=[3], raw_data=bytes([0, 2, 255]))
-    array = read_tensor(tensor, None, "t")
+    array = read_tensor(tensor, WeightFolder(None), "t")
     assert array.view(np.uint8).tolist() == [0, 1, 1]
 
 
 def test_strings_are_objects() -> None:
     tensor = TensorProto(data_type=TensorProto.STRING, dims=[2], string_data=[b"a", "bé".encode()])
-    array = read_tensor(tensor, None, "t")
+    array = read_tensor(tensor, WeightFolder(None), "t")
     assert array.dtype == object
     assert array.tolist() == ["a", "bé"]
 
@@ -82,7 +82,7 @@ BAD_TENSORS = {
 @pytest.mark.parametrize("case", BAD_TENSORS)
 def test_bad_tensors_are_refused_by_name(case: str) -> None:
     with pytest.raises(ModelImportError, match="the tensor 'w'"):
-        read_tensor(BAD_TENSORS[case], None, "the tensor 'w'")
+        read_tensor(BAD_TENSORS[case], WeightFolder(None), "the tensor 'w'")
 
 
 @pytest.mark.parametrize(
@@ -103,7 +103,7 @@ def test_bad_sparse_tensors_are_refused(dims: list[int], indices: list) -> None:
     sparse.values.CopyFrom(numpy_helper.from_array(np.ones(1, np.float32), "w"))
     sparse.indices.CopyFrom(numpy_helper.from_array(np.array(indices, np.int64)))
     with pytest.raises(ModelImportError, match="the tensor 'w'"):
-        read_sparse_tensor(sparse, None, "the tensor 'w'")
+        read_sparse_tensor(sparse, WeightFolder(None), "the tensor 'w'")
 
 
 WEIGHTS = np.arange(12, dtype=np.float32).reshape(3, 4)

@@ -5,7 +5,14 @@ from __future__ import annotations
 import numpy as np
 
 from engine.backends.cpu.backend import CPUBackend
-from engine.memory.aligned import ALIGNMENT, SLACK, address_in_place, aligned, is_readable_in_place
+from engine.memory.aligned import (
+    ALIGNMENT,
+    SLACK,
+    address_in_place,
+    aligned,
+    is_readable_in_place,
+    reserve_together,
+)
 
 
 def fixed(array: np.ndarray) -> np.ndarray:
@@ -28,6 +35,15 @@ def test_only_memory_with_room_behind_it_that_nobody_writes_is_read_in_place() -
     skip = -plain.ctypes.data % ALIGNMENT
     assert not is_readable_in_place(fixed(plain[skip:]))
     assert is_readable_in_place(fixed(plain[skip : 1000 + ALIGNMENT - SLACK]))
+
+
+def test_pieces_of_one_block_are_read_in_place() -> None:
+    pieces = reserve_together([100, 0, 64, 1])
+    assert [piece.nbytes for piece in pieces] == [100, 0, 64, 1]
+    for number, piece in enumerate(pieces):
+        piece[...] = number
+    assert [set(piece.tolist()) for piece in pieces] == [{0}, set(), {2}, {3}]
+    assert all(is_readable_in_place(fixed(piece)) for piece in pieces)
 
 
 def test_the_processor_reads_such_constants_where_they_lie_and_copies_others() -> None:

@@ -10,12 +10,13 @@ import numpy as np
 import onnx
 import pytest
 
-from engine import BackendType, JobSystem, Model, ModelLoader, Worker, native, stored_plans
+from engine import BackendType, JobSystem, Model, ModelLoader, Worker, native
 from engine.backends.cpu.backend import CPUBackend
 from engine.custom import operator, remove_operator
 from engine.kernels.value import Value
-from engine.model_digest import digest_of_model
 from engine.operators.builder import Builder
+from engine.stored import digests, files, plans
+from engine.stored.digests import digest_of_engine, digest_of_model
 from tests.graphs import mlp, model, node, proto
 from tests.networks import reference
 
@@ -24,7 +25,7 @@ from tests.networks import reference
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Stored plans are on, in a folder of the test's own."""
     monkeypatch.setenv("GAMEGLUE_STORED_PLANS", "on")
-    monkeypatch.setattr(stored_plans, "_folder", lambda: tmp_path)
+    monkeypatch.setattr(files, "folder", lambda: tmp_path)
     return tmp_path
 
 
@@ -150,7 +151,7 @@ def test_another_setting_is_not_read(monkeypatch: pytest.MonkeyPatch) -> None:
     open_worker(network()).dispose()
     with JobSystem(3) as jobs, Worker(ModelLoader.load(network()), BackendType.CPU, jobs=jobs) as worker:
         assert not was_read(worker)
-    monkeypatch.setattr(stored_plans, "LARGEST", 0)
+    monkeypatch.setattr(plans, "LARGEST", 0)
     with open_worker(network()) as worker:
         assert not was_read(worker)
 
@@ -208,16 +209,16 @@ def test_an_edit_of_the_engine_makes_plans_anew(tmp_path: Path, monkeypatch: pyt
     root = tmp_path / "engine"
     (root / "sub").mkdir(parents=True)
     (root / "sub" / "part.py").write_text("SIZE = 1\n")
-    monkeypatch.setattr(stored_plans, "__file__", str(root / "stored_plans.py"))
+    monkeypatch.setattr(digests, "_ENGINE", root)
     found = set()
     for text in ("SIZE = 1\n", "SIZE = 2\n"):
         (root / "sub" / "part.py").write_text(text)
-        stored_plans._engine_digest.cache_clear()
-        found.add(stored_plans._engine_digest())
+        digest_of_engine.cache_clear()
+        found.add(digest_of_engine())
         with open_worker(network()) as worker:
             assert not was_read(worker)
     assert len(found) == 2
-    stored_plans._engine_digest.cache_clear()
+    digest_of_engine.cache_clear()
 
 
 def test_operators_of_a_games_own_are_not_stored(folder: Path) -> None:
@@ -252,18 +253,18 @@ def test_plans_that_stop_for_data_are_not_stored(folder: Path) -> None:
 
 
 def test_only_the_latest_files_are_kept(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(stored_plans, "MOST_FILES", 2)
+    monkeypatch.setattr(files, "MOST_FILES", 2)
     for seed in range(3):
         open_worker(mlp((3, 4, 2), seed)).dispose()
     assert len(list(folder.glob("*.plan"))) == 2
-    monkeypatch.setattr(stored_plans, "MOST_BYTES", 1)
+    monkeypatch.setattr(files, "MOST_BYTES", 1)
     open_worker(mlp((3, 4, 2), 3)).dispose()
     assert list(folder.glob("*.plan")) == []
 
 
 def test_it_can_be_turned_off(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("GAMEGLUE_STORED_PLANS", "off")
-    assert stored_plans.plan_file(ModelLoader.load(network()), CPUBackend()) is None
+    assert plans.plan_file(ModelLoader.load(network()), CPUBackend()) is None
     open_worker(network()).dispose()
     assert list(folder.iterdir()) == []
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import marshal
 import os
@@ -11,10 +12,13 @@ from typing import Any
 
 import numpy as np
 
+from engine import native
 from engine.model import Input, Layer, Model, Output
 from engine.native import NativeSource
 from engine.native.parts import call_in_parts
 from engine.native.prelude import PRELUDE
+
+_ENGINE = Path(__file__).parent.parent
 
 _LARGE = 1 << 21
 """Bytes of constants that SHA-256, at one or two a nanosecond, would take too long for."""
@@ -55,13 +59,31 @@ MIX = NativeSource("mix", PRELUDE + "load_any = _make_load(_types.uint64, _I64, 
 
 
 def digest_of_model(model: Model, setting: str) -> str:
-    """Equal for models of the same layers, names, shapes and elements, in the same `setting`."""
+    """Equal for models of the same layers, names, shapes and elements, in the same `setting`.
+
+    A model that says what it was read from is told by that.
+    """
+    if model.identity:
+        return hashlib.sha256(f"{model.identity} {setting}".encode()).hexdigest()
     arrays: list[np.ndarray] = []
     facts = (setting, _model_facts(model, arrays))
     # This version of the format knows no references: equal values give equal bytes.
     whole = hashlib.sha256(marshal.dumps(facts, 2))
     whole.update(_digest_of_elements(arrays))
     return whole.hexdigest()
+
+
+def digest_of_bytes(data: np.ndarray, setting: str) -> str:
+    """Equal for the same bytes in the same `setting`."""
+    whole = hashlib.sha256(setting.encode())
+    whole.update(_digest_of_elements([data]))
+    return whole.hexdigest()
+
+
+@functools.cache
+def digest_of_engine() -> str:
+    """A digest of the engine's sources and of what compiled code depends on; '' without sources."""
+    return digest_of_sources(_ENGINE, native.machine_identity() + np.__version__)
 
 
 def digest_of_sources(folder: Path, setting: str) -> str:
