@@ -56,6 +56,7 @@ class Inputs:
         self._items: dict[str, Input] = {item.name: item for item in session.source.inputs}
         dims = [{d for d in item.shape or () if isinstance(d, str)} for item in self._items.values()]
         self._has_shared_dims = len(set().union(*dims)) < sum(map(len, dims))
+        self._count, self._first = len(self._items), next(iter(self._items), "")
         self._pick: Callable[[Any], tuple[Any, ...]] = itemgetter(*(tuple(self._items) or ("",)))
         # The last shape of each input that was found to fit: the next is most often the same.
         self._fitting: dict[str, tuple[int, ...]] = {}
@@ -80,9 +81,12 @@ class Inputs:
     def in_order(self, inputs: Positional, named: Named) -> tuple[Any, ...]:
         """What is given by name, in the model's order; nothing where that takes a closer look."""
         given: Any = inputs[0] if inputs else named
-        if (inputs and named) or given.keys() != self._items.keys():
+        if len(given) != self._count or (inputs and named):
             return ()
-        return self._pick(given) if len(given) > 1 else tuple(given.values())
+        try:
+            return self._pick(given) if self._count > 1 else (given[self._first],)
+        except KeyError:
+            return ()
 
     def completed(self, given: Named) -> list[InputValue] | None:
         """A value for each input in the model's order, given or kept; None where one lacks."""

@@ -234,7 +234,8 @@ class Backend(ABC):
         """A function that uploads arrays of these shapes and runs the program, for use again and again.
 
         An array without a target is dropped. Where an array is that of a tensor and `in_place` allows it, the
-        program may read it there: then nothing else reads that target.
+        program may read it there: then nothing else reads that target. Given the very list of tensors once
+        more, it may take their elements to be where they were.
         """
 
         def repeat(arrays: Sequence[np.ndarray], tensors: Sequence[CPUTensorData | None] = ()) -> None:

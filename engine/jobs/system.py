@@ -19,7 +19,6 @@ import contextlib
 import ctypes
 import functools
 import os
-import struct
 import sys
 import threading
 import time
@@ -49,10 +48,9 @@ from engine.jobs.waiting import waiting_functions
 
 Priority = Literal["normal", "below_normal"]
 
-_STATE, _USERS, _REQUEST = LAYOUT["STATE"], LAYOUT["USERS"], LAYOUT["REQUEST"]
+_STATE, _COMMANDS, _COUNT = LAYOUT["STATE"], LAYOUT["COMMANDS"], LAYOUT["COUNT"]
+_USERS, _REQUEST = LAYOUT["USERS"], LAYOUT["REQUEST"]
 _EDGES, _FIRST_EDGE = LAYOUT["EDGES"], LAYOUT["FIRST_EDGE"]
-# One write for a fresh record: STATE, COMMANDS, COUNT, LISTED, NEXT, DEPENDENTS, BLOCKERS; zeros to USERS.
-_FRESH = struct.Struct("=7q144x")
 _RECORDS_PER_BLOCK = 64
 _COPY_GRAIN = 1 << 18
 # A blocked call comes back to Python this often, so that Ctrl-C works.
@@ -74,7 +72,6 @@ class _Record(NamedTuple):
     base: int
     address: int
     request: ctypes.c_int64
-    raw: memoryview
     wait_request: ctypes.c_int64
 
 
@@ -227,7 +224,7 @@ class JobSystem:
         self._live: deque[JobHandle] = deque()
         self._closed = False
         self._forked = False
-        self._blank = _Record(words, 0, 0, ctypes.c_int64(0), words, ctypes.c_int64(0))
+        self._blank = _Record(words, 0, 0, ctypes.c_int64(0), ctypes.c_int64(0))
         self._memory: list[np.ndarray] = [block]
         body = functools.partial(_thread_body, self._call, address, priority)
         self._threads = [
@@ -278,8 +275,9 @@ class JobSystem:
             if depends_on:
                 edges, more = self._write_edges(record, depends_on)
                 keep = (listed, keep_alive, more)
-            record.words[record.base + _REQUEST + 3] = edges
-            _FRESH.pack_into(record.raw, 8 * record.base, 0, listed.address, listed.count, 0, 0, 0, edges + 1)
+            words, base = record.words, record.base
+            words[base + _COMMANDS], words[base + _COUNT] = listed.address, listed.count
+            words[base + _REQUEST + 3] = edges
             handle = JobHandle(self, record, keep)
             self._live.append(handle)
             self._call(record.request)
@@ -291,21 +289,22 @@ class JobSystem:
         """
         words, base = before._words, before._base
         with self._lock:
-            if self._closed or self._forked or before._finished or before._pins:
+            if self._closed or self._forked or before._finished or before._pins or words[base + _STATE] != 1:
                 return None
-            if words[base + _STATE] != 1 or words[base + _USERS] != 0:
-                return None
-            handle = JobHandle(self, before._record, before._keep)
-            before._retire()
-            listed = handle._keep[0]
+            record = before._record
             words[base + _REQUEST + 3] = 0
-            _FRESH.pack_into(handle._record.raw, 8 * base, 0, listed.address, listed.count, 0, 0, 0, 1)
+            # It is done, whoever asks from now on; its memory says so no longer.
+            before._finished = True
+            if self._call(record.request):
+                before._finished = False
+                return None
+            handle = JobHandle(self, record, before._keep)
+            before._keep = None
             if self._live[-1] is before:
                 self._live[-1] = handle
             else:
                 self._live.append(handle)
                 self._sweep()
-            self._call(handle._record.request)
         return handle
 
     def run_inline(self, commands: CommandList | np.ndarray) -> None:
@@ -385,7 +384,6 @@ class JobSystem:
     def _grow(self) -> _Record:
         block, words, address = _aligned_words(_RECORDS_PER_BLOCK * JOB_WORDS)
         self._memory.append(block)
-        raw = words.cast("B")
         for base in range(0, _RECORDS_PER_BLOCK * JOB_WORDS, JOB_WORDS):
             here = address + 8 * base
             words[base + _REQUEST] = OP_SUBMIT
@@ -397,7 +395,7 @@ class JobSystem:
             words[waiting + 2] = here
             words[waiting + 3] = -_SLICE_NS
             requests = (ctypes.c_int64(here + 8 * _REQUEST), ctypes.c_int64(address + 8 * waiting))
-            self._free.append(_Record(words, base, here, requests[0], raw, requests[1]))
+            self._free.append(_Record(words, base, here, requests[0], requests[1]))
         return self._free.pop()
 
     def _write_edges(self, record: _Record, depends_on: Sequence[JobHandle]) -> tuple[int, object]:

@@ -196,7 +196,7 @@ def test_a_frame_with_inference_in_its_middle_is_pixel_identical(
 ) -> None:
     expected = scene.draw(state)
     got = scene.draw(state, lambda: upset_everything(gl_device))
-    assert np.array_equal(got, expected)
+    np.testing.assert_array_equal(got, expected)
 
 
 @pytest.mark.parametrize("state", [blend, scissor, colour_mask, rasterizer_discard, small_viewport])

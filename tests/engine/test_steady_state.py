@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from engine import BackendType, CPUTensorData, JobSystem, Model, Tensor, Worker
+from engine.errors import DisposedError
 from tests.engine.conftest import MakeWorker
 from tests.engine.test_streams import SIDE, long_chain, picture, row
 from tests.graphs import model, node
@@ -94,6 +95,41 @@ def test_writing_a_tensor_leaves_alone_what_was_scheduled(
         np.testing.assert_allclose(result(worker), expected(picture(seed), 1), atol=1e-5)
         worker.schedule(tensor, row(2))
         np.testing.assert_array_equal(result(worker), np.full((SIDE, SIDE), 2, np.float32))
+
+
+@pytest.mark.parametrize("is_named", [False, True])
+def test_the_same_tensors_again_are_seen_as_they_are_now(worker: Worker, is_named: bool) -> None:
+    large, small, other = Tensor(picture(1)), Tensor(row(1)), Tensor(row(7))
+
+    def check(picture_now: np.ndarray, extra: float, second: Tensor = small) -> None:
+        for _ in range(3):
+            spoil(worker)
+            if is_named:
+                worker.schedule(dict(zip(worker._inputs.names, (large, second), strict=True)))
+            else:
+                worker.schedule(large, second)
+            np.testing.assert_allclose(result(worker), expected(picture_now, extra), atol=1e-5)
+
+    check(picture(1), 1)
+    small.upload(row(2))
+    check(picture(1), 2)
+    check(picture(1), 7, other)
+    check(picture(1), 2)
+    worker.schedule(large, small)
+    large.upload(picture(3))  # while it is read: the elements move
+    check(picture(3), 2)
+    small[...] = 4.0
+    check(picture(3), 4)
+    worker.schedule(picture(5), row(5))
+    np.testing.assert_allclose(result(worker), expected(picture(5), 5), atol=1e-5)
+    check(picture(3), 4)
+    for _ in range(4):
+        worker.schedule(large, small)  # behind each other
+    np.testing.assert_allclose(result(worker), expected(picture(3), 4), atol=1e-5)
+    small.dispose()
+    with pytest.raises(DisposedError):
+        worker.schedule(large, small)
+    check(picture(3), 7, other)
 
 
 def test_a_tensor_keeps_what_is_not_written_over(worker: Worker) -> None:

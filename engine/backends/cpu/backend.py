@@ -383,7 +383,8 @@ class CPUBackend(Backend):
                 if not elsewhere:
                     elsewhere.append(InPlace(program, inputs, in_place))
                 here = elsewhere[0]
-                if not here.is_aimed_at(arrays, tensors):
+                # The same list is the same tensors, whose elements are where they were.
+                if tensors is not here.tensors and not here.is_aimed_at(arrays, tensors):
                     here.aim(arrays, tensors)
                 for number in here.copied:
                     views[number][...] = arrays[number]

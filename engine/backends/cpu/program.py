@@ -110,23 +110,24 @@ class InPlace:
         self._allowed = [
             may and buffer.array.nbytes >= IN_PLACE_BYTES for may, buffer in zip(allowed, inputs, strict=True)
         ]
-        self._tensors: Sequence[CPUTensorData | None] = ()
+        self.tensors: Sequence[CPUTensorData | None] = ()  # what `aim` was given
         self.job: JobHandle | None = None  # the last that ran it as it is aimed
         self.taken: list[tuple[int, CPUTensorData, np.ndarray]] = []
         self.copied: list[int] = []
 
     def is_aimed_at(self, arrays: Sequence[np.ndarray], tensors: Sequence[CPUTensorData | None]) -> bool:
         """Whether the commands read these tensors where they lie now."""
-        if tensors != self._tensors:
+        if tensors != self.tensors:
             return False
-        has_moved = False  # one that was written while it was read
         for number, _, array in self.taken:
-            has_moved |= arrays[number] is not array
-        return not has_moved
+            if arrays[number] is not array:
+                return False  # it was written while it was read
+        self.tensors = tensors
+        return True
 
     def aim(self, arrays: Sequence[np.ndarray], tensors: Sequence[CPUTensorData | None]) -> None:
         """Have the commands read tensors where they lie, those in `taken`; inputs in `copied` have to be."""
-        self._tensors, self.job = tensors, None
+        self.tensors, self.job = tensors, None
         self.taken, self.copied = [], []
         for number, tensor in enumerate(tensors):
             address = tensor.address if tensor is not None and self._allowed[number] else 0
