@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from engine.backends.base import Backend, DeviceBuffer, Program, Read, Repeat
+from engine.inputs import Named, Positional
 from engine.kernels.value import Value, leaves
 from engine.parts import Part
 from engine.reads import PendingRead
@@ -38,6 +39,8 @@ class Direct:
     __slots__ = (
         "_arrays",
         "_facts",
+        "_form",
+        "_names",
         "_repeat",
         "_same",
         "_tensors",
@@ -54,6 +57,7 @@ class Direct:
         self,
         session: Session,
         part: Part,
+        names: Sequence[str],
         facts: Sequence[tuple[tuple[int, ...], np.dtype]],
         repeat: Repeat,
         outputs: dict[str | int | None, Source],
@@ -65,6 +69,7 @@ class Direct:
         self.session = session
         self.part = part
         self.outputs = outputs
+        self._names = tuple(names)
         self._facts = tuple(facts)
         self._repeat = repeat
         self._waits_for = waits_for
@@ -73,9 +78,12 @@ class Direct:
         self.targets = tuple(targets)
         # Those of the last schedule that were right: storage keeps its shape and type.
         self._tensors: list[CPUTensorData | None] = []
-        # Where the last schedule was given nothing but tensors: each, its storage, and the elements there.
-        self._same: list[tuple[Tensor, CPUTensorData, np.ndarray]] = []
+        # Where the last schedule was given nothing but tensors: its place or name, each, its storage, and the
+        # elements there.
+        self._same: list[tuple[int | str, Tensor, CPUTensorData, np.ndarray]] = []
         self._arrays: list[np.ndarray] = []
+        # Whether it came by place or by name: the type of what it came in; None where nothing can come again.
+        self._form: type | None = None
 
     @classmethod
     def of(cls, session: Session, part: Part, names: Sequence[str]) -> Direct | None:
@@ -112,38 +120,48 @@ class Direct:
         takes_all = all(target is not None for target in targets)
         waits_for = session.backends[place].waits_for if takes_all else _never
         backend = session.backends[place]
-        return cls(session, part, facts, repeat, outputs, waits_for, backend, program, targets)
+        return cls(session, part, names, facts, repeat, outputs, waits_for, backend, program, targets)
 
     def facts(self, number: int) -> tuple[tuple[int, ...], np.dtype]:
         """Shape and type of an input."""
         return self._facts[number]
 
-    def take(self, inputs: Sequence[object]) -> bool:
-        """Schedule, if these are inputs of exactly the kind that this is for."""
+    def take_again(self, given: Named | Positional) -> bool:
+        """Schedule, if these are the very tensors of the last schedule, with their elements where they were.
+
+        Half of what `take` asks is known then. A network's work throws what Python needs out of the cache, so
+        every function that is called here costs the calling thread microseconds.
+        """
+        if type(given) is not self._form or len(given) != len(self._same):
+            return False
+        try:
+            for key, tensor, storage, elements in self._same:
+                if given[key] is not tensor or tensor.elements_on_cpu is not storage:  # type: ignore[index]
+                    return False
+                if storage.elements is not elements or storage.writer is not None:
+                    return False
+        except KeyError:
+            return False
+        self._repeat(self._arrays, self._tensors)
+        return True
+
+    def take(self, inputs: Positional, given: Named | Positional | None = None) -> bool:
+        """Schedule, if these are inputs of exactly the kind that this is for.
+
+        given: the same as the caller gave them, where that may come again.
+        """
         if len(inputs) != len(self._facts):
             return False
-        if self._same and self._take_same(inputs):
-            return True
         for number, (shape, dtype) in enumerate(self._facts):
             array = inputs[number]  # half the time of a strict zip
             if type(array) is not np.ndarray:
-                return self._take_tensors(inputs)
+                return self._take_tensors(inputs, given)
             if array.shape != shape or array.dtype != dtype:
                 return False
         self._repeat(inputs)
         return True
 
-    def _take_same(self, inputs: Sequence[object]) -> bool:
-        """The same, where all are the last schedule's tensors, and their elements lie where they lay."""
-        for number, (tensor, storage, elements) in enumerate(self._same):
-            if inputs[number] is not tensor or tensor.elements_on_cpu is not storage:
-                return False
-            if storage.elements is not elements or storage.fence is not None:
-                return False
-        self._repeat(self._arrays, self._tensors)
-        return True
-
-    def _take_tensors(self, inputs: Sequence[object]) -> bool:
+    def _take_tensors(self, inputs: Positional, given: Named | Positional | None) -> bool:
         """The same, where some are tensors on the CPU."""
         tensors: list[CPUTensorData | None] = []
         arrays: list[np.ndarray] = []
@@ -161,14 +179,15 @@ class Direct:
                 is_awaited = True
             tensors.append(tensor)
             arrays.append(array)  # type: ignore[arg-type]
-        self._tensors, self._same = tensors, []
+        self._tensors, self._arrays, self._form = tensors, arrays, None
         if is_awaited:
             self._repeat(arrays, tensors, True)
             return True
         self._repeat(arrays, tensors)
-        if None not in tensors:
-            self._arrays = arrays
-            self._same = list(zip(inputs, tensors, arrays, strict=True))  # type: ignore[arg-type]
+        if given is not None and None not in tensors:
+            keys = self._names if type(given) is dict else range(len(inputs))
+            self._form = type(given)
+            self._same = list(zip(keys, inputs, tensors, arrays, strict=True))  # type: ignore[arg-type]
         return True
 
 

@@ -78,10 +78,9 @@ class Inputs:
             raise InputError(self._unknown(name))
         self.kept[name] = value
 
-    def in_order(self, inputs: Positional, named: Named) -> tuple[Any, ...]:
+    def in_order(self, given: Named) -> tuple[Any, ...]:
         """What is given by name, in the model's order; nothing where that takes a closer look."""
-        given: Any = inputs[0] if inputs else named
-        if len(given) != self._count or (inputs and named):
+        if len(given) != self._count:
             return ()
         try:
             return self._pick(given) if self._count > 1 else (given[self._first],)

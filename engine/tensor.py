@@ -99,7 +99,7 @@ class CPUTensorData(TensorData):
         self.elements: np.ndarray = array
         self._owned = owned
         self._readers: list[Reader] = []
-        self._writer: Writer | None = None
+        self.writer: Writer | None = None
         self._address: int | None = None
         self.dtype = array.dtype
         self.shape_or_none = array.shape
@@ -115,9 +115,9 @@ class CPUTensorData(TensorData):
     @property
     def fence(self) -> Writer | None:
         """The job that still writes the elements, for others to depend on; None once they are there."""
-        if self._writer is not None and self._writer.is_completed:
-            self._writer = None
-        return self._writer
+        if self.writer is not None and self.writer.is_completed:
+            self.writer = None
+        return self.writer
 
     @property
     def reuse(self) -> tuple[Reader, ...]:
@@ -131,7 +131,7 @@ class CPUTensorData(TensorData):
 
     def is_written_by(self, writer: Writer) -> None:
         """The elements are there once `writer` is done, which waits for all that reads them by now."""
-        self._writer, self._readers = writer, []
+        self.writer, self._readers = writer, []
 
     @property
     def address(self) -> int:
@@ -154,13 +154,13 @@ class CPUTensorData(TensorData):
 
     def to_write(self, keep: bool = True) -> np.ndarray:
         """The elements, to be written; `keep` them where not all will be."""
-        if self._writer is not None:
+        if self.writer is not None:
             if keep or not self._owned:
-                self._writer.complete()
+                self.writer.complete()
             else:
                 # What it writes is not asked for any more: it keeps its memory.
-                self._readers = [*self._readers, self._writer]
-            self._writer = None
+                self._readers = [*self._readers, self.writer]
+            self.writer = None
         if self._readers:
             readers, self._readers = [r for r in self._readers if not r.is_completed], []
             if readers and self._owned:
@@ -183,8 +183,8 @@ class CPUTensorData(TensorData):
         return CopiedRead(copying, target)
 
     def download(self, out: np.ndarray | None = None) -> np.ndarray:
-        if self._writer is not None:
-            self._writer.complete()
+        if self.writer is not None:
+            self.writer.complete()
         return self.elements.copy() if out is None else delivered(self.elements, out)
 
     def upload(self, array: np.ndarray) -> None:
@@ -224,6 +224,7 @@ class Tensor(Disposable):
             array, given = aligned(array.shape, array.dtype), array
             array[...] = given
         self._data: TensorData = CPUTensorData(array, owned=True)
+        self.elements_on_cpu = self._data
 
     # What most tensors of a frame leave as it is, so that making one costs little.
     _view: tuple[int, ...] | None = None
@@ -231,6 +232,9 @@ class Tensor(Disposable):
     _arrived: np.ndarray | None = None
     _callbacks: Sequence[Callable[[bool], None]] = ()
     _owns_memory = False
+
+    elements_on_cpu: CPUTensorData | None = None
+    """The storage, where it is an array in the tensor's own shape and alive; else None."""
 
     @classmethod
     def of(cls, data: TensorData, *, owned: bool = True) -> Tensor:
@@ -240,6 +244,8 @@ class Tensor(Disposable):
             Disposable.__init__(tensor)
             tensor._owns_memory = True
         tensor._data = data
+        if type(data) is CPUTensorData:
+            tensor.elements_on_cpu = data
         return tensor
 
     @classmethod
@@ -292,12 +298,6 @@ class Tensor(Disposable):
         return self._data.concrete()
 
     @property
-    def elements_on_cpu(self) -> CPUTensorData | None:
-        """The storage, where it is an array in the tensor's own shape and alive; else None."""
-        data = self._data
-        return data if type(data) is CPUTensorData and self._view is None and not self._disposed else None
-
-    @property
     def data_at_hand(self) -> TensorData:
         """The storage, or a promise of it while the work that makes it is not enqueued yet. Never waits."""
         self._check_alive()
@@ -338,6 +338,7 @@ class Tensor(Disposable):
         if int(np.prod(sizes)) != self.size or min(sizes, default=0) < 0:
             raise InputError(f"cannot reshape a tensor of shape {tuple(self.shape)} to {tuple(wanted)}")
         self._view = tuple(sizes)
+        self.elements_on_cpu = None
         if self._arrived is not None:
             self._arrived = self._arrived.reshape(self._view)
         return self
@@ -476,10 +477,11 @@ class Tensor(Disposable):
             self._data.dispose()
         self._data = data
         self._view = None
+        self.elements_on_cpu = data if type(data) is CPUTensorData else None
         self._owns_memory = type(data) is not CPUTensorData
 
     def _dispose(self) -> None:
-        self._pending = self._arrived = None
+        self._pending = self._arrived = self.elements_on_cpu = None
         if self._owns_memory:
             self._data.dispose()
 

@@ -336,16 +336,22 @@ class Worker(Disposable):
         if direct is not None:
             if get_ident() != self.thread:
                 self.check_thread()
-            is_named = named or (len(inputs) == 1 and type(inputs[0]) is dict)
-            given = self._inputs.in_order(inputs, named) if is_named else inputs
-            if direct.take(given):
-                is_like_before = (
-                    type(self.latest) is DirectRun
-                )  # then the plan is in use by one run as before
+            given: Any = inputs
+            if named:
+                given = () if inputs else named
+            elif len(inputs) == 1 and type(inputs[0]) is dict:
+                given = inputs[0]
+            is_taken = direct.take_again(given)
+            if not is_taken:
+                ordered = self._inputs.in_order(given) if type(given) is dict else given
+                is_taken = direct.take(ordered, given)
+            if is_taken:
+                # Then the plan is in use by one run as before.
+                is_like_before = type(self.latest) is DirectRun
                 self.latest = DirectRun(direct) if is_like_before else DirectRun.after(self.latest, direct)
                 return
-            other = self._direct_for(given)
-            if other is not None and other.take(given):
+            other = self._direct_for(ordered)
+            if other is not None and other.take(ordered):
                 self._direct, self.latest = other, DirectRun.after(self.latest, other)
                 return
         shapes, known, prepared = self._prepared(inputs, named)

@@ -19,9 +19,9 @@ How it works
     A dependency is an edge (dependent, next) pushed on the DEPENDENTS of the earlier job, which swaps it for
     CLOSED when it completes: pushing on CLOSED means that there is nothing to wait for.
     EVENT counts whatever a thread might be waiting for. Threads spin on it for a while, then sleep until it
-    changes: for SPIN pauses, or for BUSY_SPIN while a job is active, as its next command is mostly
+    changes: for SPIN pauses, or for LONG_SPIN while a job is active, as its next command is mostly
     microseconds away and waking a thread takes tens of them. While fewer spin than there are cores, it is
-    IDLE_SPIN after the last job, for a caller that soon submits another. Only as many threads as there are
+    as long after the last job, for a caller that soon submits another. Only as many threads as there are
     CORES spin for long, HELPERS (threads in a `complete`) included, and no more than ROOM are woken for one
     job.
     A waker adds to EVENT and then reads SLEEPERS and USERS; a sleeper takes itself from USERS, adds to
@@ -34,11 +34,12 @@ from engine.jobs.waiting import CALL_OS, OS_TEXTS
 from engine.native import NativeSource
 from engine.native.prelude import PRELUDE
 
-OP_WORK, OP_SUBMIT, OP_WAIT, OP_RUN, OP_STOP = range(5)
+OP_WORK, OP_SUBMIT, OP_WAIT, OP_RUN, OP_STOP, OP_PAUSE = range(6)
 """The first word of a request. `(OP_WORK, system, number, 0)` is a job thread's life; `(OP_SUBMIT, system,
 job, edges)` gives 1 where a thread still reads the job's memory; `(OP_WAIT, system, job, nanoseconds)` gives
 1 when done; `(OP_RUN, commands, count, 0)` runs on this thread; `(OP_STOP, system, 1 or 2, 0)`: threads leave
-when there is no work, or after their current chunk."""
+when there is no work, or after their current chunk; `(OP_PAUSE, count, 0, 0)` takes so many
+pauses."""
 
 LAYOUT = {
     # The system block. Words that different threads write lie on different cache lines.
@@ -55,12 +56,11 @@ LAYOUT = {
     "OS_WAKE_ONE": 34,
     "OS_WAKE_ALL": 35,
     "OS_YIELD": 36,
-    "BUSY_SPIN": 37,
+    "LONG_SPIN": 37,
     "CORES": 38,
     "THREADS": 39,
     "ROOM": 41,
     "STOP": 40,
-    "IDLE_SPIN": 42,
     # A job's record.
     "STATE": 0,
     "COMMANDS": 1,
@@ -131,9 +131,9 @@ def spin_limit(system):
     if atomic_load_i64(system, ACTIVE_HEAD) != 0:
         awake = load_i64(system, THREADS) - atomic_load_i64(system, SLEEPERS)
         if awake + atomic_load_i64(system, HELPERS) <= load_i64(system, CORES):
-            return load_i64(system, BUSY_SPIN)
+            return load_i64(system, LONG_SPIN)
     if atomic_load_i64(system, SPINNERS) < load_i64(system, CORES):
-        return load_i64(system, IDLE_SPIN)
+        return load_i64(system, LONG_SPIN)
     return load_i64(system, SPIN)
 
 
@@ -456,6 +456,9 @@ def program(request):
         live(a, b)
     elif operation == OP_STOP:
         stop(a, b)
+    elif operation == OP_PAUSE:
+        for _ in range(a):
+            cpu_pause()
     return 0
 '''
 
@@ -463,7 +466,7 @@ def program(request):
 def program_source(waiting: str, futex_number: int = 0) -> NativeSource:
     """The job system for one way of waiting: a key of `OS_TEXTS`."""
     constants = {**LAYOUT, "OP_WORK": OP_WORK, "OP_SUBMIT": OP_SUBMIT, "OP_WAIT": OP_WAIT, "OP_RUN": OP_RUN}
-    constants |= {"OP_STOP": OP_STOP, "FUTEX": futex_number}
+    constants |= {"OP_STOP": OP_STOP, "OP_PAUSE": OP_PAUSE, "FUTEX": futex_number}
     head = "".join(f"{name} = {value}\n" for name, value in constants.items())
     text = PRELUDE + head + CALL_OS + OS_TEXTS[waiting] + _BODY
     return NativeSource(f"jobs_{waiting}", text, "program", "int64(int64)")

@@ -35,6 +35,7 @@ from engine.jobs.program import (
     INLINE_EDGES,
     JOB_WORDS,
     LAYOUT,
+    OP_PAUSE,
     OP_RUN,
     OP_STOP,
     OP_SUBMIT,
@@ -55,11 +56,12 @@ _RECORDS_PER_BLOCK = 64
 _COPY_GRAIN = 1 << 18
 # A blocked call comes back to Python this often, so that Ctrl-C works.
 _SLICE_NS = 100_000_000
-# Pauses while a job is in flight: 80 to 200 microseconds, longer than most steps that one thread runs alone.
-_BUSY_SPIN = 4000
-# A caller that reads each result and schedules again does so within two tenths of a millisecond; waking a
-# thread costs it a good part of that.
-_IDLE_SPIN = 4000
+# Seconds that a thread spins while a job is in flight: longer than most steps that one thread runs alone. And
+# after one: a caller that reads each result and schedules again does so within two tenths of a millisecond,
+# and waking a thread costs it a good part of that.
+_LONG_SPIN = 200e-6
+# Where the job threads leave a core to the game, and where they do not.
+_SHORT_SPIN, _SHORTEST_SPIN = 50e-6, 5e-6
 # No argument types: the caller passes a ready c_int64, which is four times as fast as converting an int.
 _PROGRAM = ctypes.CFUNCTYPE(ctypes.c_int64)
 _Program = Callable[[Any], int]
@@ -190,7 +192,7 @@ class JobSystem:
 
     threads: how many, at least 1 (default: one per core). priority: "below_normal" lets the game's own
     threads go first where the system has per-thread priorities (Linux, Windows). spin: how many pauses
-    (20 to 50 ns each) a thread without work spins before it sleeps; by default, long while a job is in flight
+    (10 to 50 ns each) a thread without work spins before it sleeps; by default, long while a job is in flight
     and no more threads are awake than there are cores, else only where there is a core to spare. waiting:
     the way to sleep, for tests.
     """
@@ -211,9 +213,10 @@ class JobSystem:
         source = program_source(kind, futex)
         self._call = _PROGRAM(native.load([source])[source.key])
         block, words, address = _aligned_words(SYSTEM_WORDS)
-        words[LAYOUT["SPIN"]] = spin if spin is not None else (1500 if count < cores else 150)
-        words[LAYOUT["IDLE_SPIN"]] = spin if spin is not None else _IDLE_SPIN
-        words[LAYOUT["BUSY_SPIN"]] = spin if spin is not None else _BUSY_SPIN
+        pause = _pause_seconds(self._call)
+        short = _SHORT_SPIN if count < cores else _SHORTEST_SPIN
+        words[LAYOUT["SPIN"]] = spin if spin is not None else round(short / pause)
+        words[LAYOUT["LONG_SPIN"]] = spin if spin is not None else round(_LONG_SPIN / pause)
         words[LAYOUT["CORES"]], words[LAYOUT["THREADS"]] = cores, count
         words[LAYOUT["ROOM"]] = max(cores, count)
         for name, value in functions.items():
@@ -444,6 +447,24 @@ def job_sources() -> list[native.NativeSource]:
     """Everything that a job system loads, for those who prepare kernels ahead of time."""
     kind, _, futex = waiting_functions(None)
     return [program_source(kind, futex), COPY, FILL, LISTS, PART, STAMP]
+
+
+_pause: list[float] = []
+
+
+def _pause_seconds(program: _Program) -> float:
+    """How long a pause takes here: a dozen cycles on some processors, 140 on others."""
+    if not _pause:
+        times = []
+        for _ in range(3):  # the shortest counts, as any may be interrupted
+            before = time.perf_counter()
+            _ask(program, OP_PAUSE, _PAUSES_TIMED)
+            times.append(time.perf_counter() - before)
+        _pause.append(max(min(times) / _PAUSES_TIMED, 1e-9))
+    return _pause[0]
+
+
+_PAUSES_TIMED = 1000
 
 
 def _ask(program: _Program, operation: int, *operands: int) -> int:

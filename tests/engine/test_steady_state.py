@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from engine import BackendType, CPUTensorData, JobSystem, Model, Tensor, Worker
-from engine.errors import DisposedError
+from engine.errors import DisposedError, InputError
 from tests.engine.conftest import MakeWorker
 from tests.engine.test_streams import SIDE, long_chain, picture, row
 from tests.graphs import model, node
@@ -126,6 +126,8 @@ def test_the_same_tensors_again_are_seen_as_they_are_now(worker: Worker, is_name
     for _ in range(4):
         worker.schedule(large, small)  # behind each other
     np.testing.assert_allclose(result(worker), expected(picture(3), 4), atol=1e-5)
+    with pytest.raises(InputError):
+        worker.schedule({"x": large, "nobody": small})
     small.dispose()
     with pytest.raises(DisposedError):
         worker.schedule(large, small)
