@@ -29,14 +29,13 @@ def cache_dir(*parts: str) -> Path:
 def read_sealed(path: Path, form: bytes) -> bytes | None:
     """What `write_sealed` stored; None where the file is missing, damaged or of another form."""
     try:
-        data = path.read_bytes()
+        with path.open("rb") as file:
+            found, digest = file.read(len(form)), file.read(hashlib.sha256().digest_size)
+            body = file.read()
     except OSError:
         return None
-    start = len(form) + hashlib.sha256().digest_size
     # Drivers and loaders crash on damaged code rather than refuse it.
-    if data[: len(form)] != form or hashlib.sha256(data[start:]).digest() != data[len(form) : start]:
-        return None
-    return data[start:]
+    return body if found == form and hashlib.sha256(body).digest() == digest else None
 
 
 def write_sealed(path: Path, form: bytes, body: bytes) -> None:

@@ -47,7 +47,7 @@ class Pace:
     rounds: int = 9
     turn: float = 0.05
     budget: float = 5.0
-    loads: int = 3
+    loads: int = 5
     schedule: float = 0.5
 
 
