@@ -141,8 +141,7 @@ def _ready(source: ModelSource, dims: Mapping[str, int] | None) -> Model:
     if model is None:
         model = optimize(_read(data, folder, name, dims))
         stored.write(model)
-    settled_model = _settled(model)
-    return settled_model if model.has_weight_files else settled_model.identified(stored.key)
+    return _settled(model).identified("" if model.has_weight_files else stored.key)
 
 
 def _read(data: bytes, folder: Path | None, name: str, dims: Mapping[str, int] | None) -> Model:

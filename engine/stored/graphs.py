@@ -42,8 +42,7 @@ class GraphFile:
         self._data = np.frombuffer(memoryview(data), np.uint8)
         self._name = name
         # A graph without a name is called like its file.
-        sizes = sorted(dims.items()) if dims else []
-        setting = f"{engine} {onnx_version} {Path(name).name!r} {sizes!r}"
+        setting = f"{engine} {onnx_version} {Path(name).name!r} {sorted(map(repr, (dims or {}).items()))}"
         self.key = digest_of_bytes(self._data, setting) if engine and data else ""
 
     def read(self) -> Model | None:
