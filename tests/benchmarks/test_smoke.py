@@ -79,6 +79,7 @@ ROWS = {
 """What the output must hold, as patterns."""
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "name",
     [

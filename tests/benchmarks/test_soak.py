@@ -27,6 +27,7 @@ def soak(channel: str, schedules: int, timeout: float) -> None:
     assert "raised" not in done.stderr
 
 
+@pytest.mark.long
 @pytest.mark.gl
 @pytest.mark.opencl
 @pytest.mark.parametrize(

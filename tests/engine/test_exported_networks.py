@@ -95,6 +95,7 @@ def quantized(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathF
     return (folder / "quantized.onnx").read_bytes()
 
 
+@pytest.mark.long
 def test_a_quantised_network(quantized: bytes, channel: str, make_worker: MakeWorker) -> None:
     scales = [i for i in onnx.load_from_string(quantized).graph.initializer if i.name == "y_scale"]
     quantum = float(onnx.numpy_helper.to_array(scales[0]))
@@ -130,6 +131,7 @@ def recurrent(kind: str) -> bytes:
     )  # fmt: skip
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("kind", ["LSTM", "GRU", "RNN"])
 def test_a_recurrent_network(kind: str, channel: str, make_worker: MakeWorker) -> None:
     feeds: list[Feeds] = [{"x": normal(t, t, n, 4)} for t, n in [(5, 2), (1, 1), (8, 3)]]

@@ -127,6 +127,7 @@ def test_formulas(seed: int) -> None:
     check_numpy(seed)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("seed", range(3))
 def test_every_backend(seed: int, channel: str, make_worker: MakeWorker) -> None:
     check_backend(seed, channel, make_worker, length=8)

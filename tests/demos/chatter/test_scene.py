@@ -31,6 +31,7 @@ def play(play_undrawn: Play) -> Play:
     return start
 
 
+@pytest.mark.long
 def test_a_round_by_itself(play: Play) -> None:
     app = play(autoplay=True, seed=4)
     place = part(app, Village)

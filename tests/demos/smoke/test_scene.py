@@ -32,6 +32,7 @@ def run(app: App, steps: int) -> Simulation:
     return sim
 
 
+@pytest.mark.long
 def test_a_round_by_itself(play: Play) -> None:
     app = play(autoplay=True, seed=1)
     sim = run(app, 60)

@@ -69,6 +69,7 @@ def test_named_shapes(backend: CPUBackend, name: str) -> None:
     check(backend, NAMED[name])
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("epilogue", ["bias", "residual", "position"])
 @pytest.mark.parametrize("group", [1, 6])
 def test_epilogues(backend: CPUBackend, epilogue: str, group: int) -> None:

@@ -196,6 +196,7 @@ def test_few_outputs(backend: CPUBackend, name: str) -> None:
     check(backend, FEW[name])
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("tail", ["none", "residual", "slope", "position"])
 def test_epilogues(backend: CPUBackend, tail: str) -> None:
     check(backend, Case((2, 6, 10, 23), (70, 6, 3, 3), pads=(1, 1), tail=tail))

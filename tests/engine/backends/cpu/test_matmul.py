@@ -88,6 +88,7 @@ def test_few_rows_read_unknown_rows_of_the_right_side_in_place(backend: CPUBacke
         check(backend, case)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("tile", [AVX512, AVX2, NEON, PORTABLE], ids=["avx512", "avx2", "neon", "portable"])
 def test_every_processors_tile_computes_the_same(
     backend: CPUBackend, tile: Tile, monkeypatch: pytest.MonkeyPatch

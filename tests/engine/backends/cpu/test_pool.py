@@ -45,6 +45,7 @@ def test_named_shapes(backend: CPUBackend, name: str, kind: str) -> None:
         check(backend, case(kind, x, kernel, include_pad=True, **changes))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("epilogue", ["bias", "position"])
 def test_epilogues(backend: CPUBackend, epilogue: str) -> None:
     check(backend, case("max", (2, 3, 9, 20), (2, 3), epilogue=epilogue))

@@ -110,6 +110,7 @@ def test_the_steps_of_a_sequence_are_one_kernel() -> None:
         assert worker.plan_report().steps <= 2
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("tile", [AVX512, AVX2, NEON, PORTABLE], ids=["avx512", "avx2", "neon", "portable"])
 def test_every_processors_tile_computes_the_same(tile: Tile, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(matmul, "host_tile", lambda: tile)

@@ -123,6 +123,7 @@ def test_one_axis(bf16: CPUBackend) -> None:
            epilogue="position")  # fmt: skip
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("epilogue", ["residual", "position"])
 def test_epilogues(bf16: CPUBackend, epilogue: str) -> None:
     _check(bf16, (2, 14, 13, 48), (40, 48, 3, 3), pads=(1, 1), ends=(1, 1), epilogue=epilogue)

@@ -109,6 +109,7 @@ def test_shapes(backend: CPUBackend, monkeypatch: pytest.MonkeyPatch, results: i
     check(backend, *winograd_case(x_shape, m, begins, ends), BOUNDS[results])
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("epilogue", ["residual", "position", "all indices"])
 def test_epilogues(backend: CPUBackend, monkeypatch: pytest.MonkeyPatch, results: int, epilogue: str) -> None:
     forced(monkeypatch, results)
