@@ -19,7 +19,7 @@ from engine.loading.handle import Loading, Steps
 from engine.loading.sliced_thread import SlicedThread
 from engine.model import Layer, Model
 from engine.operators import OPERATORS
-from engine.stored.graphs import GraphFile
+from engine.stored.graphs import GraphFile, is_told_by_file
 
 ModelSource = str | os.PathLike[str] | bytes | BinaryIO
 
@@ -139,9 +139,12 @@ def _ready(source: ModelSource, dims: Mapping[str, int] | None) -> Model:
     stored = GraphFile(data, name, dims)
     model = stored.read()
     if model is None:
-        model = optimize(_read(data, folder, name, dims))
+        read = _read(data, folder, name, dims)
+        model = optimize(read)
+        if not is_told_by_file(read):
+            return _settled(model)
         stored.write(model)
-    return _settled(model).identified("" if model.has_weight_files else stored.key)
+    return _settled(model).identified(stored.key)
 
 
 def _read(data: bytes, folder: Path | None, name: str, dims: Mapping[str, int] | None) -> Model:

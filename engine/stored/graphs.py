@@ -56,15 +56,14 @@ class GraphFile:
         except UNREADABLE:
             # Damaged in a way that its digest does not tell: as good as none.
             return None
-        model = model.replace(constants=_in_order(model.constants, made))
-        return model if is_plain(model) else None
+        return model.replace(constants=_in_order(model.constants, made))
 
     def write(self, model: Model) -> None:
-        """Store; without effect where that cannot be, or gains nothing."""
+        """Store what the file came to; without effect where that cannot be, or gains nothing.
+
+        Only if `is_told_by_file` of the model as it was before any pass.
+        """
         if not self.key or len(model.layers) < LEAST_LAYERS:
-            return
-        # Neither what a game's operators do nor what other files hold is a part of the key.
-        if model.has_weight_files or not is_plain(model):
             return
         # What can be made again is only named.
         makers = {name: make for name, make in model.makers.items() if name in model.constants}
@@ -75,6 +74,14 @@ class GraphFile:
         except NotStorableError:
             return
         files.write(files.path_of(self.key, "graph"), _FORM, body)
+
+
+def is_told_by_file(model: Model) -> bool:
+    """Whether the file's bytes decide what passes make of a model that was just read.
+
+    Neither what a game's operators do, which may be folded away, nor what other files hold is among them.
+    """
+    return not model.has_weight_files and is_plain(model)
 
 
 def is_plain(model: Model) -> bool:

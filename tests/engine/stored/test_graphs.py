@@ -242,6 +242,34 @@ def test_operators_of_a_games_own_are_not_stored(folder: Path) -> None:
         ModelLoader.load(made.SerializeToString())
 
 
+def test_operators_of_a_games_own_that_are_folded_away_are_not_stored(folder: Path) -> None:
+    """What they gave is a constant by then, and the file's bytes do not say how it came about."""
+    source = proto(
+        [node("Relu", ["c"], ["h"]), node("Add", ["x", "h"], ["y"])],
+        {"x": ("float32", [4])},
+        {"y": ("float32", [4])},
+        {"c": np.ones(4, np.float32)},
+    )
+    made = onnx.load_from_string(source)
+    made.graph.node[0].op_type, made.graph.node[0].domain = "Scale", "game.test"
+    made.opset_import.append(onnx.helper.make_opsetid("game.test", 1))
+    for factor in (0.5, 0.25):
+
+        @operator("Scale", domain="game.test")
+        def scale(k: Builder, x: Value) -> Value:
+            return k.elementwise(lambda v: v * factor, x)  # noqa: B023 - it is gone before the next
+
+        try:
+            model = ModelLoader.load(made.SerializeToString())
+            assert not model.identity
+            with Worker(model, BackendType.CPU) as worker:
+                worker.schedule(np.zeros(4, np.float32))
+                np.testing.assert_array_equal(worker.peek_output().download_to_array(), [factor] * 4)
+        finally:
+            remove_operator("Scale", domain="game.test")
+    assert not list(folder.glob("*.graph"))
+
+
 @pytest.mark.parametrize(
     "spoil",
     [
