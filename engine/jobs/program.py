@@ -36,10 +36,9 @@ from engine.native.prelude import PRELUDE
 
 OP_WORK, OP_SUBMIT, OP_WAIT, OP_RUN, OP_STOP, OP_PAUSE = range(6)
 """The first word of a request. `(OP_WORK, system, number, 0)` is a job thread's life; `(OP_SUBMIT, system,
-job, edges)` gives 1 where a thread still reads the job's memory; `(OP_WAIT, system, job, nanoseconds)` gives
-1 when done; `(OP_RUN, commands, count, 0)` runs on this thread; `(OP_STOP, system, 1 or 2, 0)`: threads leave
-when there is no work, or after their current chunk; `(OP_PAUSE, count, 0, 0)` takes so many
-pauses."""
+job, edges)`; `(OP_WAIT, system, job, nanoseconds)` gives 1 when done; `(OP_RUN, commands, count, 0)` runs on
+this thread; `(OP_STOP, system, 1 or 2, 0)`: threads leave when there is no work, or after their current
+chunk; `(OP_PAUSE, count, 0, 0)` takes so many pauses."""
 
 LAYOUT = {
     # The system block. Words that different threads write lie on different cache lines.
@@ -360,11 +359,9 @@ def live(system, number):
     let_go(job)
 
 
-@typed_helper("int64(int64, int64, int64)")
+@typed_helper("void(int64, int64, int64)")
 def submit(system, job, edges):
-    """Makes a new job of a record that says which commands; 1, and nothing, if a thread still reads that."""
-    if atomic_load_i64(job, USERS) != 0:
-        return 1
+    """Makes a new job of a record that says which commands and that no thread reads, and lets it join."""
     atomic_store_i64(job, STATE, 0)
     atomic_store_i64(job, LISTED, 0)
     atomic_store_i64(job, NEXT, 0)
@@ -390,7 +387,6 @@ def submit(system, job, edges):
         atomic_add_i32(system, 2 * EVENT, 1)
         # One is enough: who finds more than it can do wakes the others, off the submitting thread.
         wake(system, 1, EVERYONE)
-    return 0
 
 
 @typed_helper("int64(int64, int64, int64)")
@@ -449,7 +445,7 @@ def program(request):
     if operation == OP_RUN:
         run(a, b)
     elif operation == OP_SUBMIT:
-        return submit(a, b, c)
+        submit(a, b, c)
     elif operation == OP_WAIT:
         return wait(a, b, c)
     elif operation == OP_WORK:

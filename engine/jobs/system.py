@@ -292,22 +292,20 @@ class JobSystem:
         """
         words, base = before._words, before._base
         with self._lock:
-            if self._closed or self._forked or before._finished or before._pins or words[base + _STATE] != 1:
+            if self._closed or self._forked or before._finished or before._pins:
                 return None
-            record = before._record
+            if words[base + _STATE] != 1 or words[base + _USERS] != 0:
+                return None
+            handle = JobHandle(self, before._record, before._keep)
+            before._retire()
             words[base + _REQUEST + 3] = 0
-            # It is done, whoever asks from now on; its memory says so no longer.
-            before._finished = True
-            if self._call(record.request):
-                before._finished = False
-                return None
-            handle = JobHandle(self, record, before._keep)
-            before._keep = None
             if self._live[-1] is before:
                 self._live[-1] = handle
             else:
-                self._live.append(handle)
+                # Before the handle is among them: until native code has its memory, that says done.
                 self._sweep()
+                self._live.append(handle)
+            self._call(handle._record.request)
         return handle
 
     def run_inline(self, commands: CommandList | np.ndarray) -> None:
@@ -450,6 +448,7 @@ def job_sources() -> list[native.NativeSource]:
 
 
 _pause: list[float] = []
+_PAUSES_TIMED = 1000
 
 
 def _pause_seconds(program: _Program) -> float:
@@ -462,9 +461,6 @@ def _pause_seconds(program: _Program) -> float:
             times.append(time.perf_counter() - before)
         _pause.append(max(min(times) / _PAUSES_TIMED, 1e-9))
     return _pause[0]
-
-
-_PAUSES_TIMED = 1000
 
 
 def _ask(program: _Program, operation: int, *operands: int) -> int:
