@@ -116,8 +116,8 @@ class Model:
 
     `constants` maps value names to read-only arrays. `opsets` maps each operator domain to its version.
     `source` is the file's path, or "<bytes>"; `has_weight_files` says whether constants lie in files beside
-    it; `metadata` is what its maker noted in it. A model is also what
-    a layer holds as its subgraph; then it may use names of the graph around it.
+    it; `metadata` is what its maker noted in it. A model is also what a layer holds as its subgraph; then it
+    may use names of the graph around it.
 
     `makers` say of constants that a pass has computed how that is done again, for those who store the model
     while it is read; later it is empty.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from threading import get_ident
 from typing import TYPE_CHECKING, Any
 
@@ -10,17 +11,71 @@ import numpy as np
 from engine.backends.base import Readback
 from engine.backends.tensor_data import storage_of
 from engine.direct import DirectRun, Source
-from engine.errors import DisposedError, OutOfMemoryError, ShapePending, StaleTensorError, ValuePending
-from engine.kernels.value import Value, leaves
+from engine.errors import (
+    DisposedError,
+    InputError,
+    OutOfMemoryError,
+    ShapePending,
+    StaleTensorError,
+    ValuePending,
+)
+from engine.kernels.value import Entry, Value, leaves
 from engine.memory.shortage import shortage
+from engine.model import Model
 from engine.parts import Location
 from engine.reads import PendingRead, delivered
 from engine.run import Run
 from engine.session import Session
-from engine.tensor import CPUTensorData, JobMemory, TensorData
+from engine.tensor import CPUTensorData, JobMemory, Tensor, TensorData
 
 if TYPE_CHECKING:
     from engine.worker import Worker
+
+
+class Outputs:
+    """A model's outputs: which is meant, and its tensors in the form that it has."""
+
+    def __init__(self, model: Model) -> None:
+        self._model = model.name
+        self._items = {item.name: item for item in model.outputs}
+        self._names = tuple(self._items)
+
+    def name(self, which: str | int | None) -> str:
+        """An output's name, given that, its number, or None for the first. Raises `InputError` for others."""
+        names = self._names
+        if which is None:
+            return names[0]
+        if isinstance(which, int):
+            if not 0 <= which < len(names):
+                raise InputError(f"model '{self._model}' has {len(names)} output(s), no number {which}")
+            return names[which]
+        if which not in self._items:
+            known = ", ".join(f"'{name}'" for name in names)
+            raise InputError(f"model '{self._model}' has no output '{which}'; its outputs: {known}")
+        return which
+
+    def of(
+        self, worker: Worker, run: Run, name: str, tensor: Callable[[RunOutput], Tensor]
+    ) -> Tensor | list[Tensor] | None:
+        """What a run yields: a tensor, a list for a sequence, None for an optional without an element.
+
+        Raises `ShapePending` for a sequence whose length depends on data that is still being computed.
+        """
+        entry: Entry | str = run.part.lowered.trace.values.get(name, "pending")
+        if isinstance(entry, Value):
+            return tensor(RunOutput(worker, run, name, entry.dtype))
+        if isinstance(entry, str):
+            declared = self._items[name]
+            if declared.kind != "tensor":
+                raise ShapePending(
+                    f"output '{name}' is a {declared.kind} whose length is still being computed; pump the "
+                    "worker, then ask again"
+                )
+            dtype = np.dtype(np.float32) if declared.dtype is None else declared.dtype
+            return tensor(RunOutput(worker, run, name, dtype))
+        if entry is None:
+            return None
+        return [tensor(RunOutput(worker, run, name, v.dtype, i)) for i, v in enumerate(entry.items)]
 
 
 class RunOutput(TensorData):
@@ -37,6 +92,20 @@ class RunOutput(TensorData):
         self.name = name
         self.dtype = dtype
         self.position = position
+
+    def copied(self) -> Tensor:
+        """A copy on the same backend, that the caller owns; once all work of the run is enqueued."""
+        value = self.value()
+        if value.bound is not None:
+            return Tensor.wrap(np.ascontiguousarray(self.download()))
+        location = self.run.part.locate(value)
+        if location.buffer is None or location.place is None:
+            return Tensor.wrap(location.array())
+        backend = self.run.session.backends[location.place]
+        with backend.entered():
+            buffer = backend.create(location.buffer.elements, location.buffer.dtype)
+            backend.copy(location.buffer, buffer)
+        return Tensor.of(storage_of(backend)(backend, buffer, value.shape))
 
     @property
     def shape_or_none(self) -> tuple[int, ...] | None:  # type: ignore[override]

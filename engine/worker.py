@@ -6,7 +6,7 @@ import contextlib
 import os
 import threading
 import weakref
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from functools import partial
 from threading import get_ident
@@ -24,7 +24,6 @@ from engine.backends.select import (
     is_opencl,
     load_backends,
 )
-from engine.backends.tensor_data import storage_of
 from engine.compiler.lower import Lowered
 from engine.compiler.trace import SCHEDULE_COUNT, InputShape, InputShapes
 from engine.costs import StepCosts
@@ -34,19 +33,18 @@ from engine.errors import (
     DeviceError,
     DisposedError,
     InputError,
-    ShapePending,
     ThreadError,
 )
 from engine.inputs import Given, Inputs, InputValue, Named, Positional, check_kinds
 from engine.jobs.system import JobHandle, JobSystem
-from engine.kernels.value import Entry, Value
+from engine.kernels.value import Value
 from engine.lifetime import Disposable
 from engine.loading.child import rehearse
 from engine.loading.handle import Loading, Steps
 from engine.loading.sliced_thread import SlicedThread
 from engine.loading.workers import COMPILING, READING, Shapes, session_steps, shapes_of, warm_up_steps
 from engine.model import Model
-from engine.outputs import DirectOutput, RunOutput
+from engine.outputs import DirectOutput, Outputs, RunOutput
 from engine.report import PlanReport, report_on
 from engine.run import Run
 from engine.run_queue import RunQueue
@@ -55,8 +53,6 @@ from engine.slices import Schedule, SlicedRun
 from engine.tensor import Tensor
 from engine.unfinished import unfinished
 from engine.worker_memory import WorkerMemory, memory_of
-
-OutputValue = Tensor | list[Tensor] | None
 
 
 class Worker(Disposable):
@@ -223,7 +219,7 @@ class Worker(Disposable):
         self._native = native
         self._loads: list[Loading[None]] = []
         self._inputs = Inputs(session, check_integers=debug)
-        self._outputs = {output.name: output.dtype for output in model.outputs}
+        self._outputs = Outputs(model)
         self._schedules = 0
         # Arrays like the last schedule's need none of its checks again: see `Direct`.
         self._may_be_direct = not (debug or self._inputs.have_wide_integers or session.host_inputs)
@@ -490,39 +486,7 @@ class Worker(Disposable):
         self._check_alive()
         if self.latest is None:
             raise InputError("nothing was scheduled yet; call schedule first")
-        return self.latest, self._output_name(name)
-
-    def _output_name(self, name: str | int | None) -> str:
-        outputs = self._outputs
-        if name is None:
-            name = next(iter(outputs))
-        elif isinstance(name, int):
-            if not 0 <= name < len(outputs):
-                raise InputError(f"model '{self.model.name}' has {len(outputs)} output(s), no number {name}")
-            name = list(outputs)[name]
-        elif name not in outputs:
-            known = ", ".join(f"'{n}'" for n in outputs)
-            raise InputError(f"model '{self.model.name}' has no output '{name}'; its outputs: {known}")
-        return name
-
-    def _tensors(self, run: Run, name: str, tensor: Callable[[RunOutput], Tensor]) -> OutputValue:
-        """An output's tensors in the form that the output has: one, a list, or None."""
-        entry: Entry | str = run.part.lowered.trace.values.get(name, "pending")
-        if isinstance(entry, Value):
-            return tensor(RunOutput(self, run, name, entry.dtype))
-        dtype = self._outputs[name]
-        if isinstance(entry, str):
-            kind = next(o.kind for o in self.model.outputs if o.name == name)
-            if kind != "tensor":
-                raise ShapePending(
-                    f"output '{name}' is a {kind} whose length is still being computed; pump the worker, "
-                    "then ask again"
-                )
-            dtype = np.dtype(np.float32) if dtype is None else dtype
-            return tensor(RunOutput(self, run, name, dtype))
-        if entry is None:
-            return None
-        return [tensor(RunOutput(self, run, name, v.dtype, i)) for i, v in enumerate(entry.items)]
+        return self.latest, self._outputs.name(name)
 
     def peek_output(self, name: str | int | None = None) -> Any:
         """An output of the latest schedule (by name or number; the first by default), owned by the worker.
@@ -539,13 +503,13 @@ class Worker(Disposable):
     def output_of(self, run: Run, name: str | int | None) -> Any:
         """An output of a run, in the form of `peek_output`."""
         self._check_alive()
-        name = self._output_name(name)
+        name = self._outputs.name(name)
         entry = run.part.lowered.trace.values.get(name)
         if type(entry) is Value:
             return Tensor.of(RunOutput(self, run, name, entry.dtype), owned=False)
         if run.error is None and name not in run.part.lowered.trace.values:
             self.take_up(run)
-        return self._tensors(run, name, lambda output: Tensor.of(output, owned=False))
+        return self._outputs.of(self, run, name, lambda output: Tensor.of(output, owned=False))
 
     def copy_output(self, name: str | int | None = None) -> Any:
         """A copy of an output of the latest schedule, on the same backend, that the caller owns.
@@ -554,20 +518,7 @@ class Worker(Disposable):
         """
         run, name = self._output(name)
         self.drive(run)
-        return self._tensors(run, name, self._copied)
-
-    def _copied(self, output: RunOutput) -> Tensor:
-        value = output.value()
-        if value.bound is not None:
-            return Tensor.wrap(np.ascontiguousarray(output.download()))
-        location = output.run.part.locate(value)
-        if location.buffer is None or location.place is None:
-            return Tensor.wrap(location.array())
-        backend = self._session.backends[location.place]
-        with backend.entered():
-            buffer = backend.create(location.buffer.elements, location.buffer.dtype)
-            backend.copy(location.buffer, buffer)
-        return Tensor.of(storage_of(backend)(backend, buffer, value.shape))
+        return self._outputs.of(self, run, name, RunOutput.copied)
 
     def plan_report(self) -> PlanReport:
         """How the latest plan runs, as far as it was made; before the first schedule, how one may run."""

@@ -63,8 +63,9 @@ class WeightFolder:
 
 
 def read_tensor(tensor: TensorProto, folder: WeightFolder, subject: str, raw: Raw | None = None) -> Array:
-    """The value of `tensor` as a read-only array; strings as an object array of str. `raw` is its raw data
-    where that was taken out of it; the array shares its memory (see `settled`). Raises
+    """The value of `tensor` as a read-only array; strings as an object array of str.
+
+    `raw` is its raw data where that was taken out of it; the array shares its memory (see `settled`). Raises
     `ModelImportError` that names `subject`: bad sizes or types, or external data that is absent or unsafe.
     """
     dtype = numpy_dtype(tensor.data_type, subject)

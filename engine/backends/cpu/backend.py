@@ -388,13 +388,10 @@ class CPUBackend(Backend):
                     here.aim(arrays, tensors)
                 for number in here.copied:
                     views[number][...] = arrays[number]
-                job = None if here.job is None or is_watched else self.jobs.again(here.job)
-                if job is not None:
-                    here.job = self._last = job
-                elif is_watched:
+                if is_watched:
                     here.job, job = None, self._submit_observed(here.commands, here.taken)
                 else:
-                    here.job = job = self._submit(here.commands, here.taken)
+                    here.job = job = self._submit_again(here.job, here.commands, here.taken)
                 for _, tensor, _ in here.taken:
                     tensor.is_read_by(job)
                 return
