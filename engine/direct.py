@@ -142,7 +142,9 @@ class Direct:
                     return False
         except KeyError:
             return False
-        self._repeat(self._arrays, self._tensors)
+        repeat, tensors = self._repeat, self._tensors
+        if not repeat.again(tensors):
+            repeat.run(self._arrays, tensors)
         return True
 
     def take(self, inputs: Positional, given: Named | Positional | None = None) -> bool:
@@ -158,7 +160,7 @@ class Direct:
                 return self._take_tensors(inputs, given)
             if array.shape != shape or array.dtype != dtype:
                 return False
-        self._repeat(inputs)
+        self._repeat.run(inputs)  # type: ignore[arg-type]
         return True
 
     def _take_tensors(self, inputs: Positional, given: Named | Positional | None) -> bool:
@@ -181,9 +183,9 @@ class Direct:
             arrays.append(array)  # type: ignore[arg-type]
         self._tensors, self._arrays, self._form = tensors, arrays, None
         if is_awaited:
-            self._repeat(arrays, tensors, True)
+            self._repeat.run_behind(arrays, tensors)
             return True
-        self._repeat(arrays, tensors)
+        self._repeat.run(arrays, tensors)
         if given is not None and None not in tensors:
             keys = self._names if type(given) is dict else range(len(inputs))
             self._form = type(given)

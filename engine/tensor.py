@@ -144,10 +144,10 @@ class CPUTensorData(TensorData):
         """Stay where the elements are: somebody else sees them there."""
         self._owned = False
 
-    def is_read_by(self, reader: Reader) -> None:
-        """Leave the elements as they are until `reader` is done."""
+    def is_read_by(self, reader: Reader, done: Reader | None = None) -> None:
+        """Leave the elements as they are until `reader` is done. `done` is one that is known to be."""
         readers = self._readers
-        if len(readers) == 1 and readers[0].is_completed:
+        if len(readers) == 1 and (readers[0] is done or readers[0].is_completed):
             readers[0] = reader
         else:
             self._readers = [*(r for r in readers if not r.is_completed), reader]

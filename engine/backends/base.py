@@ -45,9 +45,6 @@ class BackendType(Enum):
 Read = Callable[[np.ndarray | None], np.ndarray]
 """Waits for a tensor and returns it, as an array of its own or written into the one that is given."""
 
-Repeat = Callable[..., None]
-"""Takes the inputs of a schedule as arrays and, where some are those of tensors, these, in the same order."""
-
 _NOTHING: AbstractContextManager[Any] = nullcontext()
 
 
@@ -231,38 +228,12 @@ class Backend(ABC):
         shapes: Sequence[tuple[int, ...]],
         in_place: Sequence[bool],
     ) -> Repeat:
-        """A function that uploads arrays of these shapes and runs the program, for use again and again.
+        """Runs the program again and again over arrays of these shapes, which come into `targets`.
 
         An array without a target is dropped. Where an array is that of a tensor and `in_place` allows it, the
-        program may read it there: then nothing else reads that target. Given the very list of tensors once
-        more, it may take their elements to be where they were.
+        program may read it there: then nothing else reads that target.
         """
-
-        def repeat(arrays: Sequence[np.ndarray], tensors: Sequence[CPUTensorData | None] = ()) -> None:
-            with self.entered():
-                if observing.installed:
-                    self._repeat_observed(program, arrays, targets)
-                    return
-                for array, target in zip(arrays, targets, strict=True):
-                    if target is not None:
-                        self.upload(target, array)
-                self.run(program)
-                self.flush()
-
-        return repeat
-
-    def _repeat_observed(
-        self, program: Program, arrays: Sequence[np.ndarray], targets: Sequence[DeviceBuffer | None]
-    ) -> None:
-        """Upload and run, told to observers."""
-        for array, target in zip(arrays, targets, strict=True):
-            if target is not None:
-                with observing.spanning("upload", bytes=array.nbytes):
-                    self.upload(target, array)
-                observing.count("bytes up", array.nbytes)
-        with observing.spanning("enqueue", backend=self.name):
-            self.run(program)
-            self.flush()
+        return Repeat(self, program, targets)
 
     def reader(self, buffer: DeviceBuffer, shape: tuple[int, ...]) -> Read:
         """A function that waits for the buffer's value as of then in the stream, seen in a shape, which may
@@ -335,3 +306,58 @@ class Backend(ABC):
     @abstractmethod
     def dispose(self) -> None:
         """Free everything that this backend object still owns."""
+
+
+class Repeat:
+    """A program that runs again and again, over inputs that come each time.
+
+    They come as arrays and, where some are those of tensors, these beside them, in the same order.
+    """
+
+    __slots__ = ("_backend", "_program", "_targets")
+
+    def __init__(self, backend: Backend, program: Program, targets: Sequence[DeviceBuffer | None]) -> None:
+        self._backend = backend
+        self._program = program
+        self._targets = targets
+
+    def run(self, arrays: Sequence[np.ndarray], tensors: Sequence[CPUTensorData | None] = ()) -> None:
+        """Take these inputs, and enqueue the program."""
+        backend = self._backend
+        with backend.entered():
+            if observing.installed:
+                self._run_observed(arrays)
+                return
+            for array, target in zip(arrays, self._targets, strict=True):
+                if target is not None:
+                    backend.upload(target, array)
+            backend.run(self._program)
+            backend.flush()
+
+    def again(self, tensors: Sequence[CPUTensorData | None]) -> bool:
+        """The same with nothing but tensors, and the very list that `run` was given last, whose elements are
+        where they were. Where that takes more than enqueueing, nothing is done, and this is False.
+        """
+        return False
+
+    def run_behind(self, arrays: Sequence[np.ndarray], tensors: Sequence[CPUTensorData | None]) -> None:
+        """The same where jobs still write some of the tensors, for which the stream can wait."""
+        for array, tensor, target in zip(arrays, tensors, self._targets, strict=True):
+            if target is None:
+                continue
+            if tensor is None:
+                self._backend.upload(target, array)
+            else:
+                self._backend.upload_behind(target, tensor)
+        self._backend.run(self._program)
+
+    def _run_observed(self, arrays: Sequence[np.ndarray]) -> None:
+        backend = self._backend
+        for array, target in zip(arrays, self._targets, strict=True):
+            if target is not None:
+                with observing.spanning("upload", bytes=array.nbytes):
+                    backend.upload(target, array)
+                observing.count("bytes up", array.nbytes)
+        with observing.spanning("enqueue", backend=backend.name):
+            backend.run(self._program)
+            backend.flush()

@@ -17,7 +17,7 @@ from engine.backends.cpu.memory import CPUBuffer
 from engine.backends.cpu.program import CPUProgram
 from engine.commands.items import Item, JobCommand
 from engine.direct import Direct, DirectRun
-from engine.jobs.stock import stock_functions
+from engine.jobs.stock import COPY_GRAIN, stock_functions
 from engine.jobs.system import CommandList, JobHandle, JobSystem
 from engine.memory.aligned import allocate
 from engine.tensor import CPUTensorData
@@ -25,7 +25,6 @@ from engine.worker import Worker
 
 Row = tuple[int, int, int, int]
 """A native command: function, args, total, grain."""
-_COPY_GRAIN = 1 << 18
 _MOST_VARIANTS = 6
 """How many executions may be on their way before one is scheduled the usual way."""
 
@@ -74,15 +73,15 @@ class CPUSegment:
         self._bound = {k: part.bound() for k, part in enumerate(parts) if isinstance(part, JobCommand)}
         self._variants: list[Variant] = []
         items = [part for part in parts if isinstance(part, Item)]
-        streams: list[Backend] = [item.direct.backend for item in items]
+        backends: list[Backend] = [item.direct.backend for item in items]
         inside = {id(item.command.worker) for item in items}
         self._outside: list[tuple[Worker, Direct]] = []
         for slot in (slot for item in items for slot in item.slots):
             if slot.output is not None and slot.output_direct is not None:
-                streams.append(slot.output_direct.backend)
+                backends.append(slot.output_direct.backend)
                 if id(slot.output.worker) not in inside:
                     self._outside.append((slot.output.worker, slot.output_direct))
-        self._streams = [s for s in dict.fromkeys(streams) if isinstance(s, CPUBackend)]
+        self._streams = [b.stream for b in dict.fromkeys(backends) if isinstance(b, CPUBackend)]
         fixed = [(item, arrays) for item in items if (arrays := item.fixed_arrays()) is not None]
         self._fixed = {id(item): arrays for item, arrays in fixed}
         self._ready = [(item.command.worker, item.direct) for item, _ in fixed]
@@ -285,7 +284,7 @@ class CPUSegment:
             if slot.is_tensor:
                 making.sources.append(words)
             making.keep += [words, target.array]
-            rows.append((copy, words.ctypes.data, target.array.nbytes, _COPY_GRAIN))
+            rows.append((copy, words.ctypes.data, target.array.nbytes, COPY_GRAIN))
         making.keep.append(program.commands)
         return rows + [row for row in _tuples(program.commands.array) if row[2]]
 

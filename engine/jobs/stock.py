@@ -61,6 +61,10 @@ LISTS = NativeSource("lists of commands", PRELUDE + _LISTS_TEXT, "lists")
 STAMP = NativeSource("stamp", PRELUDE + CALL_OS + _STAMP_TEXT, "stamp")
 
 
+COPY_GRAIN = 1 << 18
+"""Bytes that one thread copies at a time; fewer are copied by who asks, where nothing is in flight."""
+
+
 def stock_functions() -> dict[str, int]:
     """Addresses of the stock commands.
 

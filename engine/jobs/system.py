@@ -44,7 +44,7 @@ from engine.jobs.program import (
     SYSTEM_WORDS,
     program_source,
 )
-from engine.jobs.stock import COPY, FILL, LISTS, PART, STAMP, stock_functions
+from engine.jobs.stock import COPY, COPY_GRAIN, FILL, LISTS, PART, STAMP, stock_functions
 from engine.jobs.waiting import waiting_functions
 
 Priority = Literal["normal", "below_normal"]
@@ -53,7 +53,6 @@ _STATE, _COMMANDS, _COUNT = LAYOUT["STATE"], LAYOUT["COMMANDS"], LAYOUT["COUNT"]
 _USERS, _REQUEST = LAYOUT["USERS"], LAYOUT["REQUEST"]
 _EDGES, _FIRST_EDGE = LAYOUT["EDGES"], LAYOUT["FIRST_EDGE"]
 _RECORDS_PER_BLOCK = 64
-_COPY_GRAIN = 1 << 18
 # A blocked call comes back to Python this often, so that Ctrl-C works.
 _SLICE_NS = 100_000_000
 # Seconds that a thread spins while a job is in flight: longer than most steps that one thread runs alone. And
@@ -170,7 +169,7 @@ class JobHandle:
     def then_copy(self, source: np.ndarray, target: np.ndarray) -> JobHandle:
         """A job that copies an array's bytes into another array of the same size, once this one is done."""
         words = np.array([target.ctypes.data, source.ctypes.data], np.int64)
-        row = (stock_functions()["copy"], words.ctypes.data, source.nbytes, _COPY_GRAIN)
+        row = (stock_functions()["copy"], words.ctypes.data, source.nbytes, COPY_GRAIN)
         return self._system.submit(CommandList([row], (words, source, target)), [self])
 
     @staticmethod

@@ -134,6 +134,51 @@ def test_the_same_tensors_again_are_seen_as_they_are_now(worker: Worker, is_name
     check(picture(3), 7, other)
 
 
+def turned() -> Model:
+    """What `long_chain` is, without its second input: nothing has to be copied."""
+    names = ["x", *(f"p{i}" for i in range(STEPS))]
+    return model(
+        [node("MatMul", ["turn", a], [b]) for a, b in pairwise(names)],
+        {"x": ("float32", [SIDE, SIDE])},
+        {names[-1]: ("float32", [SIDE, SIDE])},
+        {"turn": np.roll(np.eye(SIDE, dtype=np.float32), 1, axis=0)},
+    )
+
+
+def test_a_tensor_again_is_seen_as_it_is_now(make_worker: MakeWorker) -> None:
+    made = make_worker(turned(), "cpu")
+    first, second = Tensor(picture(1)), Tensor(picture(2))
+
+    def check(seed: int, *tensors: Tensor) -> None:
+        for tensor in tensors:
+            if made.latest is not None:
+                spoil(made)
+            made.schedule(tensor)
+        np.testing.assert_allclose(result(made), expected(picture(seed), 0), atol=1e-5)
+
+    for _ in range(20):
+        check(1, first)
+        check(1, first)
+    for _ in range(20):
+        # The second comes into line behind the first, by a copy: nothing is aimed at it then.
+        made.schedule(first)
+        made.schedule(second)
+        np.testing.assert_allclose(result(made), expected(picture(2), 0), atol=1e-5)
+        check(2, second)
+        check(2, second)
+        made.schedule(second)
+        second.upload(picture(3))  # while it is read: the elements move
+        np.testing.assert_allclose(result(made), expected(picture(2), 0), atol=1e-5)
+        check(3, second)
+        check(3, second)
+        second.upload(picture(2))  # when it is not: they stay
+        check(2, second)
+    made.schedule(second)
+    made.schedule(second)  # behind each other
+    made.schedule(second)
+    np.testing.assert_allclose(result(made), expected(picture(2), 0), atol=1e-5)
+
+
 def test_a_tensor_keeps_what_is_not_written_over(worker: Worker) -> None:
     tensor = Tensor(picture(0))
     for column in range(3):

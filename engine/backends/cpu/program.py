@@ -1,4 +1,4 @@
-"""A recorded plan on the CPU: its command list, where it runs, and inputs that are read where they lie."""
+"""A recorded plan on the CPU: its command list, and where it runs."""
 
 from __future__ import annotations
 
@@ -10,13 +10,8 @@ import numpy as np
 
 from engine.backends.base import Program
 from engine.backends.cpu.cost import INLINE_NS, TRIAL_NS, TRIALS
-from engine.backends.cpu.memory import CPUBuffer
 from engine.errors import DisposedError
 from engine.jobs.system import CommandList, JobHandle, JobSystem
-from engine.tensor import CPUTensorData
-
-IN_PLACE_BYTES = 1 << 14
-"""Copying a smaller input costs less than saying where it lies."""
 
 
 class CPUProgram(Program):
@@ -89,54 +84,6 @@ class CPUProgram(Program):
         """Let go of commands and temporaries; a run in flight holds them until it is done."""
         self.commands = self.job = None
         self.run_here = released
-
-
-class InPlace:
-    """A program's commands once more, with args of their own, so that inputs may lie anywhere.
-
-    To be changed only while they are not running.
-    """
-
-    def __init__(self, program: CPUProgram, inputs: Sequence[CPUBuffer], allowed: Sequence[bool]) -> None:
-        assert program.commands is not None
-        block: np.ndarray = program.commands.keep_alive[0]  # type: ignore[index]
-        own = block.copy()
-        rows = program.commands.array.copy()
-        rows[:, 1] += own.ctypes.data - block.ctypes.data
-        self.commands = CommandList(rows, (own, program.commands))
-        self._words = own.data
-        self._places = [program.places.get(buffer.address, ()) for buffer in inputs]
-        self._home = [buffer.address for buffer in inputs]
-        self._allowed = [
-            may and buffer.array.nbytes >= IN_PLACE_BYTES for may, buffer in zip(allowed, inputs, strict=True)
-        ]
-        self.tensors: Sequence[CPUTensorData | None] = ()  # what `aim` was given
-        self.job: JobHandle | None = None  # the last that ran it as it is aimed
-        self.taken: list[tuple[int, CPUTensorData, np.ndarray]] = []
-        self.copied: list[int] = []
-
-    def is_aimed_at(self, arrays: Sequence[np.ndarray], tensors: Sequence[CPUTensorData | None]) -> bool:
-        """Whether the commands read these tensors where they lie now."""
-        if tensors != self.tensors:
-            return False
-        for number, _, array in self.taken:
-            if arrays[number] is not array:
-                return False  # it was written while it was read
-        self.tensors = tensors
-        return True
-
-    def aim(self, arrays: Sequence[np.ndarray], tensors: Sequence[CPUTensorData | None]) -> None:
-        """Have the commands read tensors where they lie, those in `taken`; inputs in `copied` have to be."""
-        self.tensors, self.job = tensors, None
-        self.taken, self.copied = [], []
-        for number, tensor in enumerate(tensors):
-            address = tensor.address if tensor is not None and self._allowed[number] else 0
-            if tensor is not None and address:
-                self.taken.append((number, tensor, arrays[number]))
-            else:
-                self.copied.append(number)
-            for place in self._places[number]:
-                self._words[place] = address or self._home[number]
 
 
 def released() -> None:

@@ -1,0 +1,244 @@
+"""The CPU backend's stream: jobs that follow each other, and copies of values as of a point between."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Sequence
+
+import numpy as np
+
+from engine import observing
+from engine.backends.base import Readback
+from engine.backends.cpu.memory import CPUBuffer
+from engine.backends.cpu.timing import ObservedJob, Stamped
+from engine.errors import DisposedError
+from engine.jobs.stock import COPY_GRAIN, stock_functions
+from engine.jobs.system import CommandList, JobHandle, JobSystem
+from engine.memory.aligned import address_of, allocate
+
+_NOTHING = CommandList(np.zeros((0, 4), np.int64))
+
+
+class CPUReadback(Readback):
+    """A copy of a value as of one point of the stream.
+
+    It is made when that point has been reached and somebody looks, or before the stream goes on.
+    """
+
+    __slots__ = ("_array", "_handle", "_source")
+
+    def __init__(self, source: np.ndarray, handle: JobHandle | None) -> None:
+        self._source = source
+        self._handle = handle
+        self._array: np.ndarray | None = source.copy() if handle is None else None
+
+    def done(self) -> bool:
+        """Whether the copy can be had at once."""
+        return self._handle is None or self._handle.is_completed
+
+    def array(self) -> np.ndarray:
+        """The copy, 1-D; the caller may keep it."""
+        if self._array is None:
+            self._array = self._source.copy()
+            self._handle = None
+        return self._array
+
+    def seen(self) -> np.ndarray | None:
+        """What is still to be copied."""
+        return self._source if self._array is None else None
+
+    def wait(self) -> None:
+        """Block until the copy can be had."""
+        if self._handle is not None:
+            _wait_for(self._handle)
+
+    @property
+    def is_owed(self) -> bool:
+        """Whether the value has still to be copied."""
+        return self._array is None
+
+    def comes_into(self, array: np.ndarray, handle: JobHandle) -> None:
+        """The copy is made into this array by a job."""
+        self._array, self._handle = array, handle
+
+
+class JobStream:
+    """Jobs on a job system, each behind those before it.
+
+    last: the job behind which the next one runs; None when nothing is in flight. marks: what the next one
+    waits for besides. owed: readbacks of values as they are behind `last`, which have not been copied yet.
+    """
+
+    __slots__ = ("_copies", "_copy_function", "_disposed", "jobs", "last", "marks", "owed")
+
+    def __init__(self, jobs: JobSystem) -> None:
+        self.jobs = jobs
+        self.last: JobHandle | None = None
+        self.marks: list[JobHandle] = []
+        self.owed: list[tuple[weakref.ref[CPUReadback], np.ndarray]] = []
+        self._copies: list[_Copy] = []
+        self._copy_function = stock_functions()["copy"]
+        self._disposed = False
+
+    def is_idle(self) -> bool:
+        """Whether all that was enqueued has run."""
+        if self.marks:
+            self.marks = [m for m in self.marks if not m.is_completed]
+        if self.last is not None:
+            if not self.last.is_completed:
+                return False
+            self.last = None
+            if self.owed:
+                self._settle()
+        return not self.marks
+
+    def submit(self, commands: CommandList, keep_alive: object) -> JobHandle:
+        """Enqueue commands, behind the copies of the values that readbacks still owe."""
+        if self.owed:
+            self._settle()
+        return self._enqueue(commands, keep_alive)
+
+    def submit_observed(self, commands: CommandList, keep_alive: object) -> JobHandle:
+        """The same, with the times told to observers when it has run."""
+        stamped = Stamped(commands)
+        handle = self.submit(stamped.commands, keep_alive)
+        observing.later(ObservedJob(stamped, handle))
+        return handle
+
+    def submit_again(self, before: JobHandle | None, commands: CommandList, keep_alive: object) -> JobHandle:
+        """Enqueue commands where the stream is idle; `before` is the last job of these commands, if it kept
+        the same alive.
+        """
+        job = self.jobs.again(before) if before is not None else None
+        if job is None:
+            return self.submit(commands, keep_alive)
+        self.last = job
+        return job
+
+    def copy(self, source: np.ndarray, target: np.ndarray) -> JobHandle:
+        """Copy the bytes of an array into another of as many, by a job."""
+        copy = self._free_copy(0)
+        commands = copy.aim(address_of(target), address_of(source), source.nbytes)
+        copy.handle = self.submit(commands, (source, target))
+        return copy.handle
+
+    def upload(self, buffer: CPUBuffer, data: np.ndarray) -> None:
+        """Copy an array, which may change at once, into a buffer by a job."""
+        size = buffer.array.nbytes
+        copy = self._free_copy(size)
+        np.copyto(copy.staging[:size].view(buffer.dtype), data.reshape(-1))
+        copy.handle = self.submit(copy.aim(buffer.address, address_of(copy.staging), size), buffer.array)
+
+    def readback(self, source: np.ndarray) -> CPUReadback:
+        """A copy of an array as of now in the stream."""
+        is_small = source.nbytes <= COPY_GRAIN
+        if self.is_idle() and is_small:
+            return CPUReadback(source, None)
+        assert self.last is not None or self.marks or not is_small
+        read = CPUReadback(source, self.last)
+        if not is_small or self.marks:
+            self._copy_out(read, source)
+        else:
+            self.owed.append((weakref.ref(read), source))
+        return read
+
+    def fence(self) -> JobHandle | None:
+        """The last job; None when nothing is in flight."""
+        if self.is_idle():
+            return None
+        return self._enqueue(_NOTHING, None) if self.marks else self.last
+
+    def before_joining(self, done: JobHandle | None) -> Sequence[JobHandle]:
+        """What a job has to wait for that joins from outside; see `joined`.
+
+        `done` is a job that is known to be done.
+        """
+        if not (self.marks or self.owed) and (self.last is None or self.last is done):
+            return ()
+        if self.is_idle():
+            return ()
+        if self.owed:
+            self._settle()
+        return [*self.marks, *(() if self.last is None else (self.last,))]
+
+    def joined(self, job: JobHandle) -> None:
+        """A job that waits for all that was in flight is the last one now."""
+        self.last, self.marks = job, []
+
+    def synchronize(self) -> None:
+        """Block until everything enqueued has run."""
+        for handle in (self.last, *self.marks):
+            if handle is not None:
+                _wait_for(handle)
+        self.is_idle()
+
+    def dispose(self) -> None:
+        """Take no more jobs. Those in flight hold what they use until they are done."""
+        self._copies.clear()
+        self._disposed = True
+
+    def _settle(self) -> None:
+        owed, self.owed = self.owed, []
+        for reference, source in owed:
+            read = reference()
+            if read is not None and read.is_owed:
+                if read.done():
+                    read.array()
+                else:
+                    self._copy_out(read, source)
+
+    def _copy_out(self, read: CPUReadback, source: np.ndarray) -> None:
+        array = np.empty(source.shape, source.dtype)
+        read.comes_into(array, self.copy(source, array))
+
+    def _enqueue(self, commands: CommandList, keep_alive: object) -> JobHandle:
+        if self._disposed:
+            raise DisposedError("this backend was disposed")
+        depends: list[JobHandle] = self.marks
+        self.marks = []
+        if self.last is not None and not self.last.is_completed:
+            depends = [*depends, self.last]
+        self.last = self.jobs.submit(commands, depends, keep_alive=keep_alive)
+        return self.last
+
+    def _free_copy(self, staging_bytes: int) -> _Copy:
+        """A copy command that is not in flight, with at least so much staging memory.
+
+        What readbacks still owe comes first: their copies take such commands too.
+        """
+        if self.owed:
+            self._settle()
+        best: _Copy | None = None
+        for copy in self._copies:
+            if len(copy.staging) >= staging_bytes and (copy.handle is None or copy.handle.is_completed):
+                if best is None or len(copy.staging) < len(best.staging):
+                    best = copy
+        if best is None:
+            best = _Copy(self._copy_function, staging_bytes)
+            self._copies.append(best)
+        return best
+
+
+class _Copy:
+    """A copy command that is used again and again, and its own staging memory if it is an upload."""
+
+    __slots__ = ("commands", "handle", "staging", "words")
+
+    def __init__(self, function: int, staging_bytes: int = 0) -> None:
+        self.words = np.zeros(6, np.int64)
+        self.words[2:] = function, self.words.ctypes.data, 0, COPY_GRAIN
+        self.staging = allocate(staging_bytes)
+        self.commands = CommandList(self.words[2:].reshape(1, 4), (self.words, self.staging))
+        self.handle: JobHandle | None = None
+
+    def aim(self, target: int, source: int, size: int) -> CommandList:
+        self.words[0] = target
+        self.words[1] = source
+        self.words[4] = size
+        return self.commands
+
+
+def _wait_for(handle: JobHandle) -> None:
+    if observing.installed and not handle.is_completed:
+        observing.count("waits for jobs", 1)
+    handle.complete()
