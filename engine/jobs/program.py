@@ -19,11 +19,14 @@ How it works
     A dependency is an edge (dependent, next) pushed on the DEPENDENTS of the earlier job, which swaps it for
     CLOSED when it completes: pushing on CLOSED means that there is nothing to wait for.
     EVENT counts whatever a thread might be waiting for. Threads spin on it for a while, then sleep until it
-    changes: for SPIN pauses, or for LONG_SPIN while a job is active, as its next command is mostly
-    microseconds away and waking a thread takes tens of them. While fewer spin than there are cores, it is
-    as long after the last job, for a caller that soon submits another. Only as many threads as there are
-    CORES spin for long, HELPERS (threads in a `complete`) included, and no more than ROOM are woken for one
-    job.
+    changes: for LONG_SPIN pauses with a job in hand, as its next command is mostly microseconds away and
+    waking a thread takes tens of them; as long while others have one and there are CORES to spare; and as
+    long after the last job while fewer spin than there are cores, for a caller that soon submits another.
+    Else for SPIN pauses.
+    No more than ROOM threads work on a job, HELPERS (threads in a `complete`) included. One more than there
+    are cores would take turns with the others, and all wait where it loses its turn in the middle of a chunk.
+    So a job thread that is one too many leaves the job, and sleeps. HELPED says whether the last job had a
+    helper: then no thread is woken in its place for the first command of the next.
     A waker adds to EVENT and then reads SLEEPERS and USERS; a sleeper takes itself from USERS, adds to
     SLEEPERS and then compares EVENT: in one total order at least one of the two sees the other.
 """
@@ -46,6 +49,7 @@ LAYOUT = {
     "SLEEPERS": 8,
     "SPINNERS": 9,
     "HELPERS": 10,
+    "HELPED": 11,
     "LOCK": 16,
     "ACTIVE_HEAD": 17,
     "ACTIVE_TAIL": 18,
@@ -124,14 +128,14 @@ def room(system, job):
     return max(load_i64(system, ROOM) - atomic_load_i64(job, USERS), 0)
 
 
-@typed_helper("int64(int64)")
-def spin_limit(system):
-    """How many pauses are better spent here than asleep, as things are now."""
+@typed_helper("int64(int64, int64)")
+def spin_limit(system, job):
+    """How many pauses are better spent here than asleep, as things are now, with this job held or none."""
     if atomic_load_i64(system, ACTIVE_HEAD) != 0:
         awake = load_i64(system, THREADS) - atomic_load_i64(system, SLEEPERS)
-        if awake + atomic_load_i64(system, HELPERS) <= load_i64(system, CORES):
+        if job != 0 or awake + atomic_load_i64(system, HELPERS) <= load_i64(system, CORES):
             return load_i64(system, LONG_SPIN)
-    if atomic_load_i64(system, SPINNERS) < load_i64(system, CORES):
+    elif atomic_load_i64(system, SPINNERS) < load_i64(system, CORES):
         return load_i64(system, LONG_SPIN)
     return load_i64(system, SPIN)
 
@@ -230,6 +234,7 @@ def finish(system, job, stays):
             push(system, dependent)
             released += 1
     atomic_store_i64(job, TICKET, load_i64(job, COUNT) << CHUNK_BITS)
+    atomic_store_i64(system, HELPED, min(atomic_load_i64(system, HELPERS), 1))
     if atomic_exchange_i32(job, 2 * STATE, 1) == 2:
         os_wake(system, job + 8 * STATE, EVERYONE)
     if released > 0:
@@ -266,6 +271,8 @@ def work_on(system, job, stays, side):
     """
     ran = 0
     while chunks_left(job) > 0 and atomic_load_i64(system, STOP) != 2:
+        if stays == 1 and atomic_load_i64(job, USERS) > load_i64(system, ROOM):
+            break
         ticket = atomic_add_i64(job, TICKET, 1 << side)
         command = ticket >> CHUNK_BITS
         if command >= load_i64(job, COUNT):
@@ -291,10 +298,13 @@ def find_work(system, held):
     drain(system)
     found = 0
     more = 0
+    if atomic_load_i64(system, HELPERS) == 0:
+        # Who waited for the last job will be there for this one before a thread is awake.
+        more = -atomic_load_i64(system, HELPED)
     job = load_i64(system, ACTIVE_HEAD)
     while job != 0:
         left = chunks_left(job)
-        if left > 0:
+        if left > 0 and (job == held or room(system, job) > 0):
             if found == 0:
                 found = job
                 left -= 1
@@ -318,6 +328,17 @@ def let_go(job):
     return 0
 
 
+@typed_helper("int64(int64, int64)")
+def leave_crowd(system, job):
+    """Lets go of a job that more threads hold than have room; the job as it is held, or 0."""
+    while True:
+        users = atomic_load_i64(job, USERS)
+        if users <= load_i64(system, ROOM):
+            return job
+        if atomic_cas_i64(job, USERS, users, users - 1) == users:
+            return 0
+
+
 @typed_helper("void(int64, int64)")
 def live(system, number):
     """A job thread, from start to stop."""
@@ -331,6 +352,8 @@ def live(system, number):
                 turns = 0
             if atomic_load_i32(job, 2 * STATE) == 1:
                 job = let_go(job)
+            else:
+                job = leave_crowd(system, job)
         found = find_work(system, job)
         if found != 0:
             if found != job:
@@ -343,7 +366,7 @@ def live(system, number):
         if atomic_load_i64(system, STOP) != 0:
             break
         atomic_add_i64(system, SPINNERS, 1)
-        while atomic_load_i32(system, 2 * EVENT) == event and turns < spin_limit(system):
+        while atomic_load_i32(system, 2 * EVENT) == event and turns < spin_limit(system, job):
             cpu_pause()
             turns += 1
         atomic_add_i64(system, SPINNERS, -1)
@@ -412,7 +435,7 @@ def wait(system, job, nanoseconds):
         cpu_pause()
         turns += 1
         if helping:
-            limit = max(spin_limit(system), 1)
+            limit = max(spin_limit(system, job), 1)
     if helping:
         atomic_add_i64(system, HELPERS, -1)
         let_go(job)
