@@ -21,7 +21,7 @@ from engine.memory.aligned import ALIGNMENT, SLACK
 
 Array = np.ndarray[Any, Any]
 
-LEAST = 1 << 23
+LEAST = 1 << 19
 """Bytes of weights below which a file is not worth its making, which takes milliseconds."""
 
 LEAST_EACH = 1 << 14

@@ -120,7 +120,7 @@ def test_kernels_of_convolutions_stay_where_they_are() -> None:
 
 
 def test_small_models_need_no_file() -> None:
-    assert paged.paged(weights((1000, 1000))) == {}
+    assert paged.paged(weights((300, 300))) == {}
 
 
 @pytest.mark.parametrize("mode", ["file", "bytes"])
