@@ -296,7 +296,7 @@ class JobSystem:
             if words[base + _STATE] != 1 or words[base + _USERS] != 0:
                 return None
             handle = JobHandle(self, before._record, before._keep)
-            before._retire()
+            before._finished, before._keep = True, None
             words[base + _REQUEST + 3] = 0
             if self._live[-1] is before:
                 self._live[-1] = handle
