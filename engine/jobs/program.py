@@ -26,7 +26,7 @@ How it works
     No more than ROOM threads work on a job, HELPERS (threads in a `complete`) included. One more than there
     are cores would take turns with the others, and all wait where it loses its turn in the middle of a chunk.
     So a job thread that is one too many leaves the job, and sleeps. HELPED says whether the last job had a
-    helper: then no thread is woken in its place for the first command of the next.
+    helper: then no thread is woken in its place until the next one's second command.
     A waker adds to EVENT and then reads SLEEPERS and USERS; a sleeper takes itself from USERS, adds to
     SLEEPERS and then compares EVENT: in one total order at least one of the two sees the other.
 """
@@ -298,9 +298,6 @@ def find_work(system, held):
     drain(system)
     found = 0
     more = 0
-    if atomic_load_i64(system, HELPERS) == 0:
-        # Who waited for the last job will be there for this one before a thread is awake.
-        more = -atomic_load_i64(system, HELPED)
     job = load_i64(system, ACTIVE_HEAD)
     while job != 0:
         left = chunks_left(job)
@@ -308,6 +305,9 @@ def find_work(system, held):
             if found == 0:
                 found = job
                 left -= 1
+                if load_i64(job, COUNT) > 1 and atomic_load_i64(system, HELPERS) == 0:
+                    # Who waited for the last job will be there for this one before a thread is awake.
+                    more -= atomic_load_i64(system, HELPED)
                 if job != held:
                     atomic_add_i64(job, USERS, 1)
             more += min(left, room(system, job))
