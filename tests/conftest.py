@@ -58,12 +58,14 @@ def game(game_context: moderngl.Context, game_gl: GLFunctions) -> Iterator[moder
     """The game's moderngl context, current, without OpenGL errors before the test and after it."""
     # Apps of earlier tests had contexts of their own. Left current for good: their makers are gone.
     game_context.__enter__()
+    moderngl._store.default_context = game_context  # type: ignore[attr-defined]
     platform = current_platform()
     assert platform is not None, "the game's context is not current"
     handle = platform.current_context()
     assert game_gl.glGetError() == GL.NO_ERROR, "an earlier test left an OpenGL error in the game's context"
     # moderngl binds the framebuffer that was in use again when it makes another, even one that was released.
     game_context.detect_framebuffer(0).use()
+    game_context.enable_only(moderngl.NOTHING)
     yield game_context
     assert platform.current_context() == handle, "the test left another context current"
     assert game_gl.glGetError() == GL.NO_ERROR, "the test caused an OpenGL error in the game's context"

@@ -155,8 +155,6 @@ class Scene:
 
 @pytest.fixture
 def scene(game: moderngl.Context, game_gl: GLFunctions) -> Iterator[Scene]:
-    with state_of(game, game_gl, None):
-        pass  # what an earlier test has left on, such as blending, is off behind it
     scene = Scene(game, game_gl)
     yield scene
     scene.release()

@@ -569,7 +569,6 @@ def test_a_frame_makes_no_blocking_opengl_call(game: moderngl.Context) -> None:
         assert seen, "the counter must be able to see a blocking call"
     finally:
         app.dispose()
-        moderngl._store.default_context = game  # type: ignore[attr-defined]
 
 
 def test_flush_is_found(game: moderngl.Context) -> None:

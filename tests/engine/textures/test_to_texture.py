@@ -152,12 +152,7 @@ def test_a_texture_is_made_where_none_is_given(game: moderngl.Context, gl_device
     image = np.random.default_rng(0).integers(0, 256, (5, 7, 4), np.uint8)
     source = game.texture((7, 5), 4, image.tobytes())
     tensor = TextureConverter.to_tensor(source, TextureTransform(channels=4))
-    previous = getattr(moderngl._store, "default_context", None)  # type: ignore[attr-defined]
-    moderngl._store.default_context = game  # type: ignore[attr-defined]
-    try:
-        made = TextureConverter.to_texture(tensor)
-    finally:
-        moderngl._store.default_context = previous  # type: ignore[attr-defined]
+    made = TextureConverter.to_texture(tensor)
     assert made.ctx is game
     assert made.size == (7, 5)
     np.testing.assert_array_equal(np.frombuffer(made.read(), np.uint8).reshape(image.shape), image)

@@ -380,7 +380,6 @@ def test_frames_in_space_make_no_blocking_call(game: moderngl.Context) -> None:
         assert not seen, f"blocking calls in 10 frames: {dict(seen)}"
     finally:
         app.dispose()
-        moderngl._store.default_context = game  # type: ignore[attr-defined]
 
 
 def test_meshes_are_freed_with_whoever_holds_them(space: App) -> None:
