@@ -441,6 +441,10 @@ def wait(system, job, nanoseconds):
         let_go(job)
     if atomic_load_i32(job, 2 * STATE) == 1:
         return 1
+    if helping:
+        # A thread may have left the job to this one.
+        atomic_add_i32(system, 2 * EVENT, 1)
+        wake(system, 1, EVERYONE)
     if atomic_cas_i32(job, 2 * STATE, 0, 2) != 1:
         os_wait(system, job + 8 * STATE, 2, abs(nanoseconds))
     return 1 if atomic_load_i32(job, 2 * STATE) == 1 else 0

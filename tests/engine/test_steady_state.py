@@ -134,14 +134,15 @@ def test_the_same_tensors_again_are_seen_as_they_are_now(worker: Worker, is_name
     check(picture(3), 7, other)
 
 
-def turned() -> Model:
-    """What `long_chain` is, without its second input: nothing has to be copied."""
+def turned(*shown: Any) -> Model:
+    """What `long_chain` is, without its second input: nothing has to be copied. `shown` nodes give "seen"."""
     names = ["x", *(f"p{i}" for i in range(STEPS))]
+    outputs = {names[-1]: ("float32", [SIDE, SIDE])} | ({"seen": ("float32", [SIDE * SIDE])} if shown else {})
     return model(
-        [node("MatMul", ["turn", a], [b]) for a, b in pairwise(names)],
+        [*(node("MatMul", ["turn", a], [b]) for a, b in pairwise(names)), *shown],
         {"x": ("float32", [SIDE, SIDE])},
-        {names[-1]: ("float32", [SIDE, SIDE])},
-        {"turn": np.roll(np.eye(SIDE, dtype=np.float32), 1, axis=0)},
+        outputs,
+        {"turn": np.roll(np.eye(SIDE, dtype=np.float32), 1, axis=0), "flat": np.array([-1], np.int64)},
     )
 
 
@@ -149,11 +150,10 @@ def test_a_tensor_again_is_seen_as_it_is_now(make_worker: MakeWorker) -> None:
     made = make_worker(turned(), "cpu")
     first, second = Tensor(picture(1)), Tensor(picture(2))
 
-    def check(seed: int, *tensors: Tensor) -> None:
-        for tensor in tensors:
-            if made.latest is not None:
-                spoil(made)
-            made.schedule(tensor)
+    def check(seed: int, tensor: Tensor) -> None:
+        if made.latest is not None:
+            spoil(made)
+        made.schedule(tensor)
         np.testing.assert_allclose(result(made), expected(picture(seed), 0), atol=1e-5)
 
     for _ in range(20):
@@ -193,20 +193,7 @@ def test_a_tensor_keeps_what_is_not_written_over(worker: Worker) -> None:
 
 
 def test_an_output_that_shows_an_input_sees_its_elements(make_worker: MakeWorker) -> None:
-    names = ["x", *(f"p{i}" for i in range(STEPS))]
-    products = [node("MatMul", ["turn", a], [b]) for a, b in pairwise(names)]
-    made = make_worker(
-        model(
-            [*products, node("Reshape", ["x", "flat"], ["seen"])],
-            {"x": ("float32", [SIDE, SIDE])},
-            {names[-1]: ("float32", [SIDE, SIDE]), "seen": ("float32", [SIDE * SIDE])},
-            {
-                "turn": np.roll(np.eye(SIDE, dtype=np.float32), 1, axis=0),
-                "flat": np.array([-1], np.int64),
-            },
-        ),
-        "cpu",
-    )
+    made = make_worker(turned(node("Reshape", ["x", "flat"], ["seen"])), "cpu")
     for seed in range(8):
         made.schedule(Tensor(picture(seed)))
         np.testing.assert_array_equal(

@@ -25,7 +25,10 @@ IN_PLACE_BYTES = 1 << 14
 class CPURepeat(Repeat):
     """Where nothing is in flight, arrays go straight to where kernels read them, and tensors nowhere."""
 
-    __slots__ = ("_elsewhere", "_in_place", "_inputs", "_own", "_stream", "_views")
+    __slots__ = ("_elsewhere", "_in_place", "_stream", "_views")
+
+    _program: CPUProgram
+    _targets: Sequence[CPUBuffer]
 
     def __init__(
         self,
@@ -36,15 +39,13 @@ class CPURepeat(Repeat):
         in_place: Sequence[bool],
     ) -> None:
         super().__init__(backend, program, targets)
-        self._own = program
         self._stream = backend.stream
-        self._inputs = targets
         self._in_place = in_place
         self._views = [seen(buffer, shape) for buffer, shape in zip(targets, shapes, strict=True)]
         self._elsewhere: InPlace | None = None
 
     def run(self, arrays: Sequence[np.ndarray], tensors: Sequence[CPUTensorData | None] = ()) -> None:
-        program, stream, is_watched = self._own, self._stream, observing.installed != 0
+        program, stream, is_watched = self._program, self._stream, observing.installed != 0
         if (is_watched and not tensors) or (
             (stream.last is not None or stream.marks) and not stream.is_idle()
         ):
@@ -65,7 +66,7 @@ class CPURepeat(Repeat):
     def _run_elsewhere(self, arrays: Sequence[np.ndarray], tensors: Sequence[CPUTensorData | None]) -> None:
         here = self._elsewhere
         if here is None:
-            here = self._elsewhere = InPlace(self._own, self._inputs, self._in_place)
+            here = self._elsewhere = InPlace(self._program, self._targets, self._in_place)
         if not here.is_aimed_at(arrays, tensors):
             here.aim(arrays, tensors)
         for number in here.copied:
