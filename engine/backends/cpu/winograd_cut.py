@@ -12,7 +12,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from math import prod
 
-from engine.backends.cpu.cost import CHUNK_NS, CHUNKS_PER_THREAD
+import llvmlite.binding as llvm
+
+from engine.backends.cpu.cost import CHUNK_NS, CHUNKS_PER_THREAD, INLINE_NS
 from engine.backends.cpu.tiles import Tile
 
 LARGEST = int(os.environ.get("GAMEGLUE_WINOGRAD", "4"))
@@ -27,10 +29,10 @@ _LARGEST_WEIGHTS = 40 << 20
 _ENOUGH_TILES = 28
 """Tiles at a time from which on weights in second-level cache, or the stream of them, hold nothing up."""
 
-# Measured on a processor with AVX-512: products, per vector lane; what the direct way reaches of that;
-# weights from beyond second-level cache; per tile and vector of channels, the transforms of inputs and of
-# sums, the latter with the epilogue.
-_FLOPS_PER_NS = 11.5
+# Measured on processors with AVX-512: products, per vector lane (the second computes a vector in two halves);
+# what the direct way reaches of that; weights from beyond second-level cache; per tile and vector of channels,
+# the transforms of inputs and of sums, the latter with the epilogue.
+_FLOPS_PER_NS = 6.5 if llvm.get_host_cpu_name() == "znver4" else 11.5
 _DIRECT_SHARE = 0.8
 _BYTES_PER_NS = 12.0
 _VECTOR_NS = {2: (28.0, 14.0), 4: (85.0, 45.0)}
@@ -67,14 +69,17 @@ def scratch_bytes(tile: Tile) -> int:
 def choose_cut(space: tuple[int, ...], channels: int, tile: Tile, threads: int) -> Cut | None:
     """How to cut an output (N, height, width, M); None where the direct way is about as fast."""
     direct = 2.0 * 9 * channels * prod(space) / (_FLOPS_PER_NS * tile.lanes * _DIRECT_SHARE)
-    best, least = None, direct / min(threads, _chunks(direct, threads)) * _WORTH
+    # So short a layer is often computed on one thread, with the whole plan; it is cut for more all the same.
+    judged = threads if direct > INLINE_NS / 2 else 1
+    fewest = min(_chunks(direct, threads), threads)
+    best, least = None, direct / min(judged, fewest) * _WORTH
     for results in (2, 4):
         if results > LARGEST or _weight_bytes(channels, space[3], results) > _LARGEST_WEIGHTS:
             continue
         # The larger tile must be worth its weights and its rounding.
         least *= 1.0 if best is None else _WORTH
-        for cut in _cuts(space, channels, results, tile, threads):
-            nanoseconds = cut_ns(space, channels, cut, tile, threads)
+        for cut in _cuts(space, channels, results, tile, threads, fewest):
+            nanoseconds = cut_ns(space, channels, cut, tile, judged)
             if nanoseconds < least:
                 # Fewer tasks, which come later, must be worth it too: many even out what else goes on.
                 best, least = cut, nanoseconds * _CLEARLY
@@ -85,16 +90,18 @@ def _chunks(nanoseconds: float, threads: int) -> int:
     return max(1, min(int(nanoseconds / CHUNK_NS), threads * CHUNKS_PER_THREAD))
 
 
-def _cuts(space: tuple[int, ...], channels: int, results: int, tile: Tile, threads: int) -> Iterator[Cut]:
+def _cuts(
+    space: tuple[int, ...], channels: int, results: int, tile: Tile, threads: int, fewest: int
+) -> Iterator[Cut]:
     """The cuts worth a look: by tiles, or by output channels too, into many tasks or few."""
     m, tiles = space[3], _tile_count(space, results)
     whole = Cut(results, tiles, min(tiles, _ENOUGH_TILES), tile.width, _up(m, tile.width))
     total = cut_ns(space, channels, whole, tile, 1)
-    most = _chunks(total, threads)
+    most = max(_chunks(total, threads), fewest)
     for tasks in (most // threads * threads, threads) if most > threads > 1 else (most,):
         for groups in sorted({1, min(threads, tasks)}):
             group_columns = _up(-(-m // groups), tile.width)
-            share = -(-tiles * groups // tasks)
+            share = -(-tiles * -(-m // group_columns) // tasks)
             columns = min(group_columns, _up(64 if results == 4 else MOST_COLUMNS, tile.width))
             room = _room(columns, channels, results, tile)
             while columns > tile.width and room < min(share, _ENOUGH_TILES):
