@@ -2,19 +2,22 @@
 
 It imports numba, and nothing of the engine: run as a program it is the child process that compiles while
 the game goes on. There it reads one JSON request a line (`source`, `entry`, `signature`, `symbol`, `name`;
-first of all a line with `sys_path`) and answers each with one line: `object` (base64) and `externals`, or
-`error`. `engine.native.pool` is the other end.
+first of all a line with `sys_path`, then one with `shared_above`) and answers each with one line: `object`
+(base64) and `externals`, or `error`. `engine.native.pool` is the other end.
 """
 
 from __future__ import annotations
 
 import base64
+import contextlib
+import gc
 import json
 import os
 import signal
 import struct
 import sys
 import traceback
+from collections.abc import Iterator
 from typing import Any, TextIO
 
 # Stated first on standard input, because numba may lie on a path that only the parent knows.
@@ -22,8 +25,9 @@ if __name__ == "__main__":
     sys.path[:] = json.loads(sys.stdin.readline())["sys_path"]
 
 import llvmlite.binding as llvm
-from numba.core import errors, sigutils
+from numba.core import config, errors, sigutils
 from numba.core.ccallback import CFunc
+from numba.core.compiler_lock import global_compiler_lock
 
 OPTIONS = {"nopython": True, "fastmath": {"contract"}, "error_model": "numpy", "boundscheck": False}
 
@@ -56,15 +60,15 @@ def target_machine() -> Any:
 
 
 class Compiler:
-    """Compiles one text after another; what a run of texts begins with is executed once.
+    """Compiles one text after another; what several begin with is executed once.
 
-    `shared_prefix` is the text that most sources start with (the prelude): about forty intrinsics, which
-    numba would otherwise have to make and type anew for every kernel.
+    `shared_above` is a line that texts may hold: what precedes it is the same in many (intrinsics and
+    helpers, which numba would otherwise have to make and type anew for every kernel).
     """
 
-    def __init__(self, shared_prefix: str = "") -> None:
-        self._prefix = shared_prefix
-        self._prefix_names: dict[str, Any] | None = None
+    def __init__(self, shared_above: str) -> None:
+        self._shared_above = shared_above
+        self._shared: dict[str, dict[str, Any]] = {"": {}}
         self._machine = target_machine()
 
     def compile(
@@ -75,11 +79,12 @@ class Compiler:
         Raises `CompileFailure`.
         """
         try:
-            function = self._execute(name, source)[entry]
-            parsed = sigutils.normalize_signature(signature)
-            # The decorator would also link the code into this process; `CFunc` alone stops before that.
-            callback: Any = CFunc(function, parsed, locals={}, options=dict(OPTIONS))
-            compiled = callback._compile_uncached()
+            with _plainly():
+                function = self._execute(name, source)[entry]
+                parsed = sigutils.normalize_signature(signature)
+                # The decorator would also link the code into this process; `CFunc` alone stops before that.
+                callback: Any = CFunc(function, parsed, locals={}, options=dict(OPTIONS))
+                compiled = callback._compile_uncached()
         except (errors.NumbaError, errors.UnsupportedBytecodeError, SyntaxError) as error:
             raise CompileFailure(f"{type(error).__name__}: {error}") from error
         except Exception as error:  # the text itself runs here, and may raise anything
@@ -101,15 +106,21 @@ class Compiler:
         return code, externals
 
     def _execute(self, name: str, source: str) -> dict[str, Any]:
-        names: dict[str, Any] = {"__name__": f"gameglue_kernel_{name}"}
-        if self._prefix and source.startswith(self._prefix):
-            if self._prefix_names is None:
-                self._prefix_names = {"__name__": "gameglue_prelude"}
-                exec(compile(self._prefix, "<prelude>", "exec"), self._prefix_names)
-            names = {**self._prefix_names, **names}
-            # Line numbers in messages count from the start of the whole source.
-            source = "\n" * self._prefix.count("\n") + source[len(self._prefix) :]
-        exec(compile(source, f"<kernel {name}>", "exec"), names)
+        shared, mark, text = source.rpartition(self._shared_above)
+        shared += mark
+        names = {**self._shared_names(shared), "__name__": f"gameglue_kernel_{name}"}
+        # Line numbers in messages count from the start of the whole source.
+        exec(compile("\n" * shared.count("\n") + text, f"<kernel {name}>", "exec"), names)
+        return names
+
+    def _shared_names(self, text: str) -> dict[str, Any]:
+        """What the text defines, which is empty or ends with the line that says so."""
+        names = self._shared.get(text)
+        if names is None:
+            before, mark, last = text.removesuffix(self._shared_above).rpartition(self._shared_above)
+            names = {**self._shared_names(before + mark), "__name__": "gameglue_shared"}
+            exec(compile(last, "<shared>", "exec"), names)
+            self._shared[text] = names
         return names
 
     def _optimise(self, module: Any, wrapper: str, symbol: str) -> None:
@@ -122,14 +133,27 @@ class Compiler:
         for value in [*module.functions, *module.global_variables]:
             if value.name != symbol and not value.is_declaration:
                 value.linkage = "internal"
-        tuning = llvm.create_pipeline_tuning_options(speed_level=3)
-        tuning.loop_vectorization = tuning.slp_vectorization = True
-        tuning.loop_interleaving = tuning.loop_unrolling = True
-        builder = llvm.create_pass_builder(self._machine, tuning)
         # Twice: the first run inlines and finds that nothing raises, the second works on what is left.
-        for _ in range(2):
+        for is_last in (False, True):
+            tuning = llvm.create_pipeline_tuning_options(speed_level=3 if is_last else 2)
+            tuning.loop_vectorization = tuning.slp_vectorization = is_last
+            tuning.loop_interleaving = tuning.loop_unrolling = is_last
+            builder = llvm.create_pass_builder(self._machine, tuning)
             builder.getModulePassManager().run(module, builder)
         module.verify()
+
+
+@contextlib.contextmanager
+def _plainly() -> Iterator[None]:
+    """A block in which numba leaves optimising to others: it would do so twice for every helper."""
+    with global_compiler_lock:
+        settings: Any = config
+        level = settings.OPT
+        settings.OPT = type(level)(0)
+        try:
+            yield
+        finally:
+            settings.OPT = level
 
 
 def _declared(module: Any) -> list[str]:
@@ -174,9 +198,9 @@ def prove_linkable(code: bytes) -> None:
     engine.finalize_object()
 
 
-def serve(requests: TextIO, replies: TextIO, shared_prefix: str) -> None:
+def serve(requests: TextIO, replies: TextIO, shared_above: str) -> None:
     """Answers requests until the other end closes."""
-    compiler = Compiler(shared_prefix)
+    compiler = Compiler(shared_above)
     for line in requests:
         try:
             code, externals = compiler.compile(**json.loads(line))
@@ -196,7 +220,10 @@ def main() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     if hasattr(os, "nice"):
         os.nice(5)
-    serve(sys.stdin, replies, json.loads(sys.stdin.readline())["shared_prefix"])
+    # Compilers make many objects and few circles of them; what was imported stays anyway.
+    gc.freeze()
+    gc.set_threshold(100_000, 20, 20)
+    serve(sys.stdin, replies, json.loads(sys.stdin.readline())["shared_above"])
 
 
 if __name__ == "__main__":

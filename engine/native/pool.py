@@ -23,7 +23,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from engine.native.prelude import PRELUDE
+from engine.native.prelude import SHARED_ABOVE
 
 # A child costs about eight kernels' worth of time to start.
 KERNELS_PER_CHILD = 6
@@ -89,7 +89,7 @@ class _Child:
             self._log.close()
             raise
         self._send({"sys_path": [entry or os.getcwd() for entry in sys.path]})
-        self._send({"shared_prefix": PRELUDE})
+        self._send({"shared_above": SHARED_ABOVE})
 
     def _send(self, message: dict[str, Any]) -> None:
         assert self._process.stdin is not None
@@ -247,7 +247,7 @@ def compile_here(request: CompileRequest) -> CompiledObject:
 
     with _in_process_lock:
         if not _in_process_compiler:
-            _in_process_compiler.append(compiler.Compiler(PRELUDE))
+            _in_process_compiler.append(compiler.Compiler(SHARED_ABOVE))
         try:
             code, externals = _in_process_compiler[0].compile(**vars(request))
         except compiler.CompileFailure as error:

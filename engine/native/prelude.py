@@ -23,7 +23,13 @@ A kernel is `void(int64 args, int64 begin, int64 end)`. `args` is the address of
 
 from __future__ import annotations
 
-PRELUDE = """\
+SHARED_ABOVE = "# what is above is shared with other kernels\n"
+"""A line of a kernel's source: the text before it does not change what it means with the text behind, and is
+executed once for all kernels of a compiling process that begin with it. There may be several.
+"""
+
+PRELUDE = (
+    """\
 import platform as _platform
 
 from llvmlite import binding as _binding
@@ -293,3 +299,5 @@ def cpu_pause(typing_context):
 
 
 """
+    + SHARED_ABOVE
+)

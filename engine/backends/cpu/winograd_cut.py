@@ -29,9 +29,9 @@ _LARGEST_WEIGHTS = 40 << 20
 _ENOUGH_TILES = 28
 """Tiles at a time from which on weights in second-level cache, or the stream of them, hold nothing up."""
 
-# Measured on processors with AVX-512: products, per vector lane (the second computes a vector in two halves);
-# what the direct way reaches of that; weights from beyond second-level cache; per tile and vector of channels,
-# the transforms of inputs and of sums, the latter with the epilogue.
+# Measured on processors with AVX-512: products, per vector lane (Zen 4 computes a vector in two halves); what
+# the direct way reaches of that; weights from beyond second-level cache; per tile and vector of channels, the
+# transforms of inputs and of sums, the latter with the epilogue.
 _FLOPS_PER_NS = 6.5 if llvm.get_host_cpu_name() == "znver4" else 11.5
 _DIRECT_SHARE = 0.8
 _BYTES_PER_NS = 12.0

@@ -9,7 +9,7 @@ from __future__ import annotations
 from functools import cache
 from pathlib import Path
 
-from engine.native.prelude import PRELUDE
+from engine.native.prelude import PRELUDE, SHARED_ABOVE
 
 _PACKAGE = "from engine.backends.cpu.library"
 
@@ -24,4 +24,7 @@ def library_text(*extra: str) -> str:
 def _text(name: str) -> str:
     text = Path(__file__).with_name(f"{name}.py").read_text(encoding="utf-8")
     # All modules end up in one namespace.
-    return "".join(line for line in text.splitlines(keepends=True) if not line.startswith(_PACKAGE)) + "\n\n"
+    return (
+        "".join(line for line in text.splitlines(keepends=True) if not line.startswith(_PACKAGE))
+        + SHARED_ABOVE
+    )
