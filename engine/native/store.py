@@ -32,7 +32,7 @@ import llvmlite.binding as llvm
 from engine.cache import cache_dir, read_sealed, write_sealed
 from engine.errors import KernelCompileError
 from engine.native.pool import CompiledObject, CompileError, CompilePool, CompileRequest
-from engine.native.prelude import PRELUDE
+from engine.native.prelude import SHARED_ABOVE
 
 # Addresses of code are plain numbers in command lists and threads: no code is ever unloaded.
 _engines: list[Any] = []
@@ -308,7 +308,7 @@ def _write_object(path: Path, key: str, compiled: CompiledObject) -> None:
 
 
 def _numbered(source: str) -> str:
-    """The text with line numbers, as messages count them; the prelude, which all share, is left out."""
-    skipped = PRELUDE.count("\n") if source.startswith(PRELUDE) else 0
-    lines = enumerate(source.splitlines(), 1)
-    return "\n".join(f"{number:4} | {line}" for number, line in lines if number > skipped)
+    """The text with line numbers, as messages count them; what kernels share is left out."""
+    shared, mark, text = source.rpartition(SHARED_ABOVE)
+    lines = enumerate(text.splitlines(), (shared + mark).count("\n") + 1)
+    return "\n".join(f"{number:4} | {line}" for number, line in lines)

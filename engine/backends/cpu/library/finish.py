@@ -57,7 +57,12 @@ class Finish:
             return self._once(recipe, lambda: self._scalar(self.word(_OPERANDS + parts[0])))
         if kind == "place":
             return self._vector(self.word(_OPERANDS + parts[0]), place)
+        if kind in ("min", "max") and parts[0][0] == "const":
+            parts.reverse()
         a, b = (self._value(part, total, column, place) for part in parts)
+        if kind in ("min", "max") and parts[1][0] == "const" and parts[1][1] == parts[1][1]:
+            # One instruction where the bound is a number: it yields its second operand if that is none.
+            return b.where(b > a if kind == "max" else a > b, a)
         if kind == "max":
             return a.where(a.differs(a), a.where(a > b, b))
         if kind == "min":
