@@ -23,6 +23,9 @@ BLOCK_CHANNELS = 192
 NS_PER_TAP = 0.4
 NS_PER_VECTOR = 3.4
 
+_EDGES = 8
+"""Windows at the edges of a row whose taps are kept from row to row."""
+
 WORDS = (
     "row_blocks block_rows block_channels out_rows out_columns height width channels kernel_rows"
     " kernel_columns row_stride stride row_dilation dilation top left inner_begin inner_end weight_step"
@@ -96,7 +99,8 @@ def pixel_memory(lanes: int) -> list[str]:
         f"sums = stack_bytes({max(p * v for p, v in TILES) * lanes * 4})",
         f"ends = stack_bytes({ENDS_BYTES})",
         f"inner_places = stack_bytes({MAX_TAPS * 16})",
-        f"edge_places = stack_bytes({MAX_TAPS * 16})",
+        f"edge_lists = stack_bytes({_EDGES * MAX_TAPS * 16})",
+        f"edge_taps = stack_bytes({_EDGES * 8})",
         "row_step, column_step = row_dilation * width * channels * 4, dilation * channels * 4",
         "factor = _types.float32(1.0)",
     ]
@@ -155,17 +159,25 @@ def walk_pixels(
         "        pixels = 8 if room >= 8 else 4 if room >= 4 else 2 if room >= 2 else 1",
         "        places, taps = inner_places, inner_taps",
         "    else:",
-        "        pixels, places = 1, edge_places",
-        "        b0 = first_tap(x0, dilation, kernel_columns, 0)",
-        "        b1 = max(b0, first_tap(x0, dilation, kernel_columns, width))",
-        "        taps = list_taps(places, a0, a1, b0, b1, kernel_columns, row_step, column_step,"
+        "        pixels = 1",
+        "        edge = pixel if pixel < inner_begin else inner_begin + pixel - inner_end",
+        f"        edge = min(edge, {_EDGES - 1})",
+        f"        places = edge_lists + edge * {MAX_TAPS * 16}",
+        "        taps = load_i64(edge_taps, edge)",
+        f"        if taps < 0 or edge == {_EDGES - 1}:",
+        "            b0 = first_tap(x0, dilation, kernel_columns, 0)",
+        "            b1 = max(b0, first_tap(x0, dilation, kernel_columns, width))",
+        "            taps = list_taps(places, a0, a1, b0, b1, kernel_columns, row_step, column_step,"
         " weight_step)",
+        "            store_i64(edge_taps, edge, taps)",
         *indent(factor),
         *indent(channel_loop),
         "    pixel += pixels",
     ]
     return [
         *([] if recipe is None else [fill_step("ends", "channels")]),
+        # Where the taps of a window lie from its start is the same in all rows of which as many are inside.
+        "listed0, listed1, inner_taps = -1, -1, 0",
         "for task in range(begin, end):",
         "    image = op_div(task, row_blocks)",
         "    row0 = (task - image * row_blocks) * block_rows",
@@ -180,8 +192,12 @@ def walk_pixels(
         "            a0 = first_tap(y, row_dilation, kernel_rows, 0)",
         "            a1 = max(a0, first_tap(y, row_dilation, kernel_rows, height))",
         "            line = x + (image * height + y) * width * channels * 4",
-        "            inner_taps = list_taps(inner_places, a0, a1, 0, kernel_columns, kernel_columns,"
+        "            if a0 != listed0 or a1 != listed1:",
+        "                listed0, listed1 = a0, a1",
+        "                inner_taps = list_taps(inner_places, a0, a1, 0, kernel_columns, kernel_columns,"
         " row_step, column_step, weight_step)",
+        f"                for edge in range({_EDGES}):",
+        "                    store_i64(edge_taps, edge, -1)",
         *indent(indent(indent(pixel_loop))),
         "        c0 = c1",
     ]
