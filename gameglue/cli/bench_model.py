@@ -19,7 +19,7 @@ from gameglue.cli.bench_layers import show_layers
 from gameglue.cli.console import CompileProgress, facts, measuring, output, paragraph, table
 from gameglue.cli.models import add_input_options, add_model_options, load_model, make_inputs
 from gameglue.cli.play import positive
-from gameglue.profiling.compare import PAUSE, Timing, alternate
+from gameglue.profiling.compare import Timing, alternate
 from gameglue.profiling.contenders import Arrays, infer, onnxruntime_call
 
 Call = Callable[[], Arrays]
@@ -138,7 +138,7 @@ def _measure(contenders: Mapping[str, Call], runs: int, seconds: float) -> dict[
     """`runs` timed calls each, or fewer where a contender's share of `seconds` is spent before."""
     share = seconds / max(1, len(contenders))
     with measuring() as show:
-        return alternate(contenders, runs, turn=0.0, budget=share, pause=PAUSE, progress=show)
+        return alternate(contenders, runs, turn=0.0, budget=share, progress=show)
 
 
 def _result(times: Mapping[str, Timing], first: Mapping[str, Arrays]) -> Table:

@@ -1,7 +1,9 @@
 """Comparing speeds fairly: contenders take turns, and the figures are medians of many calls.
 
 On a machine that others use too, what runs first and what runs later meet different loads. So contenders
-alternate within one run, and a ratio is formed from turns of the same round.
+alternate within one run, and a ratio is formed from turns of the same round. Before each turn the threads of
+the one before have to sleep: onnxruntime's wait for work in a busy loop for 40 ms after their last (measured
+with 2 threads on 2 cores), in which the next contender would have had a core less.
 """
 
 from __future__ import annotations
@@ -12,8 +14,36 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
 
-PAUSE = 0.005
-"""Seconds of rest before a turn: onnxruntime's threads wait for work in a busy loop before they sleep."""
+MOST_REST = 0.5
+"""Seconds after which `until_quiet` waits no longer."""
+
+_GLANCE = 0.005
+
+_QUIET = 0.2
+"""Of a core's time: less than a busy loop takes, and more than this process takes to look."""
+
+
+def until_quiet(
+    *,
+    used: Callable[[], float] = time.process_time,
+    clock: Callable[[], float] = time.perf_counter,
+    sleep: Callable[[float], object] = time.sleep,
+) -> None:
+    """Wait until the other threads of this process sleep, `MOST_REST` seconds at most.
+
+    used: seconds of processors' time that the process has taken. Other processes are not looked at.
+    """
+    # On some systems that counts in sixteen milliseconds.
+    glance = max(_GLANCE, 2 * time.get_clock_info("process_time").resolution)
+    began = before = clock()
+    taken = used()
+    quiet = 0
+    # Twice: a busy thread may have had to leave its core to another process for once.
+    while quiet < 2 and before - began < MOST_REST:
+        sleep(glance)
+        now, by_now = clock(), used()
+        quiet = quiet + 1 if by_now - taken < _QUIET * (now - before) else 0
+        before, taken = now, by_now
 
 
 @dataclass(frozen=True)
@@ -65,10 +95,9 @@ def alternate(
     *,
     turn: float = 0.05,
     budget: float = math.inf,
-    pause: float = 0.0,
+    rest: Callable[[], object] = until_quiet,
     progress: Callable[[int, int], object] = lambda done, wanted: None,
     clock: Callable[[], float] = time.perf_counter,
-    sleep: Callable[[float], object] = time.sleep,
 ) -> dict[str, Timing]:
     """Time `contenders`, by name, in turns; each call is one piece of work that must have ended on return.
 
@@ -77,7 +106,7 @@ def alternate(
 
     rounds: how many turns each has.
     budget: seconds after which a contender sits out the rounds that are left.
-    pause: seconds of rest before each turn, for threads of others that still wait for work in a busy loop.
+    rest: called before each turn.
     progress: called with (turns over, turns in all).
     Raises `ValueError` unless `rounds` is at least 1.
     """
@@ -87,8 +116,7 @@ def alternate(
         progress(done, rounds * len(contenders))
         if number > 0 and spent[name] >= budget:
             continue
-        if pause > 0.0:
-            sleep(pause)
+        rest()
         call = contenders[name]
         began = clock()
         call()

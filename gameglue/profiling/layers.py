@@ -16,7 +16,7 @@ import onnx
 
 from engine import Worker
 from engine.model import Model
-from gameglue.profiling.compare import PAUSE, Timing, alternate
+from gameglue.profiling.compare import Timing, alternate
 from gameglue.profiling.contenders import infer
 from gameglue.profiling.peer import PeerNode, PeerProfile, all_nodes
 from gameglue.profiling.steps import PlannedStep, Replay, middle
@@ -112,9 +112,7 @@ def measure_layers(
     }
     if peer is not None:
         contenders["peer"] = peer.run
-    times = alternate(
-        contenders, runs, turn=0.0, budget=seconds / len(contenders), pause=PAUSE, progress=progress
-    )
+    times = alternate(contenders, runs, turn=0.0, budget=seconds / len(contenders), progress=progress)
     # In each turn the first run warms up.
     each = [middle(column) for column in zip(*taken[1::2], strict=True)]
     rows = by_layer(replay.steps, each)

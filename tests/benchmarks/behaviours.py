@@ -12,7 +12,7 @@ import argparse
 from collections.abc import Callable, Sequence
 
 from gameglue import App, MonoBehaviour
-from gameglue.profiling.compare import PAUSE, alternate
+from gameglue.profiling.compare import alternate
 from tests.benchmarks.setting import console, load_average, positive, print_setting, print_table
 
 
@@ -88,7 +88,6 @@ def main(argv: Sequence[str] | None = None) -> int:
                 },
                 options.runs,
                 turn=0.02,
-                pause=PAUSE,
             )
         for name, timing in times.items():
             # `ratio` tells how much longer its subject takes.

@@ -16,7 +16,7 @@ import numpy as np
 
 from engine import JobSystem, ModelLoader, Tensor, Worker
 from engine.errors import EngineError
-from gameglue.profiling.compare import PAUSE, Timing, alternate
+from gameglue.profiling.compare import Timing, alternate, until_quiet
 from gameglue.profiling.contenders import Call, infer, schedule_bytes, schedule_cost
 from tests.benchmarks.peers import ALLOWED, PEERS
 from tests.benchmarks.setting import open_worker
@@ -103,7 +103,7 @@ def measure(item: Subject, peers: Sequence[str], channels: Sequence[str], thread
                 known.new_shapes = _through(partial(infer, worker), item.calls)
                 _cost(worker, item.inputs, known, pace)
                 contenders[name] = one_or_several(partial(infer, worker), item.calls)
-        times = alternate(contenders, pace.rounds, turn=pace.turn, budget=pace.budget, pause=PAUSE)
+        times = alternate(contenders, pace.rounds, turn=pace.turn, budget=pace.budget)
     several = min(TOGETHER, len(item.calls))
     result.times = {name: timing.share(several) for name, timing in times.items()}
     return result
@@ -156,6 +156,7 @@ def _shortest(
     end = time.perf_counter() + pace.budget
     left = pace.loads
     while True:
+        until_quiet()
         before = time.perf_counter()
         made = load()
         ready = time.perf_counter()
@@ -172,6 +173,7 @@ def _shortest(
 def _cost(worker: Worker, inputs: Inputs, known: Loaded, pace: Pace) -> None:
     """What `schedule` takes of the calling thread, given arrays and given tensors."""
     tensors: Mapping[str, np.ndarray | Tensor] = {name: Tensor(array) for name, array in inputs.items()}
+    until_quiet()
     known.schedule_array = schedule_cost(worker, dict(inputs), SCHEDULES, pace.schedule / 2)
     known.schedule_tensor = schedule_cost(worker, tensors, SCHEDULES, pace.schedule / 2)
     known.schedule_bytes = schedule_bytes(worker, dict(inputs))

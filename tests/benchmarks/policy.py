@@ -14,7 +14,7 @@ from contextlib import ExitStack
 from functools import partial
 
 from engine import ModelLoader
-from gameglue.profiling.compare import PAUSE, alternate
+from gameglue.profiling.compare import alternate
 from gameglue.profiling.contenders import infer, onnxruntime_call, schedule_cost
 from tests.benchmarks.measuring import BOUNDS
 from tests.benchmarks.setting import (
@@ -80,7 +80,7 @@ def main(argv: Sequence[str] | None = None) -> int:
                 if off > BOUNDS[name]:
                     problems.append(f"{name} at batch {batch} is off by {off:.1e}")
                 contenders[name] = partial(infer, worker, inputs)
-            times = alternate(contenders, options.runs, pause=PAUSE)
+            times = alternate(contenders, options.runs)
             for name, timing in times.items():
                 row = [name, str(batch), f"{timing.median * 1e6:.1f}", f"{timing.best * 1e6:.1f}"]
                 if name not in workers:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from gameglue.profiling.compare import Timing, alternate, geometric_mean
+from gameglue.profiling.compare import MOST_REST, Timing, alternate, geometric_mean, until_quiet
 
 
 class Clock:
@@ -30,24 +30,36 @@ class Clock:
 
         return call
 
-    def sleep(self, seconds: float) -> None:
+    def rest(self) -> None:
         self.log.append("rest")
+        self.now += 0.5
+
+    def sleep(self, seconds: float) -> None:
         self.now += seconds
 
     def measure(self, rounds: int, **options: Any) -> Callable[..., dict[str, Timing]]:
         def run(**contenders: Callable[[], None]) -> dict[str, Timing]:
-            return alternate(contenders, rounds, clock=lambda: self.now, sleep=self.sleep, **options)
+            return alternate(contenders, rounds, rest=self.rest, clock=lambda: self.now, **options)
 
         return run
 
 
 def test_contenders_take_turns_and_the_first_call_does_not_count() -> None:
     clock = Clock()
-    found = clock.measure(2, turn=2.0, pause=0.5)(a=clock.work("a", 9.0, 1.0, 1.0), b=clock.work("b", 4.0))
+    found = clock.measure(2, turn=2.0)(a=clock.work("a", 9.0, 1.0, 1.0), b=clock.work("b", 4.0))
     assert " ".join(clock.log) == "rest a a a rest b b rest b b rest a a a"
     assert found["a"].turns == ((1.0, 1.0), (1.0, 1.0))
     assert found["b"].turns == ((4.0,), (4.0,))
     assert found["b"].calls == (4.0, 4.0)
+
+
+@pytest.mark.parametrize("seconds", [0.0, 0.04, math.inf])
+def test_a_turn_begins_when_other_threads_sleep(seconds: float) -> None:
+    """One of them is busy for so long."""
+    clock = Clock()
+    until_quiet(used=lambda: min(clock.now, seconds), clock=lambda: clock.now, sleep=clock.sleep)
+    least = min(seconds, MOST_REST)
+    assert least <= clock.now < least + 0.1
 
 
 def test_what_is_slow_sits_out_once_its_budget_is_spent() -> None:
