@@ -6,7 +6,7 @@ import numpy as np
 
 from gameglue import App, ModelLoader, MonoBehaviour, Worker
 
-SLICE_MS = 0.02  # of the device's time in a frame; small here, so that the small network needs several
+SLICE_MS = 0.005  # of the device's time in a frame; small here, so that the small network needs several
 
 
 class SplitOverFrames(MonoBehaviour):
