@@ -37,8 +37,10 @@ _DIRECT_SHARE = 0.8
 _BYTES_PER_NS = 12.0
 _VECTOR_NS = {2: (28.0, 14.0), 4: (85.0, 45.0)}
 
-_WORTH = 0.9
-"""A way is taken where it needs this share of another one's time."""
+_WORTH = {2: 0.9, 4: 0.75}
+"""Tiles are taken where they need this share of the time of what takes less memory for its weights: of the
+direct way's, or of smaller tiles'. The larger ones' are four times as many as the model's.
+"""
 
 _CLEARLY = 0.97
 """Of cuts with tiles alike, a later one is taken where it needs this share of an earlier one's time."""
@@ -72,17 +74,17 @@ def choose_cut(space: tuple[int, ...], channels: int, tile: Tile, threads: int) 
     # So short a layer is often computed on one thread, with the whole plan; it is cut for more all the same.
     judged = threads if direct > INLINE_NS / 2 else 1
     fewest = min(_chunks(direct, threads), threads)
-    best, least = None, direct / min(judged, fewest) * _WORTH
+    best, least = None, direct / min(judged, fewest)
     for results in (2, 4):
         if results > LARGEST or _weight_bytes(channels, space[3], results) > _LARGEST_WEIGHTS:
             continue
-        # The larger tile must be worth its weights and its rounding.
-        least *= 1.0 if best is None else _WORTH
+        bound = least * _WORTH[results]
         for cut in _cuts(space, channels, results, tile, threads, fewest):
             nanoseconds = cut_ns(space, channels, cut, tile, judged)
-            if nanoseconds < least:
+            if nanoseconds < bound:
                 # Fewer tasks, which come later, must be worth it too: many even out what else goes on.
                 best, least = cut, nanoseconds * _CLEARLY
+                bound = least
     return best
 
 
