@@ -10,20 +10,18 @@ from dataclasses import dataclass, field
 from functools import partial
 from itertools import cycle
 from statistics import median
-from typing import TypeVar
+from typing import Any
 
 import numpy as np
 
 from engine import JobSystem, ModelLoader, Tensor, Worker
 from engine.errors import EngineError
 from gameglue.profiling.compare import Timing, alternate, until_quiet
-from gameglue.profiling.contenders import Call, infer, schedule_bytes, schedule_cost
+from gameglue.profiling.contenders import infer, schedule_bytes, schedule_cost
 from tests.benchmarks.peers import ALLOWED, PEERS
 from tests.benchmarks.setting import open_worker
 from tests.benchmarks.subjects import Subject
 from tests.networks import Inputs, error, uncertainty
-
-T = TypeVar("T")
 
 BOUNDS = {"cpu": 1e-5, "gl_compute": 1e-4, "opencl": 1e-4, "gl_pixel": 1e-4, "cpu-bf16": 0.1}
 """The least error allowed; where onnxruntime's own is more, four times that."""
@@ -83,21 +81,19 @@ def measure(item: Subject, peers: Sequence[str], channels: Sequence[str], thread
     workers: dict[str, Worker] = {}
     expected, own = uncertainty(item.source, item.inputs)
     with ExitStack() as stack:
+        jobs = stack.enter_context(JobSystem(threads))
+        makers = {name: _peer(item, name, threads) for name in peers}
+        makers |= {name: _worker(item, name, jobs) for name in channels}
+        made = _load(makers, result.loaded, pace)
         for name in peers:
-            call, known = _load_peer(item, name, threads, pace)
-            result.loaded[name] = known
+            call, known = made[name], result.loaded[name]
             known.problem = _disagreement(call(item.inputs), expected, own, ALLOWED[name], known)
             known.new_shapes = _through(call, item.calls)
             contenders[name] = one_or_several(call, item.calls)
-        jobs = stack.enter_context(JobSystem(threads))
         for name in channels:
-            try:
-                worker, known = _load(item, name, jobs, pace)
-            except EngineError as problem:
-                result.loaded[name] = Loaded(problem=str(problem).splitlines()[0])
+            if name not in made:
                 continue
-            stack.enter_context(worker)
-            result.loaded[name] = known
+            worker, known = stack.enter_context(made[name]), result.loaded[name]
             values = infer(worker, item.inputs)
             known.problem = _disagreement(values, expected, own, BOUNDS[name], known)
             if not known.problem:
@@ -136,42 +132,60 @@ def _through(call: Callable[[Inputs], object], asked: Sequence[Inputs]) -> float
     return median(taken) if taken else math.nan
 
 
-def _load(item: Subject, channel: str, jobs: JobSystem, pace: Pace) -> tuple[Worker, Loaded]:
-    """A worker, and the shortest of several loads and first runs in which no kernel had to be compiled."""
-    open_worker(ModelLoader.load(item.source), channel, jobs).dispose()
+@dataclass(frozen=True)
+class _Maker:
+    """How a contender loads a network, runs what it has loaded, and lets go of it."""
 
-    def load() -> Worker:
-        return open_worker(ModelLoader.load(item.source), channel, jobs)
+    load: Callable[[], Any]
+    run: Callable[[Any], object]
+    drop: Callable[[Any], object]
 
-    return _shortest(load, lambda worker: infer(worker, item.inputs), Worker.dispose, pace)
 
-
-def _load_peer(item: Subject, name: str, threads: int, pace: Pace) -> tuple[Call, Loaded]:
-    return _shortest(
-        lambda: PEERS[name](item.source, threads), lambda call: call(item.inputs), lambda call: None, pace
+def _peer(item: Subject, name: str, threads: int) -> _Maker:
+    return _Maker(
+        lambda: PEERS[name](item.source, threads), lambda call: call(item.inputs), lambda call: None
     )
 
 
-def _shortest(
-    load: Callable[[], T], run: Callable[[T], object], drop: Callable[[T], None], pace: Pace
-) -> tuple[T, Loaded]:
-    """What was loaded last, and the shortest times."""
-    known = Loaded()
-    end = time.perf_counter() + pace.budget
-    left = pace.loads
-    while True:
-        until_quiet()
-        before = time.perf_counter()
-        made = load()
-        ready = time.perf_counter()
-        run(made)
-        done = time.perf_counter()
-        known.load, known.first = min(known.load, ready - before), min(known.first, done - ready)
-        left -= 1
-        if left == 0 or done > end:
-            return made, known
-        drop(made)
-        del made
+def _worker(item: Subject, channel: str, jobs: JobSystem) -> _Maker:
+    return _Maker(
+        lambda: open_worker(ModelLoader.load(item.source), channel, jobs),
+        lambda worker: infer(worker, item.inputs),
+        Worker.dispose,
+    )
+
+
+def _load(makers: Mapping[str, _Maker], loaded: dict[str, Loaded], pace: Pace) -> dict[str, Any]:
+    """Fill in the shortest of several loads and first runs, and return what was loaded last.
+
+    Contenders take turns. The first load of each does not count: kernels may have to be compiled. One that
+    cannot run the network is left out, with the reason.
+    """
+    made: dict[str, Any] = {}
+    spent = dict.fromkeys(makers, 0.0)
+    for turn in range(pace.loads + 1):
+        for name, maker in makers.items():
+            known = loaded.setdefault(name, Loaded())
+            if known.problem or (turn > 1 and spent[name] > pace.budget):
+                continue
+            if name in made:
+                maker.drop(made.pop(name))
+            until_quiet()
+            before = time.perf_counter()
+            try:
+                made[name] = maker.load()
+                ready = time.perf_counter()
+                maker.run(made[name])
+            except EngineError as problem:
+                known.problem = str(problem).splitlines()[0]
+                if name in made:
+                    maker.drop(made.pop(name))
+                continue
+            done = time.perf_counter()
+            spent[name] += done - before
+            if turn > 0:
+                known.load, known.first = min(known.load, ready - before), min(known.first, done - ready)
+    return made
 
 
 def _cost(workers: Mapping[str, Worker], inputs: Inputs, result: Result, pace: Pace) -> None:

@@ -21,7 +21,7 @@ from rich.progress import track
 
 from gameglue.cli.console import errors
 from tests.benchmarks.children import add_cold, add_memory
-from tests.benchmarks.measuring import Pace, Result, measure
+from tests.benchmarks.measuring import SCHEDULES, Pace, Result, measure
 from tests.benchmarks.peers import PEERS, add_peer_option, installed
 from tests.benchmarks.report import Report
 from tests.benchmarks.setting import (
@@ -112,7 +112,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         {
             "threads": f"{options.threads} for the cpu backend and the peers, for others what drivers like",
             "times": f"medians over {pace.rounds} turns of {pace.turn} s, or {pace.budget} s in all",
-            "loads": f"the shortest of {pace.loads}",
+            "loads": f"the shortest of {pace.loads}, in turns",
+            "schedule()": f"medians over {SCHEDULES} calls before the turns and after them, the lesser one",
         },
     )
     # The first session takes longer than any other.
