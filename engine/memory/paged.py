@@ -24,6 +24,9 @@ Array = np.ndarray[Any, Any]
 LEAST = 1 << 19
 """Bytes of weights below which a file is not worth its making, which takes milliseconds."""
 
+LEAST_SHARE = 0.5
+"""Of all weights, below which the same holds: the others are those of convolutions."""
+
 LEAST_EACH = 1 << 14
 """Bytes of an array below which it stays where it is."""
 
@@ -37,12 +40,13 @@ _CAN_LET_GO = hasattr(mmap, "MADV_DONTNEED") and sys.platform != "win32"
 
 
 def paged(arrays: Mapping[str, Array]) -> dict[str, Array]:
-    """The large ones of `arrays` as read-only arrays in a mapped file; none where that gains nothing.
+    """The large ones of `arrays` as read-only arrays in a mapped file; none where that gains little.
 
     On a full or read-only disk, and where the system offers no way to let memory go, there are none either.
     """
     large = {name: array for name, array in arrays.items() if _is_worth_it(array)}
-    if not _CAN_LET_GO or sum(array.nbytes for array in large.values()) < LEAST:
+    gained, whole = (sum(array.nbytes for array in some.values()) for some in (large, arrays))
+    if not _CAN_LET_GO or gained < max(LEAST, whole * LEAST_SHARE):
         return {}
     starts, size = {}, 0
     for name, array in large.items():

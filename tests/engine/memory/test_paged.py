@@ -119,6 +119,13 @@ def test_kernels_of_convolutions_stay_where_they_are() -> None:
     assert paged.paged(weights((1024, 256, 3, 3))) == {}
 
 
+def test_a_few_matrices_beside_convolutions_are_not_worth_a_file() -> None:
+    arrays = weights((1024, 512), (1024, 256, 3, 3))
+    assert paged.paged(arrays) == {}
+    del arrays["w1"]
+    assert paged.paged(arrays).keys() == {"w0"}
+
+
 def test_small_models_need_no_file() -> None:
     assert paged.paged(weights((300, 300))) == {}
 
