@@ -179,6 +179,10 @@ class NativeStore:
         """The file of one kernel's object code."""
         return self.folder / f"{source.key}.o"
 
+    def is_kept(self, source: NativeSource) -> bool:
+        """Whether the kernel was linked or compiled before, as far as a file's name tells."""
+        return source.key in self._addresses or self.path(source).is_file()
+
     def _read_or_compile(self, source: NativeSource) -> Future[CompiledObject]:
         stored = _read_object(self.path(source), source.key)
         if stored is not None:
@@ -237,6 +241,11 @@ def load_stored(keys: Sequence[str]) -> dict[str, int] | None:
 def prepare_async(sources: Sequence[NativeSource]) -> PendingLoad:
     """Starts compiling what the cache lacks, through this process's store."""
     return process_store().prepare_async(sources)
+
+
+def is_kept(source: NativeSource) -> bool:
+    """Whether the kernel was compiled before; see `NativeStore.is_kept`."""
+    return process_store().is_kept(source)
 
 
 def compilations() -> int:

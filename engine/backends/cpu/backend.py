@@ -15,6 +15,7 @@ import numpy as np
 
 from engine import native, observing
 from engine.backends.base import Backend, DeviceBuffer, Precision, Program, Progress, Read, Repeat
+from engine.backends.cpu.ahead import compile_ahead
 from engine.backends.cpu.arguments import argument_words, generic_units, generic_words
 from engine.backends.cpu.cost import DETERMINISTIC_THREADS, grain, row_blocks, step_ns
 from engine.backends.cpu.memory import CPUBuffer, native_type
@@ -59,6 +60,7 @@ class CPUBackend(Backend):
         deterministic: bool = False,
     ) -> None:
         self.arithmetics = arithmetics_for(precision)
+        compile_ahead()
         self.jobs = jobs if jobs is not None else shared_job_system()
         self.stream = JobStream(self.jobs)
         self.planned_threads = DETERMINISTIC_THREADS if deterministic else self.jobs.thread_count

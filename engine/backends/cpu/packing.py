@@ -57,7 +57,12 @@ def turn_panels(target: np.ndarray, rows: np.ndarray, taps: int = 1) -> None:
     width = target.size // len(target) // depth
     addresses = target.ctypes.data, rows.ctypes.data
     words = np.array([*addresses, width, depth, taps, depth // taps], np.int64)
-    call_in_parts(_turning(host_tile().lanes), words, len(target), target.nbytes)
+    call_in_parts(packing_source(), words, len(target), target.nbytes)
+
+
+def packing_source() -> NativeSource:
+    """What packs large matrices here."""
+    return _turning(host_tile().lanes)
 
 
 @cache

@@ -12,6 +12,7 @@ from math import prod
 import numpy as np
 
 from engine.backends.cpu.library import library_text
+from engine.backends.cpu.tiles import host_tile
 from engine.memory.pool import reserve_lasting
 from engine.native import NativeSource
 from engine.native.parts import call_in_parts
@@ -45,6 +46,11 @@ def pack_weights(w: np.ndarray, results: int, width: int) -> np.ndarray:
     words = np.array([*addresses, m, channels, size], np.int64)
     call_in_parts(_transforming(width), words, panels, packed.nbytes)
     return packed
+
+
+def transforming_source() -> NativeSource:
+    """What transforms weights here."""
+    return _transforming(host_tile().width)
 
 
 @cache
