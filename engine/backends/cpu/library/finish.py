@@ -61,7 +61,7 @@ class Finish:
             parts.reverse()
         a, b = (self._value(part, total, column, place) for part in parts)
         if kind in ("min", "max") and parts[1][0] == "const" and parts[1][1] == parts[1][1]:
-            # One instruction where the bound is a number: it yields its second operand if that is none.
+            # Bounds that are numbers take one instruction: of a comparison with a NaN it yields the NaN.
             return b.where(b > a if kind == "max" else a > b, a)
         if kind == "max":
             return a.where(a.differs(a), a.where(a > b, b))

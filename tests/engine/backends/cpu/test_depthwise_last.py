@@ -10,6 +10,7 @@ import pytest
 from engine.backends.cpu.backend import CPUBackend
 from engine.backends.cpu.depthwise_last import tune_depthwise_last
 from engine.compiler.plan import Tuner
+from engine.kernels.expr import acc, maximum, minimum
 from tests.engine.backends.cpu.hinted import Case, conv_case, out_size, run_tuned
 from tests.engine.backends.cpu.last import assert_close, first_to_last
 
@@ -31,6 +32,7 @@ SHAPES: dict[str, tuple[Any, ...]] = {
     "dilated": ((1, 17, 14, 23), (3, 3), {"dilations": (2, 3), "pads": (2, 3), "ends": (2, 3)}),
     "windows wider than the input": ((1, 18, 2, 3), (3, 5), {"pads": (1, 2), "ends": (1, 2)}),
     "many channels": ((1, 300, 7, 7), (3, 3), SAME),
+    "edges of many windows": ((2, 24, 13, 25), (11, 11), {"pads": (5, 5), "ends": (5, 5)}),
     "one axis": ((2, 20, 31), (4,), {"strides": (2,), "dilations": (1,), "pads": (1,), "ends": (2,)}),
 }
 
@@ -47,6 +49,20 @@ def test_named_shapes(backend: CPUBackend, name: str) -> None:
 def test_epilogues(backend: CPUBackend, epilogue: str, channels: int) -> None:
     last, expected = first_to_last(case((2, channels, 9, 19), (3, 3), **SAME), epilogue)
     assert_close(run_tuned(backend, last), expected, 1.0 if epilogue == "position" else 0.0)
+
+
+def test_bounds_let_what_is_not_a_number_through(backend: CPUBackend) -> None:
+    given = case((1, 20, 9, 19), (3, 3), **SAME)
+    given.arrays["x"][0, 3, 4, 5] = np.nan
+    given.arrays["x"][0, 7, 1, 2] = np.inf
+    last, plain = first_to_last(given)
+    assert last.compute is not None
+    last.compute.epilogue = minimum(maximum(acc("float32"), 0.0), 0.5)
+    with np.errstate(invalid="ignore"):
+        expected = np.minimum(np.maximum(plain, 0.0), 0.5)
+    assert np.isnan(expected).any()
+    assert (expected == 0.5).any()
+    assert_close(run_tuned(backend, last), expected)
 
 
 def test_random_shapes(backend: CPUBackend) -> None:
