@@ -92,7 +92,7 @@ ON_BACKENDS = [
 LEAST, LEAST_OF_GPU_TYPES = 1873, 1368
 """How many cases each backend has to pass, of all and of those over `GPU_TYPES`."""
 
-SHARE = 40
+SHARE = 60
 """One case in so many runs on the backends every day; the long suite runs them all."""
 
 

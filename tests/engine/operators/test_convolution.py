@@ -75,7 +75,7 @@ TRANSPOSED: list[tuple[tuple[int, int], dict[str, Any]]] = [
 """Kernels and attributes of transposed convolutions; inputs have 3 rows or more, and 2 columns."""
 
 
-@pytest.mark.parametrize("group", [1, 2, 4])
+@pytest.mark.parametrize("group", [1, pytest.param(2, marks=pytest.mark.long), 4])
 def test_transposed_convolution(group: int, channel: str, make_worker: MakeWorker) -> None:
     """Known weights, whose outputs are made by phases, against onnxruntime, with a bias and activation."""
     rng = np.random.default_rng(group)
