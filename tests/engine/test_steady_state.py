@@ -311,10 +311,7 @@ def test_steady_schedules_allocate_nothing(
 
 
 def test_a_download_goes_straight_into_the_given_array(channel: str, make_worker: MakeWorker) -> None:
-    """128 KiB arrive without a second array as large.
-
-    Where an upload's memory is not free again by then, a backend's pool of it grows, once and for all.
-    """
+    """128 KiB arrive without a second array as large."""
     worker = make_worker(
         model(
             [node("Add", ["x", "x"], ["y"])], {"x": ("float32", [128, 256])}, {"y": ("float32", [128, 256])}
@@ -324,9 +321,11 @@ def test_a_download_goes_straight_into_the_given_array(channel: str, make_worker
     x = np.random.default_rng(2).normal(size=(128, 256)).astype(np.float32)
     out = np.empty((256, 256), np.float32)[::2]
     for _ in range(5):
-        worker.schedule(x)
+        # Several in flight: a backend's pool of host memory is then as large as it will ever have to be.
+        for _ in range(8):
+            worker.schedule(x)
         worker.peek_output().download_to_array(out=out)
-    peaks = []
+    most = 0
     tracemalloc.start()
     try:
         for k in range(10):
@@ -335,11 +334,11 @@ def test_a_download_goes_straight_into_the_given_array(channel: str, make_worker
             tracemalloc.reset_peak()
             before, _ = tracemalloc.get_traced_memory()
             assert tensor.download_to_array(out=out) is out
-            peaks.append(tracemalloc.get_traced_memory()[1] - before)
+            most = max(most, tracemalloc.get_traced_memory()[1] - before)
             np.testing.assert_allclose(out, 2 * (x + k), rtol=1e-6)
     finally:
         tracemalloc.stop()
-    assert sum(peak >= 16_384 for peak in peaks) <= 2, peaks
+    assert most < 16_384
 
 
 def test_shapes_that_take_turns_keep_their_short_ways(make_worker: MakeWorker) -> None:
