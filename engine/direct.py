@@ -199,7 +199,7 @@ def _never(mark: object) -> bool:
 
 
 class DirectRun(Run):
-    """A schedule that went the short way: all its work was enqueued when it began."""
+    """Schedules that went the short way, one after another: all their work was enqueued when they began."""
 
     started = True
     finished = True
@@ -209,6 +209,7 @@ class DirectRun(Run):
     def __init__(self, direct: Direct) -> None:
         self.direct = direct
         self.part = direct.part
+        self.turn = 0
 
     @property
     def session(self) -> Session:  # type: ignore[override]

@@ -89,6 +89,7 @@ class RunOutput(TensorData):
     def __init__(self, worker: Worker, run: Run, name: str, dtype: np.dtype, position: int = 0) -> None:
         self.worker = worker
         self.run = run
+        self._turn = run.turn
         self.name = name
         self.dtype = dtype
         self.position = position
@@ -140,7 +141,7 @@ class RunOutput(TensorData):
             raise DisposedError(
                 f"output '{self.name}' belongs to a worker that was disposed; copy_output outlives it"
             )
-        if self.worker.latest is not self.run:
+        if self.worker.latest is not self.run or self.run.turn != self._turn:
             raise StaleTensorError(
                 f"output '{self.name}' was replaced by a newer schedule; peek_output again, request its "
                 "readback before the next schedule, or use copy_output"
@@ -205,13 +206,15 @@ class DirectOutput(RunOutput):
     def __init__(self, worker: Worker, run: DirectRun, source: Source) -> None:
         self.worker = worker
         self.run = run
+        self._turn = run.turn
         self.name = source.name
         self.dtype = source.dtype
         self._source = source
 
     def request(self) -> PendingRead:
         worker = self.worker
-        if worker.latest is not self.run or get_ident() != worker.thread:
+        run = self.run
+        if worker.latest is not run or run.turn != self._turn or get_ident() != worker.thread:
             self._check()
         try:
             return self._source.request()
@@ -220,7 +223,8 @@ class DirectOutput(RunOutput):
 
     def download(self, out: np.ndarray | None = None) -> np.ndarray:
         worker = self.worker
-        if worker.latest is not self.run or get_ident() != worker.thread:
+        run = self.run
+        if worker.latest is not run or run.turn != self._turn or get_ident() != worker.thread:
             self._check()
         try:
             return self._source.read(out)

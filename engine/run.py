@@ -22,7 +22,8 @@ from engine.tensor import CPUTensorData, TensorData
 class Run:
     """One schedule. Enqueues what it can, and goes on whenever data that it waits for has arrived.
 
-    What goes wrong on the way stays in `error`: `check` raises it to whoever asks for the outputs.
+    What goes wrong on the way stays in `error`: `check` raises it to whoever asks for the outputs. `turn`
+    tells schedules apart where one run stands for several.
     """
 
     def __init__(
@@ -33,6 +34,7 @@ class Run:
     ) -> None:
         self.session = session
         self.part = part
+        self.turn = 0
         self.started = False
         self.finished = False
         self.error: Exception | None = None

@@ -98,7 +98,7 @@ class CPUTensorData(TensorData):
     def __init__(self, array: np.ndarray, *, owned: bool = False) -> None:
         self.elements: np.ndarray = array
         self._owned = owned
-        self._readers: list[Reader] = []
+        self.readers: list[Reader] = []
         self.writer: Writer | None = None
         self._address: int | None = None
         self.dtype = array.dtype
@@ -122,7 +122,7 @@ class CPUTensorData(TensorData):
     @property
     def reuse(self) -> tuple[Reader, ...]:
         """The jobs that still read the elements: whoever writes them natively depends on these."""
-        return tuple(reader for reader in self._readers if not reader.is_completed)
+        return tuple(reader for reader in self.readers if not reader.is_completed)
 
     def for_job(self, writes: bool) -> JobMemory | None:
         fence = self.fence
@@ -131,7 +131,7 @@ class CPUTensorData(TensorData):
 
     def is_written_by(self, writer: Writer) -> None:
         """The elements are there once `writer` is done, which waits for all that reads them by now."""
-        self.writer, self._readers = writer, []
+        self.writer, self.readers = writer, []
 
     @property
     def address(self) -> int:
@@ -144,13 +144,9 @@ class CPUTensorData(TensorData):
         """Stay where the elements are: somebody else sees them there."""
         self._owned = False
 
-    def is_read_by(self, reader: Reader, done: Reader | None = None) -> None:
-        """Leave the elements as they are until `reader` is done. `done` is one that is known to be."""
-        readers = self._readers
-        if len(readers) == 1 and (readers[0] is done or readers[0].is_completed):
-            readers[0] = reader
-        else:
-            self._readers = [*(r for r in readers if not r.is_completed), reader]
+    def is_read_by(self, reader: Reader) -> None:
+        """Leave the elements as they are until `reader` is done."""
+        self.readers = [*(r for r in self.readers if r is not reader and not r.is_completed), reader]
 
     def to_write(self, keep: bool = True) -> np.ndarray:
         """The elements, to be written; `keep` them where not all will be."""
@@ -159,10 +155,10 @@ class CPUTensorData(TensorData):
                 self.writer.complete()
             else:
                 # What it writes is not asked for any more: it keeps its memory.
-                self._readers = [*self._readers, self.writer]
+                self.readers = [*self.readers, self.writer]
             self.writer = None
-        if self._readers:
-            readers, self._readers = [r for r in self._readers if not r.is_completed], []
+        if self.readers:
+            readers, self.readers = [r for r in self.readers if not r.is_completed], []
             if readers and self._owned:
                 before, self.elements = self.elements, aligned(self.elements.shape, self.elements.dtype)
                 self._address = None

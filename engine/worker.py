@@ -274,10 +274,12 @@ class Worker(Disposable):
         return self._direct
 
     def took_short_way(self, direct: Direct) -> None:
-        """Note a schedule whose commands were enqueued elsewhere, together with others."""
-        is_like_before = direct is self._direct and type(self.latest) is DirectRun
-        self.latest = DirectRun(direct) if is_like_before else DirectRun.after(self.latest, direct)
-        self._direct = direct
+        """Note a schedule whose commands were enqueued by a plan in short."""
+        latest = self.latest
+        if direct is self._direct and type(latest) is DirectRun:
+            latest.turn += 1  # its plan is in use by one run as before
+        else:
+            self._direct, self.latest = direct, DirectRun.after(latest, direct)
 
     @property
     def inputs(self) -> Inputs:
@@ -293,8 +295,8 @@ class Worker(Disposable):
         self._check_alive()
         if self._native.name != "cpu":
             raise InputError("job threads cannot wait for a GPU; read the output back, then schedule the job")
-        found: JobHandle | None = self._native.fence()
-        return found
+        last = self._native.fence()
+        return None if last is None else last.of_this_run()
 
     def reset_random(self, schedule_count: int = 0) -> None:
         """Have random operators draw from here on as they did after so many schedules of this worker.
@@ -337,18 +339,17 @@ class Worker(Disposable):
                 given = () if inputs else named
             elif len(inputs) == 1 and type(inputs[0]) is dict:
                 given = inputs[0]
-            is_taken = direct.take_again(given)
-            if not is_taken:
-                ordered = self._inputs.in_order(given) if type(given) is dict else given
-                is_taken = direct.take(ordered, given)
-            if is_taken:
-                # Then the plan is in use by one run as before.
-                is_like_before = type(self.latest) is DirectRun
-                self.latest = DirectRun(direct) if is_like_before else DirectRun.after(self.latest, direct)
+            latest = self.latest
+            if type(latest) is DirectRun and direct.take_again(given):
+                latest.turn += 1
+                return
+            ordered = self._inputs.in_order(given) if type(given) is dict else given
+            if direct.take(ordered, given):
+                self.took_short_way(direct)
                 return
             other = self._direct_for(ordered)
             if other is not None and other.take(ordered):
-                self._direct, self.latest = other, DirectRun.after(self.latest, other)
+                self.took_short_way(other)
                 return
         shapes, known, prepared = self._prepared(inputs, named)
         with self.entered():

@@ -178,8 +178,8 @@ class CPUBufferTensorData(BufferTensorData, CPUTensorData):
         """The last job that was queued on the worker's stream, which writes or reads them; None once it is
         done.
         """
-        found: Writer | None = self.backend.fence()
-        return found
+        last = self.backend.fence()
+        return None if last is None else last.of_this_run()
 
     @property
     def reuse(self) -> tuple[Reader, ...]:
@@ -191,7 +191,9 @@ class CPUBufferTensorData(BufferTensorData, CPUTensorData):
         # What is scheduled later writes the same memory: it waits for the job.
         shape = self.shape_or_none
         array = self.storage.array[: prod(shape)].reshape(shape)  # type: ignore[attr-defined]
-        return JobMemory(array, self.reuse, self.backend.owner, self.backend.after)
+        last = self.backend.fence()
+        before = () if last is None else (last,)
+        return JobMemory(array, before, self.backend.owner, self.backend.after)
 
 
 def storage_of(backend: Backend) -> type[BufferTensorData]:

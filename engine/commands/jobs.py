@@ -18,7 +18,7 @@ from engine.backends.cpu.program import CPUProgram
 from engine.commands.items import Item, JobCommand
 from engine.direct import Direct, DirectRun
 from engine.jobs.stock import COPY_GRAIN, stock_functions
-from engine.jobs.system import CommandList, JobHandle, JobSystem
+from engine.jobs.system import CommandList, JobHandle, JobSystem, RepeatedJob
 from engine.memory.aligned import allocate
 from engine.tensor import CPUTensorData
 from engine.worker import Worker
@@ -31,7 +31,8 @@ _MOST_VARIANTS = 6
 
 @dataclass
 class Variant:
-    """One list of commands, with staging memory of its own, and the last job that ran it.
+    """One list of commands, with staging memory of its own, the last job that ran it, and the one that ran it
+    behind nothing.
 
     `fill` copies the arrays that the buffer was given to their staging memory, `stagings` is for others.
     `sources` are the args of the commands that copy tensors, `arrays` what these lie in at present.
@@ -43,6 +44,7 @@ class Variant:
     sources: list[np.ndarray]
     arrays: list[np.ndarray]
     job: JobHandle | None = None
+    repeated: RepeatedJob | None = None
 
 
 @dataclass
@@ -177,7 +179,7 @@ class CPUSegment:
         if len(arrays) != len(variant.arrays) or any(
             one is not other for one, other in zip(arrays, variant.arrays, strict=True)
         ):
-            variant.arrays, variant.job = arrays, None
+            variant.arrays, variant.job, variant.repeated = arrays, None, None
             for words, array in zip(variant.sources, arrays, strict=True):
                 words[1] = array.__array_interface__["data"][0]
         return read, before
@@ -197,9 +199,13 @@ class CPUSegment:
 
     def _submit(self, variant: Variant, before: list[JobHandle], read: Sequence[CPUTensorData]) -> None:
         unfinished = list(dict.fromkeys(h for h in before if not h.is_completed))
-        job = None if unfinished or variant.job is None else self._jobs.again(variant.job)
-        if job is None:
+        job: JobHandle
+        if unfinished or self._bound:  # who takes tensors that jobs write may keep the handle
             job = self._jobs.submit(variant.commands, unfinished, keep_alive=variant.arrays)
+        else:
+            job = variant.repeated = self._jobs.submit_repeated(
+                variant.repeated, variant.commands, variant.arrays
+            )
         variant.job = self._last = job
         for stream in self._streams:
             stream.joined(job)

@@ -37,11 +37,12 @@ from engine.jobs.waiting import CALL_OS, OS_TEXTS
 from engine.native import NativeSource
 from engine.native.prelude import PRELUDE
 
-OP_WORK, OP_SUBMIT, OP_WAIT, OP_RUN, OP_STOP, OP_PAUSE = range(6)
+OP_WORK, OP_SUBMIT, OP_WAIT, OP_RUN, OP_STOP, OP_PAUSE, OP_AGAIN = range(7)
 """The first word of a request. `(OP_WORK, system, number, 0)` is a job thread's life; `(OP_SUBMIT, system,
 job, edges)`; `(OP_WAIT, system, job, nanoseconds)` gives 1 when done; `(OP_RUN, commands, count, 0)` runs on
 this thread; `(OP_STOP, system, 1 or 2, 0)`: threads leave when there is no work, or after their current
-chunk; `(OP_PAUSE, count, 0, 0)` takes so many pauses."""
+chunk; `(OP_PAUSE, count, 0, 0)` takes so many pauses; `(OP_AGAIN, system, job, 0)` submits a job that is
+done, without edges, and gives 1, or 0 where its record is in use or threads are to leave."""
 
 LAYOUT = {
     # The system block. Words that different threads write lie on different cache lines.
@@ -72,6 +73,7 @@ LAYOUT = {
     "NEXT": 4,
     "DEPENDENTS": 5,
     "BLOCKERS": 6,
+    "PINS": 7,  # of Python: how many calls need the record to stay this job's
     "TICKET": 8,
     "FINISHED": 16,
     "USERS": 24,
@@ -412,6 +414,17 @@ def submit(system, job, edges):
         wake(system, 1, EVERYONE)
 
 
+@typed_helper("int64(int64, int64)")
+def submit_again(system, job):
+    """Submits a job of a record that nobody has in use, as it was; returns whether it did."""
+    if atomic_load_i32(job, 2 * STATE) != 1 or atomic_load_i64(job, USERS) != 0:
+        return 0
+    if load_i64(job, PINS) != 0 or atomic_load_i64(system, STOP) != 0:
+        return 0
+    submit(system, job, 0)
+    return 1
+
+
 @typed_helper("int64(int64, int64, int64)")
 def wait(system, job, nanoseconds):
     """Spins, then sleeps for a time at most; returns 1 when the job is done.
@@ -473,6 +486,8 @@ def program(request):
         run(a, b)
     elif operation == OP_SUBMIT:
         submit(a, b, c)
+    elif operation == OP_AGAIN:
+        return submit_again(a, b)
     elif operation == OP_WAIT:
         return wait(a, b, c)
     elif operation == OP_WORK:
@@ -489,7 +504,7 @@ def program(request):
 def program_source(waiting: str, futex_number: int = 0) -> NativeSource:
     """The job system for one way of waiting: a key of `OS_TEXTS`."""
     constants = {**LAYOUT, "OP_WORK": OP_WORK, "OP_SUBMIT": OP_SUBMIT, "OP_WAIT": OP_WAIT, "OP_RUN": OP_RUN}
-    constants |= {"OP_STOP": OP_STOP, "OP_PAUSE": OP_PAUSE, "FUTEX": futex_number}
+    constants |= {"OP_STOP": OP_STOP, "OP_PAUSE": OP_PAUSE, "OP_AGAIN": OP_AGAIN, "FUTEX": futex_number}
     head = "".join(f"{name} = {value}\n" for name, value in constants.items())
     text = PRELUDE + head + CALL_OS + OS_TEXTS[waiting] + _BODY
     return NativeSource(f"jobs_{waiting}", text, "program", "int64(int64)")

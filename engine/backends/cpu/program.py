@@ -11,7 +11,7 @@ import numpy as np
 from engine.backends.base import Program
 from engine.backends.cpu.cost import INLINE_NS, TRIAL_NS, TRIALS
 from engine.errors import DisposedError
-from engine.jobs.system import CommandList, JobHandle, JobSystem
+from engine.jobs.system import CommandList, JobSystem, RepeatedJob
 
 
 class CPUProgram(Program):
@@ -46,7 +46,7 @@ class CPUProgram(Program):
         self.commands: CommandList | None = commands
         self.nanoseconds = nanoseconds
         self.places = places
-        self.job: JobHandle | None = None  # the last that ran it on its own
+        self.job: RepeatedJob | None = None  # what runs it on its own
         self._verdicts = verdicts
         self._alike = commands.array[:, 0].tobytes()
         verdict = verdicts.get(self._alike)

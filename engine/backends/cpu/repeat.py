@@ -12,7 +12,7 @@ from engine import observing
 from engine.backends.base import Repeat
 from engine.backends.cpu.memory import CPUBuffer
 from engine.backends.cpu.program import CPUProgram, released
-from engine.jobs.system import CommandList, JobHandle
+from engine.jobs.system import CommandList, JobHandle, RepeatedJob
 from engine.tensor import CPUTensorData
 
 if TYPE_CHECKING:
@@ -61,7 +61,7 @@ class CPURepeat(Repeat):
         elif program.commands is None:
             released()
         else:
-            program.job = stream.submit_again(program.job, program.commands, None)
+            program.job = stream.submit_repeated(program.job, program.commands, None)
 
     def _run_elsewhere(self, arrays: Sequence[np.ndarray], tensors: Sequence[CPUTensorData | None]) -> None:
         here = self._elsewhere
@@ -71,30 +71,29 @@ class CPURepeat(Repeat):
             here.aim(arrays, tensors)
         for number in here.copied:
             self._views[number][...] = arrays[number]
-        before = here.job
+        job: JobHandle
         if observing.installed:
-            here.job, job = None, self._stream.submit_observed(here.commands, here.taken)
+            job = self._stream.submit_observed(here.commands, here.taken)
         else:
-            here.job = job = self._stream.submit_again(before, here.commands, here.taken)
+            job = here.job = self._stream.submit_repeated(here.job, here.commands, here.taken)
         for tensor in here.read:
-            tensor.is_read_by(job, before)
+            tensor.is_read_by(job)
 
     def again(self, tensors: Sequence[CPUTensorData | None]) -> bool:
         here, stream = self._elsewhere, self._stream
         # The same list is the same tensors, whose elements are where they were.
         if here is None or here.tensors is not tensors or here.copied or observing.installed:
             return False
-        if stream.marks or stream.owed:
+        job, last = here.job, stream.last
+        is_simple = (last is job or last is None) and not stream.marks and not stream.owed
+        if not is_simple and not stream.is_idle():
             return False
-        before = here.job
-        if before is None or (stream.last is not None and stream.last is not before):
+        if job is None or not job.again():
             return False
-        job = stream.jobs.again(before)
-        if job is None:
-            return False
-        here.job = stream.last = job
+        stream.last = job
         for tensor in here.read:
-            tensor.is_read_by(job, before)
+            if job not in tensor.readers:
+                tensor.is_read_by(job)
         return True
 
 
@@ -132,7 +131,7 @@ class InPlace:
             may and buffer.array.nbytes >= IN_PLACE_BYTES for may, buffer in zip(allowed, inputs, strict=True)
         ]
         self.tensors: Sequence[CPUTensorData | None] = ()  # what `aim` was given
-        self.job: JobHandle | None = None  # the last that ran it as it is aimed
+        self.job: RepeatedJob | None = None  # what runs it as it is aimed
         self.taken: list[tuple[int, np.ndarray]] = []
         self.read: list[CPUTensorData] = []
         self.copied: list[int] = []

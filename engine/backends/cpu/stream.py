@@ -13,7 +13,7 @@ from engine.backends.cpu.memory import CPUBuffer
 from engine.backends.cpu.timing import ObservedJob, Stamped
 from engine.errors import DisposedError
 from engine.jobs.stock import COPY_GRAIN, stock_functions
-from engine.jobs.system import CommandList, JobHandle, JobSystem
+from engine.jobs.system import CommandList, JobHandle, JobSystem, RepeatedJob
 from engine.memory.aligned import address_of, allocate
 
 _NOTHING = CommandList(np.zeros((0, 4), np.int64))
@@ -25,12 +25,13 @@ class CPUReadback(Readback):
     It is made when that point has been reached and somebody looks, or before the stream goes on.
     """
 
-    __slots__ = ("_array", "_handle", "_source")
+    __slots__ = ("_array", "_handle", "_owed", "_source")
 
     def __init__(self, source: np.ndarray, handle: JobHandle | None) -> None:
         self._source = source
         self._handle = handle
         self._array: np.ndarray | None = source.copy() if handle is None else None
+        self._owed: Owed | None = None
 
     def done(self) -> bool:
         """Whether the copy can be had at once."""
@@ -41,6 +42,7 @@ class CPUReadback(Readback):
         if self._array is None:
             self._array = self._source.copy()
             self._handle = None
+            self._is_settled()
         return self._array
 
     def seen(self) -> np.ndarray | None:
@@ -52,14 +54,27 @@ class CPUReadback(Readback):
         if self._handle is not None:
             _wait_for(self._handle)
 
-    @property
-    def is_owed(self) -> bool:
-        """Whether the value has still to be copied."""
-        return self._array is None
+    def comes_later(self, owed: Owed) -> None:
+        """The copy is made by whoever comes first: who asks for it, or what goes through these."""
+        owed[id(self)] = weakref.ref(self)
+        self._owed = owed
 
-    def comes_into(self, array: np.ndarray, handle: JobHandle) -> None:
-        """The copy is made into this array by a job."""
-        self._array, self._handle = array, handle
+    def copied_by(self, stream: JobStream) -> None:
+        """The copy is made by a job of the stream."""
+        self._is_settled()
+        self._array = np.empty(self._source.shape, self._source.dtype)
+        self._handle = stream.copy(self._source, self._array)
+
+    def _is_settled(self) -> None:
+        if self._owed is not None:
+            self._owed.pop(id(self), None)
+            self._owed = None
+
+    __del__ = _is_settled
+
+
+Owed = dict[int, weakref.ref[CPUReadback]]
+"""Readbacks whose value has still to be copied, by what tells them apart."""
 
 
 class JobStream:
@@ -75,7 +90,7 @@ class JobStream:
         self.jobs = jobs
         self.last: JobHandle | None = None
         self.marks: list[JobHandle] = []
-        self.owed: list[tuple[weakref.ref[CPUReadback], np.ndarray]] = []
+        self.owed: Owed = {}
         self._copies: list[_Copy] = []
         self._copy_function = stock_functions()["copy"]
         self._disposed = False
@@ -105,14 +120,14 @@ class JobStream:
         observing.later(ObservedJob(stamped, handle))
         return handle
 
-    def submit_again(self, before: JobHandle | None, commands: CommandList, keep_alive: object) -> JobHandle:
+    def submit_repeated(
+        self, before: RepeatedJob | None, commands: CommandList, keep_alive: object
+    ) -> RepeatedJob:
         """Enqueue commands where the stream is idle; `before` is the last job of these commands, if it kept
         the same alive.
         """
-        job = self.jobs.again(before) if before is not None else None
-        if job is None:
-            return self.submit(commands, keep_alive)
-        self.last = job
+        self._check_alive()
+        self.last = job = self.jobs.submit_repeated(before, commands, keep_alive)
         return job
 
     def copy(self, source: np.ndarray, target: np.ndarray) -> JobHandle:
@@ -137,9 +152,9 @@ class JobStream:
         assert self.last is not None or self.marks or not is_small
         read = CPUReadback(source, self.last)
         if not is_small or self.marks:
-            self._copy_out(read, source)
+            read.copied_by(self)
         else:
-            self.owed.append((weakref.ref(read), source))
+            read.comes_later(self.owed)
         return read
 
     def fence(self) -> JobHandle | None:
@@ -178,28 +193,27 @@ class JobStream:
         self._disposed = True
 
     def _settle(self) -> None:
-        owed, self.owed = self.owed, []
-        for reference, source in owed:
+        owed, self.owed = self.owed, {}
+        for reference in list(owed.values()):
             read = reference()
-            if read is not None and read.is_owed:
+            if read is not None:
                 if read.done():
                     read.array()
                 else:
-                    self._copy_out(read, source)
-
-    def _copy_out(self, read: CPUReadback, source: np.ndarray) -> None:
-        array = np.empty(source.shape, source.dtype)
-        read.comes_into(array, self.copy(source, array))
+                    read.copied_by(self)
 
     def _enqueue(self, commands: CommandList, keep_alive: object) -> JobHandle:
-        if self._disposed:
-            raise DisposedError("this backend was disposed")
+        self._check_alive()
         depends: list[JobHandle] = self.marks
         self.marks = []
         if self.last is not None and not self.last.is_completed:
             depends = [*depends, self.last]
         self.last = self.jobs.submit(commands, depends, keep_alive=keep_alive)
         return self.last
+
+    def _check_alive(self) -> None:
+        if self._disposed:
+            raise DisposedError("this backend was disposed")
 
     def _free_copy(self, staging_bytes: int) -> _Copy:
         """A copy command that is not in flight, with at least so much staging memory.

@@ -18,6 +18,7 @@ import pytest
 from engine import native
 from engine.errors import DisposedError, InputError
 from engine.jobs import program as jobs_program
+from engine.jobs.program import LAYOUT
 from engine.jobs.stock import stock_functions
 from engine.jobs.system import CommandList, JobHandle, JobSystem, job_sources, shared_job_system
 from engine.native import NativeSource
@@ -415,32 +416,95 @@ def test_records_are_used_again(pair: JobSystem, functions: dict[str, int]) -> N
     assert len(pair._memory) == 2
 
 
-def test_a_finished_job_is_queued_again(system: JobSystem, functions: dict[str, int]) -> None:
-    """Its handle stays as it is, and so do other jobs in between."""
-    out, other, gate = np.zeros(1, np.int64), np.zeros(1, np.int64), Gate(functions)
+def test_a_job_is_queued_again_and_again(system: JobSystem, functions: dict[str, int]) -> None:
+    """By its own handle, with other jobs in between; nothing piles up."""
+    out, other = np.zeros(1, np.int64), np.zeros(1, np.int64)
     add, add_other = command(functions["add"], out, 1, 0), command(functions["add"], other, 1, 0)
-    handle, again = system.submit(add), 0
+    job, others = system.submit_repeated(None, add), 0
     for turn in range(2000):
-        assert handle.complete(20)
+        assert job.complete(20)
         assert out[0] == turn + 1
         if turn % 3 == 0:
             assert system.submit(add_other).complete(20)
-        following = system.again(handle)
-        if following is None:  # a thread has just looked at it
-            following = system.submit(add)
-        else:
-            again += 1
-            assert handle.is_completed
-            assert system.again(handle) is None
-        handle = following
-    handle.complete(20)
+        following = system.submit_repeated(job, add)
+        others += following is not job  # where a thread has just looked at it
+        job = following
+    assert job.complete(20)
     assert out[0] == 2001
-    assert again > 0
+    assert others < 1000
     assert len(system._live) < 50
-    blocked = system.submit(gate.commands)
-    assert system.again(blocked) is None
+
+
+def test_a_job_on_its_way_is_not_queued_again(system: JobSystem, functions: dict[str, int]) -> None:
+    gate, out = Gate(functions), np.zeros(1, np.int64)
+    job = system.submit_repeated(None, gate.commands)
+    assert not job.is_completed
+    assert job.again() == 0
+    following = system.submit_repeated(job, command(functions["add"], out, 1, 0))
+    assert following is not job
     gate.open()
-    assert blocked.complete(20)
+    assert job.complete(20)
+    assert following.complete(20)
+    assert out[0] == 1
+
+
+def test_a_handle_that_somebody_keeps_is_of_one_run(system: JobSystem, functions: dict[str, int]) -> None:
+    gate = Gate(functions)
+    gate.open()
+    job = system.submit_repeated(None, gate.commands)
+    kept = job.of_this_run()
+    assert job.complete(20)
+    shut = Gate(functions)
+    following = system.submit_repeated(job, shut.commands)
+    assert kept.is_completed
+    assert not following.is_completed
+    shut.open()
+    assert following.complete(20)
+
+
+def test_a_job_that_is_waited_for_is_not_queued_again(system: JobSystem, functions: dict[str, int]) -> None:
+    out, gate = np.zeros(1, np.int64), Gate(functions)
+    job = system.submit_repeated(None, gate.commands)
+    waiting = threading.Thread(target=job.complete)
+    waiting.start()
+    while job._words[job._base + LAYOUT["PINS"]] == 0:
+        time.sleep(0.001)
+    assert job.again() == 0
+    gate.open()
+    waiting.join(20)
+    assert job._words[job._base + LAYOUT["PINS"]] == 0
+    assert system.submit(command(functions["add"], out, 1, 0)).complete(20)
+
+
+def test_a_repeated_job_runs_on_when_nobody_has_its_handle(
+    system: JobSystem, functions: dict[str, int]
+) -> None:
+    out, gate = np.zeros(1, np.int64), Gate(functions)
+    add = command(functions["add"], out, 1, 0)
+    held, flag = weakref.ref(gate), gate.flag
+    system.submit_repeated(None, gate.commands, keep_alive=gate)
+    del gate
+    assert held() is not None
+    flag[0] = 1
+    for _ in range(300):
+        system.submit_repeated(None, add).complete(20)
+    limit = time.monotonic() + 20
+    while held() is not None and time.monotonic() < limit:
+        system.submit(add).complete(20)
+    assert held() is None
+    assert len(system._memory) == 2
+
+
+def test_a_closed_system_repeats_nothing(functions: dict[str, int]) -> None:
+    out = np.zeros(1, np.int64)
+    add = command(functions["add"], out, 1, 0)
+    with JobSystem(1) as system:
+        job = system.submit_repeated(None, add)
+    assert out[0] == 1
+    assert job.again() == 0
+    with pytest.raises(DisposedError):
+        system.submit_repeated(job, add)
+    assert out[0] == 1
 
 
 def test_closing_lets_everything_finish(functions: dict[str, int]) -> None:
