@@ -30,6 +30,11 @@ NEAR_BYTES = 1 << 20
 LEFT_FLOATS = 1 << 17
 """Rows of the left side that a task goes through once for every panel: these stay in second-level cache."""
 
+LEAST_IN_PLACE = 1 << 24
+"""Bytes of a known right side whose columns lie as rows, from which few rows meet it where it lies: reading it
+takes the same time from memory in any order, and packing it as long as many runs.
+"""
+
 NARROW = 4
 """Up to so many columns of a known right side are computed one by one."""
 
@@ -78,7 +83,8 @@ def tune_matmul(compute: Compute, tuner: Tuner, threads: int) -> bool:
     # Few columns are dot products, each of a row with a row; so are many that lie as rows.
     narrow = n if b.known is not None and n <= NARROW and k % tile.lanes == 0 else 0
     in_place = b.known is None and b_strides[2] == 1 and _always_few_rows(compute, tile.width)
-    is_rows = b.known is None and b_strides[1:] == (1, k) and k % tile.lanes == 0
+    is_worth_it = b.known is None or 4 * k * n >= LEAST_IN_PLACE
+    is_rows = is_worth_it and b_strides[1:] == (1, k) and k % tile.lanes == 0
     if is_rows and _always_few_rows(compute, 1):
         narrow, in_place = NARROW, True
     right, b_steps = _right_side(tuner, b, (batch, k, n), b_strides, tile, in_place, narrow > 0)
@@ -93,7 +99,7 @@ def tune_matmul(compute: Compute, tuner: Tuner, threads: int) -> bool:
     tasks = batch * cut.row_blocks * cut.column_blocks
     sizes = (m, n, k, cut.row_blocks, cut.column_blocks, cut.rows, cut.columns, a_batch, a_row, *b_steps)
     values = (total_ns / tasks, *sizes, *epilogue.values)
-    kernel = NativeKernel("matmul", matmul_text(tile, epilogue, narrow, any_count=b.known is None))
+    kernel = NativeKernel("matmul", matmul_text(tile, epilogue, narrow, any_count=n > narrow))
     tuner.emit(kernel, (tasks,), values, (*epilogue.inputs, left, right), compute.output.name)
     return True
 
@@ -149,7 +155,11 @@ def _right_side(
     """
     batch, k, n = sizes
     if in_place:
-        return b.name, (strides[0], tile.width, strides[1], strides[2])
+        name = b.name
+        if b.known is not None:
+            whole = b.known
+            name = tuner.constant(f"{b.name}|as it is", lambda: np.ascontiguousarray(whole).reshape(-1))
+        return name, (strides[0], tile.width, strides[1], strides[2])
     panels = -(-n // tile.width)
     steps = (0 if strides[0] == 0 else panels * k * tile.width, k * tile.width, tile.width, 0)
     if b.known is None:

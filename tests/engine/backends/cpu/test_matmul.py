@@ -88,6 +88,20 @@ def test_few_rows_read_unknown_rows_of_the_right_side_in_place(backend: CPUBacke
         check(backend, case)
 
 
+@pytest.mark.parametrize("m", [1, 2, 3, 4])
+def test_few_rows_read_large_known_rows_of_the_right_side_in_place(
+    backend: CPUBackend, m: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(matmul, "LEAST_IN_PLACE", 4 * 64 * 47)
+    for n, is_in_place in ((46, False), (47, True), (64, True)):
+        case = matmul_case(19, 2, m, n, 64, known=True, trans_b=True, epilogue="column bias")
+        plan = tuned_plan(backend, case)
+        hint = case.compute.hint  # type: ignore[union-attr]
+        known = hint.operands[1].known  # type: ignore[union-attr]
+        assert any(np.shares_memory(known, array) for array in plan.constants.values()) is is_in_place
+        check(backend, case)
+
+
 @pytest.mark.long
 @pytest.mark.parametrize("tile", [AVX512, AVX2, NEON, PORTABLE], ids=["avx512", "avx2", "neon", "portable"])
 def test_every_processors_tile_computes_the_same(
