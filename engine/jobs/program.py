@@ -369,6 +369,8 @@ def live(system, number):
             break
         atomic_add_i64(system, SPINNERS, 1)
         while atomic_load_i32(system, 2 * EVENT) == event and turns < spin_limit(system, job):
+            if job != 0 and atomic_load_i32(job, 2 * STATE) == 1:
+                job = let_go(job)  # whoever submits it again need not wait for an event
             cpu_pause()
             turns += 1
         atomic_add_i64(system, SPINNERS, -1)
