@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Mapping
+from collections.abc import Set as AbstractSet
 from operator import index
 from pathlib import Path
 from typing import BinaryIO
@@ -155,8 +156,25 @@ def _read(data: bytes, folder: Path | None, name: str, dims: Mapping[str, int] |
 
 
 def _settled(model: Model) -> Model:
-    """The model with constants that need no file's bytes any more."""
-    return model.replace(constants=settled(model.constants), makers={})
+    """The model with constants that need no file's bytes any more, or are those."""
+    return model.replace(constants=settled(model.constants, _packed(model)), makers={})
+
+
+_PACKERS = {"Conv", "ConvTranspose", "Gemm", "MatMul"}
+"""Layers whose second input every backend lays in an order of its own."""
+
+
+def _packed(model: Model) -> AbstractSet[str]:
+    """Names of constants that are nothing but weights of such layers."""
+    weights: set[str] = set()
+    others = {output.name for output in model.outputs}
+    for layer in model.layers:
+        if layer.subgraphs:
+            return frozenset()  # which may read any
+        is_packer = layer.op_type in _PACKERS
+        for position, name in enumerate(layer.inputs):
+            (weights if is_packer and position == 1 else others).add(name)
+    return weights - others
 
 
 def _gap(layer: Layer) -> str | None:

@@ -11,6 +11,7 @@ import os
 import stat
 import sys
 from collections.abc import Mapping
+from collections.abc import Set as AbstractSet
 from pathlib import Path, PurePosixPath, PureWindowsPath
 from typing import Any
 
@@ -29,6 +30,9 @@ Raw = bytes | memoryview | Array
 # Sparse constants become dense ones, whose size the file's own size does not bound. 256 MiB holds any
 # embedding table seen; past it the file is taken for damaged.
 _MAX_DENSE_BYTES = 2**28
+
+MOSTLY = 0.9
+"""Of a file's bytes: where weights to be packed are so many of them, the others are what is copied."""
 
 _PACKED_BITS: dict[int, int] = {
     TensorProto.INT4: 4,
@@ -139,17 +143,22 @@ def frozen(array: Array) -> Array:
     return array
 
 
-def settled(arrays: Mapping[str, Array]) -> Mapping[str, Array]:
+def settled(arrays: Mapping[str, Array], packed: AbstractSet[str] = frozenset()) -> Mapping[str, Array]:
     """The arrays, those that are views of a file's bytes copied: for their sake the whole file would stay.
 
     Copies lie where native kernels can read them, those of large arrays in memory that can be taken back
-    (`engine.memory.paged`). What passes have replaced by then is never copied.
+    (`engine.memory.paged`). What passes have replaced by then is never copied. Nor are those whose names are
+    `packed`, which kernels never read as they are, where they are nearly all of the file.
     """
     mapped = paged(arrays)
     arrays = {**arrays, **mapped}
     for array in arrays.values():
         frozen(array)  # those that passes have computed, too
     views = {n: a for n, a in arrays.items() if n not in mapped and isinstance(_owner(a), memoryview)}
+    files = {id(file): file for a in views.values() for file in [_owner(a).obj]}  # type: ignore[attr-defined]
+    kept = {name for name in views if name in packed}
+    if sum(views[name].nbytes for name in kept) >= MOSTLY * sum(map(len, files.values())):
+        views = {name: a for name, a in views.items() if name not in kept}
     if not views:
         return arrays
     pieces = reserve_together([a.nbytes for a in views.values()])

@@ -31,8 +31,8 @@ LEFT_FLOATS = 1 << 17
 """Rows of the left side that a task goes through once for every panel: these stay in second-level cache."""
 
 LEAST_IN_PLACE = 1 << 24
-"""Bytes of a known right side whose columns lie as rows, from which few rows meet it where it lies: reading it
-takes the same time from memory in any order, and packing it as long as many runs.
+"""Bytes of a known right side whose columns lie as rows, from which few rows meet it where it lies: memory is
+as fast in that order, and packing takes as long as many runs.
 """
 
 NARROW = 4

@@ -88,6 +88,21 @@ def test_a_model_does_not_hold_its_file(load: Callable[[bytes], Model]) -> None:
         assert array.base is None
 
 
+@pytest.mark.parametrize("others", [0, 1 << 14], ids=["nearly all", "half"])
+def test_weights_to_be_packed_stay_in_a_file_that_is_little_else(others: int) -> None:
+    kernels, table = np.ones((64, 64, 2, 2), np.float32), np.zeros(others, np.float32)
+    source = proto(
+        [node("Conv", ["x", "k"], ["c"]), node("Gather", ["t", "i"], ["g"])],
+        {"x": ("float32", [1, 64, 2, 2]), "i": ("int64", [1])},
+        {"c": ("float32", None), "g": ("float32", None)},
+        {"k": kernels, "t": table},
+    )
+    constants = ModelLoader.load(source).constants
+    np.testing.assert_array_equal(constants["k"], kernels)
+    assert np.shares_memory(constants["k"], np.frombuffer(source, np.uint8)) is (others == 0)
+    assert not np.shares_memory(constants["t"], np.frombuffer(source, np.uint8))
+
+
 def test_a_file_without_large_weights_is_parsed_as_it_is() -> None:
     data = file(a=LARGE[:3])
     assert without_weights(data)[0] is data
