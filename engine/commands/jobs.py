@@ -203,9 +203,9 @@ class CPUSegment:
         if unfinished or self._bound:  # who takes tensors that jobs write may keep the handle
             job = self._jobs.submit(variant.commands, unfinished, keep_alive=variant.arrays)
         else:
-            job = variant.repeated = self._jobs.submit_repeated(
-                variant.repeated, variant.commands, variant.arrays
-            )
+            earlier = variant.repeated
+            variant.repeated = self._jobs.submit_repeated(earlier, variant.commands, variant.arrays)
+            job = variant.repeated.handle
         variant.job = self._last = job
         for stream in self._streams:
             stream.joined(job)

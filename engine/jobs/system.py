@@ -54,6 +54,8 @@ _STATE, _COMMANDS, _COUNT = LAYOUT["STATE"], LAYOUT["COMMANDS"], LAYOUT["COUNT"]
 _USERS, _PINS, _REQUEST = LAYOUT["USERS"], LAYOUT["PINS"], LAYOUT["REQUEST"]
 _EDGES, _FIRST_EDGE = LAYOUT["EDGES"], LAYOUT["FIRST_EDGE"]
 _RECORDS_PER_BLOCK = 64
+# Among the pins: the record's job is not to run again, which ends with its handle.
+_KEPT = 1 << 32
 # A blocked call comes back to Python this often, so that Ctrl-C works.
 _SLICE_NS = 100_000_000
 # Seconds that a thread spins while a job is in flight: longer than most steps that one thread runs alone. And
@@ -183,7 +185,10 @@ class JobHandle:
         return handles[0]._system.submit(_NOTHING, handles, inline=True)
 
     def of_this_run(self) -> JobHandle:
-        """The handle, for somebody who keeps it: what it says of this run it will not say of another."""
+        """The handle, for somebody who keeps it: it will be of no later run than this, see `RepeatedJob`."""
+        with self._system._lock:
+            if not self._finished:
+                self._words[self._base + _PINS] |= _KEPT
         return self
 
     def _retire(self) -> _Record:
@@ -192,32 +197,30 @@ class JobHandle:
         return self._record
 
 
-class RepeatedJob(JobHandle):
-    """A job that is queued again and again, see `JobSystem.submit_repeated`: always the latest run's handle.
+class RepeatedJob:
+    """A list of commands that is queued again and again, see `JobSystem.submit_repeated`.
 
-    again: queues it behind nothing, and gives 1; or 0 where it is not done, somebody waits for it or keeps
-    its handle, or the system takes no jobs. Needs no Python, and never waits.
+    handle: of the latest run. again: queues the list behind nothing, and gives 1; or 0 where it is not done,
+    somebody waits for it or keeps its handle, or the system takes no jobs. Needs no Python, and never waits.
     """
 
-    __slots__ = ("again",)
+    __slots__ = ("_keep", "again", "handle")
 
-    def __init__(self, system: JobSystem, record: _Record, keep: Any) -> None:
-        super().__init__(system, record, keep)
-        words, base, (listed, _) = record.words, record.base, keep
-        words[base + _COMMANDS], words[base + _COUNT] = listed.address, listed.count
+    def __init__(self, system: JobSystem, record: _Record, commands: CommandList, keep_alive: object) -> None:
+        words, base = record.words, record.base
+        words[base + _COMMANDS], words[base + _COUNT] = commands.address, commands.count
         words[base + _STATE], words[base + _REQUEST] = 1, OP_AGAIN
+        self._keep = (commands, keep_alive)
+        # It does not hold what the commands need: tensors keep the handles of what has read them.
+        self.handle = JobHandle(system, record, None)
         self.again: Callable[[], int] = functools.partial(system._submit, record.request)
-
-    def of_this_run(self) -> JobHandle:
-        """The handle, which is of no later run than this from now on."""
-        with self._system._lock:
-            self._words[self._base + _PINS] += 1
-        return self
 
     def __del__(self) -> None:
         # It may be running still. No lock, as this may come at any time, and `append` needs none.
-        self._words[self._base + _REQUEST], self._words[self._base + _PINS] = OP_SUBMIT, 0
-        self._system._live.append(JobHandle(self._system, self._record, self._keep))
+        handle = self.handle
+        handle._words[handle._base + _REQUEST] = OP_SUBMIT
+        handle._keep = self._keep
+        handle._system._live.append(handle)
 
 
 class JobSystem:
@@ -324,7 +327,7 @@ class JobSystem:
         self, before: RepeatedJob | None, commands: CommandList, keep_alive: object = None
     ) -> RepeatedJob:
         """Queues the list behind nothing, by the job that ran it `before` if that can be: in a fifth of the
-        time of `submit`. Otherwise by a new one. keep_alive: held as long as the job is, with the list.
+        time of `submit`. Otherwise by a new one. keep_alive: held as long as that is, with the list.
         """
         if before is not None and before.again():
             return before
@@ -332,7 +335,7 @@ class JobSystem:
             self._check_open()
             self._sweep()
             record = self._free.pop() if self._free else self._grow()
-            job = RepeatedJob(self, record, (commands, keep_alive))
+            job = RepeatedJob(self, record, commands, keep_alive)
             job.again()
         return job
 
@@ -403,7 +406,8 @@ class JobSystem:
         for _ in range(min(4, len(live))):
             handle = live.popleft()
             words, base = handle._words, handle._base
-            if words[base + _STATE] == 1 and words[base + _USERS] == 0 and words[base + _PINS] == 0:
+            if words[base + _STATE] == 1 and words[base + _USERS] == 0 and words[base + _PINS] % _KEPT == 0:
+                words[base + _PINS] = 0
                 self._free.append(handle._retire())
             else:
                 live.append(handle)

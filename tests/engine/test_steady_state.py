@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import tracemalloc
+import weakref
 from collections import Counter
 from collections.abc import Callable
 from itertools import pairwise
@@ -12,7 +14,8 @@ import numpy as np
 import pytest
 
 from engine import BackendType, CPUTensorData, JobSystem, Model, Tensor, Worker
-from engine.errors import DisposedError, InputError
+from engine.errors import DisposedError, InputError, StaleTensorError
+from engine.jobs.system import RepeatedJob
 from tests.engine.conftest import MakeWorker
 from tests.engine.test_streams import SIDE, long_chain, picture, row
 from tests.graphs import model, node
@@ -177,6 +180,98 @@ def test_a_tensor_again_is_seen_as_it_is_now(make_worker: MakeWorker) -> None:
     made.schedule(second)  # behind each other
     made.schedule(second)
     np.testing.assert_allclose(result(made), expected(picture(2), 0), atol=1e-5)
+
+
+@pytest.fixture
+def repeating(make_worker: MakeWorker) -> tuple[Worker, Tensor]:
+    """A worker that is given the same tensor every time, and runs it by the same job."""
+    made, tensor = make_worker(turned(), "cpu"), Tensor(picture(1))
+    for _ in range(4):
+        made.schedule(tensor)
+        result(made)
+    return made, tensor
+
+
+def repeated_job(worker: Worker) -> RepeatedJob:
+    direct = worker.short_way
+    assert direct is not None
+    job = direct._repeat._elsewhere.job  # type: ignore[attr-defined]
+    assert isinstance(job, RepeatedJob)
+    return job
+
+
+def test_a_worker_repeats_one_job(repeating: tuple[Worker, Tensor]) -> None:
+    worker, tensor = repeating
+    jobs = []
+    for _ in range(50):
+        worker.schedule(tensor)
+        np.testing.assert_allclose(result(worker), expected(picture(1), 0), atol=1e-5)
+        jobs.append(repeated_job(worker))
+    # A thread may have to be waited for once; that every schedule made a job was a fault.
+    assert len(set(map(id, jobs))) < 25
+
+
+def test_outputs_of_a_repeated_schedule_are_stale_after_the_next(repeating: tuple[Worker, Tensor]) -> None:
+    worker, tensor = repeating
+    worker.schedule(tensor)
+    before = worker.peek_output()
+    before.download_to_array()
+    worker.schedule(tensor)
+    for use in (before.download_to_array, before.readback_request, lambda: before.shape):
+        with pytest.raises(StaleTensorError):
+            use()
+    np.testing.assert_allclose(result(worker), expected(picture(1), 0), atol=1e-5)
+
+
+def test_a_readback_outlives_the_same_schedule_again(repeating: tuple[Worker, Tensor]) -> None:
+    """Asked for while the job runs, looked at or not, its value is that of its schedule."""
+    worker, tensor = repeating
+    held: list[tuple[int, Tensor]] = []
+    for seed in range(2, 8):
+        result(worker)
+        tensor.upload(picture(seed))
+        worker.schedule(tensor)
+        output = worker.peek_output()
+        output.readback_request()
+        if seed % 2:
+            while not output.is_readback_request_done():
+                pass
+        held.append((seed, output))
+        worker.schedule(tensor)
+    for seed, output in held:
+        np.testing.assert_allclose(output.download_to_array(), expected(picture(seed), 0), atol=1e-5)
+
+
+def test_a_fence_is_of_the_schedule_after_which_it_was_asked_for(repeating: tuple[Worker, Tensor]) -> None:
+    worker, tensor = repeating
+    worker.schedule(tensor)
+    fence = worker.fence
+    assert fence is not None
+    assert fence.complete(20)
+    for _ in range(5):
+        worker.schedule(tensor)
+        assert fence.is_completed
+        assert repeated_job(worker).handle is not fence
+    np.testing.assert_allclose(result(worker), expected(picture(1), 0), atol=1e-5)
+
+
+def test_a_tensor_does_not_hold_what_has_read_it() -> None:
+    with JobSystem(2) as jobs:
+        worker, tensor = Worker(turned(), BackendType.CPU, jobs=jobs), Tensor(picture(1))
+        for _ in range(6):
+            worker.schedule(tensor)
+            result(worker)
+        weights = weakref.ref(next(iter(worker._session.constants.values()))[1])
+        assert weights() is not None
+        worker.dispose()
+        del worker
+        other = Worker(turned(), BackendType.CPU, jobs=jobs)
+        for _ in range(3):
+            gc.collect()
+            other.schedule(picture(1))
+            result(other)
+        assert weights() is None
+        other.dispose()
 
 
 def test_a_tensor_keeps_what_is_not_written_over(worker: Worker) -> None:

@@ -75,7 +75,8 @@ class CPURepeat(Repeat):
         if observing.installed:
             job = self._stream.submit_observed(here.commands, here.taken)
         else:
-            job = here.job = self._stream.submit_repeated(here.job, here.commands, here.taken)
+            here.job = self._stream.submit_repeated(here.job, here.commands, here.taken)
+            job = here.job.handle
         for tensor in here.read:
             tensor.is_read_by(job)
 
@@ -85,15 +86,16 @@ class CPURepeat(Repeat):
         if here is None or here.tensors is not tensors or here.copied or observing.installed:
             return False
         job, last = here.job, stream.last
-        is_simple = (last is job or last is None) and not stream.marks and not stream.owed
-        if not is_simple and not stream.is_idle():
+        if job is None:
             return False
-        if job is None or not job.again():
+        handle = job.handle
+        is_simple = (last is handle or last is None) and not stream.marks and not stream.owed
+        if not (is_simple or stream.is_idle()) or not job.again():
             return False
-        stream.last = job
+        stream.last = handle
         for tensor in here.read:
-            if job not in tensor.readers:
-                tensor.is_read_by(job)
+            if handle not in tensor.readers:
+                tensor.is_read_by(handle)
         return True
 
 

@@ -127,7 +127,8 @@ class JobStream:
         the same alive.
         """
         self._check_alive()
-        self.last = job = self.jobs.submit_repeated(before, commands, keep_alive)
+        job = self.jobs.submit_repeated(before, commands, keep_alive)
+        self.last = job.handle
         return job
 
     def copy(self, source: np.ndarray, target: np.ndarray) -> JobHandle:
