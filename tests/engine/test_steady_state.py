@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 
 from engine import BackendType, CPUTensorData, JobSystem, Model, Tensor, Worker
+from engine.backends.cpu.memory import CPUBuffer
 from engine.errors import DisposedError, InputError, StaleTensorError
 from engine.jobs.system import RepeatedJob
 from tests.engine.conftest import MakeWorker
@@ -261,7 +262,10 @@ def test_a_tensor_does_not_hold_what_has_read_it() -> None:
         for _ in range(6):
             worker.schedule(tensor)
             result(worker)
-        weights = weakref.ref(next(iter(worker._session.constants.values()))[1])
+        ((_, buffer),) = worker._session.constants.values()
+        assert isinstance(buffer, CPUBuffer)
+        weights = weakref.ref(buffer.array)
+        del buffer
         assert weights() is not None
         worker.dispose()
         del worker
