@@ -15,7 +15,8 @@ How it works
     A job that becomes ready is pushed on INBOX without a lock, so submitting never waits. Job threads move
     the inbox to the list of active jobs under a spin lock that only they (and a helping `complete`) take.
     A thread holds USERS of a job while it may read the job's commands; Python reuses a record only when the
-    job is done and USERS is 0.
+    job is done and USERS is 0. Where a job is to run again, native code sees to that by itself, and that
+    nobody in Python counts on the run before (PINS).
     A dependency is an edge (dependent, next) pushed on the DEPENDENTS of the earlier job, which swaps it for
     CLOSED when it completes: pushing on CLOSED means that there is nothing to wait for.
     EVENT counts whatever a thread might be waiting for. Threads spin on it for a while, then sleep until it

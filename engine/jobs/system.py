@@ -216,9 +216,9 @@ class RepeatedJob:
         self.again: Callable[[], int] = functools.partial(system._submit, record.request)
 
     def __del__(self) -> None:
-        # It may be running still. No lock, as this may come at any time, and `append` needs none.
+        # It may be running still. No lock, as this may come at any time, and `append` needs none; no globals,
+        # as at exit there may be none.
         handle = self.handle
-        handle._words[handle._base + _REQUEST] = OP_SUBMIT
         handle._keep = self._keep
         handle._system._live.append(handle)
 
@@ -317,7 +317,7 @@ class JobSystem:
                 keep = (listed, keep_alive, more)
             words, base = record.words, record.base
             words[base + _COMMANDS], words[base + _COUNT] = listed.address, listed.count
-            words[base + _REQUEST + 3] = edges
+            words[base + _REQUEST], words[base + _REQUEST + 3] = OP_SUBMIT, edges
             handle = JobHandle(self, record, keep)
             self._live.append(handle)
             self._submit(record.request)
@@ -417,7 +417,6 @@ class JobSystem:
         self._memory.append(block)
         for base in range(0, _RECORDS_PER_BLOCK * JOB_WORDS, JOB_WORDS):
             here = address + 8 * base
-            words[base + _REQUEST] = OP_SUBMIT
             words[base + _REQUEST + 1] = self._address
             words[base + _REQUEST + 2] = here
             waiting = base + _REQUEST + 4

@@ -30,8 +30,8 @@ class CPUReadback(Readback):
     def __init__(self, source: np.ndarray, handle: JobHandle | None) -> None:
         self._source = source
         self._handle = handle
-        self._array: np.ndarray | None = source.copy() if handle is None else None
         self._owed: Owed | None = None
+        self._array: np.ndarray | None = source.copy() if handle is None else None
 
     def done(self) -> bool:
         """Whether the copy can be had at once."""
