@@ -121,7 +121,9 @@ class CPUTensorData(TensorData):
 
     @property
     def reuse(self) -> tuple[Reader, ...]:
-        """The jobs that still read the elements: whoever writes them natively depends on these."""
+        """The jobs that still read the elements: whoever writes them natively depends on these. To be asked
+        for anew each time: a worker that is given the tensor again may read it by the same job.
+        """
         return tuple(reader for reader in self.readers if not reader.is_completed)
 
     def for_job(self, writes: bool) -> JobMemory | None:

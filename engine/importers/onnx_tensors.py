@@ -156,7 +156,7 @@ def settled(arrays: Mapping[str, Array], packed: AbstractSet[str] = frozenset())
         frozen(array)  # those that passes have computed, too
     views = {n: a for n, a in arrays.items() if n not in mapped and isinstance(_owner(a), memoryview)}
     files = {id(file): file for a in views.values() for file in [_owner(a).obj]}  # type: ignore[attr-defined]
-    kept = {name for name in views if name in packed}
+    kept = views.keys() & packed
     if sum(views[name].nbytes for name in kept) >= MOSTLY * sum(map(len, files.values())):
         views = {name: a for name, a in views.items() if name not in kept}
     if not views:

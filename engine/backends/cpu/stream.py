@@ -62,8 +62,10 @@ class CPUReadback(Readback):
     def copied_by(self, stream: JobStream) -> None:
         """The copy is made by a job of the stream."""
         self._is_settled()
-        self._array = np.empty(self._source.shape, self._source.dtype)
-        self._handle = stream.copy(self._source, self._array)
+        array = np.empty(self._source.shape, self._source.dtype)
+        # In this order: where the copy cannot be enqueued, there is no array that says otherwise.
+        self._handle = stream.copy(self._source, array)
+        self._array = array
 
     def _is_settled(self) -> None:
         if self._owed is not None:
