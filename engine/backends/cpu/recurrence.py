@@ -2,12 +2,20 @@
 
 Gates lie in blocks of as many hidden units as a vector has lanes, gate beside gate, so that a tile of sums
 holds all gates of its units and the cell's step follows while they are in first-level cache.
+
+Where there are fewer sequences than threads, each step's units are cut into parts, and threads meet after
+every step: a core then reads its part of the weights alone, from its own cache. No thread waits for one that
+has not come: each does its own part of a step and then those that nobody has taken. A part's mark says how
+far it is: 2 s when step s may be taken, 2 s + 1 while a thread computes it, 2 s + 2 when that is done.
+A thread that has waited long leaves the layer to those it waits for: one of them may have lost its core, and
+get this one.
 """
 
 from __future__ import annotations
 
 import numpy as np
 
+from engine.backends.cpu.cost import CHUNK_NS
 from engine.backends.cpu.library import library_text
 from engine.backends.cpu.matmul import reading_ns, tune_matmul
 from engine.backends.cpu.native_kernel import NativeKernel
@@ -25,11 +33,30 @@ FLOPS_PER_NS = 120.0
 CELL_NS = 20.0
 """A cell's step for a vector of units."""
 
+COPY_NS = 0.5
+"""To copy an element of the states."""
+
 ROWS_AT_ONCE = 8
 """Sequences that a task follows, where there are so many."""
 
+PART_NS = 600.0
+"""Work on one step below this is not worth a meeting of threads, which takes 200 to 300."""
+
+MARK_BYTES = 128
+"""A mark has lines of the cache to itself: processors fetch them in pairs."""
+
+PATIENCE = 2000
+"""Pauses in a wait for another thread, besides those that its part of a step may take."""
+
+PAUSE_NS = 4.0
+"""The shortest pause of any processor."""
+
+BEGIN, STEPS, END = range(3)
+"""What a run of the kernel does: put marks and states at their beginning; the steps; give the last states."""
+
 _WORDS = (
-    "steps directions sequences hidden units row_blocks block_rows is_reverse0 is_reverse1 has_h has_c states"
+    "phase steps directions sequences hidden units row_blocks block_rows parts patience"
+    " is_reverse0 is_reverse1 has_h has_c states"
 ).split()
 _FIRST_WORD = 2
 
@@ -57,25 +84,38 @@ def tune_recurrence(compute: Compute, tuner: Tuner, threads: int) -> bool:
     units = layer.units
     products = 2.0 * rows * gates * hidden * units * tile.lanes / FLOPS_PER_NS
     read = reading_ns(4 * gates * hidden * units * tile.lanes)
-    task_ns = steps * (max(products, read) + rows * units * CELL_NS) + 50.0
-    tasks = directions * row_blocks
+    step_ns = max(products, read) + rows * units * CELL_NS
+    groups = directions * row_blocks
+    parts = parts_of_step(step_ns, steps, units, groups, threads)
+    patience = PATIENCE + int(step_ns / parts / PAUSE_NS)
     reverses = [int(reverse) for reverse in facts["reverses"]]
     sizes = (
-        steps, directions, sequences, hidden, units, row_blocks, rows, reverses[0], reverses[-1],
-        int("h" in given), int("c" in given), facts["states"],
+        steps, directions, sequences, hidden, units, row_blocks, rows, parts, patience,
+        reverses[0], reverses[-1], int("h" in given), int("c" in given), facts["states"],
     )  # fmt: skip
     # Per sequence: two states h, which take turns, and c.
-    scratch = tuner.temporary(directions * sequences * 3 * units * tile.lanes, FLOAT32)
+    states = directions * sequences * 3 * units * tile.lanes
+    scratch = tuner.temporary(groups * parts * MARK_BYTES // 4 + states, FLOAT32)
     initial = [given[s].name if s in given else right for s in ("h", "c")]
     names = (inputs, right, after, *initial, scratch)
     target = compute.output.name
     if compute.epilogue is not None:
         target = tuner.temporary(compute.output.size, compute.output.dtype)
     kernel = NativeKernel(kind, recurrence_text(kind, tile))
-    tuner.emit(kernel, (tasks,), (task_ns, *sizes), names, target)
+    tasks = groups * parts
+    copy_ns = states / tasks * COPY_NS + 10.0
+    for phase, task_ns in ((BEGIN, copy_ns), (STEPS, steps * step_ns / parts + 50.0), (END, copy_ns)):
+        if phase != END or facts["states"]:
+            tuner.emit(kernel, (tasks,), (task_ns, phase, *sizes), names, target)
     if compute.epilogue is not None:
         _emit_epilogue(compute, tuner, target)
     return True
+
+
+def parts_of_step(step_ns: float, steps: int, units: int, groups: int, threads: int) -> int:
+    """Into how many parts to cut the units of a step, where so many groups of sequences are followed."""
+    worth = min(int(step_ns / PART_NS), int(steps * step_ns / CHUNK_NS))
+    return max(1, min(-(-threads // groups), units, worth))
 
 
 def _emit_epilogue(compute: Compute, tuner: Tuner, source: str) -> None:
@@ -169,7 +209,10 @@ def tile_heights(tile: Tile, gates: int) -> list[int]:
 
 
 def recurrence_text(kind: str, tile: Tile) -> str:
-    """The kernel's module: a task is a direction and a block of sequences."""
+    """The kernel's module: a task is a direction, a block of sequences and a part of the units.
+
+    It is run for one phase after the other.
+    """
     gates, lanes = GATES[kind], tile.lanes
     heights = tile_heights(tile, gates)
     width = gates * lanes * 4
@@ -185,6 +228,77 @@ def recurrence_text(kind: str, tile: Tile) -> str:
             f"    tile_of_{rows}(old + n * row, row, panel, {width}, hidden, sums, panel)",
             f"    rows = {rows}",
         ]
+    one_unit = [
+        f"panel = right + (d * units + unit) * hidden * {width}",
+        f"valid = min({lanes}, hidden - unit * {lanes})",
+        f"at = unit * {lanes * 4}",
+        "n = n0",
+        "while n < n1:",
+        *indent(choose),
+        "    for i in range(n, n + rows):",
+        f"        given = inputs + (((t * sequences + i) * directions + d) * units + unit) * {width}",
+        "        place = i * row + at",
+        f"        cell(sums + (i - n) * {width}, given, after + d * row + at, cells + place, old + place,"
+        " new + place)",
+        "        target = out + (((t * directions + d) * sequences + i) * hidden) * 4 + at",
+        f"        if valid == {lanes}:",
+        "            copy_run(target, new + place)",
+        "        else:",
+        "            for j in range(valid):",
+        "                store_f32(target, j, load_f32(new + place, j))",
+        "    n += rows",
+    ]
+    beginning = [
+        "atomic_store_i64(own, 0, 0)",
+        "for n in range(n0, n1):",
+        f"    for j in range(unit0 * {lanes}, unit1 * {lanes}):",
+        "        h = _types.float32(0.0)",
+        "        c = _types.float32(0.0)",
+        "        if j < hidden and has_h:",
+        "            h = load_f32(first_h, state + n * hidden + j)",
+        "        if j < hidden and has_c:",
+        "            c = load_f32(first_c, state + n * hidden + j)",
+        "        store_f32(even + n * row, j, h)",
+        "        store_f32(cells + n * row, j, c)",
+    ]
+    following = [
+        "is_reverse = is_reverse0 if d == 0 else is_reverse1",
+        "for step in range(steps):",
+        "    t = steps - 1 - step if is_reverse else step",
+        "    old = even + (step & 1) * plane",
+        "    new = odd - (step & 1) * plane",
+        "    for turn in range(parts):",
+        "        part = mine + turn",
+        "        if part >= parts:",
+        "            part -= parts",
+        f"        mark = marks + part * {MARK_BYTES}",
+        "        if atomic_load_i64(mark, 0) == 2 * step:",
+        "            if atomic_cas_i64(mark, 0, 2 * step, 2 * step + 1) == 2 * step:",
+        "                for unit in range(op_div(units * part, parts), op_div(units * (part + 1), parts)):",
+        *indent(indent(indent(indent(indent(one_unit))))),
+        "                atomic_store_i64(mark, 0, 2 * step + 2)",
+        "    pauses = 0",
+        "    is_done = True",
+        "    for part in range(parts):",
+        f"        mark = marks + part * {MARK_BYTES}",
+        "        while atomic_load_i64(mark, 0) < 2 * step + 2 and pauses < patience:",
+        "            cpu_pause()",
+        "            pauses += 1",
+        # Who ends the step's last part finds all done, and stays.
+        "        is_done = is_done and atomic_load_i64(mark, 0) >= 2 * step + 2",
+        "    if not is_done:",
+        "        break",
+    ]
+    ending = [
+        "last = even + (steps & 1) * plane",
+        "place = steps * directions * sequences * hidden + state",
+        "for n in range(n0, n1):",
+        f"    for j in range(unit0 * {lanes}, min(unit1 * {lanes}, hidden)):",
+        "        store_f32(out, place + n * hidden + j, load_f32(last + n * row, j))",
+        "        if states == 2:",
+        "            both = place + (directions * sequences + n) * hidden + j",
+        "            store_f32(out, both, load_f32(cells + n * row, j))",
+    ]
     body = [
         *(f"{name} = arg_i64(args, {_FIRST_WORD + k})" for k, name in enumerate(_WORDS)),
         *(f"{name} = arg_i64(args, {position + k})" for k, name in enumerate(names)),
@@ -194,57 +308,25 @@ def recurrence_text(kind: str, tile: Tile) -> str:
         "for task in range(begin, end):",
         *indent(
             [
-                "d = op_div(task, row_blocks)",
-                "n0 = (task - d * row_blocks) * block_rows",
+                "group = op_div(task, parts)",
+                "mine = task - group * parts",
+                "unit0 = op_div(units * mine, parts)",
+                "unit1 = op_div(units * (mine + 1), parts)",
+                "d = op_div(group, row_blocks)",
+                "n0 = (group - d * row_blocks) * block_rows",
                 "n1 = min(n0 + block_rows, sequences)",
-                "old = scratch + d * sequences * row",
-                "new = old + plane",
-                "cells = new + plane",
+                f"marks = scratch + group * parts * {MARK_BYTES}",
+                f"own = marks + mine * {MARK_BYTES}",
+                f"even = scratch + directions * row_blocks * parts * {MARK_BYTES} + d * sequences * row",
+                "odd = even + plane",
+                "cells = odd + plane",
                 "state = d * sequences * hidden",
-                "for n in range(n0, n1):",
-                f"    for j in range(units * {lanes}):",
-                "        h = _types.float32(0.0)",
-                "        c = _types.float32(0.0)",
-                "        if j < hidden and has_h:",
-                "            h = load_f32(first_h, state + n * hidden + j)",
-                "        if j < hidden and has_c:",
-                "            c = load_f32(first_c, state + n * hidden + j)",
-                "        store_f32(old + n * row, j, h)",
-                "        store_f32(cells + n * row, j, c)",
-                "is_reverse = is_reverse0 if d == 0 else is_reverse1",
-                "for step in range(steps):",
-                "    t = steps - 1 - step if is_reverse else step",
-                "    for unit in range(units):",
-                f"        panel = right + (d * units + unit) * hidden * {width}",
-                f"        valid = min({lanes}, hidden - unit * {lanes})",
-                f"        at = unit * {lanes * 4}",
-                "        n = n0",
-                "        while n < n1:",
-                *indent(indent(indent(choose))),
-                "            for i in range(n, n + rows):",
-                f"                given = inputs + (((t * sequences + i) * directions + d) * units + unit)"
-                f" * {width}",
-                "                place = i * row + at",
-                f"                cell(sums + (i - n) * {width}, given, after + d * row + at, cells + place,"
-                " old + place, new + place)",
-                "                target = out + (((t * directions + d) * sequences + i) * hidden) * 4 + at",
-                f"                if valid == {lanes}:",
-                "                    copy_run(target, new + place)",
-                "                else:",
-                "                    for j in range(valid):",
-                "                        store_f32(target, j, load_f32(new + place, j))",
-                "            n += rows",
-                "    kept = old",
-                "    old = new",
-                "    new = kept",
-                "last = steps * directions * sequences * hidden + state",
-                "for n in range(n0, n1 if states else n0):",
-                "    for j in range(hidden):",
-                "        store_f32(out, last + n * hidden + j, load_f32(old + n * row, j))",
-                "    if states == 2:",
-                "        for j in range(hidden):",
-                "            place = last + (directions * sequences + n) * hidden + j",
-                "            store_f32(out, place, load_f32(cells + n * row, j))",
+                f"if phase == {BEGIN}:",
+                *indent(beginning),
+                f"elif phase == {STEPS}:",
+                *indent(following),
+                "else:",
+                *indent(ending),
             ]
         ),
     ]

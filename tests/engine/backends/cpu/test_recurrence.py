@@ -11,6 +11,7 @@ import pytest
 from engine import BackendType, ModelLoader, Worker
 from engine.backends.cpu import matmul, recurrence
 from engine.backends.cpu.tiles import AVX2, AVX512, NEON, PORTABLE, Tile
+from engine.jobs.system import JobSystem
 from tests.graphs import node, proto
 
 GATES = {"RNN": 1, "GRU": 3, "LSTM": 4}
@@ -105,9 +106,44 @@ def test_layout() -> None:
 def test_the_steps_of_a_sequence_are_one_kernel() -> None:
     model = ModelLoader.load(layer("LSTM", "forward", 8, 16, outputs=1, with_states=False))
     with Worker(model, BackendType.CPU) as worker:
-        worker.schedule(x=normal(9, 1, 8))
-        worker.peek_output("y").download_to_array()
-        assert worker.plan_report().steps <= 2
+        steps = set()
+        for length in (9, 90):
+            worker.schedule(x=normal(length, 1, 8))
+            worker.peek_output("y").download_to_array()
+            steps.add(worker.plan_report().steps)
+    assert len(steps) == 1
+
+
+def test_parts_of_a_step() -> None:
+    assert recurrence.parts_of_step(3000.0, 50, 8, 1, 2) == 2
+    assert recurrence.parts_of_step(3000.0, 50, 8, 2, 2) == 1, "a direction for each thread"
+    assert recurrence.parts_of_step(3000.0, 50, 8, 2, 4) == 2
+    assert recurrence.parts_of_step(3000.0, 1, 8, 1, 2) == 1, "too little for two threads"
+    assert recurrence.parts_of_step(700.0, 500, 8, 1, 2) == 1, "too little between two meetings"
+    assert recurrence.parts_of_step(3000.0, 50, 2, 1, 16) == 2, "no more than there are units"
+    assert recurrence.parts_of_step(1.0, 1, 1, 64, 2) == 1
+
+
+@pytest.mark.parametrize("patience", [recurrence.PATIENCE, -(1 << 40)], ids=["waits", "leaves"])
+@pytest.mark.parametrize(("op_type", "direction"), [("LSTM", "reverse"), ("GRU", "bidirectional")])
+def test_threads_share_the_units_of_a_step(
+    op_type: str, direction: str, patience: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As many as there are units, whoever comes late or leaves: to the bit what one thread computes."""
+    monkeypatch.setattr(recurrence, "PART_NS", 1.0)
+    monkeypatch.setattr(recurrence, "PATIENCE", patience)
+    model = ModelLoader.load(layer(op_type, direction, 8, 97))
+    d = 2 if direction == "bidirectional" else 1
+    feeds = {"x": normal(60, 3, 8)} | {f"{s}0": normal(d, 3, 97) for s in "hc"[: len(model.inputs) - 1]}
+    found = []
+    for threads, runs in ((1, 1), (2, 100), (5, 100)):
+        with JobSystem(threads) as jobs, Worker(model, BackendType.CPU, jobs=jobs) as worker:
+            for _ in range(runs):
+                worker.schedule(feeds)
+                found.append([worker.peek_output(o.name).download_to_array() for o in model.outputs])
+    for got in found[1:]:
+        for array, wanted in zip(got, found[0], strict=True):
+            np.testing.assert_array_equal(array, wanted)
 
 
 @pytest.mark.long
