@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from engine.compiler.plan import Compute
+from engine.compiler.recall import Recall
 from engine.dtypes import arithmetic_type
 from engine.kernels.evaluate import evaluate
 from engine.kernels.expr import index
@@ -85,7 +86,7 @@ class ShapeBuilder(Builder):
         groups: Groups | None = None,
         elementwise: bool = False,
     ) -> Value:
-        value = Value(f"{self.layer.name}{self.path} #{len(self.shapes)}", shape, dtype)
+        value = self.tensor(f"{self.layer.name}{self.path} #{len(self.shapes)}", tuple(shape), dtype)
         if min(value.shape, default=0) < 0:
             self.error(f"its output would have the shape {value.shape}; the input is too small for it")
         self.shapes.append(value.shape)
@@ -95,6 +96,10 @@ class ShapeBuilder(Builder):
         if is_text and value.known is None:
             self.error("its strings depend on numbers that are computed; strings live on the host")
         return value
+
+    def tensor(self, name: str, shape: tuple[int, ...], dtype: np.dtype) -> Value:
+        """A tensor that is about to be made."""
+        return Value(name, shape, dtype)
 
     def fold(self, value: Value, formula: Formula, groups: Groups | None) -> None:
         """Evaluate now, if the formula reads nothing unknown."""
@@ -136,9 +141,17 @@ class PlanBuilder(ShapeBuilder):
     recorded: Sequence[Shapes] | None = None
     """What this layer made in each of the model's samples; None where the samples say nothing."""
 
+    recall: Recall | None = None
+    """Where the tensors of earlier plans are, if the layer may make the same ones."""
+
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
         self.computes: list[Compute] = []
+
+    def tensor(self, name: str, shape: tuple[int, ...], dtype: np.dtype) -> Value:
+        if self.recall is None or self.foldable or np.dtype(dtype).kind == "O":
+            return super().tensor(name, shape, dtype)
+        return self.recall.tensor(name, shape, dtype)
 
     def signature(self, shape: Sequence[int]) -> Signature | None:
         """What the samples say about the tensor that is being made, with its present shape appended."""

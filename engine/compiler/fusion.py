@@ -10,8 +10,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from functools import partial
 
 from engine.compiler.plan import Compute
+from engine.compiler.recall import Recall
 from engine.dtypes import FLOAT_TYPES, INTEGER_TYPES, SIGNED_TYPES, bits_of
 from engine.kernels.expr import FLAT, Expr, acc, arg, cast, index, lit, nodes, substitute
 from engine.kernels.value import Value
@@ -20,8 +22,12 @@ DEPTH_LIMIT = 120
 """Deepest formula that fusion makes: what walks formulas recurses, and compilers' time grows with depth."""
 
 
-def fuse_elementwise(computes: Sequence[Compute], kept: Iterable[Value], fan_in: int) -> list[Compute]:
-    """Join elementwise formulas to their producers. `kept` are tensors that must exist on their own."""
+def fuse_elementwise(
+    computes: Sequence[Compute], kept: Iterable[Value], fan_in: int, recall: Recall | None = None
+) -> list[Compute]:
+    """Join elementwise formulas to their producers. `kept` are tensors that must exist on their own; `recall`
+    knows what became of those that met before.
+    """
     pinned = {v.root for v in kept}
     readers: Counter[Value] = Counter()
     for compute in computes:
@@ -33,7 +39,10 @@ def fuse_elementwise(computes: Sequence[Compute], kept: Iterable[Value], fan_in:
             compute = current
             current = None
             for producer in _candidates(compute, made, pinned, readers):
-                current = join(producer, compute, fan_in)
+                if recall is None:
+                    current = join(producer, compute, fan_in)
+                else:
+                    current = recall.joined(producer, compute, partial(join, producer, compute, fan_in))
                 if current is not None:
                     del made[producer.output]
                     break

@@ -14,6 +14,7 @@ import numpy as np
 
 from engine.compiler.fusion import fuse_elementwise
 from engine.compiler.plan import BufferSpec, Compute, Packed, Plan, Step, Tuner
+from engine.compiler.recall import Recall, Tuned
 from engine.compiler.trace import InputShapes, Tracer, live
 from engine.compiler.walk import Elements, Trace
 from engine.kernels.value import leaves
@@ -84,6 +85,7 @@ class Planner:
         self.native = native
         self.cpu = cpu
         self.tracer = Tracer(model, native.fan_in, whole=native.whole)
+        self.recall = self.tracer.recall = Recall(len(model.layers)) if self.tracer.is_dynamic else None
         self.packed: dict[str, Packed] = {} if packed is None else packed
         self.pool = Pool(0) if pool is None else pool
         self.weight_bytes = sum(array.nbytes for array in model.constants.values())
@@ -102,7 +104,7 @@ class Planner:
 
     def _lowered(self, trace: Trace) -> Lowered:
         wanted = trace.kept
-        computes = fuse_elementwise(live(trace.computes, wanted), wanted, self.native.fan_in)
+        computes = fuse_elementwise(live(trace.computes, wanted), wanted, self.native.fan_in, self.recall)
         lowered = Lowered(trace)
         if trace.stop is not None and (call := trace.stop.call) is not None and self.cpu is not None:
             why = "is a NumPy function, which runs on the CPU"
@@ -127,8 +129,6 @@ class Planner:
 
     def segment(self, place: Place, computes: Sequence[Compute], exported: set[str]) -> Segment:
         """Number the formulas of one run and list its buffers."""
-        target = self.native if place == "native" else self.cpu
-        assert target is not None
         plan = Plan()
         loaded = {value.name: value for compute in computes for value in compute.reads}
         made = {c.output.name for c in computes}
@@ -139,7 +139,11 @@ class Planner:
             output = compute.output
             if output.name not in used:
                 continue
-            parts.append(self._steps(target, plan, compute))
+            tuned = self._tuned(place, compute)
+            plan.buffers.update(tuned.buffers)
+            plan.constants.update(tuned.constants)
+            plan.packed.update((name, self.packed[name]) for name in tuned.packed)
+            parts.append(tuned.steps)
             used.update(name for step in parts[-1] for name in step.inputs)
             role: Literal["output", "temporary"] = "output" if output.name in exported else "temporary"
             plan.buffers[output.name] = BufferSpec(output.name, output.size, output.dtype, role)
@@ -160,38 +164,50 @@ class Planner:
         exports = tuple(n for n, b in plan.buffers.items() if b.role == "output")
         return Segment(place, plan, imports, exports)
 
-    def _steps(self, target: Target, plan: Plan, compute: Compute) -> list[Step]:
+    def _tuned(self, place: Place, compute: Compute) -> Tuned:
         """The target's own kernels for a formula, or the generic one."""
-        constant, temporary = self._constant(plan, compute), self._temporary(plan, compute)
-        tuner = Tuner(compute, constant, temporary, self.weight_bytes)
+        found = None if self.recall is None else self.recall.tuned.get((place, compute))
+        if found is not None:
+            return found
+        target = self.native if place == "native" else self.cpu
+        assert target is not None
+        made = Tuned([], {}, [], {})
+        tuner = Tuner(
+            compute, self._constant(made, compute), self._temporary(made, compute), self.weight_bytes
+        )
         if all(v.size for v in compute.reads) and target.tune(compute, tuner):
-            return tuner.steps
-        return [compute.numbered()]
+            made.steps.extend(tuner.steps)
+        else:
+            made.steps.append(compute.numbered())
+        if self.recall is not None and not made.constants:
+            self.recall.tuned.keep((place, compute), made)
+        return made
 
-    def _constant(self, plan: Plan, compute: Compute) -> Callable[[str, Callable[[], np.ndarray]], str]:
+    def _constant(self, made: Tuned, compute: Compute) -> Callable[[str, Callable[[], np.ndarray]], str]:
         operands = compute.hint.operands if compute.hint else ()
         lasting = all(v.root.name in self.tracer.constant_names for v in operands if v.known is not None)
 
         def constant(name: str, make: Callable[[], np.ndarray]) -> str:
             # What is packed from a tensor that only this plan knows must not be taken for another plan's.
-            made: np.ndarray | Packed
+            array: np.ndarray | Packed
             if not lasting:
-                name = f"{name}@{len(plan.buffers)}"
-                made = plan.constants[name] = make()
+                name = f"{name}@{compute.output.name}"
+                array = made.constants[name] = make()
             else:
                 if name not in self.packed:
                     with self.pool.open():
                         self.packed[name] = Packed(make)
-                made = plan.packed[name] = self.packed[name]
-            plan.buffers[name] = BufferSpec(name, made.size, made.dtype, "constant")
+                array = self.packed[name]
+                made.packed.append(name)
+            made.buffers[name] = BufferSpec(name, array.size, array.dtype, "constant")
             return name
 
         return constant
 
-    def _temporary(self, plan: Plan, compute: Compute) -> Callable[[int, np.dtype], str]:
+    def _temporary(self, made: Tuned, compute: Compute) -> Callable[[int, np.dtype], str]:
         def temporary(elements: int, dtype: np.dtype) -> str:
-            name = f"{compute.output.name}~{len(plan.buffers)}"
-            plan.buffers[name] = BufferSpec(name, elements, np.dtype(dtype), "temporary")
+            name = f"{compute.output.name}~{len(made.buffers)}"
+            made.buffers[name] = BufferSpec(name, elements, np.dtype(dtype), "temporary")
             return name
 
         return temporary

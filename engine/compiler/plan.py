@@ -19,7 +19,7 @@ from engine.kernels.value import Signature, Value
 from engine.memory.paged import let_go_of_sources
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class Compute:
     """One kernel before numbering: `output`, in row-major order over `space`, becomes `body`.
 

@@ -20,6 +20,7 @@ import numpy as np
 from engine.compiler.builders import Shapes
 from engine.compiler.guesses import Guesses
 from engine.compiler.plan import Compute
+from engine.compiler.recall import Recall
 from engine.compiler.walk import (
     Elements,
     Frame,
@@ -131,6 +132,8 @@ class Tracer:
         self.graphs: dict[int, Graph] = {}
         self.constant_names: set[str] = set()
         self.root = Graph(model, registry, self.graphs, self.constant_names)
+        self.recall: Recall | None = None
+        """Where plans for other shapes find what they have in common, once somebody wants that."""
         self._operators = {
             layer.name: op
             for graph in (self.root, *self.graphs.values())
@@ -278,7 +281,9 @@ class Tracer:
 
     def _plan_walk(self, frames: list[Frame], learned: Elements) -> PlanWalk:
         samples = [s.layers for s in self.samples] if self.samples or not self.is_dynamic else None
-        return PlanWalk(self.graphs, frames, learned, self.fan_in, self.count, samples, self.whole)
+        return PlanWalk(
+            self.graphs, frames, learned, self.fan_in, self.count, samples, self.whole, self.recall
+        )
 
     def _finish(self, walk: PlanWalk, received: tuple[Value, ...]) -> Trace:
         stop = walk.run()
@@ -288,13 +293,18 @@ class Tracer:
 
     def _input(self, item: Input, shape: InputShape) -> Entry:
         if isinstance(shape, SequenceShape):
-            items = tuple(Value(name, s, item.dtype) for name, s in leaf_names(item.name, shape))
+            items = tuple(self._given(name, s, item.dtype) for name, s in leaf_names(item.name, shape))
             return ListValue(items, item.dtype)
         if shape is None:
             if item.kind != "optional":
                 raise ShapeError(f"input '{item.name}' of model '{self.model.name}' has no shape")
             return None
-        return Value(item.name, shape, item.dtype, self._input_signature(item.name, shape))
+        value = self._given(item.name, shape, item.dtype)
+        value.signature = self._input_signature(item.name, shape)
+        return value
+
+    def _given(self, name: str, shape: tuple[int, ...], dtype: np.dtype) -> Value:
+        return Value(name, shape, dtype) if self.recall is None else self.recall.tensor(name, shape, dtype)
 
     def _input_signature(self, name: str, shape: tuple[int, ...]) -> Signature | None:
         if self.is_dynamic and not self.samples:

@@ -17,6 +17,7 @@ import numpy as np
 
 from engine.compiler.builders import PlanBuilder, ShapeBuilder, Shapes
 from engine.compiler.plan import Compute
+from engine.compiler.recall import Built, Recall
 from engine.errors import EngineError, ShapeError, UnsupportedLayerError
 from engine.kernels.value import Entry, ListValue, Value, leaves
 from engine.model import Layer, Model
@@ -159,6 +160,13 @@ class Walk(ABC):
     def built(self, builder: ShapeBuilder) -> None:
         """Receive what a layer has made."""
 
+    def recalled(self, frame: Frame, entries: tuple[Entry, ...]) -> bool:
+        """Whether the layer at `frame` was given the same before, and all that it makes is there again."""
+        return False
+
+    def remember(self, frame: Frame, layer: Layer, builder: ShapeBuilder, entries: tuple[Entry, ...]) -> None:
+        """Receive a layer that was built of these inputs, as they are."""
+
     @abstractmethod
     def yielded(self, layer: Layer, outputs: Sequence[Value]) -> None:
         """Receive a layer's outputs."""
@@ -256,7 +264,9 @@ class Walk(ABC):
 
     def _layer(self, frame: Frame) -> Stop | None:
         layer, operator = frame.layer, frame.graph.operators[frame.position]
-        entries = [self.look_up(name) if name else None for name in layer.inputs]
+        entries = tuple([self.look_up(name) if name else None for name in layer.inputs])
+        if self.recalled(frame, entries):
+            return None
         given = leaves(*entries)
         host = leaves(*(entries[i] for i in operator.host_positions(layer)))
         texts = [v for v in given if v.dtype == object]
@@ -287,6 +297,8 @@ class Walk(ABC):
                     count = next(v.bound.count for v in given if v.bound is not None)
                     outputs = tuple(_mapped(x, lambda v: v.bounded(axis, count)) for x in outputs)
                 self.bind(frame, outputs, builder.yields_nothing)
+                if inputs == entries:
+                    self.remember(frame, layer, builder, entries)
         self.built(builder)
         return None
 
@@ -448,8 +460,10 @@ class PlanWalk(Walk):
         count: Value,
         samples: Sequence[Mapping[LayerKey, Shapes | None]] | None,
         whole: frozenset[str] = frozenset(),
+        recall: Recall | None = None,
     ) -> None:
         super().__init__(graphs, frames, learned)
+        self.recall = recall
         self.fan_in = fan_in
         self.whole = whole
         self.count = count
@@ -463,7 +477,37 @@ class PlanWalk(Walk):
         )
         made.whole = frozenset() if foldable else self.whole
         made.recorded = self._recorded((frame.layer.name, phase))
+        if len(self.frames) == 1 and phase == "kernel":
+            made.recall = self.recall
         return made
+
+    def recalled(self, frame: Frame, entries: tuple[Entry, ...]) -> bool:
+        if self.recall is None or len(self.frames) > 1:
+            return False
+        made = self.recall.layers.get((frame.layer.name, entries))
+        if made is None or (self.learned and any(v.root.name in self.learned for v in leaves(*entries))):
+            return False
+        self.computes += made.computes
+        for value, signature in made.signatures:
+            value.signature = signature
+        frame.values.update(made.outputs)
+        frame.position += 1
+        return True
+
+    def remember(self, frame: Frame, layer: Layer, builder: ShapeBuilder, entries: tuple[Entry, ...]) -> None:
+        assert isinstance(builder, PlanBuilder)
+        if builder.recall is None:
+            return
+        names = [name for name in layer.outputs if name]
+        for name in names:
+            value = frame.values[name]
+            if isinstance(value, Value):
+                frame.values[name] = builder.recall.known(value)
+        outputs = {name: frame.values[name] for name in names}
+        if not builder.foldable:
+            signatures = tuple((v, v.signature) for v in leaves(*outputs.values()))
+            made = Built(tuple(builder.computes), outputs, signatures)
+            builder.recall.layers.keep((layer.name, entries), made)
 
     def _recorded(self, key: LayerKey) -> list[Shapes] | None:
         if self.samples is None:

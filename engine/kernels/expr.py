@@ -42,6 +42,7 @@ REDUCTIONS = {"sum": "add", "prod": "mul", "max": "max", "min": "min"}
 FLOATS = frozenset({"float32", "float64"})
 
 _fresh = itertools.count()
+_NOTHING: frozenset[Any] = frozenset()
 
 
 class Expr:
@@ -65,11 +66,17 @@ class Expr:
         self.dtype = dtype
         self.args = args
         self.attr = attr
-        if free is None:
-            free = args[0].free.union(*(a.free for a in args[1:])) if args else frozenset()
-        self.free: frozenset[Any] = free
-        self.depth: int = 1 + max((a.depth for a in args), default=0)
-        self._hash: int = hash((op, dtype, attr, tuple(a._hash for a in args)))
+        depth = 0
+        hashes: list[Any] = [op, dtype, attr]
+        joined = _NOTHING
+        for node in args:
+            depth = max(depth, node.depth)
+            hashes.append(node._hash)
+            if node.free is not joined and node.free:
+                joined = joined | node.free if joined else node.free
+        self.free: frozenset[Any] = joined if free is None else free
+        self.depth: int = depth + 1
+        self._hash: int = hash(tuple(hashes))
 
     def __hash__(self) -> int:
         return self._hash

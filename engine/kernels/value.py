@@ -26,7 +26,7 @@ class Value:
     the shape is only the room that the tensor takes at most: see `Bound`.
     """
 
-    __slots__ = ("bound", "dtype", "known", "name", "root", "shape", "signature", "size")
+    __slots__ = ("__weakref__", "bound", "dtype", "known", "name", "root", "shape", "signature", "size")
 
     def __init__(
         self,

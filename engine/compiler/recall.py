@@ -1,0 +1,108 @@
+"""What earlier plans of a model have worked out, for plans of other shapes.
+
+Where a cache grows by one entry, a few layers see another shape, and all others the tensors that they saw
+before. So tensors of a plan are the very objects of an earlier one wherever their facts are the same; a layer
+that is given the same objects is not built again, formulas that meet again are not joined again, and the
+result is not tuned again. Everything is worked out from objects that do not change, so what is recalled is
+what would have been made.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Hashable
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+from weakref import WeakValueDictionary
+
+import numpy as np
+
+from engine.compiler.plan import BufferSpec, Compute, Step
+from engine.kernels.value import Entry, Signature, Value
+
+SHAPES_AT_ONCE = 4
+"""About so many plans are recalled whole; of parts that they have in common there is one."""
+
+LARGEST_KNOWN = 64
+"""Known elements that are compared to tell whether a tensor is the same: shapes, axes, scalars."""
+
+K = TypeVar("K", bound=Hashable)
+V = TypeVar("V")
+
+
+class Recent(Generic[K, V]):
+    """What was worked out last, by what it was worked out from; the least recently used goes first."""
+
+    def __init__(self, most: int) -> None:
+        self.most = most
+        self._held: OrderedDict[K, V] = OrderedDict()
+
+    def get(self, key: K) -> V | None:
+        """What was kept under this key, if it still is."""
+        found = self._held.get(key)
+        if found is not None:
+            self._held.move_to_end(key)
+        return found
+
+    def keep(self, key: K, made: V) -> None:
+        """Hold it, and let go of the least recently used."""
+        self._held[key] = made
+        if len(self._held) > self.most:
+            self._held.popitem(last=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Built:
+    """What a layer made of its inputs: formulas, its outputs by name, and what samples say of these."""
+
+    computes: tuple[Compute, ...]
+    outputs: dict[str, Entry]
+    signatures: tuple[tuple[Value, Signature | None], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Tuned:
+    """The steps that one formula becomes, and the buffers that they want beside its own."""
+
+    steps: list[Step]
+    buffers: dict[str, BufferSpec]
+    packed: list[str]
+    constants: dict[str, np.ndarray]
+
+
+class Recall:
+    """The memory of one model's planner."""
+
+    def __init__(self, layers: int) -> None:
+        most = SHAPES_AT_ONCE * layers
+        self.layers: Recent[tuple[str, tuple[Entry, ...]], Built] = Recent(most)
+        self.tuned: Recent[tuple[str, Compute], Tuned] = Recent(most)
+        self._joined: Recent[tuple[Compute, Compute], tuple[Compute | None]] = Recent(most)
+        self._tensors: WeakValueDictionary[Hashable, Value] = WeakValueDictionary()
+
+    def tensor(self, name: str, shape: tuple[int, ...], dtype: np.dtype) -> Value:
+        """A tensor of a plan, of which only these facts are known."""
+        return self._same((name, shape, dtype), lambda: Value(name, shape, dtype))
+
+    def known(self, value: Value) -> Value:
+        """A tensor of which elements are known: the one with the same elements, if there was one."""
+        array = value.known
+        if array is None or array.dtype == object or array.size > LARGEST_KNOWN or value.root is not value:
+            return value
+        return self._same((value.name, value.shape, value.dtype, array.tobytes()), lambda: value)
+
+    def joined(
+        self, producer: Compute, consumer: Compute, join: Callable[[], Compute | None]
+    ) -> Compute | None:
+        """Two formulas as one, by `join` where they have not met."""
+        found = self._joined.get((producer, consumer))
+        if found is None:
+            found = (join(),)
+            self._joined.keep((producer, consumer), found)
+        return found[0]
+
+    def _same(self, facts: Hashable, make: Callable[[], Value]) -> Value:
+        value = self._tensors.get(facts)
+        if value is None:
+            value = self._tensors[facts] = make()
+        return value
