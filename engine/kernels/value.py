@@ -22,11 +22,10 @@ class Value:
     `known` holds the elements where they are known already (constants, results of shape arithmetic).
     `signature` tells which dimensions are fixed and which go together, for choosing a kernel's
     structure; kernels must not depend on `shape` otherwise than through run-time arguments.
-    `root` is the value whose buffer holds the elements: itself, or what it is a view of. `bound` is set where
-    the shape is only the room that the tensor takes at most: see `Bound`.
+    `bound` is set where the shape is only the room that the tensor takes at most: see `Bound`.
     """
 
-    __slots__ = ("__weakref__", "bound", "dtype", "known", "name", "root", "shape", "signature", "size")
+    __slots__ = ("__weakref__", "_source", "bound", "dtype", "known", "name", "shape", "signature", "size")
 
     def __init__(
         self,
@@ -35,22 +34,23 @@ class Value:
         dtype: np.dtype,
         signature: Signature | None = None,
         known: np.ndarray | None = None,
+        source: Value | None = None,
     ) -> None:
+        """`source` is what this is a view of, if anything."""
         self.name = name
         self.shape = tuple(int(n) for n in shape)
         self.dtype = np.dtype(dtype)
         self.signature = signature
         self.known = known
         self.size = prod(self.shape)
-        self.root: Value = self
+        # Not itself: objects that hold themselves go when Python's collector finds them, in some later frame.
+        self._source = None if source is None else source.root
         self.bound: Bound | None = None
 
     def view(self, shape: Sequence[int], signature: Signature | None = None) -> Value:
         """The same elements under another shape of the same size."""
         known = None if self.known is None else self.known.reshape(tuple(shape))
-        other = Value(self.name, shape, self.dtype, signature, known)
-        other.root = self.root
-        return other
+        return Value(self.name, shape, self.dtype, signature, known, self)
 
     def bounded(self, axis: int, count: Value) -> Value:
         """The same tensor, of which only the first `count` entries along `axis` are meant."""
@@ -60,6 +60,11 @@ class Value:
 
     def __repr__(self) -> str:
         return f"{self.name}: {self.dtype.name}{list(self.shape)}"
+
+    @property
+    def root(self) -> Value:
+        """The value whose buffer holds the elements: itself, or what it is a view of."""
+        return self if self._source is None else self._source
 
     @property
     def rank(self) -> int:

@@ -152,8 +152,8 @@ def _restored_plan(flat: tuple[Any, ...], kernels: Sequence[tuple[str, str, bool
     values: dict[str, Any] = {}
     roots: dict[str, Value] = {}
     for name, root, shape, dtype, known in listed:
-        value = values[name] = Value(root, shape, as_dtype(dtype), None, known)
-        value.root = roots.setdefault(root, value)
+        value = values[name] = Value(root, shape, as_dtype(dtype), None, known, roots.get(root))
+        roots.setdefault(root, value)
     trace = Trace(values, [], {}, kept=[values[name] for name in outputs])
     return Lowered(trace, [_restored_segment(s, kernels) for s in segments])
 
