@@ -460,12 +460,14 @@ def shared_job_system() -> JobSystem:
 def leave_a_core_to_the_game() -> None:
     """Have the shared job system, if it does not exist yet, use one core less, below normal priority.
 
-    For frame loops: jobs then compete with drawing as little as they can. So does drawing itself on a machine
+    For frame loops: jobs then compete with drawing as little as they can. So do the processes that compile
+    kernels, while the main thread does not wait for them, and so does drawing itself on a machine
     without a GPU, if no OpenGL context exists yet: Mesa's llvmpipe gets as many threads, unless the
     environment's LP_NUM_THREADS says otherwise.
     """
     threads = max(1, (os.cpu_count() or 2) - 1)
     os.environ.setdefault("LP_NUM_THREADS", str(threads))
+    native.leave_a_core()
     with _shared_lock:
         _shared_wishes.append((threads, "below_normal"))
 

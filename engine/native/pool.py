@@ -129,11 +129,13 @@ class _Child:
 class CompilePool:
     """Compiles kernels on up to `limit` children (default: one per core), started as they are needed.
 
+    Where a game was left a core (`leave_a_core`) there is one less, until somebody waits (`hurry`).
+
     in_process: compile on this process's thread instead, which holds the GIL; for tests and frozen programs.
     """
 
     def __init__(self, limit: int | None = None, in_process: bool = False) -> None:
-        self._limit = max(1, limit if limit is not None else os.cpu_count() or 1)
+        self._most = self._limit = max(1, limit if limit is not None else os.cpu_count() or 1)
         self._in_process = in_process or not can_start_children()
         self._queue: queue.SimpleQueue[_Task] = queue.SimpleQueue()
         self._lock = threading.Lock()
@@ -167,11 +169,29 @@ class CompilePool:
                 self._queue = queue.SimpleQueue()
             self._queue.put(_Task(request, keep, future))
             self._waiting += 1
-            wanted = min(self._limit, 1 + self._waiting // KERNELS_PER_CHILD)
-            if self._threads < wanted:
-                self._threads += 1
-                threading.Thread(target=self._run, name="gameglue-compile", daemon=True).start()
+            self._start(self._limit)
         return future
+
+    def leave_a_core(self, always: bool = False) -> None:
+        """From now on start one child less than there might be: a frame that meets them all is late.
+
+        always: even where somebody waits, as the frames are those of another process.
+        """
+        self._limit = max(1, self._most - 1)
+        if always:
+            self._most = self._limit
+
+    def hurry(self) -> None:
+        """Start all children that the waiting kernels are worth, as the frames stand still for them."""
+        with self._lock:
+            if self._pid == os.getpid():
+                self._start(self._most)
+
+    def _start(self, limit: int) -> None:
+        wanted = min(limit, 1 + self._waiting // KERNELS_PER_CHILD) if self._waiting else 0
+        while self._threads < wanted:
+            self._threads += 1
+            threading.Thread(target=self._run, name="gameglue-compile", daemon=True).start()
 
     def _run(self) -> None:
         child: _Child | None = None

@@ -98,6 +98,8 @@ class PendingLoad:
         if progress is not None:
             progress(*self.progress)
         while pending := [future for future in self._futures.values() if not future.done()]:
+            if threading.current_thread() is threading.main_thread():
+                self._store.pool.hurry()
             wait(pending, return_when=FIRST_COMPLETED)
             if progress is not None:
                 progress(*self.progress)
@@ -109,7 +111,7 @@ class NativeStore:
 
     def __init__(self, folder: Path, pool: CompilePool) -> None:
         self.folder = folder
-        self._pool = pool
+        self.pool = pool
         self._lock = threading.RLock()
         self._addresses: dict[str, int] = {}
         self._in_flight: dict[str, Future[CompiledObject]] = {}
@@ -191,7 +193,7 @@ class NativeStore:
             return future
         self._compilations += 1
         request = CompileRequest(source.name, source.source, source.entry, source.signature, source.symbol)
-        return self._pool.submit(request, functools.partial(_write_object, self.path(source), source.key))
+        return self.pool.submit(request, functools.partial(_write_object, self.path(source), source.key))
 
     def _link(
         self, sources: Sequence[NativeSource], futures: dict[str, Future[CompiledObject]]
@@ -251,6 +253,11 @@ def is_kept(source: NativeSource) -> bool:
 def compilations() -> int:
     """How many kernels this process had to have compiled so far; a warm start leaves it at 0."""
     return process_store().compilations
+
+
+def leave_a_core(always: bool = False) -> None:
+    """Compile on one core less from now on, except, unless `always`, while the main thread waits for it."""
+    process_store().pool.leave_a_core(always)
 
 
 @functools.cache

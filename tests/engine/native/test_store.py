@@ -9,6 +9,7 @@ import shutil
 import subprocess
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -233,6 +234,42 @@ def test_a_killed_child_is_replaced(tmp_path: Path) -> None:
     (child,) = pool._children
     child._process.kill()
     assert load_one(store, kernel("store_f32(y, i, 3)"))
+
+
+class StopWaitingError(Exception):
+    """In place of a wait that nothing would end."""
+
+
+def test_a_game_is_left_a_core_until_it_waits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Children are counted where they would be started; none is."""
+
+    def stop(*_: object, **__: object) -> None:
+        raise StopWaitingError
+
+    monkeypatch.setattr(CompilePool, "_run", lambda pool: None)
+    monkeypatch.setattr(module, "wait", stop)
+    pool = CompilePool(limit=3)
+    pool.leave_a_core()
+    pool.hurry()
+    assert pool._threads == 0, "nothing waits"
+    store = NativeStore(tmp_path, pool)
+    pending = store.prepare_async([kernel(f"pass  # {n}") for n in range(5 * native_pool.KERNELS_PER_CHILD)])
+    assert pool._threads == 2
+    with ThreadPoolExecutor(1) as aside, pytest.raises(StopWaitingError):
+        aside.submit(pending.result).result()
+    assert pool._threads == 2, "what waits beside the frames has time"
+    with pytest.raises(StopWaitingError):
+        pending.result()
+    assert pool._threads == 3
+
+
+def test_a_game_elsewhere_is_left_a_core_for_good() -> None:
+    pool = CompilePool(limit=4)
+    pool.leave_a_core(always=True)
+    assert pool._most == pool._limit == 3
+    alone = CompilePool(limit=1)
+    alone.leave_a_core(always=True)
+    assert alone._most == alone._limit == 1
 
 
 def test_a_program_that_cannot_start_children_compiles_itself(
