@@ -135,7 +135,8 @@ class CompilePool:
     """
 
     def __init__(self, limit: int | None = None, in_process: bool = False) -> None:
-        self._most = self._limit = max(1, limit if limit is not None else os.cpu_count() or 1)
+        self._cores = max(1, limit if limit is not None else os.cpu_count() or 1)
+        self._limit = self._hurried = self._cores
         self._in_process = in_process or not can_start_children()
         self._queue: queue.SimpleQueue[_Task] = queue.SimpleQueue()
         self._lock = threading.Lock()
@@ -177,15 +178,15 @@ class CompilePool:
 
         always: even where somebody waits, as the frames are those of another process.
         """
-        self._limit = max(1, self._most - 1)
+        self._limit = max(1, self._cores - 1)
         if always:
-            self._most = self._limit
+            self._hurried = self._limit
 
     def hurry(self) -> None:
         """Start all children that the waiting kernels are worth, as the frames stand still for them."""
         with self._lock:
             if self._pid == os.getpid():
-                self._start(self._most)
+                self._start(self._hurried)
 
     def _start(self, limit: int) -> None:
         wanted = min(limit, 1 + self._waiting // KERNELS_PER_CHILD) if self._waiting else 0
