@@ -8,7 +8,8 @@ import sys
 
 from engine.asset import ModelLoader
 from engine.backends.base import BackendType
-from engine.native.pool import COMPILER_ARGUMENT, REHEARSAL_ARGUMENT, allow_reentry
+from engine.native import child
+from engine.native.children import allow_reentry
 from engine.worker import Worker
 
 
@@ -20,11 +21,10 @@ def freeze_support() -> None:
     compile in the game's own process. Elsewhere it does nothing.
     """
     allow_reentry()
-    if sys.argv[1:] not in ([COMPILER_ARGUMENT], [REHEARSAL_ARGUMENT]):
+    if sys.argv[1:] not in ([child.COMPILER_ARGUMENT], [child.REHEARSAL_ARGUMENT]):
         return
-    # The other end says where modules are, which a frozen program knows.
-    sys.stdin.readline()
-    if sys.argv[1] == REHEARSAL_ARGUMENT:
+    child.begin(is_frozen=True)
+    if sys.argv[1] == child.REHEARSAL_ARGUMENT:
         rehearse_here()
     else:
         # Numba takes a third of a second to import, and only these processes need it.

@@ -24,6 +24,7 @@ from engine import (
     Worker,
     leave_a_core_to_the_game,
 )
+from engine.native import children
 from gameglue.audio import Audio
 from gameglue.behaviour import MonoBehaviour
 from gameglue.choices import BackendChoice
@@ -373,6 +374,7 @@ class App(Finder):
         start = before = tick()
         profiler.begin_frame(start, self.time.frame_count)
         self.slack.begin_frame(start, 1e3 / self.target_frame_rate)
+        children.hold()
         try:
             for phase in self.frame:
                 if self.stands_still and not phase.goes_on:
@@ -384,6 +386,7 @@ class App(Finder):
                 profiler.add_phase(phase.name, after - before, before)
                 before = after
         finally:
+            children.let_go()
             self._in_frame = False
             if self._gpu_phases is not None:
                 self._gpu_phases.end_frame()

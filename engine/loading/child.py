@@ -7,29 +7,20 @@ finds it a moment later. `engine.frozen` is the other end.
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import subprocess
-import sys
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from engine.backends.base import BackendType
-from engine.native.pool import REHEARSAL_ARGUMENT, can_start_children, is_frozen
+from engine.native import children
+from engine.native.child import REHEARSAL_ARGUMENT
 
 LIMIT = 300.0
 """Seconds after which it is ended."""
-
-# Modules may lie on a path that only this process knows.
-_START = """
-import json, sys
-sys.path[:] = json.loads(sys.stdin.readline())["sys_path"]
-from engine.frozen import rehearse_here
-rehearse_here()
-"""
 
 
 def rehearse(
@@ -39,7 +30,7 @@ def rehearse(
 
     shapes: as `Worker.load_async` takes them; arrays stand for their shapes.
     """
-    if not can_start_children():
+    if not children.can_start():
         return False
     request = {
         "model": os.path.abspath(model),
@@ -47,22 +38,17 @@ def rehearse(
         "shapes": _plain(shapes),
         "allow_fallback": allow_fallback,
     }
-    where = {"sys_path": [entry or os.getcwd() for entry in sys.path]}
-    command = [sys.executable, REHEARSAL_ARGUMENT]
-    if not is_frozen():
-        command = [sys.executable, "-P", "-c", _START]
-    with contextlib.suppress(OSError, subprocess.SubprocessError):
-        done = subprocess.run(
-            command,
-            input=f"{json.dumps(where)}\n{json.dumps(request)}\n".encode(),
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-            timeout=LIMIT,
-            check=False,
-            creationflags=getattr(subprocess, "CREATE_NO_WINDOW", 0),
-        )
-        return done.returncode == 0
-    return False
+    try:
+        process = children.start(REHEARSAL_ARGUMENT, subprocess.DEVNULL)
+    except OSError:
+        return False
+    try:
+        process.communicate(json.dumps(request).encode() + b"\n", LIMIT)
+        return process.returncode == 0
+    except (OSError, subprocess.SubprocessError):
+        return False
+    finally:
+        children.end(process)
 
 
 def _plain(shapes: Any) -> Any:

@@ -17,6 +17,7 @@ from typing import Any, Generic, TypeVar, cast
 from engine import observing
 from engine.errors import CancelledError, DeviceError
 from engine.loading.sliced_thread import SlicedThread
+from engine.native import children
 from engine.tensor import in_asyncio
 
 T = TypeVar("T")
@@ -114,6 +115,7 @@ class Loading(Generic[T]):
 
     def wait(self) -> T:
         """Block until it is ready and return it: for scripts, not for frames."""
+        children.let_go()
         while not self._is_over and not self._is_cancelled:
             self._advance(None)
         return self.result()

@@ -1,9 +1,9 @@
 """Turns the text of one kernel into an object file: numba for the typed code, LLVM for the rest.
 
-It imports numba, and nothing of the engine: run as a program it is the child process that compiles while
-the game goes on. There it reads one JSON request a line (`source`, `entry`, `signature`, `symbol`, `name`;
-first of all a line with `sys_path`, then one with `shared_above`) and answers each with one line: `object`
-(base64) and `externals`, or `error`. `engine.native.pool` is the other end.
+It imports numba, and nothing of the engine: run as a program (by `engine.native.child`) it is the process
+that compiles while the game goes on. There it reads one JSON request a line (`source`, `entry`, `signature`,
+`symbol`, `name`; first of all a line with `shared_above`) and answers each with one line: `object` (base64)
+and `externals`, or `error`. `engine.native.pool` is the other end.
 """
 
 from __future__ import annotations
@@ -19,10 +19,6 @@ import sys
 import traceback
 from collections.abc import Iterator
 from typing import Any, TextIO
-
-# Stated first on standard input, because numba may lie on a path that only the parent knows.
-if __name__ == "__main__":
-    sys.path[:] = json.loads(sys.stdin.readline())["sys_path"]
 
 import llvmlite.binding as llvm
 from numba.core import config, errors, sigutils

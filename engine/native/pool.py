@@ -8,34 +8,24 @@ them more than compiling a few kernels. Where no child can be started the thread
 from __future__ import annotations
 
 import base64
-import contextlib
 import json
 import os
 import queue
-import subprocess
-import sys
 import tempfile
 import threading
 import weakref
 from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, NamedTuple
 
+from engine.native import children
+from engine.native.child import COMPILER_ARGUMENT
 from engine.native.prelude import SHARED_ABOVE
 
 # A child costs about eight kernels' worth of time to start.
 KERNELS_PER_CHILD = 6
 IDLE_SECONDS = 20.0
-
-COMPILER_ARGUMENT = "--gameglue-compile"
-"""With this as its only argument a frozen program is a compiling process; see `engine.frozen`."""
-
-REHEARSAL_ARGUMENT = "--gameglue-rehearse"
-"""The same for a process that makes a worker, so that the driver keeps what it compiles."""
-
-_may_reenter: list[bool] = []
 
 
 class CompileError(Exception):
@@ -71,34 +61,20 @@ class _Child:
     """One running compiler process."""
 
     def __init__(self) -> None:
-        script = Path(__file__).with_name("compile.py")
         # Numba's own settings must not change what is stored under a key that does not hold them.
         environment = {name: value for name, value in os.environ.items() if not name.startswith("NUMBA_")}
         environment["NUMBA_DISABLE_INTEL_SVML"] = "1"
         self._log = tempfile.TemporaryFile()  # noqa: SIM115 - lives as long as the process does
         try:
-            self._process = subprocess.Popen(
-                [sys.executable, COMPILER_ARGUMENT] if is_frozen() else [sys.executable, "-P", str(script)],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=self._log,
-                env=environment,
-                creationflags=getattr(subprocess, "CREATE_NO_WINDOW", 0),
-            )
+            self._process = children.start(COMPILER_ARGUMENT, self._log, environment)
         except OSError:
             self._log.close()
             raise
-        self._send({"sys_path": [entry or os.getcwd() for entry in sys.path]})
-        self._send({"shared_above": SHARED_ABOVE})
-
-    def _send(self, message: dict[str, Any]) -> None:
-        assert self._process.stdin is not None
-        self._process.stdin.write(json.dumps(message).encode() + b"\n")
-        self._process.stdin.flush()
+        children.send(self._process, {"shared_above": SHARED_ABOVE})
 
     def compile(self, request: CompileRequest) -> CompiledObject:
         """Raises `CompileError` for a refused kernel and OSError where the process has died."""
-        self._send(vars(request))
+        children.send(self._process, vars(request))
         assert self._process.stdout is not None
         line = self._process.stdout.readline()
         if not line.endswith(b"\n"):
@@ -117,13 +93,8 @@ class _Child:
         return f"the compiling process ended with status {self._process.wait()}: {text[-2000:]}"
 
     def close(self) -> None:
-        self._process.kill()
-        self._process.wait()
-        for stream in (self._process.stdin, self._process.stdout, self._log):
-            if stream is not None:
-                # What was still to be written to a dead process is of no use to anyone.
-                with contextlib.suppress(OSError):
-                    stream.close()
+        children.end(self._process)
+        self._log.close()
 
 
 class CompilePool:
@@ -137,7 +108,7 @@ class CompilePool:
     def __init__(self, limit: int | None = None, in_process: bool = False) -> None:
         self._cores = max(1, limit if limit is not None else os.cpu_count() or 1)
         self._limit = self._hurried = self._cores
-        self._in_process = in_process or not can_start_children()
+        self._in_process = in_process or not children.can_start()
         self._queue: queue.SimpleQueue[_Task] = queue.SimpleQueue()
         self._lock = threading.Lock()
         self._waiting = 0
@@ -242,23 +213,6 @@ def _close_children(children: set[_Child], closing: threading.Event) -> None:
     closing.set()
     for child in list(children):
         child.close()
-
-
-def is_frozen() -> bool:
-    """Whether this program was made one file or folder by PyInstaller, Nuitka, cx_Freeze or the like."""
-    return bool(getattr(sys, "frozen", False)) or "__compiled__" in globals()
-
-
-def can_start_children() -> bool:
-    """Whether this Python can run a script of ours, or, as a frozen program, itself."""
-    if is_frozen():
-        return bool(sys.executable and _may_reenter)
-    return bool(sys.executable) and Path(__file__).is_file()
-
-
-def allow_reentry() -> None:
-    """Say that the program, started again with one of the arguments above, does what they say."""
-    _may_reenter.append(True)
 
 
 def compile_here(request: CompileRequest) -> CompiledObject:

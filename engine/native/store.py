@@ -31,6 +31,7 @@ import llvmlite.binding as llvm
 
 from engine.cache import cache_dir, read_sealed, write_sealed
 from engine.errors import KernelCompileError
+from engine.native import children
 from engine.native.pool import CompiledObject, CompileError, CompilePool, CompileRequest
 from engine.native.prelude import SHARED_ABOVE
 
@@ -100,6 +101,7 @@ class PendingLoad:
         while pending := [future for future in self._futures.values() if not future.done()]:
             if threading.current_thread() is threading.main_thread():
                 self._store.pool.hurry()
+                children.let_go()
             wait(pending, return_when=FIRST_COMPLETED)
             if progress is not None:
                 progress(*self.progress)

@@ -6,7 +6,7 @@ import logging
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from engine.native.pool import is_frozen
+from engine.native.children import is_frozen
 from gameglue.errors import EngineError, GameError
 from gameglue.graphics.colors import Palette
 from gameglue.input import InputEvent, KeyEvent

@@ -12,7 +12,7 @@ import pytest
 
 from engine import BackendType, freeze_support
 from engine.loading.child import rehearse
-from engine.native import pool as native_pool
+from engine.native import children
 from tests.conftest import ROOT
 from tests.graphs import mlp
 
@@ -25,12 +25,13 @@ from engine import freeze_support
 if __name__ == "__main__":
     from pathlib import Path
     from engine.native import NativeSource, NativeStore
-    from engine.native.pool import CompilePool, can_start_children
+    from engine.native.children import can_start
+    from engine.native.pool import CompilePool
     from engine.native.prelude import PRELUDE
     store = NativeStore(Path(os.environ["STORE"]), CompilePool(limit=1))
     text = PRELUDE + "\\n\\ndef nothing(args, begin, end):\\n    pass\\n"
     addresses = store.load([NativeSource("nothing", text, "nothing")])
-    print(can_start_children(), len(addresses), "numba" in sys.modules)
+    print(can_start(), len(addresses), "numba" in sys.modules)
 """
 
 
@@ -50,10 +51,10 @@ def test_a_frozen_program_compiles_in_itself_started_again(tmp_path: Path, call:
 
 
 def test_elsewhere_it_does_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(native_pool, "_may_reenter", [])
+    monkeypatch.setattr(children, "_may_reenter", [])
     freeze_support()
-    assert native_pool.can_start_children()
-    assert not native_pool.is_frozen()
+    assert children.can_start()
+    assert not children.is_frozen()
 
 
 def test_a_worker_is_rehearsed_in_another_process(tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from engine.native import children
 from gameglue import (
     App,
     BackendChoice,
@@ -139,3 +140,33 @@ def test_time_that_a_frame_has_left_over_goes_to_loads(make_app: MakeApp) -> Non
     assert loading.is_over
     # Without what frames leave over, each of them would have had one slice.
     assert len(slices) == 40
+
+
+class Recorder(MonoBehaviour):
+    """Writes down that it was called, and may raise."""
+
+    calls: Any = None
+    raises: bool = False
+
+    def update(self) -> None:
+        self.calls.append("update")
+        if self.raises:
+            raise ValueError("on purpose")
+
+
+@pytest.mark.parametrize("raises", [False, True])
+def test_what_compiles_beside_the_game_stands_still_while_a_frame_works(
+    make_app: MakeApp, monkeypatch: pytest.MonkeyPatch, raises: bool
+) -> None:
+    calls: list[str] = []
+    monkeypatch.setattr(children, "hold", lambda: calls.append("hold"))
+    monkeypatch.setattr(children, "let_go", lambda: calls.append("let go"))
+    app = make_app(on_error="raise")
+    app.scene.create("recorder").add_component(Recorder, calls=calls, raises=raises)
+    for _ in range(2):
+        if raises:
+            with pytest.raises(ValueError, match="on purpose"):
+                app.step()
+            break
+        app.step()
+    assert calls == ["hold", "update", "let go"] * (1 if raises else 2)

@@ -20,7 +20,9 @@ from engine.backends.base import BackendType
 from engine.errors import InputError
 from engine.loading.child import rehearse
 from engine.native import NativeSource, NativeStore
-from engine.native.pool import COMPILER_ARGUMENT, CompilePool, allow_reentry
+from engine.native.child import COMPILER_ARGUMENT
+from engine.native.children import allow_reentry
+from engine.native.pool import CompilePool
 from engine.native.prelude import PRELUDE
 from gameglue.cli import main
 from gameglue.cli.demos import Demo, find_demo, find_demos
@@ -264,7 +266,7 @@ def test_a_built_game_compiles_in_itself_started_again(
 ) -> None:
     monkeypatch.setattr(sys, "frozen", True, raising=False)
     monkeypatch.setattr(sys, "executable", str(built))
-    monkeypatch.setattr("engine.native.pool._may_reenter", [])
+    monkeypatch.setattr("engine.native.children._may_reenter", [])
     allow_reentry()
     started: list[list[str]] = []
     popen = subprocess.Popen
@@ -287,7 +289,7 @@ def test_a_built_game_rehearses_in_itself_started_again(
 ) -> None:
     monkeypatch.setattr(sys, "frozen", True, raising=False)
     monkeypatch.setattr(sys, "executable", str(built))
-    monkeypatch.setattr("engine.native.pool._may_reenter", [])
+    monkeypatch.setattr("engine.native.children._may_reenter", [])
     allow_reentry()
     model = ROOT / "assets/digits/digits.onnx"
     assert rehearse(model, BackendType.GPU_PIXEL, {"batch": 1}, True)
