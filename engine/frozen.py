@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import sys
 
 from engine.asset import ModelLoader
@@ -37,8 +36,6 @@ def freeze_support() -> None:
 def rehearse_here() -> None:
     """Make the worker that standard input describes and run it once; see `engine.loading.child`."""
     request = json.loads(sys.stdin.readline())
-    if hasattr(os, "nice"):
-        os.nice(5)
     loading = Worker.load_async(
         ModelLoader.load(request["model"]),
         BackendType(request["backend"]),

@@ -23,6 +23,7 @@ from engine import (
     ModelAsset,
     Worker,
     leave_a_core_to_the_game,
+    turns,
 )
 from engine.native import children
 from gameglue.audio import Audio
@@ -59,6 +60,10 @@ _log = logging.getLogger("gameglue")
 
 _UNPACED_REST = 0.1
 """Seconds that inference may have of a frame which nobody waits for, where the processor draws."""
+
+
+_DRAWING_THREADS = "llvmpipe"
+"""What the names of threads begin with that draw, where the processor does."""
 
 
 @dataclass(frozen=True)
@@ -168,6 +173,7 @@ class App(Finder):
         )
         self.slack = FrameSlack(waits_behind=vsync)
         leave_a_core_to_the_game()
+        turns.set_slice(0, turns.FRAME_SLICE)
         self.coroutines = CoroutineRunner(self.time, self._failed)
         self.lifecycle = Lifecycle(self.time, self.coroutines, self._failed)
         surface = open_surface(title, size, headless, context, resizable=resizable, vsync=vsync)
@@ -185,6 +191,9 @@ class App(Finder):
             sleep=sleep,
         )
         if is_software:
+            for thread in turns.threads_named(_DRAWING_THREADS):
+                turns.wait_for_turn(thread)
+                turns.set_slice(thread, turns.LONG_SLICE)
             # There a driver holds up all that is enqueued behind a picture until the picture is drawn.
             self.frame.insert(self.frame.remove("inference"), before="draw")
         self._loads: list[Loading[Worker]] = []

@@ -26,6 +26,7 @@ LEVELS = (
         "engine.memory.threaded",
         "engine.memory",
         "engine.observing",
+        "engine.turns",
         "engine.unfinished",
         "engine.memory.shortage",
     ),

@@ -29,7 +29,7 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
-from engine import native
+from engine import native, turns
 from engine.errors import DeviceError, DisposedError, InputError
 from engine.jobs.program import (
     INLINE_EDGES,
@@ -499,12 +499,9 @@ def _ask(program: _Program, operation: int, *operands: int) -> int:
 
 
 def _thread_body(program: _Program, address: int, priority: Priority, number: int) -> None:
-    if hasattr(os, "SCHED_BATCH"):
-        # Woken on its waker's core, such a thread waits for its turn: else `submit` may last until the first
-        # time slice of the job is over, which is milliseconds.
-        with contextlib.suppress(OSError):
-            os.sched_setscheduler(threading.get_native_id(), os.SCHED_BATCH, os.sched_param(0))
+    turns.wait_for_turn()
     if priority == "below_normal":
+        turns.set_slice(0, turns.LONG_SLICE)
         if sys.platform == "linux":
             # A container may forbid it; the jobs run all the same.
             with contextlib.suppress(OSError):

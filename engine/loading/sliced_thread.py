@@ -21,6 +21,7 @@ from time import perf_counter
 from types import FrameType
 from typing import Any, Generic, TypeVar
 
+from engine import turns
 from engine.memory import threaded
 
 T = TypeVar("T")
@@ -94,6 +95,7 @@ class SlicedThread(Generic[T]):
 
     def _run(self) -> None:
         threaded.here.is_beside_a_game = True
+        turns.set_slice(0, turns.LONG_SLICE)
         self._stop()
         sys.setprofile(self._hook)
         try:

@@ -29,10 +29,12 @@ _SET_PARENT_DEATH_SIGNAL = 1
 
 
 def begin(is_frozen: bool = False) -> None:
-    """Takes over the parent's module path, which may hold what no other does, and answers it."""
+    """Takes over the parent's module path, which may hold what no other does, steps back, and answers."""
     told = json.loads(sys.stdin.readline())
     if not is_frozen:
         sys.path[:] = told["sys_path"]
+    if hasattr(os, "nice"):
+        os.nice(5)
     sys.stdout.write(json.dumps({"may_be_held": _goes_on_without(told["parent"])}) + "\n")
     sys.stdout.flush()
 

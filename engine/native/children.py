@@ -22,6 +22,7 @@ from pathlib import Path
 from time import perf_counter
 from typing import IO
 
+from engine import turns
 from engine.native import child
 
 LIMIT = 0.1
@@ -131,6 +132,7 @@ def start(
     except (OSError, ValueError) as error:
         end(process)
         raise OSError(f"a child process ended with status {process.returncode} before it began") from error
+    turns.set_slice(process.pid, turns.LONG_SLICE)
     if answer["may_be_held"]:
         _held.add(process)
     return process

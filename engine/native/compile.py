@@ -214,8 +214,6 @@ def main() -> None:
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
     # Ctrl-C reaches the whole group; the parent ends this process by closing its input.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    if hasattr(os, "nice"):
-        os.nice(5)
     # Compilers make many objects and few circles of them; what was imported stays anyway.
     gc.freeze()
     gc.set_threshold(100_000, 20, 20)

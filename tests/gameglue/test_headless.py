@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -10,6 +11,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
+from engine import turns
 from gameglue import App, GraphicsError, MonoBehaviour, RenderTarget, SpriteRenderer
 from gameglue.graphics import context, surface
 from gameglue.graphics.context import how_to_get_opengl, open_offscreen_context
@@ -17,6 +19,7 @@ from gameglue.graphics.surface import has_display
 from gameglue.pygame_ce import import_pygame
 
 RunChild = Callable[..., str]
+MakeApp = Callable[..., App]
 
 
 @pytest.mark.parametrize(
@@ -180,3 +183,15 @@ def test_seeds_repeat(make_app: Callable[..., App]) -> None:
     first, second = make_app(seed=5), make_app(seed=5)
     assert first.random.random() == second.random.random()
     assert first.python_random.random() == second.python_random.random()
+
+
+def test_frames_go_before_what_draws_for_them(make_drawing_app: MakeApp) -> None:
+    app = make_drawing_app()
+    if turns.slice_of(0) is None:
+        pytest.skip("this system has no time slices that can be asked for")
+    assert turns.slice_of(0) == turns.FRAME_SLICE
+    drawing = turns.threads_named("llvmpipe")
+    assert bool(drawing) == ("llvmpipe" in app.graphics.renderer)
+    for thread in drawing:
+        assert turns.slice_of(thread) == turns.LONG_SLICE
+        assert os.sched_getscheduler(thread) & 0xFF == os.SCHED_BATCH
