@@ -178,6 +178,8 @@ class App(Finder):
         self.lifecycle = Lifecycle(self.time, self.coroutines, self._failed)
         surface = open_surface(title, size, headless, context, resizable=resizable, vsync=vsync)
         self.headless = not surface.is_window
+        self.waits_for_display = vsync and surface.is_window
+        """Whether presenting a picture waits until the display takes one."""
         self.real_time = surface.is_window if real_time is None else real_time
         self.audio = Audio(surface.is_window if audio is None else audio)
         self.graphics = Graphics(surface, self.lifecycle, self._failed)

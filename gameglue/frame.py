@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from engine import advance_loads
+from engine.native import children
 from gameglue.coroutines import ResumePoint
 from gameglue.errors import FrameError
 from gameglue.input import FocusChanged, QuitRequested, Resized
@@ -112,6 +113,9 @@ def _inference(app: App) -> None:
 
 
 def _present(app: App) -> None:
+    if app.waits_for_display:
+        # Most of the frame may pass in there, without any work.
+        children.let_go()
     app.graphics.present()
 
 

@@ -44,13 +44,16 @@ class Held:
         self._lock = threading.Lock()
         self._processes: set[subprocess.Popen[bytes]] = set()
         self._since: float | None = None
-        self._until = self._next = 0.0
+        self._next = 0.0
         self._is_watched = False
 
     def add(self, process: subprocess.Popen[bytes]) -> None:
         """Have `hold` stop this process too, which must go on by itself if this one ends."""
         with self._lock:
             self._processes.add(process)
+            if not self._is_watched:
+                self._is_watched = True
+                threading.Thread(target=self._watch, name="gameglue-held", daemon=True).start()
 
     def discard(self, process: subprocess.Popen[bytes]) -> None:
         """Leave this process alone from now on, and running."""
@@ -70,9 +73,6 @@ class Held:
                 return
             self._since = now
             self._signal(signal.SIGSTOP)
-            if not self._is_watched:
-                self._is_watched = True
-                threading.Thread(target=self._watch, name="gameglue-held", daemon=True).start()
 
     def let_go(self) -> None:
         """Let the processes go on: the frame's work is done, or somebody waits for what they do."""

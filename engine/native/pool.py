@@ -70,7 +70,11 @@ class _Child:
         except OSError:
             self._log.close()
             raise
-        children.send(self._process, {"shared_above": SHARED_ABOVE})
+        try:
+            children.send(self._process, {"shared_above": SHARED_ABOVE})
+        except OSError:
+            self.close()
+            raise
 
     def compile(self, request: CompileRequest) -> CompiledObject:
         """Raises `CompileError` for a refused kernel and OSError where the process has died."""

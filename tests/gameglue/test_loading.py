@@ -170,3 +170,14 @@ def test_what_compiles_beside_the_game_stands_still_while_a_frame_works(
             break
         app.step()
     assert calls == ["hold", "update", "let go"] * (1 if raises else 2)
+
+
+def test_what_compiles_goes_on_while_a_picture_waits_for_the_display(
+    app: App, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls: list[str] = []
+    monkeypatch.setattr(children, "let_go", lambda: calls.append("let go"))
+    monkeypatch.setattr(app.graphics, "present", lambda: calls.append("present"))
+    app.waits_for_display = True
+    app.step()
+    assert calls == ["let go", "present", "let go"]
