@@ -173,7 +173,6 @@ class App(Finder):
         )
         self.slack = FrameSlack(waits_behind=vsync)
         leave_a_core_to_the_game()
-        turns.set_slice(0, turns.FRAME_SLICE)
         self.coroutines = CoroutineRunner(self.time, self._failed)
         self.lifecycle = Lifecycle(self.time, self.coroutines, self._failed)
         surface = open_surface(title, size, headless, context, resizable=resizable, vsync=vsync)
@@ -192,10 +191,13 @@ class App(Finder):
             time_source=time_source,
             sleep=sleep,
         )
-        if is_software:
+        if self.real_time:
+            # Frames that nobody waits for would keep the cores from jobs.
+            turns.set_slice(0, turns.FRAME_SLICE)
             for thread in turns.threads_named(_DRAWING_THREADS):
                 turns.wait_for_turn(thread)
                 turns.set_slice(thread, turns.LONG_SLICE)
+        if is_software:
             # There a driver holds up all that is enqueued behind a picture until the picture is drawn.
             self.frame.insert(self.frame.remove("inference"), before="draw")
         self._loads: list[Loading[Worker]] = []

@@ -66,8 +66,10 @@ def test_another_thread_and_its_niceness(usual: float) -> None:
     assert os.getpriority(os.PRIO_PROCESS, numbers[0]) == 5
     done.set()
     thread.join()
-    turns.set_slice(numbers[0], 0.04)  # it has ended, which harms nobody
-    assert turns.slice_of(numbers[0]) is None
+    end = time.monotonic() + 10
+    while turns.slice_of(numbers[0]) is not None:  # Linux may take a moment to forget it
+        assert time.monotonic() < end
+        turns.set_slice(numbers[0], 0.04)
 
 
 def test_a_process_that_gives_way_goes_on_to(usual: float) -> None:

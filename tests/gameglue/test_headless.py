@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -186,7 +187,7 @@ def test_seeds_repeat(make_app: Callable[..., App]) -> None:
 
 
 def test_frames_go_before_what_draws_for_them(make_drawing_app: MakeApp) -> None:
-    app = make_drawing_app()
+    app = make_drawing_app(real_time=True)
     if turns.slice_of(0) is None:
         pytest.skip("this system has no time slices that can be asked for")
     assert turns.slice_of(0) == turns.FRAME_SLICE
@@ -195,3 +196,14 @@ def test_frames_go_before_what_draws_for_them(make_drawing_app: MakeApp) -> None
     for thread in drawing:
         assert turns.slice_of(thread) == turns.LONG_SLICE
         assert os.sched_getscheduler(thread) & 0xFF == os.SCHED_BATCH
+
+
+def test_frames_that_nobody_waits_for_leave_their_core(make_app: MakeApp) -> None:
+    def sliced(real_time: bool) -> bool:
+        make_app(real_time=real_time).dispose()
+        return turns.slice_of(0) == turns.FRAME_SLICE
+
+    with ThreadPoolExecutor(1) as fresh:
+        if fresh.submit(turns.slice_of, 0).result() is None:
+            pytest.skip("this system has no time slices that can be asked for")
+        assert [fresh.submit(sliced, each).result() for each in (False, True)] == [False, True]
