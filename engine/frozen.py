@@ -34,7 +34,7 @@ def freeze_support() -> None:
 
 
 def rehearse_here() -> None:
-    """Make the worker that standard input describes and run it once; see `engine.loading.child`."""
+    """Make the worker that standard input describes and run it once; see `engine.loading.rehearsal`."""
     request = json.loads(sys.stdin.readline())
     loading = Worker.load_async(
         ModelLoader.load(request["model"]),

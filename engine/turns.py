@@ -2,8 +2,9 @@
 
 A thread that is woken may take the core from the one that woke it, and one that works on may lose it at any
 tick (every 4 ms at 250 a second) until the next: either makes a frame late. So the thread that frames run on
-keeps a core for a frame's time, and what works for it or beside it takes none from it: it waits for its turn
-when it is woken, and has longer time slices, as Linux lets a thread of shorter ones go first (since 6.12).
+keeps a core for a frame's time. What works beside it has longer time slices, as Linux lets a thread of
+shorter ones go first (since 6.12), and threads that draw for it or run jobs wait for their turn when they are
+woken.
 
 Elsewhere nothing of this does anything, and the game is the same.
 """

@@ -39,8 +39,8 @@ from engine.inputs import Given, Inputs, InputValue, Named, Positional, check_ki
 from engine.jobs.system import JobHandle, JobSystem
 from engine.kernels.value import Value
 from engine.lifetime import Disposable
-from engine.loading.child import rehearse
 from engine.loading.handle import Loading, Steps
+from engine.loading.rehearsal import rehearse
 from engine.loading.sliced_thread import SlicedThread
 from engine.loading.workers import COMPILING, READING, Shapes, session_steps, shapes_of, warm_up_steps
 from engine.model import Model

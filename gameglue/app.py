@@ -171,7 +171,6 @@ class App(Finder):
             latency_frames=latency_frames,
             frame_ms=1e3 / target_frame_rate,
         )
-        self.slack = FrameSlack(waits_behind=vsync)
         leave_a_core_to_the_game()
         self.coroutines = CoroutineRunner(self.time, self._failed)
         self.lifecycle = Lifecycle(self.time, self.coroutines, self._failed)
@@ -179,6 +178,7 @@ class App(Finder):
         self.headless = not surface.is_window
         self.waits_for_display = vsync and surface.is_window
         """Whether presenting a picture waits until the display takes one."""
+        self.slack = FrameSlack(waits_behind=self.waits_for_display)
         self.real_time = surface.is_window if real_time is None else real_time
         self.audio = Audio(surface.is_window if audio is None else audio)
         self.graphics = Graphics(surface, self.lifecycle, self._failed)

@@ -52,7 +52,7 @@ LEVELS = (
         "engine.report",
         "engine.worker_memory",
         "engine.loading.workers",
-        "engine.loading.child",
+        "engine.loading.rehearsal",
         "engine.checks",
         "engine.support",
         "engine.costs",

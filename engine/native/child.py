@@ -10,10 +10,8 @@ and calls `begin` itself; see `engine.frozen`.
 from __future__ import annotations
 
 import ctypes
-import importlib
 import json
 import os
-import runpy
 import signal
 import sys
 from pathlib import Path
@@ -22,7 +20,7 @@ COMPILER_ARGUMENT = "--gameglue-compile"
 """A process that compiles kernels; see `engine.native.compile`."""
 
 REHEARSAL_ARGUMENT = "--gameglue-rehearse"
-"""A process that makes a worker, so that the driver keeps what it compiles; see `engine.loading.child`."""
+"""A process that makes a worker, so that the driver keeps what it compiles: `engine.loading.rehearsal`."""
 
 _SET_PARENT_DEATH_SIGNAL = 1
 """Of Linux's prctl(2)."""
@@ -49,6 +47,9 @@ def _goes_on_without(parent: int) -> bool:
 
 
 if __name__ == "__main__":
+    import importlib
+    import runpy
+
     begin()
     if sys.argv[1] == REHEARSAL_ARGUMENT:
         # Named only, as processes that compile have no use for the engine.

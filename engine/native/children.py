@@ -31,6 +31,9 @@ LIMIT = 0.1
 SHARE = 0.5
 """How long processes have to have run since they were held, of the time for which they were."""
 
+_LAST_MOMENT = 1.0
+"""Seconds for a process that has not begun to end by itself."""
+
 _may_reenter: list[bool] = []
 
 
@@ -41,6 +44,10 @@ class Held:
     """
 
     def __init__(self) -> None:
+        self.forget()
+
+    def forget(self) -> None:
+        """Know of no process, as after a fork: they are the parent's, and so is the thread that watches."""
         self._lock = threading.Lock()
         self._processes: set[subprocess.Popen[bytes]] = set()
         self._since: float | None = None
@@ -105,6 +112,8 @@ class Held:
 
 _held = Held()
 hold, let_go = _held.hold, _held.let_go
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_held.forget)
 
 
 def start(
@@ -128,12 +137,15 @@ def start(
     try:
         send(process, {"sys_path": [entry or os.getcwd() for entry in sys.path], "parent": os.getpid()})
         assert process.stdout is not None
-        answer = json.loads(process.stdout.readline())
-    except (OSError, ValueError) as error:
+        may_be_held = json.loads(process.stdout.readline())["may_be_held"]
+    except (OSError, ValueError, TypeError, KeyError) as error:
+        # One that is about to end says with what.
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(_LAST_MOMENT)
         end(process)
         raise OSError(f"a child process ended with status {process.returncode} before it began") from error
     turns.set_slice(process.pid, turns.LONG_SLICE)
-    if answer["may_be_held"]:
+    if may_be_held:
         _held.add(process)
     return process
 

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from engine import BackendType, freeze_support
-from engine.loading.child import rehearse
+from engine.loading.rehearsal import rehearse
 from engine.native import children
 from tests.conftest import ROOT
 from tests.graphs import mlp

@@ -16,11 +16,6 @@ from engine import JobSystem, turns
 from engine.loading.sliced_thread import SlicedThread
 
 
-def here() -> tuple[float | None, int]:
-    """Slice and policy of the calling thread."""
-    return turns.slice_of(0), os.sched_getscheduler(0) & 0xFF
-
-
 def on_thread(work: Callable[[], object]) -> object:
     found: list[object] = []
     thread = threading.Thread(target=lambda: found.append(work()))
@@ -90,9 +85,9 @@ def test_what_works_beside_frames_lets_them_go_first(usual: float) -> None:
         while turns.slice_of(job) != turns.LONG_SLICE:  # it says so itself, once it runs
             assert time.monotonic() < end
             time.sleep(0.001)
-    loading = SlicedThread(here)
+    loading = SlicedThread(lambda: turns.slice_of(0))
     loading.wait()
-    assert loading.result()[0] == turns.LONG_SLICE
+    assert loading.result() == turns.LONG_SLICE
     assert turns.LONG_SLICE > turns.FRAME_SLICE
 
 

@@ -198,3 +198,21 @@ def test_a_process_that_does_not_begin_is_told(tmp_path: Path, monkeypatch: pyte
     with pytest.raises(OSError, match="status 3 before it began"):
         children.start(COMPILER_ARGUMENT, subprocess.DEVNULL)
     assert NativeStore(tmp_path / "store", CompilePool(limit=1)).load([kernel("here")])
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
+def test_a_fork_leaves_the_processes_to_its_parent() -> None:
+    code = (
+        "import os, subprocess, sys, threading; from engine.native import children\n"
+        "process = subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(60)'])\n"
+        "children._held.add(process)\n"
+        "children._held._lock.acquire()\n"  # as another thread might at that moment
+        "pid = os.fork()\n"
+        "if pid == 0:\n"
+        "    children.hold(); os._exit(len(children._held._processes) + threading.active_count())\n"
+        "print(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])); process.kill()\n"
+    )
+    found = subprocess.run(
+        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=60, check=True
+    )
+    assert found.stdout.split() == ["1"], "no process, and no thread but its own"

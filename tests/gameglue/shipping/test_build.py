@@ -18,7 +18,7 @@ import pytest
 
 from engine.backends.base import BackendType
 from engine.errors import InputError
-from engine.loading.child import rehearse
+from engine.loading.rehearsal import rehearse
 from engine.native import NativeSource, NativeStore
 from engine.native.child import COMPILER_ARGUMENT
 from engine.native.children import allow_reentry
