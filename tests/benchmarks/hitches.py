@@ -44,9 +44,6 @@ from tests.benchmarks.setting import (
 from tests.benchmarks.subjects import add_model_option, present, subject
 from tests.networks import Inputs
 
-QUIET_FRAMES = 300
-"""Frames with nothing beside the scene, and frames of questions after the first answer."""
-
 SETTLE_FRAMES = 30
 
 LIMIT = 600.0
@@ -136,13 +133,15 @@ def play_beside(app: App, model: Path, channel: str, inputs: Inputs, found: dict
     return loader.loading.result()
 
 
-def play_load(model: Path, channel: str, inputs: Inputs, rate: float, task: str) -> dict[str, float]:
+def play_load(
+    model: Path, channel: str, inputs: Inputs, rate: float, task: str, quiet_frames: int
+) -> dict[str, float]:
     """The longest frame of each stage, and how long warming up took; seconds."""
     found: dict[str, float] = {}
     with App("hitches", headless=True, seed=0, target_frame_rate=rate, real_time=True) as app:
         asker = build(app, sprites=60)
         play(app, SETTLE_FRAMES)
-        quiet = played(app, QUIET_FRAMES)
+        quiet = played(app, quiet_frames)
         found["nothing"], found["its p99"] = max(quiet), float(np.percentile(quiet, 99))
         if task == "cold":
             began = time.perf_counter()
@@ -162,7 +161,7 @@ def play_load(model: Path, channel: str, inputs: Inputs, rate: float, task: str)
         asker.employ(worker, inputs)
         found["first question"] = play(app, 1)
         found["waiting"] = play(app, sys.maxsize, lambda: asker.answers > 0 or bool(app.errors))
-        found["after"] = play(app, QUIET_FRAMES)
+        found["after"] = play(app, quiet_frames)
         worker.dispose()
         if app.errors:
             raise ChildFailed(str(app.errors[0]))
@@ -181,6 +180,13 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
     add_backend_option(parser)
     parser.add_argument("--rate", type=positive, default=60, metavar="F", help="frames a second. Default: 60")
     parser.add_argument(
+        "--frames",
+        type=positive,
+        default=300,
+        metavar="N",
+        help="frames with nothing beside the scene, and frames after the first answer. Default: 300",
+    )
+    parser.add_argument(
         "--tasks", nargs="+", choices=TASKS, default=TASKS, metavar="T", help="some of the rows"
     )
     return parser.parse_args(argv)
@@ -193,7 +199,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     out = console()
     settings = {
         "frames": f"{options.rate} a second; times are those of the main thread's work",
-        "stages": f"{QUIET_FRAMES} frames of nothing, and as many after the first answer",
+        "stages": f"{options.frames} frames of nothing, and as many after the first answer",
     }
     print_setting(out, "the longest frame while a game loads a network", settings)
     rows: list[list[str]] = []
@@ -207,7 +213,8 @@ def main(argv: Sequence[str] | None = None) -> int:
                 caches = own_caches(folder / f"{model} {channel} {task.partition('-')[2]}")
                 try:
                     found = run_child(
-                        task, channel, item, folder, "--rate", str(options.rate),
+                        task, channel, item, folder,
+                        "--rate", str(options.rate), "--frames", str(options.frames),
                         environment=caches, module="tests.benchmarks.hitches",
                     )  # fmt: skip
                 except ChildFailed as error:
@@ -230,10 +237,11 @@ def play_one(arguments: Sequence[str]) -> None:
     parser.add_argument("channel")
     parser.add_argument("model", type=Path)
     parser.add_argument("inputs")
-    parser.add_argument("--rate", type=float, default=60.0)
+    parser.add_argument("--rate", type=float, required=True)
+    parser.add_argument("--frames", type=int, required=True)
     options = parser.parse_args(arguments)
     inputs = read_inputs(options.inputs)
-    found = play_load(options.model, options.channel, inputs, options.rate, options.task)
+    found = play_load(options.model, options.channel, inputs, options.rate, options.task, options.frames)
     print(json.dumps(found), flush=True)
     # Without the disposal of everything, which is not measured.
     os._exit(0)

@@ -38,7 +38,7 @@ SMALLEST = {
     "memory": ("--models", "digits", "--backends", "cpu", "--runs", "1"),
     "cold": ("--models", "policy", "--backends", "cpu"),
     "frames": ("--models", "digits", "--backends", "cpu", "--frames", "5", "--rounds", "1", "--rate", "0"),
-    "hitches": ("--models", "policy", "--backends", "cpu"),
+    "hitches": ("--models", "policy", "--backends", "cpu", "--frames", "10"),
     "slices": ("--models", "digits", "--backends", "cpu", "--runs", "1"),
     "command_buffers": ("--workers", "2", "--runs", "1"),
     "transforms": ("--objects", "5", "--runs", "1"),
@@ -70,23 +70,17 @@ ROWS = {
     ],
     "slices": [r"digits +cpu( +\d+\.\d\d){2} +\d+( +\d+\.\d\d){4} *\n"],
     "hitches": [
-        r"policy +cpu +cold +\d+\.\d( +\d+\.\d\d){6} *\n",
-        r"policy +cpu +warm( +\d+\.\d\d){5} *\n",
-        r"policy +cpu +cold-beside +\d+\.\d( +\d+\.\d\d){6} *\n",
-        r"policy +cpu +warm-beside +\d+\.\d( +\d+\.\d\d){6} *\n",
+        r"policy +cpu +cold +\d+\.\d( +\d+\.\d\d){7} *\n",
+        r"policy +cpu +warm( +\d+\.\d\d){6} *\n",
+        r"policy +cpu +cold-beside +\d+\.\d( +\d+\.\d\d){7} *\n",
+        r"policy +cpu +warm-beside +\d+\.\d( +\d+\.\d\d){7} *\n",
     ],
 }
 """What the output must hold, as patterns."""
 
 
 @pytest.mark.long
-@pytest.mark.parametrize(
-    "name",
-    [
-        n if n not in ("hitches", "cold", "models", "memory") else pytest.param(n, marks=pytest.mark.long)
-        for n in SMALLEST
-    ],
-)
+@pytest.mark.parametrize("name", SMALLEST)
 def test_it_runs_and_prints_a_table(name: str) -> None:
     command = [sys.executable, "-m", f"tests.benchmarks.{name}", *SMALLEST[name]]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=400, check=False)
