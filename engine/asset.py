@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from engine import observing
+from engine.backends.cpu.ahead import compile_ahead
 from engine.compiler.passes import optimize
 from engine.errors import InputError, ModelImportError
 from engine.importers import READERS
@@ -136,6 +137,7 @@ class ModelLoader:
 
 def _ready(source: ModelSource, dims: Mapping[str, int] | None) -> Model:
     """The model after all passes, which the same file went through only once."""
+    compile_ahead()
     data, folder, name = _contents(source)
     stored = GraphFile(data, name, dims)
     model = stored.read()

@@ -457,6 +457,14 @@ def shared_job_system() -> JobSystem:
         return _shared[0]
 
 
+def shared_thread_count() -> int:
+    """How many threads the process's own job system has, or would have if it were made now."""
+    with _shared_lock:
+        if _shared and not _shared[0]._closed:
+            return _shared[0].thread_count
+        return _shared_wishes[-1][0] or os.cpu_count() or 1
+
+
 def leave_a_core_to_the_game() -> None:
     """Have the shared job system, if it does not exist yet, use one core less, below normal priority.
 

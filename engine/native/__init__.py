@@ -10,6 +10,7 @@ from engine.native.store import (
     load,
     load_stored,
     machine_identity,
+    prepare_ahead,
     prepare_async,
 )
 
@@ -23,5 +24,6 @@ __all__ = [
     "load",
     "load_stored",
     "machine_identity",
+    "prepare_ahead",
     "prepare_async",
 ]

@@ -1,23 +1,24 @@
 """Child processes that compile kernels, so that neither the GIL nor numba's lock ever holds up a frame.
 
 A `CompilePool` keeps one daemon thread per child. Each thread sends its child one kernel at a time and waits
-for the reply without the GIL. Children stay for a while after the last kernel, because importing numba costs
-them more than compiling a few kernels. Where no child can be started the thread compiles in this process.
+for the reply without the GIL. It takes one once its child is ready, those first that somebody waits for.
+Children stay for a while after the last kernel, because importing numba costs them more than compiling a few
+kernels. Where no child can be started the thread compiles in this process.
 """
 
 from __future__ import annotations
 
 import base64
+import contextlib
 import json
 import os
-import queue
 import tempfile
 import threading
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 from engine.native import children
 from engine.native.child import COMPILER_ARGUMENT
@@ -51,10 +52,12 @@ class CompiledObject:
     externals: tuple[str, ...]
 
 
-class _Task(NamedTuple):
+@dataclass(eq=False)
+class _Task:
     request: CompileRequest
     keep: Callable[[CompiledObject], None]
     future: Future[CompiledObject]
+    is_ahead: bool
 
 
 class _Child:
@@ -70,26 +73,29 @@ class _Child:
         except OSError:
             self._log.close()
             raise
-        try:
-            children.send(self._process, {"shared_above": SHARED_ABOVE})
-        except OSError:
-            self.close()
-            raise
+
+    def be_ready(self) -> None:
+        """Wait until it has imported what it needs. Raises OSError where the process has died."""
+        self._ask({"shared_above": SHARED_ABOVE})
 
     def compile(self, request: CompileRequest) -> CompiledObject:
         """Raises `CompileError` for a refused kernel and OSError where the process has died."""
-        children.send(self._process, vars(request))
+        reply = self._ask(vars(request))
+        if "error" in reply:
+            raise CompileError(reply["error"])
+        return CompiledObject(base64.b64decode(reply["object"]), tuple(reply["externals"]))
+
+    def _ask(self, message: Mapping[str, object]) -> dict[str, Any]:
+        children.send(self._process, message)
         assert self._process.stdout is not None
         line = self._process.stdout.readline()
         if not line.endswith(b"\n"):
             raise OSError(self._last_words())
         try:
-            reply = json.loads(line)
+            reply: dict[str, Any] = json.loads(line)
         except ValueError as error:
             raise OSError(f"the compiling process answered {line[:200]!r}") from error
-        if "error" in reply:
-            raise CompileError(reply["error"])
-        return CompiledObject(base64.b64decode(reply["object"]), tuple(reply["externals"]))
+        return reply
 
     def _last_words(self) -> str:
         self._log.seek(0)
@@ -113,21 +119,27 @@ class CompilePool:
         self._cores = max(1, limit if limit is not None else os.cpu_count() or 1)
         self._limit = self._hurried = self._cores
         self._in_process = in_process or not children.can_start()
-        self._queue: queue.SimpleQueue[_Task] = queue.SimpleQueue()
-        self._lock = threading.Lock()
-        self._waiting = 0
+        self._tasks: list[_Task] = []
+        self._changed = threading.Condition()
+        self._unfinished = 0
         self._threads = 0
         self._children: set[_Child] = set()
         self._closing = threading.Event()
         self._pid = os.getpid()
         weakref.finalize(self, _close_children, self._children, self._closing)
 
+    @property
+    def is_beside(self) -> bool:
+        """Whether compiling goes on beside this process."""
+        return not self._in_process
+
     def submit(
-        self, request: CompileRequest, keep: Callable[[CompiledObject], None]
+        self, request: CompileRequest, keep: Callable[[CompiledObject], None], is_ahead: bool = False
     ) -> Future[CompiledObject]:
         """Starts compiling; the future raises `CompileError`.
 
-        keep: called with the object before the future is done, on the thread that waited for it.
+        keep: called with the object before the future is done, on the thread that waited for it. is_ahead:
+        behind what others submit, as nobody waits for it yet.
         """
         future: Future[CompiledObject] = Future()
         if self._in_process:
@@ -138,15 +150,23 @@ class CompilePool:
             except CompileError as error:
                 future.set_exception(error)
             return future
-        with self._lock:
+        with self._changed:
             if self._pid != os.getpid():
                 # After a fork the threads are gone, and the pipes belong to the parent.
-                self._pid, self._threads, self._waiting, self._children = os.getpid(), 0, 0, set()
-                self._queue = queue.SimpleQueue()
-            self._queue.put(_Task(request, keep, future))
-            self._waiting += 1
+                self._pid, self._threads, self._unfinished = os.getpid(), 0, 0
+                self._tasks, self._children = [], set()
+            self._tasks.append(_Task(request, keep, future, is_ahead))
+            self._unfinished += 1
+            self._changed.notify()
             self._start(self._limit)
         return future
+
+    def is_wanted(self, future: Future[CompiledObject]) -> None:
+        """Now somebody waits for what was submitted ahead."""
+        with self._changed:
+            for task in self._tasks:
+                if task.future is future:
+                    task.is_ahead = False
 
     def leave_a_core(self, always: bool = False) -> None:
         """From now on start one child less than there might be: a frame that meets them all is late.
@@ -159,39 +179,55 @@ class CompilePool:
 
     def hurry(self) -> None:
         """Start all children that the waiting kernels are worth, as the frames stand still for them."""
-        with self._lock:
+        with self._changed:
             if self._pid == os.getpid():
                 self._start(self._hurried)
 
     def _start(self, limit: int) -> None:
-        wanted = min(limit, 1 + self._waiting // KERNELS_PER_CHILD) if self._waiting else 0
+        wanted = min(limit, 1 + self._unfinished // KERNELS_PER_CHILD) if self._unfinished else 0
         while self._threads < wanted:
             self._threads += 1
             threading.Thread(target=self._run, name="gameglue-compile", daemon=True).start()
 
     def _run(self) -> None:
         child: _Child | None = None
-        while True:
-            try:
-                task = self._queue.get(timeout=IDLE_SECONDS)
-            except queue.Empty:
-                with self._lock:
-                    # A request may have come since; it was counted before this lock was free.
-                    if self._waiting == 0 or self._threads > self._waiting:
-                        self._threads -= 1
-                        break
-                continue
+        with contextlib.suppress(OSError):  # the first task is told why
+            child = self._started()
+        while (task := self._take()) is not None:
             try:
                 child, result = self._compile(child, task.request)
                 task.keep(result)
                 task.future.set_result(result)
             except CompileError as error:
                 task.future.set_exception(error)
-            with self._lock:
-                self._waiting -= 1
+            with self._changed:
+                self._unfinished -= 1
         if child is not None:
-            self._children.discard(child)
-            child.close()
+            self._end(child)
+
+    def _take(self) -> _Task | None:
+        """The next task; None after a while without one, when this thread is to end."""
+        with self._changed:
+            if not self._changed.wait_for(lambda: self._tasks, IDLE_SECONDS):
+                self._threads -= 1
+                return None
+            task = next((task for task in self._tasks if not task.is_ahead), self._tasks[0])
+            self._tasks.remove(task)
+            return task
+
+    def _started(self) -> _Child:
+        child = _Child()
+        self._children.add(child)
+        try:
+            child.be_ready()
+        except OSError:
+            self._end(child)
+            raise
+        return child
+
+    def _end(self, child: _Child) -> None:
+        self._children.discard(child)
+        child.close()
 
     def _compile(self, child: _Child | None, request: CompileRequest) -> tuple[_Child | None, CompiledObject]:
         last_error: OSError | None = None
@@ -200,15 +236,13 @@ class CompilePool:
                 if self._closing.is_set():
                     raise CompileError("the program is ending")
                 if child is None:
-                    child = _Child()
-                    self._children.add(child)
+                    child = self._started()
                 return child, child.compile(request)
             except OSError as error:
                 last_error = error
                 if child is None:
                     return None, compile_here(request)
-                self._children.discard(child)
-                child.close()
+                self._end(child)
                 child = None
         raise CompileError(str(last_error))
 

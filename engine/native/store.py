@@ -136,6 +136,17 @@ class NativeStore:
 
     def prepare_async(self, sources: Sequence[NativeSource]) -> PendingLoad:
         """Starts compiling what the cache lacks, and returns at once."""
+        return self._begin(sources, is_ahead=False)
+
+    def prepare_ahead(self, sources: Sequence[NativeSource]) -> None:
+        """The same for what is likely to be wanted soon, behind all that is.
+
+        Does nothing where that would take time of this process.
+        """
+        if self.pool.is_beside:
+            self._begin(sources, is_ahead=True)
+
+    def _begin(self, sources: Sequence[NativeSource], is_ahead: bool) -> PendingLoad:
         futures: dict[str, Future[CompiledObject]] = {}
         with self._lock:
             for source in sources:
@@ -143,8 +154,10 @@ class NativeStore:
                     continue
                 future = self._in_flight.get(source.key)
                 if future is None:
-                    future = self._read_or_compile(source)
+                    future = self._read_or_compile(source, is_ahead)
                     self._in_flight[source.key] = future
+                elif not (is_ahead or future.done()):
+                    self.pool.is_wanted(future)
                 futures[source.key] = future
         return PendingLoad(self, tuple(sources), futures)
 
@@ -187,7 +200,7 @@ class NativeStore:
         """Whether the kernel was linked or compiled before, as far as a file's name tells."""
         return source.key in self._addresses or self.path(source).is_file()
 
-    def _read_or_compile(self, source: NativeSource) -> Future[CompiledObject]:
+    def _read_or_compile(self, source: NativeSource, is_ahead: bool) -> Future[CompiledObject]:
         stored = _read_object(self.path(source), source.key)
         if stored is not None:
             future: Future[CompiledObject] = Future()
@@ -195,7 +208,8 @@ class NativeStore:
             return future
         self._compilations += 1
         request = CompileRequest(source.name, source.source, source.entry, source.signature, source.symbol)
-        return self.pool.submit(request, functools.partial(_write_object, self.path(source), source.key))
+        keep = functools.partial(_write_object, self.path(source), source.key)
+        return self.pool.submit(request, keep, is_ahead)
 
     def _link(
         self, sources: Sequence[NativeSource], futures: dict[str, Future[CompiledObject]]
@@ -245,6 +259,11 @@ def load_stored(keys: Sequence[str]) -> dict[str, int] | None:
 def prepare_async(sources: Sequence[NativeSource]) -> PendingLoad:
     """Starts compiling what the cache lacks, through this process's store."""
     return process_store().prepare_async(sources)
+
+
+def prepare_ahead(sources: Sequence[NativeSource]) -> None:
+    """Starts compiling what is likely to be wanted soon; see `NativeStore.prepare_ahead`."""
+    process_store().prepare_ahead(sources)
 
 
 def is_kept(source: NativeSource) -> bool:

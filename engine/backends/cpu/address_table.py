@@ -247,5 +247,5 @@ def table_kernel(epilogue: Epilogue, makers: str, rows: int, sums: int, tiles: l
             ]
         ),
     ]
-    head = library_text("vectors", "finish", "gemm") + makers
-    return kernel_text(head + _HELPERS.replace("{rows}", str(rows)), body)
+    helpers = _HELPERS.replace("{rows}", str(rows))
+    return kernel_text(library_text("vectors", "finish", "gemm", helpers=helpers) + makers, body)

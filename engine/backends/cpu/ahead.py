@@ -11,12 +11,18 @@ from engine.jobs.system import job_sources
 
 
 @cache
-def compile_ahead() -> None:
+def compile_ahead(is_certain: bool = False) -> None:
     """Begin to compile them, unless that was done before, by this process or another; returns at once.
 
     One by one, as each is asked for, they would take three seconds on one core: nothing runs without the job
-    threads' program, and weights are packed while plans are made.
+    threads' program, and weights are packed while plans are made. A process that compiles takes a second to
+    start, which is the time that a model takes to be read.
+
+    is_certain: there will be job threads, so their program, the longest, goes before a network's kernels.
     """
     program, *others = job_sources()
-    if not native.is_kept(program):
-        native.prepare_async([program, packing_source(), transforming_source(), *others])
+    if native.is_kept(program):
+        return
+    if is_certain:
+        native.prepare_async([program])
+    native.prepare_ahead([program, packing_source(), transforming_source(), *others])

@@ -7,7 +7,7 @@ take less time than waking a thread are done at once, behind the same interface.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import partial
+from functools import cached_property, partial
 from math import prod
 from typing import Any, ClassVar
 
@@ -33,7 +33,7 @@ from engine.compiler.plan import AnyKernel, Compute, Plan, Step, Tuner
 from engine.dtypes import STORAGE_TYPES
 from engine.errors import DisposedError
 from engine.jobs.stock import COPY_GRAIN
-from engine.jobs.system import CommandList, JobHandle, JobSystem, shared_job_system
+from engine.jobs.system import CommandList, JobHandle, JobSystem, shared_job_system, shared_thread_count
 from engine.memory.aligned import ALIGNMENT, address_of, allocate, is_readable_in_place, reserve
 from engine.reads import ArrivedRead, PendingRead, ShapedRead, delivered
 from engine.tensor import CPUTensorData
@@ -60,13 +60,23 @@ class CPUBackend(Backend):
         deterministic: bool = False,
     ) -> None:
         self.arithmetics = arithmetics_for(precision)
-        compile_ahead()
-        self.jobs = jobs if jobs is not None else shared_job_system()
-        self.stream = JobStream(self.jobs)
-        self.planned_threads = DETERMINISTIC_THREADS if deterministic else self.jobs.thread_count
+        compile_ahead(is_certain=True)
+        self._given_jobs = jobs
+        threads = jobs.thread_count if jobs is not None else shared_thread_count()
+        self.planned_threads = DETERMINISTIC_THREADS if deterministic else threads
         self._functions: dict[str, int] = {}
         self._arena = allocate(0)
         self._verdicts: dict[bytes, bool] = {}
+
+    @cached_property
+    def jobs(self) -> JobSystem:
+        """The job threads. The first time they have a program to wait for, which takes longer than a plan."""
+        return self._given_jobs if self._given_jobs is not None else shared_job_system()
+
+    @cached_property
+    def stream(self) -> JobStream:
+        """What runs the jobs of this backend, one behind the other."""
+        return JobStream(self.jobs)
 
     # Kernels
 
@@ -88,13 +98,17 @@ class CPUBackend(Backend):
         if missing:
             addresses = native.load(list(missing.values()), progress)
             self._functions |= {key: addresses[source.key] for key, source in missing.items()}
+            _ = self.jobs  # not in the first schedule
         return len(missing)
 
     def prepare_stored(self, keys: Sequence[str]) -> bool:
         """Load kernels that were compiled before."""
         addresses = native.load_stored(keys)
-        self._functions |= addresses or {}
-        return addresses is not None
+        if addresses is None:
+            return False
+        self._functions |= addresses
+        _ = self.jobs
+        return True
 
     # Buffers
 
@@ -311,7 +325,8 @@ class CPUBackend(Backend):
 
     def dispose(self) -> None:
         """Let go of everything without waiting: jobs in flight hold what they use until they are done."""
-        self.stream.dispose()
+        if "stream" in self.__dict__:
+            self.stream.dispose()
 
     def _arena_of(self, size: int) -> np.ndarray:
         """Memory for a program's temporaries; all programs of a stream share it, as they run in turn."""

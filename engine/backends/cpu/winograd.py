@@ -225,7 +225,7 @@ def winograd_text(tile: Tile, results: int, epilogue: Epilogue) -> str:
             ]
         ),
     ]
-    return kernel_text(library_text("vectors", "winograd") + _TEXT.format(**numbers), body)
+    return kernel_text(library_text("vectors", "winograd", helpers=_TEXT.format(**numbers)), body)
 
 
 def _choices(rows: tuple[int, ...], lanes: int) -> list[str]:

@@ -8,6 +8,7 @@ import os
 import shutil
 import subprocess
 import sys
+import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -234,6 +235,42 @@ def test_a_killed_child_is_replaced(tmp_path: Path) -> None:
     (child,) = pool._children
     child._process.kill()
     assert load_one(store, kernel("store_f32(y, i, 3)"))
+
+
+def test_what_somebody_waits_for_is_compiled_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One child takes them in turn, and none before it is ready."""
+    may_start = threading.Event()
+    start = native_pool._Child.be_ready
+
+    def be_ready(child: native_pool._Child) -> None:
+        may_start.wait()
+        start(child)
+
+    order: list[str] = []
+    compile_one = native_pool._Child.compile
+
+    def note(child: native_pool._Child, request: native_pool.CompileRequest) -> native_pool.CompiledObject:
+        order.append(request.name)
+        return compile_one(child, request)
+
+    monkeypatch.setattr(native_pool._Child, "be_ready", be_ready)
+    monkeypatch.setattr(native_pool._Child, "compile", note)
+    store = NativeStore(tmp_path, CompilePool(limit=1))
+    sources = {name: kernel(f"store_f32(y, i, {n})", name) for n, name in enumerate("abcd")}
+    store.prepare_ahead([sources["a"], sources["b"], sources["c"]])
+    wanted = [store.prepare_async([sources[name]]) for name in "dc"]  # c is wanted after all
+    may_start.set()
+    for pending in wanted:
+        pending.result()
+    store.load([*sources.values()])
+    assert "".join(order) == "cdab"
+    assert store.compilations == 4
+
+
+def test_nothing_is_compiled_ahead_in_the_process_itself(in_process: CompilePool, tmp_path: Path) -> None:
+    store = NativeStore(tmp_path, in_process)
+    store.prepare_ahead([kernel("store_f32(y, i, 5)")])
+    assert store.compilations == 0
 
 
 class StopWaitingError(Exception):

@@ -15,10 +15,13 @@ _PACKAGE = "from engine.backends.cpu.library"
 
 
 @cache
-def library_text(*extra: str) -> str:
-    """The prelude, the language's operations, and the modules named in `extra`, as one module's text."""
+def library_text(*extra: str, helpers: str = "") -> str:
+    """The prelude, the language's operations, and the modules named in `extra`, as one module's text.
+
+    helpers: text that follows, in which several kernels are alike: what it defines is compiled once for all.
+    """
     modules = ("lane", "functions", "operations", *extra)
-    return PRELUDE + "".join(_text(name) for name in modules)
+    return PRELUDE + "".join(_text(name) for name in modules) + (helpers and helpers + SHARED_ABOVE)
 
 
 def _text(name: str) -> str:
