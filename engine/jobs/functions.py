@@ -30,7 +30,7 @@ from engine.jobs.arguments import Argument, Bound, bind, kind_of
 from engine.jobs.source import Function, FunctionText, text_of, where
 from engine.jobs.system import CommandList, JobHandle, JobSystem, shared_job_system
 from engine.native import NativeSource, PendingLoad
-from engine.native.prelude import PRELUDE
+from engine.native.prelude import PRELUDE, written_out
 from engine.tensor import JobMemory
 
 Dependencies = JobHandle | None | Sequence[JobHandle | None]
@@ -220,7 +220,7 @@ class Job:
 
     def _explained(self, error: KernelCompileError, source: NativeSource) -> str:
         """What a compiler's message says, in a few lines, with places in the user's own files."""
-        skipped = (PRELUDE + _HEAD).count("\n")
+        skipped = written_out(PRELUDE + _HEAD).count("\n")
         message = str(error.__cause__ or error)
         title = f"job '{self.py_func.__name__}' ({where(self.py_func)}) cannot be compiled"
         if "needs Python at run time" in message:

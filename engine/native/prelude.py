@@ -1,6 +1,6 @@
 """The numba text that every native kernel may start with: memory, bits, atomics and indirect calls.
 
-`PRELUDE` is source, not code: it becomes part of a kernel's source, and so of the key under which the
+`PRELUDE` stands for source, not code: it becomes part of a kernel's source, and so of the key under which the
 kernel's object code is stored. Printers write `PRELUDE + their own text`.
 
 A kernel is `void(int64 args, int64 begin, int64 end)`. `args` is the address of a block of 8-byte words;
@@ -23,12 +23,37 @@ A kernel is `void(int64 args, int64 begin, int64 end)`. `args` is the address of
 
 from __future__ import annotations
 
+import hashlib
+
 SHARED_ABOVE = "# what is above is shared with other kernels\n"
 """A line of a kernel's source: the text before it does not change what it means with the text behind, and is
 executed once for all kernels of a compiling process that begin with it. There may be several.
 """
 
-PRELUDE = (
+_STANDS_FOR = "# shared: "
+_texts: dict[str, str] = {}
+
+
+def shared(text: str) -> str:
+    """A line that stands for whole lines of text at the start of sources: a plan holds dozens of sources.
+
+    Several may follow each other. The line holds a digest of the text, so a source's own digest covers it.
+    """
+    digest = hashlib.sha256(text.encode()).hexdigest()
+    _texts[digest] = text
+    return f"{_STANDS_FOR}{digest}\n"
+
+
+def written_out(source: str) -> str:
+    """A source with the texts that its first lines stand for, and `SHARED_ABOVE` behind each."""
+    found: list[str] = []
+    while source.startswith(_STANDS_FOR):
+        line, _, source = source.partition("\n")
+        found += [_texts[line.removeprefix(_STANDS_FOR)], SHARED_ABOVE]
+    return "".join([*found, source])
+
+
+PRELUDE = shared(
     """\
 import platform as _platform
 
@@ -299,5 +324,4 @@ def cpu_pause(typing_context):
 
 
 """
-    + SHARED_ABOVE
 )

@@ -33,7 +33,7 @@ from engine.cache import cache_dir, read_sealed, write_sealed
 from engine.errors import KernelCompileError
 from engine.native import children
 from engine.native.pool import CompiledObject, CompileError, CompilePool, CompileRequest
-from engine.native.prelude import SHARED_ABOVE
+from engine.native.prelude import SHARED_ABOVE, written_out
 
 # Addresses of code are plain numbers in command lists and threads: no code is ever unloaded.
 _engines: list[Any] = []
@@ -42,7 +42,9 @@ _MAGIC = b"GGOBJ1\n"
 
 @dataclass(frozen=True)
 class NativeSource:
-    """One kernel: the complete text of a Python module, the function in it, and numba's signature for it.
+    """One kernel: the text of a Python module, the function in it, and numba's signature for it.
+
+    The text may begin with lines that stand for others (`engine.native.prelude.shared`); see `whole_text`.
 
     Kernels that a job runs have the signature `void(int64, int64, int64)` (see `engine.native.prelude`).
     The text may use njit helpers and intrinsics. The code must not be able to raise, allocate arrays or
@@ -59,6 +61,11 @@ class NativeSource:
         """What identifies the object code: a hash of the text, this CPU and the compilers' versions."""
         parts = (machine_identity(), self.entry, self.signature, self.source)
         return hashlib.sha256("\0".join(parts).encode()).hexdigest()
+
+    @property
+    def whole_text(self) -> str:
+        """The complete text of the module."""
+        return written_out(self.source)
 
     @property
     def symbol(self) -> str:
@@ -207,7 +214,9 @@ class NativeStore:
             future.set_result(stored)
             return future
         self._compilations += 1
-        request = CompileRequest(source.name, source.source, source.entry, source.signature, source.symbol)
+        request = CompileRequest(
+            source.name, source.whole_text, source.entry, source.signature, source.symbol
+        )
         keep = functools.partial(_write_object, self.path(source), source.key)
         return self.pool.submit(request, keep, is_ahead)
 
@@ -234,12 +243,12 @@ class NativeStore:
         except CompileError as error:
             raise KernelCompileError(
                 f"kernel {source.name!r} ({source.entry}: {source.signature}) was refused:\n{error}\n"
-                f"Its source:\n{_numbered(source.source)}"
+                f"Its source:\n{_numbered(source.whole_text)}"
             ) from error
         if missing := self._missing(compiled):
             raise KernelCompileError(
                 f"kernel {source.name!r} calls {', '.join(missing)}, which this process does not have; "
-                f"write it out as arithmetic.\nIts source:\n{_numbered(source.source)}"
+                f"write it out as arithmetic.\nIts source:\n{_numbered(source.whole_text)}"
             )
         self._engine.add_object_file(llvm.ObjectFileRef.from_data(compiled.code))
 

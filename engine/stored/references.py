@@ -63,6 +63,8 @@ class Writer(pickle.Pickler):
         """Functions made by functions, which pickle itself does not take."""
         if isinstance(thing, types.FunctionType) and "<locals>" in thing.__qualname__:
             cells = tuple(cell.cell_contents for cell in thing.__closure__ or ())
+            if _code(thing.__module__, thing.__qualname__)[0] is not thing.__code__:
+                raise NotStorableError(f"{thing.__qualname__} names another function too")
             return _function, (thing.__module__, thing.__qualname__, thing.__defaults__, cells)
         if isinstance(thing, Model) or type(thing).__name__ in ("Compute", "Expr", "Planner", "Tuner"):
             raise NotStorableError(f"a function holds a {type(thing).__name__}")
@@ -96,6 +98,12 @@ def _span(array: np.ndarray) -> tuple[int, int]:
 
 def _function(module: str, name: str, defaults: Any, cells: tuple[Any, ...]) -> types.FunctionType:
     """A function defined in another, by its qualified name; the sources are the same, as the key says."""
+    code, scope = _code(module, name)
+    return types.FunctionType(code, scope, name.split(".")[-1], defaults, tuple(map(types.CellType, cells)))
+
+
+def _code(module: str, name: str) -> tuple[types.CodeType, dict[str, Any]]:
+    """The first such function's code, and the names of its module."""
     names = name.split(".")
     found: Any = __import__(module, fromlist=[names[0]])
     scope = found.__dict__
@@ -107,6 +115,10 @@ def _function(module: str, name: str, defaults: Any, cells: tuple[Any, ...]) -> 
         elif code is None:
             found = getattr(found, inner)
         else:
-            code = next(c for c in code.co_consts if isinstance(c, types.CodeType) and c.co_name == inner)
-    assert code is not None
-    return types.FunctionType(code, scope, names[-1], defaults, tuple(map(types.CellType, cells)))
+            inside = (c for c in code.co_consts if isinstance(c, types.CodeType) and c.co_name == inner)
+            code = next(inside, None)
+            if code is None:
+                break
+    if code is None:
+        raise LookupError(f"no function {name} in {module}")
+    return code, scope

@@ -7,6 +7,7 @@ a step before, unless so few rows meet them that reading them where they are is 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -61,8 +62,14 @@ class Cut:
     column_blocks: int
 
 
-def tune_matmul(compute: Compute, tuner: Tuner, threads: int) -> bool:
-    """Rule for hints of kind "matmul": float32, and a space of (batch, m, n)."""
+def tune_matmul(
+    compute: Compute, tuner: Tuner, threads: int, right_elements: Callable[[], np.ndarray] | None = None
+) -> bool:
+    """Rule for hints of kind "matmul": float32, and a space of (batch, m, n).
+
+    right_elements: makes the elements of a known right side that is not the model's own, so that nobody need
+    hold them; what the operand has for them is not looked at then.
+    """
     assert compute.hint is not None
     if not is_float32_core(compute) or len(compute.space) != 3:
         return False
@@ -87,7 +94,10 @@ def tune_matmul(compute: Compute, tuner: Tuner, threads: int) -> bool:
     is_rows = is_worth_it and b_strides[1:] == (1, k) and k % tile.lanes == 0
     if is_rows and _always_few_rows(compute, 1):
         narrow, in_place = NARROW, True
-    right, b_steps = _right_side(tuner, b, (batch, k, n), b_strides, tile, in_place, narrow > 0)
+    elements = right_elements or _elements_of(b)
+    right, b_steps = _right_side(
+        tuner, b.name, elements, (batch, k, n), b_strides, tile, in_place, narrow > 0
+    )
     epilogue = print_epilogue(compute, _FIRST_WORD + len(_WORDS))
     # A tile's columns cost the same whether they are meant or not.
     columns = 2 * n if narrow else _up(n, tile.width)
@@ -137,6 +147,12 @@ def _up(n: int, step: int) -> int:
     return -(-n // step) * step
 
 
+def _elements_of(value: Value) -> Callable[[], np.ndarray] | None:
+    """Gives the elements of a known operand."""
+    known = value.known
+    return None if known is None else lambda: known
+
+
 def _always_few_rows(compute: Compute, width: int) -> bool:
     """Whether reading the right side in place pays for every input shape, so that all have the same kernels.
 
@@ -147,38 +163,36 @@ def _always_few_rows(compute: Compute, width: int) -> bool:
 
 
 def _right_side(
-    tuner: Tuner, b: Value, sizes: tuple[int, int, int], strides: tuple[int, int, int], tile: Tile,
-    in_place: bool, narrow: bool,
+    tuner: Tuner, name: str, elements: Callable[[], np.ndarray] | None, sizes: tuple[int, int, int],
+    strides: tuple[int, int, int], tile: Tile, in_place: bool, narrow: bool,
 ) -> tuple[str, tuple[int, int, int, int]]:  # fmt: skip
-    """The right side's buffer; the steps in it from matrix to matrix, panel to panel and row to row; and
-    that from column to column where it is read in place, else 0.
+    """The right side's buffer, whose elements are known or None; the steps in it from matrix to matrix, panel
+    to panel and row to row; and that from column to column where it is read in place, else 0.
     """
     batch, k, n = sizes
     if in_place:
-        name = b.name
-        if b.known is not None:
-            whole = b.known
-            name = tuner.constant(f"{b.name}|as it is", lambda: np.ascontiguousarray(whole).reshape(-1))
+        if elements is not None:
+            whole = elements
+            name = tuner.constant(f"{name}|as it is", lambda: np.ascontiguousarray(whole()).reshape(-1))
         return name, (strides[0], tile.width, strides[1], strides[2])
     panels = -(-n // tile.width)
     steps = (0 if strides[0] == 0 else panels * k * tile.width, k * tile.width, tile.width, 0)
-    if b.known is None:
-        return emit_panels(tuner, b.name, (batch, k, n), strides, tile), steps
-    elements = b.known
+    if elements is None:
+        return emit_panels(tuner, name, (batch, k, n), strides, tile), steps
     if narrow:
         steps = (0 if strides[0] == 0 else n * k, 0, 0, 0)
     # A matrix that the whole batch shares is packed once, whatever the batch.
     count = 1 if strides[0] == 0 else batch
 
     def make() -> np.ndarray:
-        flat = np.ascontiguousarray(elements).reshape(-1)
+        flat = np.ascontiguousarray(elements()).reshape(-1)
         matrices = np.lib.stride_tricks.as_strided(flat, (count, k, n), [4 * s for s in strides])
         if narrow:
             return np.ascontiguousarray(matrices.swapaxes(1, 2)).reshape(-1)
         return pack_panels(matrices, tile.width)
 
     form = "rows" if narrow else f"columns{tile.width}"
-    return tuner.constant(f"{b.name}|{form}|{(count, k, n)}|{strides}", make), steps
+    return tuner.constant(f"{name}|{form}|{(count, k, n)}|{strides}", make), steps
 
 
 def tile_heights(tile: Tile) -> list[int]:

@@ -158,14 +158,14 @@ def _input_products(compute: Compute, tuner: Tuner, layer: Blocks, bias: np.ndar
     assert weights is not None
     steps, sequences, depth = x.shape
     rows, columns = steps * sequences, layer.columns
-    blocked = np.ascontiguousarray(layer.blocked(weights).reshape(columns, depth))
     both = bias.reshape(layer.directions, 2, layer.gates, layer.hidden).copy()
     if layer.gates == GATES["gru"]:
         # The candidate's second bias belongs inside the reset.
         both[:, 1, 2] = 0.0
     summed = layer.blocked((both[:, 0] + both[:, 1]).reshape(layer.directions, -1)).reshape(-1)
     added = tuner.constant(f"{compute.output.name}|biases{layer.lanes}", lambda: np.ascontiguousarray(summed))
-    right = Value(f"{w.name}|blocks{layer.lanes}", (columns, depth), FLOAT32, None, blocked)
+    known = np.broadcast_to(np.float32(0.0), (columns, depth))
+    right = Value(f"{w.name}|blocks{layer.lanes}", (columns, depth), FLOAT32, None, known)
     output = Value(tuner.temporary(rows * columns, FLOAT32), (1, rows, columns), FLOAT32)
     facts = {
         "m": rows, "n": columns, "k": depth, "batch": 1,
@@ -175,7 +175,11 @@ def _input_products(compute: Compute, tuner: Tuner, layer: Blocks, bias: np.ndar
     product = Compute(output, (1, rows, columns), sums, compute.layer, compute.op_type)
     product.hint = Hint("matmul", (x, right), facts)
     product.epilogue = sums + load(Value(added, (columns,), FLOAT32), index(2) * arg(1))
-    taken = tune_matmul(product, tuner, threads)
+
+    def blocked() -> np.ndarray:
+        return layer.blocked(weights)
+
+    taken = tune_matmul(product, tuner, threads, blocked)
     assert taken
     return output.name
 

@@ -12,7 +12,7 @@ from numba.core.types.functions import BaseFunction
 
 from engine.native import compile as compile_module
 from engine.native.compile import CompileFailure, Compiler
-from engine.native.prelude import PRELUDE, SHARED_ABOVE
+from engine.native.prelude import PRELUDE, SHARED_ABOVE, written_out
 
 KERNEL = """
 def kernel(args, begin, end):
@@ -22,7 +22,7 @@ SIGNATURE = "void(int64, int64, int64)"
 
 
 def compiled(compiler: Compiler, text: str) -> bytes:
-    code, _ = compiler.compile("one", text, "kernel", SIGNATURE, "one")
+    code, _ = compiler.compile("one", written_out(text), "kernel", SIGNATURE, "one")
     return code
 
 
@@ -30,7 +30,7 @@ def test_what_texts_share_is_executed_once_and_the_rest_each_time() -> None:
     compiler = Compiler(SHARED_ABOVE)
     told: list[str] = []
     compiler._shared[""] = {"told": told}  # so that texts can say that they run
-    shared = PRELUDE + "told.append('shared')\n" + SHARED_ABOVE
+    shared = written_out(PRELUDE) + "told.append('shared')\n" + SHARED_ABOVE
     for step in (1, 2):
         compiled(compiler, f"{shared}told.append('own')\nstep = {step}\n{KERNEL}")
     assert told == ["shared", "own", "own"]
@@ -46,7 +46,7 @@ def test_a_text_may_share_nothing() -> None:
 
 def test_messages_count_lines_from_the_start_of_the_whole_text() -> None:
     text = PRELUDE + "\ndef kernel(args, begin, end):\n    store_i64(args, 0, begin.none)\n"
-    with pytest.raises(CompileFailure, match=f"line {len(text.splitlines())}:"):
+    with pytest.raises(CompileFailure, match=f"line {len(written_out(text).splitlines())}:"):
         compiled(Compiler(SHARED_ABOVE), text)
 
 

@@ -195,7 +195,7 @@ def test_a_refused_kernel_names_itself_and_shows_its_source(
     assert "gelu_7" in message
     line = next(line for line in message.splitlines() if line.endswith("| def kernel(args, begin, end):"))
     number = int(line.split("|")[0])
-    assert source.source.splitlines()[number - 1] == "def kernel(args, begin, end):"
+    assert source.whole_text.splitlines()[number - 1] == "def kernel(args, begin, end):"
     # One refusal does not spoil the child or the store.
     assert load_one(store, AXPY)
 

@@ -9,25 +9,23 @@ from __future__ import annotations
 from functools import cache
 from pathlib import Path
 
-from engine.native.prelude import PRELUDE, SHARED_ABOVE
+from engine.native.prelude import PRELUDE, shared
 
 _PACKAGE = "from engine.backends.cpu.library"
 
 
 @cache
 def library_text(*extra: str, helpers: str = "") -> str:
-    """The prelude, the language's operations, and the modules named in `extra`, as one module's text.
+    """The prelude, the language's operations, and the modules named in `extra`: the start of a source.
 
     helpers: text that follows, in which several kernels are alike: what it defines is compiled once for all.
     """
     modules = ("lane", "functions", "operations", *extra)
-    return PRELUDE + "".join(_text(name) for name in modules) + (helpers and helpers + SHARED_ABOVE)
+    return "".join([PRELUDE, *map(_text, modules), shared(helpers) if helpers else ""])
 
 
+@cache
 def _text(name: str) -> str:
     text = Path(__file__).with_name(f"{name}.py").read_text(encoding="utf-8")
     # All modules end up in one namespace.
-    return (
-        "".join(line for line in text.splitlines(keepends=True) if not line.startswith(_PACKAGE))
-        + SHARED_ABOVE
-    )
+    return shared("".join(line for line in text.splitlines(keepends=True) if not line.startswith(_PACKAGE)))
