@@ -75,7 +75,7 @@ class CPUBackend(Backend):
 
     @cached_property
     def stream(self) -> JobStream:
-        """What runs the jobs of this backend, one behind the other."""
+        """Runs the jobs of this backend, one behind the other; to be made before the first schedule."""
         return JobStream(self.jobs)
 
     # Kernels
@@ -98,7 +98,7 @@ class CPUBackend(Backend):
         if missing:
             addresses = native.load(list(missing.values()), progress)
             self._functions |= {key: addresses[source.key] for key, source in missing.items()}
-            _ = self.jobs  # not in the first schedule
+            _ = self.stream  # now, and not in the first schedule
         return len(missing)
 
     def prepare_stored(self, keys: Sequence[str]) -> bool:
@@ -107,7 +107,7 @@ class CPUBackend(Backend):
         if addresses is None:
             return False
         self._functions |= addresses
-        _ = self.jobs
+        _ = self.stream
         return True
 
     # Buffers

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from collections.abc import Sequence
+from pathlib import Path
 
+import numpy as np
 import pytest
 
 from engine import native
 from engine.backends.cpu import ahead
 from engine.jobs.system import job_sources
 from engine.native import NativeSource
+from tests.graphs import node, proto
 
 
 @pytest.mark.parametrize("is_certain", [True, False])
@@ -40,3 +46,34 @@ def test_what_was_compiled_is_kept() -> None:
     native.load(sources)
     assert all(native.is_kept(source) for source in sources)
     assert not native.is_kept(NativeSource("other", "", "kernel"))
+
+
+FIRST_SCHEDULE = """
+import sys
+import numpy as np
+from engine import ModelLoader, Worker
+from engine.native import NativeStore
+
+worker = Worker(ModelLoader.load(sys.argv[1]))
+loaded = []
+NativeStore.load = lambda store, sources, progress: loaded.extend(source.name for source in sources)
+x = np.ones((64, 100), np.float32)
+worker.schedule(x)
+assert worker.peek_output().download_to_array().shape == (64, 100)
+print("loaded:", *loaded)
+"""
+
+
+def test_the_first_schedule_loads_nothing(tmp_path: Path) -> None:
+    """Neither where plans are made nor where they are read; a frame would wait for a compiler."""
+    path = tmp_path / "model.onnx"
+    nodes = [node("MatMul", ["x", "w"], ["p"]), node("Relu", ["p"], ["y"])]
+    weights = {"w": np.ones((100, 100), np.float32)}
+    path.write_bytes(proto(nodes, {"x": ("float32", [64, 100])}, {"y": ("float32", None)}, weights))
+    for _ in range(2):
+        done = subprocess.run(
+            [sys.executable, "-c", FIRST_SCHEDULE, str(path)],
+            env={**os.environ, "GAMEGLUE_STORED_PLANS": "on"},
+            capture_output=True, text=True, check=True, timeout=120,
+        )  # fmt: skip
+        assert done.stdout.split("\n")[0] == "loaded:"
