@@ -119,14 +119,19 @@ class CompilePool:
         self._cores = max(1, limit if limit is not None else os.cpu_count() or 1)
         self._limit = self._hurried = self._cores
         self._in_process = in_process or not children.can_start()
+        # The first call holds a lock, which a fork of this process would never see free again.
+        tempfile.gettempdir()
+        self.forget()
+
+    def forget(self) -> None:
+        """Have nothing to do, as after a fork: threads are gone, and pipes and processes are the parent's."""
         self._tasks: list[_Task] = []
         self._changed = threading.Condition()
         self._unfinished = 0
         self._threads = 0
         self._children: set[_Child] = set()
         self._closing = threading.Event()
-        self._pid = os.getpid()
-        weakref.finalize(self, _close_children, self._children, self._closing)
+        weakref.finalize(self, _close_children, self._children, self._closing, os.getpid())
 
     @property
     def is_beside(self) -> bool:
@@ -151,10 +156,6 @@ class CompilePool:
                 future.set_exception(error)
             return future
         with self._changed:
-            if self._pid != os.getpid():
-                # After a fork the threads are gone, and the pipes belong to the parent.
-                self._pid, self._threads, self._unfinished = os.getpid(), 0, 0
-                self._tasks, self._children = [], set()
             self._tasks.append(_Task(request, keep, future, is_ahead))
             self._unfinished += 1
             self._changed.notify()
@@ -180,8 +181,7 @@ class CompilePool:
     def hurry(self) -> None:
         """Start all children that the waiting kernels are worth, as the frames stand still for them."""
         with self._changed:
-            if self._pid == os.getpid():
-                self._start(self._hurried)
+            self._start(self._hurried)
 
     def _start(self, limit: int) -> None:
         wanted = min(limit, 1 + self._unfinished // KERNELS_PER_CHILD) if self._unfinished else 0
@@ -247,7 +247,9 @@ class CompilePool:
         raise CompileError(str(last_error))
 
 
-def _close_children(children: set[_Child], closing: threading.Event) -> None:
+def _close_children(children: set[_Child], closing: threading.Event, owner: int) -> None:
+    if os.getpid() != owner:
+        return
     closing.set()
     for child in list(children):
         child.close()

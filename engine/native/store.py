@@ -20,6 +20,7 @@ import json
 import os
 import platform
 import threading
+import weakref
 from collections.abc import Callable, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, wait
 from dataclasses import dataclass
@@ -126,6 +127,13 @@ class NativeStore:
         self._in_flight: dict[str, Future[CompiledObject]] = {}
         self._engine: Any = None
         self._compilations = 0
+        _stores.add(self)
+
+    def forget(self) -> None:
+        """Wait for nothing that was on its way, as after a fork: it comes to the parent."""
+        self._lock = threading.RLock()
+        self._in_flight = {}
+        self.pool.forget()
 
     @property
     def compilations(self) -> int:
@@ -251,6 +259,18 @@ class NativeStore:
                 f"write it out as arithmetic.\nIts source:\n{_numbered(source.whole_text)}"
             )
         self._engine.add_object_file(llvm.ObjectFileRef.from_data(compiled.code))
+
+
+_stores: weakref.WeakSet[NativeStore] = weakref.WeakSet()
+
+
+def _forget_all() -> None:
+    for store in _stores:
+        store.forget()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forget_all)
 
 
 def load(

@@ -273,6 +273,36 @@ def test_nothing_is_compiled_ahead_in_the_process_itself(in_process: CompilePool
     assert store.compilations == 0
 
 
+FORK = """
+import os, sys
+from pathlib import Path
+from engine.native import NativeSource, NativeStore
+from engine.native.pool import CompilePool
+from engine.native.prelude import PRELUDE
+
+text = PRELUDE + "\\n\\ndef nothing(args, begin, end):\\n    pass\\n"
+source = NativeSource("nothing", text, "nothing")
+store = NativeStore(Path(sys.argv[1]), CompilePool(limit=1))
+pending = store.prepare_async([source])
+pid = os.fork()
+assert store.load([source])[source.key]
+if pid == 0:
+    sys.exit(7)
+pending.result()
+assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 7
+print("both")
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
+def test_a_fork_does_not_wait_for_what_comes_to_its_parent(tmp_path: Path) -> None:
+    """And its end leaves the parent's compiling process alone."""
+    done = subprocess.run(
+        [sys.executable, "-c", FORK, str(tmp_path)], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert (done.returncode, done.stdout) == (0, "both\n"), done.stderr
+
+
 class StopWaitingError(Exception):
     """In place of a wait that nothing would end."""
 
