@@ -147,7 +147,7 @@ def _plainly() -> Iterator[None]:
 
     It leaves optimising to others, as it would do so twice for every helper. And it finds out only once what
     a call with arguments of such types is: it would ask a dozen rules about every `+` of two integers, for a
-    sixth of the time that a kernel takes.
+    fifth of the time that a kernel takes.
     """
     with global_compiler_lock:
         settings: Any = config

@@ -131,7 +131,7 @@ class CompilePool:
         self._threads = 0
         self._children: set[_Child] = set()
         self._closing = threading.Event()
-        weakref.finalize(self, _close_children, self._children, self._closing, os.getpid())
+        weakref.finalize(self, _close_children, self._children, self._closing)
 
     @property
     def is_beside(self) -> bool:
@@ -191,7 +191,7 @@ class CompilePool:
 
     def _run(self) -> None:
         child: _Child | None = None
-        with contextlib.suppress(OSError):  # the first task is told why
+        with contextlib.suppress(OSError):  # the first task tries again, or is compiled in this process
             child = self._started()
         while (task := self._take()) is not None:
             try:
@@ -247,9 +247,7 @@ class CompilePool:
         raise CompileError(str(last_error))
 
 
-def _close_children(children: set[_Child], closing: threading.Event, owner: int) -> None:
-    if os.getpid() != owner:
-        return
+def _close_children(children: set[_Child], closing: threading.Event) -> None:
     closing.set()
     for child in list(children):
         child.close()

@@ -164,6 +164,7 @@ def _input_products(compute: Compute, tuner: Tuner, layer: Blocks, bias: np.ndar
         both[:, 1, 2] = 0.0
     summed = layer.blocked((both[:, 0] + both[:, 1]).reshape(layer.directions, -1)).reshape(-1)
     added = tuner.constant(f"{compute.output.name}|biases{layer.lanes}", lambda: np.ascontiguousarray(summed))
+    # Only says that they are known: `blocked` makes them, and nobody holds them once they are packed.
     known = np.broadcast_to(np.float32(0.0), (columns, depth))
     right = Value(f"{w.name}|blocks{layer.lanes}", (columns, depth), FLOAT32, None, known)
     output = Value(tuner.temporary(rows * columns, FLOAT32), (1, rows, columns), FLOAT32)

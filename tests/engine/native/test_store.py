@@ -283,6 +283,9 @@ from engine.native.prelude import PRELUDE
 text = PRELUDE + "\\n\\ndef nothing(args, begin, end):\\n    pass\\n"
 source = NativeSource("nothing", text, "nothing")
 store = NativeStore(Path(sys.argv[1]), CompilePool(limit=1))
+if sys.argv[2] == "ready":
+    store.load([NativeSource("first", text + "first = nothing", "first")])
+    (running,) = store.pool._children
 pending = store.prepare_async([source])
 pid = os.fork()
 assert store.load([source])[source.key]
@@ -290,15 +293,22 @@ if pid == 0:
     sys.exit(7)
 pending.result()
 assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 7
+if sys.argv[2] == "ready":
+    assert store.pool._children == {running} and running._process.poll() is None
 print("both")
 """
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
-def test_a_fork_does_not_wait_for_what_comes_to_its_parent(tmp_path: Path) -> None:
+@pytest.mark.parametrize("state", ["ready", "starting"])
+def test_a_fork_does_not_wait_for_what_comes_to_its_parent(tmp_path: Path, state: str) -> None:
     """And its end leaves the parent's compiling process alone."""
     done = subprocess.run(
-        [sys.executable, "-c", FORK, str(tmp_path)], capture_output=True, text=True, timeout=60, check=False
+        [sys.executable, "-c", FORK, str(tmp_path), state],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
     )
     assert (done.returncode, done.stdout) == (0, "both\n"), done.stderr
 
