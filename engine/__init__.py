@@ -5,6 +5,9 @@ A game imports these names from `gameglue`.
 
 from __future__ import annotations
 
+from engine import sources as sources
+
+# isort: split
 from engine.asset import ModelAsset, ModelLoader
 from engine.backends.base import BackendType
 from engine.backends.tensor_data import ComputeTensorData, TextureTensorData

@@ -10,6 +10,8 @@ from operator import index
 from pathlib import Path
 from typing import BinaryIO
 
+import numpy as np
+
 from engine import observing
 from engine.backends.cpu.ahead import compile_ahead
 from engine.compiler.passes import optimize
@@ -19,6 +21,7 @@ from engine.importers.files import read_file
 from engine.importers.onnx_tensors import settled
 from engine.loading.handle import Loading, Steps
 from engine.loading.sliced_thread import SlicedThread
+from engine.memory.shortage import naming_shortage
 from engine.model import Layer, Model
 from engine.operators import OPERATORS
 from engine.stored.graphs import GraphFile, is_told_by_file
@@ -104,7 +107,7 @@ class ModelLoader:
             if dims is None:
                 return source.load()
             source = source.source
-        with observing.spanning("load") as facts:
+        with observing.spanning("load") as facts, naming_shortage("reading a model"):
             facts["model"] = model = _ready(source, dims)
         return model
 
@@ -132,7 +135,8 @@ class ModelLoader:
         """The model as the file has it, before any pass; otherwise as `load`."""
         if isinstance(source, ModelAsset):
             source = source.source
-        return _settled(_read(*_contents(source), dims))
+        with naming_shortage("reading a model"):
+            return _settled(_read(*_contents(source), dims))
 
 
 def _ready(source: ModelSource, dims: Mapping[str, int] | None) -> Model:
@@ -179,12 +183,12 @@ def _packed(model: Model) -> AbstractSet[str]:
     return weights - others
 
 
-def _gap(layer: Layer) -> str | None:
-    """Why the engine cannot run `layer`, or None."""
+def _gap(layer: Layer, constants: Mapping[str, np.ndarray]) -> str | None:
+    """Why the engine cannot run `layer`, some inputs of which may be constants, or None."""
     operator = OPERATORS.find(layer.domain, layer.op_type, layer.version)
     if operator is None:
         return OPERATORS.unsupported(layer.domain, layer.op_type, layer.version)
-    return operator.problem(layer)
+    return operator.problem(layer, constants)
 
 
 def _contents(source: ModelSource) -> tuple[bytes, Path | None, str]:

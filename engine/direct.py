@@ -8,13 +8,15 @@ from dataclasses import dataclass
 import numpy as np
 
 from engine.backends.base import Backend, DeviceBuffer, Program, Read, Repeat
+from engine.compiler.trace import SCHEDULE_COUNT
+from engine.compiler.walk import Elements
 from engine.inputs import Named, Positional
-from engine.kernels.value import Value, leaves
+from engine.kernels.value import Entry, Value, leaves
 from engine.parts import Part
 from engine.reads import PendingRead
 from engine.run import Run
-from engine.session import Session
-from engine.tensor import CPUTensorData, Tensor
+from engine.session import Session, digest
+from engine.tensor import CPUTensorData, Tensor, changes
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +40,9 @@ class Direct:
 
     __slots__ = (
         "_arrays",
+        "_checked",
+        "_count",
+        "_decided",
         "_facts",
         "_form",
         "_names",
@@ -65,6 +70,8 @@ class Direct:
         backend: Backend,
         program: Program,
         targets: Sequence[DeviceBuffer | None],
+        decided: Sequence[tuple[int, object]],
+        count: np.ndarray | None,
     ) -> None:
         self.session = session
         self.part = part
@@ -84,17 +91,36 @@ class Direct:
         self._arrays: list[np.ndarray] = []
         # Whether it came by place or by name: the type of what it came in; None where nothing can come again.
         self._form: type | None = None
+        # What `changes.latest` was when these were those that `set_input` gave, and right.
+        self._checked: object = None
+        self._count = count
+        self._decided = decided
 
     @classmethod
-    def of(cls, session: Session, part: Part, names: Sequence[str]) -> Direct | None:
-        """A plan in short, where it is one program over inputs that come as arrays."""
+    def of(
+        cls,
+        session: Session,
+        part: Part,
+        names: Sequence[str],
+        known: Elements,
+        count: np.ndarray | None = None,
+    ) -> Direct | None:
+        """A plan in short, where it is one program over inputs that come as arrays.
+
+        known: elements of inputs that have decided the plan, which is for those only.
+        count: the number of schedules before the next one, for layers that draw random numbers.
+        """
         trace, stages = part.lowered.trace, part.stages
         if trace.stop is not None or len(stages) != 1 or stages[0].moves:
             return None
         place, program = stages[0].place, stages[0].program
         facts, targets = [], []
-        for name in names:
-            value = trace.values[name]
+        taken = names if count is None else (*names, SCHEDULE_COUNT)
+        for name in taken:
+            if name == SCHEDULE_COUNT:
+                value: Entry = session.planner.tracer.count
+            else:
+                value = trace.values[name]
             found = part.inputs.get(name, [])
             if not isinstance(value, Value) or not value.size or any(at != place for at, _ in found):
                 return None
@@ -115,12 +141,22 @@ class Direct:
             if number == 0:
                 outputs[None] = source
         shown = {v.root.name for item in session.source.outputs for v in leaves(trace.values[item.name])}
-        in_place = [name not in shown for name in names]
+        in_place = [name not in shown for name in taken]
         repeat = session.backends[place].repeater(program, targets, [shape for shape, _ in facts], in_place)
         takes_all = all(target is not None for target in targets)
         waits_for = session.backends[place].waits_for if takes_all else _never
         backend = session.backends[place]
-        return cls(session, part, names, facts, repeat, outputs, waits_for, backend, program, targets)
+        if count is not None:
+            facts.pop()
+        decided = [(names.index(name), digest(array)) for name, array in known.items()]
+        return cls(
+            session, part, names, facts, repeat, outputs, waits_for, backend, program, targets, decided, count
+        )
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether inputs of these shapes and types are all that decides and goes in."""
+        return not self._decided and self._count is None
 
     def facts(self, number: int) -> tuple[tuple[int, ...], np.dtype]:
         """Shape and type of an input."""
@@ -147,6 +183,21 @@ class Direct:
             repeat.run(self._arrays, tensors)
         return True
 
+    def take_kept(self, kept: Named) -> bool:
+        """The same for what `set_input` gave. While no tensor and no kept input changes, there is nothing to
+        check: `set_input` has looked at each of them, as `take_again` does at what it is given.
+        """
+        if self._checked is changes.latest:
+            repeat, tensors = self._repeat, self._tensors
+            if not repeat.again(tensors):
+                repeat.run(self._arrays, tensors)
+            return True
+        mark = changes.latest
+        if not self.take_again(kept):
+            return False
+        self._checked = mark
+        return True
+
     def take(self, inputs: Positional, given: Named | Positional | None = None) -> bool:
         """Schedule, if these are inputs of exactly the kind that this is for.
 
@@ -160,7 +211,9 @@ class Direct:
                 return self._take_tensors(inputs, given)
             if array.shape != shape or array.dtype != dtype:
                 return False
-        self._repeat.run(inputs)  # type: ignore[arg-type]
+        if self._decided and not self._are_as_decided(inputs):
+            return False
+        self._repeat.run(inputs if self._count is None else (*inputs, self._count))  # type: ignore[arg-type]
         return True
 
     def _take_tensors(self, inputs: Positional, given: Named | Positional | None) -> bool:
@@ -181,16 +234,27 @@ class Direct:
                 is_awaited = True
             tensors.append(tensor)
             arrays.append(array)  # type: ignore[arg-type]
-        self._tensors, self._arrays, self._form = tensors, arrays, None
+        if self._decided and (is_awaited or not self._are_as_decided(arrays)):
+            return False
+        is_of_tensors = None not in tensors and not self._decided
+        if self._count is not None:
+            tensors.append(None)
+            arrays.append(self._count)
+        self._tensors, self._arrays, self._form, self._checked = tensors, arrays, None, None
         if is_awaited:
             self._repeat.run_behind(arrays, tensors)
             return True
         self._repeat.run(arrays, tensors)
-        if given is not None and None not in tensors:
+        if given is not None and is_of_tensors:
             keys = self._names if type(given) is dict else range(len(inputs))
             self._form = type(given)
-            self._same = list(zip(keys, inputs, tensors, arrays, strict=True))  # type: ignore[arg-type]
+            # The number of schedules may come last.
+            self._same = list(zip(keys, inputs, tensors, arrays, strict=False))  # type: ignore[arg-type]
         return True
+
+    def _are_as_decided(self, arrays: Sequence[object]) -> bool:
+        """Whether inputs have the elements that the plan is for."""
+        return all(digest(arrays[number]) == wanted for number, wanted in self._decided)  # type: ignore[arg-type]
 
 
 def _never(mark: object) -> bool:

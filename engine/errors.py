@@ -26,6 +26,9 @@ class InputError(EngineError, ValueError):
 class ShapeError(EngineError, ValueError):
     """Shapes or attributes of a layer contradict each other; the message names the layer."""
 
+    misfits: tuple[tuple[int, int], ...] = ()
+    """Sizes that do not fit, each with one that would, where the layer can tell."""
+
 
 class KernelCompileError(EngineError):
     """A printed kernel was refused by its compiler; carries the numbered source."""

@@ -14,11 +14,12 @@ from engine.compiler.trace import InputShape, SequenceShape, leaf_names
 from engine.errors import InputError
 from engine.model import Input, Model
 from engine.session import HOST_INPUT_LIMIT, Session
-from engine.tensor import CPUTensorData, Tensor, TensorData
+from engine.tensor import CPUTensorData, Tensor, TensorData, changes
 
 TensorLike = Tensor | ArrayLike
-InputValue = TensorLike | Sequence[TensorLike] | None
-"""A tensor or array; a list of them for an input that is a sequence; None for an optional left empty."""
+InputValue = TensorLike | Sequence[TensorLike] | Mapping[Any, Any] | None
+"""A tensor or array; a list of them for an input that is a sequence; None for an optional left empty; a dict
+for a map."""
 
 Positional = tuple[InputValue | Mapping[str, InputValue], ...]
 Named = Mapping[str, InputValue]
@@ -27,9 +28,10 @@ Named = Mapping[str, InputValue]
 def check_kinds(model: Model) -> None:
     """Raise `InputError` for inputs that no worker takes."""
     for item in model.inputs:
-        if item.kind not in ("tensor", "sequence", "optional"):
+        if item.kind not in ("tensor", "sequence", "optional", "map"):
             raise InputError(
-                f"input '{item.name}' is a {item.kind}; workers take tensors, sequences and optionals"
+                f"input '{item.name}' is of the kind {item.kind}; workers take tensors, sequences, optionals "
+                "and maps"
             )
 
 
@@ -77,11 +79,14 @@ class Inputs:
         if name not in self._items:
             raise InputError(self._unknown(name))
         self.kept[name] = value
+        changes.add()
 
     def in_order(self, given: Named) -> tuple[Any, ...]:
-        """What is given by name, in the model's order; nothing where that takes a closer look."""
+        """What is given by name or kept, in the model's order; nothing where that takes a closer look."""
         if len(given) != self._count:
-            return ()
+            if not self.kept or not given.keys() <= self._items.keys():
+                return ()
+            given = {**self.kept, **given}
         try:
             return self._pick(given) if self._count > 1 else (given[self._first],)
         except KeyError:
@@ -103,7 +108,7 @@ class Inputs:
             if len(inputs) > len(self._items):
                 name = self._session.source.name
                 raise InputError(f"model '{name}' takes {len(self._items)} input(s), got {len(inputs)}")
-            feeds.update(zip(self._items, inputs, strict=False))  # type: ignore[arg-type]
+            feeds.update(zip(self._items, inputs, strict=False))
         feeds.update(named)
         for name, item in self._items.items():
             if item.kind == "optional":
@@ -130,7 +135,10 @@ class Inputs:
         for name in self._session.host_inputs:
             for leaf, shape in leaf_names(name, shapes[name]):
                 feed = prepared[leaf]
-                if isinstance(feed, np.ndarray) and (feed.size <= HOST_INPUT_LIMIT or feed.dtype == object):
+                if not isinstance(feed, np.ndarray):
+                    continue
+                decides = self._items[name].kind != "map" and feed.size <= HOST_INPUT_LIMIT
+                if decides or feed.dtype == object:
                     known[leaf] = feed.reshape(shape)
         if self._has_shared_dims:
             self._check_dims(shapes)
@@ -145,7 +153,16 @@ class Inputs:
     def _collection(
         self, item: Input, value: InputValue, prepared: dict[str, TensorData | np.ndarray]
     ) -> InputShape:
-        """Put the tensors of a sequence or optional, checked, into `prepared`; returns their shape."""
+        """Put the tensors of a sequence, optional or map, checked, into `prepared`; returns their shape."""
+        if item.kind == "map":
+            if not isinstance(value, Mapping):
+                raise InputError(f"input '{item.name}' is a map to {_type_name(item.dtype)}: give a dict")
+            keys = np.empty(len(value), object)
+            keys[:] = [*value]
+            prepared[f"{item.name}[0]"] = keys
+            values = self._array(item, [*value.values()])
+            prepared[f"{item.name}[1]"] = values
+            return SequenceShape((keys.shape, values.shape))
         if item.kind == "optional" and not isinstance(value, list | tuple):
             if value is None:
                 return None

@@ -17,8 +17,8 @@ import numpy as np
 from engine.errors import ModelImportError
 from engine.shapes import DynamicTensorShape
 
-Kind = Literal["tensor", "sequence", "optional", "map", "sparse_tensor"]
-"""What a model declares a value to be; only "tensor" can be handed to a worker."""
+Kind = Literal["tensor", "sequence", "optional", "map", "maps", "sparse_tensor"]
+"""What a model declares a value to be; "maps" is a sequence of maps."""
 
 UNTYPED = np.dtype("V")
 """The element type of a subgraph's input that does not declare one."""
@@ -207,7 +207,7 @@ class Model:
         known = set(outer)
         if not all((*(item.name for item in self.inputs), *self.constants)):
             raise ModelImportError(f"{where}: an input or constant has no name")
-        own: dict[str, str] = {}
+        own: dict[str, object] = {}
         for name in self.constants:
             own[name] = "a constant"
         for item in self.inputs:
@@ -228,9 +228,11 @@ class Model:
                 body.check(known | set(own))
             for name in layer.outputs:
                 if name in own:
-                    raise ModelImportError(f"{where}: {layer} yields '{name}', which is already {own[name]}")
+                    raise ModelImportError(
+                        f"{where}: {layer} yields '{name}', which is already {_role(own[name])}"
+                    )
                 if name:
-                    own[name] = f"the output of {layer}"
+                    own[name] = layer
         seen: set[str] = set()
         for output in self.outputs:
             if output.name not in own and output.name not in known:
@@ -302,6 +304,10 @@ def sort_layers(layers: Sequence[Layer], available: Iterable[str]) -> tuple[Laye
             f"the graph has a cycle among {len(stuck)} layers, first {stuck[0]}: no order runs them"
         )
     return tuple(done)
+
+
+def _role(found: object) -> object:
+    return f"the output of {found}" if isinstance(found, Layer) else found
 
 
 def _describe(item: Input | Output) -> str:

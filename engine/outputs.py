@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from math import prod
 from threading import get_ident
 from typing import TYPE_CHECKING, Any
 
@@ -19,7 +20,7 @@ from engine.errors import (
     StaleTensorError,
     ValuePending,
 )
-from engine.kernels.value import Entry, Value, leaves
+from engine.kernels.value import Entry, MapsValue, Value, leaves
 from engine.memory.shortage import shortage
 from engine.model import Model
 from engine.parts import Location
@@ -62,6 +63,8 @@ class Outputs:
         Raises `ShapePending` for a sequence whose length depends on data that is still being computed.
         """
         entry: Entry | str = run.part.lowered.trace.values.get(name, "pending")
+        if isinstance(entry, MapsValue) or (entry == "pending" and self._items[name].kind == "maps"):
+            return tensor(MapsOutput(worker, run, name, np.dtype(object)))
         if isinstance(entry, Value):
             return tensor(RunOutput(worker, run, name, entry.dtype))
         if isinstance(entry, str):
@@ -182,22 +185,65 @@ class RunOutput(TensorData):
             raise self._no_room(error) from error
 
     def download(self, out: np.ndarray | None = None) -> np.ndarray:
-        if not self.run.finished or (value := self.value()).bound is not None:
+        if not self.run.finished:
             return super().download(out)
+        value = self.value()
         self._check()
-        location = self.run.part.locate(value)
         try:
-            if location.buffer is None or location.place is None:
-                return delivered(location.array(), out)
-            return self.run.session.backends[location.place].reader(location.buffer, value.shape)(out)
+            if value.bound is None:
+                return self._read(value, value.shape, out)
+            count = self._read(value.bound.count, value.bound.count.shape)
+            axis, size = value.bound.axis, int(count.reshape(-1)[0])
+            shape = (*value.shape[:axis], size, *value.shape[axis + 1 :])
+            if prod(shape[:axis]) == 1:
+                return self._read(value, shape, out)
+            return delivered(first_along(self._read(value, value.shape), axis, size), out)
         except (MemoryError, OutOfMemoryError) as error:
             raise self._no_room(error) from error
+
+    def _read(self, value: Value, shape: tuple[int, ...], out: np.ndarray | None = None) -> np.ndarray:
+        """The first elements of a tensor of the run, in a shape."""
+        location = self.run.part.locate(value)
+        if location.buffer is None or location.place is None:
+            return delivered(location.array().reshape(-1)[: prod(shape)].reshape(shape), out)
+        return self.run.session.backends[location.place].reader(location.buffer, shape)(out)
 
     def _no_room(self, error: Exception) -> OutOfMemoryError:
         return shortage(self.name, self.value().shape, self.dtype, "the CPU", error)
 
     def upload(self, array: np.ndarray) -> None:
         self.concrete().upload(array)
+
+
+class MapsOutput(RunOutput):
+    """An output that is a sequence of maps: a tensor (rows) of dicts, which are made when it is read."""
+
+    @property
+    def shape_or_none(self) -> tuple[int, ...] | None:  # type: ignore[override]
+        shape = super().shape_or_none
+        return None if shape is None else shape[:1]
+
+    def maps(self, rows: np.ndarray) -> np.ndarray:
+        """The numbers of all rows as dicts."""
+        entry = self.run.part.lowered.trace.values[self.name]
+        assert isinstance(entry, MapsValue)
+        return entry.maps(rows)
+
+    def request(self) -> PendingRead:
+        return MapsRead(self, super().request())
+
+    def download(self, out: np.ndarray | None = None) -> np.ndarray:
+        return TensorData.download(self, out)
+
+    def copied(self) -> Tensor:
+        return Tensor.wrap(self.download())
+
+    def _data(self) -> TensorData:
+        return CPUTensorData(self.download())
+
+    def at_hand(self) -> TensorData:
+        self._check()
+        return self
 
 
 class DirectOutput(RunOutput):
@@ -321,15 +367,40 @@ class LateRead:
         array = self._read.array()
         if self._count is None:
             return array
-        return array.take(range(int(self._count.array().reshape(-1)[0])), self._axis)
+        return first_along(array, self._axis, int(self._count.array().reshape(-1)[0]))
+
+
+def first_along(array: np.ndarray, axis: int, count: int) -> np.ndarray:
+    """A copy of the first entries along an axis."""
+    return array[(slice(None),) * axis + (slice(count),)].copy()
+
+
+class MapsRead:
+    """A readback of numbers that arrive as dicts."""
+
+    def __init__(self, output: MapsOutput, rows: PendingRead) -> None:
+        self.done = rows.done
+        self.wait = rows.wait
+        self._output = output
+        self._rows = rows
+
+    def array(self) -> np.ndarray:
+        """A dict for each row."""
+        return self._output.maps(self._rows.array())
 
 
 def fetch(worker: Worker, name: str) -> Any:
-    """An output of the latest schedule, waited for: an array, a list of them, None for an empty optional."""
+    """An output of the latest schedule, waited for: an array, a list of them, None for an empty optional.
+
+    A sequence of maps comes as a list of dicts.
+    """
     try:
         value = worker.peek_output(name)
     except ShapePending:
         value = worker.copy_output(name)
     if isinstance(value, list):
         return [tensor.download_to_array() for tensor in value]
-    return None if value is None else value.download_to_array()
+    if value is None:
+        return None
+    found = value.download_to_array()
+    return found.tolist() if isinstance(value.data_at_hand, MapsOutput) else found

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from engine.backends.base import DeviceBuffer, Program
+from engine.backends.base import Compiling, DeviceBuffer, Program
 from engine.compiler.lower import Lowered, Place
 from engine.compiler.plan import Plan
 from engine.kernels.value import Value
@@ -57,6 +57,8 @@ class Part:
     """
 
     lowered: Lowered
+    compiling: tuple[Compiling, ...] = ()
+    """What compiles its kernels; until that is done, there is nothing below."""
     stages: list[Stage] = field(default_factory=list)
     buffers: dict[tuple[Place, str], DeviceBuffer] = field(default_factory=dict)
     home: dict[str, Place] = field(default_factory=dict)

@@ -45,6 +45,14 @@ class PlanReport:
     fallbacks: tuple[Fallback, ...]
     waits: tuple[Wait, ...]
     transfers: tuple[Transfer, ...]
+    unprepared: str = ""
+    """Why nothing was prepared when the worker was made: no sizes were found for the model's open dimensions
+    that it can take. The first schedule at any size then plans and compiles. '' where something was prepared.
+    """
+    compiling: int = 0
+    """How many kernels of the latest plan are still being compiled, in processes beside the frames: its
+    schedule goes on when they are there.
+    """
 
     def __str__(self) -> str:
         text = (
@@ -59,10 +67,16 @@ class PlanReport:
                 for w in self.waits
             ),
         ]
+        if self.compiling:
+            lines.append(f"  waits for {self.compiling} kernel{'s' * (self.compiling > 1)} being compiled")
+        if self.unprepared:
+            lines.append(f"  nothing prepared: no sizes found for its open dimensions ({self.unprepared})")
         return "\n".join(lines)
 
 
-def report_on(model: Model, backend: Backend, plans: Sequence[Lowered]) -> PlanReport:
+def report_on(
+    model: Model, backend: Backend, plans: Sequence[Lowered], unprepared: str = "", compiling: int = 0
+) -> PlanReport:
     """The report on the plans of a model's stretches, in order."""
     segments = [segment for lowered in plans for segment in lowered.segments]
     steps = [step for segment in segments for step in segment.plan.steps]
@@ -84,6 +98,8 @@ def report_on(model: Model, backend: Backend, plans: Sequence[Lowered]) -> PlanR
         fallbacks=tuple(f for lowered in plans for f in lowered.fallbacks),
         waits=tuple(_wait(lowered.trace) for lowered in plans if lowered.trace.stop is not None),
         transfers=_transfers(segments),
+        unprepared=unprepared,
+        compiling=compiling,
     )
 
 

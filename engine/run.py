@@ -11,7 +11,7 @@ import numpy as np
 from engine import observing
 from engine.backends.base import Backend, DeviceBuffer, Readback
 from engine.backends.tensor_data import BufferTensorData
-from engine.compiler.walk import arrays_in
+from engine.compiler.entries import arrays_in
 from engine.kernels.value import Entry, Value
 from engine.parts import Part, Stage
 from engine.reads import PendingRead
@@ -50,6 +50,8 @@ class Run:
         self._stage = 0
         self._has_moved = False
         self._reads: dict[str, Readback] = {}
+        # What a NumPy function has yielded, for the part that follows it.
+        self._results: tuple[np.ndarray, ...] = ()
         self._held = [part]
         part.users += 1
 
@@ -68,10 +70,13 @@ class Run:
         """Enqueue up to the end, or to the first thing that is not there yet; True at the end."""
         if self.finished:
             return True
-        if not self.started and not self._start(wait):
-            return False
         backends = self.session.backends
         while True:
+            if not self.session.is_ready(self.part, wait) or not (self.started or self._start(wait)):
+                return False
+            for value, array in zip(self.part.lowered.trace.received, self._results, strict=False):
+                self._upload(value.name, array)
+            self._results = ()
             while self._stage < len(self.part.stages):
                 stage = self.part.stages[self._stage]
                 moves = stage.moves if not self._has_moved else ()
@@ -96,9 +101,7 @@ class Run:
             else:
                 results = stop.call.run(partial(self._elements, fetched))
                 self._go_on(self.session.continuation(self.part, {}, results))
-                received = self.part.lowered.trace.received
-                for value, array in zip(received, arrays_in(results), strict=True):
-                    self._upload(value.name, array)
+                self._results = tuple(arrays_in(results))
         self.finished = True
         self._feeds = {}
         for backend in backends.values():

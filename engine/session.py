@@ -10,9 +10,11 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Callable, Generator, Iterator, Sequence
 from collections.abc import Set as AbstractSet
-from contextlib import AbstractContextManager, contextmanager
-from functools import cached_property
-from typing import Any
+from contextlib import AbstractContextManager, contextmanager, suppress
+from functools import cached_property, partial
+from itertools import islice
+from typing import Any, TypeVar
+from weakref import WeakKeyDictionary
 
 import numpy as np
 
@@ -21,18 +23,21 @@ from engine.backends.base import Backend, DeviceBuffer, Progress
 from engine.checks import INT32_BACKENDS, check_int32
 from engine.compiler.guesses import Guesses
 from engine.compiler.lower import Lowered, Place, Planner, Segment
+from engine.compiler.passes import applied
 from engine.compiler.plan import AnyKernel, Packed, Plan, StoredKernel
 from engine.compiler.trace import SAMPLES, InputShapes
 from engine.compiler.walk import Elements
-from engine.errors import OutOfMemoryError, ShapeError, UnsupportedLayerError
+from engine.errors import EngineError, OutOfMemoryError, ShapeError, UnsupportedLayerError
 from engine.kernels.value import Value, leaves
 from engine.lifetime import drop_aside
 from engine.memory.pool import Pool
-from engine.memory.shortage import LARGE, MOST_BYTES, shortage
+from engine.memory.shortage import LARGE, MOST_BYTES, naming_shortage, shortage
 from engine.memory.threaded import made_ahead
 from engine.model import Layer, Model
 from engine.parts import Part, Stage
 from engine.stored.plans import StoredModel, plan_file, stored_facts
+
+T = TypeVar("T")
 
 KEPT_PLANS = 16
 """How many sets of input shapes keep their recorded plans, whatever they take; the least recently used goes
@@ -77,6 +82,9 @@ class Session:
         self.parts: OrderedDict[object, Part] = OrderedDict()
         # Every part that follows a stop, the least recently used first, and where it is kept.
         self.later: OrderedDict[Part, tuple[OrderedDict[object, Part], object]] = OrderedDict()
+        # Parts whose kernels are being compiled: the part before, and what to call once they are there.
+        self._unrecorded: WeakKeyDictionary[Part, tuple[Part | None, Callable[[], None] | None]]
+        self._unrecorded = WeakKeyDictionary()
         self._outlook: list[Lowered] = []
         self.background: Callable[[], object] | None = None
         """Ends what a thread is doing here."""
@@ -85,8 +93,9 @@ class Session:
     def model(self) -> Model:
         """The model as the backend wants it."""
         model = self.source
-        for step in self.backends["native"].passes:
-            model = step(model)
+        with naming_shortage(f"preparing model '{model.name}'"):
+            for step in self.backends["native"].passes:
+                model = applied(step, model)
         return model
 
     @cached_property
@@ -109,7 +118,10 @@ class Session:
         names = (
             i.name
             for i in self.model.inputs
-            if i.dtype == object or i.name in direct or (i.name in needed and i.dtype.kind in "iub")
+            if i.dtype == object
+            or i.kind == "map"
+            or i.name in direct
+            or (i.name in needed and i.dtype.kind in "iub")
         )
         return frozenset(names)
 
@@ -146,8 +158,7 @@ class Session:
             return 0, plans
         compiled, plans = 0, []
         kernels: list[AnyKernel] = []
-        for shapes in self.planner.tracer.representatives():
-            lowered = self.lower(shapes, {})
+        for shapes, lowered in self._likely():
             compiled += self.compile(lowered, progress)
             self._outlook = self._outlook or [lowered]
             compiled += self._prepare_further(lowered, progress)
@@ -158,13 +169,24 @@ class Session:
             elif lowered.trace.stop is not None:
                 self.file = None
         if self.planner.tracer.is_dynamic:
-            self._store(kernels)
+            others = self._kernels_of_others()
+            compiled += self.backends["native"].prepare(others, progress)
+            self._store([*kernels, *others])
         return compiled, plans
+
+    def _kernels_of_others(self) -> list[AnyKernel]:
+        """The kernels of plans for other sizes than the likely ones, where the backend chooses by size."""
+        kernels: list[AnyKernel] = []
+        for shapes in self.planner.tracer.others() if self.backends["native"].chooses_by_size else ():
+            # What the model cannot take at such sizes is no reason to refuse it.
+            with suppress(EngineError):
+                kernels += _kernels_of(self.lower(shapes, {}))
+        return kernels
 
     def _restored(self) -> list[tuple[object, Lowered]] | None:
         """The plans that a file holds of this model, if its kernels are still there."""
         stored, native = self.stored, self.backends["native"]
-        if stored is None or not native.prepare_stored([key for key, _, _ in stored.kernels]):
+        if stored is None or not native.prepare_stored(stored.words):
             self.stored = None
             return None
         for lowered in stored.plans.values():
@@ -184,13 +206,32 @@ class Session:
         self.stored = StoredModel(self.host_inputs, self.is_random, stored_facts(kernels), plans, lasting)
         self.file.write(self.stored)
 
+    def _likely(self) -> Iterator[tuple[InputShapes, Lowered]]:
+        """Plans for the model's input shapes, or for some that stand for all that it can take.
+
+        Sizes that are only guessed are no reason to refuse a model: those that fail are left out.
+        """
+        for shapes in self.planner.tracer.representatives():
+            try:
+                lowered = self.lower(shapes, {})
+            except (ShapeError, OutOfMemoryError) as error:
+                if not self.planner.tracer.is_dynamic:
+                    raise
+                self.planner.tracer.refusal = str(error)
+            else:
+                yield shapes, lowered
+
     @property
     def outlook(self) -> list[Lowered]:
         """How the model may be planned: up to its end, or stop by stop."""
         if not self._outlook:
-            for shapes in self.planner.tracer.representatives()[:1]:
-                self._outlook = [self.lower(shapes, {})]
+            self._outlook = [lowered for _, lowered in islice(self._likely(), 1)]
         return self._outlook
+
+    @property
+    def unprepared(self) -> str:
+        """Why nothing was prepared when the session was made, '' where something was."""
+        return "" if self._outlook or "planner" not in self.__dict__ else self.planner.tracer.refusal
 
     def _prepare_further(self, lowered: Lowered, progress: Progress | None) -> int:
         """Compile what comes after the plan's stops for data, as far as that can be guessed."""
@@ -203,7 +244,7 @@ class Session:
                     compiled += self.compile(going, progress)
                     if condition and self._outlook[0] is lowered:
                         self._outlook.append(going)
-            except ShapeError:
+            except (ShapeError, OutOfMemoryError):
                 pass  # a guess that the model cannot take
             if not guesses.conditions:
                 break
@@ -225,7 +266,8 @@ class Session:
         known: Elements,
     ) -> Lowered:
         """Plan the model, up to its end or to where it stops for data."""
-        return self._allowed(self.planner.lower(shapes, known))
+        with naming_shortage(f"a plan of model '{self.source.name}'"):
+            return self._allowed(self.planner.lower(shapes, known))
 
     def _allowed(self, lowered: Lowered) -> Lowered:
         """Refuse fallbacks where they are not allowed."""
@@ -240,7 +282,7 @@ class Session:
     @staticmethod
     def key(shapes: InputShapes, known: Elements) -> object:
         """What a plan depends on: shapes, and the elements that decide shapes."""
-        return tuple(shapes.items()), tuple((n, a.shape, _digest(a)) for n, a in known.items())
+        return tuple(shapes.items()), tuple((n, a.shape, digest(a)) for n, a in known.items())
 
     def part(self, shapes: InputShapes, known: Elements) -> Part:
         """The recorded plan for these input shapes, made now if it is new."""
@@ -255,9 +297,43 @@ class Session:
         self.finish_background()
         if key in self.parts:
             return self.parts[key]
-        part = self.record(self.planned(key, shapes, known), None)
+        lowered = self.lower(shapes, known)
+        part = self._begun(lowered, None, partial(self._store_plan, key, lowered, known))
         self.keep(key, part)
         return part
+
+    def _begun(
+        self, lowered: Lowered, before: Part | None, compiled: Callable[[], None] | None = None
+    ) -> Part:
+        """A part, recorded if all its kernels are there; else `is_ready` does that, and calls `compiled`."""
+        part = Part(lowered)
+        loads = (
+            backend.prepare_beside(kernels)
+            for place, backend in self.backends.items()
+            if (kernels := _kernels_of(lowered, place))
+        )
+        part.compiling = tuple(load for load in loads if load is not None)
+        self._unrecorded[part] = before, compiled
+        if not part.compiling:
+            self.is_ready(part, wait=False)
+        return part
+
+    def is_ready(self, part: Part, wait: bool) -> bool:
+        """Whether a part is recorded, which is done here once its kernels are compiled; `wait` blocks."""
+        if part not in self._unrecorded:
+            return True
+        if not wait and not all(load.done() for load in part.compiling):
+            return False
+        before, compiled = self._unrecorded[part]
+        for load in part.compiling:
+            load.result()
+        self.compile(part.lowered)
+        if compiled is not None:
+            compiled()
+        finish(self._recorded(part, before))
+        part.compiling = ()
+        del self._unrecorded[part]
+        return True
 
     def finish_background(self) -> None:
         """Wait for a thread that is making a plan: two do not at a time."""
@@ -268,12 +344,16 @@ class Session:
         """A plan for these input shapes, its kernels compiled; what of `part` any thread may do."""
         lowered = self.lower(shapes, known)
         self.compile(lowered)
+        self._store_plan(key, lowered, known)
+        return lowered
+
+    def _store_plan(self, key: object, lowered: Lowered, known: Elements) -> None:
+        """Write the first plan that was wanted."""
         if lowered.trace.stop is None and not known and self.stored is not None:
             # The shapes that come first are likely to be those that come first the next time.
             before = [StoredKernel(*kernel, nanoseconds=0.0) for kernel in self.stored.kernels]
             self._store([*before, *_kernels_of(lowered)], key, lowered)
             self.file = None
-        return lowered
 
     def keep(self, key: object, part: Part) -> None:
         """Have a recorded plan serve `part` from now on."""
@@ -290,9 +370,9 @@ class Session:
             self.later.move_to_end(part.later[key])
             return part.later[key]
         self.finish_background()
-        lowered = self._allowed(self.planner.resume(part.lowered.trace, known, results))
-        self.compile(lowered)
-        following = self.record(lowered, part)
+        with naming_shortage(f"a plan of model '{self.source.name}'"):
+            lowered = self._allowed(self.planner.resume(part.lowered.trace, known, results))
+        following = self._begun(lowered, part)
         self.later[following] = part.later, key
         self._keep(part.later, key, following)
         unused = [p for p in self.later if not p.users and p is not following]
@@ -319,6 +399,7 @@ class Session:
         dropped = [parts.pop(key)]
         while dropped:
             part = dropped.pop()
+            self._unrecorded.pop(part, None)
             dropped += part.later.values()
             part.later.clear()
             self.later.pop(part, None)
@@ -326,23 +407,23 @@ class Session:
 
     def record(self, lowered: Lowered, before: Part | None) -> Part:
         """Buffers and programs for a plan; tensors of the part before keep their buffers."""
-        steps = self.recording(lowered, before)
-        try:
-            while True:
-                next(steps)
-        except StopIteration as end:
-            part: Part = end.value
-            return part
+        return finish(self.recording(lowered, before))
 
     def recording(self, lowered: Lowered, before: Part | None) -> Generator[None, None, Part]:
         """`record` in small parts, between which the caller may do something else."""
         part = Part(lowered)
+        yield from self._recorded(part, before)
+        return part
+
+    def _recorded(self, part: Part, before: Part | None) -> Generator[None, None, None]:
         try:
-            yield from self._recording(part, before)
+            with naming_shortage(f"a plan of model '{self.source.name}'"):
+                yield from self._recording(part, before)
         except BaseException:
             part.release()
+            part.stages.clear()
+            part.owned.clear()
             raise
-        return part
 
     def _recording(self, part: Part, before: Part | None) -> Generator[None, None, None]:
         lowered = part.lowered
@@ -522,11 +603,21 @@ class Session:
             backend.dispose()
 
 
+def finish(steps: Generator[None, None, T]) -> T:
+    """Run a generator to its end; what it returns."""
+    try:
+        while True:
+            next(steps)
+    except StopIteration as end:
+        found: T = end.value
+        return found
+
+
 def _kernels_of(lowered: Lowered, place: Place = "native") -> list[AnyKernel]:
     return [step.kernel for s in lowered.segments if s.place == place for step in s.plan.steps]
 
 
-def _digest(array: np.ndarray) -> object:
+def digest(array: np.ndarray) -> object:
     """The elements as a part of a key."""
     return tuple(array.reshape(-1)) if array.dtype == object else array.tobytes()
 
@@ -538,4 +629,4 @@ def _facts(result: Any) -> object:
     if result is None:
         return None
     array = np.asarray(result)
-    return array.shape, array.dtype.name, _digest(array) if array.dtype == object else None
+    return array.shape, array.dtype.name, digest(array) if array.dtype == object else None

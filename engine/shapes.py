@@ -70,7 +70,7 @@ class DynamicTensorShape(tuple[Dim, ...]):
                 if dim == "":
                     raise ShapeError("a dimension's name must not be empty; use None for an unknown size")
                 values.append(dim)
-            elif isinstance(dim, SupportsIndex):
+            elif type(dim) is int or isinstance(dim, SupportsIndex):
                 value = dim.__index__()
                 if value < 0:
                     raise ShapeError(f"a declared size must be 0 or more, got {value}")

@@ -71,6 +71,26 @@ class TensorData(ABC):
         """Free the storage, if it is this object's."""
 
 
+class Changes:
+    """Tells whether any tensor's storage was moved, given to a writer, replaced or freed since some time.
+
+    `latest` is another object after every such change: compare it with `is`.
+    """
+
+    __slots__ = ("latest",)
+
+    def __init__(self) -> None:
+        self.latest = object()
+
+    def add(self) -> None:
+        """Note a change; on any thread."""
+        self.latest = object()
+
+
+changes = Changes()
+"""Of all tensors. Whoever has checked many tensors need not check them again while nothing changed."""
+
+
 def _unnoticed(job: Any) -> None:
     """Memory that nobody else has in use takes no note of jobs."""
 
@@ -134,6 +154,7 @@ class CPUTensorData(TensorData):
     def is_written_by(self, writer: Writer) -> None:
         """The elements are there once `writer` is done, which waits for all that reads them by now."""
         self.writer, self.readers = writer, []
+        changes.add()
 
     @property
     def address(self) -> int:
@@ -164,6 +185,7 @@ class CPUTensorData(TensorData):
             if readers and self._owned:
                 before, self.elements = self.elements, aligned(self.elements.shape, self.elements.dtype)
                 self._address = None
+                changes.add()
                 if keep:
                     self.elements[...] = before
             else:
@@ -337,6 +359,7 @@ class Tensor(Disposable):
             raise InputError(f"cannot reshape a tensor of shape {tuple(self.shape)} to {tuple(wanted)}")
         self._view = tuple(sizes)
         self.elements_on_cpu = None
+        changes.add()
         if self._arrived is not None:
             self._arrived = self._arrived.reshape(self._view)
         return self
@@ -476,10 +499,14 @@ class Tensor(Disposable):
         self._data = data
         self._view = None
         self.elements_on_cpu = data if type(data) is CPUTensorData else None
+        changes.add()
         self._owns_memory = type(data) is not CPUTensorData
 
     def _dispose(self) -> None:
-        self._pending = self._arrived = self.elements_on_cpu = None
+        if self.elements_on_cpu is not None:
+            self.elements_on_cpu = None
+            changes.add()
+        self._pending = self._arrived = None
         if self._owns_memory:
             self._data.dispose()
 

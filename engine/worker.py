@@ -50,7 +50,7 @@ from engine.run import Run
 from engine.run_queue import RunQueue
 from engine.session import Session
 from engine.slices import Schedule, SlicedRun
-from engine.tensor import Tensor
+from engine.tensor import Tensor, changes
 from engine.unfinished import unfinished
 from engine.worker_memory import WorkerMemory, memory_of
 
@@ -219,11 +219,13 @@ class Worker(Disposable):
         self._native = native
         self._loads: list[Loading[None]] = []
         self._inputs = Inputs(session, check_integers=debug)
+        self._kept = self._inputs.kept
         self._outputs = Outputs(model)
         self._schedules = 0
         # Arrays like the last schedule's need none of its checks again: see `Direct`.
-        self._may_be_direct = not (debug or self._inputs.have_wide_integers or session.host_inputs)
-        self._may_be_direct &= not session.is_random
+        self._may_be_direct = not (debug or self._inputs.have_wide_integers)
+        # How many schedules there were before, for layers that draw random numbers.
+        self._count = np.zeros(1, np.uint32) if session.is_random else None
         self._direct: Direct | None = None
         self._directs: dict[tuple[InputShape, ...], Direct] = {}
         self._queue = RunQueue()
@@ -271,7 +273,7 @@ class Worker(Disposable):
     def short_way(self) -> Direct | None:
         """What the latest schedule comes down to, if the next one like it needs nothing else."""
         self._check_alive()
-        return self._direct
+        return self._direct if self._direct is not None and self._direct.is_plain else None
 
     def took_short_way(self, direct: Direct) -> None:
         """Note a schedule whose commands were enqueued by a plan in short."""
@@ -311,8 +313,18 @@ class Worker(Disposable):
 
     def set_input(self, name: str, value: InputValue) -> None:
         """Keep a value for an input, used by every `schedule` that does not give it."""
-        self._check_alive()
-        self._inputs.keep(name, value)
+        kept = self._kept
+        try:
+            if kept[name] is value:
+                return  # nothing changes, whichever thread this is
+        except KeyError:  # not given yet, unknown, or the worker was disposed
+            self._check_alive()
+            self._inputs.keep(name, value)
+        else:
+            if get_ident() != self.thread:
+                self.check_thread()
+            kept[name] = value
+            changes.latest = object()  # a call of `add` takes as long as all else here
 
     @property
     def kept_inputs(self) -> Mapping[str, InputValue]:
@@ -334,12 +346,20 @@ class Worker(Disposable):
         if direct is not None:
             if get_ident() != self.thread:
                 self.check_thread()
+            if self._count is not None:
+                self._count[0] = self._schedules & 0xFFFFFFFF
+                self._schedules += 1
+            latest = self.latest
             given: Any = inputs
-            if named:
+            if not inputs and not named:
+                given = self._kept
+                if type(latest) is DirectRun and direct.take_kept(given):
+                    latest.turn += 1
+                    return
+            elif named:
                 given = () if inputs else named
             elif len(inputs) == 1 and type(inputs[0]) is dict:
                 given = inputs[0]
-            latest = self.latest
             if type(latest) is DirectRun and direct.take_again(given):
                 latest.turn += 1
                 return
@@ -351,16 +371,21 @@ class Worker(Disposable):
             if other is not None and other.take(ordered):
                 self.took_short_way(other)
                 return
-        shapes, known, prepared = self._prepared(inputs, named)
+            if self._count is not None:
+                self._schedules -= 1
+        checked = self._prepared(inputs, named)
+        if self._directs and not self._queue and self._take_checked(checked):
+            return
+        shapes, known, prepared = checked
         with self.entered():
             run = Run(self._session, self._session.part(shapes, known), prepared)
             self._begin(run)
         run.check()
         if run.finished and self._may_be_direct and len(run.parts) == 1:
             run.part.short = self._direct = run.part.short or Direct.of(
-                self._session, run.part, self._inputs.names
+                self._session, run.part, self._inputs.names, known, self._count
             )
-            if self._direct is not None:
+            if self._direct is not None and not known:
                 self._directs[tuple(shapes.values())] = self._direct
 
     def schedule_iterable(
@@ -386,8 +411,9 @@ class Worker(Disposable):
         self._check_alive()
         self._direct = None  # its plan may be dropped from here on
         given = self._inputs.check(inputs, named)
-        if self._session.is_random:
-            given.tensors[SCHEDULE_COUNT] = np.array([self._schedules & 0xFFFFFFFF], np.uint32)
+        if self._count is not None:
+            self._count[0] = self._schedules & 0xFFFFFFFF
+            given.tensors[SCHEDULE_COUNT] = self._count.copy()
         self._schedules += 1
         return given
 
@@ -435,12 +461,24 @@ class Worker(Disposable):
         if any(type(array) is not np.ndarray for array in given):
             return None
         shapes = tuple([array.shape for array in given])
+        return self._direct_of(shapes)
+
+    def _direct_of(self, shapes: tuple[InputShape, ...]) -> Direct | None:
         direct = self._directs.get(shapes)
         if direct is not None and direct.part.short is not direct:
             # Its plan was dropped, as others may have been.
             self._directs = {key: d for key, d in self._directs.items() if d.part.short is d}
             return None
         return direct
+
+    def _take_checked(self, given: Given) -> bool:
+        """Schedule by a plan that was used before, where all checked inputs are arrays."""
+        direct = self._direct_of(tuple(given.shapes.values()))
+        arrays: Any = tuple(given.tensors[name] for name in given.shapes if name in given.tensors)
+        if direct is None or not direct.take(arrays):
+            return False
+        self.took_short_way(direct)
+        return True
 
     def pump(self, budget_ms: float | None = None) -> bool:
         """Take up schedules that wait for data of their own; True when nothing is left to enqueue.
@@ -493,6 +531,7 @@ class Worker(Disposable):
         """An output of the latest schedule (by name or number; the first by default), owned by the worker.
 
         A `Tensor`; a list of them for an output that is a sequence; None for an optional without an element.
+        A sequence of maps is a tensor with one dict for each row, made when it is read.
         It is stale after the next `schedule`; a readback requested before stays good. Raises `ShapePending`
         for a sequence whose length depends on data that is still being computed.
         """
@@ -519,12 +558,14 @@ class Worker(Disposable):
         """
         run, name = self._output(name)
         self.drive(run)
-        return self._outputs.of(self, run, name, RunOutput.copied)
+        return self._outputs.of(self, run, name, lambda output: output.copied())
 
     def plan_report(self) -> PlanReport:
         """How the latest plan runs, as far as it was made; before the first schedule, how one may run."""
         self._check_alive()
-        return report_on(self.model, self._native, self.plans)
+        latest = self.latest.parts if self.latest is not None else ()
+        compiling = sum(load.missing for part in latest for load in part.compiling)
+        return report_on(self.model, self._native, self.plans, self._session.unprepared, compiling)
 
     @property
     def plans(self) -> Sequence[Lowered]:
@@ -545,6 +586,7 @@ class Worker(Disposable):
         )
         self._direct = None
         self._directs.clear()
+        self._kept.clear()
         unfinished.work.discard(self)
         self.latest = None
         # A context that was lost, or whose window was closed first, took everything along.

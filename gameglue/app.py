@@ -54,6 +54,7 @@ from gameglue.scene import Scene
 from gameglue.scene_files.prefab import Prefab
 from gameglue.scene_files.prefabs import Prefabs
 from gameglue.scenes import Scenes
+from gameglue.watchdog import Watchdog
 
 _log = logging.getLogger("gameglue")
 
@@ -113,6 +114,7 @@ class App(Finder):
         resizable: bool = True,
         vsync: bool = False,
         on_error: Literal["log", "raise"] = "log",
+        watchdog: float = 0.0,
         time_source: Callable[[], float] = clock.perf_counter,
         sleep: Callable[[float], object] = clock.sleep,
     ) -> None:
@@ -137,6 +139,8 @@ class App(Finder):
         loading_budget_ms: what models and workers that are being loaded may take of each frame.
         audio: whether sounds are heard. `None` means with a window.
         on_error: "raise" lets a component's exception out of `step()`, for tests.
+        watchdog: without a window, print every thread's stack once no frame has ended for so many seconds;
+            0 for never. The environment variable GAMEGLUE_WATCHDOG goes first.
         time_source, sleep: the real clock in seconds, and how to wait; tests pass their own.
 
         Raises `GraphicsError` if `headless=False` and no window can be had.
@@ -180,13 +184,14 @@ class App(Finder):
         """Whether presenting a picture waits until the display takes one."""
         self.slack = FrameSlack(waits_behind=self.waits_for_display)
         self.real_time = surface.is_window if real_time is None else real_time
+        self.watchdog = Watchdog(watchdog) if self.headless else None
         self.audio = Audio(surface.is_window if audio is None else audio)
         self.graphics = Graphics(surface, self.lifecycle, self._failed)
         is_software = self.graphics.is_software
         self.rest = Rest(
             self.inference,
             infers=lambda: is_software and not deterministic and "inference" in self.frame.names,
-            is_done=lambda: self.graphics.is_done,
+            pending=lambda: self.graphics.pending,
             mark=self.graphics.mark,
             time_source=time_source,
             sleep=sleep,
@@ -345,6 +350,8 @@ class App(Finder):
                     self._pace()
             except KeyboardInterrupt:
                 interrupts.is_asked = True
+            finally:
+                self._stop_watching()
         if interrupts.is_asked:
             _log.warning("interrupted in frame %d", self.time.frame_count)
             self.was_interrupted = True
@@ -405,6 +412,8 @@ class App(Finder):
                 self._gpu_phases.end_frame()
             profiler.end_frame(before - start, start)
             self.slack.end_frame(before)
+            if self.watchdog is not None:
+                self.watchdog.frame_ended(before)
         self._change_scenes()
 
     def quit(self) -> None:
@@ -436,7 +445,6 @@ class App(Finder):
         if not self.real_time:
             # Nobody waits for the next frame: inference goes on as it would beside a faster device.
             self.rest.spend(_UNPACED_REST, loads=False)
-            self.graphics.wait_until_drawn(self._sleep)
         elif self._last_frame is not None and not self._quitting:
             end = self._last_frame + 1.0 / self.target_frame_rate
             self.rest.spend(end - self._time_source())
@@ -529,6 +537,7 @@ class App(Finder):
         self.graphics.make_current()
         self._end()
         self.profiler.stop()
+        self._stop_watching()
         self._disposed = True
         self.audio.close()
         self.inspector.dispose()
@@ -541,6 +550,10 @@ class App(Finder):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.dispose()
+
+    def _stop_watching(self) -> None:
+        if self.watchdog is not None:
+            self.watchdog.stop()
 
     def _end(self) -> None:
         if self._ended:

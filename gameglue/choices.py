@@ -80,8 +80,5 @@ def why_unavailable(choice: BackendChoice, info: SystemInfo) -> str | None:
         return None
     if choice.device == "opencl":
         return None if info.cl_devices else (info.cl_reason or "there is no OpenCL device")
-    if info.gl is None:
-        return info.gl_reason or "there is no OpenGL"
-    if choice.backend is BackendType.GPU_COMPUTE and not info.gl.supports_compute:
-        return f"OpenGL {info.gl.version} has no compute shaders (4.3 has)"
-    return None
+    reason = info.gl_pixel_reason if choice.backend is BackendType.GPU_PIXEL else info.gl_compute_reason
+    return reason or None

@@ -7,6 +7,8 @@ from collections.abc import Callable
 from engine import advance_loads
 from gameglue.inference import InferenceQueue
 
+MOST_IN_FLIGHT = 2
+"""Pictures that are enqueued and not drawn, the next one included: as many as a window's swap chain has."""
 _MARGIN = 0.001
 """Seconds before the next frame that stay free."""
 _LOAD_SLICE = 0.002
@@ -15,14 +17,16 @@ _LEAST_FOR_INFERENCE = 0.003
 """Seconds without which nothing is enqueued: what was may take some milliseconds more than expected."""
 _FRUITLESS, _PATIENCE = 40, 6
 """Times in a row that nothing could be enqueued, after which nothing is tried any more; and frames whose rest
-went by without inference that waits, after which the next frame has some within it."""
+went by without inference that waits, after which every rest has some, and a rest in which pictures are still
+being drawn now and then, behind them."""
 
 
 class Rest:
     """Gives what is being loaded, and on some machines inference, the time between two frames.
 
     Where a driver draws on the processor, what is enqueued within a frame waits for the frame's picture, or
-    the picture for it. There inference is left to the rest, as long as frames have one.
+    the picture for it. There inference is left to the rest. It also keeps the frames from running ahead of
+    the device, which nothing else does without a window.
     """
 
     def __init__(
@@ -30,25 +34,26 @@ class Rest:
         queue: InferenceQueue,
         *,
         infers: Callable[[], bool],
-        is_done: Callable[[], bool] = lambda: True,
+        pending: Callable[[], int] = lambda: 0,
         mark: Callable[[], None] = lambda: None,
         time_source: Callable[[], float],
         sleep: Callable[[float], object],
     ) -> None:
-        """infers: whether inference may be left to it. is_done: whether the device has done what was enqueued
-        up to the latest `mark`, the frame's picture included. time_source, sleep: in seconds.
+        """infers: whether inference may be left to it. pending: how many pictures and other marks (`mark`)
+        the device has not reached yet. time_source, sleep: in seconds.
         """
         self._queue = queue
         self._infers = infers
-        self._is_done = is_done
+        self._pending = pending
         self._mark = mark
         self._time_source = time_source
         self._sleep = sleep
         self.takes_inference = False
         """Whether the latest frame had a rest that inference was left to."""
+        self.late = 0.0
+        """By how many seconds the latest rest went on beyond its end, until pictures were drawn."""
         self._has_inferred = False
         self._frames_without = 0
-        self._frames_short = 0
 
     def took_inference(self) -> bool:
         """Whether this frame leaves inference to its rest too; where none follows, the next one does not."""
@@ -56,12 +61,21 @@ class Rest:
         return took
 
     def spend(self, seconds: float, *, loads: bool = True) -> None:
-        """Use up to so many seconds; returns early where nothing is left to do. loads: also for loading."""
+        """Use up to so many seconds; returns early where nothing is left to do. loads: also for loading.
+
+        It takes longer while more than `MOST_IN_FLIGHT` pictures would be in flight with the next one.
+        """
+        end = self._time_source() + seconds
+        self._use(seconds, loads)
+        while self._pending() >= MOST_IN_FLIGHT:
+            if not (loads and self._load(_LOAD_SLICE)):
+                self._sleep(_NAP)
+        self.late = max(0.0, self._time_source() - end)
+
+    def _use(self, seconds: float, loads: bool) -> None:
         end = self._time_source() + seconds - _MARGIN
         is_long = seconds >= _LEAST_FOR_INFERENCE
-        # A late frame among others is not made later.
-        self._frames_short = 0 if is_long else self._frames_short + 1
-        self.takes_inference = self._frames_short <= _PATIENCE and self._infers()
+        self.takes_inference = self._infers()
         fruitless = 0 if is_long and self.takes_inference else _FRUITLESS
         self._has_inferred = False
         while (left := end - self._time_source()) > 0.0:
@@ -70,14 +84,19 @@ class Rest:
                 fruitless = 0 if self._infer(left) else fruitless + 1
             elif not is_loading:
                 break
-        if not is_long:
+        if self._has_inferred or not self.takes_inference or not self._queue.wants_turn:
+            self._frames_without = 0
             return
-        self._frames_without = (
-            0 if self._has_inferred or not self._queue.wants_turn else self._frames_without + 1
-        )
-        if self._frames_without > _PATIENCE:
-            # Pictures leave no time for it: then a part in a frame.
-            self.takes_inference, self._frames_without = False, 0
+        self._frames_without += 1
+        if self._frames_without <= _PATIENCE:
+            return
+        is_behind = self._queue.wants_gpu and self._pending() > 0
+        if is_behind and self._frames_without % (_PATIENCE + 1):
+            return
+        # Pictures leave no time for it. Within a frame it would wait for them all the same.
+        while self._queue.wants_gpu and self._pending():
+            self._sleep(_NAP)
+        self._infer(_LEAST_FOR_INFERENCE)
 
     def _load(self, seconds: float) -> bool:
         """Let what is being loaded go on; False if nothing is."""
@@ -91,7 +110,7 @@ class Rest:
     def _infer(self, seconds: float) -> bool:
         """Let inference go on; False if nothing could be enqueued."""
         uses_gpu = self._queue.wants_gpu
-        if uses_gpu and not self._is_done():
+        if uses_gpu and self._pending():
             # Behind what is not done, what is enqueued would end nobody knows when: maybe in the next frame.
             self._sleep(min(seconds, _NAP))
             return True

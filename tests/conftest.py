@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import shutil
 import subprocess
@@ -18,6 +19,7 @@ from engine.devices import CLDevice, GLDevice
 from engine.devices.gl_functions import GL, GLFunctions
 from engine.devices.gl_switch import current_platform
 from engine.errors import DeviceError
+from tests import guards
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -25,6 +27,16 @@ ROOT = Path(__file__).resolve().parent.parent
 # small models are no use on disk either. Tests of stored plans turn them on again.
 os.environ.setdefault("GAMEGLUE_STORED_PLANS", "off")
 RunChild = Callable[..., str]
+
+if guards.WANTED:
+    guards.install()
+
+
+@pytest.fixture(autouse=guards.WANTED)
+def memory_guards() -> Iterator[None]:
+    """Fails a test during which a kernel wrote beside its memory, see `tests.guards`."""
+    yield
+    guards.check()
 
 
 @pytest.fixture(scope="session")
@@ -83,15 +95,51 @@ def gl_device(game: moderngl.Context, session_device: GLDevice) -> Iterator[GLDe
     session_device.check_errors("running this test")
 
 
+@functools.cache
+def why_no_opencl() -> str:
+    """Why no kernel runs on OpenCL here; empty where one does."""
+    try:
+        CLDevice().dispose()
+    except DeviceError as error:
+        return str(error)
+    return ""
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Skip what needs OpenCL, by its mark or by a parameter, where no kernel runs on it."""
+    parameters = (
+        item.callspec.params.values()
+        if isinstance(item, pytest.Function) and hasattr(item, "callspec")
+        else ()
+    )
+    is_wanted = item.get_closest_marker("opencl") or any(
+        value == "opencl" for value in parameters if isinstance(value, str)
+    )
+    if is_wanted and why_no_opencl():
+        pytest.skip(why_no_opencl())
+
+
 @pytest.fixture(scope="session")
 def cl_device() -> Iterator[CLDevice]:
-    """An OpenCL device, PoCL where there is no other."""
-    try:
-        device = CLDevice()
-    except DeviceError as error:
-        pytest.skip(str(error))
+    """An OpenCL device, on the processor where there is no other."""
+    if why_no_opencl():
+        pytest.skip(why_no_opencl())
+    device = CLDevice()
     yield device
     device.dispose()
+
+
+@pytest.fixture(scope="session")
+def refusing_runtime(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An OpenCL runtime whose compiler refuses everything, as one older than the processor does."""
+    compiler = shutil.which("cc")
+    if compiler is None or not sys.platform.startswith("linux"):
+        pytest.skip("needs Linux and a C compiler (cc)")
+    library = tmp_path_factory.mktemp("opencl") / "libstub.so"
+    subprocess.run(
+        [compiler, "-shared", "-fPIC", "-w", "-o", library, ROOT / "tests" / "opencl_stub.c"], check=True
+    )
+    return library
 
 
 @pytest.fixture(scope="session")

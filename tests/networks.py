@@ -17,6 +17,7 @@ import onnx
 from onnx import helper, numpy_helper
 
 from tests import sequence_networks, vision_networks
+from tests.images import smooth
 
 MODELS = Path(os.environ.get("GAMEGLUE_TEST_MODELS", Path(__file__).parents[1].parent / "shared" / "models"))
 LIGHT = Path(onnx.__file__).parent / "backend" / "test" / "data" / "light"
@@ -42,18 +43,6 @@ MADE: dict[str, Callable[[], bytes]] = {
 """Networks that are made on the spot, by name."""
 
 Inputs = dict[str, np.ndarray]
-
-
-def smooth(shape: tuple[int, ...], seed: int, low: float = 0.0, high: float = 1.0) -> np.ndarray:
-    """A few random colours stretched smoothly over (..., H, W); vision networks ignore white noise."""
-    rng = np.random.default_rng(seed)
-    coarse = rng.random((*shape[:-2], 5, 5))
-    for axis, size in ((-2, shape[-2]), (-1, shape[-1])):
-        at = np.linspace(0, 4, size)
-        left = np.minimum(at.astype(int), 3)
-        share = (at - left).reshape([-1 if a == axis % coarse.ndim else 1 for a in range(coarse.ndim)])
-        coarse = np.take(coarse, left, axis) * (1 - share) + np.take(coarse, left + 1, axis) * share
-    return (low + (high - low) * coarse).astype(np.float32)
 
 
 def trained_path(name: str) -> Path:

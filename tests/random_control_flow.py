@@ -356,6 +356,23 @@ class RandomFlow:
         if x.dtype in WHOLE:
             self.emit("Mod", [found, self.constant(np.array(7, x.dtype))])
 
+    def step_several(self) -> None:
+        """A layer with several outputs, of which later layers may read any or none."""
+        x = self.real(lambda v: v.rank > 0 and not v.is_empty)
+        kind = self.choice(4)
+        if kind == 0:
+            self.emit("Dropout", [x], 2)
+        elif kind == 1:
+            scale = self.constant(self.array("float32", [1]))
+            self.emit("LayerNormalization", [x, scale], 1 + self.choice(3), epsilon=0.1, axis=-1)
+        elif kind == 2 and len(set(x.shapes)) == 1 and x.shapes[0][0] > 1:
+            sizes = self.ints(1, x.shapes[0][0] - 1)
+            self.emit("Split", [x, sizes], 2, axis=0)
+        elif x.rank == 3 and len({s[2] for s in x.shapes}) == 1:
+            op, gates, states = self.one_of(("LSTM", 4, 2), ("GRU", 3, 1), ("RNN", 1, 1))
+            weights = [self.constant(self.array("float32", [1, 2 * gates, n])) for n in (x.shapes[0][2], 2)]
+            self.emit(op, [x, *weights], 1 + self.choice(states + 1), hidden_size=2)
+
     def step_logic(self) -> None:
         x = self.pick(lambda v: v.dtype == "bool")
         y = self.pick(lambda v: v.dtype == "bool")

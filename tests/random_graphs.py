@@ -27,7 +27,18 @@ ACTIVATIONS: dict[str, dict[str, Any]] = {
     "Elu": {"alpha": 0.7},
     "HardSigmoid": {"alpha": 0.3},
 }
-SETTINGS = ([(3, 4)], [(2, 3), (1, 4), (5, 1)], [(1, 1), (3, 3), (2, 6)], [(4, 2), (1, 1)])
+SETTINGS = (
+    [(3, 4)],
+    [(2, 3), (1, 4), (5, 1)],
+    [(1, 1), (3, 3), (2, 6)],
+    [(4, 2), (1, 1)],
+    [(40, 2), (33, 1), (65, 3)],
+    [(37, 19)],
+)
+"""The sizes of the open dimensions n and m. What is drawn fits these and need not fit any others."""
+
+ACROSS = ("ReduceMean", "ReduceMax", "ReduceMin", "ReduceL2", "ReduceLogSumExp", "ArgMax", "ArgMin", "TopK")
+"""What large tensors are reduced by."""
 
 
 @dataclass
@@ -54,10 +65,13 @@ class RandomGraph:
     def __init__(self, seed: int, length: int = 12) -> None:
         self.rng = np.random.default_rng(seed)
         self.settings = SETTINGS[self.choice(len(SETTINGS))]
+        # Exporters call sizes open that they have written into the graph.
+        self.is_open = len(self.settings) > 1 or self.maybe()
         self.nodes: list[onnx.NodeProto] = []
         self.constants: dict[str, np.ndarray] = {}
         self.inputs: dict[str, tuple[str, list[int | str]]] = {}
         self.values: list[Val] = []
+        self.is_coarse = False
         self.feeds: list[dict[str, np.ndarray]] = [{} for _ in self.settings]
         for _ in range(1 + self.choice(3)):
             self.add_input()
@@ -143,7 +157,7 @@ class RandomGraph:
         shape: list[Dim] = []
         declared: list[int | str] = []
         for _ in range(rank):
-            if len(self.settings) > 1 and self.maybe(0.5):
+            if self.is_open and self.maybe(0.5):
                 which = self.choice(2)
                 shape.append(symbols[which])
                 declared.append("nm"[which])
@@ -151,11 +165,15 @@ class RandomGraph:
                 size = (1, 2, 3, 4, 5, 8)[self.choice(6)]
                 shape.append(self.dim(size))
                 declared.append(size)
+            if not self.fits(tuple(shape)):
+                shape[-1], declared[-1] = self.dim(1), 1
         if rank == 4 and self.maybe(0.7):
             shape[2:] = [self.dim(6), self.dim(7)]
             declared[2:] = [6, 7]
             if not static(shape[1]):
                 shape[1], declared[1] = self.dim(4), 4
+            if not self.fits(tuple(shape)):
+                shape[0], declared[0] = self.dim(1), 1
         dtypes = ("float32", "float32", "float32", "int64", "int32", "bool")
         dtype = dtypes[self.choice(6)] if self.inputs else "float32"
         self.inputs[name] = (dtype, declared)
@@ -286,6 +304,154 @@ class RandomGraph:
             node("Mul", [f"i{n}", f"h{n}"], [f"half{n}"]),
         ]
         self.values.append(Val(f"half{n}", "float16", x.shape))
+
+    def step_half_region(self) -> None:
+        """Layers in float16 between conversions, as half precision models keep them."""
+        x = self.pick(lambda v: v.dtype == "float32" and v.bound <= 8 and v.rank > 0)
+        if x is None:
+            return
+        self.is_coarse = True
+        at, name, shape = len(self.nodes), f"hr{len(self.nodes)}", x.shape
+        self.nodes.append(node("Cast", [x.name], [name], to=CODES["float16"]))
+        for number in range(1 + self.choice(3)):
+            made = f"hr{at}_{number}"
+            kind = self.choice(8)
+            if kind == 0 and static(shape[-1]) and self.fits((*shape, self.dim(2))):
+                n = 1 + self.choice(2 * shape[-1][0])
+                w = self.weights(shape[-1][0], n)
+                self.constants[w] = (self.constants[w] / 2).astype(np.float16)
+                self.nodes.append(node("MatMul", [name, w], [made]))
+                shape = (*shape[:-1], self.dim(n))
+            elif kind == 1:
+                self.nodes.append(node("Softmax", [name], [made], axis=self.choice(len(shape))))
+            elif kind == 2:
+                self.nodes.append(node("ReduceMean", [name, self.ints(-1)], [made], keepdims=1))
+                shape = (*shape[:-1], self.dim(1))
+            elif kind == 3:
+                other = self.constant(np.array(0.75, np.float16))
+                self.nodes.append(node(("Add", "Mul", "Max")[self.choice(3)], [name, other], [made]))
+            elif kind == 4:
+                self.nodes.append(node("Transpose", [name], [made]))
+                shape = shape[::-1]
+            elif kind == 5:
+                # Between conversions, as around layers that a converter leaves in float32.
+                self.nodes.append(node("Cast", [name], [f"{made}f"], to=CODES["float32"]))
+                self.nodes.append(node("Neg", [f"{made}f"], [f"{made}n"]))
+                self.nodes.append(node("Cast", [f"{made}n"], [made], to=CODES["float16"]))
+            elif kind == 6:
+                low, high = (self.constant(np.array(n, np.float16)) for n in (-0.5, 0.5))
+                self.nodes.append(node("Clip", [name, low, high], [made]))
+            else:
+                self.nodes.append(node(("Tanh", "Sigmoid", "Relu")[self.choice(3)], [name], [made]))
+            name = made
+        self.emit("Cast", [name], "float32", shape, 16.0, to=CODES["float32"])
+
+    def step_quantized(self) -> None:
+        """Layers in bytes, as quantisers write them.
+
+        All scales are powers of 2 and what comes in is a multiple of one, so that every result is exact: no
+        rounding may go the other way elsewhere.
+        """
+        x = self.pick(lambda v: v.dtype in ("int32", "int64") and v.rank > 1 and static(v.shape[-1]))
+        if x is None:
+            return
+        at, depth, n = len(self.nodes), x.shape[-1][0], 1 + self.choice(9)
+        shape = (*x.shape[:-1], self.dim(n))
+        if not self.fits(shape):
+            return
+        signed = self.maybe()
+        byte = np.int8 if signed else np.uint8
+        zero = self.constant(np.array(self.choice(9) if signed else 128, byte))
+        in_scale, out_scale = (self.constant(np.array(2.0**-p, np.float32)) for p in (2, self.choice(3)))
+        w = self.constant(self.rng.integers(-90, 91, (depth, n)).astype(np.int8))
+        columns = self.maybe()
+        per = n if columns else ()
+        w_scale = self.constant(np.float32(2.0) ** -self.rng.integers(4, 7, per).astype(np.float32))
+        w_zero = self.constant(np.zeros(per, np.int8))
+        axis = {"axis": 1} if columns else {}
+        names = {k: f"qd{at}_{k}" for k in "f s q d w p t u".split()}
+        self.nodes += [
+            node("Cast", [x.name], [names["f"]], to=CODES["float32"]),
+            node("Mul", [names["f"], in_scale], [names["s"]]),
+            node("QuantizeLinear", [names["s"], in_scale, zero], [names["q"]]),
+        ]
+        kind = self.choice(3)
+        if kind == 0:
+            # As operators on bytes.
+            operands = [names["q"], in_scale, zero, w, w_scale, w_zero, out_scale, zero]
+            self.nodes.append(node("QLinearMatMul", operands, [names["t"]]))
+        elif kind == 1:
+            self.nodes.append(node("MatMulInteger", [names["q"], w, zero], [names["p"]]))
+            self.emit("Mod", [names["p"], self.constant(np.array(11, np.int32))], "int32", shape)
+            return
+        else:
+            self.nodes += [
+                node("DequantizeLinear", [names["q"], in_scale, zero], [names["d"]]),
+                node("DequantizeLinear", [w, w_scale, w_zero], [names["w"]], **axis),
+                node("MatMul", [names["d"], names["w"]], [names["p"]]),
+                node("QuantizeLinear", [names["p"], out_scale, zero], [names["t"]]),
+            ]
+        if self.maybe(0.3):
+            shape = tuple(shape[a] for a in (*range(1, len(shape)), 0))
+            self.nodes.append(node("Transpose", [names["t"]], [names["u"]], perm=[*range(1, len(shape)), 0]))
+        last = names["u"] if any(names["u"] in n.output for n in self.nodes[-1:]) else names["t"]
+        self.emit("DequantizeLinear", [last, out_scale, zero], "float32", shape, 99.0)
+
+    def step_large(self) -> None:
+        """A large tensor, reduced at once: longer than loops, tables and sums of a device may be."""
+        x = self.pick(
+            lambda v: v.dtype == "float32" and v.rank > 0 and v.bound <= 16
+            and self.fits((*v.shape, self.dim(3)))
+        )  # fmt: skip
+        if x is None:
+            return
+        at, count = len(self.nodes), (5000, 16_385, 40_003, 65_537)[self.choice(4)]
+        count = min(count, 400_000 // max(self.product(x.shape)))
+        ramp = self.constant((self.rng.permutation(count) / count + 0.5).astype(np.float32))
+        wide, name = (*x.shape, self.dim(count)), f"lg{at}"
+        self.nodes += [
+            node("Unsqueeze", [x.name, self.ints(-1)], [f"{name}_x"]),
+            node("Add", [f"{name}_x", ramp], [name]),
+        ]
+        if self.maybe(0.3):
+            self.nodes.append(node("Transpose", [name], [f"{name}_t"], perm=[x.rank, *range(x.rank)]))
+            wide, name = (wide[-1], *wide[:-1]), f"{name}_t"
+        axis = wide.index(self.dim(count))
+        kind = ACROSS[self.choice(len(ACROSS))] if self.maybe(0.8) else "MatMul"
+        rest = tuple(d for a, d in enumerate(wide) if a != axis)
+        if kind == "MatMul" and axis == x.rank:
+            self.emit("MatMul", [name, self.weights(count, 2)], "float32", (*x.shape, self.dim(2)), 99.0)
+        elif kind.startswith("Arg"):
+            self.emit(kind, [name], "int64", rest, axis=axis, keepdims=0)
+        elif kind == "TopK":
+            shape = tuple(self.dim(3) if a == axis else d for a, d in enumerate(wide))
+            self.emit(kind, [name, self.ints(3)], "float32", shape, x.bound + 2, 1, axis=axis)
+        else:
+            kind = "ReduceMean" if kind == "MatMul" else kind
+            bound = (x.bound + 2) * (count**0.5 if kind == "ReduceL2" else 3)
+            self.emit(kind, [name, self.ints(axis)], "float32", rest, bound, keepdims=0)
+
+    def step_unread(self) -> None:
+        """A layer with outputs that are named and not read."""
+        x = self.pick(lambda v: v.dtype == "float32" and v.rank > 0)
+        if x is None:
+            return
+        kind = self.choice(3)
+        if kind == 0:
+            self.emit("Dropout", [x.name], "float32", x.shape, x.bound, 1)
+        elif kind == 1:
+            axis = self.choice(x.rank)
+            shape = tuple(self.dim(1) if a == axis else d for a, d in enumerate(x.shape))
+            # Elements that differ by nothing but rounding have no order: only the values are read.
+            self.emit("TopK", [x.name, self.ints(1)], "float32", shape, x.bound, 1, axis=axis)
+        elif static(x.shape[-1]) and x.shape[-1][0] > 2:
+            n = x.shape[-1][0]
+            shape = (*x.shape[:-1], self.dim(1))
+            parts = [x.name, self.ints(1, 1, n - 2)]
+            made = self.emit("Split", parts, "float32", shape, min(x.bound, 99.0), 2, axis=-1)
+            if self.maybe():
+                rest = (*x.shape[:-1], self.dim(n - 2))
+                self.values.append(Val(f"{made.name}_1", "float32", rest, x.bound))
 
     def step_transpose(self) -> None:
         if x := self.pick(lambda v: v.rank > 1):
@@ -450,7 +616,9 @@ class RandomGraph:
         if x is not None:
             n = x.shape[-1][0]
             names = [x.name, self.weights(n), self.weights(n)]
-            self.emit("LayerNormalization", names, "float32", x.shape, 8.0, epsilon=0.1)
+            # Mean and inverse deviation, which nobody reads.
+            extra = self.choice(3) if self.maybe(0.3) else 0
+            self.emit("LayerNormalization", names, "float32", x.shape, 8.0, extra, epsilon=0.1)
 
     def step_matmul(self) -> None:
         x = self.pick(lambda v: v.dtype == "float32" and v.rank > 0)
@@ -502,7 +670,7 @@ class RandomGraph:
         group = channels if self.maybe(0.25) else 2 if channels % 2 == 0 and self.maybe(0.2) else 1
         out = group * (1 + self.choice(max(1, 12 // group)))
         spatial = x.rank - 2
-        kernel = [(1, 2, 3, 3)[self.choice(4)] for _ in range(spatial)]
+        kernel = [self.window(d, (1, 2, 3, 3)) for d in x.shape[2:]]
         stride = [1 + self.choice(2) for _ in range(spatial)] if self.maybe(0.4) else [1] * spatial
         dilation = [1 + self.choice(2) for _ in range(spatial)] if self.maybe(0.2) else [1] * spatial
         pads = [self.choice(3) if self.maybe(0.6) else 0 for _ in range(2 * spatial)]
@@ -555,18 +723,26 @@ class RandomGraph:
             self.emit("GlobalAveragePool", [x.name], "float32", shape, x.bound)
             return
         op = ("MaxPool", "AveragePool")[self.choice(2)]
-        kernel, stride = 2 + self.choice(2), 1 + self.choice(2)
-        pad = self.choice(2)
-        sizes = [tuple((n + 2 * pad - kernel) // stride + 1 for n in d) for d in x.shape[2:]]
+        kernel = [self.window(d, (2, 3)) for d in x.shape[2:]]
+        stride, pad = 1 + self.choice(2), self.choice(2) if min(kernel) > 1 else 0
+        pairs = list(zip(x.shape[2:], kernel, strict=True))
+        sizes = [tuple((n + 2 * pad - size) // stride + 1 for n in d) for d, size in pairs]
         shape = (*x.shape[:2], *sizes)
-        if self.fits(shape) and all(n + pad >= kernel for d in x.shape[2:] for n in d):
+        if self.fits(shape) and all(n + pad >= size for d, size in pairs for n in d):
             attributes = {"count_include_pad": self.choice(2)} if op == "AveragePool" else {}
-            self.emit(
-                op, [x.name], "float32", shape, x.bound, kernel_shape=[kernel] * spatial,
+            with_places = int(op == "MaxPool" and self.maybe(0.3))
+            y = self.emit(
+                op, [x.name], "float32", shape, x.bound, with_places, kernel_shape=kernel,
                 strides=[stride] * spatial, pads=[pad] * 2 * spatial, **attributes,
             )  # fmt: skip
+            if with_places and self.maybe():
+                self.values.append(Val(f"{y.name}_0", "int64", shape))
 
-    def step_lstm(self) -> None:
+    def window(self, dim: Dim, small: tuple[int, ...]) -> int:
+        """How wide a window over a dimension is: now and then as wide as all settings allow."""
+        return min(dim) if self.maybe(0.15) else small[self.choice(len(small))]
+
+    def step_recurrent(self) -> None:
         x = self.pick(
             lambda v: v.dtype == "float32" and v.rank == 3 and static(v.shape[2]) and max(v.shape[0]) <= 6
         )
@@ -575,17 +751,29 @@ class RandomGraph:
         hidden = 1 + self.choice(6)
         direction = ("forward", "reverse", "bidirectional")[self.choice(3)]
         d = 2 if direction == "bidirectional" else 1
-        names = [x.name, self.weights(d, 4 * hidden, x.shape[2][0]), self.weights(d, 4 * hidden, hidden)]
+        op = ("LSTM", "GRU", "RNN")[self.choice(3)]
+        gates = {"LSTM": 4, "GRU": 3, "RNN": 1}[op]
+        rows = gates * hidden
+        names = [x.name, self.weights(d, rows, x.shape[2][0]), self.weights(d, rows, hidden)]
         if self.maybe(0.7):
-            names.append(self.weights(d, 8 * hidden))
+            names.append(self.weights(d, 2 * gates * hidden))
         shape = (x.shape[0], self.dim(d), x.shape[1], self.dim(hidden))
-        if self.fits(shape):
-            self.emit("LSTM", names, "float32", shape, 1.0, hidden_size=hidden, direction=direction)
+        if not self.fits(shape):
+            return
+        attributes: dict[str, Any] = {"hidden_size": hidden, "direction": direction}
+        if op == "GRU":
+            attributes["linear_before_reset"] = self.choice(2)
+        states = self.choice(3 if op == "LSTM" else 2)
+        y = self.emit(op, names, "float32", shape, 1.0, states, **attributes)
+        for number in range(states):
+            # Exporters name all states, and often nobody reads them.
+            if self.maybe(0.3):
+                self.values.append(Val(f"{y.name}_{number}", "float32", shape[1:], 1.0 + number))
 
     @property
     def tolerance(self) -> float:
         """How far an output may be off; each step in float16 may round to another neighbour."""
-        return 5e-3 if any(v.dtype == "float16" for v in self.values) else 1e-4
+        return 5e-3 if self.is_coarse or any(v.dtype == "float16" for v in self.values) else 1e-4
 
     def finish(self) -> bytes:
         """The last value, a few others, and now and then an input as it is."""
@@ -608,7 +796,11 @@ WEIGHTS = {
     "conv": 3.0,
     "transpose": 1.5,
     "half": 0.3,
-    "lstm": 0.5,
+    "recurrent": 0.7,
+    "half_region": 0.4,
+    "quantized": 0.7,
+    "large": 0.6,
+    "unread": 0.7,
     "integer": 1.5,
 }
 """How often a step is taken; 1 by default."""

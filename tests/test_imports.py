@@ -17,6 +17,7 @@ PACKAGES = ("engine", "gameglue", "demos")
 # `engine` needs a place here.
 LEVELS = (
     (
+        "engine.sources",
         "engine.errors",
         "engine.shapes",
         "engine.dtypes",

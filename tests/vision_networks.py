@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from functools import cache
 
+import numpy as np
+
 from tests.maker import Maker
 
 
@@ -99,3 +101,28 @@ def style_transfer() -> bytes:
     return make.file(
         {"picture": ("float32", [1, 3, 256, 256])}, {"styled": ("float32", [1, 3, 256, 256])}, opset=17
     )
+
+
+@cache
+def video_network() -> bytes:
+    """Residual blocks over frames, rows and columns, as in Tran et al. (2018). x (1, 3, 8, 56, 56)."""
+    make = Maker(14)
+
+    def conv(x: str, entering: int, leaving: int, stride: int = 1) -> str:
+        scale = float(np.sqrt(2 / (27 * entering)))
+        w = make.normal(leaving, entering, 3, 3, 3, scale=scale)
+        return make.add("Conv", x, w, make.normal(leaving, scale=0.1), strides=[stride] * 3, pads=[1] * 6)
+
+    x = make.add("Relu", conv("x", 3, 32))
+    x = make.add("MaxPool", x, kernel_shape=[1, 2, 2], strides=[1, 2, 2])
+    for entering, leaving in ((32, 32), (32, 64)):
+        stride = leaving // entering
+        inner = make.add("Relu", conv(x, entering, leaving, stride))
+        inner = conv(inner, leaving, leaving)
+        if stride > 1:
+            w = make.normal(leaving, entering, 1, 1, 1, scale=entering**-0.5)
+            x = make.add("Conv", x, w, strides=[stride] * 3)
+        x = make.add("Relu", make.add("Add", x, inner))
+    x = make.add("Flatten", make.add("GlobalAveragePool", x))
+    make.rename(make.gemm(x, 64, 27, gain=1.0), "actions")
+    return make.file({"x": ("float32", [1, 3, 8, 56, 56])}, {"actions": ("float32", [1, 27])}, opset=17)

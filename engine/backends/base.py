@@ -11,14 +11,15 @@ from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from enum import Enum
 from math import prod
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, Protocol
 
 import numpy as np
 
 from engine import observing
 from engine.backends.pieces import Pieces
-from engine.compiler.passes import Pass
+from engine.compiler.passes import Pass, fold_weights
 from engine.compiler.plan import AnyKernel, Compute, Plan, Step, Tuner
+from engine.compiler.rounds import Temporary
 from engine.reads import PendingRead, ShapedRead, check_out
 from engine.tensor import CPUTensorData
 
@@ -102,6 +103,23 @@ class Program(ABC):
         return {}
 
 
+class Compiling(Protocol):
+    """Kernels that are compiled beside the frames."""
+
+    def done(self) -> bool:
+        """Whether nothing is left to wait for."""
+        ...
+
+    @property
+    def missing(self) -> int:
+        """How many kernels are not ready."""
+        ...
+
+    def result(self) -> object:
+        """Wait for the rest. Raises why one of them was refused."""
+        ...
+
+
 class Backend(ABC):
     """One ordered stream of work on one device."""
 
@@ -110,6 +128,9 @@ class Backend(ABC):
 
     shares: ClassVar[bool] = False
     """Whether `share` gives buffers over a part of others."""
+
+    chooses_by_size: ClassVar[bool] = False
+    """Whether `tune` takes other kernels for other sizes, so that more sizes are planned while loading."""
 
     fan_in: int = 7
     """How many tensors one kernel may read here."""
@@ -120,7 +141,7 @@ class Backend(ABC):
     first_rate: float = 1.0
     """What `estimate` is multiplied by as long as nothing was measured."""
 
-    passes: ClassVar[tuple[Pass, ...]] = ()
+    passes: ClassVar[tuple[Pass, ...]] = (fold_weights,)
     """What rewrites a model for this backend, after the passes that all have in common."""
 
     @property
@@ -144,12 +165,28 @@ class Backend(ABC):
         sizes that vary with the input shapes: a new input shape must not need a new kernel.
         """
 
+    def split(self, compute: Compute, temporary: Temporary) -> Sequence[Compute]:
+        """A step that `tune` left to the generic kernel, as several where one would run too long here."""
+        return [compute]
+
     @abstractmethod
     def prepare(self, kernels: Iterable[AnyKernel], progress: Progress | None = None) -> int:
         """Compile what is not compiled yet; returns how many kernels that were. Blocks: loading time only."""
 
-    def prepare_stored(self, keys: Sequence[str]) -> bool:
-        """Load kernels by the keys of their compiled code; False where one of them is not there any more."""
+    def prepare_beside(self, kernels: Iterable[AnyKernel]) -> Compiling | None:
+        """Begin to compile what is not compiled yet, beside the frames; None where all is there.
+
+        A backend that cannot do so compiles now. `prepare` has to follow once the rest is done.
+        """
+        self.prepare(kernels)
+        return None
+
+    def prepare_stored(self, words: Mapping[str, int]) -> bool:
+        """Load kernels by the keys of their compiled code; False where one of them is not there any more.
+
+        Args:
+            words: by key, how many words of arguments a kernel is called with; 0 where that is not known.
+        """
         return False
 
     @abstractmethod

@@ -7,6 +7,7 @@ from weakref import WeakKeyDictionary, WeakValueDictionary
 
 from engine.backends.base import Backend, BackendType, Precision
 from engine.devices import CLDevice, GLDevice
+from engine.devices.gl_probe import probe_gl
 from engine.errors import DeviceError, InputError
 from engine.jobs.system import JobSystem
 
@@ -98,12 +99,16 @@ def _choose_device(backend_type: BackendType, device: DeviceChoice) -> GLDevice 
             )
         return device if isinstance(device, CLDevice) else _cl_device()
     if backend_type is BackendType.GPU_PIXEL:
-        return _gl_device(device)
+        chosen = _gl_device(device)
+        problem = probe_gl(chosen, "pixel").problem
+        if problem:
+            raise DeviceError(f"{problem}; update the graphics card's driver, or use BackendType.CPU")
+        return chosen
     try:
         chosen = _gl_device(device)
-        if chosen.info.supports_compute:
+        problem = probe_gl(chosen, "compute").problem
+        if not problem:
             return chosen
-        problem = f"OpenGL {chosen.info.version} has no compute shaders"
     except DeviceError as error:
         if device is not None:
             raise

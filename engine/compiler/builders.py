@@ -10,17 +10,31 @@ import numpy as np
 
 from engine.compiler.plan import Compute
 from engine.compiler.recall import Recall
-from engine.dtypes import arithmetic_type
-from engine.kernels.evaluate import evaluate
+from engine.dtypes import TEXT, arithmetic_type
+from engine.kernels.evaluate import TooLongError, evaluate
 from engine.kernels.expr import index
 from engine.kernels.hint import Hint
 from engine.kernels.kernel import number
 from engine.kernels.value import Signature, Value
+from engine.memory.shortage import MOST_BYTES, shortage
 from engine.model import Layer
 from engine.operators.builder import FAN_IN, Builder, Formula, Groups
 
 FOLD_LIMIT = 1 << 22
 """Largest tensor, in elements, evaluated ahead of time; a shape has a few, a weight up to millions."""
+
+FOLD_WORK = 1 << 27
+"""Turns of a formula's loops, times elements, that are evaluated ahead of time: about a second."""
+
+MOST_AXES = 64
+"""Axes of a tensor: NumPy's arrays, in which results arrive, have no more."""
+
+MOST_MADE = 1 << 16
+"""The most tensors that layers make in one plan.
+
+Loops and recurrent layers make some for each of their steps, and a file or an input may ask for any number of
+these: planning ends here, after seconds and some hundred MB.
+"""
 
 Shapes = list[tuple[int, ...]]
 """The shapes of everything that one layer makes, in order."""
@@ -73,7 +87,20 @@ class ShapeBuilder(Builder):
         self.look_up = look_up
         self.count = count
         self.shapes: Shapes = []
+        self.most = MOST_MADE
+        """How many tensors the layer may make."""
         self.yields_nothing = False
+
+    def made(self, shape: tuple[int, ...]) -> None:
+        """Note a tensor that the layer makes."""
+        if len(shape) > MOST_AXES:
+            self.error(f"its output would have {len(shape):,} axes; a tensor has {MOST_AXES} at most")
+        self.shapes.append(shape)
+        if len(self.shapes) > self.most:
+            self.error(
+                f"the plan comes to more than {MOST_MADE:,} tensors, as each run of a loop and each step of"
+                " a recurrent layer makes some; give a smaller trip count, or shorter sequences"
+            )
 
     def compute(
         self,
@@ -89,7 +116,9 @@ class ShapeBuilder(Builder):
         value = self.tensor(f"{self.layer.name}{self.path} #{len(self.shapes)}", tuple(shape), dtype)
         if min(value.shape, default=0) < 0:
             self.error(f"its output would have the shape {value.shape}; the input is too small for it")
-        self.shapes.append(value.shape)
+        if value.size * value.dtype.itemsize > MOST_BYTES:
+            raise shortage(value.name, value.shape, value.dtype, "this computer", "no computer has as much")
+        self.made(value.shape)
         is_text = value.dtype == object
         if is_text or (self.foldable and value.size <= self.fold_limit):
             self.fold(value, formula, groups)
@@ -108,16 +137,19 @@ class ShapeBuilder(Builder):
         kernel, values, inputs = number(body, len(space), value.dtype)
         if all(v.known is not None for v in inputs):
             arrays = [v.known for v in inputs if v.known is not None]
-            value.known = evaluate(kernel, space, values, arrays).reshape(value.shape)
+            try:
+                value.known = evaluate(kernel, space, values, arrays, FOLD_WORK).reshape(value.shape)
+            except TooLongError:
+                pass  # a kernel computes it
 
     def alias(self, x: Value, shape: Sequence[int]) -> Value:
-        self.shapes.append(tuple(shape))
+        self.made(tuple(shape))
         if prod(shape) != x.size:
-            self.error(f"cannot view {list(x.shape)} as {list(shape)}")
+            self.error(f"cannot view {list(x.shape)} as {list(shape)}", [x.size], [prod(shape)])
         return x.view(shape)
 
     def constant(self, array: np.ndarray) -> Value:
-        self.shapes.append(array.shape)
+        self.made(array.shape)
         name = f"{self.layer.name}{self.path} #{len(self.shapes)} known"
         return Value(name, array.shape, array.dtype, None, array)
 
@@ -185,6 +217,8 @@ class PlanBuilder(ShapeBuilder):
         found = hint() if callable(hint) else None
         assert found is None or isinstance(found, Hint)
         compute = Compute(value, space, body, self.layer.name, self.layer.op_type, found)
+        if any(v.dtype == TEXT for v in compute.reads):
+            self.error("it computes with text; kernels take numbers")
         compute.extents = extents_of(value, groups)
         compute.elementwise = elementwise
         self.computes.append(compute)

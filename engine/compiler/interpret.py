@@ -7,9 +7,10 @@ from typing import Any
 
 import numpy as np
 
+from engine.compiler.entries import arrays_in, as_arrays
 from engine.compiler.plan import Compute
 from engine.compiler.trace import SCHEDULE_COUNT, InputShape, SequenceShape, Tracer, leaf_names
-from engine.compiler.walk import Trace, arrays_in, as_arrays
+from engine.compiler.walk import Trace
 from engine.kernels.evaluate import evaluate
 from engine.kernels.kernel import number
 from engine.kernels.value import Value
@@ -41,6 +42,8 @@ def elements(value: Value, arrays: Mapping[str, np.ndarray]) -> np.ndarray:
 
 def shape_of(feed: Feed) -> InputShape:
     """The shape of an input's value."""
+    if isinstance(feed, Mapping):
+        return SequenceShape(((len(feed),), (len(feed),)))
     if isinstance(feed, list | tuple):
         return SequenceShape(np.asarray(x).shape for x in feed)
     return None if feed is None else np.asarray(feed).shape
@@ -51,6 +54,8 @@ def leaf_arrays(feeds: Mapping[str, Feed]) -> dict[str, np.ndarray]:
     found: dict[str, np.ndarray] = {}
     for name, feed in feeds.items():
         items = feed if isinstance(feed, list | tuple) else [feed]
+        if isinstance(feed, Mapping):
+            items = [np.array([*feed, None], object)[:-1], np.array([*feed.values()])]
         names = [leaf for leaf, _ in leaf_names(name, shape_of(feed))]
         found.update(zip(names, map(np.asarray, items), strict=False))
     return found

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from math import prod
 from typing import Any, Literal, Protocol
 
 import numpy as np
@@ -15,9 +16,10 @@ import numpy as np
 from engine.compiler.fusion import fuse_elementwise
 from engine.compiler.plan import BufferSpec, Compute, Packed, Plan, Step, Tuner
 from engine.compiler.recall import Recall, Tuned
+from engine.compiler.rounds import Temporary
 from engine.compiler.trace import InputShapes, Tracer, live
 from engine.compiler.walk import Elements, Trace
-from engine.kernels.value import leaves
+from engine.kernels.value import Value, leaves
 from engine.memory.pool import Pool
 from engine.model import Model
 
@@ -36,6 +38,10 @@ class Target(Protocol):
 
     def tune(self, compute: Compute, tuner: Tuner) -> bool:
         """Replace a step by tuned kernels."""
+        ...
+
+    def split(self, compute: Compute, temporary: Temporary) -> Sequence[Compute]:
+        """The step as generic kernels, several where one would run too long."""
         ...
 
 
@@ -88,6 +94,7 @@ class Planner:
         self.recall = self.tracer.recall = Recall(len(model.layers)) if self.tracer.is_dynamic else None
         self.packed: dict[str, Packed] = {} if packed is None else packed
         self.pool = Pool(0) if pool is None else pool
+        self._own: dict[str, np.ndarray] = {}
         self.weight_bytes = sum(array.nbytes for array in model.constants.values())
 
     def lower(
@@ -130,6 +137,7 @@ class Planner:
     def segment(self, place: Place, computes: Sequence[Compute], exported: set[str]) -> Segment:
         """Number the formulas of one run and list its buffers."""
         plan = Plan()
+        self._own = {}
         loaded = {value.name: value for compute in computes for value in compute.reads}
         made = {c.output.name for c in computes}
         used = set(exported)
@@ -178,7 +186,7 @@ class Planner:
         if all(v.size for v in compute.reads) and target.tune(compute, tuner):
             made.steps.extend(tuner.steps)
         else:
-            made.steps.append(compute.numbered())
+            made.steps.extend(part.numbered() for part in target.split(compute, self._between(made, compute)))
         if self.recall is not None and not made.constants:
             self.recall.tuned.keep((place, compute), made)
         return made
@@ -191,8 +199,10 @@ class Planner:
             # What is packed from a tensor that only this plan knows must not be taken for another plan's.
             array: np.ndarray | Packed
             if not lasting:
-                name = f"{name}@{compute.output.name}"
-                array = made.constants[name] = make()
+                name = f"{name}@known"
+                if name not in self._own:
+                    self._own[name] = make()
+                array = made.constants[name] = self._own[name]
             else:
                 if name not in self.packed:
                     with self.pool.open():
@@ -203,6 +213,14 @@ class Planner:
             return name
 
         return constant
+
+    def _between(self, made: Tuned, compute: Compute) -> Temporary:
+        named = self._temporary(made, compute)
+
+        def between(shape: tuple[int, ...], dtype: np.dtype) -> Value:
+            return Value(named(prod(shape), dtype), shape, dtype)
+
+        return between
 
     def _temporary(self, made: Tuned, compute: Compute) -> Callable[[int, np.dtype], str]:
         def temporary(elements: int, dtype: np.dtype) -> str:

@@ -8,6 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+SPANS = 512
+"""Into how many spans of steps `place` divides a plan."""
+
 
 def place(
     sizes: Mapping[str, int], lifetimes: Mapping[str, tuple[int, int]], alignment: int
@@ -15,20 +18,23 @@ def place(
     """Offsets into one arena, and its size, in the unit of `sizes`; offsets are multiples of `alignment`."""
     offsets: dict[str, int] = {}
     total = 0
+    # What is placed, by spans of steps that it is alive in: most buffers of a long plan never meet.
+    span = 1 + max((last for _, last in lifetimes.values()), default=0) // SPANS
+    placed: list[list[tuple[int, int, int, int]]] = [[] for _ in range(SPANS + 1)]
     for name in sorted(sizes, key=lambda n: (-sizes[n], lifetimes[n], n)):
         first, last = lifetimes[name]
-        alive = sorted(
-            (offsets[o], offsets[o] + _round_up(sizes[o], alignment))
-            for o in offsets
-            if lifetimes[o][0] <= last and first <= lifetimes[o][1]
-        )
+        spans = range(first // span, last // span + 1)
+        alive = {p for s in spans for p in placed[s] if p[2] <= last and first <= p[3]}
         offset = 0
-        for start, end in alive:
+        for start, end, _, _ in sorted(alive):
             if offset + sizes[name] <= start:
                 break
             offset = max(offset, end)
         offsets[name] = offset
-        total = max(total, offset + _round_up(sizes[name], alignment))
+        end = offset + _round_up(sizes[name], alignment)
+        total = max(total, end)
+        for s in spans:
+            placed[s].append((offset, end, first, last))
     return offsets, total
 
 

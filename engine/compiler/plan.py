@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Literal, NamedTuple, Protocol
+from typing import Any, Literal, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 
@@ -100,10 +100,27 @@ class Step:
         return isinstance(kernel, Kernel) or (isinstance(kernel, StoredKernel) and not kernel.is_tuned)
 
 
+STORABLE: dict[str, Callable[..., Any]] = {}
+"""What stored plans may call to pack weights, and the records that it takes, by name."""
+
+R = TypeVar("R", bound=Callable[..., Any])
+
+
+def storable(made: R) -> R:
+    """Let stored plans call a function, or make a record, with arguments of the annotated types.
+
+    Such a call is `functools.partial(function, ...)` of arrays, numbers, texts, tuples of integers, records
+    and further such calls.
+    """
+    STORABLE[f"{made.__module__}.{made.__qualname__}"] = made
+    return made
+
+
 class Packed:
     """A constant derived from the model's (weights in another order), held until it lies in a buffer.
 
-    `make` needs nothing but the model, so whoever needs the elements once more has them made again.
+    `make` needs nothing but the model, so whoever needs the elements once more has them made again. Where it
+    is the call of a `storable` function, the plan can be stored.
     """
 
     __slots__ = ("_array", "dtype", "make", "size")

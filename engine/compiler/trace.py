@@ -11,26 +11,20 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import combinations
+from itertools import combinations, repeat
 from math import prod
 from typing import Any, TypeAlias
 
 import numpy as np
 
 from engine.compiler.builders import Shapes
+from engine.compiler.entries import as_entries, mapped
 from engine.compiler.guesses import Guesses
 from engine.compiler.plan import Compute
 from engine.compiler.recall import Recall
-from engine.compiler.walk import (
-    Elements,
-    Frame,
-    Graph,
-    LayerKey,
-    PlanWalk,
-    SampleWalk,
-    Trace,
-    as_entries,
-)
+from engine.compiler.sizes import find_sizes, shrunk, vary
+from engine.compiler.walk import Elements, Frame, Graph, LayerKey, PlanWalk, SampleWalk, Trace
+from engine.dtypes import TEXT
 from engine.errors import EngineError, ShapeError
 from engine.kernels.value import Entry, ListValue, Signature, Value
 from engine.model import Input, Layer, Model
@@ -48,6 +42,9 @@ SAMPLES: tuple[tuple[int, ...], ...] = (
     (10,) * 8,
 )
 """Sizes given to a model's open dimensions, in order of appearance; sets that a model refuses go unused."""
+
+LARGE = (2, 480, 640, 512, 3, 4, 6, 8)
+"""Sizes that no sample has, as of a picture; a model that refuses them is not planned for them."""
 
 SCHEDULE_COUNT = "schedule count"
 """The name of the hidden input that random operators read: how often the worker was scheduled before."""
@@ -84,6 +81,20 @@ class Sample:
     layers: dict[LayerKey, Shapes | None]
     steps: int = 0
     complete: bool = False
+    fits: bool = False
+    """Whether the model can take these sizes, as far as shapes tell without data."""
+    misfits: tuple[tuple[int, int], ...] = ()
+    error: str = ""
+
+    @property
+    def passed(self) -> int:
+        """How many layers were passed."""
+        return len(self.layers)
+
+    @property
+    def empty(self) -> int:
+        """How many tensors have no elements."""
+        return sum(0 in shape for shapes in self.layers.values() for shape in shapes or ())
 
 
 MOST_RELATED = 5
@@ -141,6 +152,8 @@ class Tracer:
         }
         self.is_random = any(op.precision == "random" for op in self._operators.values())
         self.starts: list[dict[str, tuple[int, ...]]] = []
+        self.refusal = ""
+        """Why nothing can be prepared, where the model takes none of the sizes that were tried."""
         self.samples = self._samples()
         width = len(self.samples) + 1
         for graph in (self.root, *self.graphs.values()):
@@ -188,8 +201,46 @@ class Tracer:
         # One alone may fit by chance: a size of 1 is broadcast where it should have been a sum.
         if sum(s.complete for s in runs) < 2 and 3 <= self._open_dims() <= MOST_RELATED:
             runs = self._related() or runs
-        furthest = max((len(s.layers) for s in runs), default=0)
-        return [s for s in runs if len(s.layers) == furthest and furthest]
+        if self.is_dynamic and sum(s.fits for s in runs) < 2:
+            runs = self._searched([s for s in runs if s.fits]) or runs
+        if any(s.fits for s in runs):
+            runs = [s for s in runs if s.fits]
+        elif runs:
+            self.refusal = max(runs, key=lambda s: s.passed).error
+        furthest = max((s.passed for s in runs), default=0)
+        return [s for s in runs if s.passed == furthest and furthest]
+
+    def _searched(self, fitting: list[Sample]) -> list[Sample]:
+        """Samples of a model that takes next to none of the usual sizes, one of which may be known."""
+        count = self._open_dims()
+        if not count or self.input_shapes([1] * count) is None:
+            return fitting
+
+        def trial(sizes: tuple[int, ...]) -> Sample:
+            sample = self._sample(sizes)
+            assert sample is not None
+            return sample
+
+        def fits(sizes: tuple[int, ...]) -> bool:
+            return trial(sizes).fits
+
+        if fitting:
+            sizes = self._sizes_of(fitting[0].shapes)
+        else:
+            found = find_sizes(self.model, count, trial)
+            if found is None:
+                return []
+            sizes = shrunk(found, fits)
+        return [trial(s) for s in vary(sizes, fits)]
+
+    def _sizes_of(self, shapes: Mapping[str, tuple[int, ...]]) -> tuple[int, ...]:
+        """The sizes of the open dimensions in some input shapes, in the order of `input_shapes`."""
+        named: dict[object, int] = {}
+        for item in self.model.inputs:
+            for axis, dim in enumerate(item.shape or ()):
+                if not isinstance(dim, int):
+                    named.setdefault((item.name, axis) if dim is None else dim, shapes[item.name][axis])
+        return tuple(named.values())
 
     def _open_dims(self) -> int:
         """How many sizes the inputs leave open, equal names counted once."""
@@ -219,9 +270,11 @@ class Tracer:
                 while (stop := walk.run()) is not None and (answer := guesses.answer(stop)) is not None:
                     walk.learn(answer)
                 found.complete = found.complete or stop is None
-            except EngineError:
+                found.fits = True
+            except EngineError as error:
                 # This setting of the dimensions is one that the model cannot take.
-                pass
+                found.error = str(error)
+                found.misfits = error.misfits if isinstance(error, ShapeError) else ()
             for key, made in walk.shapes.items():
                 if found.layers.setdefault(key, made) != made:
                     found.layers[key] = None
@@ -250,11 +303,19 @@ class Tracer:
 
         `known` gives elements of inputs that the host has.
         """
-        values: dict[str, Entry] = dict(self.root.constants)
-        for item in self.model.inputs:
-            values[item.name] = self._input(item, shapes[item.name])
         # Copies: plans are kept, and must not change with the caller's arrays.
         learned = {name: np.array(array).reshape(-1) for name, array in (known or {}).items()}
+
+        def with_text(value: Value) -> Value:
+            # Text has no place on a device, so what is an output as it came is read from the plan.
+            text = learned.get(value.root.name) if value.dtype == TEXT else None
+            if text is None:
+                return value
+            return Value(value.name, value.shape, value.dtype, value.signature, text.reshape(value.shape))
+
+        values: dict[str, Entry] = dict(self.root.constants)
+        for item in self.model.inputs:
+            values[item.name] = mapped(self._input(item, shapes[item.name]), with_text)
         return self._finish(self._plan_walk([Frame(self.root, values)], learned), ())
 
     def resume(self, trace: Trace, known: Elements, results: Sequence[Any] | None = None) -> Trace:
@@ -293,7 +354,10 @@ class Tracer:
 
     def _input(self, item: Input, shape: InputShape) -> Entry:
         if isinstance(shape, SequenceShape):
-            items = tuple(self._given(name, s, item.dtype) for name, s in leaf_names(item.name, shape))
+            # The keys of a map, then its values.
+            types = (TEXT, item.dtype) if item.kind == "map" else repeat(item.dtype)
+            leaves_ = zip(leaf_names(item.name, shape), types, strict=False)
+            items = tuple(self._given(name, sizes, dtype) for (name, sizes), dtype in leaves_)
             return ListValue(items, item.dtype)
         if shape is None:
             if item.kind != "optional":
@@ -311,6 +375,22 @@ class Tracer:
             return None
         return tuple((*(s.shapes[name][axis] for s in self.samples), size) for axis, size in enumerate(shape))
 
+    def others(self) -> list[dict[str, tuple[int, ...]]]:
+        """Further input shapes, for kernels that are chosen by sizes: odd ones, the largest sample, and one
+        at which tensors that shapes decide are too large to be worked out while planning.
+        """
+        known = self.representatives()
+        fitting = [s for s in self.samples if s.fits and not s.empty]
+        further = [s.shapes for s in fitting if s.shapes not in known]
+        if not fitting or not self.is_dynamic:
+            return []
+        found = further[:1]
+        if len(further) > 1:
+            found.append(max(further[1:], key=lambda shapes: sum(map(prod, shapes.values()))))
+        # Where a size is a number of steps, a plan for a large one takes long.
+        large = self.input_shapes(LARGE) if len({s.steps for s in fitting}) == 1 else None
+        return found if large is None else [*found, large]
+
     def representatives(self) -> list[dict[str, tuple[int, ...]]]:
         """Input shapes that stand for all: the model's own where they are fixed, else samples'.
 
@@ -320,11 +400,13 @@ class Tracer:
         if not self.is_dynamic:
             shapes = self.input_shapes(SAMPLES[0])
             return [] if shapes is None else [shapes]
-        if not self.samples:
+        fitting = [s for s in self.samples if s.fits]
+        if not fitting:
             return []
-        # The smallest: a device's limits are about the sizes that come, not about those made up here.
-        first = min(self.samples, key=lambda s: sum(map(prod, s.shapes.values())))
-        longest = max(self.samples, key=lambda s: s.steps)
+        # The smallest: a device's limits are about the sizes that come, not about those made up here. But not
+        # one that leaves tensors empty, of which nothing is computed.
+        first = min(fitting, key=lambda s: (s.empty, sum(map(prod, s.shapes.values()))))
+        longest = max(fitting, key=lambda s: s.steps)
         found = [first.shapes] if first.steps == longest.steps else [first.shapes, longest.shapes]
         return found + self.starts
 

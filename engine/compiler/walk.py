@@ -15,11 +15,19 @@ from typing import Any
 
 import numpy as np
 
-from engine.compiler.builders import PlanBuilder, ShapeBuilder, Shapes
+from engine.compiler.builders import MOST_MADE, PlanBuilder, ShapeBuilder, Shapes
+from engine.compiler.entries import (
+    as_arrays,
+    as_constants,
+    describe,
+    known_or_empty,
+    mapped,
+)
 from engine.compiler.plan import Compute
 from engine.compiler.recall import Built, Recall
 from engine.errors import EngineError, ShapeError, UnsupportedLayerError
-from engine.kernels.value import Entry, ListValue, Value, leaves
+from engine.kernels.value import Entry, Value, leaves
+from engine.memory.shortage import naming_shortage
 from engine.model import Layer, Model
 from engine.operators.control import Body, ControlFlow
 from engine.operators.registry import Operator, Registry
@@ -41,6 +49,7 @@ class Graph:
             if found is None:
                 reason = registry.unsupported(layer.domain, layer.op_type, layer.version)
                 raise UnsupportedLayerError(f"{layer}: {reason}")
+            found.check(layer)
             self.operators.append(found)
             for body in layer.subgraphs:
                 graphs[id(body)] = Graph(body, registry, graphs, taken)
@@ -151,14 +160,22 @@ class Walk(ABC):
         self.frames = frames
         self.learned = learned
         self._exact: dict[Value, Value] = {}
+        self.steps = 0
+        """How many tensors layers have made."""
+
+    def building(self, frame: Frame, phase: str, foldable: bool) -> ShapeBuilder:
+        """`builder`, for as many tensors as a plan has left."""
+        made = self.builder(frame, phase, foldable)
+        made.most = max(0, MOST_MADE - self.steps)
+        return made
 
     @abstractmethod
     def builder(self, frame: Frame, phase: str, foldable: bool) -> ShapeBuilder:
         """What the layer at `frame` builds with; `phase` tells the steps of a control-flow layer apart."""
 
-    @abstractmethod
     def built(self, builder: ShapeBuilder) -> None:
         """Receive what a layer has made."""
+        self.steps += len(builder.shapes)
 
     def recalled(self, frame: Frame, entries: tuple[Entry, ...]) -> bool:
         """Whether the layer at `frame` was given the same before, and all that it makes is there again."""
@@ -268,8 +285,13 @@ class Walk(ABC):
         if self.recalled(frame, entries):
             return None
         given = leaves(*entries)
-        host = leaves(*(entries[i] for i in operator.host_positions(layer)))
         texts = [v for v in given if v.dtype == object]
+        # Kernels do not compute strings: a layer with one among its inputs reads all of them on the host.
+        # The keys of a map, which are no tensor of their own, decide nothing about its values.
+        is_text = any(isinstance(x, Value) and x.dtype == object for x in entries)
+        is_hosted = is_text and operator.kind == "kernel"
+        on_host = range(len(entries)) if is_hosted else operator.host_positions(layer)
+        host = leaves(*(entries[i] for i in on_host))
         axis = self._bounded_axis(operator, layer, entries)
         if axis is None and (needs := self._unknown([v.bound.count for v in given if v.bound is not None])):
             return Stop(needs)
@@ -277,9 +299,9 @@ class Walk(ABC):
         if needs := self._unknown(exact):
             return Stop(needs, repeats=operator.kind == "control")
         foldable = operator.precision != "random" and all(self.elements(v) is not None for v in given)
-        builder = self.builder(frame, operator.kind, foldable or operator.kind != "kernel")
-        inputs = tuple(_mapped(x, lambda v: self._exactly(builder, v, axis is not None)) for x in entries)
-        if needs := self._unknown(leaves(*(inputs[i] for i in operator.host_positions(layer)))):
+        builder = self.building(frame, operator.kind, foldable or operator.kind != "kernel")
+        inputs = tuple(mapped(x, lambda v: self._exactly(builder, v, axis is not None)) for x in entries)
+        if needs := self._unknown(leaves(*(inputs[i] for i in on_host))):
             self.built(builder)
             return Stop(needs)
         with naming(layer, inputs):
@@ -287,7 +309,7 @@ class Walk(ABC):
                 if needs := self._unknown(leaves(*inputs)):
                     self.built(builder)
                     return Stop(needs, Call(layer, operator, inputs))
-                arrays = [as_arrays(x, _known) for x in inputs]
+                arrays = [as_arrays(x, known_or_empty) for x in inputs]
                 self.bind(frame, as_constants(builder, operator.call(layer, arrays)))
             elif operator.kind == "control":
                 frame.control = operator.open(builder, inputs)
@@ -295,7 +317,7 @@ class Walk(ABC):
                 outputs = operator.build(builder, inputs)
                 if axis is not None:
                     count = next(v.bound.count for v in given if v.bound is not None)
-                    outputs = tuple(_mapped(x, lambda v: v.bounded(axis, count)) for x in outputs)
+                    outputs = tuple(mapped(x, lambda v: v.bounded(axis, count)) for x in outputs)
                 self.bind(frame, outputs, builder.yields_nothing)
                 if inputs == entries:
                     self.remember(frame, layer, builder, entries)
@@ -303,7 +325,7 @@ class Walk(ABC):
         return None
 
     def _control(self, frame: Frame, control: ControlFlow) -> Stop | None:
-        builder = self.builder(frame, "next", True)
+        builder = self.building(frame, "next", True)
         if needs := self._unknown(control.needs(builder)):
             return Stop(needs)
         body = control.next_run(builder)
@@ -335,8 +357,8 @@ class Walk(ABC):
         exact = leaves(*outputs[first:])
         if needs := self._unknown([v.bound.count for v in exact if v.bound is not None]):
             return Stop(needs)
-        builder = self.builder(outer, "took", True)
-        outputs[first:] = [_mapped(x, lambda v: self._exactly(builder, v)) for x in outputs[first:]]
+        builder = self.building(outer, "took", True)
+        outputs[first:] = [mapped(x, lambda v: self._exactly(builder, v)) for x in outputs[first:]]
         outer.control.took(builder, tuple(outputs))
         self.frames.pop()
         self.built(builder)
@@ -349,9 +371,10 @@ class Walk(ABC):
             raise ShapeError(f"{layer} has {len(layer.outputs)} outputs; the operator yields {len(outputs)}")
         self.yielded(layer, leaves(*outputs))
         is_function = frame.graph.operators[frame.position].kind == "numpy"
-        for name, value in zip(layer.outputs, outputs, strict=False):
+        wanted = frame.graph.wanted[frame.position]
+        for name, value, is_read in zip(layer.outputs, outputs, wanted, strict=False):
             if name:
-                if value is None and not empty:
+                if value is None and is_read and not empty:
                     raise ShapeError(f"{layer}: its operator yields nothing for its output '{name}'")
                 if is_function and isinstance(value, Value):
                     frame.graph.check_type(layer, name, value.dtype)
@@ -420,7 +443,6 @@ class SampleWalk(Walk):
         self.whole = whole
         self.count = count
         self.shapes: dict[LayerKey, Shapes | None] = {}
-        self.steps = 0
         self._key = ("", "")
 
     def learn(self, elements: Elements) -> None:
@@ -437,8 +459,8 @@ class SampleWalk(Walk):
         return made
 
     def built(self, builder: ShapeBuilder) -> None:
+        super().built(builder)
         self._record(self._key, builder.shapes)
-        self.steps += len(builder.shapes)
 
     def yielded(self, layer: Layer, outputs: Sequence[Value]) -> None:
         self._record((layer.name, "outputs"), [v.shape for v in outputs])
@@ -517,6 +539,7 @@ class PlanWalk(Walk):
 
     def built(self, builder: ShapeBuilder) -> None:
         assert isinstance(builder, PlanBuilder)
+        super().built(builder)
         self.computes += builder.computes
 
     def yielded(self, layer: Layer, outputs: Sequence[Value]) -> None:
@@ -532,63 +555,12 @@ class PlanWalk(Walk):
 
 @contextmanager
 def naming(layer: Layer, inputs: Sequence[Entry] = ()) -> Iterator[None]:
-    """Turn what Python raises while a layer is planned into a `ShapeError` that names the layer."""
+    """Turn what Python raises while a layer is planned into an error of ours that names the layer."""
     try:
-        yield
+        with naming_shortage(f"what the host computes for {layer}"):
+            yield
     except EngineError:
         raise
     except (ArithmeticError, LookupError, TypeError, ValueError) as error:
         shown = f" cannot take inputs {', '.join(map(describe, inputs))}" if inputs else ""
         raise ShapeError(f"{layer}{shown}: {error}") from error
-
-
-def _mapped(entry: Entry, change: Callable[[Value], Value]) -> Entry:
-    if isinstance(entry, ListValue):
-        return ListValue(tuple(map(change, entry.items)), entry.dtype)
-    return None if entry is None else change(entry)
-
-
-def _known(value: Value) -> np.ndarray:
-    if value.known is None:
-        return np.empty(value.shape, value.dtype)
-    return value.known
-
-
-def as_arrays(entry: Entry, elements: Callable[[Value], np.ndarray]) -> Any:
-    """An entry as a NumPy function takes it."""
-    if isinstance(entry, ListValue):
-        return [elements(v) for v in entry.items]
-    return None if entry is None else elements(entry)
-
-
-def arrays_in(results: Sequence[Any]) -> Iterator[np.ndarray]:
-    """The arrays that a NumPy function yielded, those in lists one by one."""
-    for result in results:
-        if isinstance(result, list):
-            yield from map(np.asarray, result)
-        elif result is not None:
-            yield np.asarray(result)
-
-
-def as_entries(results: Sequence[Any], value: Callable[[np.ndarray], Value]) -> tuple[Entry, ...]:
-    """What a NumPy function yielded as entries, each array turned into a tensor."""
-    entries: list[Entry] = []
-    for result in results:
-        if isinstance(result, list):
-            items = tuple(value(np.asarray(a)) for a in result)
-            entries.append(ListValue(items, items[0].dtype if items else np.dtype(np.float32)))
-        else:
-            entries.append(None if result is None else value(np.asarray(result)))
-    return tuple(entries)
-
-
-def as_constants(builder: ShapeBuilder, results: Sequence[Any]) -> tuple[Entry, ...]:
-    """What a NumPy function yielded, known from now on."""
-    return as_entries(results, builder.constant)
-
-
-def describe(entry: Entry) -> str:
-    """An input as messages show it."""
-    if isinstance(entry, ListValue):
-        return f"a sequence of {len(entry.items)} {entry.dtype.name} tensors"
-    return "none" if entry is None else f"{entry.dtype.name}{list(entry.shape)}"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import itertools
 import os
 import weakref
 from collections.abc import Callable, Iterable, Iterator
@@ -12,13 +13,21 @@ from typing import TYPE_CHECKING, Any, Protocol, Self
 
 from engine import observing
 from engine.cache import cache_dir
+from engine.devices.cl_binaries import binary_path, compile_program, read_binary, write_binary
+from engine.devices.cl_probe import probe_cl
+from engine.devices.cl_runtimes import runtimes_registered
 from engine.devices.counting import DeviceCounters
+from engine.devices.probe import Probe
 from engine.errors import DeviceError, DisposedError
 
 if TYPE_CHECKING:
     from types import ModuleType
 
-_INSTALL_HINT = 'install one for the CPU with: pip install "gameglue[pocl]", or the graphics card\'s driver'
+OPENCL_HINT = (
+    'install one for the CPU with: pip install "gameglue[intel-opencl]" (x86-64 processors of any maker) or'
+    ' pip install "gameglue[pocl]" (Linux), or the graphics card\'s driver'
+)
+"""What to do where there is no OpenCL device."""
 
 
 @dataclass(frozen=True)
@@ -37,6 +46,11 @@ class CLInfo:
     def is_software(self) -> bool:
         """Whether the CPU does the work."""
         return not self.is_gpu
+
+    @property
+    def identity(self) -> tuple[str, ...]:
+        """What compiled programs depend on, beside their source and options."""
+        return self.platform, self.name, self.vendor, self.version, self.driver_version
 
     @property
     def has_half(self) -> bool:
@@ -97,15 +111,16 @@ class CLDevice:
         """Open a device.
 
         Args:
-            device: a GPU before a CPU if None; else an index in the order of `list_devices`, or part of a
-                name.
+            device: None for a device on which kernels run, a GPU before a CPU, the faster one of several;
+                else an index in the order of `list_devices`, or part of a name.
             platform: restricts the choice to one platform, by index or part of its name.
             profiling: have the queue time its commands, which `Worker.costs` and profilers ask for.
 
-        Raises `DeviceError` where there is no OpenCL, or no such device.
+        Raises `DeviceError` where there is no OpenCL, no such device, or where a small kernel does not run
+        on it.
         """
         self.cl: Any = import_pyopencl()
-        chosen = _choose(list_cl_devices(self.cl, platform), device)
+        chosen = _choose(self.cl, list_cl_devices(self.cl, platform), device)
         self.device: Any = chosen
         try:
             self.context: Any = self.cl.Context([chosen])
@@ -137,19 +152,25 @@ class CLDevice:
     def list_devices() -> list[CLInfo]:
         """Every OpenCL device of this machine, in the order of the indices that the constructor takes.
 
+        Kernels may not run on all of them, see `SystemInfo.cl_devices`.
+
         Raises `DeviceError` where there is no OpenCL.
         """
         cl = import_pyopencl()
         return [_describe(cl, device) for device in list_cl_devices(cl)]
 
     def build(self, source: str, options: tuple[str, ...] = ()) -> Any:
-        """A `pyopencl.Program`, from pyopencl's cache in our cache folder if it was built before.
+        """A `pyopencl.Program`, from a binary in the cache folder if it was built before.
 
         Raises `pyopencl.Error` if the compiler refuses the source.
         """
         self.check()
-        cache = str(cache_dir("opencl"))
-        return self.cl.Program(self.context, source).build(options=list(options), cache_dir=cache)
+        path = binary_path(cache_dir("opencl"), *self.info.identity, " ".join(options), source)
+        program = read_binary(self.cl, self.context, self.device, path)
+        if program is None:
+            program = compile_program(self.cl, self.context, source, options)
+            write_binary(self.cl, program, path)
+        return program
 
     def finish(self) -> None:
         """Block until the queue is empty; counted."""
@@ -277,9 +298,10 @@ def list_cl_devices(cl: Any, platform: int | str | None = None) -> list[Any]:
     Raises `DeviceError` where there is none.
     """
     try:
-        platforms = cl.get_platforms()
+        with runtimes_registered():
+            platforms = cl.get_platforms()
     except cl.Error as error:
-        raise DeviceError(f"this machine has no OpenCL platform ({error}); {_INSTALL_HINT}") from error
+        raise DeviceError(f"this machine has no OpenCL platform ({error}); {OPENCL_HINT}") from error
     names = [found.name.strip() for found in platforms]
     if isinstance(platform, int):
         if not 0 <= platform < len(platforms):
@@ -297,7 +319,7 @@ def list_cl_devices(cl: Any, platform: int | str | None = None) -> list[Any]:
             # A platform without devices reports an error rather than an empty list.
             continue
     if not devices:
-        raise DeviceError(f"OpenCL offers no device on this machine; {_INSTALL_HINT}")
+        raise DeviceError(f"OpenCL offers no device on this machine; {OPENCL_HINT}")
     return devices
 
 
@@ -375,18 +397,39 @@ class _Dropped:
             self._report()
 
 
-def _choose(devices: list[Any], wanted: int | str | None) -> Any:
+def try_cl_devices() -> list[tuple[CLInfo, Probe]]:
+    """Every OpenCL device of this machine, and whether kernels run on it.
+
+    Raises `DeviceError` where there is no OpenCL.
+    """
+    cl = import_pyopencl()
+    return [(_describe(cl, device), probe_cl(cl, device)) for device in list_cl_devices(cl)]
+
+
+def _choose(cl: Any, devices: list[Any], wanted: int | str | None) -> Any:
     names = [device.name.strip() for device in devices]
     if wanted is None:
-        return min(devices, key=_preference)
-    if isinstance(wanted, int):
+        candidates = devices
+    elif isinstance(wanted, int):
         if not 0 <= wanted < len(devices):
             raise DeviceError(f"there is no OpenCL device {wanted}; found: {', '.join(names)}")
-        return devices[wanted]
-    for device in devices:
-        if wanted.lower() in device.name.lower():
-            return device
-    raise DeviceError(f"no OpenCL device is called {wanted!r}; found: {', '.join(names)}")
+        candidates = [devices[wanted]]
+    else:
+        candidates = [device for device in devices if wanted.lower() in device.name.lower()]
+        if not candidates:
+            raise DeviceError(f"no OpenCL device is called {wanted!r}; found: {', '.join(names)}")
+    problems = []
+    ranked = sorted(candidates, key=_preference)
+    for _, equals in itertools.groupby(ranked, key=_preference):
+        probes = [(probe_cl(cl, device), device) for device in equals]
+        running = [(probe.seconds, device) for probe, device in probes if probe.runs]
+        if running:
+            return min(running, key=lambda pair: pair[0])[1]
+        problems += [
+            f"{device.name.strip()} ({device.platform.name.strip()}): {probe.problem}"
+            for probe, device in probes
+        ]
+    raise DeviceError(f"no kernel runs on OpenCL here: {'; '.join(problems)}; {OPENCL_HINT}")
 
 
 def _preference(device: Any) -> int:

@@ -26,6 +26,7 @@ from engine.devices.gl_create import (
     made_current,
     wrap_in_moderngl,
 )
+from engine.devices.gl_fence import has_passed
 from engine.devices.gl_functions import GL, GLFunctions, Loader
 from engine.devices.gl_limits import GLInfo, GLLimits
 from engine.devices.gl_shared import SharedContext
@@ -183,28 +184,32 @@ class GLDevice:
         """Whether the GPU has passed a fence; never waits, and needs no switch while the game's context is
         current.
 
-        Raises `DeviceError` if the context was lost.
+        Raises `DeviceError` if the driver cannot tell, as when the context was lost.
         """
         self.check()
-        if self._native.platform.current_context() in (self._native.handle, self._game_handle):
-            status = self.gl.glClientWaitSync(fence, 0, 0)
-        else:
-            with self.current(flush=False):
-                status = self.gl.glClientWaitSync(fence, 0, 0)
-        if status == GL.WAIT_FAILED:
-            self.lose(_LOST)
-        return status != GL.TIMEOUT_EXPIRED
+        current = self._native.platform.current_context()
+        # A private device has no game's context: 0, as is the answer where nothing is current.
+        if current and current in (self._native.handle, self._game_handle):
+            return self._has_passed(self.gl.glClientWaitSync(fence, 0, 0))
+        with self.current(flush=False):
+            return self._has_passed(self.gl.glClientWaitSync(fence, 0, 0))
 
     def wait(self, fence: int) -> None:
-        """Block until the GPU has passed a fence; counted as a blocking call."""
+        """Block until the GPU has passed a fence; counted as a blocking call.
+
+        Raises `DeviceError` if the driver cannot tell, as when the context was lost.
+        """
         with self.current():
             self.counters.blocking["glClientWaitSync"] += 1
             observing.count("blocking calls", 1)
-            status = GL.TIMEOUT_EXPIRED
-            while status == GL.TIMEOUT_EXPIRED:
-                status = self.gl.glClientWaitSync(fence, GL.SYNC_FLUSH_COMMANDS_BIT, 1_000_000_000)
+            flush, second = GL.SYNC_FLUSH_COMMANDS_BIT, 1_000_000_000
+            while not self._has_passed(self.gl.glClientWaitSync(fence, flush, second)):
+                pass
+
+    def _has_passed(self, status: int) -> bool:
         if status == GL.WAIT_FAILED:
             self.lose(_LOST)
+        return has_passed(status)
 
     def lose(self, reason: str) -> NoReturn:
         """Raise `DeviceError(reason)`, now and at every further use: the context is gone."""

@@ -6,9 +6,22 @@ import weakref
 from typing import TYPE_CHECKING
 
 from engine.devices.gl_functions import GL
+from engine.errors import DeviceError
 
 if TYPE_CHECKING:
     from engine.devices.gl import GLDevice
+
+
+def has_passed(status: int) -> bool:
+    """Whether an answer of `glClientWaitSync` says that the fence was passed.
+
+    Raises `DeviceError` for an answer that says nothing, as drivers give where no context is current.
+    """
+    if status in (GL.ALREADY_SIGNALED, GL.CONDITION_SATISFIED):
+        return True
+    if status == GL.TIMEOUT_EXPIRED:
+        return False
+    raise DeviceError(f"OpenGL cannot tell whether a fence was passed (answer 0x{status:04x})")
 
 
 class Fence:

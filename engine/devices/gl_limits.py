@@ -3,11 +3,21 @@
 from __future__ import annotations
 
 import ctypes
+import os
 from collections.abc import Callable
 from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 from engine.devices.gl_functions import GL, GLFunctions
+
+_AS_GRAPHICS_CARD = os.environ.get("GAMEGLUE_GL_AS_GRAPHICS_CARD", "") not in ("", "0")
+"""For tests: take a renderer on the CPU for a graphics card, so that what is meant for one runs."""
+
+UNLIMITED = 2**31 - 1
+"""A limit that no shader reaches."""
+
+# Mesa's llvmpipe compiles this number into its shaders (LP_MAX_TGSI_LOOP_ITERATIONS), and lavapipe the same.
+_LLVMPIPE_ROUNDS = 65_535
 
 
 @dataclass(frozen=True)
@@ -38,10 +48,12 @@ class GLLimits:
     max_compute_shared_memory: int = 0
     max_compute_uniform_components: int = 0
     max_compute_texture_image_units: int = 0
+    max_loop_rounds: int = UNLIMITED
+    """Rounds of all its loops together after which the driver ends the loops of a shader call."""
 
     @classmethod
     def minimum(cls, version_code: int) -> GLLimits:
-        """What the specification guarantees for a version such as 330 or 430."""
+        """What the specification guarantees for a version such as 330 or 430; of loops, what drivers do."""
         limits = cls(
             max_texture_size=16384 if version_code >= 410 else 1024,
             max_texture_image_units=16,
@@ -51,6 +63,7 @@ class GLLimits:
             max_fragment_uniform_components=1024,
             max_uniform_block_size=16384,
             uniform_buffer_offset_alignment=256,
+            max_loop_rounds=_LLVMPIPE_ROUNDS,
         )
         if version_code < 430:
             return limits
@@ -83,6 +96,7 @@ class GLLimits:
                 gl.glGetIntegeri_v(name, axis, ctypes.byref(values, 4 * axis))
             return values[0], values[1], values[2]
 
+        renderer = (gl.glGetString(GL.RENDERER) or b"").decode("utf-8", "replace")
         limits = cls(
             max_texture_size=integer(GL.MAX_TEXTURE_SIZE),
             max_texture_image_units=integer(GL.MAX_TEXTURE_IMAGE_UNITS),
@@ -92,6 +106,7 @@ class GLLimits:
             max_fragment_uniform_components=integer(GL.MAX_FRAGMENT_UNIFORM_COMPONENTS),
             max_uniform_block_size=integer(GL.MAX_UNIFORM_BLOCK_SIZE),
             uniform_buffer_offset_alignment=integer(GL.UNIFORM_BUFFER_OFFSET_ALIGNMENT),
+            max_loop_rounds=_LLVMPIPE_ROUNDS if "llvmpipe" in renderer.lower() else UNLIMITED,
         )
         if version_code < 430:
             return limits
@@ -135,6 +150,8 @@ class GLInfo:
     @property
     def is_software(self) -> bool:
         """Whether the CPU does the drawing: llvmpipe, softpipe, SwiftShader, Windows' own renderer."""
+        if _AS_GRAPHICS_CARD:
+            return False
         names = (
             "llvmpipe",
             "softpipe",
@@ -145,14 +162,6 @@ class GLInfo:
             "lavapipe",
         )
         return any(name in self.renderer.lower() for name in names)
-
-    @property
-    def most_rounds(self) -> int | None:
-        """After how many rounds of its loops, all together, a shader call goes on behind them; None without
-        such an end. Mesa's renderers on the CPU compile that number in.
-        """
-        is_mesa = any(name in self.renderer.lower() for name in ("llvmpipe", "softpipe", "swrast"))
-        return 65_535 if is_mesa else None
 
     @property
     def supports_compute(self) -> bool:

@@ -9,10 +9,14 @@ from contextlib import contextmanager
 from typing import Any
 
 from engine.devices.gl_context import NativeContext
+from engine.devices.gl_fence import has_passed
 from engine.devices.gl_functions import GL, GLFunctions
 from engine.devices.gl_limits import GLLimits
 from engine.devices.gl_switch import Switch
 from engine.errors import DeviceError, DisposedError
+
+_SECOND = 1_000_000_000
+"""In the nanoseconds of OpenGL."""
 
 
 class SharedContext:
@@ -67,7 +71,8 @@ class SharedContext:
             while self._trash:
                 self._trash.popleft()()
             fence = self.gl.glFenceSync(GL.SYNC_GPU_COMMANDS_COMPLETE, 0)
-            self.gl.glClientWaitSync(fence, GL.SYNC_FLUSH_COMMANDS_BIT, GL.TIMEOUT_IGNORED)
+            while not has_passed(self.gl.glClientWaitSync(fence, GL.SYNC_FLUSH_COMMANDS_BIT, _SECOND)):
+                pass
             self.gl.glDeleteSync(fence)
         finally:
             self._depth -= 1

@@ -3,32 +3,17 @@
 from __future__ import annotations
 
 import functools
-import os
 import platform
-import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from engine.devices.cl import CLDevice, CLInfo
+from engine.devices.cl import OPENCL_HINT, CLInfo, try_cl_devices
 from engine.devices.gl import GLDevice
 from engine.devices.gl_limits import GLInfo, GLLimits
+from engine.devices.gl_probe import probe_gl
+from engine.devices.processor import cpu_cores, cpu_features, cpu_name
 from engine.errors import EngineError
-
-# What inference kernels look for, in the spelling of Linux.
-_CPU_FEATURES = (
-    "sse4_2",
-    "avx",
-    "avx2",
-    "fma",
-    "f16c",
-    "avx512f",
-    "avx512_vnni",
-    "avx512_bf16",
-    "amx_tile",
-    "asimd",
-    "sve",
-)
 
 
 class _Fact:
@@ -45,8 +30,9 @@ class _Fact:
 class SystemInfo:
     """What this machine offers. `SystemInfo.query()` asks once per process.
 
-    `supports_compute_shaders` (whether OpenGL 4.3 is there) and `graphics_device_name` can be read from
-    the class.
+    A device counts as there when a small kernel was compiled, run and read back on it.
+    `supports_compute_shaders` (whether compute shaders run in OpenGL) and `graphics_device_name` can be read
+    from the class.
     """
 
     cpu_name: str
@@ -59,75 +45,60 @@ class SystemInfo:
     gl_limits: GLLimits | None
     gl_reason: str
     """Why there is no OpenGL, or empty."""
+    gl_compute_reason: str
+    """Why compute shaders do not run in OpenGL, or empty."""
+    gl_pixel_reason: str
+    """Why fragment shaders do not run in OpenGL, or empty."""
     cl_devices: tuple[CLInfo, ...]
+    """The OpenCL devices on which kernels run."""
     cl_reason: str
     """Why there is no OpenCL, or empty."""
+    cl_refused: tuple[tuple[CLInfo, str], ...]
+    """The OpenCL devices on which kernels do not run, each with the reason."""
 
-    supports_compute_shaders = _Fact(lambda info: info.gl is not None and info.gl.supports_compute)
+    supports_compute_shaders = _Fact(lambda info: not info.gl_compute_reason)
     graphics_device_name = _Fact(lambda info: info.gl.renderer if info.gl is not None else "")
 
     @classmethod
     @functools.cache
     def query(cls) -> SystemInfo:
         """Ask the machine; the answer is kept. It leaves the current OpenGL context as it is."""
-        gl, gl_limits, gl_reason = _ask_gl()
-        cl_devices, cl_reason = _ask_cl()
         return cls(
-            cpu_name=_cpu_name(),
-            cpu_cores=_cpu_cores(),
-            cpu_features=_cpu_features(),
+            cpu_name=cpu_name(),
+            cpu_cores=cpu_cores(),
+            cpu_features=cpu_features(),
             operating_system=platform.platform(),
-            gl=gl,
-            gl_limits=gl_limits,
-            gl_reason=gl_reason,
-            cl_devices=cl_devices,
-            cl_reason=cl_reason,
+            **_ask_gl(),
+            **_ask_cl(),
         )
 
 
-def _ask_gl() -> tuple[GLInfo | None, GLLimits | None, str]:
+def _ask_gl() -> dict[str, Any]:
     try:
         with GLDevice() as device:
-            return device.info, device.limits, ""
+            return {
+                "gl": device.info,
+                "gl_limits": device.limits,
+                "gl_reason": "",
+                "gl_compute_reason": probe_gl(device, "compute").problem,
+                "gl_pixel_reason": probe_gl(device, "pixel").problem,
+            }
     except (EngineError, OSError, AttributeError, ValueError) as error:
         # A broken driver library may lack functions; it must not keep the rest of the answer from the user.
-        return None, None, str(error)
+        reasons = dict.fromkeys(("gl_reason", "gl_compute_reason", "gl_pixel_reason"), str(error))
+        return {"gl": None, "gl_limits": None, **reasons}
 
 
-def _ask_cl() -> tuple[tuple[CLInfo, ...], str]:
+def _ask_cl() -> dict[str, Any]:
     try:
-        return tuple(CLDevice.list_devices()), ""
+        tried = try_cl_devices()
     except Exception as error:  # noqa: BLE001 - a driver's exceptions have no common class
-        return (), str(error)
-
-
-def _cpu_cores() -> int:
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
-
-
-def _cpu_name() -> str:
-    name = _cpuinfo().get("model name") or platform.processor() or platform.machine()
-    return name.strip()
-
-
-def _cpu_features() -> tuple[str, ...]:
-    """The features in question that this CPU has; empty where the system does not tell."""
-    facts = _cpuinfo()
-    present = set((facts.get("flags") or facts.get("Features") or "").split())
-    return tuple(feature for feature in _CPU_FEATURES if feature in present)
-
-
-def _cpuinfo() -> dict[str, str]:
-    if not sys.platform.startswith("linux"):
-        return {}
-    facts: dict[str, str] = {}
-    try:
-        with open("/proc/cpuinfo", encoding="utf-8", errors="replace") as file:
-            for line in file:
-                key, _, value = line.partition(":")
-                facts.setdefault(key.strip(), value.strip())
-    except OSError:
-        return {}
-    return facts
+        return {"cl_devices": (), "cl_reason": str(error), "cl_refused": ()}
+    devices = tuple(info for info, probe in tried if probe.runs)
+    refused = tuple((info, probe.problem) for info, probe in tried if not probe.runs)
+    reasons = "; ".join(f"{info.name} ({info.platform}): {problem}" for info, problem in refused)
+    return {
+        "cl_devices": devices,
+        "cl_reason": "" if devices else f"no kernel runs on OpenCL here: {reasons}; {OPENCL_HINT}",
+        "cl_refused": refused,
+    }

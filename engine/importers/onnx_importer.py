@@ -414,10 +414,14 @@ def _declared(proto: TypeProto, subject: str) -> tuple[np.dtype[Any] | None, Dyn
             if dim.HasField("dim_value") and dim.dim_value >= 0:  # some exporters write -1 for "unknown"
                 dims.append(dim.dim_value)
             else:
-                dims.append(_text(dim.dim_param, subject) or None)
+                name = _text(dim.dim_param, subject)
+                # PaddlePaddle's converter calls every unknown size "?"; two of them need not be equal.
+                dims.append(None if name in ("", "?") else name)
         return dtype, DynamicTensorShape(dims), kind
     if which in ("sequence_type", "optional_type"):
-        dtype, shape, _ = _declared(getattr(proto, which).elem_type, subject)
+        dtype, shape, element = _declared(getattr(proto, which).elem_type, subject)
+        if element == "map":
+            return dtype, shape, "maps"
         return dtype, shape, "sequence" if which == "sequence_type" else "optional"
     if which == "map_type":
         dtype, shape, _ = _declared(proto.map_type.value_type, subject)

@@ -28,13 +28,17 @@ How it works
     are cores would take turns with the others, and all wait where it loses its turn in the middle of a chunk.
     So a job thread that is one too many leaves the job, and sleeps. HELPED says whether the last job had a
     helper: then no thread is woken in its place until the next one's second command.
+    A submitted job wakes the first thread, which is kept off the core of the thread that submits: that goes
+    on with the frame, and need not be interrupted for the work to begin.
     A waker adds to EVENT and then reads SLEEPERS and USERS; a sleeper takes itself from USERS, adds to
     SLEEPERS and then compares EVENT: in one total order at least one of the two sees the other.
 """
 
 from __future__ import annotations
 
-from engine.jobs.waiting import CALL_OS, OS_TEXTS
+import platform
+
+from engine.jobs.waiting import CALL_OS, OS_TEXTS, SET_AFFINITY
 from engine.native import NativeSource
 from engine.native.prelude import PRELUDE
 
@@ -66,6 +70,10 @@ LAYOUT = {
     "THREADS": 39,
     "ROOM": 41,
     "STOP": 40,
+    "OS_CORE": 42,
+    "FIRST_THREAD": 43,  # its native number
+    "OFF_CORE": 44,  # the core that it is kept off, and 1
+    "ALLOWED": 48,  # a bit for each core that threads may use
     # A job's record.
     "STATE": 0,
     "COMMANDS": 1,
@@ -82,7 +90,7 @@ LAYOUT = {
     "FIRST_EDGE": 26,
     "REQUEST": 32,  # the four words that submit the job, then those that wait for it
 }
-SYSTEM_WORDS = 48
+SYSTEM_WORDS = 64
 JOB_WORDS = 40
 INLINE_EDGES = 3
 
@@ -381,7 +389,7 @@ def live(system, number):
         job = let_go(job)
         atomic_add_i64(system, SLEEPERS, 1)
         if atomic_load_i32(system, 2 * EVENT) == event:
-            os_wait(system, system + 8 * EVENT, event, -1)
+            os_rest(system, system + 8 * EVENT, event, number)
         atomic_add_i64(system, SLEEPERS, -1)
         turns = 0
     let_go(job)
@@ -414,7 +422,8 @@ def submit(system, job, edges):
         push(system, job)
         atomic_add_i32(system, 2 * EVENT, 1)
         # One is enough: who finds more than it can do wakes the others, off the submitting thread.
-        wake(system, 1, EVERYONE)
+        if atomic_load_i64(system, SLEEPERS) > 0 and atomic_load_i64(system, SPINNERS) == 0:
+            os_wake_first(system, system + 8 * EVENT)
 
 
 @typed_helper("int64(int64, int64)")
@@ -508,6 +517,7 @@ def program_source(waiting: str, futex_number: int = 0) -> NativeSource:
     """The job system for one way of waiting: a key of `OS_TEXTS`."""
     constants = {**LAYOUT, "OP_WORK": OP_WORK, "OP_SUBMIT": OP_SUBMIT, "OP_WAIT": OP_WAIT, "OP_RUN": OP_RUN}
     constants |= {"OP_STOP": OP_STOP, "OP_PAUSE": OP_PAUSE, "OP_AGAIN": OP_AGAIN, "FUTEX": futex_number}
+    constants["SET_AFFINITY"] = SET_AFFINITY.get(platform.machine().lower(), 0)
     head = "".join(f"{name} = {value}\n" for name, value in constants.items())
     text = PRELUDE + head + CALL_OS + OS_TEXTS[waiting] + _BODY
     return NativeSource(f"jobs_{waiting}", text, "program", "int64(int64)")

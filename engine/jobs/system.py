@@ -46,7 +46,7 @@ from engine.jobs.program import (
     program_source,
 )
 from engine.jobs.stock import COPY, COPY_GRAIN, FILL, LISTS, PART, STAMP, stock_functions
-from engine.jobs.waiting import waiting_functions
+from engine.jobs.waiting import MOST_CORES, waiting_functions
 
 Priority = Literal["normal", "below_normal"]
 
@@ -258,6 +258,7 @@ class JobSystem:
         words[LAYOUT["ROOM"]] = max(cores, count)
         for name, value in functions.items():
             words[LAYOUT[name]] = value
+        _say_which_cores(words)
         self._address = address
         self._lock = threading.Lock()
         self._free: list[_Record] = []
@@ -506,8 +507,21 @@ def _ask(program: _Program, operation: int, *operands: int) -> int:
     return program((ctypes.c_int64 * 4)(operation, *operands))
 
 
+def _say_which_cores(words: memoryview) -> None:
+    """Have the first thread kept off the core of whoever submits, where there are two to choose from."""
+    cores = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else set()
+    if len(cores) < 2 or max(cores) >= MOST_CORES:
+        words[LAYOUT["OS_CORE"]] = 0
+    for core in cores if words[LAYOUT["OS_CORE"]] else ():
+        word = LAYOUT["ALLOWED"] + core // 64
+        bits = (words[word] & (1 << 64) - 1) | 1 << core % 64
+        words[word] = bits - (1 << 64) if bits >> 63 else bits
+
+
 def _thread_body(program: _Program, address: int, priority: Priority, number: int) -> None:
     turns.wait_for_turn()
+    if number == 0:
+        ctypes.c_int64.from_address(address + 8 * LAYOUT["FIRST_THREAD"]).value = threading.get_native_id()
     if priority == "below_normal":
         turns.set_slice(0, turns.LONG_SLICE)
         if sys.platform == "linux":

@@ -3,14 +3,23 @@
 from __future__ import annotations
 
 import ctypes
+import os
 import platform
 import sys
 from typing import Any
 
 from engine.errors import InputError
 
-# How a thread waits on a 4-byte word, per platform. The functions' addresses come from Python, as they are in
-# libraries that the linker may not search. Each caller looks again after waking, for whatever reason it woke.
+SET_AFFINITY = {"x86_64": 203, "aarch64": 122, "riscv64": 122}
+"""The number of Linux's system call sched_setaffinity, by machine."""
+
+MOST_CORES = 1024
+"""Which the job system knows apart."""
+
+# How a thread waits on a 4-byte word, per platform; `os_rest` does so for a job thread without work, of which
+# `os_wake_first` wakes one, preferably the first, on another core than the caller's. The functions' addresses
+# come from Python, as they are in libraries that the linker may not search. Each caller looks again after
+# waking, for whatever reason it woke.
 OS_TEXTS = {
     "futex": """
 @typed_helper("void(int64, int64, int64, int64)")
@@ -26,6 +35,38 @@ def os_wait(system, address, expected, nanoseconds):
 @typed_helper("void(int64, int64, int64)")
 def os_wake(system, address, count):
     call_os(load_i64(system, OS_WAIT), FUTEX, address, 129, count, 0, 0)
+
+
+@typed_helper("void(int64, int64, int64, int64)")
+def os_rest(system, address, expected, number):
+    call_os_7(load_i64(system, OS_WAIT), FUTEX, address, 137, expected, 0, 0, 1 if number == 0 else 2)
+
+
+@typed_helper("void(int64)")
+def keep_off_this_core(system):
+    thread = load_i64(system, FIRST_THREAD)
+    if load_i64(system, OS_CORE) == 0 or thread == 0:
+        return
+    core = call_os(load_i64(system, OS_CORE), 0, 0, 0, 0, 0, 0) & 1023
+    if atomic_load_i64(system, OFF_CORE) == core + 1:
+        return
+    atomic_store_i64(system, OFF_CORE, core + 1)
+    allowed = stack_bytes(128)
+    for word in range(16):
+        bits = load_i64(system, ALLOWED + word)
+        if word == core // 64:
+            bits &= ~(1 << (core % 64))
+        store_i64(allowed, word, bits)
+    call_os(load_i64(system, OS_WAIT), SET_AFFINITY, thread, 128, allowed, 0, 0)
+
+
+@typed_helper("void(int64, int64)")
+def os_wake_first(system, address):
+    # A thread that is woken beside its waker waits there, even where Linux could see another core idle: on
+    # many virtual machines cores share no cache that it knows of, and so it does not look for one.
+    keep_off_this_core(system)
+    if call_os_7(load_i64(system, OS_WAIT), FUTEX, address, 138, 1, 0, 0, 1) != 1:
+        os_wake(system, address, 1)
 """,
     "wait_on_address": """
 @typed_helper("void(int64, int64, int64, int64)")
@@ -72,7 +113,29 @@ def os_wake(system, address, count):
 """,
 }
 
+for _kind in OS_TEXTS.keys() - {"futex"}:
+    OS_TEXTS[_kind] += """
+
+@typed_helper("void(int64, int64, int64, int64)")
+def os_rest(system, address, expected, number):
+    os_wait(system, address, expected, -1)
+
+
+@typed_helper("void(int64, int64)")
+def os_wake_first(system, address):
+    os_wake(system, address, 1)
+"""
+
 CALL_OS = """
+@_intrinsic
+def call_os_7(typing_context, function, a, b, c, d, e, f, g):
+    def generate(context, builder, signature, args):
+        kind = _ir.FunctionType(_I64, [_I64] * 7)
+        return builder.call(builder.inttoptr(args[0], kind.as_pointer()), args[1:])
+
+    return _types.int64(*[_types.int64] * 8), generate
+
+
 @_intrinsic
 def call_os(typing_context, function, a, b, c, d, e, f):
     def generate(context, builder, signature, args):
@@ -114,7 +177,10 @@ def waiting_functions(chosen: str | None) -> tuple[str, dict[str, int], int]:
     if kind not in OS_TEXTS or (kind != "poll" and kind != best):
         raise InputError(f"this system cannot wait by {kind!r}; it can by {best!r} and 'poll'")
     if kind == "futex":
-        return kind, found | addresses(library, OS_WAIT="syscall"), numbers[machine]
+        found |= addresses(library, OS_WAIT="syscall")
+        if hasattr(library, "sched_getcpu") and (os.cpu_count() or 1) <= MOST_CORES:
+            found |= addresses(library, OS_CORE="sched_getcpu")
+        return kind, found, numbers[machine]
     if kind == "os_sync":
         return (
             kind,

@@ -6,6 +6,7 @@ loops run in Python.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -24,13 +25,28 @@ def numpy_type(name: str) -> np.dtype:
     return np.dtype(np.int64 if name == "index" else name)
 
 
+LEAST_TURN = 1 << 12
+"""What one turn of a loop counts for at least, in elements: NumPy's calls take that long."""
+
+
+class TooLongError(Exception):
+    """An evaluation would take more turns of its loops than its caller allows."""
+
+
 def evaluate(
-    kernel: Kernel, space: Sequence[int], values: Sequence[int | float], inputs: Sequence[np.ndarray]
+    kernel: Kernel,
+    space: Sequence[int],
+    values: Sequence[int | float],
+    inputs: Sequence[np.ndarray],
+    most: float = math.inf,
 ) -> np.ndarray:
-    """Run `kernel` over the index space; returns its output, 1-D in row-major order, in its storage type."""
+    """Run `kernel` over the index space; returns its output, 1-D in row-major order, in its storage type.
+
+    Raises `TooLongError` once loops come to more than `most` turns, times the elements of the space.
+    """
     flat_inputs = [to_numbers(np.ascontiguousarray(x).reshape(-1)) for x in inputs]
     with np.errstate(all="ignore"):
-        result = _Evaluation(kernel, tuple(space), values, flat_inputs).value(kernel.body)
+        result = _Evaluation(kernel, tuple(space), values, flat_inputs, most).value(kernel.body)
         return store(np.broadcast_to(result, tuple(space)).reshape(-1), kernel.dtype)
 
 
@@ -41,7 +57,12 @@ def store(x: np.ndarray, storage: str) -> np.ndarray:
 
 class _Evaluation:
     def __init__(
-        self, kernel: Kernel, space: tuple[int, ...], values: Sequence[int | float], inputs: list
+        self,
+        kernel: Kernel,
+        space: tuple[int, ...],
+        values: Sequence[int | float],
+        inputs: list,
+        most: float,
     ) -> None:
         self.kernel = kernel
         self.inputs = inputs
@@ -55,6 +76,16 @@ class _Evaluation:
         # One memo per open loop: a node is kept in the innermost loop whose variable it depends on.
         self.scopes: list[tuple[frozenset[Any], dict[Expr, Array]]] = [(frozenset(), {})]
         self.bound: dict[str, Array] = {}
+        self.left = most
+        self.turn = max(self.flat.size, LEAST_TURN)
+
+    def turns(self, extent: Array) -> range:
+        """The turns of a loop, unless they are too many."""
+        count = int(np.max(extent, initial=0))
+        self.left -= count * self.turn
+        if self.left < 0:
+            raise TooLongError(f"{count} turns of a loop over {self.flat.size} elements")
+        return range(count)
 
     def value(self, node: Expr) -> Array:
         depth = max((d for d, (names, _) in enumerate(self.scopes) if names & node.free), default=0)
@@ -104,7 +135,7 @@ class _Evaluation:
         # Sums of float32 are accumulated in float64, as the CPU printer does.
         wide = np.dtype(np.float64) if node.dtype == "float32" and kind in ("sum", "prod") else dtype
         total: Array = wide.type(neutral(dtype))
-        for r in range(int(np.max(self.value(extent), initial=0))):
+        for r in self.turns(self.value(extent)):
             inside = r < self.value(extent)
             step = self.inner({var: np.int64(r)}, body)
             total = np.where(inside, combine(total, np.asarray(step).astype(wide)), total)
@@ -115,7 +146,7 @@ class _Evaluation:
         k = len(names)
         extent = self.value(node.args[0])
         state = [self.value(x) for x in node.args[1 : k + 1]]
-        for r in range(int(np.max(extent, initial=0))):
+        for r in self.turns(extent):
             after = self.inner(
                 {var: np.int64(r), **dict(zip(names, state, strict=True))}, *node.args[k + 1 :]
             )

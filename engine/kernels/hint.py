@@ -9,8 +9,10 @@ from typing import Any, Literal
 from engine.kernels.value import Value
 
 HintKind = Literal[
-    "matmul", "conv", "pool", "concat", "reduce", "transpose", "recurrence", "softmax", "normalize"
-]
+    "matmul", "conv", "shifted_matmul", "shifted_conv", "pool", "concat", "reduce", "transpose",
+    "recurrence", "softmax", "normalize", "sort", "scan", "position", "scatter", "select", "count", "nonzero",
+    "compress", "suppression",
+]  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -22,7 +24,10 @@ class Hint:
     conv: operands (x, w) with x (N, C, *spatial) and w (M, C/group, *kernel); facts strides, dilations,
         pads (begin, one per spatial axis), group. Output is (N, M, *out). A bias is in the epilogue. With
         channels_last the output is (N, *out, M) and x is (N, *spatial, C), unless x_first; w stays.
-    pool: operands (x,); facts kind "max" or "average", kernel, strides, dilations, pads (begin),
+    shifted_matmul, shifted_conv: the same of operands less their zero points, which follow them: `zeros`
+        tells which of the two has one. That of row r of the left side (batch * m), or of the columns of the
+        right side, is entry r modulo their number; x has one, w one or one for each of its M.
+    pool: operands (x,); facts kind "max", "average" or "sum", kernel, strides, dilations, pads (begin),
         include_pad, and ends (end pads). Output is (N, C, *out). With channels_last x is (N, *spatial, C)
         and the output (N, *out, C).
     concat: operands are matrices of equal height, side by side in the output (height, columns).
@@ -37,6 +42,28 @@ class Hint:
         but -inf yields zeros). Output is exp(x - top) / sum, or its logarithm, by row.
     normalize: operands (x,) with x (rows, extent); facts centered (bool) and epsilon. Output is
         (x - mean) / sqrt(variance + epsilon) by row; not centered, x / sqrt(mean of squares + epsilon).
+    sort: operands (x,) or (x, lengths) with x (outer, count, inner) and lengths (outer), of which the first
+        elements alone are sorted; facts descending and keep. Output is the positions of the first ones along
+        the middle axis, (outer, keep, inner), 0 behind them: stable, NaN largest, both zeros equal.
+    scan: operands (x,) with x (outer, count, inner); facts kind ("sum" or "prod"), exclusive, reverse. Output
+        is the running sum or product along the middle axis.
+    position: operands (x,) with x (outer, count, inner); facts largest, last. Output is where the extreme
+        element along the middle axis is, (outer, inner): of equals the first, or the last. NaN wins.
+    scatter: operands (data, targets, updates); facts reduction ("none", "add", "mul", "max", "min") and
+        whole. data is (outer, places, inner); updates are (rows, count, columns), no more than data has.
+        int32 targets are (rows, count, 1) if `whole`, where a row of columns goes to one place, else as
+        updates; an update goes nowhere where they lie outside. Output is data after all updates in order.
+    select: operands (mask,), bool (rows, count). Output is the positions of what is marked in each row, in
+        order, (rows, room); the slots behind them hold any position.
+    count: operands (mask,), as for select. Output is how many are marked in each row, (rows).
+    nonzero: operands (mask,), (1, count); fact shape. Output is the indices in that shape of what is marked,
+        (rank, count); the slots behind them mean nothing.
+    compress: operands (x, mask) with x (outer, length, inner) and mask (1, count). Output is the slices of x
+        that are marked, (outer, room, inner); those behind them mean nothing.
+    suppression: operands (order, corners) or (order, corners, number): boxes of each row, best first, (rows,
+        count), those of a batch as (batches, count, 4), and how many of a row there are; facts classes (rows
+        of a batch), limit, most. Output is which boxes of `order` are kept, and behind them how many,
+        (rows, most + 1); a box is out where a kept one shares more than `limit` of both areas' union.
     recurrence: a recurrent layer of known weights with ONNX's default activations, for backends that are
         bound to take it: no formula stands for it. Operands (x, w, r), then those of bias and first states
         that `given` names ("b", "h", "c"); x (T, N, I), the others as ONNX has them, states (D, N, H).

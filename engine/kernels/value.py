@@ -38,7 +38,7 @@ class Value:
     ) -> None:
         """`source` is what this is a view of, if anything."""
         self.name = name
-        self.shape = tuple(int(n) for n in shape)
+        self.shape = tuple(map(int, shape))
         self.dtype = np.dtype(dtype)
         self.signature = signature
         self.known = known
@@ -139,6 +139,23 @@ class ListValue:
 
     items: tuple[Value, ...]
     dtype: np.dtype
+
+
+@dataclass(frozen=True)
+class MapsValue(ListValue):
+    """A sequence of maps, one for each row of a tensor (rows, keys), which is its only item.
+
+    Maps exist where an output is read; on the device there are the numbers alone.
+    """
+
+    keys: tuple[int | str, ...]
+
+    def maps(self, rows: np.ndarray) -> np.ndarray:
+        """The elements of the tensor as one dict for each row, in an array of objects."""
+        found = np.empty(len(rows), object)
+        for number, row in enumerate(rows.tolist()):
+            found[number] = dict(zip(self.keys, row, strict=True))
+        return found
 
 
 Entry: TypeAlias = Value | ListValue | None

@@ -20,14 +20,16 @@ _SMALLEST_PAGE = 4096
 
 def allocate(size: int) -> np.ndarray:
     """`size` zeroed bytes on a cache line, with readable slack behind them."""
-    block = np.zeros(size + ALIGNMENT + SLACK, np.uint8)
-    skip = -address_of(block) % ALIGNMENT
-    return block[skip : skip + size]
+    return _cut(np.zeros(size + ALIGNMENT + SLACK, np.uint8), size)
 
 
 def reserve(size: int) -> np.ndarray:
     """As `allocate`, for those who write every byte: only the slack is zeroed."""
-    block = np.empty(size + ALIGNMENT + SLACK, np.uint8)
+    return _cut(np.empty(size + ALIGNMENT + SLACK, np.uint8), size)
+
+
+def _cut(block: np.ndarray, size: int) -> np.ndarray:
+    """`size` bytes of a block on a cache line, and zeros behind them."""
     skip = -address_of(block) % ALIGNMENT
     block[skip + size :] = 0
     return block[skip : skip + size]

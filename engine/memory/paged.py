@@ -12,6 +12,7 @@ import os
 import sys
 import tempfile
 from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -82,6 +83,8 @@ def let_go_of_sources(function: Callable[..., Any], result: Array) -> None:
             let_go(thing)
         elif isinstance(thing, tuple | list):
             pending.extend(thing)
+        elif isinstance(thing, partial):
+            pending.extend(thing.args)
         else:
             for cell in getattr(thing, "__closure__", None) or ():
                 pending.append(cell.cell_contents)

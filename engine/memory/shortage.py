@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from math import prod
 
 import numpy as np
@@ -24,6 +25,16 @@ def shortage(name: str, size: Iterable[int], dtype: np.dtype, where: str, reason
         f"there is no memory for the tensor '{name}' on {where}: {shown} of {dtype.name} would take"
         f" {amount(prod(extent) * dtype.itemsize)} ({reason}); give smaller inputs, or a smaller batch"
     )
+
+
+@contextmanager
+def naming_shortage(subject: str) -> Iterator[None]:
+    """Turn a `MemoryError` of the host into an `OutOfMemoryError` that says what there was no memory for."""
+    try:
+        yield
+    except MemoryError as error:
+        reason = f" ({error})" if str(error) else ""
+        raise OutOfMemoryError(f"there is no memory for {subject}{reason}") from error
 
 
 def amount(nbytes: int) -> str:

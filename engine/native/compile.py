@@ -37,18 +37,21 @@ class CompileFailure(Exception):
     """The text is not a kernel: a Python or numba error, or code that needs Python at run time."""
 
 
-def target_machine() -> Any:
-    """LLVM's target machine for this very CPU, with the options that MCJIT needs (as numba chooses them)."""
+def target_machine(processor: str | None = None) -> Any:
+    """LLVM's target machine for this very CPU, with the options that MCJIT needs (as numba chooses them).
+
+    processor: LLVM's name of another one of the same architecture, as `x86-64-v3`.
+    """
     llvm.initialize_native_target()
     llvm.initialize_native_asmprinter()
     llvm.initialize_native_asmparser()  # kernels may hold inline assembly
     target = llvm.Target.from_default_triple()
-    features = llvm.get_host_cpu_features()
-    if features.get("avx512f"):
+    features = llvm.get_host_cpu_features() if processor is None else llvm.FeatureMap()
+    if features.get("avx512f") or processor == "x86-64-v4":
         # Loops that LLVM vectorises itself use whole registers, as the tiles do; it would take halves.
         features["prefer-256-bit"] = False
     return target.create_target_machine(
-        cpu=llvm.get_host_cpu_name(),
+        cpu=llvm.get_host_cpu_name() if processor is None else processor,
         features=features.flatten(),
         opt=3,
         reloc="static" if target.name.startswith("x86") else "default",
@@ -64,10 +67,11 @@ class Compiler:
     helpers, which numba would otherwise have to make and type anew for every kernel).
     """
 
-    def __init__(self, shared_above: str) -> None:
+    def __init__(self, shared_above: str, processor: str | None = None) -> None:
+        """`processor`: as `target_machine` takes it."""
         self._shared_above = shared_above
         self._shared: dict[str, dict[str, Any]] = {"": {}}
-        self._machine = target_machine()
+        self._machine = target_machine(processor)
 
     def compile(
         self, name: str, source: str, entry: str, signature: str, symbol: str

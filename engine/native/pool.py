@@ -18,7 +18,7 @@ import weakref
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass
-from typing import Any
+from typing import IO, Any
 
 from engine.native import children
 from engine.native.child import COMPILER_ARGUMENT
@@ -50,6 +50,7 @@ class CompiledObject:
 
     code: bytes
     externals: tuple[str, ...]
+    is_prebuilt: bool = False
 
 
 @dataclass(eq=False)
@@ -67,7 +68,7 @@ class _Child:
         # Numba's own settings must not change what is stored under a key that does not hold them.
         environment = {name: value for name, value in os.environ.items() if not name.startswith("NUMBA_")}
         environment["NUMBA_DISABLE_INTEL_SVML"] = "1"
-        self._log = tempfile.TemporaryFile()  # noqa: SIM115 - lives as long as the process does
+        self._log = _log_file()
         try:
             self._process = children.start(COMPILER_ARGUMENT, self._log, environment)
         except OSError:
@@ -120,7 +121,8 @@ class CompilePool:
         self._limit = self._hurried = self._cores
         self._in_process = in_process or not children.can_start()
         # The first call holds a lock, which a fork of this process would never see free again.
-        tempfile.gettempdir()
+        with contextlib.suppress(OSError):
+            tempfile.gettempdir()
         self.forget()
 
     def forget(self) -> None:
@@ -139,12 +141,16 @@ class CompilePool:
         return not self._in_process
 
     def submit(
-        self, request: CompileRequest, keep: Callable[[CompiledObject], None], is_ahead: bool = False
+        self,
+        request: CompileRequest,
+        keep: Callable[[CompiledObject], None],
+        is_ahead: bool = False,
+        is_urgent: bool = True,
     ) -> Future[CompiledObject]:
         """Starts compiling; the future raises `CompileError`.
 
         keep: called with the object before the future is done, on the thread that waited for it. is_ahead:
-        behind what others submit, as nobody waits for it yet.
+        behind what others submit, as nobody waits for it yet. is_urgent: worth more than one child.
         """
         future: Future[CompiledObject] = Future()
         if self._in_process:
@@ -159,7 +165,7 @@ class CompilePool:
             self._tasks.append(_Task(request, keep, future, is_ahead))
             self._unfinished += 1
             self._changed.notify()
-            self._start(self._limit)
+            self._start(self._limit if is_urgent else 1)
         return future
 
     def is_wanted(self, future: Future[CompiledObject]) -> None:
@@ -245,6 +251,14 @@ class CompilePool:
                 self._end(child)
                 child = None
         raise CompileError(str(last_error))
+
+
+def _log_file() -> IO[bytes]:
+    """What a child writes to; nothing keeps that where there is no temporary directory."""
+    try:
+        return tempfile.TemporaryFile()
+    except OSError:
+        return open(os.devnull, "w+b")
 
 
 def _close_children(children: set[_Child], closing: threading.Event) -> None:

@@ -152,7 +152,10 @@ def heads_of(k: Builder, x: Value, heads: int, where_it_lies: bool = True) -> He
 def appended(k: Builder, past: Value, new: Value) -> Value:
     """A cache (batch, heads, rows, columns) with more rows behind those that it has."""
     if past.rank != 4 or any(past.shape[a] != new.shape[a] for a in (0, 1, 3)):
-        k.error(f"a cache of shape {list(past.shape)} cannot take {list(new.shape)}")
+        k.error(
+            f"a cache of shape {list(past.shape)} cannot take {list(new.shape)}",
+            past.shape, [*new.shape[:2], *past.shape[2:3], *new.shape[3:]],
+        )  # fmt: skip
     if past.dtype != new.dtype:
         k.error(f"a cache of {past.dtype.name} cannot take {new.dtype.name}")
     batch, heads, _, columns = new.shape
@@ -167,8 +170,9 @@ def layout_of(k: Builder, q: Heads, key: Heads, value: Heads) -> Layout:
     if key.sizes[0] != batch or key.sizes[3] != size or value.sizes[:3] != key.sizes[:3]:
         k.error(
             f"query, key and value do not fit together as (batch, heads, length, size): {list(q.sizes)}, "
-            f"{list(key.sizes)} and {list(value.sizes)}"
-        )
+            f"{list(key.sizes)} and {list(value.sizes)}",
+            [*key.sizes, *value.sizes], [batch, kv_heads, keys, size, *key.sizes[:3], value.sizes[3]],
+        )  # fmt: skip
     if kv_heads < 1 or heads % kv_heads:
         k.error(f"{heads} query heads cannot share {kv_heads} key heads evenly")
     return Layout(batch, heads, kv_heads, queries, keys)

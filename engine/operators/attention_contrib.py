@@ -11,7 +11,7 @@ from math import sqrt
 
 import numpy as np
 
-from engine.kernels.expr import Expr, arg, cast, lit, select
+from engine.kernels.expr import Expr, arg, cast, clamp, lit, select
 from engine.kernels.value import Value
 from engine.operators.attention import (
     Heads,
@@ -214,19 +214,42 @@ def _packed(k: Builder, x: Value, kinds: int, bias: Value | None, first: int) ->
     )
 
 
-def placed(k: Builder, past: Value | None, new: Value, start: Callable[[Expr], Expr], rows: int) -> Value:
-    """A cache of `rows` rows: those of `past`, with those of `new` from `start(batch)` on; else zeros."""
+def placed(
+    k: Builder, past: Value | None, new: Value, start: Offset, rows: int, used: Offset | None = None
+) -> Value:
+    """A cache of `rows` rows: those of `past`, with those of `new` from `start(batch)` on; else zeros.
+
+    `used` is how many of the new rows count, by default all.
+    """
     batch, heads, count, columns = new.shape
 
     def formula(b: Expr, h: Expr, i: Expr, d: Expr) -> Expr:
         own = i - start(b)
-        fresh = (own >= lit(0)) & (own < arg(count))
-        old = lit(0.0, new.arithmetic)
+        fresh = (own >= lit(0)) & (own < (arg(count) if used is None else used(b)))
+        old = lit(0, new.arithmetic)
         if past is not None and past.size:
             old = past.load_where(i < arg(past.shape[2]), (b, h, i, d))
         return new.load_where(fresh, (b, h, own, d), old)
 
     return k.compute((batch, heads, rows, columns), new.dtype, formula)
+
+
+def by_beam(k: Builder, cache: Value, rows: Value, used: Value | None) -> Value:
+    """A cache (batch * beams, heads, length, size) in which each beam reads tokens of those it comes from.
+
+    rows (batch, beams, length or more) names the beam of each token; the newest token is a beam's own.
+    """
+    if rows.rank != 3 or cache.shape[0] != rows.shape[0] * rows.shape[1] or rows.shape[2] < cache.shape[2]:
+        k.error(f"cache_indirection {list(rows.shape)} does not fit a cache {list(cache.shape)}")
+    beams = rows.shape[1]
+
+    def formula(b: Expr, h: Expr, t: Expr, d: Expr) -> Expr:
+        beam = cast(rows[b // arg(beams), b % arg(beams), t], "index")
+        source = b // arg(beams) * beams + clamp(beam, lit(0), arg(beams - 1))
+        count = arg(cache.shape[2] - 1) if used is None else cast(used.at(lit(0)), "index")
+        return cache[select(t < count, source, b), h, t, d]
+
+    return k.compute(cache.shape, cache.dtype, formula)
 
 
 @operator("MultiHeadAttention", domain=DOMAIN)
@@ -238,8 +261,6 @@ def multi_head_attention(
     mask_filter_value: float = -10000.0, num_heads: int, scale: float = 0.0, unidirectional: int = 0,
 ) -> tuple[Value, ...]:  # fmt: skip
     """softmax(scale * Q K' + masks) V by head; also keys and values with their past, and the scores."""
-    if cache_indirection is not None:
-        k.error("a cache shared by beams (cache_indirection) is not supported")
     if (past_key is None) != (past_value is None):
         k.error("takes past_key and past_value together or neither")
     lie = past_key is None and not any(k.layer.outputs[1:3])
@@ -256,8 +277,11 @@ def multi_head_attention(
             keys = Heads.of(placed(k, past_key, keys.value, past, past_key.shape[2]))
             values = Heads.of(placed(k, past_value, values.value, past, past_value.shape[2]))
             used = only(lambda place: place.key < past(place.batch) + count)
+    present = keys.value, values.value
+    if cache_indirection is not None:
+        keys, values = (Heads.of(by_beam(k, x, cache_indirection, past_sequence_length)) for x in present)
     y, scores = attended(
         k, q, keys, values, scale, key_padding_mask, attention_bias, past, bool(unidirectional),
         mask_filter_value, used,
     )  # fmt: skip
-    return y, keys.value, values.value, scores
+    return y, *present, scores

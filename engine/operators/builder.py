@@ -9,11 +9,12 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
+from math import prod
 from typing import NoReturn
 
 import numpy as np
 
-from engine.errors import ShapeError
+from engine.errors import OutOfMemoryError, ShapeError
 from engine.kernels.expr import FLAT, Expr, arg, lit, load
 from engine.kernels.hint import Hint
 from engine.kernels.value import ListValue, Signature, Value
@@ -21,6 +22,9 @@ from engine.model import Layer
 
 FAN_IN = 7
 """How many tensors one kernel may read: GL guarantees 8 storage blocks, one of them for the output."""
+
+MOST_ON_HOST = 1 << 24
+"""Elements of the largest table that the host computes for a layer: sizes come from files and inputs."""
 
 Formula = Callable[..., Expr]
 Groups = tuple[tuple[int, ...], ...]
@@ -103,9 +107,15 @@ class Builder(ABC):
         """The opset version under which the layer is read."""
         return self.layer.version
 
-    def error(self, message: str) -> NoReturn:
-        """Refuse the layer: raises ShapeError that names it."""
-        raise ShapeError(f"{self.layer}: {message}")
+    def error(self, message: str, has: Sequence[int] = (), needs: Sequence[int] = ()) -> NoReturn:
+        """Refuse the layer: raises ShapeError that names it.
+
+        `has` are sizes that do not fit and `needs` such as would, as far as the layer can tell: that helps to
+        find sizes for a model's open dimensions.
+        """
+        error = ShapeError(f"{self.layer}: {message}")
+        error.misfits = tuple((a, b) for a, b in zip(has, needs, strict=False) if a != b)
+        raise error
 
     def axis(self, axis: int, rank: int) -> int:
         """A possibly negative axis as 0..rank-1."""
@@ -120,6 +130,15 @@ class Builder(ABC):
         assert x.known is not None, f"{x.name} is read on the host without being declared so"
         return [int(v) for v in np.asarray(x.known).reshape(-1)]
 
+    def check_table(self, *shape: int) -> None:
+        """Refuse the layer where the host would compute too large a table: raises OutOfMemoryError."""
+        if prod(shape) > MOST_ON_HOST:
+            sizes = " x ".join(f"{n:,}" for n in shape)
+            raise OutOfMemoryError(
+                f"{self.layer}: it asks for a table of {sizes} numbers, and the host computes "
+                f"{MOST_ON_HOST:,} at most; give it smaller sizes"
+            )
+
     # Shapes that every family needs
 
     def broadcast_shape(self, *values: Value) -> tuple[int, ...]:
@@ -133,7 +152,9 @@ class Builder(ABC):
         for axis in range(rank):
             sizes = {s[axis - rank + len(s)] for s in shapes if axis - rank + len(s) >= 0} - {1}
             if len(sizes) > 1:
-                self.error(f"cannot broadcast shapes {' and '.join(str(tuple(s)) for s in shapes)} together")
+                some = sorted(sizes)
+                shown = " and ".join(str(tuple(s)) for s in shapes)
+                self.error(f"cannot broadcast shapes {shown} together", some, [1, *some[:-1]])
             out.append(sizes.pop() if sizes else 1)
         return tuple(out)
 

@@ -29,7 +29,10 @@ def conv(
     dilations: Sequence[int] = (), kernel_shape: Sequence[int] = (), pads: Sequence[int] = (),
     strides: Sequence[int] = (), x_first: int = 0,
 ) -> Value:  # fmt: skip
-    """x (N, *spatial, C), or (N, C, *spatial) with `x_first`; w (M, C/group, *kernel) -> (N, *out, M)."""
+    """x (N, *spatial, C), or (N, C, *spatial) with `x_first`; w (M, C/group, *kernel) -> (N, *out, M).
+
+    Where `taps_first` says so, w is (M, depth, C/group, height, width).
+    """
     source = FIRST if x_first else LAST
     y = convolve(k, x, w, auto_pad, group, dilations, kernel_shape, pads, strides, source=source, target=LAST)
     return add_bias(k, y, b, LAST)
@@ -53,7 +56,7 @@ def max_pool(
     strides: Sequence[int] = (),
 ) -> Value:  # fmt: skip
     """The largest element of each window."""
-    win = slide(k, x.shape[1:-1], kernel_shape, strides, dilations, pads, auto_pad, ceil_mode)
+    win = slide(k, x.shape[1:-1], kernel_shape, strides, dilations, pads, auto_pad, ceil_mode, pooling=True)
     return largest(k, x, win, LAST)
 
 
@@ -64,7 +67,7 @@ def average_pool(
     strides: Sequence[int] = (),
 ) -> Value:  # fmt: skip
     """The mean of each window, over the elements inside the input, or the padding too."""
-    win = slide(k, x.shape[1:-1], kernel_shape, strides, dilations, pads, auto_pad, ceil_mode)
+    win = slide(k, x.shape[1:-1], kernel_shape, strides, dilations, pads, auto_pad, ceil_mode, pooling=True)
     return average(k, x, win, bool(count_include_pad), LAST)
 
 

@@ -415,8 +415,8 @@ class Scan8(_Scan):
         self.scanned = inputs[first:]
         self.reverse = one_for_each(k, "directions", directions, num_scan_inputs)
         batches, self.longest = self.scanned[0].shape[:2]
-        if not batches:
-            k.error("takes at least one batch")
+        if not 0 < batches <= LONGEST or self.longest > LONGEST:
+            k.error(f"takes 1 to {LONGEST:,} batch entries and steps, not {batches:,} and {self.longest:,}")
         lengths = [self.longest] * batches if sequence_lens is None else k.ints(sequence_lens)
         self.states = [tuple(slice_at(k, x, 0, b) for x in inputs[:first]) for b in range(batches)]
         self._prepare(k, batches, lengths)

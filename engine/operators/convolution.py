@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from itertools import product
 from math import prod
+from typing import NamedTuple
 
 import numpy as np
 
-from engine.kernels.expr import Expr, arg, lit, reduce
+from engine.kernels.expr import Expr, arg, lit, reduce, select
 from engine.kernels.hint import Hint
 from engine.kernels.value import Value
 from engine.operators.builder import Builder
 from engine.operators.layout import FIRST, Layout
-from engine.operators.linear import PLAIN, Zeros, less, zero_at
+from engine.operators.linear import PLAIN, Zeros, less, matmul, zero_at
 from engine.operators.registry import operator
-from engine.operators.windows import slide
+from engine.operators.windows import Windows, slide
 
 
 def add_bias(k: Builder, x: Value, bias: Value | None, layout: Layout = FIRST) -> Value:
@@ -42,20 +44,27 @@ def convolve(
 ) -> Value:  # fmt: skip
     """`conv` of x and w less their zero points, without a bias; sums have `dtype`.
 
-    x lies as `source` says, the result as `target`; w always is (M, C/group, *kernel).
+    x lies as `source` says, the result as `target`; w is (M, C/group, *kernel), but see `taps_first`.
     """
     spatial = x.rank - 2
+    if spatial == 3 and w.rank == 5:
+        return _by_planes(
+            k, x, w, auto_pad, group, dilations, kernel_shape, pads, strides, zeros, dtype, source, target
+        )
     if spatial < 1 or w.rank != x.rank:
         k.error(
             "takes x (N, C, ...) and w (M, C/group, ...) of one rank, "
             f"not {list(x.shape)} and {list(w.shape)}"
         )
-    if tuple(kernel_shape or w.shape[2:]) != w.shape[2:]:
-        k.error(f"kernel_shape {tuple(kernel_shape)} contradicts the weights {list(w.shape)}")
     batch, depth, sizes = source.split(x.shape)
-    if w.shape[1] * group != depth or w.shape[0] % group:
-        k.error(f"{depth} input channels do not fit weights {list(w.shape)} in {group} group(s)")
+    _check_weights(k, depth, w.shape, kernel_shape, group)
     win = slide(k, sizes, w.shape[2:], strides, dilations, pads, auto_pad)
+    w, win, auto_pad = _without_idle_taps(k, x, w, win, auto_pad, source)
+    if prod(win.kernel) > MANY_TAPS:
+        if group == 1 and zeros == PLAIN and _is_one_product(x, w, win, source):
+            return _as_product(k, x, w, win, dtype, source, target)
+        if spatial == 2 and min(win.kernel) > 1:
+            return _by_rows(k, x, w, win, group, zeros, dtype, source, target)
     per_group = w.shape[0] // group
 
     def formula(*indices: Expr) -> Expr:
@@ -79,13 +88,219 @@ def convolve(
         return reduce("sum", w.shape[1], lambda c: taps([], c))
 
     shape = target.order(batch, w.shape[0], win.counts)
-    if dtype is not None:
-        return k.compute(shape, dtype, formula)
     facts = {
         "strides": win.strides, "dilations": win.dilations, "pads": win.begins, "group": group,
         "channels_last": target.channels_last, "x_first": not source.channels_last,
+        "zeros": tuple(zero is not None for zero in zeros),
     }  # fmt: skip
-    return k.compute(shape, x.dtype, formula, hint=lambda: Hint("conv", (x, w), facts))
+    operands = (x, w, *(zero for zero in zeros if zero is not None))
+    hint = Hint("conv" if len(operands) == 2 else "shifted_conv", operands, facts)
+    return k.compute(shape, x.dtype if dtype is None else dtype, formula, hint=lambda: hint)
+
+
+def _check_weights(
+    k: Builder, channels: int, weights: Sequence[int], kernel_shape: Sequence[int], group: int
+) -> None:
+    """Refuse weights (M, C/group, *kernel) that do not fit the attributes or the input's channels."""
+    kernel = tuple(weights[2:])
+    if tuple(kernel_shape or kernel) != kernel:
+        k.error(f"kernel_shape {tuple(kernel_shape)} contradicts the weights {list(weights)}")
+    if weights[1] * group != channels or weights[0] % group:
+        k.error(f"{channels} input channels do not fit weights {list(weights)} in {group} group(s)")
+
+
+MANY_TAPS = 1024
+"""Elements of a window beyond which its rows are taken for channels, of which kernels take any number."""
+
+FEW_PRODUCTS = 1 << 21
+"""Elements that all of its windows read together, up to which such a convolution is one product with them."""
+
+MOST_COPIES = 8
+"""The same for how often each element is read, which does not depend on sizes."""
+
+
+def _without_idle_taps(
+    k: Builder, x: Value, w: Value, win: Windows, auto_pad: str, source: Layout
+) -> tuple[Value, Windows, str]:
+    """Constant weights without the rows and columns that meet nothing but padding, for sizes that stay.
+
+    Late layers of networks for larger pictures have windows of 3 x 3 over a single element.
+    """
+    spatial = len(win.sizes)
+    axes = range(1, spatial + 1) if source.channels_last else range(2, spatial + 2)
+    if w.known is None or not all(x.is_static(axis) for axis in axes):
+        return w, win, auto_pad
+    cut, begins, ends = [], [], []
+    for size, kernel, stride, dilation, begin, count in zip(
+        win.sizes, win.kernel, win.strides, win.dilations, win.begins, win.counts, strict=True
+    ):
+        starts = np.arange(count) * stride - begin
+        met = [bool(np.any((at >= 0) & (at < size))) for at in (starts + t * dilation for t in range(kernel))]
+        if not any(met):
+            return w, win, auto_pad
+        first, last = met.index(True), kernel - met[::-1].index(True)
+        cut.append(slice(first, last))
+        begins.append(begin - first * dilation)
+        ends.append((count - 1) * stride + (last - first - 1) * dilation + 1 - size - begins[-1])
+    kept = tuple(c.stop - c.start for c in cut)
+    if kept == win.kernel or min(begins) < 0:
+        return w, win, auto_pad
+    weights = k.constant(np.ascontiguousarray(w.known[:, :, *cut]))
+    trimmed = replace(win, kernel=kept, begins=tuple(begins), ends=tuple(max(end, 0) for end in ends))
+    return weights, trimmed, "NOTSET"
+
+
+def _by_rows(
+    k: Builder, x: Value, w: Value, win: Windows, group: int, zeros: Zeros, dtype: np.dtype | None,
+    source: Layout, target: Layout,
+) -> Value:  # fmt: skip
+    """A convolution with large windows: each row of a window as channels of its own, see `_by_planes`."""
+    batch, channels, (rows, columns) = source.split(x.shape)
+    (height, width), per_group = win.kernel, w.shape[1]
+    kernel = (height, 1, width)
+    order = (w.shape[0], height, per_group, 1, width)
+    if taps_first(kernel, source) and w.known is not None:
+        weights = k.constant(np.ascontiguousarray(w.known.swapaxes(1, 2)).reshape(order))
+    elif taps_first(kernel, source):
+        weights = k.compute(order, w.dtype, lambda m, r, c, _, t: w[m, c, r, t])
+    else:
+        weights = k.alias(w, (w.shape[0], per_group, *kernel))
+    y = convolve(
+        k, k.alias(x, source.order(batch, channels, (rows, 1, columns))), weights, "NOTSET", group,
+        (win.dilations[0], 1, win.dilations[1]), (),
+        (win.begins[0], 0, win.begins[1], win.ends[0], 0, win.ends[1]), (win.strides[0], 1, win.strides[1]),
+        zeros, dtype, source, target,
+    )  # fmt: skip
+    return k.alias(y, target.order(batch, w.shape[0], win.counts))
+
+
+def _is_one_product(x: Value, w: Value, win: Windows, source: Layout) -> bool:
+    """Whether what all windows read is little enough to be copied."""
+    if prod(win.kernel) <= MOST_COPIES * prod(win.strides):
+        return True
+    axes = range(1, x.rank - 1) if source.channels_last else range(2, x.rank)
+    read = x.shape[0] * prod(win.counts) * w.size // max(1, w.shape[0])
+    return read <= FEW_PRODUCTS and all(x.is_static(axis) for axis in axes)
+
+
+def _as_product(
+    k: Builder, x: Value, w: Value, win: Windows, dtype: np.dtype | None, source: Layout, target: Layout
+) -> Value:
+    """A convolution with few windows as one product with all they read."""
+    batch, channels, _ = source.split(x.shape)
+    count, taps, outputs = prod(win.counts), prod(win.kernel), w.shape[0]
+    depth = channels * taps
+
+    def element(n: Expr, o: Expr, i: Expr) -> Expr:
+        at, tap = win.places(o), win.taps(i % arg(taps))
+        sources = [win.source(axis, at[axis], tap[axis]) for axis in range(len(at))]
+        return x.load_where(win.inside(sources), source.order(n, i // arg(taps), sources))
+
+    read = k.compute((batch, count, depth), x.dtype, element)
+    weights, shape = k.alias(w, (outputs, depth)), target.order(batch, outputs, win.counts)
+    if target.channels_last:
+        sizes = (1, batch * count, outputs, depth)
+        return matmul(k, read, weights, shape, sizes, (0, depth, 1), (0, 1, depth), dtype)
+    sizes = (batch, outputs, count, depth)
+    return matmul(k, weights, read, shape, sizes, (0, depth, 1), (count * depth, 1, depth), dtype)
+
+
+def taps_first(kernel: Sequence[int], layout: Layout) -> bool:
+    """Whether `convolve` takes weights (M, depth, C/group, height, width), for an input in this layout.
+
+    So they fit the unfolded input, in which the channels of a tap stay together where they are last.
+    """
+    return layout.channels_last and len(kernel) == 3 and prod(kernel[1:]) > 1
+
+
+def _by_planes(
+    k: Builder, x: Value, w: Value, auto_pad: str, group: int, dilations: Sequence[int],
+    kernel_shape: Sequence[int], pads: Sequence[int], strides: Sequence[int], zeros: Zeros,
+    dtype: np.dtype | None, source: Layout, target: Layout,
+) -> Value:  # fmt: skip
+    """A convolution over three spatial axes as one over two, which backends have tuned kernels for.
+
+    The taps along the depth become channels of the input: each plane of results reads the planes that its
+    windows meet as one picture with as many times the channels. Windows of one column are windows over (D,
+    H * W), and nothing is copied.
+    """
+    batch, channels, sizes = source.split(x.shape)
+    kernel = w.shape[2:]
+    if taps_first(kernel, source):
+        kernel = (w.shape[1], *w.shape[3:])
+    per_group = w.size // max(1, w.shape[0] * prod(kernel))
+    _check_weights(k, channels, (w.shape[0], per_group, *kernel), kernel_shape, group)
+    win = slide(k, sizes, kernel, strides, dilations, pads, auto_pad)
+    plain = [s == (1, 1, 0, 0) for s in zip(kernel, win.strides, win.begins, win.ends, strict=True)]
+
+    def flat(picture: Value, weights: Value, axes: slice) -> Value:
+        """The convolution over two axes; the padding's mode is passed on, as what it yields follows sizes."""
+        padded = () if auto_pad.startswith("SAME") else (*win.begins[axes], *win.ends[axes])
+        return convolve(
+            k, picture, weights, auto_pad, group, win.dilations[axes], (), padded, win.strides[axes], zeros,
+            dtype, source, target,
+        )  # fmt: skip
+
+    depth, rows, columns = sizes
+    shape = target.order(batch, w.shape[0], win.counts)
+    if plain[1] and (plain[0] or plain[2]):
+        # Two neighbouring axes along which each window has one element are walked as one.
+        merged = (depth, rows * columns) if plain[2] else (depth * rows, columns)
+        axes = slice(0, 2) if plain[2] else slice(1, 3)
+        picture = k.alias(x, source.order(batch, channels, merged))
+        return k.alias(flat(picture, k.alias(w, (w.shape[0], per_group, *kernel[axes])), axes), shape)
+    unfolded = k.alias(w, (w.shape[0], per_group * kernel[0], *kernel[1:]))
+    y = flat(_unfold(k, x, win, group, zeros, source, auto_pad), unfolded, slice(1, 3))
+    if target.channels_last or (x.is_static(2) and win.counts[0] == 1):
+        return k.alias(y, shape)
+    count, area = win.counts[0], prod(win.counts[1:])
+    planes = k.alias(y, (batch, count, w.shape[0], area))
+    found = k.compute((batch, w.shape[0], count, area), y.dtype, lambda n, m, o, i: planes[n, o, m, i])
+    return k.alias(found, shape)
+
+
+def _unfold(
+    k: Builder, x: Value, win: Windows, group: int, zeros: Zeros, layout: Layout, auto_pad: str
+) -> Value:
+    """Planes (N * out depth, C * taps, H, W), or with channels last (N * out depth, H, W, C * taps)."""
+    batch, channels, (depth, rows, columns) = layout.split(x.shape)
+    count, taps, area = win.counts[0], win.kernel[0], rows * columns
+    planes = k.alias(
+        x, (batch, depth, area, channels) if layout.channels_last else (batch, channels, depth, area)
+    )
+    is_plain = (taps, win.strides[0], win.begins[0], win.ends[0]) == (1, 1, 0, 0)
+    is_padded = auto_pad.startswith("SAME") or win.begins[0] > 0 or win.ends[0] > 0
+    zero = zero_at(zeros[0], lit(0))
+
+    def element(n: Expr, o: Expr, t: Expr, channel: Expr, i: Expr) -> Expr:
+        at = win.source(0, o, t)
+        position = (n, at, i, channel) if layout.channels_last else (n, channel, at, i)
+        if not is_padded:
+            return planes[position]
+        inside = (at >= lit(0)) & (at < arg(depth))
+        return planes.load_where(inside, position, 0 if zero is None else zero)
+
+    if layout.channels_last:
+        shape = (batch * count, rows, columns, channels * taps)
+        if is_plain:
+            return k.alias(x, shape)
+        per_group = channels // group
+        if taps > 1 and not taps_first(win.kernel, layout):
+            order = (batch, count, area, channels, taps)
+            found = k.compute(order, x.dtype, lambda n, o, i, c, t: element(n, o, t, c, i))
+        elif group == 1:
+            order = (batch, count, area, taps, channels)
+            found = k.compute(order, x.dtype, lambda n, o, i, t, c: element(n, o, t, c, i))
+        else:
+            found = k.compute(
+                (batch, count, area, group, taps, per_group),
+                x.dtype,
+                lambda n, o, i, g, t, c: element(n, o, t, g * arg(per_group) + c, i),
+            )
+        return k.alias(found, shape)
+    order = (batch, count, channels, taps, area)
+    found = k.compute(order, x.dtype, lambda n, o, c, t, i: element(n, o, t, c, i))
+    return k.alias(found, (batch * count, channels * taps, rows, columns))
 
 
 @operator("ConvTranspose", since=1)
@@ -136,7 +351,8 @@ def scatter(
         full = (sizes[axis] - 1) * stride[axis] + extent + extra[axis]
         if auto_pad in ("SAME_UPPER", "SAME_LOWER") or output_shape:
             wanted = output_shape[-spatial:][axis] if output_shape else sizes[axis] * stride[axis]
-            total, count = max(full - wanted, 0), wanted
+            total = max(full - wanted, 0)
+            count = wanted if output_shape else full - total
             begin = total // 2 if auto_pad == "SAME_UPPER" else total - total // 2
         else:
             begin, end = (0, 0) if auto_pad == "VALID" else (given[axis], given[axis + spatial])
@@ -173,7 +389,8 @@ def by_taps(k: Builder, x: Value, w: Value, group: int, spread: Spread) -> Value
                 inside = inside & ((source * step - reach) >= lit(0))
                 sources.append(source)
             value = x.load_where(inside, (n, first + channel, *sources))
-            return value * w[(first + channel, member, *found)]
+            # Not as a product with 0: that of NaN is NaN.
+            return select(inside, value * w[(first + channel, member, *found)], lit(0, x.arithmetic))
 
         return reduce("sum", channels, lambda c: taps([], c))
 
@@ -181,64 +398,152 @@ def by_taps(k: Builder, x: Value, w: Value, group: int, spread: Spread) -> Value
 
 
 def by_phases(k: Builder, x: Value, w: Value, group: int, spread: Spread, layout: Layout = FIRST) -> Value:
-    """A transposed convolution as a convolution whose outputs are interleaved: no tap misses its input.
+    """A transposed convolution as convolutions whose outputs are interleaved: no tap misses its input.
 
     Output o with o + begin = q * stride + r (0 <= r < stride) meets only the taps r, r + stride, ...: output
-    channel (m, r) of the convolution holds those, reversed, and position q has the sum. Per axis, stride or
-    dilation is 1.
+    channel (m, r) of a convolution holds those, reversed, and position q has the sum. Phases r with as many
+    taps share a convolution: there are two numbers at most along an axis. Per axis, stride or dilation is 1.
     """
     steps = spread.strides
-    phases = k.constant(phase_weights(w, group, steps, layout))
-    reach = [(j - 1) * d for j, d in zip(phases.shape[2:], spread.dilations, strict=True)]
-    pads = [*reach, *reach]
+    parts = [
+        _Part(k, x, w, group, spread, layout, runs)
+        for runs in product(*(_runs(size, step) for size, step in zip(w.shape[2:], steps, strict=True)))
+        if all(run.taps for run in runs)
+    ]
     if set(steps) == {1} and spread.is_fixed:
         # A convolution of the whole, where it need not be cut to size afterwards.
-        tight = [r - p for r, p in zip(pads, (*spread.begins, *spread.ends), strict=True)]
+        tight = [r - p for r, p in zip(parts[0].pads, (*spread.begins, *spread.ends), strict=True)]
         if min(tight) >= 0:
-            return convolve(
-                k, x, phases, "NOTSET", group, spread.dilations, (), tight, (), source=layout, target=layout
-            )
-    sums = convolve(
-        k, x, phases, "NOTSET", group, spread.dilations, (), pads, (), source=layout, target=layout
-    )
-    batch, _, sizes = layout.split(sums.shape)
-    channels = w.shape[1] * group
-    is_beyond = [not spread.is_fixed or end < 0 for end in spread.ends]
+            return parts[0].convolved(tight)
+    batch, _, _ = layout.split(x.shape)
+    shape = layout.order(batch, w.shape[1] * group, spread.counts)
+    # An innermost axis of one element would make each a row of its own.
+    flat = layout.channels_last and w.shape[1] * group == 1
+    groups = (*((a,) for a in range(x.rank - 2)), (x.rank - 2, x.rank - 1)) if flat else None
+    found: Value | None = None
+    for first in range(0, len(parts), _TOGETHER):
+        sums = [(part, part.convolved(part.pads)) for part in parts[first : first + _TOGETHER]]
+        formula = _interleaved(spread, layout, sums, found)
+        found = k.compute(shape, x.dtype, _without_channel(formula) if flat else formula, groups=groups)
+    assert found is not None
+    return found
+
+
+def _interleaved(
+    spread: Spread, layout: Layout, sums: Sequence[tuple[_Part, Value]], before: Value | None
+) -> Callable[..., Expr]:
+    """The formula of the output from what some parts yield, and from `before` where others are."""
 
     def formula(*indices: Expr) -> Expr:
         n, m, at = layout.split(indices)
-        phase, sources = lit(0), []
-        inside: Expr = lit(True, "bool")
-        for axis, step in enumerate(steps):
+        phases, sources = [], []
+        for axis, step in enumerate(spread.strides):
             place = at[axis] + spread.begins[axis]
             # A model fixes its strides, and to divide by a literal is cheap.
-            source = place if step == 1 else place // lit(step)
+            sources.append(place if step == 1 else place // lit(step))
+            phases.append(lit(0) if step == 1 else place - sources[-1] * lit(step))
+        value: Expr | None = None if before is None else before[indices]
+        for part, each in sums:
+            value = part.value(each, (n, m, sources), phases, value)
+        assert value is not None
+        return value
+
+    return formula
+
+
+def _without_channel(formula: Callable[..., Expr]) -> Callable[..., Expr]:
+    """The formula of the only channel, which lies last."""
+    return lambda *indices: formula(*indices, lit(0))
+
+
+_TOGETHER = 4
+"""Parts that one kernel interleaves: it may not read many tensors."""
+
+
+class _Run(NamedTuple):
+    """Neighbouring phases of one axis, and how many taps each of them has."""
+
+    first: int
+    phases: int
+    taps: int
+
+
+def _runs(size: int, step: int) -> list[_Run]:
+    """The phases of a kernel of `size` taps: those that have one more than the others come first."""
+    taps, more = divmod(size, step)
+    return ([_Run(0, more, taps + 1)] if more else []) + [_Run(more, step - more, taps)]
+
+
+class _Part:
+    """The convolution for the phases of one run along each axis."""
+
+    def __init__(
+        self, k: Builder, x: Value, w: Value, group: int, spread: Spread, layout: Layout, runs: Sequence[_Run]
+    ) -> None:
+        assert w.known is not None
+        self.k, self.x, self.group, self.spread, self.layout, self.runs = k, x, group, spread, layout, runs
+        self.channels = w.shape[1] * group
+        taken = [
+            [run.first + step * tap + phase for tap in range(run.taps) for phase in range(run.phases)]
+            for run, step in zip(runs, spread.strides, strict=True)
+        ]
+        known = w.known.reshape(w.shape)
+        is_whole = [len(t) for t in taken] == [*w.shape[2:]]
+        part = known if is_whole else known[np.ix_(range(w.shape[0]), range(w.shape[1]), *taken)]
+        self.weights = k.constant(phase_weights(part, group, [run.phases for run in runs], layout))
+        reach = [(run.taps - 1) * d for run, d in zip(runs, spread.dilations, strict=True)]
+        self.pads = [*reach, *reach]
+
+    def convolved(self, pads: Sequence[int]) -> Value:
+        """The sums of these phases."""
+        return convolve(
+            self.k, self.x, self.weights, "NOTSET", self.group, self.spread.dilations, (), pads, (),
+            source=self.layout, target=self.layout,
+        )  # fmt: skip
+
+    def value(
+        self, sums: Value, place: tuple[Expr, Expr, Sequence[Expr]], phases: Sequence[Expr],
+        other: Expr | None,
+    ) -> Expr:  # fmt: skip
+        """An element of these phases; elsewhere, and where no tap meets an input, `other` or 0."""
+        n, m, sources = place
+        _, _, sizes = self.layout.split(sums.shape)
+        phase: Expr = lit(0)
+        inside: Expr = lit(True, "bool")
+        is_checked = False
+        for axis, run in enumerate(self.runs):
+            step, here = self.spread.strides[axis], phases[axis]
+            if run.phases < step:
+                inside = inside & (here >= lit(run.first)) & (here < lit(run.first + run.phases))
+                is_checked = True
             if step > 1:
-                phase = phase * lit(step) + (place - source * lit(step))
-            if is_beyond[axis]:
-                inside = inside & (source < sizes[axis])
-            sources.append(source)
-        channel = phase * arg(channels) + m if layout.channels_last else m * lit(prod(steps)) + phase
-        position = layout.order(n, channel, sources)
-        return sums.load_where(inside, position) if any(is_beyond) else sums[position]
+                phase = phase * lit(run.phases) + (here - lit(run.first))
+            if not self.spread.is_fixed or self.spread.ends[axis] < 0:
+                inside = inside & (sources[axis] < sizes[axis])
+                is_checked = True
+        if self.layout.channels_last:
+            channel = phase * arg(self.channels) + m
+        else:
+            channel = m * lit(prod(run.phases for run in self.runs)) + phase
+        position = self.layout.order(n, channel, sources)
+        if not is_checked:
+            return sums[position]
+        return sums.load_where(inside, position, 0 if other is None else other)
 
-    return k.compute(layout.order(batch, channels, spread.counts), x.dtype, formula)
 
-
-def phase_weights(w: Value, group: int, steps: Sequence[int], layout: Layout) -> np.ndarray:
-    """Known weights (C, M/group, *kernel) as those of `by_phases`: (M * phases, C/group, *taps).
+def phase_weights(w: np.ndarray, group: int, steps: Sequence[int], layout: Layout) -> np.ndarray:
+    """Weights (C, M/group, *kernel) as those of `by_phases`: (M * phases, C/group, *taps), for kernels that
+    are whole multiples of `steps`.
 
     The phases of an output channel follow each other, so that each has its plane beside the others'; with
     channels last (and one group) the channels of a phase do, so that they are read as a run.
     """
-    assert w.known is not None
     kernel, channels = w.shape[2:], w.shape[0] // group
-    counts = [-(-size // step) for size, step in zip(kernel, steps, strict=True)]
-    missing = [count * step - size for size, step, count in zip(kernel, steps, counts, strict=True)]
-    padded = np.pad(w.known.reshape(w.shape), [(0, 0), (0, 0), *((0, n) for n in missing)])
+    counts = [size // step for size, step in zip(kernel, steps, strict=True)]
     split = [n for pair in zip(counts, steps, strict=True) for n in pair]
-    parts = padded.reshape(group, channels, w.shape[1], *split)
+    parts = w.reshape(group, channels, w.shape[1], *split)
     tap_axes, phase_axes = range(3, parts.ndim, 2), range(4, parts.ndim, 2)
     outputs = (*phase_axes, 2) if layout.channels_last else (2, *phase_axes)
     parts = np.flip(parts, tuple(tap_axes)).transpose(0, *outputs, 1, *tap_axes)
-    return np.ascontiguousarray(parts).reshape(-1, channels, *counts)
+    parts = parts.reshape(-1, channels, *counts)
+    return np.ascontiguousarray(parts.swapaxes(1, 2) if taps_first(counts, layout) else parts)

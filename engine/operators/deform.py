@@ -9,43 +9,19 @@ import numpy as np
 
 from engine.dtypes import INT32
 from engine.kernels.expr import Expr, arg, cast, clamp, eq, fold, lit, reduce, select, unary
+from engine.kernels.hint import Hint
 from engine.kernels.value import Value
+from engine.operators.blending import Tap, blends, digits
 from engine.operators.builder import Builder
 from engine.operators.convolution import add_bias
 from engine.operators.linear import matmul
+from engine.operators.padding import pad_by
 from engine.operators.reductions import wide
 from engine.operators.registry import operator
+from engine.operators.scatters import aimed
 from engine.operators.windows import Windows, slide
 
 # Deformable convolution
-
-
-def interpolated(x: Value, lead: Sequence[Expr], places: Sequence[Expr]) -> Expr:
-    """The element of `x` at `lead` and at fractional places along its other axes, blended linearly.
-
-    Elements outside count as 0.
-    """
-    bases: list[Expr] = []
-    shares: list[Expr] = []
-    sizes = x.shape[len(lead) :]
-    for place, size in zip(places, sizes, strict=True):
-        # Indices must not overflow; from so far outside, nothing is read.
-        near = clamp(place, lit(-2.0, place.dtype), arg(size + 1, place.dtype))
-        whole = unary("floor", near)
-        bases.append(cast(whole, "index"))
-        shares.append(near - whole)
-
-    def blend(found: list[Expr]) -> Expr:
-        axis = len(found)
-        if axis == len(sizes):
-            inside: Expr = lit(True, "bool")
-            for i, size in zip(found, sizes, strict=True):
-                inside = inside & (i >= lit(0)) & (i < arg(size))
-            return cast(x.load_where(inside, (*lead, *found)), places[0].dtype)
-        low, high = blend([*found, bases[axis]]), blend([*found, bases[axis] + lit(1)])
-        return low * (1.0 - shares[axis]) + high * shares[axis]
-
-    return blend([])
 
 
 def deformed_columns(
@@ -53,22 +29,40 @@ def deformed_columns(
 ) -> Value:
     """What each tap of each window reads: (N, C, taps, *out), or (C, taps, N, *out) where `grouped`."""
     images, channels = x.shape[:2]
-    taps, axes = prod(win.kernel), len(win.kernel)
-    moves = k.alias(offset, (images, offset_group, taps, axes, *win.counts))
-    shares = None if mask is None else k.alias(mask, (images, offset_group, taps, *win.counts))
+    taps, axes, places = prod(win.kernel), len(win.kernel), prod(win.counts)
+    moves = k.alias(offset, (images, offset_group, taps, axes, places))
+    shares = None if mask is None else k.alias(mask, (images, offset_group, taps, places))
+    planes = k.alias(x, (images, channels, prod(win.sizes)))
+
+    def corner(n: Expr, set_: Expr, t: Expr, number: Expr, p: Expr) -> Tap:
+        """One of the elements around a place, blended linearly; those outside count as 0."""
+        inside, position, share = lit(True, "bool"), lit(0), lit(1.0, moves.arithmetic)
+        sides, tap = digits(number, 2, axes), win.taps(t)
+        for axis, size in enumerate(win.sizes):
+            window = p // arg(prod(win.counts[axis + 1 :])) if axis < axes - 1 else p
+            window = window % arg(win.counts[axis]) if axis else window
+            place = cast(win.source(axis, window, tap[axis]), moves.arithmetic)
+            place = place + moves[n, set_, t, lit(axis), p]
+            # Indices must not overflow; from so far outside, nothing is read.
+            near = clamp(place, lit(-2.0, place.dtype), arg(size + 1, place.dtype))
+            low = unary("floor", near)
+            i = cast(low, "index") + sides[axis]
+            share = share * select(sides[axis] > lit(0), near - low, 1.0 - (near - low))
+            inside = inside & (i >= lit(0)) & (i < arg(size))
+            position = position * arg(size) + i
+        return inside, position, share
+
+    table = blends(k, (images, offset_group, taps), 2**axes, places, wide(offset.dtype), corner)
 
     def formula(*at: Expr) -> Expr:
         c, t, n = at[:3] if grouped else (at[1], at[2], at[0])
-        window, set_ = at[3:], c // arg(channels // offset_group)
-        places = []
-        for axis, tap in enumerate(win.taps(t)):
-            move = moves[(n, set_, t, lit(axis), *window)]
-            places.append(cast(win.source(axis, window[axis], tap), move.dtype) + move)
-        found = interpolated(x, (n, c), places)
-        return found if shares is None else found * shares[(n, set_, t, *window)]
+        place, set_ = at[3], c // arg(channels // offset_group)
+        found = table.read(planes, (n, c), (n, set_, t), place)
+        return found if shares is None else found * shares[n, set_, t, place]
 
     lead = (channels, taps, images) if grouped else (images, channels, taps)
-    return k.compute((*lead, *win.counts), wide(x.dtype), formula)
+    columns = k.compute((*lead, places), wide(x.dtype), formula)
+    return k.alias(columns, (*lead, *win.counts))
 
 
 @operator("DeformConv", since=19)
@@ -120,6 +114,9 @@ def _deformed_windows(
 
 # Col2Im
 
+_WRITTEN_TAPS = 16
+"""Taps that a kernel has written out, so that its loop over elements runs as vectors."""
+
 
 @operator("Col2Im", since=18, host=("image_shape", "block_shape"))
 def col2im(
@@ -139,23 +136,33 @@ def col2im(
         )
     channels = x.shape[1] // taps
     blocks = k.alias(x, (x.shape[0], channels, taps, windows))
+    how = "max" if x.dtype == np.dtype(bool) else "sum"
 
     def formula(n: Expr, c: Expr, *at: Expr) -> Expr:
-        def tap(t: Expr) -> Expr:
-            inside: Expr = lit(True, "bool")
-            window: Expr = lit(0)
-            for axis, own in enumerate(win.taps(t)):
-                reach = at[axis] + win.begins[axis] - own * win.dilations[axis]
-                step = arg(win.strides[axis])
-                q = reach // step
-                inside = inside & (reach >= lit(0)) & (q < arg(win.counts[axis])) & eq(q * step, reach)
-                window = window * win.counts[axis] + q
-            found = blocks.load_where(inside, (n, c, t, window))
-            return cast(found, "int32") if found.dtype == "bool" else found
+        def sums(own: list[Expr], inside: Expr, window: Expr) -> Expr:
+            axis = len(own)
+            if axis == len(win.kernel):
+                t: Expr = lit(0)
+                for place, size in zip(own, win.kernel, strict=True):
+                    t = t * lit(size) + place
+                found = blocks.load_where(inside, (n, c, t, window))
+                return cast(found, "int32") if found.dtype == "bool" else found
 
-        if x.dtype == np.dtype(bool):
-            return reduce("max", taps, tap) > lit(0, "int32")
-        return reduce("sum", taps, tap)
+            def tap(r: Expr) -> Expr:
+                reach = at[axis] + win.begins[axis] - r * win.dilations[axis]
+                # A model fixes its strides, and to divide by a literal is cheap.
+                step = lit(win.strides[axis])
+                q = reach if win.strides[axis] == 1 else reach // step
+                meets = (reach >= lit(0)) & (q < arg(win.counts[axis]))
+                if win.strides[axis] > 1:
+                    meets = meets & eq(q * step, reach)
+                return sums([*own, r], inside & meets, window * win.counts[axis] + q)
+
+            written = taps <= _WRITTEN_TAPS
+            return reduce(how, lit(win.kernel[axis]) if written else arg(win.kernel[axis]), tap)
+
+        total = sums([], lit(True, "bool"), lit(0))
+        return total > lit(0, "int32") if x.dtype == np.dtype(bool) else total
 
     return k.compute((x.shape[0], channels, *image), x.dtype, formula)
 
@@ -190,11 +197,14 @@ def max_unpool(
     win = Windows(
         tuple(spans), tuple(kernel_shape), steps, (1,) * axes, edges[:axes], edges[axes:], x.shape[2:]
     )
-    return _unpooled(k, x, indices, win, shape)
+    found = _unpooled(k, x, indices, win)
+    if shape == spanned:
+        return found
+    return pad_by(k, found, [0] * x.rank, [a - b for a, b in zip(shape, spanned, strict=True)], "constant")
 
 
-def _unpooled(k: Builder, x: Value, indices: Value, win: Windows, shape: tuple[int, ...]) -> Value:
-    """For each place of the output, the last element that aims at it.
+def _unpooled(k: Builder, x: Value, indices: Value, win: Windows) -> Value:
+    """For each place that the windows span, the last element that aims at it.
 
     Elements that MaxPool yielded lie in a window over their place, so few need to be looked at. Whether
     all do is found out first; where one does not, every element is looked at for every place.
@@ -219,12 +229,16 @@ def _unpooled(k: Builder, x: Value, indices: Value, win: Windows, shape: tuple[i
     every = k.compute((1,), INT32, lambda _: reduce("min", by_plane.size, lambda p: by_plane[p]))
     flat = k.alias(indices, (x.size,))
 
+    total, rows = prod(spanned), k.alias(x, (1, x.size, 1))
+    aim = aimed(k, (1, x.size, 1), lambda e: cast(flat[e], "int32"), flat)
+    zeros = k.compute((1, total, 1), x.dtype, lambda *_: lit(0, x.arithmetic))
+    facts = {"whole": True, "reduction": "none"}
+
     def formula(n: Expr, c: Expr, *at: Expr) -> Expr:
         own = every[lit(0)] > lit(0, "int32")
         place: Expr = lit(0)
-        inside: Expr = lit(True, "bool")
         for i, size in zip((n, c, *at), spanned, strict=True):
-            place, inside = place * size + i, inside & (i < arg(size))
+            place = place * size + i
         first = [
             # The first window over a place; rounded up, and surely not beyond it.
             clamp(
@@ -235,7 +249,7 @@ def _unpooled(k: Builder, x: Value, indices: Value, win: Windows, shape: tuple[i
 
         def near(r: Expr) -> tuple[Expr, Expr]:
             """The r-th element whose window may cover the place, and whether there is one."""
-            element, there = n * x.shape[1] + c, inside
+            element, there = n * x.shape[1] + c, lit(True, "bool")
             for a in range(axes):
                 window = first[a] + r // arg(prod(reach[a + 1 :])) % arg(reach[a])
                 there = there & (window < arg(win.counts[a]))
@@ -245,14 +259,14 @@ def _unpooled(k: Builder, x: Value, indices: Value, win: Windows, shape: tuple[i
         def step(r: Expr, found: Expr) -> tuple[Expr]:
             element, there = near(r)
             element = select(own, element, r)
-            hit = inside & (there | ~own)
+            hit = there | ~own
             hit = hit & eq(cast(flat.load_where(hit, (element,), -1), "index"), place)
             return (select(hit, elements.load_where(hit, (element,)), found),)
 
         extent = select(own, arg(prod(reach)), arg(x.size))
         return fold(extent, (lit(0, x.arithmetic),), step)[0]
 
-    return k.compute(shape, x.dtype, formula)
+    return k.compute(spanned, x.dtype, formula, hint=lambda: Hint("scatter", (zeros, aim, rows), facts))
 
 
 # AffineGrid

@@ -29,7 +29,7 @@ from engine.operators.quantization import CONTRIB
 from engine.operators.recurrence import activation
 from engine.operators.registry import operator
 from engine.operators.shape_ops import range_
-from engine.operators.state_layers import causal_conv_with_state
+from engine.operators.state_layers import causal_conv
 from engine.operators.views import unsqueeze
 
 operator("Trilu", domain=CONTRIB, host=("diagonal",))(trilu)
@@ -222,6 +222,24 @@ def to_channels_last(k: Builder, x: Value) -> Value:
 
 
 @operator("NhwcConv", domain=CONTRIB)
+def nhwc_conv(
+    k: Builder, x: Value, w: Value, b: Value | None = None, *, auto_pad: str = "NOTSET",
+    dilations: Sequence[int] = (), group: int = 1, kernel_shape: Sequence[int] = (),
+    pads: Sequence[int] = (), strides: Sequence[int] = (),
+) -> Value:  # fmt: skip
+    """Conv of tensors (N, *spatial, C) with weights (M, *kernel, C/group), as onnxruntime's optimiser writes.
+
+    Weights (M, C/group, *kernel), which its documentation asks for, are taken where the others do not fit.
+    """
+    last = x.rank > 2 and w.rank == x.rank and w.shape[-1] * group == x.shape[-1]
+    if last and tuple(kernel_shape or w.shape[1:-1]) == w.shape[1:-1]:
+        w = transpose(k, w, perm=(0, w.rank - 1, *range(1, w.rank - 1)))
+    return nhwc_fused_conv(
+        k, x, w, b, auto_pad=auto_pad, group=group, dilations=dilations, kernel_shape=kernel_shape,
+        pads=pads, strides=strides,
+    )  # fmt: skip
+
+
 @operator("NhwcFusedConv", domain=CONTRIB)
 def nhwc_fused_conv(
     k: Builder, x: Value, w: Value, b: Value | None = None, z: Value | None = None, *, activation: str = "",
@@ -484,13 +502,30 @@ def linear_attention_1(
     decay: Value | None = None, beta: Value | None = None, *, chunk_size: int = 64, kv_num_heads: int,
     q_num_heads: int, scale: float = 0.0, state_window: int = 0, update_rule: str = "gated_delta",
 ) -> tuple[Value, Value]:  # fmt: skip
-    """ONNX's LinearAttention; states of earlier steps are not kept."""
+    """ONNX's LinearAttention; several value heads may share a query and a key."""
     if state_window:
         k.error(f"state_window {state_window} is not supported; 0 keeps the last state alone")
+    if query.rank == 3 and 0 < q_num_heads < kv_num_heads and query.shape[2] % q_num_heads == 0:
+        size = query.shape[2] // q_num_heads
+        query, key = (repeated_heads(k, x, size, kv_num_heads) for x in (query, key))
+        q_num_heads = kv_num_heads
     return linear_attention(
         k, query, key, value, past_state, decay, beta, chunk_size=chunk_size, kv_num_heads=kv_num_heads,
         q_num_heads=q_num_heads, scale=scale, update_rule=update_rule,
     )  # fmt: skip
+
+
+def repeated_heads(k: Builder, x: Value, size: int, wanted: int) -> Value:
+    """(N, T, heads * size) with each head as often as makes `wanted` of them."""
+    heads = x.shape[2] // size if x.rank == 3 else 0
+    if heads < 1 or wanted % heads or x.shape[2] % size:
+        k.error(f"cannot make {wanted} heads of {size} columns from {list(x.shape)}")
+    group = wanted // heads
+
+    def formula(n: Expr, t: Expr, c: Expr) -> Expr:
+        return x[n, t, c // arg(size) // arg(group) * size + c % arg(size)]
+
+    return x if group == 1 else k.compute((*x.shape[:2], wanted * size), x.dtype, formula)
 
 
 @operator("LinearAttentionGate", domain=CONTRIB)
@@ -505,9 +540,31 @@ def linear_attention_gate(
 @operator("CausalConvWithState", domain=CONTRIB)
 def causal_conv_with_state_1(
     k: Builder, x: Value, weight: Value, bias: Value | None = None, past_state: Value | None = None, *,
-    activation: str = "none", channels_last: int = 0, dilation: int = 1, ndim: int = 1, state_window: int = 0,
+    activation: str = "none", channels_last: int = 0, dilation: int = 1, input_channel_offset: int = 0,
+    input_channels: int = 0, ndim: int = 1, state_channels_last: int = -1, state_length: int = 0,
+    state_update_capacity: int = 0, state_window: int = 0,
 ) -> tuple[Value, Value]:  # fmt: skip
-    """ONNX's CausalConvWithState: one axis, channels first, taps side by side."""
-    if channels_last or dilation != 1 or ndim != 1 or state_window:
-        k.error("supports channels_last=0, dilation=1, ndim=1 and state_window=0 only")
-    return causal_conv_with_state(k, x, weight, bias, past_state, activation=activation)
+    """ONNX's CausalConvWithState, with taps apart, and channels along the axes behind the steps."""
+    if ndim != 1 or state_window or dilation < 1:
+        k.error(f"takes ndim 1 and state_window 0, not {ndim} and {state_window}, and a dilation above 0")
+    if input_channel_offset or input_channels or state_length or state_update_capacity:
+        k.error("input_channels, input_channel_offset, state_length and state_update_capacity must be 0")
+    if state_channels_last not in (-1, channels_last):
+        k.error(f"state_channels_last {state_channels_last} must be channels_last, {channels_last}")
+    if not channels_last:
+        return causal_conv(k, x, weight, bias, past_state, activation, dilation)
+    if x.rank < 3:
+        k.error(f"takes x (N, T, channels...), not {list(x.shape)}")
+    width = prod(x.shape[2:])
+
+    def first(v: Value) -> Value:
+        return transpose(k, k.alias(v, (*v.shape[:2], width)), perm=(0, 2, 1))
+
+    past = past_state
+    if past is not None:
+        if past.shape[2:] != x.shape[2:]:
+            k.error(f"a state of {list(past.shape)} does not fit {list(x.shape)}")
+        past = first(past)
+    found = causal_conv(k, first(x), weight, bias, past, activation, dilation)
+    y, state = (transpose(k, v, perm=(0, 2, 1)) for v in found)
+    return k.alias(y, x.shape), k.alias(state, (*state.shape[:2], *x.shape[2:]))

@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from math import prod
 
+import numpy as np
+
+from engine.dtypes import INT32, arithmetic_type
 from engine.kernels.expr import (
     Expr,
     arg,
@@ -11,14 +15,13 @@ from engine.kernels.expr import (
     clamp,
     floor_mod,
     lit,
-    load,
     maximum,
     minimum,
-    reduce,
     select,
     unary,
 )
 from engine.kernels.value import Value
+from engine.operators.blending import Tap, blends, digits
 from engine.operators.builder import Builder
 from engine.operators.registry import operator
 
@@ -99,46 +102,57 @@ def grid_sample(
     if x.size == 0 and grid.size:
         k.error(f"cannot read from {list(x.shape)}: it has no elements")
     sizes, kind, aligned = x.shape[2:], MODES[mode], bool(align_corners)
+    dtype = np.dtype(np.float64 if x.arithmetic == "float64" else np.float32)
+    batch, channels, places = x.shape[0], x.shape[1], prod(grid.shape[1:-1])
+    coordinates = k.alias(grid, (batch, places, axes))
+    planes = k.alias(x, (batch, channels, prod(sizes)))
 
-    def formula(n: Expr, c: Expr, *at: Expr) -> Expr:
-        def place(axis: int) -> Expr:
-            g = cast(
-                grid[(n, *at, lit(axes - 1 - axis))], "float64" if x.arithmetic == "float64" else "float32"
-            )
-            found = coordinate(g, sizes[axis], aligned)
-            if kind == "nearest":
-                found = unary("round", found)
-            return brought_inside(found, sizes[axis], kind, padding_mode, aligned)
-
-        places = [place(axis) for axis in range(axes)]
-
-        def value(indices: Sequence[Expr]) -> Expr:
-            inside: Expr = lit(True, "bool")
-            for i, size in zip(indices, sizes, strict=True):
-                inside = inside & (i >= lit(0)) & (i < arg(size))
-            sources = [
-                element_index(i, s, padding_mode, aligned) for i, s in zip(indices, sizes, strict=True)
-            ]
-            position = x.position((n, c, *sources))
-            return load(x, position, inside) if padding_mode == "zeros" else x.at(position)
-
+    def place(n: Expr, p: Expr, axis: int) -> Expr:
+        g = cast(coordinates[n, p, lit(axes - 1 - axis)], arithmetic_type(dtype))
+        found = coordinate(g, sizes[axis], aligned)
         if kind == "nearest":
+            found = unary("round", found)
+        return brought_inside(found, sizes[axis], kind, padding_mode, aligned)
+
+    def element(indices: Sequence[Expr]) -> tuple[Expr, Expr]:
+        """Whether an element counts, and its position in the plane."""
+        inside, position = lit(True, "bool"), lit(0)
+        for i, size in zip(indices, sizes, strict=True):
+            if padding_mode == "zeros":
+                inside = inside & (i >= lit(0)) & (i < arg(size))
+            position = position * arg(size) + element_index(i, size, padding_mode, aligned)
+        return inside, position
+
+    shape = (*x.shape[:2], *grid.shape[1:-1])
+    if kind == "nearest":
+
+        def chosen(n: Expr, p: Expr) -> Expr:
             # Half a step outside the borders rounds to an element beyond them.
-            return value([cast(unary("floor", p + 0.5), "index") for p in places])
-        first, count, weight = WEIGHTS[kind]
+            inside, position = element(
+                [cast(unary("floor", place(n, p, axis) + 0.5), "index") for axis in range(axes)]
+            )
+            return cast(select(inside, position, lit(-1)), "int32")
 
-        def blend(found: list[Expr]) -> Expr:
-            axis = len(found)
-            if axis == axes:
-                return cast(value(found), places[0].dtype)
-            base = unary("floor", places[axis])
+        found = k.compute((batch, places), INT32, chosen)
 
-            def tap(r: Expr) -> Expr:
-                i = cast(base, "index") + r + lit(first)
-                return weight(places[axis] - cast(i, base.dtype)) * blend([*found, i])
+        def read(n: Expr, c: Expr, p: Expr) -> Expr:
+            position = cast(found[n, p], "index")
+            return planes.load_where(position >= lit(0), (n, c, position))
 
-            return reduce("sum", lit(count), tap)
+        return k.alias(k.compute((batch, channels, places), x.dtype, read), shape)
+    first, count, weight = WEIGHTS[kind]
 
-        return blend([])
+    def tap(n: Expr, t: Expr, p: Expr) -> Tap:
+        indices, share = [], lit(1.0, arithmetic_type(dtype))
+        for axis, own in enumerate(digits(t, count, axes)):
+            at = place(n, p, axis)
+            i = cast(unary("floor", at), "index") + own + lit(first)
+            indices.append(i)
+            share = share * weight(at - cast(i, at.dtype))
+        return (*element(indices), share)
 
-    return k.compute((*x.shape[:2], *grid.shape[1:-1]), x.dtype, formula)
+    table = blends(k, (batch,), count**axes, places, dtype, tap)
+    blended = k.compute(
+        (batch, channels, places), x.dtype, lambda n, c, p: table.read(planes, (n, c), (n,), p)
+    )
+    return k.alias(blended, shape)

@@ -5,13 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from math import sqrt
+from typing import NamedTuple
 
-from engine.kernels.expr import Expr, cast, lit
+import numpy as np
+
+from engine.kernels.expr import Expr, arg, cast, clamp, lit, maximum, minimum, select, unary
 from engine.kernels.value import Value
+from engine.model import Layer
 from engine.operators.attention import (
     Heads,
     Layout,
     Pick,
+    Place,
     Rule,
     capped,
     combined,
@@ -26,34 +31,41 @@ from engine.operators.attention import (
     weighted,
 )
 from engine.operators.attention_contrib import DOMAIN, placed
+from engine.operators.block_quantized import unpacked
 from engine.operators.builder import Builder
-from engine.operators.normalization import softmax_over
+from engine.operators.casting import convert
+from engine.operators.normalization import rms_scaled, softmax_over
 from engine.operators.registry import operator
 from engine.operators.rotary import checked_width, listed_angle, rotated
 
 
 @dataclass(frozen=True)
 class Lengths:
-    """How much of the cache a sample uses: `total` rows with the new ones, `before` without."""
+    """How many tokens a sample has: `total` with the new ones, `before` without, `new` those not padding."""
 
     total: Callable[[Expr], Expr]
     before: Callable[[Expr], Expr]
+    new: Callable[[Expr], Expr]
 
 
-def lengths_of(k: Builder, seqlens_k: Value, new: int, total: int, batch: int) -> Lengths:
-    """`seqlens_k` counts a sample's rows, less one. A prompt (new rows only) starts at 0."""
-    if seqlens_k.size != batch:
-        k.error(f"seqlens_k has the shape {list(seqlens_k.shape)}, expected one for each of {batch} samples")
+def lengths_of(k: Builder, seqlens_k: Value, query_seqlens: Value | None, rows: int, batch: int) -> Lengths:
+    """`seqlens_k` counts a sample's tokens, less one. A prompt, even one with padding, starts at 0."""
+    for name, given in (("seqlens_k", seqlens_k), ("query_seqlens", query_seqlens)):
+        if given is not None and given.size != batch:
+            k.error(f"{name} has the shape {list(given.shape)}, expected one for each of {batch} samples")
     flat = k.alias(seqlens_k, (batch,))
-    goes_on = 0 if new == total else 1
+    counts = None if query_seqlens is None else k.alias(query_seqlens, (batch,))
 
-    def count(b: Expr) -> Expr:
+    def total(b: Expr) -> Expr:
         return cast(flat[b], "index") + lit(1)
 
-    return Lengths(count, lambda b: (count(b) - new) * goes_on)
+    def new(b: Expr) -> Expr:
+        return minimum(arg(rows), total(b)) if counts is None else cast(counts[b], "index")
+
+    return Lengths(total, lambda b: total(b) - new(b), new)
 
 
-def _operands(
+def operands(
     k: Builder, query: Value, key: Value | None, value: Value | None, heads: int, kv_heads: int
 ) -> tuple[Value, Value, Value]:
     """Queries, keys and values as (batch, heads, length, size), from three tensors or from one."""
@@ -88,54 +100,181 @@ def _probabilities(k: Builder, scores: Value, layout: Layout, head_sink: Value |
     return softmax_over(k, scores, 2, 3, masked=True, sink=sink)
 
 
-@operator("GroupQueryAttention", domain=DOMAIN, host=("total_sequence_length",))
+class Cache(NamedTuple):
+    """What a cache becomes, what queries read of it, and where the tokens of its rows stand.
+
+    `position` is a row's token, counted from a sample's first, and `held` whether there is one.
+    """
+
+    present: Value
+    heads: Heads
+    position: Callable[[Expr, Expr], Expr]
+    held: Callable[[Expr, Expr], Expr]
+
+
+@dataclass(frozen=True)
+class Codes:
+    """How a cache stores numbers: as they are, or as integers times a scale, two to a byte with 4 bits."""
+
+    scale: Value | None
+    bits: int = 8
+
+    def columns(self, stored: int) -> int:
+        """How many numbers there are in a row of so many elements."""
+        return stored * 2 if self.scale is not None and self.bits == 4 else stored
+
+    def step(self, h: Expr, d: Expr) -> Expr:
+        """The scale of a head's column."""
+        assert self.scale is not None
+        return self.scale.at(lit(0)) if self.scale.size == 1 else self.scale[lit(0), h, lit(0), d]
+
+    def check(self, k: Builder, heads: int, columns: int) -> None:
+        """Refuse scales that fit neither one head's columns nor all."""
+        if self.scale is not None and self.scale.size != 1 and self.scale.shape != (1, heads, 1, columns):
+            k.error(f"a scale must be one or {[1, heads, 1, columns]}, not {list(self.scale.shape)}")
+
+    def read(self, stored: Value) -> Callable[..., Expr]:
+        """The number at a place (batch, head, row, column)."""
+        if self.scale is None:
+            return lambda b, h, i, d: stored[b, h, i, d]
+        if self.bits == 8:
+            return lambda b, h, i, d: cast(stored[b, h, i, d], "float32") * self.step(h, d)
+
+        def number(b: Expr, h: Expr, i: Expr, d: Expr) -> Expr:
+            code = unpacked(stored, (b, h, i), d, 4) - lit(8, "int32")
+            return cast(code, "float32") * self.step(h, d)
+
+        return number
+
+    def written(self, k: Builder, new: Value, dtype: np.dtype) -> Value:
+        """New rows as the cache stores them."""
+        if self.scale is None:
+            return new if new.dtype == dtype else convert(k, new, dtype)
+        low, high = (-128.0, 127.0) if self.bits == 8 else (-8.0, 7.0)
+
+        def code(b: Expr, h: Expr, i: Expr, d: Expr) -> Expr:
+            return cast(clamp(unary("round", new[b, h, i, d] / self.step(h, d)), low, high), "int32")
+
+        if self.bits == 8:
+            return k.compute(new.shape, dtype, code)
+
+        def pair(b: Expr, h: Expr, i: Expr, c: Expr) -> Expr:
+            first, second = (code(b, h, i, c * 2 + lit(n)) + lit(8, "int32") for n in (0, 1))
+            return first | (second << lit(4, "int32"))
+
+        return k.compute((*new.shape[:3], new.shape[3] // 2), dtype, pair)
+
+
+def _host(layer: Layer) -> tuple[str, ...]:
+    """A window-sized cache keeps its size."""
+    return () if layer.attributes.get("sliding_window_cache") else ("total_sequence_length",)
+
+
+@operator("GroupQueryAttention", domain=DOMAIN, host=_host)
 def group_query_attention(
     k: Builder, query: Value, key: Value | None = None, value: Value | None = None,
     past_key: Value | None = None, past_value: Value | None = None, seqlens_k: Value | None = None,
     total_sequence_length: Value | None = None, cos_cache: Value | None = None,
     sin_cache: Value | None = None, position_ids: Value | None = None, attention_bias: Value | None = None,
     head_sink: Value | None = None, k_scale: Value | None = None, v_scale: Value | None = None,
-    q_norm_weight: Value | None = None, k_norm_weight: Value | None = None, *,
-    causal: int = 1, do_rotary: int = 0, k_quant_type: str = "NONE", kv_cache_bit_width: int = 0,
-    kv_num_heads: int, local_window_size: int = -1, num_heads: int, qk_norm_epsilon: float = 1e-6,
-    qk_output: int = 0, rotary_interleaved: int = 0, scale: float = 0.0, sliding_window_cache: int = 0,
+    q_norm_weight: Value | None = None, k_norm_weight: Value | None = None,
+    query_seqlens: Value | None = None, *,
+    causal: int = 1, do_rotary: int = 0, k_norm_epsilon: float | None = None, k_quant_type: str = "NONE",
+    kv_cache_bit_width: int = 0, kv_num_heads: int, local_window_size: int = -1, num_heads: int,
+    q_norm_epsilon: float | None = None, qk_norm_epsilon: float = 1e-6, qk_output: int = 0,
+    rotary_interleaved: int = 0, scale: float = 0.0, sliding_window_cache: int = 0,
     smooth_softmax: int = -1, softcap: float = 0.0, v_quant_type: str = "NONE",
 ) -> tuple[Value | None, ...]:  # fmt: skip
-    """softmax(scale * Q K' + masks) V over a cache that takes the new keys and values where they belong."""
-    if k_scale is not None or v_scale is not None or {k_quant_type, v_quant_type} != {"NONE"}:
-        k.error("a quantized cache is not supported")
-    if q_norm_weight is not None or k_norm_weight is not None or sliding_window_cache:
-        k.error("q_norm_weight, k_norm_weight and sliding_window_cache are not supported")
+    """softmax(scale * Q K' + masks) V over a cache that takes the new keys and values where they belong.
+
+    With `sliding_window_cache` the cache keeps the newest tokens only, from its first row on; an integer
+    cache holds numbers divided by `k_scale` and `v_scale`.
+    """
     if seqlens_k is None or total_sequence_length is None:
         k.error("needs seqlens_k and total_sequence_length")
-    q, own_key, own_value = _operands(k, query, key, value, num_heads, kv_num_heads)
-    batch, new, total = q.shape[0], own_key.shape[2], k.ints(total_sequence_length)[0]
-    lengths = lengths_of(k, seqlens_k, new, total, batch)
+    if (past_key is None) != (past_value is None):
+        k.error("takes past_key and past_value together or neither")
+    q, own_key, own_value = operands(k, query, key, value, num_heads, kv_num_heads)
+    batch, new = q.shape[0], own_key.shape[2]
+    lengths = lengths_of(k, seqlens_k, query_seqlens, new, batch)
+    if q_norm_weight is not None:
+        q = _normalized(k, q, q_norm_weight, qk_norm_epsilon if q_norm_epsilon is None else q_norm_epsilon)
+    if k_norm_weight is not None:
+        epsilon = qk_norm_epsilon if k_norm_epsilon is None else k_norm_epsilon
+        own_key = _normalized(k, own_key, k_norm_weight, epsilon)
     if do_rotary:
-        q, own_key = _turned(
+        q, own_key = turned_by_position(
             k, (q, own_key), cos_cache, sin_cache, position_ids, lengths, bool(rotary_interleaved)
         )
-    rows = max(total, 0 if past_key is None else past_key.shape[2])
-    keys = _cache(k, past_key, own_key, lengths, rows)
-    values = _cache(k, past_value, own_value, lengths, rows)
+    codes = [Codes(_scale_of(k, s, kind), kv_cache_bit_width or 8)
+             for s, kind in ((k_scale, k_quant_type), (v_scale, v_quant_type))]  # fmt: skip
+    if sliding_window_cache:
+        if past_key is None or past_value is None or not 0 < local_window_size <= past_key.shape[2]:
+            k.error("sliding_window_cache needs a cache of at least local_window_size rows")
+        window = Window(k, lengths, past_key.shape[2], local_window_size)
+        keys = window.cache(past_key, own_key, codes[0])
+        values = window.cache(past_value, own_value, codes[1])
+    else:
+        rows = max(k.ints(total_sequence_length)[0], 0 if past_key is None else past_key.shape[2])
+        keys = _cache(k, past_key, own_key, lengths, rows, codes[0])
+        values = _cache(k, past_value, own_value, lengths, rows, codes[1])
     queries = Heads.of(q)
-    layout = layout_of(k, queries, keys, values)
-    scores = scores_of(k, queries, keys, layout, scale or 1.0 / sqrt(q.shape[3]))
+    layout = layout_of(k, queries, keys.heads, values.heads)
+    scores = scores_of(k, queries, keys.heads, layout, scale or 1.0 / sqrt(q.shape[3]))
     scores = capped(k, scores, softcap) if softcap > 0 else scores
     rules: list[Rule] = []
     if attention_bias is not None:
-        rules.append(mask_rule(k, attention_bias, layout, scores))
-    rules.append(only(lambda place: place.key < lengths.total(place.batch)))
+        rules.append(_bias_rule(k, attention_bias, layout, scores, keys, bool(sliding_window_cache)))
+    rules.append(only(lambda place: keys.held(place.batch, place.key)))
     if causal:
-        rules.append(only(reach_of(lengths.before, max(local_window_size - 1, -1), 0)))
+        near = reach_of(lengths.before, max(local_window_size - 1, -1), 0)
+        rules.append(only(lambda p: near(p._replace(key=keys.position(p.batch, p.key)))))
     scores = ruled(k, scores, layout, combined(rules))
     shares = _probabilities(k, scores, layout, head_sink, smooth_softmax > 0)
-    y = merge_heads(k, weighted(k, shares, values, layout, query.dtype))
+    y = merge_heads(k, weighted(k, shares, values.heads, layout, query.dtype))
     shown = None if not qk_output else k.alias(scores if qk_output == 1 else shares, layout.shape)
-    return y, keys.value, values.value, shown
+    return y, keys.present, values.present, shown
 
 
-def _turned(
+def _scale_of(k: Builder, scale: Value | None, kind: str) -> Value | None:
+    """The scale of a quantised cache, None for one of floats."""
+    if kind not in ("NONE", "PER_TENSOR", "PER_CHANNEL"):
+        k.error(f"the type of a cache's scale is {kind!r}; one of NONE, PER_TENSOR, PER_CHANNEL")
+    if kind == "NONE":
+        return None
+    if scale is None:
+        k.error(f"a cache with {kind} scales needs k_scale and v_scale")
+    return scale
+
+
+def _normalized(k: Builder, x: Value, weight: Value, epsilon: float) -> Value:
+    """Each head's row over its root mean square, times a weight for each column."""
+    if weight.shape != x.shape[3:]:
+        k.error(f"a norm's weight must be {[x.shape[3]]}, not {list(weight.shape)}")
+    return rms_scaled(k, x, weight, -1, epsilon)[0]
+
+
+def _bias_rule(
+    k: Builder, bias: Value, layout: Layout, scores: Value, keys: Cache, by_position: bool
+) -> Rule:
+    """The bias of a score, which a window-sized cache finds by its token's position."""
+    if not by_position:
+        return mask_rule(k, bias, layout, scores)
+    fits = all(n in (1, m) for n, m in zip(bias.shape, layout.shape[:3], strict=False))
+    if bias.rank != 4 or not fits:
+        k.error(f"a bias of shape {list(bias.shape)} does not fit {list(layout.shape)}")
+    steps = [arg(0 if n == 1 else bias.stride(a)) for a, n in enumerate(bias.shape[:3])]
+
+    def rule(score: Expr, place: Place) -> Expr:
+        position = clamp(keys.position(place.batch, place.key), lit(0), arg(bias.shape[3] - 1))
+        for i, step in zip(place[:3], steps, strict=True):
+            position = position + i * step
+        return score + cast(bias.at(position), score.dtype)
+
+    return rule
+
+
+def turned_by_position(
     k: Builder, xs: tuple[Value, Value], cos: Value | None, sin: Value | None, positions: Value | None,
     lengths: Lengths, interleaved: bool,
 ) -> tuple[Value, Value]:  # fmt: skip
@@ -153,8 +292,74 @@ def _turned(
     return q, key
 
 
-def _cache(k: Builder, past: Value | None, new: Value, lengths: Lengths, rows: int) -> Heads:
-    """The cache with the new rows in it."""
-    if past is not None and (past.rank != 4 or any(past.shape[a] != new.shape[a] for a in (0, 1, 3))):
-        k.error(f"a cache of shape {list(past.shape)} cannot take {list(new.shape)}")
-    return Heads.of(placed(k, past, new, lengths.before, rows))
+def _stored(k: Builder, past: Value | None, new: Value, codes: Codes) -> Value:
+    """The new rows as the cache stores them, once they are known to fit it."""
+    codes.check(k, new.shape[1], new.shape[3])
+    if past is not None and (
+        past.rank != 4 or past.shape[:2] != new.shape[:2] or codes.columns(past.shape[3]) != new.shape[3]
+    ):
+        fit = [*new.shape[:2], *past.shape[2:3], *new.shape[3:]]
+        k.error(f"a cache of shape {list(past.shape)} cannot take {list(new.shape)}", past.shape, fit)
+    if past is None and codes.scale is not None:
+        k.error("a quantised cache needs past_key and past_value")
+    return codes.written(k, new, new.dtype if past is None else past.dtype)
+
+
+def _numbers(k: Builder, stored: Value, new: Value, codes: Codes) -> Heads:
+    """What queries read of stored rows, with as many columns as new ones."""
+    if codes.scale is None:
+        return Heads.of(stored if stored.dtype == new.dtype else convert(k, stored, new.dtype))
+    return Heads.of(k.compute((*stored.shape[:3], new.shape[3]), new.dtype, codes.read(stored)))
+
+
+def _cache(k: Builder, past: Value | None, new: Value, lengths: Lengths, rows: int, codes: Codes) -> Cache:
+    """A cache of `rows` rows, of which each sample uses as many as it has tokens."""
+    present = placed(k, past, _stored(k, past, new, codes), lengths.before, rows, lengths.new)
+    return Cache(present, _numbers(k, present, new, codes), lambda b, j: j, lambda b, j: j < lengths.total(b))
+
+
+@dataclass(frozen=True)
+class Window:
+    """A cache of `capacity` rows for the newest tokens, at least `size` of them, from its first row on."""
+
+    k: Builder
+    lengths: Lengths
+    capacity: int
+    size: int
+
+    def resident(self, total: Expr) -> Expr:
+        """How many tokens the cache holds after so many."""
+        gap = self.capacity - self.size + 1
+        excess = maximum(total - self.capacity, lit(0))
+        return total - (excess + (gap - 1)) // arg(gap) * gap
+
+    def cache(self, past: Value, new: Value, codes: Codes) -> Cache:
+        """Queries see the old rows and, behind them, the new ones: a step may be longer than the cache."""
+        k, n, capacity = self.k, self.lengths, self.capacity
+        fresh = _stored(k, past, new, codes)
+
+        def first(b: Expr) -> Expr:
+            """The token in the old cache's first row."""
+            return n.before(b) - self.resident(n.before(b))
+
+        def kept(b: Expr, h: Expr, i: Expr, d: Expr) -> Expr:
+            at = n.total(b) - self.resident(n.total(b)) + i
+            own, old = at - n.before(b), at - first(b)
+            is_new = (own >= lit(0)) & (own < n.new(b))
+            before = past.load_where((own < lit(0)) & (old < arg(capacity)), (b, h, old, d))
+            return fresh.load_where(is_new, (b, h, own, d), before)
+
+        def seen(b: Expr, h: Expr, i: Expr, d: Expr) -> Expr:
+            old = past.load_where(i < arg(capacity), (b, h, i, d))
+            return fresh.load_where(i >= arg(capacity), (b, h, i - capacity, d), old)
+
+        def position(b: Expr, j: Expr) -> Expr:
+            return select(j < arg(capacity), first(b) + j, n.before(b) + j - capacity)
+
+        def held(b: Expr, j: Expr) -> Expr:
+            return select(j < arg(capacity), self.resident(n.before(b)), n.new(b) + capacity) > j
+
+        present = k.compute(past.shape, past.dtype, kept)
+        batch, heads, _, columns = past.shape
+        whole = k.compute((batch, heads, capacity + new.shape[2], columns), past.dtype, seen)
+        return Cache(present, _numbers(k, whole, new, codes), position, held)

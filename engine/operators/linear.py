@@ -64,10 +64,14 @@ def matmul(
 
         return reduce("sum", depth, term)
 
-    facts = {"m": m, "n": n, "k": depth, "batch": batch, "a_strides": a_strides, "b_strides": b_strides}
+    facts = {
+        "m": m, "n": n, "k": depth, "batch": batch, "a_strides": a_strides, "b_strides": b_strides,
+        "zeros": tuple(zero is not None for zero in zeros),
+    }  # fmt: skip
+    operands = (a, b, *(zero for zero in zeros if zero is not None))
     stored = a.dtype if dtype is None else dtype
-    hint = (lambda: Hint("matmul", (a, b), facts)) if zeros == PLAIN else None
-    return k.alias(k.compute(out_shape, stored, formula, hint=hint), shape)
+    hint = Hint("matmul" if len(operands) == 2 else "shifted_matmul", operands, facts)
+    return k.alias(k.compute(out_shape, stored, formula, hint=lambda: hint), shape)
 
 
 @operator("MatMul", since=1)
@@ -85,8 +89,9 @@ def product(k: Builder, a: Value, b: Value, zeros: Zeros = PLAIN, dtype: np.dtyp
     m, depth, n = a2.shape[-2], a2.shape[-1], b2.shape[-1]
     if b2.shape[-2] != depth:
         k.error(
-            f"cannot multiply {list(a.shape)} by {list(b.shape)}: {depth} columns meet {b2.shape[-2]} rows"
-        )
+            f"cannot multiply {list(a.shape)} by {list(b.shape)}: {depth} columns meet {b2.shape[-2]} rows",
+            [depth], [b2.shape[-2]],
+        )  # fmt: skip
     lead = k.broadcast(a2.shape[:-2], b2.shape[:-2])
     shape = (*lead, *((m,) if a.rank > 1 else ()), *((n,) if b.rank > 1 else ()))
     batch = prod(lead)
@@ -152,7 +157,7 @@ def matrix_product(
     m, depth = a.shape[::-1] if trans_a else a.shape
     depth_b, n = b.shape[::-1] if trans_b else b.shape
     if depth != depth_b:
-        k.error(f"cannot multiply {m}x{depth} by {depth_b}x{n}")
+        k.error(f"cannot multiply {m}x{depth} by {depth_b}x{n}", [depth], [depth_b])
     a_strides = (0, 1, m) if trans_a else (0, depth, 1)
     b_strides = (0, 1, depth) if trans_b else (0, n, 1)
     return matmul(k, a, b, (m, n), (1, m, n, depth), a_strides, b_strides, dtype, zeros)

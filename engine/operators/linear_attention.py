@@ -83,7 +83,7 @@ def check(
     for name, given, shapes in fits:
         if given is not None and given.shape not in shapes:
             wanted_shapes = " or ".join(str(list(s)) for s in shapes)
-            k.error(f"{name} must be {wanted_shapes}, not {list(given.shape)}")
+            k.error(f"{name} must be {wanted_shapes}, not {list(given.shape)}", given.shape, shapes[0])
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,5 @@
-"""Labels for numbers and numbers for labels (domain ai.onnx.ml): LabelEncoder, CategoryMapper, OneHotEncoder.
+"""Labels for numbers and numbers for labels (domain ai.onnx.ml): LabelEncoder, CategoryMapper, OneHotEncoder,
+ZipMap, DictVectorizer, CastMap.
 
 Numbers are looked up in kernels, text on the host.
 """
@@ -12,9 +13,10 @@ import numpy as np
 
 from engine.dtypes import FLOAT32, INT64, TEXT
 from engine.kernels.expr import FLOATS, Expr, arg, cast, clamp, eq, lit, select, unary
-from engine.kernels.value import Value
+from engine.kernels.value import ListValue, MapsValue, Value
 from engine.model import Layer
 from engine.operators.builder import Builder
+from engine.operators.casting import convert
 from engine.operators.ml import ML
 from engine.operators.registry import operator
 from engine.operators.sorting import first_beyond
@@ -169,3 +171,69 @@ def one_hot_encoder(
         return cast(eq(cast(flat[i], "int64"), categories[c]), "float32")
 
     return k.alias(k.compute((x.size, categories.size), FLOAT32, formula), (*x.shape, categories.size))
+
+
+@operator("ZipMap", domain=ML)
+def zip_map(
+    k: Builder, x: Value, *, classlabels_int64s: Sequence[int] = (), classlabels_strings: Sequence[str] = ()
+) -> MapsValue:
+    """For each row of scores a map from each class to its score; [C] counts as a row."""
+    keys: tuple[int | str, ...] = (*classlabels_strings, *classlabels_int64s)
+    if bool(classlabels_int64s) == bool(classlabels_strings):
+        k.error("needs either classlabels_int64s or classlabels_strings")
+    if x.rank not in (1, 2) or x.shape[-1] != len(keys):
+        k.error(f"has {len(keys)} classes for scores of shape {list(x.shape)}")
+    rows = k.alias(x, (x.size // len(keys), len(keys)))
+    return MapsValue((rows,), rows.dtype, keys)
+
+
+# Maps come as a list of two tensors, the keys and their values. The host knows the keys.
+
+
+@operator("DictVectorizer", domain=ML)
+def dict_vectorizer(
+    k: Builder, x: ListValue, *, int64_vocabulary: Sequence[int] = (), string_vocabulary: Sequence[str] = ()
+) -> Value:
+    """One row (1, words): for each word of the vocabulary its value; 0 or no text where there is none."""
+    if bool(int64_vocabulary) == bool(string_vocabulary):
+        k.error("needs either int64_vocabulary or string_vocabulary")
+    keys, values = x.items
+    places = {key: place for place, key in enumerate(texts_of(k, keys).tolist())}
+    found = np.array([places.get(word, -1) for word in (*string_vocabulary, *int64_vocabulary)], np.int64)
+    return chosen_values(k, values, found)
+
+
+def chosen_values(k: Builder, values: Value, places: np.ndarray, filler: str = "") -> Value:
+    """One row with the value at each place; 0, or the text `filler`, at -1."""
+    if values.dtype == TEXT:
+        known = np.array([*texts_of(k, values), filler], TEXT)
+        return k.constant(known[places][None])
+    if not values.size:
+        return k.constant(np.zeros((1, places.size), values.dtype))
+    table = k.constant(places)
+
+    def formula(_: Expr, c: Expr) -> Expr:
+        place = cast(table[c], "index")
+        return values.load_where(place >= lit(0), (place,))
+
+    return k.compute((1, places.size), values.dtype, formula)
+
+
+MAP_TYPES = {"TO_FLOAT": FLOAT32, "TO_STRING": TEXT, "TO_INT64": INT64}
+"""What CastMap converts to."""
+
+
+@operator("CastMap", domain=ML, host=("x",))
+def cast_map(
+    k: Builder, x: ListValue, *, cast_to: str = "TO_FLOAT", map_form: str = "DENSE", max_map: int = 1
+) -> Value:
+    """One row of a map's values in the order of its keys; SPARSE: each value where its key says."""
+    if cast_to not in MAP_TYPES or map_form not in ("DENSE", "SPARSE"):
+        known = ", ".join((*MAP_TYPES, "DENSE", "SPARSE"))
+        k.error(f"has cast_to {cast_to!r} and map_form {map_form!r}; known: {known}")
+    keys, values = x.items
+    places = {key: place for place, key in enumerate(texts_of(k, keys).tolist())}
+    wanted = sorted(places) if map_form == "DENSE" else range(max_map)
+    found = np.array([places.get(key, -1) for key in wanted], np.int64)
+    row = chosen_values(k, values, found, "" if cast_to == "TO_STRING" else "0")
+    return convert(k, row, MAP_TYPES[cast_to])

@@ -119,6 +119,9 @@ def tree_ensemble_regressor(
 ) -> Value:  # fmt: skip
     """(rows, features) -> (rows, targets) float32: what the leaves that a row reaches give, put together."""
     forest = forest_of(k.layer, "target")
+    if n_targets == 1:
+        # Files give a leaf several weights for the one target, and onnxruntime takes the first.
+        forest = forest.with_single_weights()
     scores = scores_of(k, as_floats(k, x), forest, n_targets, aggregate_function)
     scores = with_base(k, scores, numbers(k.layer.attributes, "base_values"))
     return convert(k, transformed(k, scores, post_transform), FLOAT32)

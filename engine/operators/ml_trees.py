@@ -7,13 +7,13 @@ the leaves give. Nodes of all trees lie in one table, where a child is a node or
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
 
 from engine.dtypes import INT32
-from engine.kernels.expr import Expr, arg, cast, clamp, compare, eq, fold, lit, reduce, select, unary
+from engine.kernels.expr import Expr, arg, cast, clamp, compare, eq, fold, lit, minimum, reduce, select, unary
 from engine.kernels.value import Value
 from engine.operators.builder import Builder
 from engine.operators.ml import ML
@@ -59,6 +59,13 @@ class Forest:
             return f"has a leaf for output {self.targets.max()} of {outputs}"
         return None
 
+    def with_single_weights(self) -> Forest:
+        """The same trees, their leaves without all entries but the first."""
+        counts = np.minimum(np.diff(self.first), 1)
+        kept = self.first[:-1][counts > 0]
+        first = np.append(0, np.cumsum(counts))
+        return replace(self, first=first, targets=self.targets[kept], weights=self.weights[kept])
+
     @cached_property
     def depth(self) -> int | None:
         """How many nodes lie on the longest way to a leaf; None where a way goes in circles."""
@@ -81,26 +88,31 @@ def compared(e: Expr, split: Expr, mode: str) -> Expr:
 
 
 def leaves_of(k: Builder, x: Value, forest: Forest) -> Value:
-    """The leaf that each row of `x` (rows, features) reaches in each tree: (rows, trees) int32."""
+    """The leaf that each row of `x` (rows, features) reaches in each tree: (trees, rows) int32.
+
+    Tree by tree, as the nodes of one fit in a cache.
+    """
     depth = forest.depth
     if depth is None:
         k.error("has a tree that goes in circles")
-    columns = [forest.features, forest.modes, *forest.children.T, forest.missing, *forest.sets.T]
+    columns = [forest.features, *forest.children.T]
+    used = [mode for number, mode in enumerate(MODES) if number in forest.modes]
+    if len(used) > 1 or "MEMBER" in used or forest.missing.any():
+        columns += [forest.modes, forest.missing, *forest.sets.T]
     width = len(columns)
     nodes = k.constant(np.stack(columns, 1).astype(INT32).reshape(-1))
     splits = k.constant(forest.splits.astype(x.dtype))
     roots, members = k.constant(forest.roots.astype(INT32)), k.constant(forest.members.astype(x.dtype))
-    used = [mode for number, mode in enumerate(MODES) if number in forest.modes]
 
     def goes_true(node: Expr, row: Expr) -> Expr:
-        fact = [cast(nodes.at(node * width + c), "index") for c in (0, 1, 4, 5, 6)]
+        fact = [cast(nodes.at(node * width + c), "index") for c in (0, *range(3, width))]
         e = x[row, fact[0]]
         found: Expr = lit(False, "bool")
         for mode in used:
             if mode == "MEMBER":
                 holds = reduce(
                     "max",
-                    fact[4],
+                    minimum(fact[4], members.size),
                     lambda r: cast(
                         eq(members.at(clamp(fact[3] + r, lit(0), arg(members.size - 1))), e), "index"
                     ),
@@ -111,25 +123,26 @@ def leaves_of(k: Builder, x: Value, forest: Forest) -> Value:
             found = here if len(used) == 1 else found | (here & eq(fact[1], lit(MODES.index(mode))))
         return found | (unary("isnan", e) & (fact[2] > lit(0))) if forest.missing.any() else found
 
-    def walk(row: Expr, tree: Expr) -> Expr:
+    def walk(tree: Expr, row: Expr) -> Expr:
         def step(_: Expr, at: Expr) -> tuple[Expr]:
             node = clamp(at, lit(0), arg(len(forest.features) - 1))
-            side = select(goes_true(node, row), lit(2), lit(3))
+            side = select(goes_true(node, row), lit(1), lit(2))
             return (select(at < lit(0), at, cast(nodes.at(node * width + side), "index")),)
 
         start = cast(roots[tree], "index")
         end = fold(depth, (start,), step)[0] if depth else start
         return cast(lit(-1) - end, "int32")
 
-    return k.compute((x.shape[0], forest.roots.size), INT32, walk)
+    return k.compute((forest.roots.size, x.shape[0]), INT32, walk)
 
 
 def gathered(k: Builder, leaves: Value, forest: Forest, outputs: int, how: str) -> Value:
     """What the leaves of each row give to each output, as sum, average, smallest or largest."""
-    rows, trees = leaves.shape
+    trees, rows = leaves.shape
     dtype = forest.weights.dtype
     targets, weights = k.constant(forest.targets.astype(INT32)), k.constant(forest.weights)
     first = k.constant(forest.first.astype(INT32))
+    most = int(np.diff(forest.first).max(initial=0))
     single = bool(np.all(np.diff(forest.first) == 1))
     kind = {"MIN": "min", "MAX": "max"}.get(how, "sum")
     neutral = {"min": float("inf"), "max": float("-inf")}.get(kind, 0.0)
@@ -138,15 +151,17 @@ def gathered(k: Builder, leaves: Value, forest: Forest, outputs: int, how: str) 
         def given(entry: Expr) -> Expr:
             entry = clamp(entry, lit(0), arg(weights.size - 1))
             weight = weights[entry]
+            if outputs == 1:
+                return weight
             return select(eq(cast(targets[entry], "index"), output), weight, lit(neutral, weight.dtype))
 
         def of_tree(tree: Expr) -> Expr:
-            leaf = cast(leaves[row, tree], "index")
+            leaf = cast(leaves[tree, row], "index")
             if single:
                 return given(leaf)
             start = cast(first[leaf], "index")
             count = cast(first[leaf + lit(1)], "index") - start
-            return reduce(kind, count, lambda r: given(start + r))
+            return reduce(kind, minimum(count, most), lambda r: given(start + r))
 
         total = reduce(kind, trees, of_tree)
         if how == "AVERAGE":

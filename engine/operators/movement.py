@@ -119,7 +119,8 @@ def concat(k: Builder, *xs: Value, axis: int) -> Value:
         if x.rank != first.rank or any(
             a != axis and n != m for a, (n, m) in enumerate(zip(x.shape, first.shape, strict=True))
         ):
-            k.error(f"cannot join {list(first.shape)} and {list(x.shape)} along axis {axis}")
+            fit = [m if a == axis else n for a, (n, m) in enumerate(zip(first.shape, x.shape, strict=False))]
+            k.error(f"cannot join {list(first.shape)} and {list(x.shape)} along axis {axis}", x.shape, fit)
         if x.dtype != first.dtype:
             k.error(f"cannot join {first.dtype.name} and {x.dtype.name}")
     outer = prod(first.shape[:axis])
@@ -162,6 +163,28 @@ def chained(k: Builder, parts: Sequence[Value], group: int) -> Value:
         groups += [rows[i : i + 2] for i in range(full, len(rows), 2)]
         rows = [joined(k, some) if len(some) > 1 else some[0] for some in groups]
     return rows[0]
+
+
+class Chain:
+    """`chained` for matrices that come one by one: joined as they come, so that few of them lie in memory."""
+
+    def __init__(self, k: Builder, group: int) -> None:
+        self.k, self.group = k, group
+        self._levels: list[list[Value]] = []
+
+    def add(self, part: Value) -> None:
+        """Put a matrix behind those that were added before."""
+        for level in self._levels:
+            level.append(part)
+            if len(level) < self.group:
+                return
+            part = joined(self.k, level)
+            level.clear()
+        self._levels.append([part])
+
+    def whole(self) -> Value:
+        """All of them."""
+        return chained(self.k, [part for level in reversed(self._levels) for part in level], self.group)
 
 
 def split_at(k: Builder, x: Value, axis: int, sizes: Sequence[int]) -> tuple[Value, ...]:
@@ -207,6 +230,23 @@ def split(
     return split_at(k, x, axis, even_sizes(k, x.shape[axis], num_outputs or len(k.layer.outputs)))
 
 
+TO_THE_END = (2**31 - 1, 2**63 - 1)
+"""Ends of a slice that stand for the end in the direction of its step."""
+
+
+def cut_of(size: int, start: int, end: int, step: int) -> range:
+    """The indices that a slice takes along an axis.
+
+    Starts are limited to the axis, as ONNX has it: NumPy's slice takes nothing when one goes backwards from
+    before the first element.
+    """
+    if step > 0:
+        return range(*slice(start, end, step).indices(size))
+    first = min(max(start + size if start < 0 else start, 0), size - 1)
+    last = -1 if end in TO_THE_END else max(end + size if end < 0 else end, -1)
+    return range(first, last, step)
+
+
 def slice_by(
     k: Builder,
     x: Value,
@@ -215,7 +255,7 @@ def slice_by(
     axes: Sequence[int] | None,
     steps: Sequence[int] | None,
 ) -> Value:
-    """NumPy's basic slicing along the named axes; the others are walked in runs."""
+    """ONNX's slicing along the named axes; the others are walked in runs."""
     axes = [k.axis(a, x.rank) for a in (range(len(starts)) if axes is None else axes)]
     steps = steps or [1] * len(axes)
     if not len(starts) == len(ends) == len(axes) == len(steps):
@@ -223,7 +263,7 @@ def slice_by(
     if 0 in steps or len(set(axes)) < len(axes):
         k.error(f"cannot slice along axes {axes} with steps {list(steps)}")
     cuts = {
-        a: range(*slice(start, end, step).indices(x.shape[a]))
+        a: cut_of(x.shape[a], start, end, step)
         for a, start, end, step in zip(axes, starts, ends, steps, strict=True)
     }
     shape = [len(cuts[a]) if a in cuts else n for a, n in enumerate(x.shape)]
@@ -277,7 +317,8 @@ def depth_to_space(k: Builder, x: Value, *, blocksize: int, mode: str = "DCR") -
     channels = depth // blocksize**2
 
     def formula(i: Expr, c: Expr, y: Expr, z: Expr) -> Expr:
-        b = arg(blocksize)
+        # A model fixes its blocks, and a literal step makes vectors.
+        b = lit(blocksize)
         block = y % b * b + z % b
         channel = block * arg(channels) + c if mode == "DCR" else c * arg(blocksize**2) + block
         return x[i, channel, y // b, z // b]
@@ -295,7 +336,7 @@ def space_to_depth(k: Builder, x: Value, *, blocksize: int, mode: str = "DCR") -
     n, channels, h, w = x.shape
 
     def formula(i: Expr, depth: Expr, y: Expr, z: Expr) -> Expr:
-        b = arg(blocksize)
+        b = lit(blocksize)
         inner = arg(channels if mode == "DCR" else blocksize**2)
         block, c = (depth // inner, depth % inner) if mode == "DCR" else (depth % inner, depth // inner)
         return x[i, c, y * b + block // b, z * b + block % b]

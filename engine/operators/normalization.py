@@ -5,23 +5,24 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from math import inf, prod
 
-import numpy as np
-
 from engine.dtypes import FLOAT32
 from engine.kernels.expr import Expr, arg, binary, cast, eq, lit, maximum, reduce, select, unary
 from engine.kernels.hint import Hint
 from engine.kernels.value import Value
 from engine.operators.builder import Builder
 from engine.operators.layout import FIRST, Layout
-from engine.operators.reductions import reduction_hint
+from engine.operators.reductions import position_of_extreme, reduction_hint
 from engine.operators.registry import operator
 
 
-def rows_of(k: Builder, x: Value, axis: int, until: int | None = None) -> tuple[Value, tuple[int, int, int]]:
-    """x as (outer, middle, inner), where middle holds the axes axis..until-1 (default: one axis)."""
+def rows_of(k: Builder, x: Value, axis: int, until: int | None = None) -> Value:
+    """x as (outer, middle, inner), where middle holds the axes axis..until-1 (default: one axis).
+
+    Rows that lie as a whole have no third axis: a step of 1 between elements is what loops are made for.
+    """
     until = axis + 1 if until is None else until
-    sizes = prod(x.shape[:axis]), prod(x.shape[axis:until]), prod(x.shape[until:])
-    return k.alias(x, sizes), sizes
+    inner = () if until == x.rank else (prod(x.shape[until:]),)
+    return k.alias(x, (prod(x.shape[:axis]), prod(x.shape[axis:until]), *inner))
 
 
 def softmax_over(
@@ -33,10 +34,8 @@ def softmax_over(
     With `masked`, a row of nothing but -inf becomes zeros. `sink` is, by row, one more score that takes a
     share and has no place in the output.
     """
-    outer, count = prod(x.shape[:axis]), prod(x.shape[axis:until])
-    # Rows that lie as a whole have no third axis: a step of 1 between elements is what loops are made for.
-    inner = () if until == x.rank else (prod(x.shape[until:]),)
-    rows = k.alias(x, (outer, count, *inner))
+    rows = rows_of(k, x, axis, until)
+    outer, count, *inner = rows.shape
     dtype = x.dtype if x.dtype.itemsize >= 4 else FLOAT32
 
     def largest(o: Expr, *i: Expr) -> Expr:
@@ -45,6 +44,8 @@ def softmax_over(
         # exp(-inf - -inf) would be NaN.
         return select(eq(found, lit(-inf, found.dtype)), lit(0.0, found.dtype), found) if masked else found
 
+    if inner and sink is None and not masked and dtype == x.dtype:
+        return k.alias(_softmax_of_columns(k, rows, logarithm), x.shape)
     top = k.compute((outer, *inner), dtype, largest)
 
     def sum_of(o: Expr, *i: Expr) -> Expr:
@@ -62,6 +63,25 @@ def softmax_over(
     facts = {"logarithm": logarithm, "masked": masked}
     hint = (lambda: Hint("softmax", (rows,), facts)) if sink is None and not inner else None
     return k.alias(k.compute(rows.shape, x.dtype, formula, hint=hint), x.shape)
+
+
+def _softmax_of_columns(k: Builder, rows: Value, logarithm: bool) -> Value:
+    """Softmax along the middle axis of (outer, count, inner), in steps whose loops run along the last one."""
+    outer, count, inner = rows.shape
+    space = (outer, inner)
+    top = k.compute(
+        space, rows.dtype, lambda o, i: reduce("max", count, lambda r: rows[o, r, i]),
+        hint=lambda: reduction_hint("max", "element", rows),
+    )  # fmt: skip
+    powers = k.compute(rows.shape, rows.dtype, lambda o, c, i: unary("exp", rows[o, c, i] - top[o, i]))
+    total = k.compute(
+        space, rows.dtype, lambda o, i: reduce("sum", count, lambda r: powers[o, r, i]),
+        hint=lambda: reduction_hint("sum", "element", powers),
+    )  # fmt: skip
+    if not logarithm:
+        return k.compute(rows.shape, rows.dtype, lambda o, c, i: powers[o, c, i] / total[o, i])
+    logarithms = k.elementwise(lambda s: unary("log", s), total)
+    return k.compute(rows.shape, rows.dtype, lambda o, c, i: rows[o, c, i] - top[o, i] - logarithms[o, i])
 
 
 @operator("Softmax", since=1, until=12)
@@ -91,19 +111,12 @@ def log_softmax(k: Builder, x: Value, *, axis: int = -1) -> Value:
 
 
 def _hardmax(k: Builder, x: Value, axis: int, until: int) -> Value:
-    rows, (outer, count, inner) = rows_of(k, x, axis, until)
-    index_type = np.dtype(np.int32)
-    top = k.compute((outer, inner), x.dtype, lambda o, i: reduce("max", count, lambda r: rows[o, r, i]))
-
-    def first(o: Expr, i: Expr) -> Expr:
-        found = reduce("min", count, lambda r: select(rows[o, r, i] >= top[o, i], r, arg(count)))
-        return cast(found, "int32")
-
-    where = k.compute((outer, inner), index_type, first)
+    rows = rows_of(k, x, axis, until)
+    where = position_of_extreme(k, rows, 1, 0, 0, largest=True)
     hit = k.compute(
-        (outer, count, inner),
+        rows.shape,
         x.dtype,
-        lambda o, c, i: cast(Expr("eq", "bool", (cast(c, "int32"), where[o, i])), x.arithmetic),
+        lambda o, c, *i: cast(Expr("eq", "bool", (c, cast(where[(o, *i)], "index"))), x.arithmetic),
     )
     return k.alias(hit, x.shape)
 
@@ -306,6 +319,9 @@ def among_channels(
     batch, channels, sizes = layout.split(x.shape)
     planes = k.alias(x, layout.order(batch, channels, (prod(sizes),)))
     before = (size - 1) // 2
+    # What lies beyond all channels adds nothing, however far the window reaches.
+    behind = min(size - 1 - before, channels)
+    before = min(before, channels)
 
     def formula(*indices: Expr) -> Expr:
         n, c, at = layout.split(indices)
@@ -321,7 +337,7 @@ def among_channels(
             first, *others = map(square, range(size))
             total = sum(others, first)
         else:
-            total = reduce("sum", size, square)
+            total = reduce("sum", before + behind + 1, square)
         dtype = total.dtype
         scale = arg(bias, dtype) + arg(alpha / size, dtype) * total
         if beta != 0.75:
@@ -337,19 +353,23 @@ def among_channels(
 def lp_normalization(k: Builder, x: Value, *, axis: int = -1, p: int = 2) -> Value:
     """x / p-norm along an axis; 0 where the norm is 0."""
     axis = k.axis(axis, x.rank)
-    rows, (outer, count, inner) = rows_of(k, x, axis)
+    rows = rows_of(k, x, axis)
+    outer, count, *inner = rows.shape
 
-    def norm(o: Expr, i: Expr) -> Expr:
+    def norm(o: Expr, *i: Expr) -> Expr:
         if p == 1:
-            return reduce("sum", count, lambda r: unary("abs", rows[o, r, i]))
-        return unary("sqrt", reduce("sum", count, lambda r: rows[o, r, i] * rows[o, r, i]))
+            return reduce("sum", count, lambda r: unary("abs", rows[(o, r, *i)]))
+        return reduce("sum", count, lambda r: rows[(o, r, *i)] * rows[(o, r, *i)])
 
-    size = k.compute((outer, inner), x.dtype, norm)
+    term = "magnitude" if p == 1 else "square"
+    size = k.compute((outer, *inner), x.dtype, norm, hint=lambda: reduction_hint("sum", term, rows))
+    if p != 1:
+        size = k.elementwise(lambda s: unary("sqrt", s), size)
 
-    def formula(o: Expr, c: Expr, i: Expr) -> Expr:
-        n, zero = size[o, i], lit(0, size.arithmetic)
+    def formula(o: Expr, c: Expr, *i: Expr) -> Expr:
+        n, zero = size[(o, *i)], lit(0, size.arithmetic)
         empty = Expr("eq", "bool", (n, zero))
-        return select(empty, zero, rows[o, c, i] / select(empty, lit(1, n.dtype), n))
+        return select(empty, zero, rows[(o, c, *i)] / select(empty, lit(1, n.dtype), n))
 
     return k.alias(k.compute(rows.shape, x.dtype, formula), x.shape)
 

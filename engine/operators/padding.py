@@ -4,7 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from engine.kernels.expr import Expr, arg, clamp, floor_mod, lit, load, minimum
+import numpy as np
+
+from engine.kernels.evaluate import evaluate
+from engine.kernels.expr import Expr, arg, cast, clamp, floor_mod, index, lit, load, minimum
+from engine.kernels.kernel import number
 from engine.kernels.value import Value
 from engine.operators.builder import Builder
 from engine.operators.registry import operator
@@ -12,17 +16,27 @@ from engine.operators.registry import operator
 MODES = ("constant", "reflect", "edge", "wrap")
 
 
+LONGEST_TABLE = 1 << 20
+"""Elements of an axis up to which the places that it is padded from are a table."""
+
+
 def source_of(mode: str, i: Expr, size: int) -> Expr:
     """Which of `size` elements a mode other than "constant" puts at position `i`, inside or outside."""
-    last = arg(size - 1)
     if mode == "edge":
-        return clamp(i, lit(0), last)
+        return clamp(i, lit(0), arg(size - 1))
     if mode == "wrap":
         return floor_mod(i, size)
     # Back and forth without repeating the ends.
     period = arg(max(2 * (size - 1), 1))
     phase = floor_mod(i, period)
     return minimum(phase, period - phase)
+
+
+def table_of(mode: str, count: int, begin: int, size: int) -> np.ndarray:
+    """`source_of` for each of `count` positions, of which `begin` lie before the elements."""
+    sources = cast(source_of(mode, index(0) - arg(begin), size), "int32")
+    kernel, values, _ = number(sources, 1, np.dtype(np.int32))
+    return evaluate(kernel, (count,), values, [])
 
 
 def pad_by(
@@ -51,6 +65,16 @@ def pad_by(
         else:
             groups.append((axis,))
 
+    tables: list[np.ndarray] = []
+    starts: dict[int, int] = {}
+    if mode != "constant" and x.size:
+        for axis in padded:
+            if shape[axis] > LONGEST_TABLE:
+                continue
+            starts[axis] = sum(map(len, tables))
+            tables.append(table_of(mode, shape[axis], max(0, begins[axis]), sizes[axis]))
+    sources = k.constant(np.concatenate(tables)) if tables else None
+
     def formula(*at: Expr) -> Expr:
         position: Expr = lit(0)
         inside: Expr = lit(True, "bool")
@@ -61,7 +85,10 @@ def pad_by(
                 source = i - max(0, begins[axis])
                 if mode == "constant":
                     inside = inside & (source >= lit(0)) & (source < arg(sizes[axis]))
-                else:
+                elif sources is not None and axis in starts:
+                    # A table has neither a division nor a choice for each element.
+                    source = cast(sources.at(arg(starts[axis]) + i), "index")
+                elif x.size:
                     source = source_of(mode, source, sizes[axis])
                 source = source + cut[axis]
             position = position + source * (lit(1) if axis == x.rank - 1 else arg(x.stride(axis)))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from math import prod
 
 import numpy as np
@@ -46,27 +46,19 @@ def max_pool(
     strides: Sequence[int] = (),
 ) -> tuple[Value | None, ...]:  # fmt: skip
     """The largest element of each window; second output: its position in the whole tensor."""
-    win = slide(k, _planes(k, x), kernel_shape, strides, dilations, pads, auto_pad, ceil_mode)
+    win = slide(k, _planes(k, x), kernel_shape, strides, dilations, pads, auto_pad, ceil_mode, pooling=True)
     where = largest_at(k, x, win, storage_order) if k.wants(1) else None
     return largest(k, x, win), where
 
 
 def largest(k: Builder, x: Value, win: Windows, layout: Layout = FIRST) -> Value:
     """The largest element of each window."""
-    batch, channels, _ = layout.split(x.shape)
-    low = lit(lowest(x.arithmetic), x.arithmetic)
 
-    def formula(*indices: Expr) -> Expr:
-        n, c, at = layout.split(indices)
+    def pooled(x: Value, win: Windows, dtype: np.dtype) -> Value:
+        low = lit(lowest(x.arithmetic), x.arithmetic)
+        return _windowed(k, x, win, layout, dtype, "max", lambda found, at: found, low)
 
-        def tap(r: Expr) -> Expr:
-            sources = [win.source(i, at[i], t) for i, t in enumerate(win.taps(r))]
-            return x.load_where(win.inside(sources), layout.order(n, c, sources), low)
-
-        return reduce("max", prod(win.kernel), tap)
-
-    shape = layout.order(batch, channels, win.counts)
-    return k.compute(shape, x.dtype, formula, hint=lambda: _hint("max", x, win, layout))
+    return in_turns(k, x, win, layout, pooled, "max")
 
 
 def largest_at(k: Builder, x: Value, win: Windows, storage_order: int) -> Value:
@@ -98,30 +90,98 @@ def average_pool(
     strides: Sequence[int] = (),
 ) -> Value:  # fmt: skip
     """The mean of each window, over the elements inside the input, or the padding too."""
-    win = slide(k, _planes(k, x), kernel_shape, strides, dilations, pads, auto_pad, ceil_mode)
+    win = slide(k, _planes(k, x), kernel_shape, strides, dilations, pads, auto_pad, ceil_mode, pooling=True)
     return average(k, x, win, bool(count_include_pad))
 
 
 def average(k: Builder, x: Value, win: Windows, include_pad: bool, layout: Layout = FIRST) -> Value:
     """The mean of each window, over the elements inside the input, or the padding too."""
+
+    def pooled(x: Value, win: Windows, dtype: np.dtype) -> Value:
+        def mean(total: Expr, at: Sequence[Expr]) -> Expr:
+            counts = [win.counted(axis, i, include_pad) for axis, i in enumerate(at)]
+            return total / cast(prod(counts, start=lit(1)), total.dtype)
+
+        return _windowed(k, x, win, layout, dtype, "average", mean, None, include_pad)
+
+    return in_turns(k, x, win, layout, pooled, "mean")
+
+
+def _windowed(
+    k: Builder, x: Value, win: Windows, layout: Layout, dtype: np.dtype, kind: str,
+    finish: Callable[[Expr, Sequence[Expr]], Expr], outside: Expr | None = None, include_pad: bool = False,
+) -> Value:  # fmt: skip
+    """Each window's sum, or its largest element for the kind "max", as `finish` changes it."""
     batch, channels, _ = layout.split(x.shape)
+    how = "max" if kind == "max" else "sum"
 
     def formula(*indices: Expr) -> Expr:
         n, c, at = layout.split(indices)
 
-        def sources(r: Expr) -> list[Expr]:
-            return [win.source(i, at[i], t) for i, t in enumerate(win.taps(r))]
+        def taps(sources: list[Expr]) -> Expr:
+            axis = len(sources)
+            if axis < len(win.kernel):
+                return reduce(
+                    how, win.kernel[axis], lambda t: taps([*sources, win.source(axis, at[axis], t)])
+                )
+            position = layout.order(n, c, sources)
+            return x.load_where(win.inside(sources), position, 0 if outside is None else outside)
 
-        def element(r: Expr) -> Expr:
-            return x.load_where(win.inside(found := sources(r)), layout.order(n, c, found))
-
-        taps = prod(win.kernel)
-        total = reduce("sum", taps, element)
-        counted = reduce("sum", taps, lambda r: cast(win.inside(sources(r), include_pad), "index"))
-        return total / cast(counted, total.dtype)
+        return finish(taps([]), at)
 
     shape = layout.order(batch, channels, win.counts)
-    return k.compute(shape, x.dtype, formula, hint=lambda: _hint("average", x, win, layout, include_pad))
+    return k.compute(shape, dtype, formula, hint=lambda: _hint(kind, x, win, layout, include_pad))
+
+
+_FEW_TAPS = 3
+"""Windows with more taps than so many times those of a row and a column are taken in turns."""
+
+
+def in_turns(
+    k: Builder, x: Value, win: Windows, layout: Layout,
+    pooled: Callable[[Value, Windows, np.dtype], Value], whole: str, dtype: np.dtype | None = None,
+) -> Value:  # fmt: skip
+    """Windows taken along one axis after another, where that is less work than all taps at once.
+
+    `pooled` takes windows over one or two axes; `whole` is what a reduction over all elements is called.
+    Between two turns, narrow floats are kept as float32.
+    """
+    batch, channels, sizes = layout.split(x.shape)
+    spatial = range(x.rank - 2)
+    dtype = x.dtype if dtype is None else dtype
+    wide = np.dtype(np.float32) if x.arithmetic == "float32" else x.dtype
+    static = all(x.is_static(a) for a in (range(1, x.rank - 1) if layout.channels_last else range(2, x.rank)))
+    if static and win.kernel == win.sizes and set(win.counts) == {1} and not any((*win.begins, *win.ends)):
+        return _whole_plane(k, x, whole, layout=layout, dtype=dtype)
+    if len(spatial) > 2:
+        depth, rest = sizes[0], sizes[1:]
+        is_last = (win.kernel[0], win.strides[0], win.begins[0], win.ends[0]) == (1, 1, 0, 0)
+        planes = (batch * depth, channels) if layout.channels_last else (batch, channels * depth)
+        planes_of = k.alias(x, layout.order(*planes, rest))
+        inner = in_turns(
+            k, planes_of, win.along(*spatial[1:]), layout, pooled, whole, dtype if is_last else wide
+        )
+        shape = layout.order(batch, channels, win.counts)
+        if is_last:
+            return k.alias(inner, shape)
+        area = prod(win.counts[1:])
+        rows = k.alias(inner, layout.order(batch, channels, (depth, area)))
+        return k.alias(pooled(rows, _beside(win.along(0), area), dtype), shape)
+    if len(spatial) == 2 and prod(win.kernel) > _FEW_TAPS * sum(win.kernel):
+        across = Windows(
+            sizes, (1, win.kernel[1]), (1, win.strides[1]), (1, win.dilations[1]), (0, win.begins[1]),
+            (0, win.ends[1]), (sizes[0], win.counts[1]),
+        )  # fmt: skip
+        return pooled(pooled(x, across, wide), _beside(win.along(0), win.counts[1]), dtype)
+    return pooled(x, win, dtype)
+
+
+def _beside(win: Windows, columns: int) -> Windows:
+    """Windows over one axis, in each of so many columns."""
+    return Windows(
+        (*win.sizes, columns), (*win.kernel, 1), (*win.strides, 1), (*win.dilations, 1), (*win.begins, 0),
+        (*win.ends, 0), (*win.counts, columns),
+    )  # fmt: skip
 
 
 @operator("LpPool", since=2)
@@ -130,16 +190,15 @@ def lp_pool(
     ceil_mode: int = 0, dilations: Sequence[int] = (), pads: Sequence[int] = (), strides: Sequence[int] = (),
 ) -> Value:  # fmt: skip
     """The p-norm of each window."""
-    win = slide(k, _planes(k, x), kernel_shape, strides, dilations, pads, auto_pad, ceil_mode)
+    win = slide(k, _planes(k, x), kernel_shape, strides, dilations, pads, auto_pad, ceil_mode, pooling=True)
 
-    def formula(n: Expr, c: Expr, *at: Expr) -> Expr:
-        def tap(r: Expr) -> Expr:
-            sources = [win.source(i, at[i], t) for i, t in enumerate(win.taps(r))]
-            return p_power(x.load_where(win.inside(sources), (n, c, *sources)), p)
+    wide = np.dtype(np.float32) if x.arithmetic == "float32" else x.dtype
 
-        return p_root(reduce("sum", prod(win.kernel), tap), p)
+    def pooled(x: Value, win: Windows, dtype: np.dtype) -> Value:
+        return _windowed(k, x, win, FIRST, dtype, "sum", lambda total, at: total)
 
-    return k.compute((*x.shape[:2], *win.counts), x.dtype, formula)
+    sums = in_turns(k, k.elementwise(lambda e: p_power(e, p), x, dtype=wide), win, FIRST, pooled, "sum")
+    return k.elementwise(lambda e: p_root(e, p), sums, dtype=x.dtype)
 
 
 def p_power(x: Expr, p: int) -> Expr:
@@ -156,37 +215,46 @@ def p_root(x: Expr, p: int) -> Expr:
     return x if p == 1 else Expr("pow", x.dtype, (x, arg(1.0 / p, x.dtype)))
 
 
-def _whole_plane(k: Builder, x: Value, body: str, p: int = 0) -> Value:
-    count = prod(_planes(k, x))
-    flat = k.alias(x, (*x.shape[:2], count))
-    runs = k.alias(x, (prod(x.shape[:2]), count))
+def _whole_plane(
+    k: Builder, x: Value, body: str, p: int = 0, layout: Layout = FIRST, dtype: np.dtype | None = None
+) -> Value:
+    batch, channels, sizes = layout.split(x.shape)
+    count = prod(sizes)
+    flat = k.alias(x, layout.order(batch, channels, (count,)))
+    runs = flat if layout.channels_last else k.alias(x, (batch * channels, count))
 
     def formula(n: Expr, c: Expr) -> Expr:
+        def element(r: Expr) -> Expr:
+            return flat[layout.order(n, c, (r,))]
+
         if body == "max":
-            return reduce("max", count, lambda r: flat[n, c, r])
+            return reduce("max", count, element)
         if body == "lp":
-            return p_root(reduce("sum", count, lambda r: p_power(flat[n, c, r], p)), p)
-        total = reduce("sum", count, lambda r: flat[n, c, r])
-        return total / arg(count, total.dtype)
+            return p_root(reduce("sum", count, lambda r: p_power(element(r), p)), p)
+        total = reduce("sum", count, element)
+        return total if body == "sum" else total / arg(count, total.dtype)
 
     hint = None if body == "lp" else lambda: reduction_hint(body, "element", runs)
-    pooled = k.compute(x.shape[:2], x.dtype, formula, hint=hint)
-    return k.alias(pooled, (*x.shape[:2], *(1,) * (x.rank - 2)))
+    pooled = k.compute((batch, channels), x.dtype if dtype is None else dtype, formula, hint=hint)
+    return k.alias(pooled, layout.order(batch, channels, (1,) * len(sizes)))
 
 
 @operator("GlobalAveragePool", since=1)
 def global_average_pool(k: Builder, x: Value) -> Value:
     """The mean of each channel's plane."""
+    _planes(k, x)
     return _whole_plane(k, x, "mean")
 
 
 @operator("GlobalMaxPool", since=1)
 def global_max_pool(k: Builder, x: Value) -> Value:
     """The largest element of each channel's plane."""
+    _planes(k, x)
     return _whole_plane(k, x, "max")
 
 
 @operator("GlobalLpPool", since=2)
 def global_lp_pool(k: Builder, x: Value, *, p: int = 2) -> Value:
     """The p-norm of each channel's plane."""
+    _planes(k, x)
     return _whole_plane(k, x, "lp", p=p)

@@ -17,6 +17,7 @@ from engine.operators.builder import Builder
 from engine.operators.casting import convert, dtype_of
 from engine.operators.convolution import add_bias, convolve
 from engine.operators.linear import product
+from engine.operators.reductions import reduction_hint
 from engine.operators.registry import operator
 from engine.operators.small_floats import decoder, encoder
 
@@ -165,23 +166,17 @@ def dequantize_linear(
     return dequantised(k, x, x_scale, x_zero_point, wanted, axis=axis, block_size=block_size)
 
 
-PARTS = 256
-"""Into how many parts a search for the extremes of a whole tensor is cut, to be done side by side."""
-
-
 def extreme(k: Builder, kind: str, x: Value) -> Value:
     """The largest or smallest element of a whole tensor, as a scalar."""
     if x.size == 0:
         k.error(f"takes no tensor without elements, such as {list(x.shape)}")
-    parts = min(PARTS, x.size)
-    flat = k.alias(x, (x.size,))
+    row = k.alias(x, (1, x.size))
 
-    def partial(p: Expr) -> Expr:
-        last = arg(x.size - 1)
-        return reduce(kind, -(-x.size // parts), lambda r: flat[minimum(r * parts + p, last)])
+    def formula(i: Expr) -> Expr:
+        return reduce(kind, x.size, lambda r: row[i, r])
 
-    found = k.compute((parts,), x.dtype, partial)
-    return k.compute((), x.dtype, lambda: reduce(kind, parts, lambda r: found[r]))
+    found = k.compute((1,), x.dtype, formula, hint=lambda: reduction_hint(kind, "element", row))
+    return k.alias(found, ())
 
 
 def dynamic_range(k: Builder, x: Value) -> tuple[Value, Value]:

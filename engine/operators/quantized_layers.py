@@ -11,6 +11,7 @@ import numpy as np
 
 from engine.kernels.expr import Expr, arg, cast, lit, reduce, select
 from engine.kernels.value import Value
+from engine.operators.block_quantized import unpacked
 from engine.operators.builder import Builder
 from engine.operators.elementwise import sigmoid
 from engine.operators.linear import matrix_product
@@ -25,6 +26,7 @@ from engine.operators.quantization import (
     dequantised,
     dynamic_range,
     integer_product,
+    qlinear_conv,
     quantised,
     rescaled,
     rows_as_column,
@@ -102,6 +104,7 @@ def qlinear_softmax(
 
 
 def _pooled(k: Builder, x: Value, channels_last: int, pool: Callable[[Value], Value]) -> Value:
+    """`pool`, which takes channels first, of a tensor in either layout."""
     if not channels_last:
         return pool(x)
     last = x.rank - 1
@@ -139,6 +142,31 @@ def qlinear_average_pool(
 
 
 # Products
+
+
+@operator("QLinearConv", domain=CONTRIB)
+def qlinear_conv_contrib(
+    k: Builder, x: Value, x_scale: Value, x_zero_point: Value, w: Value, w_scale: Value, w_zero_point: Value,
+    y_scale: Value, y_zero_point: Value, b: Value | None = None, *, auto_pad: str = "NOTSET",
+    channels_last: int = 0, dilations: Sequence[int] = (), group: int = 1, kernel_shape: Sequence[int] = (),
+    pads: Sequence[int] = (), strides: Sequence[int] = (),
+) -> Value:  # fmt: skip
+    """ONNX's QLinearConv, of tensors (N, *spatial, C) with `channels_last`."""
+
+    def conv(v: Value) -> Value:
+        return qlinear_conv(
+            k, v, x_scale, x_zero_point, w, w_scale, w_zero_point, y_scale, y_zero_point, b,
+            auto_pad=auto_pad, group=group, dilations=dilations, kernel_shape=kernel_shape, pads=pads,
+            strides=strides,
+        )  # fmt: skip
+
+    return _pooled(k, x, channels_last, conv)
+
+
+@operator("MatMulInteger16", domain=CONTRIB, precision="exact")
+def matmul_integer_16(k: Builder, a: Value, b: Value) -> Value:
+    """The product of two matrices of 16-bit integers, in int32."""
+    return integer_product(k, a, b, None, None)
 
 
 @operator("QGemm", domain=CONTRIB)
@@ -199,12 +227,15 @@ def matmul_n_bits(
 ) -> Value:  # fmt: skip
     """a times the transpose of an N x K matrix of `bits`-bit numbers packed into bytes, lowest bits first.
 
-    Each row has a scale and a zero point, by default the middle, per block of `block_size` numbers.
+    Each row has a scale and a zero point, by default the middle, per block of `block_size` numbers, or for
+    those to which `g_idx` assigns the same number.
     """
     blocks = -(-K // block_size)
     blob = block_size * bits // 8
-    if bits not in (2, 4, 8) or g_idx is not None or weight_prepacked:
-        k.error(f"takes plainly packed weights of 2, 4 or 8 bits without g_idx, not of {bits} bits")
+    if bits not in (2, 4, 8) or weight_prepacked:
+        k.error(f"takes plainly packed weights of 2, 4 or 8 bits, not of {bits} bits")
+    if g_idx is not None and g_idx.size not in (K, blocks * block_size):
+        k.error(f"g_idx {list(g_idx.shape)} must name a block for each of {K} columns")
     if a.rank == 0 or a.shape[-1] != K or b.size != N * blocks * blob or scales.size != N * blocks:
         k.error(
             f"K = {K}, N = {N} and blocks of {block_size} do not fit {list(a.shape)}, weights "
@@ -221,24 +252,27 @@ def matmul_n_bits(
 
             def term(r: Expr) -> Expr:
                 at = j * block_size + r
-                weight = cast(_packed(words, n, at, bits), "float32") - middle
+                weight = cast(unpacked(words, (n,), at, bits), "float32") - middle
                 return rows.load_where(at < arg(K), (i, at)) * weight
 
             return steps[n, j] * reduce("sum", block_size, term)
 
         return reduce("sum", blocks, block)
 
+    def assigned(i: Expr, n: Expr) -> Expr:
+        assert g_idx is not None
+
+        def term(at: Expr) -> Expr:
+            j = cast(g_idx.at(at), "index")
+            weight = cast(unpacked(words, (n,), at, bits), "float32") - zero(n, j)
+            return rows[i, at] * (cast(steps[n, j], "float32") * weight)
+
+        return reduce("sum", K, term)
+
     shape = (*a.shape[:-1], N)
-    found = k.alias(k.compute((rows.shape[0], N), a.dtype, formula), shape)
+    product = formula if g_idx is None else assigned
+    found = k.alias(k.compute((rows.shape[0], N), a.dtype, product), shape)
     return found if bias is None else k.elementwise(lambda e, c: e + c, found, bias)
-
-
-def _packed(words: Value, row: Expr, at: Expr, bits: int) -> Expr:
-    """Number `at` of a row of bytes that hold several numbers each."""
-    per_byte = lit(8 // bits)
-    word = words[row, at // per_byte]
-    shift = cast(at % per_byte, "int32") * lit(bits, "int32")
-    return (word >> shift) & lit((1 << bits) - 1, "int32")
 
 
 def _block_zeros(
@@ -253,5 +287,5 @@ def _block_zeros(
         k.error(f"zero points of shape {list(zeros.shape)} do not fit {rows} rows of {blocks} blocks")
     table = k.alias(zeros, (rows, width))
     if packed:
-        return lambda n, j: cast(_packed(table, n, j, bits), "float32")
+        return lambda n, j: cast(unpacked(table, (n,), j, bits), "float32")
     return lambda n, j: table[n, j]

@@ -21,7 +21,7 @@ from engine.kernels.value import Value
 from engine.operators.builder import Builder
 from engine.operators.elementwise import sigmoid, softplus
 from engine.operators.linear import matmul
-from engine.operators.movement import chained
+from engine.operators.movement import Chain, chained
 
 Activation = Callable[[Expr], Expr]
 
@@ -193,7 +193,7 @@ class Recurrence:
     def run(
         self, gates: int, defaults: Sequence[str], initial: Sequence[Value | None],
         cell: Callable[[Direction], Step], plain: str | None = None,
-    ) -> tuple[Value, ...]:  # fmt: skip
+    ) -> tuple[Value | None, ...]:  # fmt: skip
         """Y and the last states; `cell` makes the step of a direction.
 
         `plain` is the kind of the layer as a hint, None where its cell is none that backends know.
@@ -212,12 +212,18 @@ class Recurrence:
         sequences, lasts = [], []
         for d, reverse in enumerate(reverses):
             chosen = acts[d * len(defaults) : (d + 1) * len(defaults)]
-            way = Direction(k, x, self.w, self.r, self.b, self.lengths, d, reverse, chosen, a.clip)
+            way = self.direction(x, d, reverse, chosen)
             outputs, states = walk(way, cell(way), [self.state(s, d, way) for s in initial])
             sequences.append(in_input_order(way, outputs))
             lasts.append(states)
         y = self.join_outputs(sequences, x.shape[0], x.shape[1])
         return y, *(self.join_states(states) for states in zip(*lasts, strict=True))
+
+    def direction(self, x: Value, d: int, reverse: bool, acts: Sequence[Activation]) -> Direction:
+        """Number `d` of the layer's directions."""
+        return Direction(
+            self.k, x, self.w, self.r, self.b, self.lengths, d, reverse, acts, self.attributes.clip
+        )
 
     def is_plain(self, defaults: Sequence[str]) -> bool:
         """Whether a backend computes the layer as one: known weights, default activations, full lengths."""
@@ -234,8 +240,8 @@ class Recurrence:
             and (not names or names == [name.lower() for name in defaults] * count)
         )
 
-    def as_one(self, kind: str, initial: Sequence[Value | None]) -> tuple[Value, ...]:
-        """The layer as one formula that only its hint describes."""
+    def as_one(self, kind: str, initial: Sequence[Value | None]) -> tuple[Value | None, ...]:
+        """The layer as one formula that only its hint describes; None for states that nobody reads."""
         k, a, x = self.k, self.attributes, self.x
         if a.layout:
             batched = x
@@ -256,7 +262,7 @@ class Recurrence:
             hint=lambda: Hint("recurrence", operands, facts),
         )  # fmt: skip
         if not wanted and not a.layout:
-            return (k.alias(joined, (steps, directions, batch, hidden)),)
+            return k.alias(joined, (steps, directions, batch, hidden)), *[None] * states
 
         def piece(shape: tuple[int, ...], order: tuple[int, ...], start: int) -> Value:
             """Elements from `start` on, whose axes lie in the order of `order` from the last one on."""
@@ -274,7 +280,9 @@ class Recurrence:
         y = piece(whole, (3, 0, 2, 1) if a.layout else (3, 2, 1, 0), 0)
         one = (batch, directions, hidden) if a.layout else (directions, batch, hidden)
         order = (2, 0, 1) if a.layout else (2, 1, 0)
-        return y, *(piece(one, order, (steps + number) * size) for number in range(facts["states"]))
+        if not wanted:
+            return y, *[None] * states
+        return y, *(piece(one, order, (steps + number) * size) for number in range(states))
 
     def time_first(self, state: Value | None) -> Value | None:
         """A state as (D, N, H)."""
@@ -306,7 +314,10 @@ class Recurrence:
         ]
         for name, value, shape in wanted:
             if value is not None and value.shape != shape:
-                k.error(f"for X {list(x.shape)}, {name} must be {list(shape)}, not {list(value.shape)}")
+                k.error(
+                    f"for X {list(x.shape)}, {name} must be {list(shape)}, not {list(value.shape)}",
+                    value.shape, shape,
+                )  # fmt: skip
 
     def state(self, given: Value | None, d: int, way: Direction) -> Value:
         """A state before the first step, (N, H): what is given, or zeros."""
@@ -342,16 +353,16 @@ class Recurrence:
 def walk(way: Direction, step: Step, states: Sequence[Value]) -> tuple[Value, tuple[Value, ...]]:
     """All outputs in the order of the walk, (T, N, H), and the last states, which are 0 after no step."""
     k, shape = way.k, (way.steps, way.batch, way.hidden)
-    now, outputs = tuple(states), []
+    now, outputs = tuple(states), Chain(k, k.fan_in)
     for t in range(way.steps):
         now = step(t, now)
-        outputs.append(now[0])
-    if not outputs:
+        outputs.add(k.alias(now[0], (1, now[0].size)))
+    if not way.steps:
         zeros = [k.constant(np.zeros(s.shape, s.dtype)) for s in now]
         return k.constant(np.zeros(shape, way.x.dtype)), tuple(zeros)
     if way.lengths is not None:
         now = tuple(cleared(way, s) for s in now)
-    return k.alias(stack(k, outputs), shape), now
+    return k.alias(outputs.whole(), shape), now
 
 
 def cleared(way: Direction, state: Value) -> Value:

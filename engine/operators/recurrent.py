@@ -17,7 +17,7 @@ def rnn(
     initial_h: Value | None = None, *, activation_alpha: Sequence[float] = (),
     activation_beta: Sequence[float] = (), activations: Sequence[str] = (), clip: float = 0.0,
     direction: str = "forward", hidden_size: int = 0, layout: int = 0,
-) -> tuple[Value, ...]:  # fmt: skip
+) -> tuple[Value | None, ...]:  # fmt: skip
     """h = act(x W' + h R' + Wb + Rb) (Elman, 1990).
 
     x (T, N, I), w (D, H, I), r (D, H, H), b (D, 2H), states (D, N, H); y (T, D, N, H), y_h (D, N, H).
@@ -53,7 +53,7 @@ def gru(
     initial_h: Value | None = None, *, activation_alpha: Sequence[float] = (),
     activation_beta: Sequence[float] = (), activations: Sequence[str] = (), clip: float = 0.0,
     direction: str = "forward", hidden_size: int = 0, layout: int = 0, linear_before_reset: int = 0,
-) -> tuple[Value, ...]:  # fmt: skip
+) -> tuple[Value | None, ...]:  # fmt: skip
     """Gated recurrent unit (Cho et al., 2014), gates in ONNX's order z, r, h.
 
     x (T, N, I), w (D, 3H, I), r (D, 3H, H), b (D, 6H), states (D, N, H); y (T, D, N, H), y_h (D, N, H).
@@ -124,7 +124,7 @@ def lstm(
     activation_alpha: Sequence[float] = (), activation_beta: Sequence[float] = (),
     activations: Sequence[str] = (), clip: float = 0.0, direction: str = "forward", hidden_size: int = 0,
     input_forget: int = 0, layout: int = 0,
-) -> tuple[Value, ...]:  # fmt: skip
+) -> tuple[Value | None, ...]:  # fmt: skip
     """Long short-term memory (Hochreiter and Schmidhuber, 1997), gates in ONNX's order i, o, f, c.
 
     x (T, N, I), w (D, 4H, I), r (D, 4H, H), b (D, 8H), states (D, N, H), p (D, 3H); y (T, D, N, H),

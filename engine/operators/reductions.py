@@ -187,15 +187,22 @@ def log_sum_exp(k: Builder, x: Value, axes: frozenset[int], keepdims: int) -> Va
     if x.dtype.kind in "iub":
         k.error(f"takes floats, not {x.dtype.name}; cast the input")
     reduction = Reduction(k, x, axes)
-    top = reduction.compute("max", lambda e: e, lambda t, n: t, wide(x.dtype))
+    dtype = wide(x.dtype)
+    top = reduction.compute("max", _same, lambda t, n: t, dtype, reduction.hint("max"))
 
-    def formula(*walked: Expr) -> Expr:
-        peak = top[walked] if top.size else lit(0, top.arithmetic)
+    def shift(peak: Expr) -> Expr:
         # An infinite peak must not be subtracted from itself.
-        shift = select(unary("isinf", peak), lit(0, peak.dtype), peak)
-        return unary("log", reduction.loop("sum", walked, lambda e: unary("exp", e - shift))) + shift
+        return select(unary("isinf", peak), lit(0, peak.dtype), peak)
 
-    return reduction.shaped(k.compute(reduction.space, x.dtype, formula), keepdims)
+    def shifted(*at: Expr) -> Expr:
+        peak = top[tuple(i for i, kept in zip(at, reduction.kept, strict=True) if kept)]
+        return unary("exp", reduction.merged[at] - shift(peak))
+
+    powers = k.compute(reduction.sizes, dtype, shifted)
+    sums = Reduction(k, powers, frozenset(a for a, kept in enumerate(reduction.kept) if not kept))
+    total = sums.compute("sum", _same, lambda t, n: t, dtype, sums.hint("sum"))
+    found = k.elementwise(lambda s, p: unary("log", s) + shift(p), total, top, dtype=x.dtype)
+    return reduction.shaped(found, keepdims)
 
 
 def _register(name: str, axes_input_since: int, define: Definition) -> None:
@@ -252,7 +259,9 @@ def position_of_extreme(k: Builder, x: Value, axis: int, keepdims: int, last: in
 
         return cast(fold(count, (rows[o, lit(0), i], lit(0)), step)[1], "int64")
 
-    return k.alias(k.compute((outer, inner), INT64, formula), kept)
+    facts = {"largest": largest, "last": bool(last)}
+    found = k.compute((outer, inner), INT64, formula, hint=lambda: Hint("position", (rows,), facts))
+    return k.alias(found, kept)
 
 
 @operator("ArgMax", since=1)

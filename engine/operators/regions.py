@@ -9,8 +9,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import numpy as np
+
 from engine.kernels.expr import Expr, arg, cast, clamp, lit, maximum, minimum, reduce, select, unary
 from engine.kernels.value import Value
+from engine.operators.blending import Tap, blends
 from engine.operators.builder import Builder
 from engine.operators.registry import operator
 
@@ -75,6 +78,10 @@ def samples(start: Expr, end: Expr, at: Expr, bins: int, size: Expr, ratio: int,
     return Samples(base, spacing, total, first, clamp(total - first, lit(0), near), size)
 
 
+_MOST_LISTED = 4
+"""Samples along an axis of a bin that are listed once for all channels."""
+
+
 def _roi_align(
     k: Builder, x: Value, rois: Value, images: Value, transformation: str, mode: str, out: tuple[int, int],
     ratio: int, scale: float,
@@ -88,19 +95,41 @@ def _roi_align(
     if images.shape != rois.shape[:1]:
         k.error(f"{rois.shape[0]} regions need one batch index each, not {list(images.shape)}")
     shifted = transformation == "half_pixel"
+    bins, channels = out[0] * out[1], x.shape[1]
+    shape = (rois.shape[0], channels, *out)
+
+    def axis(r: Expr, column: int, at: Expr) -> Samples:
+        ends = [
+            rois[r, lit(i)] * arg(scale, rois.arithmetic) - (0.5 if shifted else 0.0)
+            for i in (column, column + 2)
+        ]
+        return samples(ends[0], ends[1], at, out[1 - column], x.dim(3 - column), ratio, not shifted)
+
+    if mode == "avg" and 0 < ratio <= _MOST_LISTED:
+        planes = k.alias(x, (x.shape[0], channels, x.shape[2] * x.shape[3]))
+        wide = rois.dtype if rois.dtype == np.float64 else np.dtype(np.float32)
+
+        def tap(r: Expr, t: Expr, p: Expr) -> Tap:
+            sample, corner = t // lit(4), t % lit(4)
+            ph = p // arg(out[1])
+            in_y, top, bottom, y = axis(r, 1, ph).at(sample // lit(ratio))
+            in_x, left, right, z = axis(r, 0, p - ph * arg(out[1])).at(sample % lit(ratio))
+            is_below, is_right = corner >= lit(2), corner % lit(2) >= lit(1)
+            position = select(is_below, bottom, top) * x.dim(3) + select(is_right, right, left)
+            share = select(is_below, y, 1.0 - y) * select(is_right, z, 1.0 - z)
+            return in_y & in_x, position, share
+
+        table = blends(k, rois.shape[:1], 4 * ratio**2, bins, wide, tap)
+
+        def mean(r: Expr, c: Expr, p: Expr) -> Expr:
+            found = table.read(planes, (_image_of(images[r], x), c), (r,), p)
+            return found / arg(ratio**2, found.dtype)
+
+        return k.alias(k.compute((rois.shape[0], channels, bins), x.dtype, mean), shape)
 
     def formula(r: Expr, c: Expr, ph: Expr, pw: Expr) -> Expr:
         image = _image_of(images[r], x)
-
-        def axis(column: int, at: Expr) -> Samples:
-            ends = [
-                rois[r, lit(i)] * arg(scale, rois.arithmetic) - (0.5 if shifted else 0.0)
-                for i in (column, column + 2)
-            ]
-            size = x.dim(3 - column)
-            return samples(ends[0], ends[1], at, out[1 - column], size, ratio, not shifted)
-
-        rows, columns = axis(1, ph), axis(0, pw)
+        rows, columns = axis(r, 1, ph), axis(r, 0, pw)
 
         def sample(i: Expr, j: Expr) -> Expr:
             (in_y, top, bottom, y), (in_x, left, right, z) = rows.at(i), columns.at(j)
@@ -125,7 +154,7 @@ def _roi_align(
         none = (rows.count < lit(1)) | (columns.count < lit(1))
         return select(none, 0.0, select(left_out, maximum(gathered, 0.0), gathered))
 
-    return k.compute((rois.shape[0], x.shape[1], *out), x.dtype, formula)
+    return k.compute(shape, x.dtype, formula)
 
 
 @operator("RoiAlign", since=10, until=15)

@@ -11,23 +11,39 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
+from itertools import chain, repeat
 from typing import Any, Literal, TypeVar
 
 import numpy as np
 
 from engine.errors import ShapeError
-from engine.kernels.value import Entry, ListValue, Value
+from engine.kernels.value import Entry, ListValue, MapsValue
 from engine.model import Layer
 from engine.operators.bounds import BoundRule
 from engine.operators.builder import Builder
 from engine.operators.control import ControlFlow
+from engine.operators.declaration import (
+    ANY,
+    AttributeType,
+    Elements,
+    attribute_types,
+    input_elements,
+    shown,
+)
 
 Definition = Callable[..., Entry | tuple[Entry, ...]]
 NumpyDefinition = Callable[..., Any]
 Precision = Literal["exact", "rounding", "random"]
 Kind = Literal["kernel", "numpy", "control"]
 Form = Literal["tensor", "sequence"]
-_FORMS: dict[str, Form] = {"Value": "tensor", "Value | None": "tensor", "ListValue": "sequence"}
+_FORMS: dict[str, Form] = {
+    "Value": "tensor",
+    "Value | None": "tensor",
+    "ListValue": "sequence",
+    "np.ndarray": "tensor",
+    "np.ndarray | None": "tensor",
+}
 """What definitions declare of an input by its type; any other type takes both."""
 
 HostInputs = tuple[str, ...] | Callable[[Layer], tuple[str, ...]]
@@ -66,39 +82,81 @@ class Operator:
         names = [*self.inputs, *[self.variadic] * max(0, count - len(self.inputs))]
         return tuple(i for i in range(count) if names[i] in host)
 
-    def problem(self, layer: Layer) -> str | None:
-        """What makes a layer unusable whatever its shapes: a missing input, an unknown attribute."""
-        if len(layer.inputs) > len(self.inputs) and self.variadic is None:
-            return f"takes at most {len(self.inputs)} inputs, not {len(layer.inputs)}"
-        given = {name for name, value in zip(self.inputs, layer.inputs, strict=False) if value}
-        if missing := [name for name in self.inputs if name not in given and name not in self.optional]:
-            return f"lacks its input {missing[0]}"
+    @cached_property
+    def attribute_types(self) -> Mapping[str, AttributeType]:
+        """What the attributes have to be, those that the definition gives a type."""
+        return attribute_types(self.define)
+
+    @cached_property
+    def elements(self) -> tuple[Elements, ...]:
+        """Which elements each input takes; nothing where that is not described."""
+        return input_elements(self.domain, self.name, self.until)
+
+    @cached_property
+    def _roles(self) -> tuple[_Role, ...]:
+        """What each input has to be; the last one stands for all of a variadic one."""
+        names = (*self.inputs, *([self.variadic] if self.variadic else ()))
+        given = chain(self.elements, repeat(self.elements[-1] if self.elements else ANY))
+        return tuple(
+            _Role(name, self.forms.get(name), name in self.optional, elements)
+            for name, elements in zip(names, given, strict=False)
+        )
+
+    def roles(self, count: int) -> Iterator[_Role]:
+        """What each of `count` inputs has to be."""
+        yield from self._roles[:count]
+        yield from repeat(self._roles[-1] if self.variadic else _NO_ROLE, count - len(self._roles))
+
+    def problem(self, layer: Layer, constants: Mapping[str, np.ndarray] | None = None) -> str | None:
+        """What makes a layer unusable whatever its shapes: a missing input, a wrong attribute.
+
+        `constants` are those that it may have among its inputs, whose types are known.
+        """
+        return self._wrong_input(layer, constants or {}) or self._wrong_attribute(layer)
+
+    def _wrong_input(self, layer: Layer, constants: Mapping[str, np.ndarray]) -> str | None:
+        count = len(layer.inputs)
+        if count > len(self.inputs) and self.variadic is None:
+            return f"takes at most {len(self.inputs)} inputs, not {count}"
+        # Of a variadic input there has to be one; those that take anything may be there or not.
+        least = len(self.inputs) + (self.variadic is not None and self.forms.get(self.variadic) is not None)
+        for position, role in enumerate(self.roles(max(count, least))):
+            name = layer.inputs[position] if position < count else ""
+            if not name and not role.is_optional and (role.form is not None or position < len(self.inputs)):
+                return f"lacks its input {role.name}"
+            if name in constants and (wrong := role.elements.problem(constants[name].dtype)):
+                return f"its input {role.name} {wrong}"
+        return None
+
+    def _wrong_attribute(self, layer: Layer) -> str | None:
         if unknown := sorted(set(layer.attributes) - set(self.attributes)):
             known = ", ".join(self.attributes) or "none"
             return f"has an unknown attribute {unknown[0]}; known: {known}"
         required = [a for a, default in self.attributes.items() if default is inspect.Parameter.empty]
         if absent := [a for a in required if a not in layer.attributes]:
             return f"lacks its attribute {absent[0]}"
+        for name, value in layer.attributes.items():
+            declared = self.attribute_types.get(name)
+            if declared is not None and not declared.accepts(value):
+                return f"has the attribute {name} = {shown(value)}; it has to be {declared.words}"
         return None
 
     def build(self, builder: Builder, inputs: Sequence[Entry]) -> tuple[Entry, ...]:
-        """Run the definition of a "kernel" operator for a layer."""
-        self.check(builder.layer)
-        self.check_forms(builder, inputs)
+        """Run the definition of a "kernel" operator for a layer that `check` has accepted."""
+        self.check_inputs(builder.layer, inputs)
         result = self.define(builder, *inputs, **builder.layer.attributes)
         return result if isinstance(result, tuple) else (result,)
 
     def open(self, builder: Builder, inputs: Sequence[Entry]) -> ControlFlow:
         """What a "control" operator's layer does, before its first run of a body."""
-        self.check(builder.layer)
-        self.check_forms(builder, inputs)
+        self.check_inputs(builder.layer, inputs)
         opened = self.define(builder, *inputs, **builder.layer.attributes)
         assert isinstance(opened, ControlFlow)
         return opened
 
     def call(self, layer: Layer, inputs: Sequence[Any]) -> tuple[Any, ...]:
         """Run a "numpy" operator on arrays (lists of them for sequences, None for absent inputs)."""
-        self.check(layer)
+        self.check_inputs(layer, inputs)
         try:
             result = self.define(*inputs, **layer.attributes)
         except (ArithmeticError, LookupError, TypeError, ValueError, ImportError) as error:
@@ -106,20 +164,41 @@ class Operator:
         results = result if isinstance(result, tuple) else (result,)
         return tuple(np.asarray(r) if isinstance(r, np.generic) else r for r in results)
 
-    def check_forms(self, builder: Builder, inputs: Sequence[Entry]) -> None:
-        """Refuse a sequence where the definition takes a tensor, and a tensor where it takes a sequence."""
-        names = [*self.inputs, *[self.variadic or ""] * (len(inputs) - len(self.inputs))]
-        for name, given in zip(names, inputs, strict=False):
-            form = self.forms.get(name)
-            if isinstance(given, ListValue) and form == "tensor":
-                builder.error(f"its input {name} is a sequence; the operator takes a tensor")
-            if isinstance(given, Value) and form == "sequence":
-                builder.error(f"its input {name} is a tensor; the operator takes a sequence")
+    def check_inputs(self, layer: Layer, inputs: Sequence[Any]) -> None:
+        """Raise `ShapeError` for inputs of another form or type than the definition takes."""
+        for role, given in zip(self.roles(len(inputs)), inputs, strict=True):
+            if (wrong := role.problem(given)) is not None:
+                raise ShapeError(f"{layer}: its input {role.name} {wrong}")
 
     def check(self, layer: Layer) -> None:
         """Raise `ShapeError` for a layer that `problem` refuses."""
         if message := self.problem(layer):
             raise ShapeError(f"{layer} {message}")
+
+
+@dataclass(frozen=True, slots=True)
+class _Role:
+    """What one input of an operator has to be."""
+
+    name: str
+    form: Form | None
+    is_optional: bool
+    elements: Elements
+
+    def problem(self, given: Any) -> str | None:
+        """Why the operator cannot take a value, an array or a list of these, or None where it can."""
+        if given is None:
+            return None if self.is_optional or self.form is None else "is missing"
+        if isinstance(given, MapsValue):
+            return None if self.form is None else "is a sequence of maps, which only outputs may be"
+        if isinstance(given, ListValue | list):
+            return "is a sequence; the operator takes a tensor" if self.form == "tensor" else None
+        if self.form == "sequence":
+            return "is a tensor; the operator takes a sequence"
+        return self.elements.problem(given.dtype)
+
+
+_NO_ROLE = _Role("", None, True, ANY)
 
 
 class Registry:
@@ -257,12 +336,13 @@ def declare(
             forms[parameter.name] = form
         if parameter.kind is parameter.KEYWORD_ONLY:
             attributes[parameter.name] = parameter.default
-        elif parameter.kind is parameter.VAR_POSITIONAL:
+            continue
+        if parameter.kind is parameter.VAR_POSITIONAL:
             variadic = parameter.name
         else:
             inputs.append(parameter.name)
-            if parameter.default is not parameter.empty or "None" in str(parameter.annotation):
-                optional.add(parameter.name)
+        if parameter.default is not parameter.empty or "None" in str(parameter.annotation):
+            optional.add(parameter.name)
     if not callable(host):
         unknown = set(host) - set(inputs) - {variadic}
         assert not unknown, f"{name}: host inputs {unknown} are not parameters"

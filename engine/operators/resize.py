@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from engine.dtypes import arithmetic_type
 from engine.kernels.expr import FLOATS, Expr, arg, cast, clamp, lit, maximum, reduce, select, unary
 from engine.kernels.value import Value
 from engine.operators.builder import Builder
@@ -117,8 +118,9 @@ def kernel_weights(distance: np.ndarray, mode: str, a: float) -> np.ndarray:
     return np.where(d <= 1, near, np.where(d < 2, far, 0.0))
 
 
-def axis_table(axis: Axis, sampling: Sampling) -> tuple[np.ndarray, np.ndarray]:
+def axis_table(k: Builder, axis: Axis, sampling: Sampling) -> tuple[np.ndarray, np.ndarray]:
     """Indices (out, taps) to read along an axis and their weights; index -1 lies outside the crop."""
+    k.check_table(axis.out)
     if axis.is_kept:
         return np.arange(axis.size)[:, None], np.ones((axis.size, 1))
     x = source_coordinates(axis, sampling.coordinates)
@@ -129,6 +131,7 @@ def axis_table(axis: Axis, sampling: Sampling) -> tuple[np.ndarray, np.ndarray]:
         # Shrinking with antialias widens the kernel until it covers what is left out.
         width = min(axis.scale, 1.0) if sampling.antialias else 1.0
         first = int(np.floor(-(1 if sampling.mode == "linear" else 2) / width)) + 1
+        k.check_table(axis.out, 2 - 2 * first)
         # A whole coordinate is taken as the right end of its interval, as the specification's reference does.
         base = np.ceil(x).astype(np.int64) - 1 if sampling.antialias else np.floor(x).astype(np.int64)
         indices = base[:, None] + np.arange(first, 2 - first)
@@ -155,14 +158,45 @@ def resample(
     shape = [axis.out for axis in axes]
     if x.size == 0 and min(shape, default=1) > 0:
         k.error(f"cannot resize {list(x.shape)} to {shape}: it has no elements")
+    crops = sampling.coordinates == "tf_crop_and_resize"
+    moving = [a for a, axis in enumerate(axes) if not (axis.settled and axis.is_kept)]
+    if sampling.mode == "nearest" or crops or len(moving) < 2:
+        return _blended(k, x, axes, sampling, x.dtype, extrapolation)
+    # One axis after another: the taps add up instead of multiplying. What shrinks most comes first. Along the
+    # innermost axis, elements are read one by one: it stands between those that shrink and those that grow.
+    ratios = {
+        a: axes[a].out / max(axes[a].size, 1) if axes[a].settled and a < x.rank - 1 else 1.0 for a in moving
+    }
+    dtype, wide = x.dtype, x.dtype if x.dtype == np.float64 else np.dtype(FLOAT32)
+    for turn, a in enumerate(sorted(moving, key=lambda a: (ratios[a], -a))):
+        only = [axis if b == a else Axis(n, n) for b, (axis, n) in enumerate(zip(axes, x.shape, strict=True))]
+        is_last = turn == len(moving) - 1
+        x = _blended(k, x, only, sampling, dtype if is_last else wide)
+    return x
+
+
+_WRITTEN_TAPS = 16
+"""Taps that a kernel has written out, so that its loop over elements runs as vectors."""
+
+
+def _blended(
+    k: Builder,
+    x: Value,
+    axes: Sequence[Axis],
+    sampling: Sampling,
+    dtype: np.dtype,
+    extrapolation: float = 0.0,
+) -> Value:
+    """The tensor resized along all axes at once, as elements of `dtype`."""
     tables = [
-        axis_table(axis, sampling) if axis.size else (np.zeros((0, 1)), np.zeros((0, 1))) for axis in axes
+        axis_table(k, axis, sampling) if axis.size else (np.zeros((0, 1)), np.zeros((0, 1))) for axis in axes
     ]
     offsets = [sum(t.size for t, _ in tables[:a]) for a in range(x.rank)]
     taps = [t.shape[1] for t, _ in tables]
-    dtype = x.dtype if x.dtype == np.float64 else np.dtype(FLOAT32)
-    rows = k.constant(np.concatenate([t.reshape(-1) for t, _ in tables]).astype(np.int32))
-    weights = k.constant(np.concatenate([w.reshape(-1) for _, w in tables]).astype(dtype))
+    kind = x.dtype if x.dtype == np.float64 else np.dtype(FLOAT32)
+    # A tap's entries lie together, so that neighbouring outputs read neighbouring ones.
+    rows = k.constant(np.concatenate([t.T.reshape(-1) for t, _ in tables]).astype(np.int32))
+    weights = k.constant(np.concatenate([w.T.reshape(-1) for _, w in tables]).astype(kind))
     crops = sampling.coordinates == "tf_crop_and_resize"
     idle = [axis.settled and axis.is_kept for axis in axes]
     groups: list[tuple[int, ...]] = []
@@ -181,7 +215,7 @@ def resample(
             if idle[a]:
                 start = start + i * (lit(1) if a == x.rank - 1 else arg(x.stride(a)))
                 continue
-            row = arg(offsets[a]) + i * arg(taps[a])
+            row = arg(offsets[a]) + i
             moving.append((a, row))
             if crops:
                 inside = inside & (rows.at(row) >= lit(0, "int32"))
@@ -194,35 +228,39 @@ def resample(
 
             def source(entry: Expr) -> Expr:
                 index = maximum(cast(rows.at(entry), "index"), lit(0))
-                return position + index * arg(x.stride(a))
+                return position + index * (lit(1) if a == x.rank - 1 else arg(x.stride(a)))
 
             if sampling.mode == "nearest":
                 return blend(source(row), rest)
-            unrolled = axes[a].settled and not sampling.antialias
-            count = lit(taps[a]) if unrolled else arg(taps[a])
-            return reduce("sum", count, lambda r: weights.at(row + r) * blend(source(row + r), rest))
+            count = lit(taps[a]) if axes[a].settled and taps[a] <= _WRITTEN_TAPS else arg(taps[a])
+
+            def tap(r: Expr) -> Expr:
+                entry = row + r * arg(axes[a].out)
+                return weights.at(entry) * blend(source(entry), rest)
+
+            return reduce("sum", count, tap)
 
         value = blend(start, moving)
         if crops:
             value = select(inside, value, _number(extrapolation, value))
-        return value if value.dtype == x.arithmetic else _stored(value, x)
+        return value if value.dtype == arithmetic_type(dtype) else _stored(value, dtype)
 
-    return k.compute(shape, x.dtype, formula, groups=tuple(groups))
+    return k.compute([axis.out for axis in axes], dtype, formula, groups=tuple(groups))
 
 
 def _number(number: float, like: Expr) -> Expr:
     return arg(number if like.dtype in FLOATS else int(number), like.dtype)
 
 
-def _stored(value: Expr, x: Value) -> Expr:
-    """A blended value in the type of `x`: whole numbers are rounded and stay within the type's range."""
-    if x.dtype == np.dtype(bool):
+def _stored(value: Expr, dtype: np.dtype) -> Expr:
+    """A blended value as an element of `dtype`: whole numbers are rounded and stay within its range."""
+    if dtype == np.dtype(bool):
         return value > lit(0.5, value.dtype)
-    info = np.iinfo(x.dtype)
+    info = np.iinfo(dtype)
     rounded = unary("round", value)
-    if x.dtype.itemsize < 4:
+    if dtype.itemsize < 4:
         rounded = clamp(rounded, lit(float(info.min), value.dtype), lit(float(info.max), value.dtype))
-    return cast(rounded, x.arithmetic)
+    return cast(rounded, arithmetic_type(dtype))
 
 
 # The operators

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from engine.kernels.expr import Expr, arg, cast, clamp, eq, lit, select
 from engine.kernels.value import Value
@@ -115,8 +115,6 @@ def rotary_embedding_contrib(
     is_packed_batching: int = 0, num_heads: int = 0, rotary_embedding_dim: int = 0, scale: float = 1.0,
 ) -> Value:  # fmt: skip
     """As ONNX's; a single position is that of every sample's first token."""
-    if is_packed_batching:
-        k.error("samples of different lengths in one batch (is_packed_batching) are not supported")
     columns = head_columns(k, x, num_heads or x.shape[-1] // max(2 * cos_cache.shape[-1], 1))
     width = checked_width(k, columns, rotary_embedding_dim, cos_cache, sin_cache)
     if position_ids.shape not in ((1,), (x.shape[0], x.shape[-2])) or cos_cache.rank != 2:
@@ -128,3 +126,37 @@ def rotary_embedding_contrib(
         return cast(position_ids[lit(0)], "index") + i
 
     return rotated(k, x, columns, width, bool(interleaved), listed_angle(cos_cache, sin_cache, position))
+
+
+@operator("MRotaryEmbedding", domain="com.microsoft")
+def m_rotary_embedding(
+    k: Builder, x: Value, position_ids: Value, cos_cache: Value, sin_cache: Value, *, interleaved: int = 0,
+    is_packed_batching: int = 0, mrope_layout: int = 0, mrope_section: Sequence[int], num_heads: int = 0,
+    rotary_embedding_dim: int = 0, scale: float = 1.0,
+) -> Value:  # fmt: skip
+    """Angles by three positions of a token (time, height, width), (3, batch, rows), each for some pairs.
+
+    Layout 0 gives each position a run of pairs, as long as its section; layout 1 lets them take turns.
+    """
+    columns = head_columns(k, x, num_heads or x.shape[-1] // max(2 * cos_cache.shape[-1], 1))
+    width = checked_width(k, columns, rotary_embedding_dim, cos_cache, sin_cache)
+    sections = [*mrope_section]
+    if mrope_layout not in (0, 1) or len(sections) != 3 or sum(sections) != width // 2:
+        k.error(f"mrope_section {sections} and mrope_layout {mrope_layout} do not fit {width // 2} pairs")
+    if position_ids.shape != (3, x.shape[0], x.shape[-2]) or cos_cache.rank != 2:
+        k.error(f"tables {list(cos_cache.shape)}, positions {list(position_ids.shape)} do not fit {x}")
+
+    def stream(pair: Expr) -> Expr:
+        if mrope_layout == 0:
+            first, second = arg(sections[0]), arg(sections[0] + sections[1])
+            return select(pair < first, lit(0), select(pair < second, lit(1), lit(2)))
+        turn = pair % lit(3)
+        limit = select(eq(turn, lit(1)), arg(3 * sections[1]), arg(3 * sections[2]))
+        return select(pair < limit, turn, lit(0))
+
+    def angle(b: Expr, i: Expr, pair: Expr) -> tuple[Expr, Expr]:
+        at = position_ids[stream(pair), b, i]
+        row = clamp(cast(at, "index"), lit(0), arg(cos_cache.shape[0] - 1))
+        return cos_cache[row, pair], sin_cache[row, pair]
+
+    return rotated(k, x, columns, width, bool(interleaved), angle)

@@ -12,6 +12,7 @@ from math import prod
 import numpy as np
 
 from engine.kernels.expr import Expr, arg, lit, minimum, reduce
+from engine.kernels.hint import Hint
 from engine.kernels.value import Value
 from engine.operators.builder import Builder
 from engine.operators.reductions import wide
@@ -49,24 +50,32 @@ def levels_for(count: int, fixed: bool) -> int:
 
 def prefix(
     k: Builder, shape: tuple[int, int, int], dtype: np.dtype, kind: str, element: Element, *,
-    exclusive: bool = False, reverse: bool = False, fixed: bool = False,
+    exclusive: bool = False, reverse: bool = False, fixed: bool = False, source: Value | None = None,
 ) -> Value:  # fmt: skip
     """The running "sum" or "prod" of `element` along the middle axis of (outer, count, inner).
 
-    `fixed` tells that `count` is the same for every input shape that the model can take.
+    `source` is the tensor whose elements these are, if there is one. `fixed` tells that `count` is the same
+    for every input shape that the model can take.
     """
     levels = levels_for(shape[1], fixed)
 
     def place(c: Expr) -> Expr:
         return arg(shape[1] - 1) - c if reverse else c
 
-    scanned = _scan(k, shape, dtype, kind, lambda o, c, i: element(o, place(c), i), exclusive, levels, place)
+    def hint() -> Hint | None:
+        facts = {"kind": kind, "exclusive": exclusive, "reverse": reverse}
+        return None if source is None else Hint("scan", (source,), facts)
+
+    scanned = _scan(
+        k, shape, dtype, kind, lambda o, c, i: element(o, place(c), i), exclusive, levels, place, hint
+    )
     return scanned if fixed else lined_up(k, scanned, 2 * levels, 2 * MOST_LEVELS)
 
 
 def _scan(
     k: Builder, shape: tuple[int, int, int], dtype: np.dtype, kind: str, element: Element,
     exclusive: bool, levels: int, place: Callable[[Expr], Expr],
+    hint: Callable[[], Hint | None] | None = None,
 ) -> Value:  # fmt: skip
     outer, count, inner = shape
     own = lit(0 if exclusive else 1)
@@ -75,7 +84,7 @@ def _scan(
         return reduce(kind, extent, lambda r: element(o, minimum(first + r, count - 1), i))
 
     if levels == 1:
-        return k.compute(shape, dtype, lambda o, c, i: total(o, lit(0), place(c) + own, i))
+        return k.compute(shape, dtype, lambda o, c, i: total(o, lit(0), place(c) + own, i), hint=hint)
     blocks = -(-count // BLOCK)
 
     def of_block(o: Expr, b: Expr, i: Expr) -> Expr:
@@ -90,9 +99,10 @@ def _scan(
         position = place(c)
         block = position // lit(BLOCK)
         first = block * lit(BLOCK)
-        return COMBINE[kind](before[o, block, i], total(o, first, position - first + own, i))
+        inside = minimum(position - first + own, lit(BLOCK))
+        return COMBINE[kind](before[o, block, i], total(o, first, inside, i))
 
-    return k.compute(shape, dtype, formula)
+    return k.compute(shape, dtype, formula, hint=hint)
 
 
 def running(k: Builder, x: Value, axis: Value, kind: str, exclusive: int, reverse: int) -> Value:
@@ -107,6 +117,7 @@ def running(k: Builder, x: Value, axis: Value, kind: str, exclusive: int, revers
     found = prefix(
         k, shape, x.dtype, kind, lambda *at: rows[at],
         exclusive=bool(exclusive), reverse=bool(reverse), fixed=x.is_static(along),
+        source=rows,
     )  # fmt: skip
     return k.alias(found, x.shape)
 

@@ -28,9 +28,10 @@ from engine.kernels.expr import (
     minimum,
     select,
 )
+from engine.kernels.hint import Hint
 from engine.kernels.kernel import number
 from engine.kernels.value import Value
-from engine.operators.builder import Builder, Formula
+from engine.operators.builder import MOST_ON_HOST, Builder, Formula
 from engine.operators.indexing import from_end
 from engine.operators.registry import operator
 from engine.operators.sorting import first_beyond, sorted_order
@@ -49,12 +50,16 @@ REDUCTIONS: dict[str, Callable[[Expr, Expr], Expr]] = {
 
 
 def aimed(k: Builder, shape: tuple[int, int, int], formula: Formula, indices: Value) -> Value:
-    """The targets that `formula` finds; those of known indices, which exporters write often, are known."""
+    """The targets that `formula` finds for each position in row-major order.
+
+    Those of known indices, which exporters write often, are known.
+    """
+    count = prod(shape)
     if indices.known is None or not indices.size:
-        return k.compute(shape, INT32, formula)
-    kernel, values, inputs = number(formula(index(0), index(1), index(2)), 3, INT32)
+        return k.alias(k.compute((count,), INT32, formula), shape)
+    kernel, values, inputs = number(formula(index(0)), 1, INT32)
     arrays = [x.known for x in inputs if x.known is not None]
-    return k.constant(evaluate(kernel, shape, values, arrays).reshape(shape))
+    return k.alias(k.constant(evaluate(kernel, (count,), values, arrays)), shape)
 
 
 def runs_of_known(targets: np.ndarray, places: int) -> tuple[np.ndarray, np.ndarray]:
@@ -77,11 +82,12 @@ class Aims:
         self.reduction = reduction
         self.is_sorted = not (targets.is_static(1) and self.count <= FEW)
         if self.is_sorted and targets.size:
-            if targets.known is not None:
+            outer, _, inner = targets.shape
+            if targets.known is not None and outer * (places + 1) * inner <= MOST_ON_HOST:
                 self.order, self.starts = map(k.constant, runs_of_known(targets.known, places))
                 return
             self.order = sorted_order(k, targets)
-            self.starts = k.compute((targets.shape[0], places + 1, targets.shape[2]), INT32, self._start)
+            self.starts = k.compute((outer, places + 1, inner), INT32, self._start)
 
     def _start(self, o: Expr, place: Expr, i: Expr) -> Expr:
         """How many sorted updates aim at places before this one."""
@@ -91,6 +97,11 @@ class Aims:
             return cast(self.targets[o, at, i], "index") < place
 
         return first_beyond(lit(0), arg(self.count), self.count, before)
+
+    def hint(self, data: Value, updates: Value, whole: bool = False) -> Hint:
+        """The hint for data (outer, places, inner) after all updates; rows of `whole` ones share a target."""
+        facts = {"whole": whole, "reduction": self.reduction}
+        return Hint("scatter", (data, self.targets, updates), facts)
 
     def left_by(
         self, o: Expr, place: Expr, i: Expr, old: Expr, update: Callable[[Expr], Expr],
@@ -116,7 +127,7 @@ class Aims:
 
         if self.reduction == "none":
             return select(inside & compare("ne", first, end), entry(end - lit(1)), old)
-        hits = select(inside, end - first, lit(0))
+        hits = minimum(select(inside, end - first, lit(0)), self.count)
         return fold(hits, (old,), lambda r, value: (combine(value, entry(first + r)),))[0]
 
 
@@ -130,8 +141,8 @@ def _scatter_elements(
         k.error(f"indices {list(indices.shape)} reach beyond {list(data.shape)}")
     places, sizes = data.shape[axis], indices.shape
     shape = prod(sizes[:axis]), sizes[axis], prod(sizes[axis + 1 :])
-    rows, slices = k.alias(indices, shape), k.alias(updates, shape)
-    targets = aimed(k, shape, lambda *at: _target(rows[at], places), rows)
+    slices = k.alias(updates, shape)
+    targets = aimed(k, shape, lambda p: _target(indices.at(p), places), indices)
     aims = Aims(k, targets, places, reduction)
 
     def formula(*at: Expr) -> Expr:
@@ -144,7 +155,15 @@ def _scatter_elements(
             i = i * size + inside if a > axis else i
         return aims.left_by(o, at[axis], i, data[at], lambda r: slices[o, r, i], covered)
 
-    return k.compute(data.shape, data.dtype, formula)
+    # The axes on either side count as one where no other than the first of them ends before that of data.
+    inner_axes = [a for a in range(1, data.rank) if a not in (axis, axis + 1)]
+    if indices.signature is None or data.signature is None:
+        lined_up = all(indices.shape[a] == data.shape[a] for a in inner_axes)
+    else:
+        lined_up = all(indices.signature[a] == data.signature[a] for a in inner_axes)
+    whole = k.alias(data, (prod(data.shape[:axis]), places, prod(data.shape[axis + 1 :])))
+    hint = (lambda: aims.hint(whole, slices)) if lined_up else None
+    return k.compute(data.shape, data.dtype, formula, hint=hint)
 
 
 def _target(position: Expr, places: int) -> Expr:
@@ -178,7 +197,7 @@ def scatter_nd(k: Builder, data: Value, indices: Value, updates: Value, *, reduc
     slices = k.alias(updates, (count, inner))
     rows = k.alias(data, (places, inner))
 
-    def target(_: Expr, u: Expr, __: Expr) -> Expr:
+    def target(u: Expr) -> Expr:
         place: Expr = lit(0)
         valid: Expr = lit(True, "bool")
         for d in range(depth):
@@ -192,4 +211,6 @@ def scatter_nd(k: Builder, data: Value, indices: Value, updates: Value, *, reduc
     def formula(place: Expr, i: Expr) -> Expr:
         return aims.left_by(lit(0), place, lit(0), rows[place, i], lambda u: slices[u, i])
 
-    return k.alias(k.compute((places, inner), data.dtype, formula), data.shape)
+    whole, runs = k.alias(data, (1, places, inner)), k.alias(updates, (1, count, inner))
+    after = k.compute((places, inner), data.dtype, formula, hint=lambda: aims.hint(whole, runs, whole=True))
+    return k.alias(after, data.shape)

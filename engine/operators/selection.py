@@ -11,8 +11,9 @@ from math import prod
 
 import numpy as np
 
-from engine.dtypes import INT32, INT64
+from engine.dtypes import BOOL, INT32, INT64
 from engine.kernels.expr import Expr, arg, cast, compare, eq, lit, minimum, select
+from engine.kernels.hint import Hint
 from engine.kernels.value import Value
 from engine.operators.builder import Builder
 from engine.operators.registry import numpy_operator, operator
@@ -20,22 +21,23 @@ from engine.operators.scans import prefix
 from engine.operators.sorting import first_beyond
 
 
-def chosen(
-    k: Builder, shape: tuple[int, int], holds: Callable[[Expr, Expr], Expr], room: int, fixed: bool = False
-) -> tuple[Value, Value]:
-    """In each of some rows the positions at which `holds`, in order, and their number.
+def chosen(k: Builder, mask: Value, room: int, fixed: bool = False) -> tuple[Value, Value]:
+    """In each row of `mask` (rows, length), booleans, the positions at which it holds, and their number.
 
-    shape: rows and their length, neither 0. Positions are int32, (rows, room), those beyond the number of no
+    Neither size is 0. Positions are int32, (rows, room), those beyond the number of no
     meaning but within the range; numbers int64, (rows). `fixed` tells that the length is the same for every
     input shape that the model can take.
     """
-    rows, count = shape
+    rows, count = mask.shape
 
     def element(o: Expr, p: Expr, _: Expr) -> Expr:
-        return cast(holds(o, p), "int32")
+        return cast(mask[o, p], "int32")
 
-    through = k.alias(prefix(k, (rows, count, 1), INT32, "sum", element, fixed=fixed), shape)
-    numbers = k.compute((rows,), INT64, lambda o: cast(through[o, arg(count - 1)], "int64"))
+    through = k.alias(prefix(k, (rows, count, 1), INT32, "sum", element, fixed=fixed), mask.shape)
+    numbers = k.compute(
+        (rows,), INT64, lambda o: cast(through[o, arg(count - 1)], "int64"),
+        hint=lambda: Hint("count", (mask,), {}),
+    )  # fmt: skip
 
     def position(o: Expr, slot: Expr) -> Expr:
         def before(p: Expr) -> Expr:
@@ -44,7 +46,7 @@ def chosen(
         found = first_beyond(lit(0), arg(count), count, before, slot < cast(numbers[o], "index"))
         return minimum(found, count - 1)
 
-    return k.compute((rows, room), INT32, position), numbers
+    return k.compute((rows, room), INT32, position, hint=lambda: Hint("select", (mask,), {})), numbers
 
 
 @operator("NonZero", since=9)
@@ -54,11 +56,10 @@ def non_zero(k: Builder, x: Value) -> Value:
         return k.compute((x.rank, 0), INT64, lambda *at: lit(0, "int64"))
     fixed = all(x.is_static(a) for a in range(x.rank))
 
-    def holds(_: Expr, p: Expr) -> Expr:
-        e = x.at(p)
-        return e if e.dtype == "bool" else compare("ne", e, lit(0, e.dtype))
-
-    positions, number = chosen(k, (1, x.size), holds, x.size, fixed)
+    mask = k.alias(x, (1, x.size))
+    if x.dtype != BOOL:
+        mask = k.elementwise(lambda e: compare("ne", e, lit(0, e.dtype)), mask, dtype=BOOL)
+    positions, number = chosen(k, mask, x.size, fixed)
 
     def formula(axis: Expr, slot: Expr) -> Expr:
         position, found = cast(positions[lit(0), slot], "index"), lit(0)
@@ -67,7 +68,8 @@ def non_zero(k: Builder, x: Value) -> Value:
             found = select(eq(axis, lit(a)), along, found)
         return cast(found, "int64")
 
-    return k.counted(k.compute((x.rank, x.size), INT64, formula), 1, number)
+    hint = (lambda: Hint("nonzero", (mask,), {"shape": x.shape})) if x.rank else None
+    return k.counted(k.compute((x.rank, x.size), INT64, formula, hint=hint), 1, number)
 
 
 @operator("Compress", since=9)
@@ -81,16 +83,20 @@ def compress(k: Builder, x: Value, condition: Value, *, axis: int | None = None)
     room = min(whole[along], condition.size)
     rows = k.alias(x, (outer, whole[along], inner))
 
-    def result(size: int, source: Callable[[Expr], Expr]) -> Value:
-        found = k.compute((outer, size, inner), x.dtype, lambda o, c, i: rows[o, source(c), i])
+    def result(size: int, source: Callable[[Expr], Expr], mask: Value | None = None) -> Value:
+        hint = None if mask is None else lambda: Hint("compress", (rows, mask), {})
+        found = k.compute((outer, size, inner), x.dtype, lambda o, c, i: rows[o, source(c), i], hint=hint)
         return k.alias(found, (*whole[:along], size, *whole[along + 1 :]))
 
-    mask = k.elements(condition)
-    if mask is not None or not room:
-        where = k.constant(np.flatnonzero(mask[:room] if mask is not None else []).astype(np.int32))
+    known = k.elements(condition)
+    if known is not None or not room:
+        where = k.constant(np.flatnonzero(known[:room] if known is not None else []).astype(np.int32))
         return result(where.size, lambda c: cast(where[c], "index"))
-    positions, number = chosen(k, (1, room), lambda _, p: condition[p], room, condition.is_static(0))
-    return k.counted(result(room, lambda c: cast(positions[lit(0), c], "index")), along, number)
+    mask = k.alias(condition, (1, condition.size))
+    if room < condition.size:
+        mask = k.compute((1, room), BOOL, lambda _, p: condition[p])
+    positions, number = chosen(k, mask, room, condition.is_static(0))
+    return k.counted(result(room, lambda c: cast(positions[lit(0), c], "index"), mask), along, number)
 
 
 @numpy_operator("Unique", since=11)

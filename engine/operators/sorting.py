@@ -26,6 +26,7 @@ from engine.kernels.expr import (
     select,
     unary,
 )
+from engine.kernels.hint import Hint
 from engine.kernels.value import Value
 from engine.operators.builder import Builder
 from engine.operators.registry import operator
@@ -95,6 +96,7 @@ class Runs:
         self, k: Builder, rows: Value, descending: bool, keep: int, lengths: Value | None = None
     ) -> None:
         self.k = k
+        self.rows = rows
         self.keys = comparable(k, rows, descending)
         self.descending = descending
         self.keep = keep
@@ -109,6 +111,13 @@ class Runs:
         """All slots; the last run may be shorter."""
         whole, rest = divmod(self.count, run)
         return self.outer, whole * self.room(run) + min(rest, self.keep), self.inner
+
+    def hint(self, run: int) -> Callable[[], Hint] | None:
+        """The hint for what a step gives, if its runs are the whole rows."""
+        if run < self.count:
+            return None
+        operands = (self.rows,) if self.lengths is None else (self.rows, self.lengths)
+        return lambda: Hint("sort", operands, {"descending": self.descending, "keep": self.keep})
 
     def length(self, o: Expr) -> Expr:
         """How many elements of a row there are to sort."""
@@ -145,7 +154,7 @@ class Runs:
 
             return maximum(reduce("max", size(o, start), candidate), lit(0))
 
-        return self.k.compute(self.shape(BLOCK), INT32, element)
+        return self.k.compute(self.shape(BLOCK), INT32, element, hint=self.hint(BLOCK))
 
     def keys_of(self, order: Value) -> Value:
         """The keys in the order of the runs: neighbours in a search lie together."""
@@ -179,7 +188,7 @@ class Runs:
                 order[o, clamp(select(is_left, left + taken, right + rest), lit(0), arg(last)), i], "index"
             )
 
-        return self.k.compute(self.shape(2 * run), INT32, formula)
+        return self.k.compute(self.shape(2 * run), INT32, formula, hint=self.hint(2 * run))
 
 
 def sorted_order(
@@ -192,6 +201,8 @@ def sorted_order(
     each row there are; what stands behind the sorted ones is of no meaning, but within the range.
     """
     fixed = rows.is_static(1)
+    # Where the first ones are kept, runs as long as that are merged by other kernels than shorter ones.
+    least = 0 if fixed else 1 if keep is None else 2
     keep = rows.shape[1] if keep is None else keep
     if not rows.size or not keep:
         return k.compute((rows.shape[0], keep, rows.shape[2]), INT32, lambda *at: lit(0, "int32"))
@@ -199,7 +210,7 @@ def sorted_order(
     order = runs.blocks()
     run, merges = BLOCK, 0
     # Every kernel occurs where the size is not fixed.
-    while run < runs.count or (not fixed and not merges):
+    while run < runs.count or merges < least:
         order = runs.merged(order, run)
         run, merges = 2 * run, merges + 1
     return order if fixed else lined_up(k, order, 2 * merges, 2 * MOST_MERGES)

@@ -1,22 +1,28 @@
 """Fourier transforms, the windows applied before them, and the matrix from their bins to mel bands.
 
-A transform of composite length is done in passes (Stockham's self-sorting form of Cooley and Tukey's
-algorithm): each pass sums over one factor of the length, so that n log n products are enough. A length
-with a large prime factor becomes a convolution of a length without (Bluestein 1970). Roots of unity come
-from tables that the host fills at an exact whole phase, since sine and cosine are poor on some GPUs.
+A transform of float32 is one product with a matrix where it is short, and two where its length has two short
+factors (along the columns of a matrix of the signal, and along its rows; Bailey, FFTs in External or
+Hierarchical Memory, 1990): products are what backends are fastest at. Others are done in passes (Stockham's
+self-sorting form of Cooley and Tukey's algorithm): each pass sums over one factor of the length, so that n
+log n products are enough. A length with a large prime factor becomes a convolution of a length without
+(Bluestein 1970). Roots of unity come from tables that the host fills at an exact whole phase, since sine and
+cosine are poor on some GPUs.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from math import prod
 
 import numpy as np
 
-from engine.kernels.expr import Expr, arg, lit, reduce, select
+from engine.dtypes import FLOAT32
+from engine.kernels.expr import Expr, arg, eq, lit, reduce, select
 from engine.kernels.value import Value
 from engine.operators.builder import Builder
 from engine.operators.casting import dtype_of
+from engine.operators.linear import matmul
 from engine.operators.reductions import wide
 from engine.operators.registry import operator
 
@@ -24,18 +30,36 @@ RADIX_LIMIT = 16
 """Factors of a length are joined up to this product: fewer passes, each of so many products at most."""
 PRIME_LIMIT = 256
 """Lengths with a prime factor above this are done by convolution."""
+DIRECT_LIMIT = 192
+"""Lengths up to this are transformed by one product."""
+FACTOR_LIMIT = 256
+"""Lengths of two factors up to this are transformed by two products."""
 
 
 @dataclass(frozen=True)
 class Signal:
     """The first `size` numbers along an axis: (outer, count, inner, 1) real or (..., 2) complex.
 
-    With `mirrored` the tensor has the first half of a spectrum, whose other half is its conjugate.
+    With `mirrored` the tensor has the first half of a spectrum, whose other half is its conjugate. What holds
+    for every input shape of the model: `fixed`, the size is the same; `whole`, count is this size; `flat`,
+    inner is 1.
     """
 
     value: Value
     size: int
     mirrored: bool = False
+    fixed: bool = False
+    whole: bool = False
+    flat: bool = False
+
+    def made(self, value: Value, size: int) -> Signal:
+        """What was computed from all of it, along the same axis."""
+        return Signal(value, size, fixed=self.fixed, whole=True, flat=self.flat)
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether its elements lie as products take them."""
+        return self.flat and self.whole and not self.mirrored and self.value.dtype == FLOAT32
 
     def parts(self, o: Expr, at: Expr, i: Expr) -> tuple[Expr, Expr | None]:
         """The real and imaginary part of an element; 0 beyond the end."""
@@ -130,9 +154,106 @@ def passes(k: Builder, signal: Signal, n: int, sign: int, result: Result) -> Val
             return found * arg(result.scale if last else 1.0, found.dtype)
 
         shape = (outer, result.size, inner, result.parts) if last else (outer, n, inner, 2)
-        signal = Signal(k.compute(shape, result.dtype if last else dtype, formula), n)
+        signal = signal.made(k.compute(shape, result.dtype if last else dtype, formula), n)
         done *= radix
     return signal.value
+
+
+def two_factors(n: int) -> tuple[int, int] | None:
+    """The most even factors of a length, the smaller first; None where one of them is long, or 1."""
+    small = next(a for a in range(int(n**0.5), 0, -1) if n % a == 0)
+    return (small, n // small) if small > 1 and n // small <= FACTOR_LIMIT else None
+
+
+def waves(rows: int, columns: int, sign: int, dtype: np.dtype) -> np.ndarray:
+    """exp(sign * 2 pi i r c / rows) as matrices, (rows, 2, columns, 2): parts in by parts out."""
+    phases = np.arange(rows)[:, None] * np.arange(columns) % rows
+    roots = np.exp(sign * 2j * np.pi * phases / rows)
+    parts = [np.stack([roots.real, roots.imag], -1), np.stack([-roots.imag, roots.real], -1)]
+    return np.stack(parts, 1).astype(dtype)
+
+
+def by_product(k: Builder, signal: Signal, n: int, sign: int, result: Result) -> Value:
+    """The transform as the product with the matrix of its waves."""
+    outer, _, inner, given = signal.value.shape
+    x = signal.value
+    if not signal.is_plain:
+        x = separated(k, signal, (n, 1))
+    basis = waves(n, result.size, sign, FLOAT32)[:, :given, :, : result.parts] * result.scale
+    depth, width = n * given, result.size * result.parts
+    right = k.constant(np.ascontiguousarray(basis.reshape(depth, width), np.float32))
+    sizes = (1, outer * inner, width, depth)
+    y = matmul(
+        k, x, right, (outer, inner, result.size, result.parts), sizes, (0, depth, 1), (0, width, 1), FLOAT32
+    )
+    return turned(k, y, result, signal.flat)
+
+
+def separated(k: Builder, signal: Signal, factors: tuple[int, int]) -> Value:
+    """The elements as (outer * inner, first factor, parts, second factor)."""
+    a, b = factors
+    outer, _, inner, given = signal.value.shape
+    if signal.is_plain and given == 1:
+        return k.alias(signal.value, (outer, a, 1, b))
+
+    def formula(line: Expr, row: Expr, part: Expr, column: Expr) -> Expr:
+        real, imaginary = signal.parts(line // arg(inner), row * b + column, line % arg(inner))
+        return real if imaginary is None else select(eq(part, lit(0)), real, imaginary)
+
+    return k.compute((outer * inner, a, given, b), FLOAT32, formula)
+
+
+def turned(k: Builder, y: Value, result: Result, flat: bool) -> Value:
+    """(outer, inner, size, parts) as (outer, size, inner, parts), in the type of the result."""
+    outer, inner, size, parts = y.shape
+    if flat and result.dtype == y.dtype:
+        return k.alias(y, (outer, size, inner, parts))
+    return k.compute((outer, size, inner, parts), result.dtype, lambda o, c, i, p: y[o, i, c, p])
+
+
+def by_two_products(k: Builder, signal: Signal, n: int, sign: int, result: Result) -> Value:
+    """The transform over the matrix (a, b) of a signal: along columns, turned by phases, along rows."""
+    a, b = two_factors(n) or (1, n)
+    outer, _, inner, given = signal.value.shape
+    lines = outer * inner
+    x = separated(k, signal, (a, b))
+    columns = waves(a, a, sign, FLOAT32)[:, :given].transpose(2, 3, 0, 1).reshape(2 * a, a * given)
+    first = k.constant(np.ascontiguousarray(columns))
+    depth = a * given
+    sizes = (lines, 2 * a, b, depth)
+    y = matmul(k, first, x, (lines, a, 2, b), sizes, (0, depth, 1), (depth * b, b, 1))
+    phases = np.exp(sign * 2j * np.pi * (np.arange(a)[:, None] * np.arange(b) % n) / n)
+    turns = k.constant(np.stack([phases.real, phases.imag], 1).astype(np.float32))
+
+    def formula(line: Expr, c: Expr, part: Expr, r: Expr) -> Expr:
+        cosine, sine = turns[c, lit(0), r], turns[c, lit(1), r]
+        real, imaginary = y[line, c, lit(0), r], y[line, c, lit(1), r]
+        first_part = eq(part, lit(0))
+        return select(first_part, real * cosine - imaginary * sine, real * sine + imaginary * cosine)
+
+    z = k.compute((lines, a, 2, b), FLOAT32, formula)
+    kept = -(-result.size // a)
+    rows = waves(b, kept, sign, FLOAT32).transpose(1, 0, 2, 3)[..., : result.parts] * result.scale
+    width = kept * result.parts
+    right = k.constant(np.ascontiguousarray(rows.reshape(2 * b, width), np.float32))
+    sizes = (1, lines * a, width, 2 * b)
+    found = matmul(k, z, right, (lines, a, kept, result.parts), sizes, (0, 2 * b, 1), (0, width, 1))
+
+    shape = (outer, result.size, inner, result.parts)
+    if not signal.flat:
+        return k.compute(
+            shape, result.dtype, lambda o, at, i, p: found[o * inner + i, at % arg(a), at // arg(a), p]
+        )
+    # Long rows, of which the sizes of the loops and the divisions in them are known.
+    parts = lit(result.parts)
+    lined_up = k.compute(
+        (lines, kept, a * result.parts), FLOAT32, lambda o, d, q: found[o, q // parts, d, q % parts]
+    )
+    if result.size == kept * a and result.dtype == FLOAT32:
+        return k.alias(lined_up, shape)
+    whole = k.alias(lined_up, (lines, kept * a * result.parts))
+    first_ones = k.compute((lines, result.size * result.parts), result.dtype, lambda o, q: whole[o, q])
+    return k.alias(first_ones, shape)
 
 
 def modulated(k: Builder, signal: Signal, by: Value, result: Result) -> Value:
@@ -160,40 +281,66 @@ def by_convolution(k: Builder, signal: Signal, n: int, sign: int, result: Result
     response[length - n + 1 :] = response[1:n][::-1]
     whole = Result(length, 2, dtype)
     x = modulated(k, signal, chirp, whole)
-    spectrum = passes(k, Signal(x, length), length, -1, whole)
-    shaped = modulated(k, Signal(spectrum, length), matrices(k, np.fft.fft(response), dtype), whole)
-    y = passes(k, Signal(shaped, length), length, 1, Result(n, 2, dtype, 1.0 / length))
-    return modulated(k, Signal(y, n), chirp, result)
+    method = method_for(signal, length, result.dtype)
+    spectrum = method(k, signal.made(x, length), length, -1, whole)
+    shaped = modulated(k, signal.made(spectrum, length), matrices(k, np.fft.fft(response), dtype), whole)
+    y = method(k, signal.made(shaped, length), length, 1, Result(n, 2, dtype, 1.0 / length))
+    return modulated(k, signal.made(y, n), chirp, result)
 
 
-def transform(k: Builder, x: Value, axis: int, n: int, inverse: bool, onesided: bool) -> Value:
-    """The discrete Fourier transform of length `n` along an axis of (..., 1) real or (..., 2) complex."""
+Method = Callable[[Builder, Signal, int, int, Result], Value]
+
+
+def transform(
+    k: Builder, x: Value, axis: int, n: int, inverse: bool, onesided: bool, fixed: bool = False
+) -> Value:
+    """The discrete Fourier transform of length `n` along an axis of (..., 1) real or (..., 2) complex.
+
+    `fixed` tells that `n` is the same for every input shape that the model can take.
+    """
     if n < 1:
         k.error(f"cannot transform {list(x.shape)} with a length of {n}; it must be 1 or more")
+    k.check_table(4, n)
     back = inverse and onesided
     size, parts = (n // 2 + 1 if onesided and not inverse else n), 1 if back else 2
     shape = (*x.shape[:axis], size, *x.shape[axis + 1 : -1], parts)
     if x.size == 0:
         return k.compute(shape, x.dtype, lambda *_: lit(0.0, x.arithmetic))
     sizes = (prod(x.shape[:axis]), x.shape[axis], prod(x.shape[axis + 1 : -1]), x.shape[-1])
-    signal = Signal(k.alias(x, sizes), n, back)
+    flat = all(x.always_one(a) for a in range(axis + 1, x.rank - 1))
+    whole = fixed and x.is_static(axis) and x.shape[axis] == n
+    signal = Signal(k.alias(x, sizes), n, back, fixed, whole, flat)
     result = Result(size, parts, x.dtype, 1.0 / n if inverse else 1.0)
-    prime = max(prime_factors(n), default=1)
-    method = passes if prime <= PRIME_LIMIT else by_convolution
+    method = method_for(signal, n, x.dtype)
     return k.alias(method(k, signal, n, 1 if inverse else -1, result), shape)
 
 
+def method_for(signal: Signal, n: int, dtype: np.dtype) -> Method:
+    """How to transform a signal with a length and type of result."""
+    if signal.fixed and wide(dtype) == FLOAT32:
+        if n <= DIRECT_LIMIT:
+            return by_product
+        if two_factors(n) is not None:
+            return by_two_products
+    return passes if max(prime_factors(n), default=1) <= PRIME_LIMIT else by_convolution
+
+
 def _dft(k: Builder, x: Value, length: Value | None, axis: int, inverse: int, onesided: int) -> Value:
-    if x.rank < 2 or x.shape[-1] not in (1, 2):
-        k.error(f"takes a real signal (..., n, 1) or a complex one (..., n, 2), not {list(x.shape)}")
+    if x.rank < 1:
+        k.error("takes a real signal (..., n, 1) or a complex one (..., n, 2), not a number")
+    if x.shape[-1] not in (1, 2) or axis == x.rank - 1:
+        # Exporters leave out the last axis of a real signal, which then ends with the numbers themselves.
+        x = k.alias(x, (*x.shape, 1))
     along = k.axis(axis, x.rank)
     if along == x.rank - 1:
         k.error(f"axis {axis} of {list(x.shape)} holds the parts of complex numbers; choose another")
     count = x.shape[along]
     n = 2 * (count - 1) if inverse and onesided else count
+    fixed = x.is_static(along)
     if length is not None:
-        n = one_integer(k, length, "dft_length")
-    return transform(k, x, along, n, bool(inverse), bool(onesided))
+        # Computed lengths are so rare that a kernel may be compiled for them.
+        n, fixed = one_integer(k, length, "dft_length"), True
+    return transform(k, x, along, n, bool(inverse), bool(onesided), fixed)
 
 
 def one_integer(k: Builder, x: Value, name: str) -> int:
@@ -230,9 +377,11 @@ def stft(
     k: Builder, signal: Value, frame_step: Value, window: Value | None = None,
     frame_length: Value | None = None, *, onesided: int = 1,
 ) -> Value:  # fmt: skip
-    """The transform of each frame of a signal (batch, n, 1 or 2), times a window."""
+    """The transform of each frame of a signal (batch, n), (batch, n, 1) or (batch, n, 2), times a window."""
+    if signal.rank == 2:
+        signal = k.alias(signal, (*signal.shape, 1))
     if signal.rank != 3 or signal.shape[2] not in (1, 2):
-        k.error(f"takes a signal (batch, n, 1) or a complex one (batch, n, 2), not {list(signal.shape)}")
+        k.error(f"takes a signal (batch, n) or a complex one (batch, n, 2), not {list(signal.shape)}")
     batch, count, parts = signal.shape
     step, length = one_integer(k, frame_step, "frame_step"), count if window is None else window.size
     if frame_length is not None:
@@ -243,12 +392,17 @@ def stft(
         k.error(f"cannot take frames of {length}, every {step}, from a signal of {count}")
     frames = 1 + (count - length) // step
 
-    def formula(b: Expr, f: Expr, t: Expr, part: Expr) -> Expr:
-        found = signal[b, f * step + t, part]
-        return found if window is None else found * window[t]
+    # A row is as long as can be: the parts of numbers are neighbours in it.
+    rows = k.alias(signal, (batch, count * parts))
 
-    cut = k.compute((batch, frames, length, parts), wide(signal.dtype), formula)
-    spectrum = transform(k, cut, 2, length, inverse=False, onesided=bool(onesided))
+    def formula(b: Expr, f: Expr, q: Expr) -> Expr:
+        found = rows[b, f * (step * parts) + q]
+        return found if window is None else found * window[q if parts == 1 else q // lit(parts)]
+
+    cut = k.compute((batch, frames, length * parts), wide(signal.dtype), formula)
+    cut = k.alias(cut, (batch, frames, length, parts))
+    fixed = frame_length is not None or (window is not None and window.is_static(0))
+    spectrum = transform(k, cut, 2, length, inverse=False, onesided=bool(onesided), fixed=fixed)
     if spectrum.dtype != signal.dtype:
         spectrum = k.elementwise(lambda e: e, spectrum, dtype=signal.dtype)
     return spectrum
@@ -262,6 +416,7 @@ def _window(k: Builder, size: Value, periodic: int, datatype: int, weights: tupl
     count = one_integer(k, size, "size")
     if count < 0:
         k.error(f"cannot make a window of {count} elements")
+    k.check_table(count)
     turn = count if periodic else count - 1
     # A window of one element has its peak there, which is in the middle of any other.
     phases = np.arange(count) / turn if turn else np.full(count, 0.5)
@@ -304,6 +459,7 @@ def mel_weight_matrix(
     )
     if bands < 0 or length < 0 or rate < 1 or not 0 <= edges[0] <= edges[1]:
         k.error(f"cannot make {bands} bands from {edges[0]} to {edges[1]} Hz of {length} bins at {rate} Hz")
+    k.check_table(length // 2 + 1, bands + 2)
     low, high = 2595.0 * np.log10(1.0 + edges / 700.0)
     mel = low + np.arange(bands + 2) * ((high - low) / (bands + 2))
     points = (length + 1) * 700.0 * np.expm1(mel / 2595.0 * np.log(10.0)) // rate

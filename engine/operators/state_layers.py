@@ -34,7 +34,10 @@ def tensor_scatter(
     if axis == 0 or update.shape != (*cache.shape[:axis], count, *cache.shape[axis + 1 :]) or count > room:
         k.error(f"cannot write {list(update.shape)} into {list(cache.shape)} along axis {axis}")
     if write_indices is not None and write_indices.shape != cache.shape[:1]:
-        k.error(f"takes one write index per sample of {list(cache.shape)}, not {list(write_indices.shape)}")
+        k.error(
+            f"takes one write index per sample of {list(cache.shape)}, not {list(write_indices.shape)}",
+            write_indices.shape, cache.shape[:1],
+        )  # fmt: skip
     if not count:
         return k.alias(cache, cache.shape)
     sizes = cache.shape[0], prod(cache.shape[1:axis]), room, prod(cache.shape[axis + 1 :])
@@ -60,21 +63,30 @@ def causal_conv_with_state(
     x (N, C, T), weight (C, 1, K), bias (C), past_state (N, C, K - 1), zeros if absent -> y (N, C, T) and the
     last K - 1 elements of past_state followed by x.
     """
+    return causal_conv(k, x, weight, bias, past_state, activation)
+
+
+def causal_conv(
+    k: Builder, x: Value, weight: Value, bias: Value | None, past_state: Value | None, activation: str,
+    dilation: int = 1,
+) -> tuple[Value, Value]:  # fmt: skip
+    """`causal_conv_with_state` whose taps lie `dilation` apart; states have (K - 1) * dilation elements."""
     if activation not in ("none", "silu", "swish"):
         k.error(f"activation is {activation!r}; one of none, silu, swish")
     if x.rank != 3 or weight.rank != 3 or weight.shape[:2] != (x.shape[1], 1) or weight.shape[2] < 1:
         k.error(f"takes x (N, C, T) and weights (C, 1, K), not {list(x.shape)} and {list(weight.shape)}")
-    (batch, channels, steps), before = x.shape, weight.shape[2] - 1
+    (batch, channels, steps), before = x.shape, (weight.shape[2] - 1) * dilation
     if past_state is None:
         whole = pad_by(k, x, (0, 0, before), (0, 0, 0), "constant")
     elif past_state.shape != (batch, channels, before):
-        k.error(f"past_state must be {[batch, channels, before]}, not {list(past_state.shape)}")
+        fit = [batch, channels, before]
+        k.error(f"past_state must be {fit}, not {list(past_state.shape)}", past_state.shape, fit)
     else:
         whole = concat(k, past_state, x, axis=2)
     present = slice_by(k, whole, [steps], [steps + before], [2], None)
     if not steps:
         return k.constant(np.zeros(x.shape, x.dtype)), present
-    y = conv(k, whole, weight, bias, group=channels)
+    y = conv(k, whole, weight, bias, group=channels, dilations=(dilation,))
     return y if activation == "none" else k.elementwise(lambda e: e * sigmoid(e), y), present
 
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from engine.dtypes import FLOAT32, INT32, INT64
+from engine.dtypes import BOOL, FLOAT32, INT32, INT64
 from engine.kernels.expr import (
     Expr,
     arg,
@@ -28,6 +28,7 @@ from engine.kernels.expr import (
     reduce,
     select,
 )
+from engine.kernels.hint import Hint
 from engine.kernels.value import Value
 from engine.operators.builder import Builder
 from engine.operators.registry import operator
@@ -92,10 +93,8 @@ def ordered(k: Builder, scores: Value, threshold: float | None) -> tuple[Value, 
             sorted_order(k, k.alias(scores, (rows, count, 1)), descending=True), (rows, count)
         ), None
 
-    def holds(row: Expr, p: Expr) -> Expr:
-        return scores[row, p] > arg(threshold, "float32")
-
-    positions, number = chosen(k, (rows, count), holds, count, scores.is_static(1))
+    above_it = k.compute((rows, count), BOOL, lambda row, p: scores[row, p] > arg(threshold, "float32"))
+    positions, number = chosen(k, above_it, count, scores.is_static(1))
 
     def score(row: Expr, slot: Expr, _: Expr) -> Expr:
         return scores[row, cast(positions[row, slot], "index")]
@@ -131,7 +130,9 @@ def compared(k: Builder, boxes: Candidates, kept: Value, start: int) -> Value:
 
     def formula(row: Expr, r: Expr, w: Expr) -> Expr:
         p, first = minimum(r + start, boxes.count - 1), w * lit(WORD)
-        is_open = r < boxes.behind(row, arg(start))
+        # Once enough boxes are kept, nobody asks about the others.
+        is_asked = cast(kept[row, arg(boxes.most)], "index") < arg(boxes.most)
+        is_open = is_asked & (r < boxes.behind(row, arg(start)))
         is_word = w < lit(WORDS)
 
         def bit(n: Expr) -> Expr:
@@ -151,6 +152,11 @@ def compared(k: Builder, boxes: Candidates, kept: Value, start: int) -> Value:
 
 def decided(k: Builder, boxes: Candidates, overlaps: Value, kept: Value, start: int) -> Value:
     """`kept` with the boxes of the chunk at `start` that join it, and the new number of them at its end."""
+
+    def hint() -> Hint | None:
+        operands = (boxes.order, boxes.corners, *([] if boxes.number is None else [boxes.number]))
+        facts = {"classes": boxes.classes, "limit": boxes.limit, "most": boxes.most}
+        return Hint("suppression", operands, facts) if start + CHUNK >= boxes.count else None
 
     def formula(row: Expr, slot: Expr) -> Expr:
         before = kept[row, arg(boxes.most)]
@@ -176,7 +182,7 @@ def decided(k: Builder, boxes: Candidates, overlaps: Value, kept: Value, start: 
         number, found, *_ = fold(select(possible, size, lit(0)), (before, kept[row, slot], *words), step)
         return select(is_number, number, found)
 
-    return k.compute(kept.shape, INT32, formula)
+    return k.compute(kept.shape, INT32, formula, hint=hint)
 
 
 def kept_boxes(k: Builder, boxes: Candidates) -> Value:
@@ -222,7 +228,8 @@ def listed(k: Builder, kept: Value, order: Value, classes: int, fixed: bool) -> 
         row = p // arg(most)
         return p - row * most < cast(kept[row, arg(most)], "index")
 
-    positions, number = chosen(k, (1, rows * most), holds, rows * most, fixed)
+    mask = k.compute((1, rows * most), BOOL, holds)
+    positions, number = chosen(k, mask, rows * most, fixed)
 
     def formula(slot: Expr, column: Expr) -> Expr:
         position = cast(positions[lit(0), slot], "index")

@@ -84,6 +84,7 @@ def tf_idf_vectorizer(
     if x.rank > 2 or x.dtype.kind not in "iO":
         k.error(f"takes strings or integers of shape [C] or [N, C], not {x.dtype.name}{list(x.shape)}")
     width = max(ngram_indexes, default=-1) + 1
+    k.check_table(width)
     if list(ngram_counts) != sorted(ngram_counts) or min((*ngram_counts, *ngram_indexes), default=0) < 0:
         k.error(f"ngram_counts {list(ngram_counts)} must not fall, and no index may be negative")
     if weights and len(weights) != len(ngram_indexes):
@@ -115,8 +116,9 @@ def numbered(k: Builder, x: Value, pool: Sequence[str]) -> tuple[Value, list[int
 
 def count_grams(k: Builder, rows: Value, words: Dictionary, most_skipped: int, width: int) -> Value:
     """How often each output's n-grams occur in each row: (rows, width) float32."""
-    table = walks(words, most_skipped)
     count, size = rows.shape
+    # Tokens farther apart than a row is long are in none.
+    table = walks(words, min(most_skipped, size))
     if not table.size or not rows.size:
         return k.constant(np.zeros((count, width), np.float32))
     ways, tokens, outputs = k.constant(table), k.constant(words.tokens), k.constant(words.outputs)

@@ -26,7 +26,7 @@ def reshape(k: Builder, x: Value, shape: Value, *, allowzero: int = 0) -> Value:
     if -1 in wanted:
         rest = prod(size for size in sizes if size != -1)
         if rest == 0 or x.size % rest:
-            k.error(f"cannot view {list(x.shape)} as {wanted}")
+            k.error(f"cannot view {list(x.shape)} as {wanted}", [x.size], [max(rest, 1)])
         sizes[wanted.index(-1)] = x.size // rest
     return k.alias(x, sizes)
 
@@ -44,7 +44,9 @@ def flatten(k: Builder, x: Value, *, axis: int = 1) -> Value:
 def _squeeze(k: Builder, x: Value, axes: Sequence[int]) -> Value:
     gone = {k.axis(a, x.rank) for a in axes} if axes else {a for a, n in enumerate(x.shape) if n == 1}
     if wrong := [a for a in sorted(gone) if x.shape[a] != 1]:
-        k.error(f"cannot remove axis {wrong[0]} of {list(x.shape)}: its size is not 1")
+        k.error(
+            f"cannot remove axis {wrong[0]} of {list(x.shape)}: its size is not 1", [x.shape[wrong[0]]], [1]
+        )
     return k.alias(x, [n for a, n in enumerate(x.shape) if a not in gone])
 
 

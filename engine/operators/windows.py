@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod
 
-from engine.kernels.expr import Expr, arg, lit
+from engine.kernels.expr import Expr, arg, lit, maximum, minimum
 from engine.operators.builder import Builder
 
 
@@ -28,20 +28,47 @@ class Windows:
 
     def taps(self, r: Expr) -> list[Expr]:
         """The tap along each axis, from one loop variable over all taps in row-major order."""
-        taps = []
-        for axis in range(len(self.kernel)):
-            tap = r // arg(prod(self.kernel[axis + 1 :])) if axis < len(self.kernel) - 1 else r
-            taps.append(tap % arg(self.kernel[axis]) if axis else tap)
-        return taps
+        return _unravelled(r, self.kernel)
 
-    def inside(self, sources: Sequence[Expr], margin: bool = False) -> Expr:
-        """Whether a source lies in the input; with `margin`, in the input and its declared padding."""
+    def places(self, o: Expr) -> list[Expr]:
+        """The window along each axis, from its number among all in row-major order."""
+        return _unravelled(o, self.counts)
+
+    def along(self, *axes: int) -> Windows:
+        """The same windows along some of the axes."""
+        fields = (
+            self.sizes, self.kernel, self.strides, self.dilations, self.begins, self.ends, self.counts
+        )  # fmt: skip
+        return Windows(*(tuple(field[a] for a in axes) for field in fields))
+
+    def counted(self, axis: int, window: Expr, margin: bool = False) -> Expr:
+        """How many taps of a window lie in the input along an axis; with `margin`, in its padding too."""
+        step = self.dilations[axis]
+        first = window * self.strides[axis] - self.begins[axis]
+        low = -self.begins[axis] if margin else 0
+        high = self.sizes[axis] + (self.ends[axis] if margin else 0)
+
+        def taps_before(bound: int) -> Expr:
+            reach = maximum(arg(bound) - first, lit(0))
+            return minimum(reach if step == 1 else (reach + arg(step - 1)) // arg(step), self.kernel[axis])
+
+        return taps_before(high) - taps_before(low)
+
+    def inside(self, sources: Sequence[Expr]) -> Expr:
+        """Whether a source lies in the input."""
         found: Expr = lit(True, "bool")
         for axis, i in enumerate(sources):
-            low = -self.begins[axis] if margin else 0
-            high = self.sizes[axis] + (self.ends[axis] if margin else 0)
-            found = found & (i >= arg(low)) & (i < arg(high))
+            found = found & (i >= lit(0)) & (i < arg(self.sizes[axis]))
         return found
+
+
+def _unravelled(r: Expr, sizes: Sequence[int]) -> list[Expr]:
+    """The index along each axis, from that of an element in row-major order."""
+    found = []
+    for axis in range(len(sizes)):
+        i = r // arg(prod(sizes[axis + 1 :])) if axis < len(sizes) - 1 else r
+        found.append(i % arg(sizes[axis]) if axis else i)
+    return found
 
 
 def slide(
@@ -53,8 +80,13 @@ def slide(
     pads: Sequence[int] | None,
     auto_pad: str,
     ceil_mode: int = 0,
+    pooling: bool = False,
 ) -> Windows:
-    """Resolve attributes into windows; the counts follow ONNX's Conv and pooling specifications."""
+    """Resolve attributes into windows; the counts follow ONNX's Conv and pooling specifications.
+
+    With `pooling`, what these leave open is as onnxruntime has it: SAME pads for windows without dilation, a
+    window that is a little too large yields no element, and padding is smaller than the window.
+    """
     rank = len(sizes)
     kernel = tuple(kernel)
     strides = tuple(strides) if strides else (1,) * rank
@@ -74,18 +106,24 @@ def slide(
         size, stride = sizes[axis], strides[axis]
         if auto_pad in ("SAME_UPPER", "SAME_LOWER"):
             count = -(-size // stride)
-            total = max(0, (count - 1) * stride + extent - size)
+            total = max(0, (count - 1) * stride + (kernel[axis] if pooling else extent) - size)
             begin = total // 2 if auto_pad == "SAME_UPPER" else total - total // 2
             end = total - begin
+            if pooling and dilations[axis] > 1:
+                count = max(0, (size + total - extent) // stride + 1)
         elif auto_pad in ("NOTSET", "VALID", ""):
             begin, end = (0, 0) if auto_pad == "VALID" else (pads[axis], pads[axis + rank])
+            if pooling and max(begin, end) >= kernel[axis]:
+                k.error(f"its padding of {begin} and {end} is not smaller than the window of {kernel[axis]}")
             room = size + begin + end - extent
-            if room < 0:
+            # Towards 0, where a window is too large by less than a stride.
+            count = int(room / stride) + 1
+            if count < 0 or (room < 0 and not pooling):
                 k.error(
-                    f"a window of {extent} does not fit into {size} elements with padding {begin} and {end}"
-                )
-            count = room // stride + 1
-            if ceil_mode and room % stride:
+                    f"a window of {extent} does not fit into {size} elements with padding {begin} and {end}",
+                    [size], [extent - begin - end],
+                )  # fmt: skip
+            if ceil_mode and room > 0 and room % stride:
                 # A window that would start in the end padding is left out (ONNX pooling, opset 19 on).
                 count += int(count * stride < size + begin)
         else:

@@ -5,20 +5,16 @@ from __future__ import annotations
 import functools
 import hashlib
 import marshal
-import os
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from engine import native
+from engine import native, sources
 from engine.model import Input, Layer, Model, Output
 from engine.native import NativeSource
 from engine.native.parts import call_in_parts
 from engine.native.prelude import PRELUDE
-
-_ENGINE = Path(__file__).parent.parent
 
 _LARGE = 1 << 21
 """Bytes of constants that SHA-256, at one or two a nanosecond, would take too long for."""
@@ -82,27 +78,14 @@ def digest_of_bytes(data: np.ndarray, setting: str) -> str:
 
 @functools.cache
 def digest_of_engine() -> str:
-    """A digest of the engine's sources and of what compiled code depends on; '' without sources."""
-    return digest_of_sources(_ENGINE, native.machine_identity() + np.__version__)
+    """A digest of the engine's sources and of what compiled code depends on; '' without sources.
 
-
-def digest_of_sources(folder: Path, setting: str) -> str:
-    """Another one whenever a Python file below a folder was written; '' where there are none.
-
-    Told by size and times, the time of the last change of the entry among them, which nothing sets back: to
-    read some two hundred files takes ten times as long.
+    The sources are those that this process began to import.
     """
-    facts: list[str] = []
-    pending = [str(folder)]
-    while pending:
-        with os.scandir(pending.pop()) as entries:
-            for entry in entries:
-                if entry.is_dir():
-                    pending.append(entry.path)
-                elif entry.name.endswith(".py"):
-                    status = entry.stat()
-                    facts.append(f"{entry.path} {status.st_size} {status.st_mtime_ns} {status.st_ctime_ns}")
-    return hashlib.sha256("\n".join([setting, *sorted(facts)]).encode()).hexdigest() if facts else ""
+    if not sources.AT_IMPORT:
+        return ""
+    facts = [native.machine_identity() + np.__version__, *sources.AT_IMPORT]
+    return hashlib.sha256("\n".join(facts).encode()).hexdigest()
 
 
 def _digest_of_elements(arrays: Sequence[np.ndarray]) -> bytes:

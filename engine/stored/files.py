@@ -14,20 +14,21 @@ MOST_BYTES = 1 << 28
 
 
 @functools.cache
-def folder() -> Path:
-    """Where they lie."""
+def folder() -> Path | None:
+    """Where they are; None where nothing is kept between runs."""
     return cache_dir("plans")
 
 
-def path_of(key: str, kind: str) -> Path:
+def path_of(key: str, kind: str) -> Path | None:
     """The file of a kind that is known by a key."""
-    return folder() / f"{key}.{kind}"
+    here = folder()
+    return None if here is None else here / f"{key}.{kind}"
 
 
-def read(path: Path, form: bytes) -> bytes | None:
+def read(path: Path | None, form: bytes) -> bytes | None:
     """What `write` stored; None where the file is missing, damaged or of another form."""
     body = read_sealed(path, form)
-    if body is not None:
+    if path is not None and body is not None:
         try:
             os.utime(path)
         except OSError:
@@ -35,8 +36,10 @@ def read(path: Path, form: bytes) -> bytes | None:
     return body
 
 
-def write(path: Path, form: bytes, body: bytes) -> None:
+def write(path: Path | None, form: bytes, body: bytes) -> None:
     """Store; without effect where that cannot be."""
+    if path is None:
+        return
     write_sealed(path, form, body)
     try:
         files = [(other.stat(), other) for other in path.parent.glob(f"*{path.suffix}")]

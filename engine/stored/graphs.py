@@ -7,20 +7,37 @@ whose weights lie in other files.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from onnx import __version__ as onnx_version
 
-from engine.dtypes import as_dtype
 from engine.model import Input, Layer, Model, Output
 from engine.operators import OPERATORS
 from engine.shapes import DynamicTensorShape
 from engine.stored import files, is_storing
+from engine.stored.codec import (
+    ARRAY,
+    BYTES,
+    CALL,
+    DIM,
+    DTYPE,
+    NAME,
+    SIZE,
+    UNREADABLE,
+    Column,
+    Many,
+    Maybe,
+    NotStorableError,
+    Reader,
+    Rows,
+    Trees,
+    Tuples,
+    Writer,
+)  # fmt: skip
 from engine.stored.digests import digest_of_bytes, digest_of_engine
-from engine.stored.references import UNREADABLE, NotStorableError, Reader, Writer
 
 LARGEST_FILE = 1 << 26
 """Bytes of a model's file beyond which telling it takes longer than reading its graph."""
@@ -28,7 +45,7 @@ LARGEST_FILE = 1 << 26
 LEAST_LAYERS = 16
 """Layers below which a graph is read about as fast from the model's file."""
 
-_FORM = b"GGGRAPH1"
+_FORM = b"GGGRAPH2"
 _FILE = "file"
 
 
@@ -51,12 +68,14 @@ class GraphFile:
         if body is None:
             return None
         try:
-            model = _GraphReader(body, self._data, self._name).load()
+            model = Reader(body, {_FILE: self._data}).value(_Models(self._name))
             made = {name: make() for name, make in model.makers.items()}
+            model = model.replace(constants=_in_order(model.constants, made))
+            model.check()
         except UNREADABLE:
             # Damaged in a way that its digest does not tell: as good as none.
             return None
-        return model.replace(constants=_in_order(model.constants, made))
+        return model
 
     def write(self, model: Model) -> None:
         """Store what the file came to; without effect where that cannot be, or gains nothing.
@@ -70,7 +89,7 @@ class GraphFile:
         constants = {name: None if name in makers else array for name, array in model.constants.items()}
         try:
             flat = model.replace(constants=constants, makers=makers)
-            body = _GraphWriter(self._data, self._name).body(flat)
+            body = Writer({_FILE: self._data}).body(_Models(self._name), flat)
         except NotStorableError:
             return
         files.write(files.path_of(self.key, "graph"), _FORM, body)
@@ -99,77 +118,114 @@ def _in_order(
     return {name: made[name] if array is None else array for name, array in constants.items()}
 
 
-# What is written: tuples of plain values, which pickle reads many times faster than objects
+# What is written
 
 
-class _GraphWriter(Writer):
-    """Writes models, those that layers hold included, without what they are called."""
+class _Named(NamedTuple):
+    name: str
+    value: Any
 
-    def __init__(self, data: np.ndarray, source: str) -> None:
-        super().__init__({_FILE: data})
+
+class _Graph(NamedTuple):
+    """A `Model` without its source. Constants that makers make are None."""
+
+    name: str
+    inputs: Sequence[Input]
+    outputs: Sequence[Output]
+    layers: Sequence[_Layer]
+    constants: Sequence[_Named]
+    opsets: Sequence[_Named]
+    producer: str
+    metadata: Sequence[_Named]
+    makers: Sequence[_Named]
+
+
+class _Layer(NamedTuple):
+    op_type: str
+    name: str
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    attributes: Sequence[_Named]
+    domain: str
+    version: int
+
+
+def _named(column: Column[Any]) -> Column[Any]:
+    return Many(Tuples(_Named, name=NAME, value=column))
+
+
+def _puts(make: type[Input] | type[Output]) -> Rows[Any]:
+    return Rows(make, name=NAME, dtype=Maybe(DTYPE), shape=Maybe(_Shapes()), kind=NAME)
+
+
+class _Shapes:
+    """Shapes that a model declares."""
+
+    def write(self, values: Sequence[DynamicTensorShape], file: Writer) -> None:
+        """See `Column`."""
+        _DIMS.write(values, file)
+
+    def read(self, count: int, file: Reader) -> list[DynamicTensorShape]:
+        """See `Column`."""
+        return [*map(DynamicTensorShape, _DIMS.read(count, file))]
+
+
+class _Models:
+    """Models that come from one file, those that layers hold included."""
+
+    def __init__(self, source: str) -> None:
         self._source = source
+        values = Trees((np.ndarray, ARRAY), (bytes, BYTES), (Model, self), (Output, _puts(Output)))
+        layers = Tuples(
+            _Layer, op_type=NAME, name=NAME, inputs=Many(NAME), outputs=Many(NAME), attributes=_named(values),
+            domain=NAME, version=SIZE,
+        )  # fmt: skip
+        self._graphs = Rows(
+            _Graph, name=NAME, inputs=Many(_puts(Input)), outputs=Many(_puts(Output)), layers=Many(layers),
+            constants=_named(Maybe(ARRAY)), opsets=_named(SIZE), producer=NAME, metadata=_named(NAME),
+            makers=_named(CALL),
+        )  # fmt: skip
 
-    def persistent_id(self, thing: Any) -> Any:
-        """What stands for a model, a declared output or an array of the file."""
-        if isinstance(thing, Model):
-            if thing.source != self._source:
-                raise NotStorableError("a part of it comes from elsewhere")
-            return Model.__name__, _flat(thing)
-        if isinstance(thing, Output):
-            return Output.__name__, _put(thing)
-        return super().persistent_id(thing)
+    def write(self, values: Sequence[Model], file: Writer) -> None:
+        """See `Column`."""
+        self._graphs.write([*map(self._flat, values)], file)
 
+    def _flat(self, model: Model) -> _Graph:
+        if model.source != self._source or model.has_weight_files:
+            raise NotStorableError("a part of it comes from elsewhere")
+        layers = [
+            _Layer(x.op_type, x.name, x.inputs, x.outputs, _items(x.attributes), x.domain, x.version)
+            for x in model.layers
+        ]
+        return _Graph(
+            model.name, model.inputs, model.outputs, layers, _items(model.constants), _items(model.opsets),
+            model.producer, _items(model.metadata), _items(model.makers),
+        )  # fmt: skip
 
-class _GraphReader(Reader):
-    """Reads what `_GraphWriter` wrote, for a file of the same bytes."""
+    def read(self, count: int, file: Reader) -> list[Model]:
+        """See `Column`."""
+        return [*map(self._model, self._graphs.read(count, file))]
 
-    def __init__(self, body: bytes, data: np.ndarray, source: str) -> None:
-        super().__init__(body, {_FILE: data})
-        self._source = source
-
-    def persistent_load(self, reference: Any) -> Any:
-        """What a reference means."""
-        if reference[0] == Model.__name__:
-            return _restored(reference[1], self._source)
-        if reference[0] == Output.__name__:
-            return Output(*_put_back(reference[1]))
-        return super().persistent_load(reference)
-
-
-def _flat(model: Model) -> tuple[Any, ...]:
-    layers = [
-        (x.op_type, x.name, x.inputs, x.outputs, dict(x.attributes), x.domain, x.version)
-        for x in model.layers
-    ]
-    facts = (model.name, dict(model.opsets), model.producer, dict(model.metadata))
-    inputs, outputs = [_put(item) for item in model.inputs], [_put(item) for item in model.outputs]
-    return facts, inputs, outputs, layers, dict(model.constants), dict(model.makers)
-
-
-def _restored(flat: tuple[Any, ...], source: str) -> Model:
-    (name, opsets, producer, metadata), inputs, outputs, layers, constants, makers = flat
-    return Model(
-        name=name,
-        inputs=tuple(Input(*_put_back(item)) for item in inputs),
-        outputs=tuple(Output(*_put_back(item)) for item in outputs),
-        layers=tuple(Layer(*facts) for facts in layers),
-        constants=constants,
-        opsets=opsets,
-        producer=producer,
-        source=source,
-        metadata=metadata,
-        makers=makers,
-    )
+    def _model(self, flat: _Graph) -> Model:
+        return Model(
+            name=flat.name,
+            inputs=tuple(flat.inputs),
+            outputs=tuple(flat.outputs),
+            layers=tuple(
+                Layer(op_type, name, inputs, outputs, dict(attributes), domain, version)
+                for op_type, name, inputs, outputs, attributes, domain, version in flat.layers
+            ),
+            constants=dict(flat.constants),
+            opsets=dict(flat.opsets),
+            producer=flat.producer,
+            source=self._source,
+            metadata=dict(flat.metadata),
+            makers=dict(flat.makers),
+        )
 
 
-def _put(item: Input | Output) -> tuple[Any, ...]:
-    dtype = None if item.dtype is None else item.dtype.name
-    if dtype is not None and as_dtype(dtype) != item.dtype:
-        raise NotStorableError(f"'{item.name}' has a type without a name")
-    return item.name, dtype, None if item.shape is None else tuple(item.shape), item.kind
+_DIMS: Column[Any] = Many(DIM)
 
 
-def _put_back(facts: tuple[Any, ...]) -> tuple[Any, ...]:
-    name, dtype, shape, kind = facts
-    found = None if dtype is None else as_dtype(dtype)
-    return name, found, None if shape is None else DynamicTensorShape(shape), kind
+def _items(facts: Mapping[str, Any]) -> list[_Named]:
+    return [_Named(name, value) for name, value in facts.items()]

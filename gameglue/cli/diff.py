@@ -165,6 +165,8 @@ def difference(name: str, a: Any, b: Any) -> Difference:
     """How far a value of one side is from the other's."""
     if isinstance(a, list | tuple) or isinstance(b, list | tuple) or a is None or b is None:
         return _sequence_difference(name, a, b)
+    if isinstance(a, dict) and isinstance(b, dict) and a.keys() == b.keys():
+        a, b = [*a.values()], [b[key] for key in a]
     a, b = np.asarray(a), np.asarray(b)
     facts_a, facts_b = f"{a.shape} {a.dtype}", f"{b.shape} {b.dtype}"
     if a.shape != b.shape or (a.dtype != b.dtype and {a.dtype.kind, b.dtype.kind} & {*"OSU"}):

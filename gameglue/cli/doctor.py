@@ -12,9 +12,11 @@ from pathlib import Path
 
 from engine import SystemInfo
 from engine.cache import cache_dir
+from engine.devices.cl import OPENCL_HINT
 from gameglue.audio.mixer import close_mixer, open_mixer
 from gameglue.choices import ALL_CHOICES, why_unavailable
 from gameglue.cli.console import facts, output, title
+from gameglue.cli.driver_faults import driver_faults
 from gameglue.graphics.context import how_to_get_opengl
 from gameglue.graphics.surface import has_display
 from gameglue.pygame_ce import import_pygame
@@ -99,6 +101,7 @@ def _opengl(advice: list[str]) -> Rows:
     drawn = "the processor (a software renderer)" if gl.is_software else "the graphics card"
     if gl.is_software:
         advice.append("OpenGL is drawn by the processor: with a graphics card, install its maker's driver")
+    advice.extend(driver_faults(gl))
     return [
         ("renderer", gl.renderer),
         ("version", gl.version),
@@ -109,15 +112,16 @@ def _opengl(advice: list[str]) -> Rows:
 
 def _opencl(advice: list[str]) -> Rows:
     info = SystemInfo.query()
-    if not info.cl_devices:
-        advice.append(
-            'OpenCL: pip install "gameglue[pocl]" (on the processor), or the graphics card\'s driver'
-        )
-        return [("OpenCL", f"none: {info.cl_reason or 'no device'}")]
-    return [
+    rows: Rows = [
         (device.platform, f"{device.name}, {device.version} ({'GPU' if device.is_gpu else 'processor'})")
         for device in info.cl_devices
     ]
+    rows += [
+        (device.platform, f"{device.name}: kernels do not run: {why}") for device, why in info.cl_refused
+    ]
+    if not info.cl_devices:
+        advice.append(f"OpenCL: {OPENCL_HINT}")
+    return rows or [("OpenCL", f"none: {info.cl_reason or 'no device'}")]
 
 
 def _display(advice: list[str]) -> Rows:
@@ -144,6 +148,9 @@ def _devices(advice: list[str]) -> Rows:
 
 def _cache(advice: list[str]) -> Rows:
     folder = cache_dir()
+    if folder is None:
+        advice.append("kernel cache: there is no folder to write; set GAMEGLUE_CACHE_DIR to one of your own")
+        return [("folder", "none: kernels are compiled at every start")]
     rows: Rows = [("folder", folder)]
     for part in sorted(p for p in folder.iterdir() if p.is_dir()):
         count, size = _measure(part)

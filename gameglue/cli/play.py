@@ -14,6 +14,7 @@ from typing import cast
 
 from engine import BackendType
 from engine.errors import EngineError, InputError
+from gameglue import watchdog
 from gameglue.app import App
 from gameglue.choices import BackendChoice, Device, default_choice
 from gameglue.cli.backends import add_backend_options, choice_of
@@ -119,6 +120,7 @@ def play_game(demo: Demo, arguments: argparse.Namespace) -> int:
         # Otherwise the answers of networks would come in other frames the next time.
         deterministic=arguments.record is not None,
         replay=replay,
+        watchdog=watchdog.SECONDS,
     ) as app:
         # The window may have failed where a display was promised.
         alone = app.headless

@@ -18,6 +18,7 @@ from rich.console import Console
 
 from engine import ModelLoader, observing
 from engine.errors import InputError
+from gameglue import watchdog
 from gameglue.app import App
 from gameglue.choices import BackendChoice, default_choice, open_worker
 from gameglue.cli.backends import add_backend_options, choice_of
@@ -152,6 +153,7 @@ def _play_demo(arguments: argparse.Namespace, plan: Plan, blocking: BlockingCall
         headless=True if headless else None,
         folder=demo.own_folder,
         seed=arguments.seed,
+        watchdog=watchdog.SECONDS,
     ) as app:
         with CompileProgress() as progress:
             tell = build(app, PlayOptions(choice, True, arguments.seed, progress))
@@ -275,6 +277,11 @@ def _print(out: Console, profile: Profile) -> None:
     if all(len(profile.sides[side]) for side in (RUNNING, PAUSED)):
         with_, without = profile.spread(RUNNING).p99, profile.spread(PAUSED).p99
         out.print(f"p99 with inference {with_:.2f} ms, without {without:.2f} ms: {with_ - without:+.2f} ms")
+        between = [Spread.of(profile.intervals[side]) for side in (RUNNING, PAUSED)]
+        told = [f"p50 {spread.median:.1f}, p99 {spread.p99:.1f}" for spread in between]
+        out.print(f"from frame to frame, ms: with inference {told[0]}, without {told[1]}")
+    if profile.limit:
+        out.print(profile.limit)
     if profile.counted:
         out.print(f"blocking calls: {profile.blocking_calls}")
         if profile.blocking:

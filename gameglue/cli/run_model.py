@@ -83,13 +83,18 @@ def _storable(array: np.ndarray) -> np.ndarray:
 def _described(values: Mapping[str, Any]) -> Table:
     columns = ("name", "type", "shape", "lowest", "mean", "highest", "")
     rows: list[tuple[object, ...]] = [
-        (name, "text" if array.dtype == object else array.dtype, array.shape, *_range(array))
-        for name, array in _flat(values).items()
+        (name, _type_name(array), array.shape, *_range(array)) for name, array in _flat(values).items()
     ]
     empty = {"no element": [n for n, v in values.items() if v is None]}
     empty["an empty sequence"] = [n for n, v in values.items() if isinstance(v, list) and not v]
     rows += [(name, "", "", "", "", "", what) for what, names in empty.items() for name in names]
     return table(columns, rows, right=("lowest", "mean", "highest"))
+
+
+def _type_name(array: np.ndarray) -> str:
+    if array.dtype != object:
+        return str(array.dtype)
+    return "map" if array.size and isinstance(array.flat[0], dict) else "text"
 
 
 def _range(array: np.ndarray) -> tuple[str, str, str, str]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import logging
 import os
 from collections.abc import Callable
@@ -11,8 +10,6 @@ from pathlib import Path
 import moderngl
 import numpy as np
 
-from engine import DeviceError, GLDevice
-from engine.devices import Fence
 from gameglue.behaviour import MonoBehaviour
 from gameglue.dispatch import ErrorHandler, HookList, Wrap
 from gameglue.graphics.batch import QuadPipeline, View
@@ -23,6 +20,7 @@ from gameglue.graphics.device import Effect, GraphicsDevice, RenderTarget, Textu
 from gameglue.graphics.gui import Gui
 from gameglue.graphics.image_effect import ImageEffect
 from gameglue.graphics.mesh_pipeline import MeshPipeline
+from gameglue.graphics.pending import PendingWork
 from gameglue.graphics.stage import Stage
 from gameglue.graphics.surface import Surface
 from gameglue.graphics.text import Fonts
@@ -30,8 +28,6 @@ from gameglue.lifecycle import Lifecycle
 from gameglue.pygame_ce import import_pygame
 
 _log = logging.getLogger("gameglue")
-
-_NAP, _MOST_NAPS = 0.0005, 2000
 
 
 class Graphics:
@@ -57,7 +53,8 @@ class Graphics:
         world = Canvas(self._pipeline, self.fonts, self.gui.view, size)
         self._stage = Stage(world, MeshPipeline(self.device), lifecycle, self._guarded)
         self._screenshots: list[Path] = []
-        self._mark: Fence | None = None
+        is_bound = surface.is_window and not self.is_software
+        self._pending = PendingWork(surface.ctx) if surface.ctx is not None and not is_bound else None
         self.wrap: Wrap | None = None
         self._warm_up()
 
@@ -170,8 +167,10 @@ class Graphics:
         for path in self._screenshots:
             self.save_picture(path)
         self._screenshots.clear()
-        self.surface.present(self.device, self._picture)
+        # In front of the flush that presenting begins with: some drivers take a fence with nothing between it
+        # and a flush for passed.
         self.mark()
+        self.surface.present(self.device, self._picture)
 
     @property
     def is_software(self) -> bool:
@@ -179,32 +178,20 @@ class Graphics:
         return self.device.is_software
 
     def mark(self) -> None:
-        """Have `is_done` tell of what was enqueued until now, by the game and by workers on its context.
-
-        It can where the processor draws and a worker runs on this context: there one waits for the other.
-        """
-        ctx = self.device.ctx
-        device = GLDevice.existing(ctx) if self.is_software and ctx is not None else None
-        self._mark = None if device is None else Fence(device)
+        """Have `pending` count what was enqueued since the last mark."""
+        if self._pending is not None:
+            self._pending.mark()
 
     @property
-    def is_done(self) -> bool:
-        """Whether the device has done what was enqueued up to the latest `mark`; never waits."""
-        return self._mark is None or self._mark.is_open()
+    def pending(self) -> int:
+        """How many marks, one behind each picture, the GPU has not reached; never waits.
 
-    def wait_until_drawn(self, sleep: Callable[[float], object]) -> None:
-        """Where the processor draws, let it end the picture; else pictures pile up, and one waits for all.
-
-        A window's pictures are shown at their times; this is for frames that follow each other at once.
+        With a window on a graphics card always 0: there the window bounds how many pictures are enqueued.
         """
-        if not self.is_software or self.device.ctx is None:
-            return
-        with contextlib.suppress(DeviceError):
-            GLDevice.for_context(self.device.ctx)
-            for _ in range(_MOST_NAPS):
-                if self.is_done:
-                    break
-                sleep(_NAP)
+        if self._pending is None:
+            return 0
+        self.make_current()
+        return self._pending.count()
 
     # -- screenshots ----------------------------------------------------------------------------
 
@@ -232,6 +219,9 @@ class Graphics:
     def release(self) -> None:
         """Free everything on the GPU, and close the window."""
         self.make_current()
+        if self._pending is not None:
+            self._pending.release()
+            self._pending = None
         self.device.release()
         self.surface.close()
         self.device.ctx = self._switch = None

@@ -48,7 +48,8 @@ class PumpedWork(Sharer):
         return Step(0.0, 0.0, progressed=False)
 
     def poll(self) -> None:
-        """Call the work's own `poll`, if it has one."""
+        """Begin a frame, in which it may have a turn; call the work's own `poll`, if it has one."""
+        self.had_turn = False
         work = self.work
         poll = getattr(work, "poll", None)
         if work is not None and poll is not None:

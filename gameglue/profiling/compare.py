@@ -94,6 +94,7 @@ def alternate(
     rounds: int = 5,
     *,
     turn: float = 0.05,
+    gap: float = 0.0,
     budget: float = math.inf,
     rest: Callable[[], object] = until_quiet,
     progress: Callable[[int, int], object] = lambda done, wanted: None,
@@ -105,6 +106,7 @@ def alternate(
     then calls until `turn` seconds are over, at least one. Every other round goes through them backwards.
 
     rounds: how many turns each has.
+    gap: seconds of sleep before each call that counts, as between the frames of a game.
     budget: seconds after which a contender sits out the rounds that are left.
     rest: called before each turn.
     progress: called with (turns over, turns in all).
@@ -123,6 +125,9 @@ def alternate(
         before = start = clock()
         calls: list[float] = []
         while not calls or before - start < turn:
+            if gap:
+                time.sleep(gap)
+                before = clock()
             call()
             after = clock()
             calls.append(after - before)

@@ -57,7 +57,8 @@ def _facts(profile: Profile) -> str:
     shown = ("renderer", "picture", "backend", "in flight")
     parts = [f"{name} {profile.facts[name]}" for name in shown if name in profile.facts]
     pace = f"{profile.rate:.0f} frames a second" if profile.rate else "no pause between frames"
-    return f'<p class="muted">{escape(" · ".join([f"{len(profile.work)} frames", pace, *parts]))}</p>'
+    line = f'<p class="muted">{escape(" · ".join([f"{len(profile.work)} frames", pace, *parts]))}</p>'
+    return line + (f"<p>{escape(profile.limit)}</p>" if profile.limit else "")
 
 
 def _tiles(profile: Profile) -> str:

@@ -30,6 +30,9 @@ RUNNING, PAUSED = "with inference", "without inference"
 SETTLING = ""
 """Frames at a change that belong to neither: answers of one side still come in on the other."""
 
+_LATE, _MANY = 0.001, 0.05
+"""Seconds from which on a frame counts as late, and the share of late frames that is worth a word."""
+
 
 @dataclass(frozen=True)
 class Plan:
@@ -58,13 +61,18 @@ class Plan:
 
 @dataclass
 class Profile:
-    """What a run has shown. Times are in seconds; `sides` has the frame times with and without inference."""
+    """What a run has shown. Times are in seconds; `sides` has the frame times with and without inference,
+    `intervals` the times from one frame to the next, `late` by how much the next frame began later than it
+    was due because pictures were still being drawn.
+    """
 
     title: str
     recording: Recording
     rate: float
     facts: dict[str, object] = field(default_factory=dict)
     sides: dict[str, np.ndarray] = field(default_factory=dict)
+    intervals: dict[str, np.ndarray] = field(default_factory=dict)
+    late: dict[str, np.ndarray] = field(default_factory=dict)
     work: np.ndarray = field(default_factory=lambda: np.zeros(0))
     blocking: Counter[str] = field(default_factory=Counter)
     counted: tuple[str, ...] = ()
@@ -90,6 +98,21 @@ class Profile:
     def difference_p99(self) -> float:
         """By how many milliseconds the p99 with inference exceeds that without."""
         return self.spread(RUNNING).p99 - self.spread(PAUSED).p99
+
+    @property
+    def limit(self) -> str:
+        """What says that frames waited for the renderer; empty where next to none did."""
+        with_, without = (self.late.get(side, np.zeros(0)) for side in (RUNNING, PAUSED))
+        shares = [float((late > _LATE).mean()) if len(late) else 0.0 for late in (with_, without)]
+        if max(shares) < _MANY:
+            return ""
+        waits = (
+            f"{share:.0%} of the frames {side} waited for it, {late[late > _LATE].mean() * 1e3:.1f} ms each"
+            for share, side, late in zip(shares, (RUNNING, PAUSED), (with_, without), strict=True)
+            if share
+        )
+        who = "the renderer, not inference, is" if shares[1] >= _MANY else "the renderer, with inference, is"
+        return f"{who} the limit: {'; '.join(waits)}"
 
 
 class BlockingCalls:
@@ -139,6 +162,7 @@ def profile_frames(
     app.profiler.stop()
     app.profiler.record(recording)
     before = blocking.counts if blocking is not None else Counter[str]()
+    late: list[float] = []
     with _Inference(app) as inference:
         for number in range(plan.frames):
             if app.is_quitting:
@@ -146,12 +170,18 @@ def profile_frames(
             inference.pause(plan.is_paused(number))
             recording.label = plan.label(number)
             pace.frame()
+            late.append(app.rest.late)
     app.profiler.stop()
+    if app.watchdog is not None:
+        app.watchdog.stop()
     profile = Profile(app.title, recording, plan.rate)
     profile.work = np.array([frame.seconds for frame in recording.frames])
+    labels = np.array([frame.label for frame in recording.frames])
+    starts = np.array([frame.start for frame in recording.frames])
     for side in (RUNNING, PAUSED):
-        times = [frame.seconds for frame in recording.frames if frame.label == side]
-        profile.sides[side] = np.array(times)
+        profile.sides[side] = profile.work[labels == side]
+        profile.intervals[side] = np.diff(starts)[labels[:-1] == side]
+        profile.late[side] = np.array(late)[labels == side]
     if blocking is not None:
         profile.blocking = blocking.counts - before
         profile.counted = tuple(blocking.counted)
@@ -209,12 +239,11 @@ class _Pace:
         """Run one, and rest until the next is due. A frame stands for its share of a second, always."""
         began = self._clock()
         self._app.step(1.0 / (self._rate or self._app.target_frame_rate))
-        if self._rate:
-            end = began + 1.0 / self._rate
-            self._app.rest.spend(end - self._clock())
-            left = end - self._clock()
-            if left > 0.0:
-                self._sleep(left)
+        end = began + 1.0 / self._rate if self._rate else began
+        self._app.rest.spend(end - self._clock())
+        left = end - self._clock()
+        if left > 0.0:
+            self._sleep(left)
 
 
 def _look_at_workers(profile: Profile, layers: bool) -> None:

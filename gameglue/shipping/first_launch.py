@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from engine import Worker
-from engine.cache import cache_dir
+from engine.cache import cache_file
 from engine.errors import EngineError
 from engine.native import machine_identity
 from gameglue.app import App
@@ -34,13 +34,14 @@ def make_ready(app: App, choice: BackendChoice, models: Sequence[Path], build: s
     so that both go together. A model that this backend cannot run is left to the game.
     """
     mark = _mark(choice, build)
-    if mark.exists() or not models:
+    if (mark is not None and mark.exists()) or not models:
         return False
     print("first launch: compiling kernels, which are kept for the next time", file=sys.stderr, flush=True)
     for number, path in enumerate(models):
         _load(app, choice, path, (number, len(models)))
     try:
-        mark.touch()
+        if mark is not None:
+            mark.touch()
     except OSError as error:
         _log.warning("cannot write %s: %s", mark, error)
     return True
@@ -82,6 +83,6 @@ def _show(app: App, stage: str, done: float) -> None:
     app.graphics.present()
 
 
-def _mark(choice: BackendChoice, build: str) -> Path:
+def _mark(choice: BackendChoice, build: str) -> Path | None:
     here = hashlib.sha256(machine_identity().encode()).hexdigest()[:16]
-    return cache_dir("games") / f"{build}-{choice.label.replace(' ', '')}-{here}"
+    return cache_file("games", f"{build}-{choice.label.replace(' ', '')}-{here}")

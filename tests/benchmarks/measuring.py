@@ -13,6 +13,7 @@ from statistics import median
 from typing import Any
 
 import numpy as np
+import onnx
 
 from engine import JobSystem, ModelLoader, Tensor, Worker
 from engine.errors import EngineError
@@ -21,13 +22,23 @@ from gameglue.profiling.contenders import infer, schedule_bytes, schedule_cost
 from tests.benchmarks.peers import ALLOWED, PEERS
 from tests.benchmarks.setting import open_worker
 from tests.benchmarks.subjects import Subject
-from tests.networks import Inputs, error, uncertainty
+from tests.field.agreement import NUDGES, nudged, rounds_to_steps
+from tests.networks import Inputs, error, reference, uncertainty
 
 BOUNDS = {"cpu": 1e-5, "gl_compute": 1e-4, "opencl": 1e-4, "gl_pixel": 1e-4, "cpu-bf16": 0.1}
 """The least error allowed; where onnxruntime's own is more, four times that."""
 
+HALF_ERROR = 2e-3
+"""The bound of float16 outputs on any of them."""
+
 TOGETHER = 8
 """Calls that are timed as one where every call has other shapes."""
+
+LOOP, FRAMES = "in a loop", "once a frame"
+FRAME = 0.016
+"""Seconds from one frame's inference to the next one's."""
+
+BY_DICT, BY_SET_INPUT = "schedule(dict)", "set_input"
 
 SCHEDULES = 50
 """Calls of `schedule` that its own cost is the median of."""
@@ -72,6 +83,8 @@ class Result:
 
     times: dict[str, Timing] = field(default_factory=dict)
     loaded: dict[str, Loaded] = field(default_factory=dict)
+    rhythms: dict[str, dict[str, Timing]] = field(default_factory=dict)
+    """Of the cpu backend by how inputs are given, and of onnxruntime; each in a loop and once a frame."""
 
 
 def measure(item: Subject, peers: Sequence[str], channels: Sequence[str], threads: int, pace: Pace) -> Result:
@@ -79,7 +92,7 @@ def measure(item: Subject, peers: Sequence[str], channels: Sequence[str], thread
     result = Result()
     contenders: dict[str, Callable[[], object]] = {}
     workers: dict[str, Worker] = {}
-    expected, own = uncertainty(item.source, item.inputs)
+    expected, own = _uncertainty(item)
     with ExitStack() as stack:
         jobs = stack.enter_context(JobSystem(threads))
         makers = {name: _peer(item, name, threads) for name in peers}
@@ -104,9 +117,53 @@ def measure(item: Subject, peers: Sequence[str], channels: Sequence[str], thread
         _cost(workers, item.inputs, result, pace)
         times = alternate(contenders, pace.rounds, turn=pace.turn, budget=pace.budget)
         _cost(workers, item.inputs, result, pace)
+        if "cpu" in workers:
+            peer = {"onnxruntime": partial(made["onnxruntime"], item.inputs)} if "onnxruntime" in made else {}
+            result.rhythms = _rhythms(peer, workers["cpu"], item.inputs, pace)
     several = min(TOGETHER, len(item.calls))
     result.times = {name: timing.share(several) for name, timing in times.items()}
     return result
+
+
+def _uncertainty(item: Subject) -> tuple[dict[str, np.ndarray], dict[str, float]]:
+    """onnxruntime's outputs, and how far its own runs are apart: see `tests.field.agreement`."""
+    expected, own = uncertainty(item.source, item.inputs)
+    model = onnx.load(item.source) if isinstance(item.source, str) else onnx.load_from_string(item.source)
+    for seed in range(NUDGES if rounds_to_steps(model) else 0):
+        found = reference(item.source, nudged(item.inputs, seed))
+        own = {name: max(known, error(found[name], expected[name])) for name, known in own.items()}
+    return expected, own
+
+
+def _rhythms(
+    peer: Mapping[str, Callable[[], object]], worker: Worker, inputs: Inputs, pace: Pace
+) -> dict[str, dict[str, Timing]]:
+    """One inference to arrays, with inputs as tensors given in two ways; in a loop, and once a frame."""
+    tensors = {name: Tensor(array) for name, array in inputs.items()}
+
+    def read() -> None:
+        for item in worker.model.outputs:
+            worker.peek_output(item.name).download_to_array()
+
+    def by_dict() -> None:
+        worker.schedule(tensors)
+        read()
+
+    def by_set_input() -> None:
+        for name, tensor in tensors.items():
+            worker.set_input(name, tensor)
+        worker.schedule()
+        read()
+
+    contenders = {**peer, BY_DICT: by_dict, BY_SET_INPUT: by_set_input}
+    rounds = max(pace.rounds // 2, 1)
+    found = {
+        LOOP: alternate(contenders, rounds, turn=pace.turn, budget=pace.budget),
+        FRAMES: alternate(contenders, rounds, turn=4 * pace.turn, gap=FRAME, budget=pace.budget),
+    }
+    for tensor in tensors.values():
+        tensor.dispose()
+    return found
 
 
 def one_or_several(call: Callable[[Inputs], object], asked: Sequence[Inputs]) -> Callable[[], object]:
@@ -216,7 +273,8 @@ def _disagreement(
 ) -> str:
     """Why the outputs are not onnxruntime's, or nothing."""
     for name, wanted in expected.items():
-        found, allowed = error(values[name], wanted), max(floor, 4 * own[name])
+        least = max(floor, HALF_ERROR) if wanted.dtype == np.float16 else floor
+        found, allowed = error(values[name], wanted), max(least, 4 * own[name])
         known.worst_error = max(known.worst_error, found)
         if not found <= allowed:
             return f"output '{name}' is off by {found:.1e}, {allowed:.1e} are allowed"

@@ -4,7 +4,8 @@
     python -m tests.benchmarks.models --backends cpu --short
 
 A time is that of one inference from arrays to arrays (schedule, compute, read back). Outputs are compared
-before anything is timed. Tables: times, with ratios theirs / ours (above 1, this engine is faster); what
+before anything is timed. Tables: times, with ratios theirs / ours (above 1, this engine is faster); the cpu
+backend given tensors as a dict and by `set_input`, in a loop and once a frame of 16 ms; what
 `schedule` costs the calling thread, in time and in Python's memory; loading with all kernels compiled;
 errors; on demand the growth of memory, and the first answer with empty caches. Figures of the CPU backend
 that miss the bars in `tests/benchmarks/bars.py` are marked.
@@ -14,7 +15,8 @@ from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 
 from rich.progress import track
@@ -32,7 +34,16 @@ from tests.benchmarks.setting import (
     positive,
     print_setting,
 )
-from tests.benchmarks.subjects import LARGE, NAMES, OPTIONAL, add_model_option, present, subject
+from tests.benchmarks.subjects import (
+    LARGE,
+    NAMES,
+    OPTIONAL,
+    Subject,
+    add_model_option,
+    in_folder,
+    present,
+    subject,
+)
 
 SHORT = Pace(rounds=3, turn=0.02, budget=0.3, loads=1, schedule=0.1)
 """With which the default set, without the largest networks, takes less than a minute."""
@@ -49,6 +60,11 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
     add_model_option(parser, standard)
     add_backend_option(parser)
     add_peer_option(parser)
+    parser.add_argument(
+        "--folder",
+        type=Path,
+        help="instead of these the models of a folder, as python -m tests.field leaves published ones",
+    )
     pace = Pace()
     parser.add_argument(
         "--short",
@@ -121,8 +137,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     for peer in peers:
         PEERS[peer](first.source, options.threads)(first.inputs)
     results: dict[str, Result] = {}
-    for name in track(present(options.models), description="networks", console=errors(), transient=True):
-        results[name] = measure(subject(name), peers, channels, options.threads, pace)
+    wanted: list[Callable[[], Subject]] = [partial(subject, name) for name in present(options.models)]
+    if options.folder is not None:
+        wanted = [partial(lambda one: one, found) for found in in_folder(options.folder)]
+    for make in track(wanted, description="networks", console=errors(), transient=True):
+        item = make()
+        results[item.name] = measure(item, peers, channels, options.threads, pace)
     report = Report(results, peers, channels)
     report.print(out)
     problems = [

@@ -9,13 +9,14 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+import numpy as np
 from rich.console import Console
 
 from gameglue.cli.console import table
 from gameglue.profiling.compare import geometric_mean
 from tests.benchmarks import bars
 from tests.benchmarks.bars import Verdict
-from tests.benchmarks.measuring import Result
+from tests.benchmarks.measuring import BY_DICT, BY_SET_INPUT, FRAMES, LOOP, Result
 from tests.benchmarks.setting import print_table
 
 JUDGED = "cpu"
@@ -37,6 +38,7 @@ class Report:
         """All tables."""
         for show in (
             self._print_times,
+            self._print_rhythms,
             self._print_new_shapes,
             self._print_schedule,
             self._print_loads,
@@ -106,6 +108,8 @@ class Report:
             found[name] = {contender: dict(vars(known)) for contender, known in result.loaded.items()}
             for contender, timing in result.times.items():
                 found[name][contender] |= {"median": timing.median, "best": timing.best}
+            for rhythm, times in result.rhythms.items():
+                found[name][rhythm] = {way: timing.median for way, timing in times.items()}
             for channel in self.channels:
                 for peer in self.peers:
                     if name in (ratios := self.ratios(channel, peer)):
@@ -115,6 +119,26 @@ class Report:
     def _median(self, name: str, contender: str) -> str:
         timing = self.results[name].times.get(contender)
         return "-" if timing is None else f"{timing.median * 1e3:.3f}"
+
+    def _print_rhythms(self, out: Console) -> None:
+        """The cpu backend by two ways of giving tensors, beside onnxruntime with arrays."""
+        columns = ["tensors to arrays, low µs"]
+        for rhythm in (LOOP, FRAMES):
+            columns += [f"{rhythm}: {REFERENCE}", BY_DICT, "x", BY_SET_INPUT, "x", f"/ {BY_DICT}"]
+        rows = []
+        for name, result in self.results.items():
+            row = [name]
+            for times in result.rhythms.values():
+                theirs, known, kept = (
+                    float(np.quantile(times[way].calls, 0.1)) if way in times else math.nan
+                    for way in (REFERENCE, BY_DICT, BY_SET_INPUT)
+                )
+                row += [f"{theirs * 1e6:.1f}", f"{known * 1e6:.1f}", f"{theirs / known:.2f}"]
+                row += [f"{kept * 1e6:.1f}", f"{theirs / kept:.2f}", f"{kept / known:.2f}"]
+            if result.rhythms:
+                rows.append(row)
+        if rows:
+            print_table(out, columns, rows)
 
     def _print_new_shapes(self, out: Console) -> None:
         contenders = (*self.peers, *self.channels)

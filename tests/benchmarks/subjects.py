@@ -11,7 +11,9 @@ import numpy as np
 import onnx
 
 from gameglue.resources import Resources
+from tests.field.feeds import read_feeds
 from tests.graphs import mlp
+from tests.half_networks import halved, halved_inputs
 from tests.networks import (
     LIGHT_NAMES,
     MADE,
@@ -24,13 +26,32 @@ from tests.networks import (
     trained_inputs,
     trained_path,
 )
+from tests.quantized_networks import Form, quantised
+from tests.vision_networks import video_network
 
 POLICY_SIZES = (8, 128, 128, 2)
 POLICIES = {"policy": 1, "policy_32": 32, "policy_1024": 1024}
 """The batch of each."""
 
+HALVES = {
+    "encoder_float16": "encoder", "decoder_float16": "decoder", "squeezenet1.1_float16": "squeezenet1.1_fp32",
+    "yunet_float16": "yunet_n_320",
+}  # fmt: skip
+"""Networks in half precision, with those that they are made of."""
+
+QUANTISED: dict[str, tuple[str, Form]] = {
+    "mobilenet_v2_qoperator": ("mobilenet_v2", "qoperator"),
+    "mobilenet_v2_qdq": ("mobilenet_v2", "qdq"),
+    "encoder_qdq": ("encoder", "qdq"),
+    "encoder_dynamic": ("encoder", "dynamic"),
+}
+"""Networks in int8, with those that they are made of, and the form in which the quantiser writes them."""
+
+VIDEO = "video_network"
+"""Convolutions over three axes."""
+
 OWN = ("digits", *POLICIES)
-NAMES = (*OWN, *MADE, *TRAINED_NAMES, *(f"light_{name}" for name in LIGHT_NAMES))
+NAMES = (*OWN, *MADE, VIDEO, *TRAINED_NAMES, *HALVES, *QUANTISED, *(f"light_{name}" for name in LIGHT_NAMES))
 """All of them, small ones first."""
 
 OPTIONAL = ("light_bvlc_alexnet", "light_zfnet512")
@@ -79,12 +100,26 @@ def subject(name: str) -> Subject:
         return Subject(name, path, [{item.name: smooth((1, 1, 28, 28), 0)}])
     if name in POLICIES:
         return Subject(name, mlp(POLICY_SIZES), [policy_inputs(POLICIES[name])])
+    if name in HALVES:
+        plain = subject(HALVES[name])
+        return Subject(name, halved(plain.source), [halved_inputs(call) for call in plain.calls])
+    if name in QUANTISED:
+        plain = subject(QUANTISED[name][0])
+        return Subject(name, quantised(plain.source, plain.calls, QUANTISED[name][1]), plain.calls)
+    if name == VIDEO:
+        return Subject(name, video_network(), [{"x": smooth((1, 3, 8, 56, 56), 0)}])
     if name in MADE:
         return Subject(name, MADE[name](), made_calls(name))
     if name in TRAINED_NAMES:
         return Subject(name, str(trained_path(name)), [trained_inputs(name)])
     source = light_network(name.removeprefix("light_"))
     return Subject(name, source, [light_inputs(onnx.load_from_string(source))])
+
+
+def in_folder(folder: Path) -> list[Subject]:
+    """The models of a folder that have inputs beside them, as those of `tests.field`; one call of each."""
+    found = [(path, read_feeds(path)) for path in sorted(folder.glob("*.onnx"))]
+    return [Subject(path.stem, str(path), feeds[:1]) for path, feeds in found if feeds]
 
 
 def add_model_option(parser: argparse.ArgumentParser, default: Sequence[str]) -> None:
@@ -101,4 +136,7 @@ def add_model_option(parser: argparse.ArgumentParser, default: Sequence[str]) ->
 
 def present(names: Sequence[str]) -> list[str]:
     """The names whose files are here; trained networks may not be."""
-    return [name for name in names if name not in TRAINED_NAMES or trained_path(name).exists()]
+    sources = {name: HALVES.get(name, name) for name in names}
+    return [
+        n for n, source in sources.items() if source not in TRAINED_NAMES or trained_path(source).exists()
+    ]

@@ -12,10 +12,12 @@ from tests.benchmarks import (
     behaviours,
     cold,
     command_buffers,
+    first_start,
     frames,
     hitches,
     memory,
     models,
+    operators,
     policy,
     slices,
 )
@@ -34,9 +36,11 @@ SMALLEST = {
         "--peers",
         "onnxruntime",
     ),
+    "operators": ("--only", "relu float32, 64 of 112", "--runs", "1", "--turn", "0"),
     "policy": ("--batches", "1", "--runs", "1"),
     "memory": ("--models", "digits", "--backends", "cpu", "--runs", "1"),
     "cold": ("--models", "policy", "--backends", "cpu"),
+    "first_start": ("--models", "policy"),
     "frames": ("--models", "digits", "--backends", "cpu", "--frames", "5", "--rounds", "1", "--rate", "0"),
     "hitches": ("--models", "policy", "--backends", "cpu", "--frames", "10"),
     "slices": ("--models", "digits", "--backends", "cpu", "--runs", "1"),
@@ -47,9 +51,14 @@ SMALLEST = {
 ROWS = {
     "models": [
         r"policy +\d+\.\d{3} +\d+\.\d{3} +\d+\.\d\d( !)? *\n",
+        r"policy( +\d+\.\d){2} +\d+\.\d\d +\d+\.\d( +\d+\.\d\d){2}( +\d+\.\d){2} +\d+\.\d\d",
         r"geometric mean of x +\d+\.\d\d( !)? *\n",
         r"policy +\d+\.\d +\d+\.\d +\d\.\d *\n",
         r"load on cpu +at most .*[01] of 1",
+    ],
+    "operators": [
+        r"Relu float32, 64 of 112 x 112( +\d+\.\d{3}){2} +\d+\.\d\d( !)? +\d+\.\d\d *\n",
+        r"beyond what is allowed: [01] of 1\n",
     ],
     "policy": [
         r"onnxruntime 1t +1 +\d+\.\d +\d+\.\d *\n",
@@ -60,6 +69,10 @@ ROWS = {
         r"policy +onnxruntime +filled( +\d+\.\d{3}){5} *\n",
         r"policy +cpu +empty( +\d+\.\d{3}){6} +[1-9]",
         r"policy +cpu +filled( +\d+\.\d{3}){6} +[1-9]",
+    ],
+    "first_start": [
+        r"policy +onnxruntime( +\d+\.\d{3}){5} *\n",
+        r"policy +gameglue( +\d+\.\d{3}){5} +\d+ +0 *\n",
     ],
     "frames": [r"nothing in flight( +\d+\.\d\d){5} +1\.00", r"digits on cpu( +\d+\.\d\d){6} +\d+\.\d{3} +\d"],
     "command_buffers": [r"cpu +schedule, one by one( +\d+){2} *\n", r"cpu +replayed( +\d+){2} +2 *\n"],
@@ -92,12 +105,25 @@ def test_it_runs_and_prints_a_table(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "module", [models, policy, memory, cold, frames, hitches, slices, command_buffers, behaviours]
+    "module",
+    [
+        models,
+        operators,
+        policy,
+        memory,
+        cold,
+        first_start,
+        frames,
+        hitches,
+        slices,
+        command_buffers,
+        behaviours,
+    ],
 )
 def test_help_says_what_is_measured(module: object, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as left:
         module.main(["--help"])  # type: ignore[attr-defined]
     assert left.value.code == 0
     said = capsys.readouterr().out
-    assert "--models" in said or "--batches" in said
+    assert any(option in said for option in ("--models", "--batches", "--only"))
     assert "python -m tests.benchmarks." in said

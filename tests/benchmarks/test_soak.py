@@ -81,6 +81,8 @@ def test_opencl_objects_are_counted(cl_device: CLDevice) -> None:
     before = held(None, cl_device, settled=False).cl_objects
     flags = cl_device.cl.mem_flags.READ_WRITE
     buffers = [cl_device.cl.Buffer(cl_device.context, flags, 64) for _ in range(5)]
+    if cl_device.context.reference_count == 1:
+        pytest.skip(f"objects do not show in the reference count of a context of {cl_device.info.platform}")
     assert held(None, cl_device, settled=False).cl_objects == before + 5
     buffers.clear()
     assert held(None, cl_device, settled=True).cl_objects == before

@@ -13,7 +13,7 @@ import pytest
 from engine import BackendType, CLDevice, DeviceError, GLDevice, ModelLoader, Worker
 from tests.contract.faults import DIGITS, IMAGE, FaultyLoader, open_worker
 
-pytestmark = [pytest.mark.gl, pytest.mark.opencl]
+pytestmark = pytest.mark.gl
 
 RunChild = Callable[..., str]
 
@@ -166,6 +166,7 @@ class Failing:
 
 
 @pytest.mark.parametrize("function", ["enqueue_nd_range_kernel", "enqueue_copy"])
+@pytest.mark.opencl
 def test_an_opencl_device_that_fails_in_the_middle_is_one_error(
     request: pytest.FixtureRequest, cl_device: CLDevice, monkeypatch: pytest.MonkeyPatch, function: str
 ) -> None:
@@ -184,6 +185,7 @@ def test_an_opencl_device_that_fails_in_the_middle_is_one_error(
     assert np.array_equal(worker.peek_output().download_to_array(), expected)
 
 
+@pytest.mark.opencl
 def test_an_opencl_command_that_fails_later_is_told_to_who_waits_for_it(
     request: pytest.FixtureRequest, cl_device: CLDevice, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -239,6 +241,7 @@ with App("removed", size=(32, 32), headless=True) as app:
 """
 
 
+@pytest.mark.opencl
 def test_the_loop_goes_on_without_the_component_whose_device_is_gone(run_child: RunChild) -> None:
     said = run_child(f"DIGITS = {str(DIGITS)!r}\n{LOOP}")
     assert "errors 1 DeviceError" in said

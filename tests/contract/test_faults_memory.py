@@ -13,7 +13,7 @@ from engine.backends.cpu.backend import CPUBackend
 from tests.contract.faults import CHANNELS, DIGITS, IMAGE, FaultyLoader, open_worker
 from tests.graphs import model, node
 
-pytestmark = [pytest.mark.gl, pytest.mark.opencl]
+pytestmark = pytest.mark.gl
 
 Request = pytest.FixtureRequest
 RunChild = Callable[..., str]

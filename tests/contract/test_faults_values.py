@@ -9,7 +9,7 @@ from engine import ModelLoader
 from tests.contract.faults import CHANNELS, open_worker
 from tests.graphs import model, node, proto
 
-pytestmark = [pytest.mark.gl, pytest.mark.opencl]
+pytestmark = pytest.mark.gl
 
 Request = pytest.FixtureRequest
 SPECIAL = np.array([[np.nan, np.inf, -np.inf, 0, -1, 2, 1e38, 5]], np.float32)

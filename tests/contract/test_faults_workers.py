@@ -14,7 +14,7 @@ from gameglue import InferenceQueue
 from tests.contract.faults import CHANNELS, DIGITS, IMAGE, open_worker
 from tests.graphs import model, node
 
-pytestmark = [pytest.mark.gl, pytest.mark.opencl]
+pytestmark = pytest.mark.gl
 
 Request = pytest.FixtureRequest
 

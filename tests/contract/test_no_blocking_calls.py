@@ -15,7 +15,7 @@ from tests.conftest import ROOT
 from tests.contract.place import CHANNELS
 from tests.contract.scenarios import BLOCKING, LONG, SCENARIOS
 
-pytestmark = [pytest.mark.gl, pytest.mark.opencl]
+pytestmark = pytest.mark.gl
 
 EVERYDAY = [name for name in SCENARIOS if name not in (*LONG, *BLOCKING)]
 
@@ -45,6 +45,7 @@ def test_the_frame_loop_never_waits_for_a_large_network(channel: str) -> None:
     assert played(channel, *LONG, timeout=600) == {name: {} for name in LONG}
 
 
+@pytest.mark.opencl
 def test_every_blocking_call_is_counted_under_its_name() -> None:
     lines: list[tuple[str, dict[str, int]]] = said_by("provoked")  # type: ignore[assignment]
     assert len(lines) == 33

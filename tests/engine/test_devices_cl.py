@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 
 from engine.devices import CLDevice, counting_cl_calls
+from engine.devices import cl as module
 from engine.errors import DeviceError, DisposedError
 
 pytestmark = pytest.mark.opencl
@@ -26,6 +29,23 @@ def test_a_kernel_runs_on_the_queue(cl_device: CLDevice, tmp_path, monkeypatch: 
     while not cl_device.is_complete(event):
         pass
     assert np.array_equal(result, 2 * values)
+
+
+def test_a_program_is_kept_as_a_binary_and_never_as_a_pickle(
+    cl_device: CLDevice, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("GAMEGLUE_CACHE_DIR", str(tmp_path))
+    source = "__kernel void one(__global float *data) { data[get_global_id(0)] = 1.0f; }"
+    cl_device.build(source)
+    (stored,) = (tmp_path / "opencl").rglob("*")
+    assert stored.suffix == ".clbin"
+    monkeypatch.setattr(module, "compile_program", None)
+    program = cl_device.build(source)
+    buffer = cl_device.cl.Buffer(cl_device.context, cl_device.cl.mem_flags.READ_WRITE, 64)
+    program.one(cl_device.queue, (16,), None, buffer)
+    result = np.zeros(16, np.float32)
+    cl_device.cl.enqueue_copy(cl_device.queue, result, buffer)
+    assert np.array_equal(result, np.ones(16))
 
 
 def test_blocking_calls_are_counted(cl_device: CLDevice) -> None:
@@ -90,28 +110,3 @@ def test_use_after_dispose_raises() -> None:
         device.finish()
     with pytest.raises(DisposedError, match="disposed"):
         device.build("")
-
-
-CHILD_WITHOUT = """
-import sys
-{before}
-import engine.devices
-from engine.errors import DeviceError
-assert "pyopencl" not in sys.modules or sys.modules["pyopencl"] is None
-try:
-    engine.devices.CLDevice()
-except DeviceError as error:
-    print("said:", error)
-"""
-
-
-def test_a_machine_without_a_platform_says_what_to_install(run_child) -> None:
-    answer = run_child(
-        CHILD_WITHOUT.format(before=""), OCL_ICD_VENDORS="/nowhere", OPENCL_VENDOR_PATH="/nowhere"
-    )
-    assert "gameglue[pocl]" in answer
-
-
-def test_a_machine_without_pyopencl_says_what_to_install(run_child) -> None:
-    answer = run_child(CHILD_WITHOUT.format(before="sys.modules['pyopencl'] = None"))
-    assert "pip install pyopencl" in answer

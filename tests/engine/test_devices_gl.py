@@ -6,15 +6,18 @@ import dataclasses
 import gc
 import threading
 import weakref
+from collections.abc import Iterator
 
 import moderngl
 import numpy as np
 import pytest
 
+from engine import BackendType, ModelLoader, Worker
 from engine.devices import GL, GLDevice, GLLimits
 from engine.devices.gl_functions import SIGNATURES, GLFunctions
 from engine.devices.gl_switch import current_platform
 from engine.errors import DeviceError, DisposedError
+from tests.conftest import ROOT
 
 pytestmark = pytest.mark.gl
 
@@ -86,21 +89,12 @@ def test_leaving_makes_current_what_was_so_before(game: moderngl.Context, gl_dev
     assert gl_device.counters.switches == 2
 
 
-def test_leaving_leaves_nothing_current_where_nothing_was(
-    game: moderngl.Context, gl_device: GLDevice
-) -> None:
-    platform = current_platform()
-    assert platform is not None
-    binding = platform.binding()
-    platform.release_current(binding)
-    try:
-        with gl_device.current():
-            assert current_handle() != 0
-        assert current_handle() == 0
-        assert gl_device.poll(gl_device._sentinel)
-        assert current_handle() == 0
-    finally:
-        platform.make_current(binding)
+def test_leaving_leaves_nothing_current_where_nothing_was(gl_device: GLDevice, no_context: None) -> None:
+    with gl_device.current():
+        assert current_handle() != 0
+    assert current_handle() == 0
+    assert gl_device.poll(gl_device._sentinel)
+    assert current_handle() == 0
 
 
 def test_moderngl_keeps_the_default_context_of_the_game(game: moderngl.Context) -> None:
@@ -151,6 +145,109 @@ def test_a_private_device_needs_no_context(game: moderngl.Context) -> None:
             platform.release_current(binding)
     finally:
         platform.make_current(binding)
+
+
+@pytest.fixture
+def no_context(game: moderngl.Context) -> Iterator[None]:
+    """Nothing is current on this thread, as in a script without a window."""
+    platform = current_platform()
+    assert platform is not None
+    binding = platform.binding()
+    platform.release_current(binding)
+    yield
+    platform.make_current(binding)
+
+
+class AskedFences:
+    """Takes the place of `glClientWaitSync`: notes which context is current, and gives the next answer."""
+
+    def __init__(self, device: GLDevice, monkeypatch: pytest.MonkeyPatch, *answers: int) -> None:
+        self._real = device.gl.glClientWaitSync
+        self._answers = list(answers)
+        self.asked_in: list[int] = []
+        monkeypatch.setattr(device.gl, "glClientWaitSync", self)
+
+    def __call__(self, fence: int, flags: int, timeout: int) -> int:
+        self.asked_in.append(current_handle())
+        return self._answers.pop(0) if self._answers else self._real(fence, flags, timeout)
+
+
+def test_a_private_device_is_asked_in_its_own_context(
+    no_context: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without a current context drivers answer 0, which says nothing about the fence."""
+    with GLDevice() as device:
+        own = device._native.handle
+        fences = AskedFences(device, monkeypatch)
+        assert device.poll(device._sentinel)
+        device.wait(device._sentinel)
+        with device.current():
+            assert device.poll(device._sentinel)
+        assert fences.asked_in == [own, own, own]
+        assert current_handle() == 0
+
+
+def test_a_private_device_is_asked_in_its_own_context_while_a_game_draws(
+    game: moderngl.Context, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    platform = current_platform()
+    assert platform is not None
+    binding = platform.binding()
+    platform.release_current(binding)
+    device = GLDevice()
+    platform.make_current(binding)
+    outside = current_handle()
+    fences = AskedFences(device, monkeypatch)
+    assert device.poll(device._sentinel)
+    assert fences.asked_in == [device._native.handle]
+    assert current_handle() == outside
+    device.dispose()
+
+
+@pytest.mark.parametrize("kind", [BackendType.GPU_COMPUTE, BackendType.GPU_PIXEL])
+def test_readbacks_of_a_private_device_ask_in_its_context(
+    no_context: None, monkeypatch: pytest.MonkeyPatch, kind: BackendType
+) -> None:
+    with GLDevice() as device:
+        if kind is BackendType.GPU_COMPUTE and not device.info.supports_compute:
+            pytest.skip("needs OpenGL 4.3")
+        model = ModelLoader.load(ROOT / "assets" / "digits" / "digits.onnx")
+        image = np.random.default_rng(0).random((1, 1, 28, 28), np.float32)
+        with Worker(model, kind, device=device) as worker, Worker(model) as reference:
+            reference.schedule(image)
+            wanted = reference.peek_output().download_to_array()
+            fences = AskedFences(device, monkeypatch, GL.TIMEOUT_EXPIRED, GL.TIMEOUT_EXPIRED)
+            worker.schedule(image)
+            output = worker.peek_output()
+            output.readback_request()
+            assert not output.is_readback_request_done()
+            while not output.is_readback_request_done():
+                pass
+            assert np.abs(output.download_to_array() - wanted).max() < 1e-4
+            assert len(fences.asked_in) >= 3
+            assert set(fences.asked_in) == {device._native.handle}
+            assert current_handle() == 0
+
+
+def test_only_two_answers_mean_that_a_fence_was_passed(
+    game: moderngl.Context, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    device = GLDevice(game)
+    answers = (GL.ALREADY_SIGNALED, GL.CONDITION_SATISFIED, GL.TIMEOUT_EXPIRED, 0, 0, GL.WAIT_FAILED)
+    fences = AskedFences(device, monkeypatch, *answers)
+    assert device.poll(device._sentinel)
+    assert device.poll(device._sentinel)
+    assert not device.poll(device._sentinel)
+    with pytest.raises(DeviceError, match="cannot tell whether a fence was passed"):
+        device.poll(device._sentinel)
+    with pytest.raises(DeviceError, match="cannot tell whether a fence was passed"):
+        device.wait(device._sentinel)
+    device.check()
+    with pytest.raises(DeviceError, match="context was lost"):
+        device.poll(device._sentinel)
+    assert device.is_lost
+    assert len(fences.asked_in) == len(answers)
+    device.dispose()
 
 
 def test_the_version_is_that_of_the_game(game: moderngl.Context, gl_device: GLDevice) -> None:

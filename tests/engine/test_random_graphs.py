@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 import numpy as np
 import onnxruntime
 import pytest
@@ -20,6 +22,8 @@ Answers = list[dict[str, np.ndarray]]
 
 QUICK = range(3)
 LONG = range(100, 140)
+MANY = int(os.environ.get("GAMEGLUE_RANDOM_GRAPHS", "200"))
+"""How many graphs the long suite draws for the CPU; a sample, of which more are run on demand."""
 
 
 def reference(graph: RandomGraph) -> Answers:
@@ -71,8 +75,8 @@ def check_kernels(seed: int) -> None:
     """What loading prepares is all that the model needs at any size."""
     graph = RandomGraph(seed, length=18)
     tracer = Tracer(ModelLoader.load(graph.source))
-    if len(tracer.samples) == 1:
-        # It takes next to no sizes but 1: the others compile when they come.
+    if len(tracer.samples) <= 2:
+        # It takes few sizes, or those that are found all have a 1: the others compile when they come.
         return
     prepared = {key for shapes in tracer.representatives() for key in kernel_keys(tracer, shapes)}
     for feeds in graph.feeds:
@@ -97,10 +101,16 @@ def test_every_backend(seed: int, channel: str, make_worker: MakeWorker) -> None
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("seed", range(1000, 1400))
+@pytest.mark.parametrize("seed", range(1000, 1000 + MANY))
 def test_formulas_and_kernels_at_length(seed: int) -> None:
     check_kernels(seed)
     check_numpy(seed)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("seed", range(1000, 1000 + MANY, 10))
+def test_the_cpu_at_length(seed: int, make_worker: MakeWorker) -> None:
+    check_backend(seed, "cpu", make_worker)
 
 
 @pytest.mark.long

@@ -245,8 +245,12 @@ def test_a_readback_outlives_the_same_schedule_again(repeating: tuple[Worker, Te
 
 def test_a_fence_is_of_the_schedule_after_which_it_was_asked_for(repeating: tuple[Worker, Tensor]) -> None:
     worker, tensor = repeating
-    worker.schedule(tensor)
-    fence = worker.fence
+    fence = None
+    for _ in range(100):
+        worker.schedule(tensor)
+        # On a core of its own the work may be done before this is asked.
+        if (fence := worker.fence) is not None:
+            break
     assert fence is not None
     assert fence.complete(20)
     for _ in range(5):

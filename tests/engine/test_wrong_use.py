@@ -112,7 +112,7 @@ TABLE: dict[str, tuple[Use, type[EngineError], str]] = {
     "None for a tensor": (lambda p: worker().schedule(None), InputError, "input 'x' needs .*got None"),
     "a ragged list": (lambda p: worker().schedule([[1, 2], [3]]), InputError, "'x' .*a list that is no"),
     "text for numbers": (lambda p: worker().schedule("far"), InputError, "'x' needs float32 .*got a str"),
-    "a dict for a tensor": (lambda p: worker().schedule({"x": {"a": 1}}), InputError, "'x' .*got a dict"),  # type: ignore[dict-item]
+    "a dict for a tensor": (lambda p: worker().schedule({"x": {"a": 1}}), InputError, "'x' .*got a dict"),
     "numbers for text": (lambda p: text(np.ones(2)), InputError, r"'x' needs text \(n,\).*astype\(str\)"),
     "bytes for text": (lambda p: text(np.array([b"a"])), InputError, r"'x' needs text .*astype\(str\)"),
     "None among texts": (lambda p: text(np.array(["a", None], object)), InputError, "of type NoneType"),

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from gameglue.inference import InferenceQueue
-from gameglue.rest import Rest
+from gameglue.rest import MOST_IN_FLIGHT, Rest
 
 
 class Clock:
@@ -52,13 +52,13 @@ def rest_of(
     clock: Clock,
     work: Work,
     infers: bool = True,
-    is_done: Callable[[], bool] = lambda: True,
+    pending: Callable[[], int] = lambda: 0,
     mark: Callable[[], None] = lambda: None,
 ) -> Rest:
     queue = InferenceQueue(unfinished=tuple, time_source=clock)
     queue.register(work)
     return Rest(
-        queue, infers=lambda: infers, is_done=is_done, mark=mark, time_source=clock, sleep=clock.sleep
+        queue, infers=lambda: infers, pending=pending, mark=mark, time_source=clock, sleep=clock.sleep
     )
 
 
@@ -79,21 +79,28 @@ def test_nothing_to_do_ends_it_early(clock: Clock) -> None:
     assert clock.now - 100.0 < 0.01
 
 
-def test_without_leave_or_time_frames_keep_their_inference(clock: Clock) -> None:
+def test_where_it_may_not_infer_frames_keep_their_inference(clock: Clock) -> None:
     work = Work(clock, 10.0)
-    elsewhere = rest_of(clock, work, infers=False)
-    elsewhere.spend(0.012)
-    assert not elsewhere.takes_inference
-    rest = rest_of(clock, work)
-    for _ in range(6):
-        # A late frame leaves it to the next one's rest, which has some again.
-        rest.spend(-0.004)
-        assert rest.takes_inference
-    for seconds in (0.002, -0.004):
+    rest = rest_of(clock, work, infers=False)
+    for seconds in [0.012] + [-0.004] * 20:
         rest.spend(seconds)
         assert not rest.takes_inference
     assert work.given == []
     assert clock.now == 100.0
+
+
+def test_frames_that_are_always_late_have_a_little_inference_between_them(clock: Clock) -> None:
+    work = Work(clock, 10.0)
+    rest = rest_of(clock, work)
+    given = []
+    for _ in range(14):
+        # A late frame leaves it to the next one's rest, which may have some again.
+        rest._queue.poll()
+        rest.spend(-0.004)
+        assert rest.took_inference()
+        given.append(len(work.given))
+    assert given == [0] * 6 + list(range(1, 9))
+    assert set(work.given) == {1.5}
 
 
 def test_nothing_is_enqueued_behind_what_is_not_done(clock: Clock) -> None:
@@ -117,7 +124,7 @@ def test_nothing_is_enqueued_behind_what_is_not_done(clock: Clock) -> None:
     rest = Rest(
         Endless(),
         infers=lambda: True,
-        is_done=lambda: clock.now >= done_at,
+        pending=lambda: int(clock.now < done_at),
         mark=mark,
         time_source=clock,
         sleep=clock.sleep,
@@ -129,17 +136,38 @@ def test_nothing_is_enqueued_behind_what_is_not_done(clock: Clock) -> None:
 
 def test_the_picture_comes_first(clock: Clock) -> None:
     work = Work(clock, 10.0)
-    rest = rest_of(clock, work, is_done=lambda: clock.now > 100.004)
+    rest = rest_of(clock, work, pending=lambda: int(clock.now <= 100.004))
     rest.spend(0.015)
     assert work.starts[0] > 100.004
 
 
-def test_what_the_picture_leaves_no_time_for_is_done_in_a_frame_now_and_then(clock: Clock) -> None:
+def test_what_the_picture_leaves_no_time_for_is_done_behind_it_now_and_then(clock: Clock) -> None:
     work = Work(clock, 10.0)
-    rest = rest_of(clock, work, is_done=lambda: False)
-    left_to_rest = []
-    for _ in range(14):
+    drawn = 0.0
+    rest = rest_of(clock, work, pending=lambda: int(clock.now < drawn))
+    for frame in range(1, 15):
+        # A picture takes 20 ms, and a frame is due every 12.
+        drawn = clock.now + 0.020
+        rest._queue.poll()
         rest.spend(0.012)
-        left_to_rest.append(rest.took_inference())
-    assert left_to_rest.count(False) == 2
-    assert work.given == []
+        assert len(work.starts) == frame // 7
+        if frame % 7 == 0:
+            assert work.starts[-1] >= drawn
+        clock.now = drawn
+
+
+def test_frames_do_not_run_ahead_of_the_device(clock: Clock) -> None:
+    """A picture takes 30 ms, and a frame is due every 10: two pictures are in flight, never three."""
+    drawn: list[float] = []
+    rest = rest_of(clock, Work(clock, 0.0), pending=lambda: sum(clock.now < end for end in drawn))
+    late = []
+    for _ in range(12):
+        drawn.append(max([clock.now, *drawn[-1:]]) + 0.030)
+        assert sum(clock.now < end for end in drawn) <= MOST_IN_FLIGHT
+        began = clock.now
+        rest.spend(0.010)
+        late.append(rest.late)
+        clock.now = max(clock.now, began + 0.010)
+    assert late[0] == 0.0
+    # From then on a frame lasts as long as a picture.
+    assert late[2:] == pytest.approx([0.020] * 10, abs=0.001)

@@ -6,6 +6,8 @@ import struct
 from collections.abc import Iterable, Sequence
 from math import prod
 
+from engine.compiler.plan import Step
+
 _SIGN = 1 << 63
 _FULL = 1 << 64
 
@@ -32,6 +34,12 @@ def argument_words(
     words = [*leading, *(float_bits(v) if isinstance(v, float) else int(v) for v in values), *addresses]
     # Words are signed; an unsigned 64-bit argument keeps its bits.
     return [w if -_SIGN <= w < _SIGN else (w & (_FULL - 1)) - (_FULL if w & _SIGN else 0) for w in words]
+
+
+def count_words(step: Step) -> int:
+    """How many words the args of a step have."""
+    cut = 2 if step.is_generic and len(step.space) > 1 else 0
+    return len(step.space) + cut + len(step.values) + 1 + len(step.inputs)
 
 
 def float_bits(x: float) -> int:

@@ -28,7 +28,7 @@ from engine.backends.cpu.stream import CPUReadback, JobStream
 from engine.backends.cpu.timing import time_commands
 from engine.backends.cpu.tuned import tune
 from engine.compiler.memory import place
-from engine.compiler.passes import channels_last, unpack_weights
+from engine.compiler.passes import channels_last, join_quantized, unpack_weights
 from engine.compiler.plan import AnyKernel, Compute, Plan, Step, Tuner
 from engine.dtypes import STORAGE_TYPES
 from engine.errors import DisposedError
@@ -49,9 +49,10 @@ class CPUBackend(Backend):
 
     name: ClassVar[str] = "cpu"
     shares: ClassVar[bool] = True
+    chooses_by_size: ClassVar[bool] = True
     fan_in = 16
     whole = frozenset({"recurrence"})
-    passes = (unpack_weights, channels_last)
+    passes = (join_quantized, unpack_weights, channels_last)
 
     def __init__(
         self,
@@ -91,19 +92,25 @@ class CPUBackend(Backend):
 
     def prepare(self, kernels: Iterable[AnyKernel], progress: Progress | None = None) -> int:
         """Compile or load what this backend has not yet; returns how many kernels that were."""
-        missing = {}
-        for kernel in kernels:
-            if kernel.key not in self._functions:
-                missing[kernel.key] = source_of(kernel)
+        missing = self._missing(kernels)
         if missing:
             addresses = native.load(list(missing.values()), progress)
             self._functions |= {key: addresses[source.key] for key, source in missing.items()}
             _ = self.stream  # now, and not in the first schedule
         return len(missing)
 
-    def prepare_stored(self, keys: Sequence[str]) -> bool:
+    def _missing(self, kernels: Iterable[AnyKernel]) -> dict[str, native.NativeSource]:
+        """The sources of kernels that this backend has no functions of, by the kernels' keys."""
+        return {k.key: source_of(k) for k in kernels if k.key not in self._functions}
+
+    def prepare_beside(self, kernels: Iterable[AnyKernel]) -> native.PendingLoad | None:
+        """Have child processes compile what was never compiled."""
+        load = native.prepare_async([*self._missing(kernels).values()])
+        return None if load.done() else load
+
+    def prepare_stored(self, words: Mapping[str, int]) -> bool:
         """Load kernels that were compiled before."""
-        addresses = native.load_stored(keys)
+        addresses = native.load_stored(words)
         if addresses is None:
             return False
         self._functions |= addresses

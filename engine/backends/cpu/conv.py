@@ -7,6 +7,8 @@ by all its rows while they are in first-level cache.
 
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
 
 from engine.backends.cpu.depthwise import tune_depthwise
@@ -19,7 +21,7 @@ from engine.backends.cpu.planes import TAP_OFFSETS, lay_out
 from engine.backends.cpu.printer import indent, kernel_text
 from engine.backends.cpu.tiles import Tile, host_tile
 from engine.backends.cpu.windows import MAX_TAPS, Windows, windows_first
-from engine.compiler.plan import Compute, Tuner
+from engine.compiler.plan import Compute, Tuner, storable
 
 DEPTH = 320
 """Products per sum before the next columns are gathered; whole channels, so up to `MAX_TAPS`."""
@@ -123,13 +125,14 @@ def _tune_gemm(compute: Compute, tuner: Tuner, win: Windows, group: int, threads
 
 
 def _pack(tuner: Tuner, name: str, known: np.ndarray | None, group: int, rows: int) -> str:
-    """Weights as tiles of rows: (group, tile, C * taps, rows), the last tile of a group padded with zeros."""
     assert known is not None
+    return tuner.constant(f"{name}|rows{rows}|{group}", partial(pack_rows, known, group, rows))
 
-    def make() -> np.ndarray:
-        return pack_panels(known.reshape(group, known.shape[0] // group, -1).swapaxes(1, 2), rows)
 
-    return tuner.constant(f"{name}|rows{rows}|{group}", make)
+@storable
+def pack_rows(elements: np.ndarray, group: int, rows: int) -> np.ndarray:
+    """Weights as tiles of rows: (group, tile, C * taps, rows), the last tile of a group padded with zeros."""
+    return pack_panels(elements.reshape(group, elements.shape[0] // group, -1).swapaxes(1, 2), rows)
 
 
 def conv_text(tile: Tile, rows: int, epilogue: Epilogue) -> str:

@@ -5,6 +5,8 @@ Vectors run along the input's channels instead, and are added up when all produc
 
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
 
 from engine.backends.cpu.address_table import NS_PER_ADDRESS, LastConv, cut_tasks, last_conv, table_kernel
@@ -13,7 +15,7 @@ from engine.backends.cpu.native_kernel import NativeKernel
 from engine.backends.cpu.pixel_tiles import FLOPS_PER_NS, NS_PER_RESULT, padded_channels, pixel_indices
 from engine.backends.cpu.printer import indent
 from engine.backends.cpu.tiles import AVX512, NEON, Tile, host_tile
-from engine.compiler.plan import Compute, Tuner
+from engine.compiler.plan import Compute, Tuner, storable
 from engine.memory.pool import reserve_lasting
 
 _MOST_OUTPUTS = 12
@@ -54,7 +56,7 @@ def tune_conv_few(compute: Compute, tuner: Tuner, threads: int) -> bool:
     cut = cut_tasks(tiles, blocks, 1, threads, tile_ns, 4.0 * products * outputs, conv.bytes_of_pixel * rows)
     epilogue = conv.epilogue()
     weights = tuner.constant(
-        f"{w.name}|sums{outputs}x{tile.lanes}", lambda: pack_sums(elements, outputs, tile.lanes)
+        f"{w.name}|sums{outputs}x{tile.lanes}", partial(pack_sums, elements, outputs, tile.lanes)
     )
     sizes = conv.sizes(cut, rows, outputs, blocks * outputs * products, 0)
     values = (cut.nanoseconds / cut.tasks, *sizes, *epilogue.values)
@@ -74,6 +76,7 @@ def _shape(conv: LastConv, tile: Tile) -> tuple[int, int] | None:
     return max(1, min(_MOST_ROWS, sums // outputs)), outputs
 
 
+@storable
 def pack_sums(w: np.ndarray, outputs: int, lanes: int) -> np.ndarray:
     """(M, C, *kernel) -> 1-D (block, tap, vector, outputs, lanes), and C zeros behind them.
 

@@ -9,6 +9,7 @@ of a window lies at a fixed distance from the window's start, whatever the pixel
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 
 from engine.backends.cpu.cost import CHUNKS_PER_THREAD
 from engine.backends.cpu.epilogue import Epilogue, is_float32_core, print_epilogue
@@ -109,7 +110,7 @@ def tune_conv_first(compute: Compute, tuner: Tuner, threads: int) -> bool:
     epilogue = print_epilogue(compute, _FIRST_WORD + len(_WORDS), len(compute.space) - 1)
     elements = w.known
     weights = tuner.constant(
-        f"{w.name}|planes{tile.width}", lambda: pack_weights(elements, 1, tile, False, 0)
+        f"{w.name}|planes{tile.width}", partial(pack_weights, elements, 1, tile, False, 0)
     )
     blocks = (-(-win.out[0] // bands.rows), -(-win.out[1] // bands.columns))
     sizes = (

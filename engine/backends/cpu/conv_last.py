@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from engine.backends.cpu.address_table import NS_PER_ADDRESS, cut_tasks, last_conv, table_kernel
 from engine.backends.cpu.epilogue import Epilogue
 from engine.backends.cpu.native_kernel import NativeKernel
@@ -39,10 +41,9 @@ def tune_conv_last(compute: Compute, tuner: Tuner, threads: int) -> bool:
         tiles, panels, conv.group, threads, tile_ns, 4.0 * conv.depth * width, conv.bytes_of_pixel * rows
     )
     epilogue = conv.epilogue()
-    # What packs outlives the plan, and must not hold the formula.
     group, channels = conv.group, conv.channels
     weights = tuner.constant(
-        f"{w.name}|pixels{tile.width}|{group}", lambda: pack_weights(elements, group, tile, True, channels)
+        f"{w.name}|pixels{tile.width}|{group}", partial(pack_weights, elements, group, tile, True, channels)
     )
     group_weights = padded * conv.depth
     sizes = conv.sizes(cut, rows, tile.width, conv.group * group_weights, group_weights)

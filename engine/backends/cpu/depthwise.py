@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import numpy as np
+from functools import partial
 
 from engine.backends.cpu.bands import WORDS, band_memory, bands_text, cut_bands, walk_bands
 from engine.backends.cpu.epilogue import Epilogue, print_epilogue
 from engine.backends.cpu.native_kernel import NativeKernel
+from engine.backends.cpu.packing import flattened
 from engine.backends.cpu.printer import indent, kernel_text
 from engine.backends.cpu.tiles import Tile, host_tile
 from engine.backends.cpu.windows import Windows
@@ -30,7 +31,7 @@ def tune_depthwise(compute: Compute, tuner: Tuner, win: Windows) -> bool:
     elements = w.known
     batch, channels, m = x.shape[0], x.shape[1], w.shape[0]
     epilogue = print_epilogue(compute, _FIRST_WORD + len(_WORDS))
-    weights = tuner.constant(f"{w.name}|flat", lambda: np.ascontiguousarray(elements).reshape(-1))
+    weights = tuner.constant(f"{w.name}|flat", partial(flattened, elements))
     outputs = win.out[0] * win.out[1]
     total_ns = bands.nanoseconds + (2.0 * win.taps / _FLOPS_PER_NS + 0.5) * outputs
     kernel = NativeKernel("depthwise", depthwise_text(host_tile(), epilogue))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
 
 from engine.backends.cpu.epilogue import Epilogue, is_float32_core, print_epilogue
@@ -16,7 +18,7 @@ from engine.backends.cpu.pixels import (
 from engine.backends.cpu.printer import kernel_text
 from engine.backends.cpu.tiles import host_tile
 from engine.backends.cpu.windows import MAX_TAPS, windows_last
-from engine.compiler.plan import Compute, Tuner
+from engine.compiler.plan import Compute, Tuner, storable
 
 _FIRST_WORD = 2
 
@@ -38,16 +40,20 @@ def tune_depthwise_last(compute: Compute, tuner: Tuner, threads: int) -> bool:
     epilogue = print_epilogue(compute, _FIRST_WORD + len(WORDS), row_axes=rank - 1)
     rows = cut_rows(win, x.shape[0], channels, lanes, threads)
 
-    def pack() -> np.ndarray:
-        padded = np.zeros((win.taps, -(-channels // lanes) * lanes), np.float32)
-        padded[:, :channels] = elements.reshape(channels, win.taps).T
-        return padded.reshape(-1)
-
-    weights = tuner.constant(f"{w.name}|taps{lanes}", pack)
+    weights = tuner.constant(f"{w.name}|taps{lanes}", partial(pack_taps, elements, win.taps, lanes))
     kernel = NativeKernel("depthwise_last", depthwise_last_text(lanes, rank, epilogue))
     values = (rows.nanoseconds / rows.tasks, *rows.sizes, *epilogue.values)
     tuner.emit(kernel, (rows.tasks,), values, (*epilogue.inputs, x.name, weights), compute.output.name)
     return True
+
+
+@storable
+def pack_taps(elements: np.ndarray, taps: int, lanes: int) -> np.ndarray:
+    """(C, 1, *kernel) -> 1-D (tap, C), filled up with zeros to whole vectors."""
+    channels = len(elements)
+    padded = np.zeros((taps, -(-channels // lanes) * lanes), np.float32)
+    padded[:, :channels] = elements.reshape(channels, taps).T
+    return padded.reshape(-1)
 
 
 def depthwise_last_text(lanes: int, rank: int, epilogue: Epilogue) -> str:

@@ -9,11 +9,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from engine.backends.cost import formula_ns
 from engine.backends.cpu.printer import NumbaPrinter, indent, read_text
-from engine.compiler.plan import Compute
-from engine.kernels.expr import Expr, acc
+from engine.compiler.plan import Compute, Tuner
+from engine.kernels.expr import FLAT, Expr, acc, cast, load, substitute
 from engine.kernels.kernel import Kernel, number
+from engine.kernels.value import Value
 
 Recipe = tuple[Any, ...]
 """An epilogue for sums in registers, see `library/finish.py`."""
@@ -53,11 +56,14 @@ class Epilogue:
         return [line.replace("range(columns)", f"range({count})") for line in self.store]
 
 
-def print_epilogue(compute: Compute, first_word: int, row_axes: int = 2, core: str = "float32") -> Epilogue:
+def print_epilogue(
+    compute: Compute, first_word: int, row_axes: int = 2, core: str = "float32", total: str = ""
+) -> Epilogue:
     """The epilogue over a space whose first `row_axes` indices (`i0`, `i1`...) are fixed in a row.
 
     The other axes, one or two, run along it: column `first_column` + k is a position in the last axis, or in
-    the last two, where `last_size` is the size of the last. `core` is the storage type of what `tile` holds.
+    the last two, where `last_size` is the size of the last. `core` is the storage type of what `tile` holds,
+    `total` the text of a sum at `column` where that is not just what the tile holds there.
     """
     formula = compute.epilogue if compute.epilogue is not None else acc(compute.body.dtype)
     rank = len(compute.space)
@@ -72,7 +78,7 @@ def print_epilogue(compute: Compute, first_word: int, row_axes: int = 2, core: s
     store = printer.store("flat", kernel.body)
     element = printer.close()
     row = printer.close()
-    lead = [f"acc = {read_text(core, 'tile', 'column')}", "flat = start + column"]
+    lead = [f"acc = {total or read_text(core, 'tile', 'column')}", "flat = start + column"]
     if kernel.body.free & along:
         at = "first_column + column"
         if len(along) == 1:
@@ -137,3 +143,20 @@ def is_float32_core(compute: Compute) -> bool:
     assert compute.hint is not None
     operands = compute.hint.operands
     return compute.body.dtype == "float32" and all(v.dtype.name == "float32" for v in operands)
+
+
+def unfinished(compute: Compute, tuner: Tuner, dtype: np.dtype) -> str:
+    """The buffer for a kernel's result, of type `dtype`, to which `emit_epilogue` applies the epilogue."""
+    if compute.epilogue is None:
+        return compute.output.name
+    return tuner.temporary(compute.output.size, dtype)
+
+
+def emit_epilogue(compute: Compute, tuner: Tuner, source: str, dtype: np.dtype) -> None:
+    """The epilogue as a step of its own, for kernels whose results do not come row by row."""
+    if compute.epilogue is None:
+        return
+    made = load(Value(source, compute.output.shape, dtype), FLAT)
+    formula = substitute(compute.epilogue, lambda e: cast(made, e.dtype) if e.op == "acc" else None)
+    kernel, values, inputs = number(formula, len(compute.space), compute.output.dtype)
+    tuner.emit(kernel, compute.space, values, tuple(v.name for v in inputs), compute.output.name)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 
@@ -16,11 +17,11 @@ from engine.backends.cpu.cost import CHUNK_NS, CHUNKS_PER_THREAD
 from engine.backends.cpu.epilogue import Epilogue, is_float32_core, print_epilogue
 from engine.backends.cpu.library import library_text
 from engine.backends.cpu.native_kernel import NativeKernel
-from engine.backends.cpu.packing import pack_panels
+from engine.backends.cpu.packing import flattened, given, matrices_of, pack_panels
 from engine.backends.cpu.panels import emit_panels, emit_rows
 from engine.backends.cpu.printer import indent, kernel_text
 from engine.backends.cpu.tiles import Tile, host_tile
-from engine.compiler.plan import Compute, Tuner
+from engine.compiler.plan import Compute, Tuner, storable
 from engine.kernels.value import Value
 
 FLOPS_PER_NS = 150.0
@@ -150,7 +151,7 @@ def _up(n: int, step: int) -> int:
 def _elements_of(value: Value) -> Callable[[], np.ndarray] | None:
     """Gives the elements of a known operand."""
     known = value.known
-    return None if known is None else lambda: known
+    return None if known is None else partial(given, known)
 
 
 def _always_few_rows(compute: Compute, width: int) -> bool:
@@ -172,8 +173,7 @@ def _right_side(
     batch, k, n = sizes
     if in_place:
         if elements is not None:
-            whole = elements
-            name = tuner.constant(f"{name}|as it is", lambda: np.ascontiguousarray(whole()).reshape(-1))
+            name = tuner.constant(f"{name}|as it is", partial(pack_in_place, elements))
         return name, (strides[0], tile.width, strides[1], strides[2])
     panels = -(-n // tile.width)
     steps = (0 if strides[0] == 0 else panels * k * tile.width, k * tile.width, tile.width, 0)
@@ -183,16 +183,26 @@ def _right_side(
         steps = (0 if strides[0] == 0 else n * k, 0, 0, 0)
     # A matrix that the whole batch shares is packed once, whatever the batch.
     count = 1 if strides[0] == 0 else batch
-
-    def make() -> np.ndarray:
-        flat = np.ascontiguousarray(elements()).reshape(-1)
-        matrices = np.lib.stride_tricks.as_strided(flat, (count, k, n), [4 * s for s in strides])
-        if narrow:
-            return np.ascontiguousarray(matrices.swapaxes(1, 2)).reshape(-1)
-        return pack_panels(matrices, tile.width)
-
+    make = partial(pack_right, elements, (count, k, n), strides, 0 if narrow else tile.width)
     form = "rows" if narrow else f"columns{tile.width}"
     return tuner.constant(f"{name}|{form}|{(count, k, n)}|{strides}", make), steps
+
+
+@storable
+def pack_in_place(elements: Callable[[], np.ndarray]) -> np.ndarray:
+    """All elements one behind the other."""
+    return flattened(elements())
+
+
+@storable
+def pack_right(
+    elements: Callable[[], np.ndarray], sizes: tuple[int, ...], strides: tuple[int, ...], width: int
+) -> np.ndarray:
+    """(count, k, n) matrices as panels of `width` columns, or column by column where that is 0."""
+    matrices = matrices_of(elements(), sizes, strides)
+    if not width:
+        return np.ascontiguousarray(matrices.swapaxes(1, 2)).reshape(-1)
+    return pack_panels(matrices, width)
 
 
 def tile_heights(tile: Tile) -> list[int]:

@@ -8,6 +8,7 @@ import numpy as np
 
 from engine.backends.cpu.library import library_text
 from engine.backends.cpu.tiles import host_tile
+from engine.compiler.plan import storable
 from engine.memory.pool import reserve_lasting
 from engine.memory.threaded import in_parts
 from engine.native import NativeSource
@@ -15,6 +16,24 @@ from engine.native.parts import call_in_parts
 
 LEAST_TURNED = 1 << 14
 """Bytes of a matrix below which NumPy has laid it before native code is called."""
+
+
+@storable
+def given(elements: np.ndarray) -> np.ndarray:
+    """The elements themselves, where others are made."""
+    return elements
+
+
+@storable
+def flattened(elements: np.ndarray) -> np.ndarray:
+    """All elements one behind the other."""
+    return np.ascontiguousarray(elements).reshape(-1)
+
+
+def matrices_of(elements: np.ndarray, sizes: tuple[int, ...], strides: tuple[int, ...]) -> np.ndarray:
+    """(count, k, n) matrices with steps of `strides` elements. Raises `ValueError` where there are none."""
+    flat = np.ascontiguousarray(elements, np.float32).reshape(-1)
+    return np.ndarray(sizes, np.float32, flat, strides=[4 * step for step in strides])
 
 
 def pack_panels(matrices: np.ndarray, width: int) -> np.ndarray:

@@ -16,6 +16,7 @@ from engine.backends.cpu.epilogue import Epilogue, Recipe, fill_ends, fill_step
 from engine.backends.cpu.packing import turn_panels
 from engine.backends.cpu.printer import indent
 from engine.backends.cpu.tiles import AVX2, AVX512, NEON, Tile
+from engine.compiler.plan import storable
 from engine.memory.pool import reserve_lasting
 
 FLOPS_PER_NS = 160.0
@@ -37,6 +38,7 @@ def padded_channels(m: int, tile: Tile) -> int:
     return m - rest + (0 if rest == 0 else tile.lanes if rest <= tile.lanes else tile.width)
 
 
+@storable
 def pack_weights(w: np.ndarray, group: int, tile: Tile, taps_first: bool, zeros: int) -> np.ndarray:
     """(M, C, *kernel) -> 1-D (group, panel, tap, C, panel width), and so many zeros behind them.
 

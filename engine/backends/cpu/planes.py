@@ -128,27 +128,53 @@ class Planes:
     stride: int
 
 
-def lay_out(tuner: Tuner, x: str, count: int, win: Windows, padding: float) -> Planes:
-    """The input as `Planes`: itself where that will do, else a copy that a step of its own makes."""
-    if win.reads_in_place:
-        row_step = win.strides[0] * win.width
-        size = win.height * win.width
-        return Planes(x, size, row_step, win.dilations[0] * win.width, win.width, win.dilations[1], 1)
+@dataclass(frozen=True)
+class Layout:
+    """What a copy of planes holds: of each plane `rows`, every `row_stride`th, each as `phases` runs."""
+
+    rows: int
+    length: int
+    phases: int
+    row_stride: int
+    step: int
+
+    def planes(self, name: str, win: Windows) -> Planes:
+        """Where taps find their elements in the copy."""
+        row = self.phases * self.length
+        (dh, dw), sw = win.dilations, win.strides[1]
+        return Planes(name, self.rows * row, self.step * row, dh * row, self.length, dw, sw)
+
+
+def in_place(x: str, win: Windows) -> Planes:
+    """The input as it is, for windows that can read it so."""
+    row_step = win.strides[0] * win.width
+    size = win.height * win.width
+    return Planes(x, size, row_step, win.dilations[0] * win.width, win.width, win.dilations[1], 1)
+
+
+def layout_of(win: Windows) -> Layout:
+    """What a copy for these windows holds."""
     (kh, kw), (sh, sw), (dh, dw), (oh, ow) = win.kernel, win.strides, win.dilations, win.out
     # A window of one row needs only the rows that it visits; the same along rows.
     row_stride, step = (sh, 1) if kh == 1 else (1, sh)
     phases = min(sw, kw) if dw == 1 else sw
     rows = (oh - 1) * step + (kh - 1) * dh + 1
-    length = ow + (kw - 1) * dw // sw
-    total = count * rows * phases * length
+    return Layout(rows, ow + (kw - 1) * dw // sw, phases, row_stride, step)
+
+
+def lay_out(tuner: Tuner, x: str, count: int, win: Windows, padding: float) -> Planes:
+    """The input as `Planes`: itself where that will do, else a copy that a step of its own makes."""
+    if win.reads_in_place:
+        return in_place(x, win)
+    copied = layout_of(win)
+    total = count * copied.rows * copied.phases * copied.length
     copy = tuner.temporary(total, np.dtype(np.float32))
     values = (
-        total * _NS_PER_ELEMENT / count, win.height, win.width, rows, length, phases, sw, row_stride,
-        win.pads[0], win.pads[1], float(padding),
+        total * _NS_PER_ELEMENT / count, win.height, win.width, copied.rows, copied.length, copied.phases,
+        win.strides[1], copied.row_stride, win.pads[0], win.pads[1], float(padding),
     )  # fmt: skip
     tuner.emit(NativeKernel("planes", _planes_text()), (count,), values, (x,), copy)
-    row = phases * length
-    return Planes(copy, rows * row, step * row, dh * row, length, dw, sw)
+    return copied.planes(copy, win)
 
 
 def _planes_text() -> str:

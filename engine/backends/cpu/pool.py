@@ -36,12 +36,12 @@ def taps_inside(first, dilation, count, low, high):
 
 
 def tune_pool(compute: Compute, tuner: Tuner, threads: int) -> bool:
-    """Rule for hints of kind "pool": "max" or "average", float32, one or two axes."""
+    """Rule for hints of kind "pool": "max", "average" or "sum", float32, one or two axes."""
     assert compute.hint is not None
     win = windows_first(compute)
     facts = compute.hint.facts
     kind = str(facts["kind"])
-    if win is None or not is_float32_core(compute) or kind not in ("max", "average"):
+    if win is None or not is_float32_core(compute) or kind not in ("max", "average", "sum"):
         return False
     bands = cut_bands(win)
     if bands is None:
@@ -59,15 +59,15 @@ def tune_pool(compute: Compute, tuner: Tuner, threads: int) -> bool:
     epilogue = print_epilogue(compute, _FIRST_WORD + len(_WORDS))
     outputs = win.out[0] * win.out[1]
     nanoseconds = bands.nanoseconds + outputs * (win.taps * _NS_PER_TAP + _NS_PER_OUTPUT)
-    kernel = NativeKernel(f"pool_{kind}", pool_text(host_tile(), kind == "max", epilogue))
+    kernel = NativeKernel(f"pool_{kind}", pool_text(host_tile(), kind, epilogue))
     values = (nanoseconds, x.shape[1], *bands.sizes, *counted, *epilogue.values)
     tuner.emit(kernel, (count,), values, (*epilogue.inputs, x.name), compute.output.name)
     return True
 
 
-def pool_text(tile: Tile, largest: bool, epilogue: Epilogue) -> str:
+def pool_text(tile: Tile, kind: str, epilogue: Epilogue) -> str:
     """The kernel's module."""
-    lanes = tile.lanes
+    lanes, largest = tile.lanes, kind == "max"
     # Average: how many taps of each column of windows count, and of each row of windows.
     count_columns = [
         "for column in range(last_size):",
@@ -92,7 +92,7 @@ def pool_text(tile: Tile, largest: bool, epilogue: Epilogue) -> str:
         f"x = arg_i64(args, {_FIRST_WORD + len(_WORDS) + epilogue.words})",
         *band_memory(),
         f"padding = _types.float32({least})",
-        *([] if largest else [f"counts = stack_bytes({MAX_COLUMNS * 4})", *count_columns]),
+        *([f"counts = stack_bytes({MAX_COLUMNS * 4})", *count_columns] if kind == "average" else []),
         *epilogue.kernel,
         "for plane in range(begin, end):",
         "    i0 = op_div(plane, channels)",
@@ -105,7 +105,7 @@ def pool_text(tile: Tile, largest: bool, epilogue: Epilogue) -> str:
                 "wide_tile(source + done * 4, offsets, taps, sums + done * 4)",
                 "slim_tile(source + done * 4, offsets, taps, sums + done * 4)",
                 "padding",
-                [] if largest else divide,
+                divide if kind == "average" else [],
                 epilogue,
             )
         ),

@@ -24,13 +24,13 @@ def taps_between(first, dilation, count, low, high):
 
 
 def tune_pool_last(compute: Compute, tuner: Tuner, threads: int) -> bool:
-    """Rule for hints of kind "pool" with channels last: "max" or "average", float32, one or two axes."""
+    """Rule for hints of kind "pool" with channels last, of float32 over one or two axes."""
     assert compute.hint is not None
     (x,), facts = compute.hint.operands, compute.hint.facts
     kind, win = str(facts["kind"]), windows_last(compute)
     if win is None or win.taps > MAX_TAPS or not is_float32_core(compute):
         return False
-    if kind not in ("max", "average"):
+    if kind not in ("max", "average", "sum"):
         return False
     lanes, rank = host_tile().lanes, len(compute.space)
     (top, left), (bottom, right) = win.pads, (0, *(int(n) for n in facts["ends"]))[-2:]
@@ -61,4 +61,4 @@ def pool_last_text(kind: str, lanes: int, rank: int, epilogue: Epilogue) -> str:
         *epilogue.kernel,
         *walk_pixels(lanes, rank, "0", share if kind == "average" else [], epilogue),
     ]
-    return kernel_text(pixels_text(kind, lanes) + _COUNT, body)
+    return kernel_text(pixels_text("max" if kind == "max" else "average", lanes) + _COUNT, body)

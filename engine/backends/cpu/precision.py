@@ -12,6 +12,7 @@ from typing import Literal, get_args
 import llvmlite.binding as llvm
 
 from engine.backends.base import Precision
+from engine.compiler.plan import storable
 from engine.errors import DeviceError, InputError
 
 Unit = Literal["amx", "avx512", "avx2"]
@@ -34,6 +35,7 @@ _WANTED: dict[Precision, str] = {
 _ARCH_PRCTL, _REQUEST_PERMISSION, _TILE_DATA = 158, 0x1023, 18
 
 
+@storable
 @dataclass(frozen=True)
 class Arithmetic:
     """A reduced precision and the unit that computes in it.

@@ -117,6 +117,8 @@ class NumbaPrinter(Printer):
         """
         if node.op == "pow" and self.has_inner_loops:
             return f"call_pow({self.text(node.args[0])}, {self.text(node.args[1])})"
+        if node.op == "cast" and node.dtype == "int32" and _is_bounded(node.args[0]):
+            return f"bounded_int32({self.text(node.args[0])})"
         if node.op in ("min", "max") and node.args[1].op == "const":
             first, second = (self.text(a) for a in reversed(node.args))
             return self.template(node.op, node.dtype).format(first, second)
@@ -174,6 +176,14 @@ class NumbaPrinter(Printer):
             *indent(inner),
         ]
         return ["for block in range(begin, end):", *indent(row)]
+
+
+def _is_bounded(x: Expr) -> bool:
+    """Whether a float is limited to numbers that an int32 can hold, or NaN."""
+    if x.op != "min" or x.dtype not in ("float32", "float64") or x.args[0].op != "max":
+        return False
+    high, low = x.args[1], x.args[0].args[1]
+    return high.op == low.op == "const" and -(2.0**31) <= low.attr <= high.attr <= 2.0**31 - 128
 
 
 def kernel_text(head: str, body: Sequence[str]) -> str:

@@ -13,19 +13,23 @@ get this one.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from functools import partial
+
 import numpy as np
 
 from engine.backends.cpu.cost import CHUNK_NS
+from engine.backends.cpu.epilogue import emit_epilogue, unfinished
 from engine.backends.cpu.library import library_text
 from engine.backends.cpu.matmul import reading_ns, tune_matmul
 from engine.backends.cpu.native_kernel import NativeKernel
+from engine.backends.cpu.packing import flattened
 from engine.backends.cpu.printer import indent, kernel_text
 from engine.backends.cpu.tiles import Tile, host_tile
-from engine.compiler.plan import Compute, Tuner
+from engine.compiler.plan import Compute, Tuner, storable
 from engine.dtypes import FLOAT32
-from engine.kernels.expr import FLAT, acc, arg, index, load, substitute
+from engine.kernels.expr import acc, arg, index, load
 from engine.kernels.hint import Hint
-from engine.kernels.kernel import number
 from engine.kernels.value import Value
 
 GATES = {"lstm": 4, "gru": 3, "rnn": 1}
@@ -98,17 +102,14 @@ def tune_recurrence(compute: Compute, tuner: Tuner, threads: int) -> bool:
     scratch = tuner.temporary(groups * parts * MARK_BYTES // 4 + states, FLOAT32)
     initial = [given[s].name if s in given else right for s in ("h", "c")]
     names = (inputs, right, after, *initial, scratch)
-    target = compute.output.name
-    if compute.epilogue is not None:
-        target = tuner.temporary(compute.output.size, compute.output.dtype)
+    target = unfinished(compute, tuner, FLOAT32)
     kernel = NativeKernel(kind, recurrence_text(kind, tile))
     tasks = groups * parts
     copy_ns = states / tasks * COPY_NS + 10.0
     for phase, task_ns in ((BEGIN, copy_ns), (STEPS, steps * step_ns / parts + 50.0), (END, copy_ns)):
         if phase != END or facts["states"]:
             tuner.emit(kernel, (tasks,), (task_ns, phase, *sizes), names, target)
-    if compute.epilogue is not None:
-        _emit_epilogue(compute, tuner, target)
+    emit_epilogue(compute, tuner, target, FLOAT32)
     return True
 
 
@@ -118,23 +119,20 @@ def parts_of_step(step_ns: float, steps: int, units: int, groups: int, threads: 
     return max(1, min(-(-threads // groups), units, worth))
 
 
-def _emit_epilogue(compute: Compute, tuner: Tuner, source: str) -> None:
-    """What was fused to the layer, as a step of its own."""
-    assert compute.epilogue is not None
-    made = load(Value(source, compute.output.shape, FLOAT32), FLAT)
-    formula = substitute(compute.epilogue, lambda e: made if e.op == "acc" else None)
-    kernel, values, inputs = number(formula, len(compute.space), compute.output.dtype)
-    names = tuple(v.name for v in inputs)
-    tuner.emit(kernel, compute.space, values, names, compute.output.name)
-
-
+@storable
+@dataclass(frozen=True)
 class Blocks:
     """How gates of (directions, gates, hidden) lie: (direction, block of units, gate, lane)."""
 
-    def __init__(self, directions: int, gates: int, hidden: int, lanes: int) -> None:
-        self.directions, self.gates, self.hidden, self.lanes = directions, gates, hidden, lanes
-        self.units = -(-hidden // lanes)
+    directions: int
+    gates: int
+    hidden: int
+    lanes: int
+
+    @property
+    def units(self) -> int:
         """Blocks of units."""
+        return -(-self.hidden // self.lanes)
 
     @property
     def columns(self) -> int:
@@ -163,7 +161,7 @@ def _input_products(compute: Compute, tuner: Tuner, layer: Blocks, bias: np.ndar
         # The candidate's second bias belongs inside the reset.
         both[:, 1, 2] = 0.0
     summed = layer.blocked((both[:, 0] + both[:, 1]).reshape(layer.directions, -1)).reshape(-1)
-    added = tuner.constant(f"{compute.output.name}|biases{layer.lanes}", lambda: np.ascontiguousarray(summed))
+    added = tuner.constant(f"{compute.output.name}|biases{layer.lanes}", partial(flattened, summed))
     # Only says that they are known: `blocked` makes them, and nobody holds them once they are packed.
     known = np.broadcast_to(np.float32(0.0), (columns, depth))
     right = Value(f"{w.name}|blocks{layer.lanes}", (columns, depth), FLOAT32, None, known)
@@ -176,11 +174,7 @@ def _input_products(compute: Compute, tuner: Tuner, layer: Blocks, bias: np.ndar
     product = Compute(output, (1, rows, columns), sums, compute.layer, compute.op_type)
     product.hint = Hint("matmul", (x, right), facts)
     product.epilogue = sums + load(Value(added, (columns,), FLOAT32), index(2) * arg(1))
-
-    def blocked() -> np.ndarray:
-        return layer.blocked(weights)
-
-    taken = tune_matmul(product, tuner, threads, blocked)
+    taken = tune_matmul(product, tuner, threads, partial(blocked, layer, weights))
     assert taken
     return output.name
 
@@ -190,21 +184,31 @@ def _constants(tuner: Tuner, layer: Blocks, r: Value, bias: np.ndarray, bias_nam
     weights = r.known
     assert weights is not None
 
-    def panels() -> np.ndarray:
-        blocked = layer.blocked(weights)
-        return np.ascontiguousarray(np.moveaxis(blocked, -1, 2)).reshape(-1)
-
-    right = tuner.constant(f"{r.name}|recurrence{layer.lanes}", panels)
+    right = tuner.constant(f"{r.name}|recurrence{layer.lanes}", partial(recurrent_panels, layer, weights))
     if layer.gates != GATES["gru"]:
         return right, right
+    return right, tuner.constant(f"{r.name}|{bias_name}|reset{layer.lanes}", partial(reset_bias, layer, bias))
 
-    def inner() -> np.ndarray:
-        last = bias.reshape(layer.directions, 2, layer.gates, layer.hidden)[:, 1, 2]
-        padded = np.zeros((layer.directions, layer.units * layer.lanes), np.float32)
-        padded[:, : layer.hidden] = last
-        return padded.reshape(-1)
 
-    return right, tuner.constant(f"{r.name}|{bias_name}|reset{layer.lanes}", inner)
+@storable
+def blocked(layer: Blocks, weights: np.ndarray) -> np.ndarray:
+    """See `Blocks.blocked`."""
+    return layer.blocked(weights)
+
+
+@storable
+def recurrent_panels(layer: Blocks, weights: np.ndarray) -> np.ndarray:
+    """Recurrent weights as panels: (direction, block, depth, gate, lane)."""
+    return np.ascontiguousarray(np.moveaxis(layer.blocked(weights), -1, 2)).reshape(-1)
+
+
+@storable
+def reset_bias(layer: Blocks, bias: np.ndarray) -> np.ndarray:
+    """A GRU's bias inside the reset, (direction, unit)."""
+    last = bias.reshape(layer.directions, 2, layer.gates, layer.hidden)[:, 1, 2]
+    padded = np.zeros((layer.directions, layer.units * layer.lanes), np.float32)
+    padded[:, : layer.hidden] = last
+    return padded.reshape(-1)
 
 
 def tile_heights(tile: Tile, gates: int) -> list[int]:

@@ -6,11 +6,13 @@ A row of the left side has a range of its own where it is rounded to bytes.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 
 from engine.backends.cpu.epilogue import Epilogue, is_float32_core, print_epilogue
 from engine.backends.cpu.native_kernel import NativeKernel
+from engine.backends.cpu.packing import matrices_of
 from engine.backends.cpu.precision import Arithmetic
 from engine.backends.cpu.printer import indent, kernel_text
 from engine.backends.cpu.reduced_core import (
@@ -32,7 +34,7 @@ from engine.backends.cpu.reduced_core import (
     tasks_wanted,
     up,
 )
-from engine.compiler.plan import Compute, Tuner
+from engine.compiler.plan import Compute, Tuner, storable
 
 _LEAST_FLOPS = 4e5
 """Products smaller than this take less time in float32 than rounding and starting does."""
@@ -114,19 +116,13 @@ def tune_reduced_matmul(compute: Compute, tuner: Tuner, threads: int, arithmetic
     total_ns = product_ns(m, n, k, m * k) + 100.0
     cut = cut_product(m, n, groups, batch, threads, total_ns)
 
-    at_once = cut.groups_at_once
-
-    def matrices() -> np.ndarray:
-        flat = np.ascontiguousarray(elements).reshape(-1)
-        return np.lib.stride_tricks.as_strided(flat, (count, k, n), [4 * s for s in b_strides])
-
-    def make() -> np.ndarray:
-        return np.concatenate([pack_columns(x[None], at_once, arithmetic) for x in matrices()])
-
-    name = f"{b.name}|{arithmetic.precision}|{(count, k, n)}|{b_strides}"
+    at_once, sides = cut.groups_at_once, (count, k, n)
+    name = f"{b.name}|{arithmetic.precision}|{sides}|{b_strides}"
+    make = partial(pack_matrices, elements, sides, b_strides, at_once, arithmetic)
     constants = [tuner.constant(f"{name}|{at_once}", make)]
     if arithmetic.bytewise:
-        constants.append(tuner.constant(f"{name}|scales", lambda: column_scales(matrices())))
+        scales = partial(scales_of_matrices, elements, sides, b_strides)
+        constants.append(tuner.constant(f"{name}|scales", scales))
     row_blocks, column_blocks = cut.blocks(m, n)
     tasks = batch * row_blocks * column_blocks
     b_batch = 0 if b_strides[0] == 0 else -(-n // PANEL) * groups * PANEL_GROUP_BYTES
@@ -139,6 +135,25 @@ def tune_reduced_matmul(compute: Compute, tuner: Tuner, threads: int, arithmetic
     kernel = NativeKernel(f"matmul_{arithmetic.precision}", matmul_text(arithmetic, epilogue))
     tuner.emit(kernel, (tasks,), values, (*epilogue.inputs, a.name, *constants), compute.output.name)
     return True
+
+
+@storable
+def pack_matrices(
+    elements: np.ndarray,
+    sizes: tuple[int, ...],
+    strides: tuple[int, ...],
+    at_once: int,
+    arithmetic: Arithmetic,
+) -> np.ndarray:
+    """The columns of (count, k, n) matrices, packed matrix by matrix."""
+    matrices = matrices_of(elements, sizes, strides)
+    return np.concatenate([pack_columns(matrix[None], at_once, arithmetic) for matrix in matrices])
+
+
+@storable
+def scales_of_matrices(elements: np.ndarray, sizes: tuple[int, ...], strides: tuple[int, ...]) -> np.ndarray:
+    """The scales of the columns of (count, k, n) matrices."""
+    return column_scales(matrices_of(elements, sizes, strides))
 
 
 def cut_product(m: int, n: int, groups: int, batch: int, threads: int, nanoseconds: float) -> Cut:

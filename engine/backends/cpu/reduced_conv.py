@@ -13,6 +13,7 @@ a few results more than it would in float32.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 
@@ -40,7 +41,7 @@ from engine.backends.cpu.reduced_core import (
     tasks_wanted,
 )
 from engine.backends.cpu.windows import MAX_STRIDE, MAX_TAPS, Windows, windows_last
-from engine.compiler.plan import Compute, Tuner
+from engine.compiler.plan import Compute, Tuner, storable
 
 _LEAST_FLOPS = 1e6
 
@@ -235,14 +236,13 @@ def tune_reduced_conv(compute: Compute, tuner: Tuner, threads: int, arithmetic: 
     parts = (-(-win.out[0] // bands.rows), -(-win.out[1] // bands.columns), -(-columns // task_columns))
     tasks = batch * parts[0] * parts[1] * parts[2]
 
-    def taps() -> np.ndarray:
-        found = elements.reshape(columns, channels, *win.kernel).transpose(2, 3, 1, 0)
-        return found.reshape(cells.tap_rows * cells.tap_columns, -1, columns)
-
+    taps = cells.tap_rows * cells.tap_columns
     name = f"{w.name}|{arithmetic.precision} taps{cells.tap_rows}x{cells.tap_columns}"
-    constants = [tuner.constant(name, lambda: pack_columns(taps(), cells.groups, arithmetic))]
+    columns_of = partial(pack_taps, elements, win.kernel, taps, cells.groups, arithmetic)
+    constants = [tuner.constant(name, columns_of)]
     if arithmetic.bytewise:
-        constants.append(tuner.constant(f"{name}|scales", lambda: column_scales(taps())))
+        scales = partial(scales_of_taps, elements, win.kernel, taps)
+        constants.append(tuner.constant(f"{name}|scales", scales))
     plane = win.height * win.width
     steps = (win.width, 1, plane) if x_first else (win.width * channels, channels, 1)
     epilogue = print_epilogue(compute, _FIRST_WORD + len(_WORDS), len(compute.space) - 1)
@@ -257,6 +257,26 @@ def tune_reduced_conv(compute: Compute, tuner: Tuner, threads: int, arithmetic: 
     kernel = NativeKernel(f"conv_{arithmetic.precision}", text)
     tuner.emit(kernel, (tasks,), values, (*epilogue.inputs, x.name, *constants), compute.output.name)
     return True
+
+
+@storable
+def pack_taps(
+    elements: np.ndarray, kernel: tuple[int, ...], taps: int, groups: int, arithmetic: Arithmetic
+) -> np.ndarray:
+    """(M, C, *kernel) weights as packed columns of so many taps."""
+    return pack_columns(_taps(elements, kernel, taps), groups, arithmetic)
+
+
+@storable
+def scales_of_taps(elements: np.ndarray, kernel: tuple[int, ...], taps: int) -> np.ndarray:
+    """The scales of the columns that `pack_taps` packs."""
+    return column_scales(_taps(elements, kernel, taps))
+
+
+def _taps(elements: np.ndarray, kernel: tuple[int, ...], taps: int) -> np.ndarray:
+    """(M, C, *kernel) -> (taps, C * kernel / taps, M)."""
+    columns, channels = elements.shape[:2]
+    return elements.reshape(columns, channels, *kernel).transpose(2, 3, 1, 0).reshape(taps, -1, columns)
 
 
 def _windows(compute: Compute) -> Windows | None:

@@ -8,7 +8,10 @@ from functools import cache
 
 import llvmlite.binding as llvm
 
+from engine.compiler.plan import storable
 
+
+@storable
 @dataclass(frozen=True)
 class Tile:
     """`lanes` float32s a vector, `vectors` of them side by side, and the row counts to choose from."""

@@ -13,14 +13,22 @@ from engine.backends.cpu.depthwise_last import tune_depthwise_last
 from engine.backends.cpu.matmul import tune_matmul
 from engine.backends.cpu.pool import tune_pool
 from engine.backends.cpu.pool_last import tune_pool_last
+from engine.backends.cpu.position import tune_position
 from engine.backends.cpu.precision import Arithmetic
 from engine.backends.cpu.recurrence import tune_recurrence
 from engine.backends.cpu.reduce import tune_reduce
 from engine.backends.cpu.reduced import tune_reduced_matmul
 from engine.backends.cpu.reduced_conv import tune_reduced_conv
 from engine.backends.cpu.rows import tune_normalize, tune_softmax
+from engine.backends.cpu.scan import tune_scan
+from engine.backends.cpu.scatter import tune_scatter
+from engine.backends.cpu.select import tune_compress, tune_count, tune_nonzero, tune_select
+from engine.backends.cpu.sort import tune_sort
+from engine.backends.cpu.suppression import tune_suppression
 from engine.backends.cpu.transpose import tune_transpose
 from engine.backends.cpu.winograd import tune_winograd
+from engine.backends.cpu.word_conv import tune_word_conv
+from engine.backends.cpu.word_matmul import tune_word_matmul
 from engine.compiler.plan import Compute, Tuner
 
 Rule = Callable[[Compute, Tuner, int], bool]
@@ -36,8 +44,25 @@ RULES: dict[str, Rule] = {
     "normalize": tune_normalize,
     "reduce": tune_reduce,
     "transpose": tune_transpose,
+    "sort": tune_sort,
+    "scan": tune_scan,
+    "position": tune_position,
+    "scatter": tune_scatter,
+    "select": tune_select,
+    "count": tune_count,
+    "nonzero": tune_nonzero,
+    "compress": tune_compress,
+    "suppression": tune_suppression,
 }
 
+
+WORD_RULES: dict[str, Rule] = {
+    "matmul": tune_word_matmul,
+    "shifted_matmul": tune_word_matmul,
+    "conv": tune_word_conv,
+    "shifted_conv": tune_word_conv,
+}
+"""For what the rules above leave: other element types, zero points, and weights that are computed."""
 
 LAST_RULES: dict[str, tuple[Rule, ...]] = {
     "conv": (tune_depthwise_last, tune_winograd, tune_conv_first, tune_conv_few, tune_conv_last),
@@ -60,5 +85,5 @@ def tune(compute: Compute, tuner: Tuner, threads: int, arithmetics: Sequence[Ari
         return True
     if compute.hint.facts.get("channels_last"):
         return any(rule(compute, tuner, threads) for rule in LAST_RULES.get(compute.hint.kind, ()))
-    rule = RULES.get(compute.hint.kind)
-    return rule is not None and rule(compute, tuner, threads)
+    rules = [table.get(compute.hint.kind) for table in (RULES, WORD_RULES)]
+    return any(rule(compute, tuner, threads) for rule in rules if rule is not None)

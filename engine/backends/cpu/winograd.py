@@ -9,6 +9,8 @@ largest result 2e-6 where F(2 x 2) has 5e-7 and the direct way 2e-7 (256 channel
 
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
 
 from engine.backends.cpu.epilogue import Epilogue, is_float32_core, print_epilogue
@@ -128,11 +130,7 @@ def emit_winograd(compute: Compute, tuner: Tuner, tile: Tile, cut: Cut) -> None:
 
 def _pack(tuner: Tuner, name: str, known: np.ndarray | None, results: int, width: int) -> str:
     assert known is not None
-
-    def make() -> np.ndarray:
-        return pack_weights(known, results, width)
-
-    return tuner.constant(f"{name}|winograd{results}|{width}", make)
+    return tuner.constant(f"{name}|winograd{results}|{width}", partial(pack_weights, known, results, width))
 
 
 def winograd_text(tile: Tile, results: int, epilogue: Epilogue) -> str:

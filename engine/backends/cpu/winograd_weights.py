@@ -13,6 +13,7 @@ import numpy as np
 
 from engine.backends.cpu.library import library_text
 from engine.backends.cpu.tiles import host_tile
+from engine.compiler.plan import storable
 from engine.memory.pool import reserve_lasting
 from engine.native import NativeSource
 from engine.native.parts import call_in_parts
@@ -35,6 +36,7 @@ def filter_matrix(results: int) -> np.ndarray:
     return np.stack([*rows, np.array([0.0, 0.0, 1.0])])
 
 
+@storable
 def pack_weights(w: np.ndarray, results: int, width: int) -> np.ndarray:
     """(M, C, 3, 3) -> 1-D (panel, frequency, C, width): G g G', the last panel filled up with zeros."""
     m, channels = w.shape[:2]

@@ -5,23 +5,25 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
+from functools import partial
 from itertools import pairwise
 from time import perf_counter
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 
 from engine import observing
 from engine.backends.base import Backend, DeviceBuffer, Program
 from engine.backends.gl.commands import CommandList, Replayer
-from engine.backends.gl.loops import rounds_of
 from engine.backends.gl.programs import ProgramStore
 from engine.backends.gl.record import GLProgram
 from engine.backends.gl.storage import to_memory, type_refusal
 from engine.backends.gl.timing import ObservedCommands
 from engine.backends.integers import check_integers
 from engine.compiler.plan import Compute, Plan
+from engine.compiler.rounds import Temporary, split
 from engine.devices import GL, GLDevice
+from engine.devices.gl_limits import UNLIMITED
 from engine.errors import InputError
 from engine.kernels.expr import Expr, nodes
 from engine.kernels.value import Value
@@ -33,15 +35,16 @@ _HARDWARE_RATE = 0.02
 class GLBackend(Backend):
     """One stream of work on a `GLDevice`, whose thread it belongs to."""
 
-    elements_at_once: ClassVar[int] = 1
-    """How many elements one call of a shader yields."""
-
     def __init__(self, device: GLDevice, fan_in: int) -> None:
         self.device = device
         self.fan_in = fan_in
         self.replayer = Replayer()
         if not device.info.is_software:
             self.first_rate = _HARDWARE_RATE
+
+    @abstractmethod
+    def elements_at_once(self, dtype: np.dtype) -> int:
+        """How many elements of a tensor one call of a generic kernel's shader yields."""
 
     @abstractmethod
     def size_refusal(self, compute: Compute, formula: Sequence[Expr], values: Sequence[Value]) -> str | None:
@@ -52,6 +55,16 @@ class GLBackend(Backend):
 
     def refusal(self, compute: Compute) -> str | None:
         """Types that GLSL lacks, more inputs than a shader can bind, sizes beyond the device's limits."""
+        reason = self._refusal(compute)
+        if reason is not None or (compute.hint is not None and compute.hint.is_bound):
+            return reason
+        parts = self._parts(compute, partial(Value, "a part of it"))
+        if parts is None:
+            most, name = self.device.limits.max_loop_rounds, self.device.info.renderer
+            return f"one of its loops cannot be split, and {name} ends loops after {most} rounds"
+        return next(filter(None, (self._refusal(part) for part in parts if part is not compute)), None)
+
+    def _refusal(self, compute: Compute) -> str | None:
         tail = () if compute.epilogue is None else (compute.epilogue,)
         formula = list(nodes(compute.body, *tail))
         inputs = {node.attr for node in formula if node.op == "load"}
@@ -62,19 +75,21 @@ class GLBackend(Backend):
             return "GLSL kernels do not compute in float64"
         if len(inputs) > self.fan_in:
             return f"it reads {len(inputs)} tensors at once; a shader here can bind {self.fan_in}"
-        return self.size_refusal(compute, formula, (compute.output, *inputs)) or self._endless(compute)
+        return self.size_refusal(compute, formula, (compute.output, *inputs))
 
-    def _endless(self, compute: Compute) -> str | None:
-        """Why the renderer would leave the generic kernel's loops too early, or None."""
-        most = self.device.info.most_rounds
-        # Tuned kernels of products and windows walk otherwise.
-        if most is None or (compute.hint is not None and compute.hint.kind in ("matmul", "conv", "pool")):
-            return None
-        rounds = self.elements_at_once * rounds_of(compute.formula())
-        if rounds <= most:
-            return None
-        name = self.device.info.renderer
-        return f"it takes {rounds} rounds of a loop in one shader call, and {name} ends loops after {most}"
+    def split(self, compute: Compute, temporary: Temporary) -> Sequence[Compute]:
+        """Loops that the driver would end early become several kernels."""
+        parts = self._parts(compute, temporary)
+        assert parts is not None, f"{compute.layer} was refused"
+        return parts
+
+    def _parts(self, compute: Compute, temporary: Temporary) -> Sequence[Compute] | None:
+        most = self.device.limits.max_loop_rounds
+        if most >= UNLIMITED:
+            return [compute]
+        count = self.elements_at_once(compute.output.dtype)
+        # A shader that yields several elements has one loop more, over them.
+        return split(compute, most if count == 1 else most // count - 2, temporary)
 
     def holds(self, dtype: np.dtype) -> bool:
         """Everything but float64 and what is no number."""

@@ -22,7 +22,7 @@ ARGUMENTS = 5
 _ROW = 1 + ARGUMENTS
 
 # Callees read as many arguments as they have: on every 64-bit calling convention the rest does no harm.
-_REPLAY = NativeSource(
+REPLAY = NativeSource(
     "replay of OpenGL calls",
     PRELUDE
     + f"""
@@ -91,7 +91,7 @@ class Replayer:
     """Runs command lists: in native code once that is there, through ctypes until then."""
 
     def __init__(self) -> None:
-        self._pending: PendingLoad | None = prepare_async([_REPLAY])
+        self._pending: PendingLoad | None = prepare_async([REPLAY])
         self._native: Any = None
         self._functions: dict[int, Any] = {}
 
@@ -111,7 +111,7 @@ class Replayer:
     def _take(self, pending: PendingLoad) -> None:
         self._pending = None
         try:
-            self._native = _NATIVE(pending.result()[_REPLAY.key])
+            self._native = _NATIVE(pending.result()[REPLAY.key])
         except KernelCompileError:
             # Machines on which numba cannot compile still run, more slowly.
             self._native = None

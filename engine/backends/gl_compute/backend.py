@@ -11,7 +11,7 @@ import numpy as np
 from engine.backends.base import DeviceBuffer, Program, Progress
 from engine.backends.cost import formula_ns
 from engine.backends.gl.backend import GLBackend, checked_elements
-from engine.backends.gl.storage import memory_dtype
+from engine.backends.gl.storage import lanes, memory_dtype
 from engine.backends.gl_compute.matmul import slices_constant
 from engine.backends.gl_compute.memory import GLComputeBuffer, GLReadback, buffer_size
 from engine.backends.gl_compute.pieces import GLComputePieces
@@ -59,6 +59,10 @@ class GLComputeBackend(GLBackend):
         super().__init__(device, fan_in)
         self._programs = ComputePrograms.of(device)
         self._target = Target(device.limits, self.texels)
+
+    def elements_at_once(self, dtype: np.dtype) -> int:
+        """A 32-bit word."""
+        return lanes(np.dtype(dtype).name)
 
     def size_refusal(self, compute: Compute, formula: Sequence[Expr], values: Sequence[Value]) -> str | None:
         """Sizes beyond what a shader can address."""

@@ -23,6 +23,8 @@ from engine.kernels.value import Value
 _PIXELS = 4
 _LOCAL_SIZE = 64
 _WRITTEN_ROWS = 3
+_MOST_TAPS = 128
+"""Taps in a row, which are written out: drivers take minutes to compile more of them."""
 _OWN = 19
 """Arguments of the shaders below."""
 _ROUNDS = (6, 12)
@@ -55,6 +57,11 @@ class _Shape:
         per_group = self.m // self.group
         return 1 if per_group == 1 else 4 if per_group <= 4 else 8
 
+    @property
+    def rounds(self) -> int:
+        """Rounds of a thread's loops at most: over input channels and rows of the kernel, and for storing."""
+        return self.c // self.group * (self.kernel[0] + 2) + self.tile * (_PIXELS + 2) + 2
+
 
 def tune_conv(compute: Compute, tuner: Tuner, target: Target) -> bool:
     """Replace a convolution; False for what the tile does not cover."""
@@ -65,6 +72,8 @@ def tune_conv(compute: Compute, tuner: Tuner, target: Target) -> bool:
     shape = _shape(compute, x, w)
     if shape.is_pointwise and shape.group == 1:
         return tune_pointwise(compute, tuner, target)
+    if shape.kernel[1] > _MOST_TAPS or shape.rounds > target.limits.max_loop_rounds:
+        return False
     tile = shape.tile
     layout = f"{tile}:{shape.group}:{'x'.join(map(str, w.shape))}"
     weights = tuner.constant(f"{w.name}:gl_conv:{layout}", lambda: pack_weights(w, shape.group, tile))

@@ -34,6 +34,9 @@ _TILE = 64
 _DEPTH = 16
 _OWN = 14
 _ROUNDS = (2,)
+# Rounds of loops at most: in a tile for each element of k, and for storing.
+_TILE_ROUNDS = 2
+_STORE_ROUNDS = 32
 _NAMES = "m n depth batch_a row_a step_a batch_b step_b column_b first width".split()
 
 
@@ -66,6 +69,8 @@ def tune_matmul(compute: Compute, tuner: Tuner, target: Target) -> bool:
         return False
     product = _product(compute)
     packed = _is_packable(compute)
+    if _is_endless(product, target):
+        return False
     structure = _structure(a, b, product, packed, target)
     slices = _slices(product, target) if packed else [(0, product.n)]
     if not slices:
@@ -91,6 +96,8 @@ def tune_pointwise(compute: Compute, tuner: Tuner, target: Target) -> bool:
     m, c = w.shape[:2]
     pixels = prod(x.shape[2:])
     product = _Product(x.shape[0], m, pixels, c, (0, c, 1), (c * pixels, pixels, 1))
+    if _is_endless(product, target):
+        return False
     fixed = all(x.is_static(axis) for axis in range(2, x.rank))
     b: Access = "n4" if fixed and pixels % 4 == 0 else "n4 shifted"
     rows = 1 if m == 1 else _ROWS
@@ -180,10 +187,18 @@ def _is_last_fixed(value: Value, step: int, size: int) -> bool:
 
 def _slices(p: _Product, target: Target) -> list[tuple[int, int]]:
     """(first column, columns) of each part of the second matrix; empty if not even four columns fit."""
+    if _is_endless(p, target):
+        return []
     columns = target.limits.max_storage_block_size // (4 * max(p.k, 1)) // 4 * 4
     if not columns:
         return []
     return [(first, min(columns, p.n - first)) for first in range(0, p.n, columns)]
+
+
+def _is_endless(p: _Product, target: Target) -> bool:
+    """Whether the driver would end a thread's loops before the sum is complete."""
+    each = 1 if target.texels else _TILE_ROUNDS
+    return p.k * each + _STORE_ROUNDS > target.limits.max_loop_rounds
 
 
 def pack_columns(b: Value, p: _Product, first: int, width: int) -> np.ndarray:

@@ -39,7 +39,6 @@ class GLPixelBackend(GLBackend):
     """
 
     name: ClassVar[str] = "gl_pixel"
-    elements_at_once: ClassVar[int] = 4
 
     def __init__(self, device: GLDevice, *, deferred_transfers: bool | None = None) -> None:
         if device.info.version_code < _OLDEST:
@@ -53,6 +52,10 @@ class GLPixelBackend(GLBackend):
         deferred = device.info.is_software if deferred_transfers is None else deferred_transfers
         self._transfers = Transfers(device, self._programs, self.replayer, deferred)
         self._shaders: dict[str, Shader] = {}
+
+    def elements_at_once(self, dtype: np.dtype) -> int:
+        """A texel."""
+        return 4
 
     def size_refusal(self, compute: Compute, formula: Sequence[Expr], values: Sequence[Value]) -> str | None:
         """Tensors beyond what a texture holds, more arguments than a shader can take."""

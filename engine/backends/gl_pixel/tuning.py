@@ -107,7 +107,8 @@ def _conv(compute: Compute, tuner: Tuner, limits: GLLimits) -> bool:
         end = (pixels, outputs, outputs // group, blocks, quads)
         plan = _Blocks(forms.core(), numbers, sets * blocks * quads, "rows", end)
         label, pack, weight_texels = f"{w.root.name}:blocks:{group}", pack_blocks, group * blocks * block
-    if not _fits(limits, packed, plan.fragments, weight_texels):
+    rounds = kernel[0] * (kernel[1] + 2) if is_spread else quarters * taps
+    if rounds >= limits.max_loop_rounds or not _fits(limits, packed, plan.fragments, weight_texels):
         return False
     weights = tuner.constant(f"{label}:{'x'.join(map(str, w.shape))}", lambda: pack(known, group))
     image = tuner.temporary(packed * 4, _FLOAT32)
@@ -160,6 +161,8 @@ def _matmul(compute: Compute, tuner: Tuner, limits: GLLimits) -> bool:
     blocks, quads = -(-rows.count // forms.ROWS), -(-columns.count // forms.COLUMNS)
     plane, block = columns.count, quarters * forms.ROWS
     fragments = batch * blocks * quads
+    if quarters >= limits.max_loop_rounds:
+        return False
     if not _fits(limits, fragments, rows.sets * blocks * block, columns.sets * quarters * plane):
         return False
     numbers = (

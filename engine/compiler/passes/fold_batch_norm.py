@@ -6,6 +6,7 @@ from functools import partial
 
 import numpy as np
 
+from engine.compiler.plan import storable
 from engine.model import Layer, Model
 from engine.native import NativeSource
 from engine.native.parts import call_in_parts
@@ -59,6 +60,7 @@ def fold_batch_norm(model: Model) -> Model:
     return model.replace(layers=kept, constants=constants, makers=makers)
 
 
+@storable
 def scaled(weights: np.ndarray, factor: np.ndarray, groups: int) -> np.ndarray:
     """Weights of a convolution with each output channel multiplied.
 

@@ -7,6 +7,8 @@ from collections.abc import Callable, Iterable
 import numpy as np
 
 from engine.compiler.builders import ShapeBuilder
+from engine.compiler.passes.join_quantized import is_joinable
+from engine.compiler.passes.patterns import Patterns
 from engine.errors import EngineError
 from engine.kernels.value import Value
 from engine.model import Layer, Model
@@ -14,9 +16,22 @@ from engine.operators import OPERATORS
 
 
 def fold_constants(model: Model) -> Model:
-    """Evaluate what does not depend on the model's inputs. Results beyond the fold limit stay layers."""
+    """Evaluate what does not depend on the model's inputs. Results beyond the fold limit stay layers.
+
+    So do weights whose products backends may compute in integers, until they have chosen.
+    """
+    patterns = Patterns(model)
+    return _folded(model, lambda layer: not is_joinable(layer, patterns))
+
+
+def fold_weights(model: Model) -> Model:
+    """What `fold_constants` leaves, for backends without products of integers."""
+    return _folded(model, lambda layer: layer.op_type == "DequantizeLinear")
+
+
+def _folded(model: Model, wanted: Callable[[Layer], bool]) -> Model:
     constants = dict(model.constants)
-    kept = fold_layers(model.layers, constants)
+    kept = fold_layers(model.layers, constants, wanted)
     if len(kept) == len(model.layers):
         return model
     return model.replace(layers=tuple(kept), constants=constants)
@@ -51,7 +66,7 @@ def _evaluate(
     builder = make_builder(layer, True, [bool(name) for name in layer.outputs])
     try:
         outputs = operator.build(builder, tuple(inputs))
-    except (EngineError, ArithmeticError, LookupError, TypeError, ValueError):
+    except (EngineError, ArithmeticError, LookupError, MemoryError, TypeError, ValueError):
         # A layer that cannot run is reported when it is planned, with its shapes.
         return None
     results = {}

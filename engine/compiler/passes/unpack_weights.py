@@ -29,7 +29,7 @@ def unpack_weights(model: Model) -> Model:
     constants = dict(model.constants)
     layers: list[Layer] = []
     for layer in model.layers:
-        layers += _plain_product(layer, constants)
+        layers += _plain_product(_plain_experts(layer, constants), constants)
     weights = _ancestors(layers)
     kept = fold_layers(layers, constants, lambda layer: bool(weights.intersection(layer.outputs)), _Unbounded)
     if len(kept) == len(model.layers) and all(a is b for a, b in zip(kept, model.layers, strict=True)):
@@ -73,6 +73,74 @@ def _plain_product(layer: Layer, constants: dict[str, np.ndarray]) -> list[Layer
         ),
         layer.replace(op_type="Add", domain="", version=14, inputs=(product, bias), attributes={}),
     ]  # fmt: skip
+
+
+_EXPERTS_ATTRIBUTES = frozenset(
+    "activation_alpha activation_beta activation_type k swiglu_fusion swiglu_limit"
+    " swiglu_limit_after_activation".split()
+)
+
+
+def _plain_experts(layer: Layer, constants: dict[str, np.ndarray]) -> Layer:
+    """A QMoE of known weights and plain routing as MoE; any other layer as it is."""
+    if layer.op_type != "QMoE" or layer.domain != "com.microsoft":
+        return layer
+    inputs = (*layer.inputs, *[""] * 22)[:22]
+    given = layer.attributes
+    if any(inputs[14:]) or given.get("quant_type", "int") != "int" or given.get("weights_prepacked", -1) == 1:
+        return layer
+    plain: list[str] = [*inputs[:2]]
+    for position in range(3):
+        words, scales, bias = inputs[2 + 3 * position : 5 + 3 * position]
+        zeros = inputs[11 + position]
+        if not words:
+            plain += ["", ""]
+            continue
+        known = [constants.get(name) for name in (words, scales, zeros)]
+        bits = int(given.get(f"fc{position + 1}_expert_weight_bits", 0) or given.get("expert_weight_bits", 4))
+        if known[0] is None or known[1] is None or (zeros and known[2] is None):
+            return layer
+        weights = _unpacked_experts(known[0], known[1], known[2], bits, int(given.get("block_size", 0)))
+        if weights is None:
+            return layer
+        name = f"{layer.outputs[0]}/weights {position + 1}"
+        constants[name] = weights
+        plain += [name, bias]
+    while not plain[-1]:
+        plain.pop()
+    # QMoE divides by the sum over the chosen experts in any case.
+    attributes = {n: v for n, v in given.items() if n in _EXPERTS_ATTRIBUTES} | {
+        "normalize_routing_weights": 1
+    }
+    return layer.replace(op_type="MoE", inputs=tuple(plain), attributes=attributes)
+
+
+def _unpacked_experts(
+    packed: np.ndarray, scales: np.ndarray, zeros: np.ndarray | None, bits: int, block_size: int
+) -> np.ndarray | None:
+    """The float32 weights (experts, rows, columns) of a QMoE's layer; None where its numbers do not fit."""
+    if packed.ndim != 3 or bits not in (2, 4, 8) or scales.dtype != np.float32:
+        return None
+    experts, rows, width = packed.shape
+    columns = width * 8 // bits
+    block = block_size or columns
+    blocks = -(-columns // block)
+    if scales.size != experts * rows * blocks:
+        return None
+    middle = np.full((experts, rows, blocks), 1 << (bits - 1), np.float32)
+    if zeros is not None:
+        lines = experts * rows if block_size else experts
+        count = blocks if block_size else rows
+        if zeros.size != lines * -(-count * bits // 8):
+            return None
+        table = _numbers(zeros.reshape(lines, -1), bits)[:, :count]
+        middle = table.reshape(experts, rows, blocks).astype(np.float32)
+    numbers = _numbers(packed.reshape(experts * rows, width), bits).reshape(experts, rows, columns)
+    values = numbers.astype(np.float32)
+    of_block = np.arange(columns) // block
+    values -= middle[:, :, of_block]
+    values *= scales.reshape(experts, rows, blocks)[:, :, of_block]
+    return values
 
 
 def unpacked(

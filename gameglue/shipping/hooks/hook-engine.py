@@ -1,9 +1,11 @@
 """PyInstaller: the engine, with its sources, as kernels are made of them and stored under their digest."""
 
-from PyInstaller.utils.hooks import collect_submodules, copy_metadata
+from PyInstaller.utils.hooks import collect_data_files, collect_submodules, copy_metadata
 
 # Families of operators and device modules are found by walking the packages.
 hiddenimports = collect_submodules("engine")
 module_collection_mode = {"engine": "pyz+py"}
 # Versions are part of the keys that compiled code is stored under.
 datas = [*copy_metadata("numba"), *copy_metadata("llvmlite")]
+# Kernels that an installed wheel brings along; a source tree has none.
+datas += collect_data_files("engine", includes=["native/objects/*"])

@@ -138,14 +138,14 @@ def test_squeezenet_s_66_layers_are_41_kernels() -> None:
 def test_a_cast_through_float16_rounds() -> None:
     computes = fused(
         [
-            node("Cast", ["x"], ["h"], to=10),
-            node("Neg", ["h"], ["n"]),
-            node("Cast", ["n"], ["f"], to=1),
+            node("Neg", ["x"], ["n"]),
+            node("Cast", ["n"], ["h"], to=10),
+            node("Cast", ["h"], ["f"], to=1),
             node("Exp", ["f"], ["y"]),
         ],
         {"x": ("float32", [64])}, {"y": ("float32", None)}, {},
     )  # fmt: skip
-    assert [c.op_type for c in computes] == ["Cast+Neg", "Cast+Exp"]
+    assert [c.op_type for c in computes] == ["Neg+Cast", "Cast+Exp"]
 
 
 def test_long_chains_are_cut_before_they_are_too_deep() -> None:

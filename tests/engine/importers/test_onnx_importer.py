@@ -69,6 +69,14 @@ def test_a_negative_size_reads_as_unknown() -> None:
     )
 
 
+def test_sizes_called_by_a_question_mark_are_unknown_and_need_not_be_equal() -> None:
+    model = make_model([helper.make_node("Relu", ["x"], ["y"])], shape=("?", "?"))
+    shape = read(model).inputs[0].shape
+    assert shape is not None
+    assert tuple(shape) == (None, None)
+    assert shape.matches((2, 3))
+
+
 def test_every_layer_gets_a_name_of_its_own() -> None:
     nodes = [
         helper.make_node("Relu", ["x"], ["a"], name="r"),
@@ -358,7 +366,7 @@ def test_all_unsupported_operators_are_listed_at_once() -> None:
     nodes += [helper.make_node("If", ["c"], ["y"], then_branch=body, else_branch=body)]
     imports = [helper.make_opsetid("", 17), helper.make_opsetid("com.vendor", 1)]
 
-    def supported(layer: Layer) -> str | None:
+    def supported(layer: Layer, _: object) -> str | None:
         assert layer.version == (1 if layer.domain else 17)
         return None if layer.op_type in ("Relu", "If") else "no such operator"
 
@@ -372,6 +380,23 @@ def test_all_unsupported_operators_are_listed_at_once() -> None:
     assert "Sneaky (opset 17) x2" in message
     assert "Relu" not in message
     assert "Export" in message
+
+
+def test_gaps_name_the_exporter_s_option_once() -> None:
+    """onnxruntime's level ALL writes layers for one kind of processor."""
+    domain = "com.microsoft.nchwc"
+    nodes = [
+        helper.make_node("ReorderInput", ["x"], ["a"], domain=domain),
+        helper.make_node("MaxPool", ["a"], ["b"], domain=domain, kernel_shape=[1]),
+        helper.make_node("BeamSearch", ["b"], ["y"], domain="com.microsoft"),
+    ]
+    imports = [helper.make_opsetid(d, 1) for d in (domain, "com.microsoft")]
+    with pytest.raises(ModelImportError) as caught:
+        read(make_model(nodes, opset_imports=imports), supported=lambda *_: "no such operator")
+    message = str(caught.value)
+    assert message.count("ORT_ENABLE_EXTENDED") == 1
+    assert f"{domain}.MaxPool, {domain}.ReorderInput: saved by onnxruntime" in message
+    assert "com.microsoft.BeamSearch: a whole search" in message
 
 
 def test_a_supported_model_passes() -> None:

@@ -646,3 +646,23 @@ def test_a_forked_child_is_told_and_can_start_its_own() -> None:
     assert "DeviceError" in said
     assert "fork" in said
     assert said.strip().endswith("True")
+
+
+@pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="only Linux lets threads be kept off a core")
+def test_the_first_thread_is_kept_off_the_core_of_whoever_submits() -> None:
+    allowed = os.sched_getaffinity(0)
+    if len(allowed) < 2:
+        pytest.skip("there is one core")
+    with JobSystem(2) as jobs:
+        thread = jobs._threads[0].native_id
+        assert thread is not None
+        try:
+            for core in sorted(allowed)[:2]:
+                os.sched_setaffinity(0, {core})
+                end = time.monotonic() + 20
+                while os.sched_getaffinity(thread) != allowed - {core} and time.monotonic() < end:
+                    time.sleep(0.02)  # threads that spin need not be woken
+                    assert jobs.submit(np.zeros((0, 4), np.int64)).complete(20)
+                assert os.sched_getaffinity(thread) == allowed - {core}
+        finally:
+            os.sched_setaffinity(0, allowed)

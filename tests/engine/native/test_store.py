@@ -69,6 +69,12 @@ def store(pool: CompilePool, tmp_path: Path) -> NativeStore:
     return NativeStore(tmp_path, pool)
 
 
+def file_of(store: NativeStore, source: NativeSource) -> Path:
+    path = store.path(source)
+    assert path is not None
+    return path
+
+
 AXPY = kernel(
     "store_f32(y, i, load_f32(y, i) + np.float32(2.5) * load_f32(x, i))", before="import numpy as np"
 )
@@ -90,6 +96,26 @@ def test_a_stored_kernel_is_not_compiled_again(store: NativeStore, pool: Compile
     run(load_one(second, AXPY), 4, x, y)
     assert second.compilations == 0
     np.testing.assert_array_equal(y, 2.5)
+
+
+def test_a_kernel_that_reads_more_arguments_than_it_is_given_is_not_loaded(
+    store: NativeStore, pool: CompilePool
+) -> None:
+    load_one(store, AXPY)
+    assert AXPY.words == 3
+    assert NativeStore(store.folder, pool).load_stored({AXPY.key: 2}) is None
+    for words in (3, 4, 0):
+        assert NativeStore(store.folder, pool).load_stored({AXPY.key: words})
+
+
+def test_what_another_compiler_made_is_not_stored(
+    store: NativeStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A compiling process runs the compiler's file as it is now, and keys say as it was."""
+    monkeypatch.setattr(module, "_COMPILER_FILE", Path(__file__))
+    assert load_one(store, AXPY)
+    assert store.folder is not None
+    assert not list(store.folder.iterdir())
 
 
 def test_a_warm_start_does_not_import_numba(store: NativeStore, pool: CompilePool, tmp_path: Path) -> None:
@@ -130,7 +156,7 @@ copy_bytes(z + 8 * i, y + 8 * i, 8 + begin)
 @pytest.mark.parametrize("damage", ["flipped", "short", "empty", "other"])
 def test_a_damaged_file_is_rebuilt(store: NativeStore, pool: CompilePool, damage: str) -> None:
     load_one(store, AXPY)
-    path = store.path(AXPY)
+    path = file_of(store, AXPY)
     data = path.read_bytes()
     if damage == "flipped":
         path.write_bytes(data[:-20] + bytes([data[-20] ^ 1]) + data[-19:])
@@ -141,7 +167,7 @@ def test_a_damaged_file_is_rebuilt(store: NativeStore, pool: CompilePool, damage
     else:
         other = kernel("store_f32(y, i, 7)")
         load_one(store, other)
-        shutil.copy(store.path(other), path)
+        shutil.copy(file_of(store, other), path)
     second = NativeStore(store.folder, pool)
     x, y = np.ones(4, np.float32), np.zeros(4, np.float32)
     run(load_one(second, AXPY), 4, x, y)
@@ -151,7 +177,9 @@ def test_a_damaged_file_is_rebuilt(store: NativeStore, pool: CompilePool, damage
     assert load_one(NativeStore(store.folder, pool), AXPY)
 
 
-def test_the_key_holds_everything_that_the_code_depends_on(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_key_and_file_name_hold_everything_that_the_code_depends_on(
+    tmp_path: Path, pool: CompilePool, monkeypatch: pytest.MonkeyPatch
+) -> None:
     base = NativeSource("a", "text", "entry", "void(int64, int64, int64)")
     assert base.key == NativeSource("other name", "text", "entry", "void(int64, int64, int64)").key
     keys = {
@@ -160,17 +188,24 @@ def test_the_key_holds_everything_that_the_code_depends_on(monkeypatch: pytest.M
         NativeSource("a", "text", "entry2").key,
         NativeSource("a", "text", "entry", "void(int64)").key,
     }
+    assert len(keys) == 4
+    store = NativeStore(tmp_path, pool)
+
+    def path() -> Path | None:
+        native.machine_identity.cache_clear()
+        module._this_machine.cache_clear()
+        return store.path(base)
+
+    paths = {path()}
     for package in ("numba", "llvmlite"):
         monkeypatch.setattr(module, "_version_text", lambda name, changed=package: f"{name}{name == changed}")
-        native.machine_identity.cache_clear()
-        keys.add(NativeSource("a", "text", "entry").key)
+        paths.add(path())
     monkeypatch.undo()
     monkeypatch.setattr(module.llvm, "get_host_cpu_name", lambda: "another")
-    native.machine_identity.cache_clear()
-    keys.add(NativeSource("a", "text", "entry").key)
+    paths.add(path())
     monkeypatch.undo()
-    native.machine_identity.cache_clear()
-    assert len(keys) == 7
+    assert len(paths) == 4
+    assert path() in paths
 
 
 @pytest.mark.parametrize(
@@ -250,7 +285,7 @@ def test_what_somebody_waits_for_is_compiled_first(tmp_path: Path, monkeypatch: 
     compile_one = native_pool._Child.compile
 
     def note(child: native_pool._Child, request: native_pool.CompileRequest) -> native_pool.CompiledObject:
-        order.append(request.name)
+        order.extend(name for name in sources if name == request.name)  # other pools are at work, too
         return compile_one(child, request)
 
     monkeypatch.setattr(native_pool._Child, "be_ready", be_ready)
@@ -384,7 +419,7 @@ def test_a_folder_that_cannot_be_written_costs_only_time(pool: CompilePool, tmp_
 def test_loops_over_buffers_vectorise(store: NativeStore, tmp_path: Path, statements: str) -> None:
     source = kernel(statements, before="import numpy as np")
     load_one(store, source)
-    code = store.path(source).read_bytes()
+    code = file_of(store, source).read_bytes()
     (tmp_path / "code.o").write_bytes(code[code.index(b"\x7fELF") :])
     listing = subprocess.run(
         ["objdump", "-d", str(tmp_path / "code.o")], capture_output=True, text=True, check=True

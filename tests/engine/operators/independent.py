@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import onnx
 import onnxruntime
-from onnx import helper
+from onnx import helper, numpy_helper
 from onnx.reference import ReferenceEvaluator
 
 Arrays = Sequence[np.ndarray | None]
@@ -16,31 +16,33 @@ Attributes = Mapping[str, Any] | None
 
 
 def proto(
-    op_type: str, arrays: Arrays, attributes: Attributes, opset: int, outputs: int, domain: str = ""
-) -> onnx.ModelProto:
-    """A model of one layer with inputs x0, x1, ... and outputs y0, y1, ..."""
+    op_type: str, arrays: Arrays, attributes: Attributes, opset: int, outputs: int, domain: str = "",
+    known: Sequence[int] = (),
+) -> onnx.ModelProto:  # fmt: skip
+    """A model of one layer with inputs x0, x1, ..., constants at the positions `known`, outputs y0, ..."""
     names = [f"x{i}" if a is not None else "" for i, a in enumerate(arrays)]
     infos = [
         helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(a.dtype), a.shape)
-        for name, a in zip(names, arrays, strict=True)
-        if a is not None
+        for i, (name, a) in enumerate(zip(names, arrays, strict=True))
+        if a is not None and i not in known
     ]
+    constants = [numpy_helper.from_array(a, names[i]) for i in known if (a := arrays[i]) is not None]
     made = [f"y{i}" for i in range(outputs)]
     node = helper.make_node(op_type, names, made, domain=domain, **(attributes or {}))
     outs = [helper.make_empty_tensor_value_info(name) for name in made]
-    graph = helper.make_graph([node], "one", infos, outs)
+    graph = helper.make_graph([node], "one", infos, outs, constants)
     opsets = [helper.make_opsetid("", opset), *([helper.make_opsetid(domain, 1)] if domain else [])]
     return helper.make_model(graph, opset_imports=opsets, ir_version=10)
 
 
 def by_onnxruntime(
     op_type: str, arrays: Arrays, attributes: Attributes = None, *, opset: int = 21, outputs: int = 1,
-    domain: str = "",
+    domain: str = "", known: Sequence[int] = (),
 ) -> list[np.ndarray]:  # fmt: skip
     """What onnxruntime yields."""
-    model = proto(op_type, arrays, attributes, opset, outputs, domain)
+    model = proto(op_type, arrays, attributes, opset, outputs, domain, known)
     session = onnxruntime.InferenceSession(model.SerializeToString())
-    feeds = {f"x{i}": a for i, a in enumerate(arrays) if a is not None}
+    feeds = {f"x{i}": a for i, a in enumerate(arrays) if a is not None and i not in known}
     return [np.asarray(y) for y in session.run(None, feeds)]
 
 

@@ -59,6 +59,39 @@ def test_uneven_geometry(kernel: tuple[int, int], group: int, channel: str, make
             assert error(actual, expected) < 1e-5, (output.name, shape)
 
 
+ODD_WINDOWS: list[tuple[tuple[int, ...], tuple[int, ...], dict[str, Any]]] = [
+    ((2, 3, 40, 40), (8, 3, 40, 40), {}),
+    ((1, 1, 50, 60), (5, 1, 50, 60), {"pads": (3, 3, 3, 3), "strides": (2, 2)}),
+    ((1, 4, 40, 44), (6, 2, 36, 33), {"pads": (1, 0, 2, 3), "group": 2}),
+    ((1, 20, 20, 70), (24, 20, 33, 33), {"pads": (16, 16, 16, 16)}),
+    ((1, 2, 1, 3000), (4, 2, 1, 1100), {"pads": (0, 40, 0, 0)}),
+    ((1, 2, 3000, 1), (4, 2, 1100, 1), {"strides": (300, 1)}),
+    ((2, 1, 6000), (34, 1, 1200), {"strides": (400,), "pads": (600, 600)}),
+    ((1, 32, 1, 1), (32, 32, 3, 3), {"pads": (1, 1, 1, 1)}),
+    ((1, 8, 2, 7), (16, 8, 5, 3), {"pads": (2, 1, 2, 1)}),
+    ((1, 3, 4, 1), (6, 3, 7, 7), {"pads": (9, 3, 9, 3), "strides": (7, 1)}),
+    ((1, 8, 4, 4), (8, 1, 7, 7), {"pads": (3, 3, 3, 3), "group": 8}),
+    ((1, 3, 9, 9), (6, 3, 7, 7), {"pads": (6, 6, 6, 6), "dilations": (2, 3), "strides": (2, 1)}),
+]
+"""Windows as large as the picture, and such that some of their rows meet padding only."""
+
+
+@pytest.mark.parametrize("is_open", [False, True])
+def test_windows_as_large_as_the_picture(is_open: bool, channel: str, make_worker: MakeWorker) -> None:
+    rng = np.random.default_rng(0)
+    for shape, weights, attributes in ODD_WINDOWS:
+        w = rng.normal(0, 1 / np.sqrt(np.prod(weights[1:])), weights).astype(np.float32)
+        names: list[int | str | None] = ["n", shape[1], "h", "w"]
+        sizes = names[: len(shape)] if is_open else [*shape]
+        layer = node("Conv", ["x", "w"], ["y"], **attributes)
+        source = proto([layer], {"x": ("float32", sizes)}, {"y": ("float32", None)}, {"w": w})
+        x = rng.normal(size=shape).astype(np.float32)
+        (expected,) = onnxruntime.InferenceSession(source).run(None, {"x": x})
+        worker = make_worker(ModelLoader.load(source), channel)
+        worker.schedule(x)
+        assert error(worker.peek_output().download_to_array(), expected) < 1e-5, (shape, weights)
+
+
 TRANSPOSED: list[tuple[tuple[int, int], dict[str, Any]]] = [
     ((2, 2), {"strides": (2, 2)}),
     ((4, 4), {"strides": (2, 2), "pads": (1, 1, 1, 1)}),
@@ -161,3 +194,30 @@ def test_known_weights_make_it_a_convolution(kernel: tuple[int, int], strides: t
     trace = Tracer(model).trace({"x0": x.shape})
     assert [c.hint.kind for c in trace.computes if c.hint is not None] == ["conv"]
     assert len(trace.computes) == (1 if strides == (1, 1) else 2)
+
+
+TOUCHED: list[dict[str, tuple[int, ...]]] = [
+    {"strides": (2, 2)},
+    {"strides": (3, 4), "pads": (1, 0, 2, 1)},
+    {"strides": (2, 1), "output_padding": (1, 0)},
+    {"dilations": (2, 3)},
+    {"strides": (3, 2), "dilations": (2, 2)},
+]
+
+
+@pytest.mark.parametrize("known", [True, False])
+def test_nan_reaches_what_it_touches(make_worker: MakeWorker, channel: str, known: bool) -> None:
+    rng = np.random.default_rng(7)
+    x, w = rng.normal(size=(1, 3, 4, 5)).astype(np.float32), rng.normal(size=(3, 5, 3, 3)).astype(np.float32)
+    x[0, 1, 2, 3] = np.nan
+    for attributes in TOUCHED if known else TOUCHED[:1]:
+        layer = node("ConvTranspose", ["x", "w"], ["y"], **attributes)
+        feeds = {"x": x} if known else {"x": x, "w": w}
+        declared = {name: ("float32", list(a.shape)) for name, a in feeds.items()}
+        made = proto([layer], declared, {"y": ("float32", None)}, {"w": w} if known else {})
+        (expected,) = onnxruntime.InferenceSession(made).run(None, feeds)
+        worker = make_worker(ModelLoader.load(made), channel)
+        worker.schedule(feeds)
+        found = worker.peek_output().download_to_array()
+        assert 0 < np.isnan(expected).sum() < expected.size
+        np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5, err_msg=str(attributes))

@@ -128,6 +128,8 @@ def test_convolution_of_channels_last() -> None:
     first, moved = (np.ascontiguousarray(a.transpose(0, 3, 1, 2)) for a in (x, z))
     (plain,) = by_onnxruntime("Conv", [first, w, b], attributes)
     (found,) = run("NhwcConv", [x, w, b], attributes, domain=CONTRIB)
+    (same,) = run("NhwcConv", [x, w.transpose(0, 2, 3, 1), b], attributes, domain=CONTRIB)
+    np.testing.assert_array_equal(same, found)
     assert disagreement(found, plain.transpose(0, 2, 3, 1)) < 5e-6
     (found,) = run("NhwcFusedConv", [x, w, b, z], {**attributes, "activation": "Relu"}, domain=CONTRIB)
     assert disagreement(found, np.maximum(plain + moved, 0).transpose(0, 2, 3, 1)) < 5e-6

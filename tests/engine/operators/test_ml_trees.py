@@ -16,7 +16,7 @@ from sklearn.ensemble import GradientBoostingClassifier, RandomForestClassifier,
 from engine import ModelLoader
 from engine.errors import ShapeError
 from tests.engine.conftest import MakeWorker
-from tests.engine.operators.test_ml import FLOAT, INT64, STRING, found, ml
+from tests.engine.operators.test_ml import FLOAT, INT64, STRING, agree, found, ml
 
 MODES = ["LEQ", "LT", "GTE", "GT", "EQ", "NEQ", "MEMBER"]
 COMPARE: dict[str, Any] = {
@@ -199,6 +199,18 @@ def test_regressors_agree_with_onnxruntime(transform: str) -> None:
     proto = ml("TreeEnsembleRegressor", [x], [FLOAT], **facts)
     (expected,) = onnxruntime.InferenceSession(proto.SerializeToString()).run(None, {"x0": x})
     np.testing.assert_allclose(found(proto, [x])[0], expected, atol=1e-5)
+
+
+def test_one_target_takes_the_first_weight_of_a_leaf() -> None:
+    """As onnxruntime does: skl2onnx lists the number of a leaf once for each class."""
+    attributes: dict[str, Any] = {
+        "nodes_treeids": [0, 0, 0], "nodes_nodeids": [0, 1, 2], "nodes_modes": ["BRANCH_LEQ", "LEAF", "LEAF"],
+        "nodes_featureids": [0, 0, 0], "nodes_values": [0.5, 0.0, 0.0], "nodes_truenodeids": [1, 0, 0],
+        "nodes_falsenodeids": [2, 0, 0], "target_treeids": [0] * 5, "target_nodeids": [1, 1, 2, 2, 2],
+        "target_ids": [0] * 5, "target_weights": [1.0, 9.0, 2.0, 2.0, 9.0], "n_targets": 1,
+    }  # fmt: skip
+    (scores,) = agree("TreeEnsembleRegressor", [np.array([[0.0], [1.0]], np.float32)], [FLOAT], **attributes)
+    assert scores.tolist() == [[1.0], [2.0]]
 
 
 def classes(trees: list[Node], targets: int) -> list[Node]:

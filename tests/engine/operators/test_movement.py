@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import permutations
+from itertools import permutations, product
 
 import numpy as np
+import onnxruntime
 import pytest
 
 from engine.compiler.interpret import elements
 from engine.compiler.trace import Tracer
 from engine.dtypes import STORAGE_TYPES, as_dtype
 from engine.errors import ShapeError
+from engine.operators.movement import cut_of
 from tests.engine.operators.single import one_layer, run
+from tests.graphs import node, proto
 
 
 def numbered(*shape: int, dtype: str = "float32") -> np.ndarray:
@@ -114,6 +117,26 @@ def test_slice(starts: Sequence[int], ends: Sequence[int], axes: Sequence[int], 
     if set(steps) == {1}:
         attributes = {"starts": starts, "ends": ends, "axes": axes}
         np.testing.assert_array_equal(run("Slice", [x], attributes, opset=9)[0], x[tuple(index)])
+
+
+FAR = (-(2**63), -100, -6, -5, -1, 0, 3, 4, 5, 100, 2**31 - 1, 2**31, 2**63 - 1)
+"""Starts and ends within an axis of 5, at its borders and far beyond."""
+
+
+def test_the_ends_of_a_slice_are_limited_as_onnxruntime_does() -> None:
+    names = [f"x{i}" for i in range(5)]
+    declared: dict[str, tuple[str, Sequence[int | None]]] = {n: ("int64", [1]) for n in names}
+    declared["x0"] = ("float32", [None])
+    made = proto([node("Slice", names, ["y"])], declared, {"y": ("float32", None)})
+    session = onnxruntime.InferenceSession(made)
+    for size in (0, 1, 5):
+        x = numbered(size)
+        for start, end, step in product(FAR, FAR, (-(2**63), -2, -1, 1, 3, 2**63 - 1)):
+            arrays = dict(zip(names, (x, *(np.array([n]) for n in (start, end, 0, step))), strict=True))
+            taken = x[[*cut_of(size, start, end, step)]]
+            np.testing.assert_array_equal(taken, session.run(None, arrays)[0], f"{size} {start} {end} {step}")
+    backwards = [np.array([-9, 2]), np.array([2**63 - 1, -9]), np.array([0, 1]), np.array([-1, -2])]
+    np.testing.assert_array_equal(run("Slice", [numbered(3, 4), *backwards])[0], [[2, 0]])
 
 
 @pytest.mark.parametrize("mode", ["DCR", "CRD"])

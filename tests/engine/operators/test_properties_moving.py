@@ -101,10 +101,10 @@ def slices(draw: Draw) -> Example:
 
 
 def by_slice(x: np.ndarray, *parts: np.ndarray) -> np.ndarray:
-    """NumPy's slicing."""
+    """NumPy's slicing, but that a start before the first element is the first one, backwards too."""
     index = [slice(None)] * x.ndim
     for start, end, axis, step in zip(*(p.tolist() for p in parts), strict=True):
-        index[axis] = slice(start, end, step)
+        index[axis] = slice(max(start, -x.shape[axis]) if step < 0 else start, end, step)
     return x[tuple(index)]
 
 

@@ -45,6 +45,19 @@ def test_dft(n: int, inverse: int, onesided: int, rng: np.random.Generator) -> N
     assert disagreement(found, expected_of(x, 1, n, inverse, onesided)) < 1e-6
 
 
+@pytest.mark.parametrize("n", [192, 193, 256, 390, 1000])
+@pytest.mark.parametrize(("inverse", "onesided"), [(0, 0), (0, 1), (1, 0), (1, 1)])
+def test_rows_that_lie_as_a_whole(n: int, inverse: int, onesided: int, rng: np.random.Generator) -> None:
+    attributes = {"inverse": inverse, "onesided": onesided}
+    for parts in (1, 2):
+        x = rng.normal(size=(3, n // 2 + 1 if inverse and onesided else n, parts)).astype(np.float32)
+        found = run("DFT", [x, np.array(n), np.array(1)], attributes)[0]
+        assert disagreement(found, expected_of(x, 1, n, inverse, onesided)) < 1e-6
+        if not (inverse and onesided):
+            found = run("DFT", [x, None, np.array(1)], attributes)[0]
+            assert disagreement(found, expected_of(x, 1, n, inverse, onesided)) < 1e-6
+
+
 @pytest.mark.parametrize("length", [3, 5, 12, 300])
 @pytest.mark.parametrize(("inverse", "onesided"), [(0, 0), (1, 0), (1, 1)])
 def test_the_signal_is_cut_or_filled_up_with_zeros(
@@ -67,6 +80,19 @@ def test_dft_of_other_axes_and_versions(rng: np.random.Generator) -> None:
     assert disagreement(run("DFT", [x])[0], expected_of(x, 2, 6, 0, 0)) < 1e-6
     default = run("DFT", [x[..., :1].repeat(2, -1)], {"inverse": 1, "onesided": 1})[0]
     assert default.shape == (4, 3, 10, 1)
+
+
+def test_a_real_signal_may_lack_its_last_axis(rng: np.random.Generator) -> None:
+    x = rng.normal(size=(3, 2, 12, 1)).astype(np.float32)
+    for axis in (1, 2, -2):
+        expected = run("DFT", [x, None, np.array(axis)], {"onesided": 1})[0]
+        np.testing.assert_array_equal(
+            run("DFT", [x[..., 0], None, np.array(axis)], {"onesided": 1})[0], expected
+        )
+    for n in (1, 2, 12):
+        one = x[0, :, :n]
+        found = run("DFT", [one[..., 0]], {"axis": 1}, opset=17)[0]
+        np.testing.assert_array_equal(found, run("DFT", [one], {"axis": 1}, opset=17)[0])
 
 
 def test_dft_element_types(rng: np.random.Generator) -> None:
@@ -169,12 +195,12 @@ def test_every_backend_agrees_with_numpy(
 def test_errors_name_the_layer() -> None:
     x, one = np.zeros((1, 4, 2), np.float32), np.array(1)
     cases: tuple[tuple[str, list[np.ndarray | None], dict[str, Any], str], ...] = (
-        ("DFT", [x[..., 0]], {}, "takes a real signal"),
-        ("DFT", [x, None, np.array(2)], {}, "holds the parts of complex numbers"),
+        ("DFT", [np.zeros((), np.float32)], {}, "takes a real signal"),
+        ("DFT", [x, None, np.array(-1)], {}, "holds the parts of complex numbers"),
         ("DFT", [x, np.array(0)], {}, "a length of 0"),
         ("DFT", [x[:, :1]], {"inverse": 1, "onesided": 1}, "a length of 0"),
         ("DFT", [x, np.array([1, 2])], {}, "its dft_length must be one number"),
-        ("STFT", [x[0], one], {}, "takes a signal"),
+        ("STFT", [x[0, 0], one], {}, "takes a signal"),
         ("STFT", [x, one, None, np.array(5)], {}, "cannot take frames of 5"),
         ("STFT", [x, np.array(0)], {}, "every 0"),
         ("STFT", [x, one, x[0, :3, 0], np.array(4)], {}, "need a window of that length"),

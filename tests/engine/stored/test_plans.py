@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -10,12 +12,13 @@ import numpy as np
 import onnx
 import pytest
 
-from engine import BackendType, JobSystem, Model, ModelLoader, Worker, native
+from engine import BackendType, JobSystem, Model, ModelLoader, Worker, native, sources
 from engine.backends.cpu.backend import CPUBackend
+from engine.backends.cpu.program import CPUProgram
 from engine.custom import operator, remove_operator
 from engine.kernels.value import Value
 from engine.operators.builder import Builder
-from engine.stored import digests, files, plans
+from engine.stored import files, plans
 from engine.stored.digests import digest_of_engine, digest_of_model
 from tests.graphs import mlp, model, node, proto
 from tests.networks import reference
@@ -128,6 +131,40 @@ def test_plans_of_every_tuned_kernel_can_be_stored() -> None:
             np.testing.assert_allclose(found, reference(source, {"x": x})["y"], rtol=1e-4, atol=1e-4)
 
 
+def test_plans_of_quantised_layers_can_be_stored() -> None:
+    rng = np.random.default_rng(4)
+
+    def weights(*shape: int) -> np.ndarray:
+        return rng.integers(-127, 128, shape).astype(np.int8)
+
+    known: dict[str, Any] = {
+        "s": np.float32(0.02), "z": np.uint8(128), "ws": np.float32(0.01), "wz": np.int8(0),
+        "full": weights(16, 3, 3, 3), "each": weights(16, 1, 3, 3), "points": weights(8, 16, 1, 1),
+        "m": weights(8 * 64, 5), "n": weights(8 * 64, 6), "shape": np.array([1, 8 * 64]),
+    }  # fmt: skip
+    unit, by = ["s", "z"], ["ws", "wz"]
+    nodes = [
+        node("QuantizeLinear", ["x", *unit], ["q"]),
+        node("QLinearConv", ["q", *unit, "full", *by, *unit], ["a"], pads=[1] * 4),
+        node("QLinearConv", ["a", *unit, "each", *by, *unit], ["b"], pads=[1] * 4, group=16),
+        node("QLinearConv", ["b", *unit, "points", *by, *unit], ["c"]),
+        node("Reshape", ["c", "shape"], ["d"]),
+        node("QLinearMatMul", ["d", *unit, "m", *by, *unit], ["e"]),
+        node("MatMulInteger", ["d", "n", "z", "wz"], ["i"]),
+        node("DequantizeLinear", ["e", *unit], ["y"]),
+    ]
+    outputs = {"y": ("float32", None), "i": ("int32", None)}
+    source = proto(nodes, {"x": ("float32", [1, 3, 8, 8])}, outputs, known)
+    x = rng.normal(size=(1, 3, 8, 8)).astype(np.float32)
+    expected = reference(source, {"x": x})
+    for was_stored in (False, True):
+        with open_worker(source) as worker:
+            assert was_read(worker) is was_stored
+            worker.schedule(x)
+            for name, wanted in expected.items():
+                np.testing.assert_array_equal(worker.peek_output(name).readback_and_clone(), wanted)
+
+
 def test_a_plan_that_was_read_is_reported_like_one_that_was_made() -> None:
     reports = []
     for _ in range(2):
@@ -176,7 +213,7 @@ def test_the_first_input_shape_is_recorded_when_loading_the_next_time() -> None:
 
 def test_a_plan_whose_kernels_are_gone_is_made_anew(monkeypatch: pytest.MonkeyPatch) -> None:
     open_worker(network()).dispose()
-    monkeypatch.setattr(native, "load_stored", lambda keys: None)
+    monkeypatch.setattr(native, "load_stored", lambda words: None)
     with open_worker(network()) as worker:
         assert not was_read(worker)
         check(worker, network())
@@ -209,16 +246,43 @@ def test_an_edit_of_the_engine_makes_plans_anew(tmp_path: Path, monkeypatch: pyt
     root = tmp_path / "engine"
     (root / "sub").mkdir(parents=True)
     (root / "sub" / "part.py").write_text("SIZE = 1\n")
-    monkeypatch.setattr(digests, "_ENGINE", root)
     found = set()
     for text in ("SIZE = 1\n", "SIZE = 2\n"):
         (root / "sub" / "part.py").write_text(text)
+        monkeypatch.setattr(sources, "AT_IMPORT", sources.facts_of(root))
         digest_of_engine.cache_clear()
         found.add(digest_of_engine())
         with open_worker(network()) as worker:
             assert not was_read(worker)
     assert len(found) == 2
     digest_of_engine.cache_clear()
+
+
+def test_sources_that_change_under_a_running_process_are_not_those_of_its_plans(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """They are looked at when the import begins, and never again."""
+    before = digest_of_engine()
+    monkeypatch.setattr(os, "scandir", None)
+    digest_of_engine.cache_clear()
+    assert digest_of_engine() == before
+    assert any("sources.py " in fact for fact in sources.AT_IMPORT)
+
+
+def test_a_plan_tells_how_many_arguments_its_kernels_are_called_with() -> None:
+    open_worker(network()).dispose()
+    file = plans.plan_file(ModelLoader.load(network()), CPUBackend())
+    assert file is not None
+    assert file.read is not None
+    with open_worker(network()) as worker:
+        (part,) = worker._session.parts.values()
+        program = part.stages[0].program
+        assert isinstance(program, CPUProgram)
+        assert program.commands is not None
+        starts = [*program.commands.array[:, 1].tolist()]
+        sizes = [(after - start) // 8 for start, after in pairwise(starts)]
+    assert len(sizes) >= 3
+    assert sizes == [*file.read.words.values()][: len(sizes)]
 
 
 def test_operators_of_a_games_own_are_not_stored(folder: Path) -> None:

@@ -29,6 +29,22 @@ DIGITS = ROOT / "assets" / "digits" / "digits.onnx"
 Capture = pytest.CaptureFixture[str]
 RunChild = Callable[..., str]
 
+BARE = SystemInfo(
+    cpu_name="cpu",
+    cpu_cores=1,
+    cpu_features=(),
+    operating_system="system",
+    gl=None,
+    gl_limits=None,
+    gl_reason="no libEGL",
+    gl_compute_reason="no libEGL",
+    gl_pixel_reason="no libEGL",
+    cl_devices=(),
+    cl_reason="no platform",
+    cl_refused=(),
+)
+"""A machine without OpenGL and OpenCL."""
+
 
 def expected(image: np.ndarray) -> np.ndarray:
     """What onnxruntime says to a picture."""
@@ -164,8 +180,7 @@ def test_inspect_tells_what_the_file_holds_and_what_the_passes_did(capsys: Captu
 
 
 def test_inspect_says_why_a_backend_is_missing(capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
-    bare = SystemInfo("cpu", 1, (), "system", None, None, "no libEGL", (), "no platform")
-    monkeypatch.setattr(SystemInfo, "query", lambda: bare)
+    monkeypatch.setattr(SystemInfo, "query", lambda: BARE)
     assert main(["inspect", "digits"]) == 0
     printed = capsys.readouterr().out
     assert printed.count("not here: no libEGL") == 2
@@ -229,8 +244,7 @@ def test_bench_shows_layers_without_onnxruntime(capsys: Capture, monkeypatch: py
 def test_bench_of_layers_says_why_a_backend_is_missing(
     capsys: Capture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    bare = SystemInfo("cpu", 1, (), "system", None, None, "no libEGL", (), "no platform")
-    monkeypatch.setattr(SystemInfo, "query", lambda: bare)
+    monkeypatch.setattr(SystemInfo, "query", lambda: BARE)
     assert main("bench digits --layers --backend gpu_pixel".split()) == 2
     assert "gpu_pixel cannot run here: no libEGL" in capsys.readouterr().err
 
@@ -274,8 +288,7 @@ def test_bench_names_what_it_leaves_out(capsys: Capture, monkeypatch: pytest.Mon
     monkeypatch.setitem(sys.modules, "onnxruntime", None)
     assert main(["bench", "digits", "--backend", "cpu", "--runs", "1"]) == 0
     assert "onnxruntime  left out: not installed" in capsys.readouterr().out
-    bare = SystemInfo("cpu", 1, (), "system", None, None, "no libEGL", (), "no platform")
-    monkeypatch.setattr(SystemInfo, "query", lambda: bare)
+    monkeypatch.setattr(SystemInfo, "query", lambda: BARE)
     assert main(["bench", "digits", "--backend", "gpu_pixel", "--runs", "1"]) == 0
     printed = capsys.readouterr().out
     assert "left out: no libEGL" in printed
@@ -323,12 +336,12 @@ def test_doctor_tells_what_is_here(capsys: Capture, monkeypatch: pytest.MonkeyPa
 
 
 def test_doctor_says_what_to_install(capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
-    bare = SystemInfo("cpu", 1, (), "system", None, None, "no libEGL", (), "no platform")
-    monkeypatch.setattr(SystemInfo, "query", lambda: bare)
+    monkeypatch.setattr(SystemInfo, "query", lambda: BARE)
     assert main(["doctor"]) == 0
     printed = capsys.readouterr().out
     assert "none: no libEGL" in printed
     assert f"OpenGL: {how_to_get_opengl()}" in printed
+    assert 'pip install "gameglue[intel-opencl]"' in printed
     assert 'pip install "gameglue[pocl]"' in printed
 
 

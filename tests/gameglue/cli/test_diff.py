@@ -164,6 +164,12 @@ def test_weights_beside_the_model_are_read(tmp_path: Path, capsys: Capture) -> N
     assert main(["diff", str(path), "--against", "onnx-reference"]) == 0
 
 
+def test_maps_are_compared_by_their_numbers() -> None:
+    one = {"a": 1.0, "b": 0.0}
+    assert difference("x", [one, one], [{"b": 1e-7, "a": 1.0}, one]).error == pytest.approx(1e-7)
+    assert difference("x", [one], [{"a": 1.0, "c": 0.0}]).error == float("inf")
+
+
 def test_texts_come_from_a_file(tmp_path: Path, capsys: Capture) -> None:
     bytes_ = proto([node("Identity", ["x"], ["y"])], {"x": ("object", [2])}, {"y": ("object", [2])})
     (tmp_path / "net.onnx").write_bytes(bytes_)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -88,7 +89,9 @@ def make_worker(request: pytest.FixtureRequest) -> Iterator[MakeWorker]:
 
 
 def wait_for(app: App, network: PictureNetwork, count: int) -> None:
-    for _ in range(3000):
+    # Long enough for renderers that draw beside the loop, which runs ahead of them here.
+    end = time.monotonic() + 60.0
+    while time.monotonic() < end:
         if network.count >= count:
             return
         app.step()

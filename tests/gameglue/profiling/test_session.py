@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 
 import numpy as np
 import pytest
 
 from gameglue import App, MonoBehaviour
-from gameglue.profiling.session import PAUSED, RUNNING, SETTLING, Plan, profile_frames
+from gameglue.profiling.recording import Recording
+from gameglue.profiling.session import PAUSED, RUNNING, SETTLING, Plan, Profile, profile_frames
 from tests.gameglue.profiling.test_recording import Reader
 
 
@@ -64,6 +66,34 @@ def test_a_profile_ends_with_its_app(make_app: Callable[..., App]) -> None:
     app.scene.create("leaver", Leaver)
     profile = profile_frames(app, Plan(frames=50, warm_up=0, rate=0.0))
     assert 5 <= len(profile.work) <= 7
+
+
+def test_a_profile_waits_for_the_renderer_between_frames(
+    make_app: Callable[..., App], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    naps: list[bool] = []
+    app: App = make_app(sleep=lambda seconds: naps.append(app._in_frame))
+    # At the end of every frame two pictures are in flight, until the third poll.
+    pending = itertools.cycle((2, 2, 0))
+    monkeypatch.setattr(app.rest, "_pending", lambda: next(pending))
+    profile = profile_frames(app, Plan(frames=20, block=5, settle=1, warm_up=0), layers=False)
+    assert naps == [False] * 2 * 20
+    assert [len(profile.late[side]) for side in (RUNNING, PAUSED)] == [8, 8]
+    assert [len(profile.intervals[side]) for side in (RUNNING, PAUSED)] == [8, 7]
+
+
+def test_what_frames_waited_for_is_told() -> None:
+    def limit(running: list[float], paused: list[float]) -> str:
+        late = {RUNNING: np.array(running), PAUSED: np.array(paused)}
+        return Profile("game", Recording(), 60.0, late=late).limit
+
+    assert limit([], []) == limit([0.0] * 50, [0.0] * 50) == limit([0.01] + [0.0] * 49, [0.0]) == ""
+    both = limit([0.01, 0.03, 0.0, 0.0], [0.02, 0.0])
+    assert both == (
+        "the renderer, not inference, is the limit: 50% of the frames with inference waited for it,"
+        " 20.0 ms each; 50% of the frames without inference waited for it, 20.0 ms each"
+    )
+    assert limit([0.01, 0.0], [0.0]).startswith("the renderer, with inference, is the limit: 50% of")
 
 
 def test_workers_are_summed_up_with_their_memory_and_layers(app: App) -> None:

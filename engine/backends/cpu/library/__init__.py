@@ -13,6 +13,9 @@ from engine.native.prelude import PRELUDE, shared
 
 _PACKAGE = "from engine.backends.cpu.library"
 
+# Read at once: files that change under a running process do not fit what it has imported.
+_SOURCES = {path.stem: path.read_text(encoding="utf-8") for path in Path(__file__).parent.glob("*.py")}
+
 
 @cache
 def library_text(*extra: str, helpers: str = "") -> str:
@@ -26,6 +29,6 @@ def library_text(*extra: str, helpers: str = "") -> str:
 
 @cache
 def _text(name: str) -> str:
-    text = Path(__file__).with_name(f"{name}.py").read_text(encoding="utf-8")
     # All modules end up in one namespace.
-    return shared("".join(line for line in text.splitlines(keepends=True) if not line.startswith(_PACKAGE)))
+    lines = _SOURCES[name].splitlines(keepends=True)
+    return shared("".join(line for line in lines if not line.startswith(_PACKAGE)))

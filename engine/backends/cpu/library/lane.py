@@ -170,6 +170,22 @@ class Lane:
         element = ir.IntType(32 if isinstance(self.element, ir.FloatType) else 64)
         return Lane(self.builder, self.builder.bitcast(self.value, self.typed(element)))
 
+    def saturated(self, target: Any, element: Any, signed: bool) -> "Lane":
+        """A float as an integer. LLVM's own saturating conversions do not become vectors."""
+        low = -(2.0 ** (element.width - 1)) if signed else 0.0
+        high = 2.0 ** (element.width - signed)
+        inside = (self >= low) & (self < high)
+        step = self.builder.fptosi if signed else self.builder.fptoui
+        value = Lane(self.builder, step(self.where(inside, self.constant(0.0)).value, target), signed)
+        lowest, highest = value.constant(int(low)), value.constant(int(high) - 1)
+        outside = highest.where(self > 0.0, lowest.where(self < 0.0, value.constant(0)))
+        return value.where(inside, outside)
+
+    def bounded(self, element: Any) -> "Lane":
+        """A float within the bounds of a signed integer type, or NaN, as such an integer; NaN becomes 0."""
+        known = self.where(self.equals(self), self.constant(0.0))
+        return Lane(self.builder, self.builder.fptosi(known.value, self.typed(element)))
+
     def as_float32(self) -> "Lane":
         """The same 32 bits as a float32."""
         return Lane(self.builder, self.builder.bitcast(self.value, self.typed(ir.FloatType())))
@@ -189,9 +205,7 @@ class Lane:
         elif element == ir.IntType(1):
             return self.differs(0)
         elif self.is_float:
-            name = "llvm.fptosi.sat" if signed else "llvm.fptoui.sat"
-            kind = ir.FunctionType(target, [self.type])
-            value = b.call(b.module.declare_intrinsic(name, [target, self.type], kind), [self.value])
+            return self.saturated(target, element, signed)
         elif to_float:
             unsigned = not self.signed or self.element == ir.IntType(1)
             value = b.uitofp(self.value, target) if unsigned else b.sitofp(self.value, target)

@@ -254,6 +254,7 @@ def _cast(name):
 
 to_float32, to_float64, to_bool = _cast("float32"), _cast("float64"), _cast("bool")
 to_int32, to_int64, to_uint32, to_uint64 = _cast("int32"), _cast("int64"), _cast("uint32"), _cast("uint64")
+bounded_int32 = _unary(lambda x: x.bounded(_ELEMENTS["int32"][1]), types.int32)
 
 
 @intrinsic

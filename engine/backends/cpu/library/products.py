@@ -26,10 +26,10 @@ def _opaque(builder, number):
     return builder.call(ir.InlineAsm(kind, "", "=r,0"), [number])
 
 
-def _walk(builder, count, starts, b_row, sums, body, ahead):
+def _walk(builder, count, starts, b_row, sums, body, ahead, size=4):
     """`_counted_loop` over single columns of the left side, in pointers that LLVM leaves as they are.
 
-    Each turn asks for a cache line from `ahead` on, if that is given.
+    A column is `size` bytes wide. Each turn asks for a cache line from `ahead` on, if that is given.
     """
     before = builder.block
     head, inside, after = (
@@ -46,7 +46,7 @@ def _walk(builder, count, starts, b_row, sums, body, ahead):
     if ahead is not None:
         prefetch_line(builder, line)
     following = body(places, totals)
-    step = _opaque(builder, _word(4))
+    step = _opaque(builder, _word(size))
     moved = [*(builder.add(place, step) for place in places[:-1]), builder.add(places[-1], b_row)]
     next_line = builder.add(line, _word(_LINE))
     fewer = builder.sub(left, _word(1), flags=("nsw",))
@@ -61,18 +61,62 @@ def _walk(builder, count, starts, b_row, sums, body, ahead):
     return places, totals
 
 
-def make_product_tile(rows, vectors, lanes):
+_ELEMENTS = {"float32": (_SINGLE, 4), "float64": (ir.DoubleType(), 8), "int64": (_WORD, 8)}
+_BYTE, _HALFWORD, _NUMBER = ir.IntType(8), ir.IntType(16), ir.IntType(32)
+
+
+def _instruction(builder, name, kind, others, args):
+    """A processor's own instruction: its first operand and its result are vectors of `kind`."""
+    function = builder.module.globals.get(name)
+    if function is None:
+        function = ir.Function(builder.module, ir.FunctionType(kind, others), name)
+    return builder.call(function, args)
+
+
+def _multiplied(builder, form, left, right, total):
+    """total + left * right, lane by lane, for vectors of words of a form (see `make_product_tile`)."""
+    kind = total.type
+    if form in ("float32", "float64"):
+        return Lane(builder, left).times_plus(Lane(builder, right), Lane(builder, total)).value
+    if form in ("int32", "int64"):
+        return builder.add(total, builder.mul(left, right))
+    if form in ("bytes", "bytes_signed"):
+        wide = ir.VectorType(_BYTE, 4 * kind.count)
+        pair = [builder.bitcast(x, wide) for x in ((left, right) if form == "bytes" else (right, left))]
+        name = f"llvm.x86.avx512.vpdpbusd.{32 * kind.count}"
+        return _instruction(builder, name, kind, [kind, wide, wide], [total, *pair])
+    if form == "pairs_x86":
+        wide = ir.VectorType(_HALFWORD, 2 * kind.count)
+        pair = [builder.bitcast(x, wide) for x in (left, right)]
+        name = {16: "avx512.pmaddw.d.512", 8: "avx2.pmadd.wd", 4: "sse2.pmadd.wd"}[kind.count]
+        found = _instruction(builder, f"llvm.x86.{name}", kind, [wide, wide], pair)
+        return builder.add(total, found)
+    assert form == "pairs"
+    bits = ir.Constant(kind, [16] * kind.count)
+    for halves in ([builder.shl(x, bits) for x in (left, right)], [left, right]):
+        first, second = (builder.ashr(x, bits) for x in halves)
+        total = builder.add(total, builder.mul(first, second))
+    return total
+
+
+def make_product_tile(rows, vectors, lanes, form="float32"):
     """A tile of `rows` x (`vectors` * `lanes`) sums of products.
 
     product_tile(a, a_row, b, b_row, k, c, ahead): row i of c, of one vector row each, is the sum over j < k
     of a[i * a_row + 4 j] times the vector row at b + j * b_row. Addresses and steps are bytes. Tall tiles,
     which compute for longer than they read, ask for the k cache lines from `ahead` on, for columns to come.
+
+    form: what a word is, of 4 bytes unless it is "float64" or "int64": "float32" or "int32", an element;
+    "pairs" or "pairs_x86", two int16s; "bytes", four uint8s on the left and int8s on the right, and
+    "bytes_signed" the other way round. Products of several elements add up in an int32.
     """
-    kind = ir.VectorType(_SINGLE, lanes)
+    element, word = _ELEMENTS.get(form, (_NUMBER, 4))
+    kind = ir.VectorType(element, lanes)
     size = rows * vectors
     # An addition takes as long as eight others need to start; tall tiles have no registers for more turns.
     sets = max(1, min(_UNROLL, 12 // size))
     unroll = _UNROLL if size <= 8 else 1
+    is_float = form in ("float32", "float64")
 
     @intrinsic
     def product_tile(typing_context, a, a_row, b, b_row, k, c, ahead):
@@ -85,18 +129,17 @@ def make_product_tile(rows, vectors, lanes):
             def add_products(a_places, b_place, turn, totals):
                 right = []
                 for v in range(vectors):
-                    pointer = _vector_at(builder, b_place, _word(4 * lanes * v), kind)
-                    right.append(Lane(builder, builder.load(pointer, align=4)))
+                    pointer = _vector_at(builder, b_place, _word(word * lanes * v), kind)
+                    right.append(builder.load(pointer, align=4))
                 sums = []
                 for r in range(rows):
                     place = a_places[r // _ROWS_OF_POINTER]
                     step = multiples[r % _ROWS_OF_POINTER]
                     place = place if step is None else builder.add(place, step)
-                    pointer = _vector_at(builder, place, _word(4 * turn), _SINGLE)
-                    left = Lane(builder, _spread(builder, builder.load(pointer, align=4), lanes))
+                    pointer = _vector_at(builder, place, _word(word * turn), element)
+                    left = _spread(builder, builder.load(pointer, align=4), lanes)
                     for v in range(vectors):
-                        total = Lane(builder, totals[r * vectors + v])
-                        sums.append(left.times_plus(right[v], total).value)
+                        sums.append(_multiplied(builder, form, left, right[v], totals[r * vectors + v]))
                 return sums
 
             def turns(count):
@@ -117,20 +160,21 @@ def make_product_tile(rows, vectors, lanes):
             triple = builder.add(double, a_row)
             while len(starts) * _ROWS_OF_POINTER < rows:
                 starts.append(_opaque(builder, builder.add(starts[-1], triple)))
-            zeros = [ir.Constant(kind, [0.0] * lanes)] * (size * sets)
+            zeros = [ir.Constant(kind, [0.0 if is_float else 0] * lanes)] * (size * sets)
             places, totals = [*starts, b], zeros
             if unroll > 1:
                 whole = builder.sdiv(k, _word(unroll))
-                steps = [*[_word(4 * unroll)] * len(starts), builder.mul(b_row, _word(unroll))]
+                steps = [*[_word(word * unroll)] * len(starts), builder.mul(b_row, _word(unroll))]
                 places, totals = _counted_loop(builder, whole, places, steps, totals, turns(unroll))
                 # What is left of the depth.
                 k = builder.srem(k, _word(unroll))
             lines = None if unroll > 1 else ahead
-            _, firsts = _walk(builder, k, places, b_row, totals[:size], turns(1), lines)
+            _, firsts = _walk(builder, k, places, b_row, totals[:size], turns(1), lines, word)
+            add = builder.fadd if is_float else builder.add
             for i, total in enumerate(firsts):
                 for s in range(1, sets):
-                    total = builder.fadd(total, totals[s * size + i])
-                builder.store(total, _vector_at(builder, c, _word(4 * lanes * i), kind), align=4)
+                    total = add(total, totals[s * size + i])
+                builder.store(total, _vector_at(builder, c, _word(word * lanes * i), kind), align=4)
             return context.get_dummy_value()
 
         return types.void(*[types.int64] * 7), generate

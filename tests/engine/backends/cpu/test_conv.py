@@ -115,15 +115,18 @@ def test_large_planes_are_cut_for_all_threads(backend: CPUBackend) -> None:
 
 
 def test_what_has_no_tuned_kernel_stays_generic(backend: CPUBackend) -> None:
-    three = case(
+    left_alone = case(
         (1, 2, 4, 4, 4), (3, 2, 2, 2, 2), strides=(1,) * 3, dilations=(1,) * 3, pads=(0,) * 3, ends=(0,) * 3
     )
-    unknown = case((1, 2, 4, 4), (3, 2, 3, 3))
+    assert left_alone.compute is not None
+    tuner = Tuner(left_alone.compute, lambda name, make: name, lambda count, dtype: "scratch")
+    assert not backend.tune(left_alone.compute, tuner)
+    assert not tuner.steps
+
+
+def test_computed_weights_meet_tiles_too(backend: CPUBackend) -> None:
+    unknown = case((2, 6, 9, 11), (8, 3, 3, 3), group=2)
     assert unknown.compute is not None
     assert unknown.compute.hint is not None
     unknown.compute.hint.operands[1].known = None
-    for left_alone in (three, unknown):
-        assert left_alone.compute is not None
-        tuner = Tuner(left_alone.compute, lambda name, make: name, lambda count, dtype: "scratch")
-        assert not backend.tune(left_alone.compute, tuner)
-        assert not tuner.steps
+    check(backend, unknown)

@@ -223,10 +223,46 @@ def test_what_a_subgraph_reads_is_there() -> None:
     same_answers(source)
 
 
-def test_half_precision_is_left_alone() -> None:
+def test_convolutions_of_subgraphs_are_rewritten() -> None:
+    """Branches have weights of one name, and share others with the graph around them."""
+
+    def branch(name: str, own: np.ndarray) -> onnx.GraphProto:
+        nodes = [
+            node("Conv", ["a", "v"], [f"{name}1"], pads=[1, 1, 1, 1]),
+            node("Relu", [f"{name}1"], [f"{name}2"]),
+            node("Conv", [f"{name}2", "u"], [f"{name}3"]),
+            node("Add", [f"{name}3", "plane"], [f"{name}4"]),
+        ]
+        ends = [onnx.helper.make_empty_tensor_value_info(f"{name}4")]
+        return onnx.helper.make_graph(nodes, name, [], ends, [onnx.numpy_helper.from_array(own, "u")])
+
+    nodes = [
+        node("Conv", ["x", "w"], ["a"]),
+        node("ReduceMax", ["a"], ["top"], keepdims=0),
+        node("Greater", ["top", "limit"], ["is"]),
+        node("If", ["is"], ["b"], then_branch=branch("t", weights(5, 7, 1, 1)),
+             else_branch=branch("e", weights(5, 7, 1, 1))),
+        node("Conv", ["a", "v"], ["c"], pads=[1, 1, 1, 1]),
+        node("GlobalAveragePool", ["c"], ["d"]),
+        node("ReduceMean", ["d"], ["e"], keepdims=0),
+        node("Add", ["b", "e"], ["y"]),
+    ]  # fmt: skip
+    for limit in (-1e9, 1e9):
+        source = proto(
+            nodes, {"x": ("float32", list(SHAPE))}, {"y": ("float32", None)},
+            {"w": weights(7, 3, 2, 2), "v": weights(7, 7, 3, 3), "plane": weights(5, 4),
+             "limit": np.array(limit, np.float32)},
+        )  # fmt: skip
+        same_answers(source)
+        bodies = [body for layer in rewritten(source)[0].layers for body in layer.subgraphs]
+        assert len(bodies) == 2
+        assert all(sum(layer.domain == DOMAIN for layer in body.layers) == 2 for body in bodies)
+
+
+def test_half_precision_is_computed_in_float32() -> None:
     nodes = [node("Conv", ["x", "w"], ["y"])]
     source = proto(
         nodes, {"x": ("float16", list(SHAPE))}, {"y": ("float16", None)},
         {"w": weights(7, 3, 2, 2).astype(np.float16)},
     )  # fmt: skip
-    assert [layer.domain for layer in rewritten(source)[0].layers] == [""]
+    assert DOMAIN in [layer.domain for layer in rewritten(source)[0].layers]

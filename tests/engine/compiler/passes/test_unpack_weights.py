@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import onnx
 import pytest
@@ -107,3 +109,37 @@ def test_other_models_stay_as_they_are() -> None:
     )  # fmt: skip
     model = ModelLoader.load(source)
     assert unpack_weights(model) is model
+
+
+@pytest.mark.parametrize(("bits", "block"), [(2, 0), (4, 16), (8, 0)])
+@pytest.mark.parametrize("has_zeros", [False, True])
+def test_experts_of_packed_weights_become_plain(bits: int, block: int, has_zeros: bool) -> None:
+    experts, hidden, inner = 4, 32, 48
+    constants: dict[str, np.ndarray] = {}
+    for name, rows, columns in (("1", inner, hidden), ("2", hidden, inner)):
+        blocks = columns // block if block else 1
+        lines, count = ((experts, rows), blocks) if block else ((experts,), rows)
+        constants |= {
+            f"w{name}": RNG.integers(0, 256, (experts, rows, columns * bits // 8)).astype(np.uint8),
+            f"s{name}": RNG.random((experts, rows, blocks) if block else (experts, rows)).astype(np.float32),
+            f"z{name}": RNG.integers(0, 256, (*lines, -(-count * bits // 8))).astype(np.uint8),
+        }
+    zeros = ["z1", "z2"] if has_zeros else []
+    more: dict[str, Any] = {"block_size": block} if block else {}
+    layer = helper.make_node(
+        "QMoE", ["x", "r", "w1", "s1", "", "w2", "s2", "", "", "", "", *zeros], ["y"], domain="com.microsoft",
+        k=2, activation_type="gelu", expert_weight_bits=bits, **more,
+    )  # fmt: skip
+    sizes = (("x", hidden), ("r", experts), ("y", hidden))
+    x, r, y = (helper.make_tensor_value_info(n, TensorProto.FLOAT, [5, size]) for n, size in sizes)
+    made = [numpy_helper.from_array(a, n) for n, a in constants.items()]
+    graph = helper.make_graph([layer], "g", [x, r], [y], made)
+    opsets = [helper.make_opsetid("", 18), helper.make_opsetid("com.microsoft", 1)]
+    source = helper.make_model(graph, opset_imports=opsets, ir_version=9).SerializeToString()
+    model = ModelLoader.load(source)
+    changed = unpack_weights(model)
+    assert [layer.op_type for layer in changed.layers] == ["MoE"]
+    inputs = {"x": RNG.standard_normal((5, hidden)), "r": RNG.standard_normal((5, experts))}
+    given = {name: array.astype(np.float32) for name, array in inputs.items()}
+    got, expected = interpret(changed, given)["y"], interpret(model, given)["y"]
+    np.testing.assert_allclose(got, expected, atol=1e-4 * np.abs(expected).max())

@@ -1,0 +1,85 @@
+"""Running sums and products: one pass over each row, or rows added to the totals of a block of columns."""
+
+from __future__ import annotations
+
+from engine.backends.cpu.epilogue import emit_epilogue, unfinished
+from engine.backends.cpu.library import library_text
+from engine.backends.cpu.native_kernel import NativeKernel
+from engine.backends.cpu.printer import computed_type, indent, kernel_text, read_text, write_text
+from engine.compiler.plan import Compute, Tuner
+
+BLOCK_COLUMNS = 256
+"""Columns whose totals a task holds."""
+
+_NS_PER_ELEMENT = {True: 1.3, False: 0.2}
+_NS_PER_ROW = 5.0
+_NS_PER_TASK = 30.0
+
+_FIRST_WORD = 2
+_WORDS = ("count", "inner", "blocks", "exclusive", "reverse")
+
+
+def tune_scan(compute: Compute, tuner: Tuner, threads: int) -> bool:
+    """Rule for hints of kind "scan"."""
+    assert compute.hint is not None
+    (x,), facts = compute.hint.operands, compute.hint.facts
+    outer, count, inner = x.shape
+    blocks = -(-inner // BLOCK_COLUMNS)
+    tasks = outer * blocks
+    each = count * inner / blocks * _NS_PER_ELEMENT[inner == 1] + count * _NS_PER_ROW * (inner > 1)
+    target = unfinished(compute, tuner, x.dtype)
+    kernel = NativeKernel(f"scan_{facts['kind']}", scan_text(x.dtype.name, str(facts["kind"])))
+    sizes = (count, inner, blocks, int(facts["exclusive"]), int(facts["reverse"]))
+    tuner.emit(kernel, (tasks,), (each + _NS_PER_TASK, *sizes), (x.name,), target)
+    emit_epilogue(compute, tuner, target, x.dtype)
+    return True
+
+
+def scan_text(storage: str, kind: str) -> str:
+    """The kernel's module. Totals of float32 are float64, so that rounding does not grow with the extent."""
+    pointer = _FIRST_WORD + len(_WORDS)
+    own = computed_type(storage)
+    wide = "float64" if own == "float32" else own
+    short = {"float64": "f64", "int32": "i32", "int64": "i64", "uint32": "u32", "uint64": "u64"}.get(wide)
+    assert short is not None, f"there is no running sum of {storage}"
+    join = {"sum": "op_add", "prod": "op_mul"}[kind]
+    neutral = f"_types.{wide}({int(kind == 'prod')})"
+    element = f"to_{wide}({read_text(storage, 'x', 'at')})"
+    body = [
+        *(f"{name} = arg_i64(args, {_FIRST_WORD + k})" for k, name in enumerate(_WORDS)),
+        *(f"{name} = arg_i64(args, {pointer + k})" for k, name in enumerate(("out", "x"))),
+        f"totals = stack_bytes({BLOCK_COLUMNS * 8})",
+        "for task in range(begin, end):",
+        *indent(
+            [
+                "o = op_div(task, blocks)",
+                f"first = (task - o * blocks) * {BLOCK_COLUMNS}",
+                f"columns = min({BLOCK_COLUMNS}, inner - first)",
+                "step = -inner if reverse else inner",
+                "start = (o * count + (count - 1 if reverse else 0)) * inner + first",
+                "if inner == 1:",
+                f"    total = {neutral}",
+                "    for r in range(count):",
+                "        at = start + r * step",
+                f"        after = {join}(total, {element})",
+                f"        {_stored(storage, 'op_select(exclusive != 0, total, after)')}",
+                "        total = after",
+                "else:",
+                "    for c in range(columns):",
+                f"        store_{short}(totals, c, {neutral})",
+                "    for r in range(count):",
+                "        row = start + r * step",
+                "        for c in range(columns):",
+                "            at = row + c",
+                f"            total = load_{short}(totals, c)",
+                f"            after = {join}(total, {element})",
+                f"            store_{short}(totals, c, after)",
+                f"            {_stored(storage, 'op_select(exclusive != 0, total, after)')}",
+            ]
+        ),
+    ]
+    return kernel_text(library_text(), body)
+
+
+def _stored(storage: str, value: str) -> str:
+    return write_text(storage, "out", "at", f"to_{computed_type(storage)}({value})")

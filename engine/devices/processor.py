@@ -1,0 +1,65 @@
+"""What the processor is: cores, name, vector units."""
+
+from __future__ import annotations
+
+import functools
+import os
+import platform
+import sys
+
+# What inference kernels look for, in the spelling of Linux.
+_CPU_FEATURES = (
+    "sse4_2",
+    "avx",
+    "avx2",
+    "fma",
+    "f16c",
+    "avx512f",
+    "avx512_vnni",
+    "avx512_bf16",
+    "amx_tile",
+    "asimd",
+    "sve",
+)
+
+
+def cpu_cores() -> int:
+    """Cores that this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def cpu_name() -> str:
+    """The name that its maker gave it; for virtual machines it may name a whole family."""
+    name = _cpuinfo().get("model name") or platform.processor() or platform.machine()
+    return name.strip()
+
+
+def cpu_model() -> str:
+    """A text that differs between models of processors, also where their names are the same."""
+    facts = _cpuinfo()
+    numbers = [facts[name] for name in ("cpu family", "model", "CPU part") if name in facts]
+    return " ".join([cpu_name(), platform.machine(), *numbers])
+
+
+def cpu_features() -> tuple[str, ...]:
+    """The features in question that this CPU has; empty where the system does not tell."""
+    facts = _cpuinfo()
+    present = set((facts.get("flags") or facts.get("Features") or "").split())
+    return tuple(feature for feature in _CPU_FEATURES if feature in present)
+
+
+@functools.cache
+def _cpuinfo() -> dict[str, str]:
+    if not sys.platform.startswith("linux"):
+        return {}
+    facts: dict[str, str] = {}
+    try:
+        with open("/proc/cpuinfo", encoding="utf-8", errors="replace") as file:
+            for line in file:
+                key, _, value = line.partition(":")
+                facts.setdefault(key.strip(), value.strip())
+    except OSError:
+        return {}
+    return facts

@@ -1,0 +1,53 @@
+"""onnxruntime's quantised layers of transformers: attention and embeddings from integer weights."""
+
+from __future__ import annotations
+
+from engine.kernels.value import Value
+from engine.operators.attention_contrib import attention
+from engine.operators.builder import Builder
+from engine.operators.fused_layers import embed_layer_normalization
+from engine.operators.quantization import CONTRIB, dequantised
+from engine.operators.registry import operator
+
+
+@operator("QAttention", domain=CONTRIB)
+def q_attention(
+    k: Builder, x: Value, weights: Value, bias: Value, input_scale: Value, weight_scale: Value,
+    mask_index: Value | None = None, input_zero: Value | None = None, weight_zero: Value | None = None,
+    past: Value | None = None, *, do_rotary: int = 0, mask_filter_value: float = -10000.0, num_heads: int,
+    past_present_share_buffer: int = 0, scale: float = 0.0, unidirectional: int = 0,
+) -> tuple[Value, ...]:  # fmt: skip
+    """`Attention` of a quantised sequence with quantised projections; weights may be scaled by column."""
+    return attention(
+        k, dequantised(k, x, input_scale, input_zero),
+        dequantised(k, weights, weight_scale, weight_zero, axis=1), bias, mask_index, past,
+        do_rotary=do_rotary, mask_filter_value=mask_filter_value, num_heads=num_heads,
+        past_present_share_buffer=past_present_share_buffer, scale=scale, unidirectional=unidirectional,
+    )  # fmt: skip
+
+
+@operator("QEmbedLayerNormalization", domain=CONTRIB)
+def q_embed_layer_normalization(
+    k: Builder, input_ids: Value, segment_ids: Value | None, word: Value, position: Value,
+    segment: Value | None, gamma: Value, beta: Value, mask: Value | None, word_scale: Value,
+    position_scale: Value, segment_scale: Value | None, gamma_scale: Value, beta_scale: Value,
+    word_zero: Value, position_zero: Value, segment_zero: Value | None, gamma_zero: Value,
+    beta_zero: Value, *, epsilon: float = 1e-12,
+) -> tuple[Value, ...]:  # fmt: skip
+    """`EmbedLayerNormalization` with quantised tables and weights."""
+    if (segment is None) != (segment_scale is None):
+        k.error("takes segment_embedding and its scale together or neither")
+    segments = None
+    if segment is not None and segment_scale is not None:
+        segments = dequantised(k, segment, segment_scale, segment_zero)
+    tables = [
+        dequantised(k, x, scale, zero)
+        for x, scale, zero in (
+            (word, word_scale, word_zero), (position, position_scale, position_zero),
+            (gamma, gamma_scale, gamma_zero), (beta, beta_scale, beta_zero),
+        )
+    ]  # fmt: skip
+    return embed_layer_normalization(
+        k, input_ids, segment_ids, tables[0], tables[1], segments, tables[2], tables[3], mask,
+        epsilon=epsilon,
+    )[:2]  # fmt: skip

@@ -1,0 +1,108 @@
+"""A file or an input may ask for any number of steps: planning ends, in an error that says why."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from engine import EngineError, Model, OutOfMemoryError, ShapeError
+from engine.compiler.builders import MOST_MADE
+from engine.compiler.interpret import interpret
+from engine.compiler.memory import place
+from engine.compiler.trace import Tracer
+from tests.engine.conftest import MakeWorker
+from tests.engine.test_random_control_flow import load
+from tests.graphs import model, node
+
+GATES = {"LSTM": 4, "GRU": 3, "RNN": 1}
+
+
+def recurrent(kind: str, steps: int | str, **attributes: Any) -> Model:
+    """A layer of two units over so many steps of one number."""
+    rows = GATES[kind] * 2
+    constants = {"w": np.ones((1, rows, 1), np.float32), "r": np.ones((1, rows, 2), np.float32)}
+    layer = node(kind, ["x", "w", "r"], ["y"], hidden_size=2, **attributes)
+    return model([layer], {"x": ("float32", [steps, 1, 1])}, {"y": ("float32", None)}, constants)
+
+
+def looping(runs: int) -> Model:
+    """A loop without a condition that ends it."""
+    return load(f"""g (float[2] x) => (float[2] y) {{
+        most = Constant<value = int64 {{{runs}}}>()
+        yes = Constant<value = bool {{1}}>()
+        y = Loop(most, yes, x) <
+            body = step (int64 i, bool go, float[2] s) => (bool again, float[2] t) {{
+                again = Identity(go)
+                t = Sin(s)
+            }}
+        >
+    }}""")
+
+
+def scanning(steps: int | str) -> Model:
+    """A running sum."""
+    return load(f"""g (float[{steps}, 1] x, float[1] z) => (float[1] last, float[a, b] sums) {{
+        last, sums = Scan<num_scan_inputs = 1,
+            body = add (float[1] s, float[1] e) => (float[1] t, float[1] u) {{
+                t = Add(s, e)
+                u = Identity(t)
+            }}
+        >(z, x)
+    }}""")
+
+
+ENDLESS = {
+    **{kind: recurrent(kind, 2**31, clip=3.0) for kind in GATES},
+    "loop": looping(2**63 - 1),
+    "scan": scanning(2**31),
+}
+"""By any backend each step would be steps of the plan."""
+
+
+@pytest.mark.parametrize("kind", ENDLESS)
+def test_planning_ends(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("engine.compiler.walk.MOST_MADE", 2000)
+    made = ENDLESS[kind]
+    tracer = Tracer(made)
+    shapes = {item.name: item.shape.to_static() for item in made.inputs if item.shape}
+    with pytest.raises(ShapeError, match=r"the plan comes to more than .* trip count, or shorter sequences"):
+        tracer.trace(shapes)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("kind", ENDLESS)
+def test_workers_are_refused_in_time(kind: str, channel: str, make_worker: MakeWorker) -> None:
+    with pytest.raises(ShapeError, match="shorter sequences"):
+        make_worker(ENDLESS[kind], channel)
+
+
+@pytest.mark.parametrize("kind", GATES)
+def test_one_kernel_for_all_steps_meets_the_limit_of_memory(kind: str, make_worker: MakeWorker) -> None:
+    """On the CPU a plain layer is one kernel however long its sequences are."""
+    attributes = {"linear_before_reset": 1} if kind == "GRU" else {}
+    with pytest.raises(OutOfMemoryError):
+        make_worker(recurrent(kind, 2**48, **attributes), "cpu")
+
+
+def test_a_worker_of_open_length_takes_shorter_sequences_after_one_that_is_too_long(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("engine.compiler.walk.MOST_MADE", 2000)
+    made = scanning("n")
+    zero = np.zeros(1, np.float32)
+    with pytest.raises(EngineError, match="shorter sequences"):
+        interpret(made, {"x": np.ones((900, 1), np.float32), "z": zero})
+    found = interpret(made, {"x": np.ones((50, 1), np.float32), "z": zero})
+    assert found["last"] == 50
+    assert found["sums"].shape == (50, 1)
+
+
+def test_memory_of_a_long_plan_is_placed_in_linear_time() -> None:
+    """Each buffer was compared with all that were placed before: 4,000 steps of a layer took 25 s."""
+    count = MOST_MADE // 2
+    lifetimes = {f"b{i}": (i, i + 2) for i in range(count)}
+    offsets, total = place(dict.fromkeys(lifetimes, 64), lifetimes, 64)
+    assert total == 3 * 64
+    assert len(offsets) == count

@@ -1,0 +1,108 @@
+"""How far two answers are apart: arrays of any type, sequences, maps and empty optionals.
+
+The measure and the bounds are those of every test: max|a - b| / max(1, max|b|); 1e-5 on the CPU, 1e-4 on
+the other backends, 2e-3 where anything is computed in half precision, and never less than four times the
+difference between onnxruntime's optimised and unoptimised run, or between onnxruntime and float64 (see
+`tests.field.truth`). A model that rounds to the steps of a
+quantisation moves by a step where a value lies beside its edge, so there onnxruntime's runs with inputs
+changed by the last bit count, too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import onnx
+
+HALVES = (onnx.TensorProto.FLOAT16, onnx.TensorProto.BFLOAT16)
+OWN_SHARE = 4
+"""What is allowed, in differences between onnxruntime's own runs."""
+
+NUDGES = 5
+"""How many times a model that rounds to steps is given inputs changed by the last bit."""
+
+
+def bound(backend: str, in_halves: bool, own: float) -> float:
+    """The error allowed for an output on a backend; `own` is onnxruntime's."""
+    return max(2e-3 if in_halves else 1e-5 if backend.startswith("cpu") else 1e-4, OWN_SHARE * own)
+
+
+def difference(actual: Any, expected: Any) -> float:
+    """The error of an output. Raises `ValueError` where type, shape or length differ."""
+    if expected is None or actual is None:
+        if expected is not actual:
+            raise ValueError(f"expected {_said(expected)}, got {_said(actual)}")
+        return 0.0
+    if isinstance(expected, (list, tuple)):
+        if not isinstance(actual, (list, tuple)) or len(actual) != len(expected):
+            raise ValueError(f"expected {_said(expected)}, got {_said(actual)}")
+        return max((difference(a, b) for a, b in zip(actual, expected, strict=True)), default=0.0)
+    if isinstance(expected, dict):
+        if not isinstance(actual, dict) or list(actual) != list(expected):
+            raise ValueError(f"expected {_said(expected)}, got {_said(actual)}")
+        return max((difference(actual[key], expected[key]) for key in expected), default=0.0)
+    return _array_difference(np.asarray(actual), np.asarray(expected))
+
+
+def _array_difference(actual: np.ndarray, expected: np.ndarray) -> float:
+    is_text = expected.dtype.kind in "OSUT"
+    if actual.shape != expected.shape or not is_text and actual.dtype != expected.dtype:
+        raise ValueError(f"expected {_said(expected)}, got {_said(actual)}")
+    if is_text:
+        return float(np.any(actual.astype(str) != expected.astype(str)))
+    a, b = actual.astype(np.float64), expected.astype(np.float64)
+    differs = ~((a == b) | np.isnan(a) & np.isnan(b))
+    if not differs.any():
+        return 0.0
+    finite = b[np.isfinite(b)]
+    scale = max(1.0, float(np.abs(finite).max(initial=0.0)))
+    apart = float(np.abs(a[differs] - b[differs]).max()) / scale
+    return apart if np.isfinite(apart) else float("inf")
+
+
+def rounds_to_steps(model: onnx.ModelProto) -> bool:
+    """Whether a layer quantises what it is given."""
+    return any(
+        "QuantizeL" in node.op_type or node.op_type == "DynamicQuantizeMatMul" for node in model.graph.node
+    )
+
+
+def nudged(feed: Mapping[str, np.ndarray], seed: int) -> dict[str, np.ndarray]:
+    """The inputs with the last bit of their float32 numbers changed at random."""
+    rng = np.random.default_rng(seed)
+    return {
+        name: a * (1 + np.float32(1e-7) * rng.standard_normal(a.shape, np.float32))
+        if a.dtype == np.float32
+        else a
+        for name, a in feed.items()
+    }
+
+
+def computes_in_halves(model: onnx.ModelProto) -> bool:
+    """Whether any weight, or any value that is cast, is float16 or bfloat16."""
+
+    def of_graph(graph: onnx.GraphProto) -> bool:
+        return any(t.data_type in HALVES for t in graph.initializer) or any(map(of_node, graph.node))
+
+    def of_node(node: onnx.NodeProto) -> bool:
+        for attribute in node.attribute:
+            if node.op_type == "Cast" and attribute.name == "to" and attribute.i in HALVES:
+                return True
+            if attribute.type == onnx.AttributeProto.TENSOR and attribute.t.data_type in HALVES:
+                return True
+            if attribute.type == onnx.AttributeProto.GRAPH and of_graph(attribute.g):
+                return True
+        return False
+
+    ends = (*model.graph.input, *model.graph.output)
+    return any(end.type.tensor_type.elem_type in HALVES for end in ends) or of_graph(model.graph)
+
+
+def _said(value: Any) -> str:
+    if isinstance(value, np.ndarray):
+        return f"{value.dtype}{list(value.shape)}"
+    if isinstance(value, (list, tuple, dict)):
+        return f"{type(value).__name__} of {len(value)}"
+    return type(value).__name__

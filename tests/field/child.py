@@ -1,0 +1,199 @@
+"""One model on several backends against onnxruntime, in a process of its own. Not called by hand.
+
+    python -m tests.field.child MODEL.onnx RESULTS.jsonl SECONDS GIB BACKEND...
+
+Appends a line of JSON for the reference, then two for each backend: that it begins, and what came of it. So
+whoever reads the file knows which backend the process died on.
+"""
+
+from __future__ import annotations
+
+import faulthandler
+import json
+import sys
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+
+from tests.field.agreement import (
+    NUDGES,
+    bound,
+    computes_in_halves,
+    difference,
+    nudged,
+    rounds_to_steps,
+)
+from tests.field.feeds import Feed, read_feeds
+from tests.field.truth import Truth, infer
+
+GIB = 2**30
+ROUNDS = 10
+SECONDS = 1.0
+"""Timed runs of a model stop after so many, or after so long."""
+
+Answers = list[dict[str, Any]]
+
+
+def fastest(run: Callable[[], object]) -> float:
+    """Milliseconds of the fastest of a few runs."""
+    best, end = np.inf, time.perf_counter() + SECONDS
+    for _ in range(ROUNDS):
+        before = time.perf_counter()
+        run()
+        now = time.perf_counter()
+        best = min(best, now - before)
+        if now > end:
+            break
+    return float(best) * 1e3
+
+
+Reference = Callable[[Mapping[str, np.ndarray]], dict[str, Any]]
+
+
+def open_reference(model: Path, optimised: bool, shares_memory: bool) -> Reference:
+    """onnxruntime with two threads."""
+    import onnxruntime
+
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 4
+    options.intra_op_num_threads = 2
+    options.enable_mem_reuse = shares_memory
+    if not optimised:
+        options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+    session = onnxruntime.InferenceSession(str(model), options, providers=["CPUExecutionProvider"])
+    names = [output.name for output in session.get_outputs()]
+    return lambda feed: dict(zip(names, session.run(names, dict(feed)), strict=True))
+
+
+def reference(
+    model: Path, feeds: list[Feed], in_steps: bool, shares_memory: bool = True
+) -> tuple[Answers, Answers, dict[str, Any]]:
+    """What onnxruntime answers, how far its own runs are apart for each output, and the figures to report."""
+    before = time.perf_counter()
+    run = open_reference(model, True, shares_memory)
+    loaded = time.perf_counter() - before
+    expected = [run(feed) for feed in feeds]
+    plain = open_reference(model, False, shares_memory)
+    own: Answers = []
+    for feed, answers in zip(feeds, expected, strict=True):
+        others = [plain(feed), *(run(nudged(feed, seed)) for seed in range(NUDGES * in_steps))]
+        own.append(
+            {name: max(difference(o[name], answer) for o in others) for name, answer in answers.items()}
+        )
+    figures = {
+        "own": max((error for errors in own for error in errors.values()), default=0.0),
+        "load_ms": loaded * 1e3,
+        "run_ms": fastest(lambda: run(feeds[0])),
+        "sizes": len(feeds),
+    }
+    return expected, own, figures
+
+
+def measure(
+    model: Path,
+    backend: str,
+    feeds: list[Feed],
+    expected: Answers,
+    own: Answers,
+    truth: Truth,
+    in_halves: bool,
+) -> dict[str, Any]:
+    """A backend's errors, fallbacks and times. Raises what the engine raises."""
+    from engine import ModelLoader, Worker
+    from tests.benchmarks.setting import CHANNELS
+
+    choice = CHANNELS[backend]
+    before = time.perf_counter()
+    worker = Worker(ModelLoader.load(model), choice.backend, device=choice.device, precision=choice.precision)
+    loaded = time.perf_counter() - before
+    worst = {"error": 0.0, "bound": bound(backend, in_halves, 0.0)}
+    disagreements = []
+    fallbacks: dict[tuple[str, str], str] = {}
+    with worker:
+        for number, (feed, answers) in enumerate(zip(feeds, expected, strict=True)):
+            actual = infer(worker, feed)
+            fallbacks.update({(f.layer, f.op_type): f.reason for f in worker.plan_report().fallbacks})
+            for name, answer in answers.items():
+                try:
+                    error = difference(actual[name], answer)
+                except ValueError as wrong:
+                    disagreements.append(f"output '{name}' of inputs {number}: {wrong}")
+                    continue
+                limit = bound(backend, in_halves, own[number][name])
+                if not error <= limit and not in_halves:
+                    limit = max(limit, bound(backend, in_halves, truth.errors[number].get(name, 0.0)))
+                if not error <= limit:
+                    disagreements.append(
+                        f"output '{name}' of inputs {number}: {error:.1e}, {limit:.1e} allowed"
+                    )
+                if error / limit > worst["error"] / worst["bound"]:
+                    worst = {"error": error, "bound": limit}
+        taken = fastest(lambda: infer(worker, feeds[0])) if not disagreements else np.nan
+    return {
+        **worst,
+        "failure": "; ".join(disagreements[:3]),
+        "fallbacks": [[op_type, reason] for (_, op_type), reason in fallbacks.items()],
+        "load_ms": loaded * 1e3,
+        "run_ms": taken,
+    }
+
+
+def limit_memory(gib: float) -> None:
+    """Let allocations beyond a limit fail, where the system can; drivers map far more than they use."""
+    if sys.platform == "win32":
+        return
+    import resource
+
+    size = int(gib * GIB)
+    resource.setrlimit(resource.RLIMIT_DATA, (size, size))
+
+
+def main() -> None:
+    """See the module."""
+    model, results, seconds, gib = (
+        Path(sys.argv[1]),
+        Path(sys.argv[2]),
+        float(sys.argv[3]),
+        float(sys.argv[4]),
+    )
+    limit_memory(gib)
+
+    def report(**line: Any) -> None:
+        with results.open("a", encoding="utf-8") as file:
+            file.write(json.dumps(line) + "\n")
+
+    faulthandler.dump_traceback_later(seconds, exit=True)
+    feeds = read_feeds(model)
+    if not feeds:
+        raise FileNotFoundError(f"no inputs beside {model}")
+    try:
+        graph = onnx.load(model, load_external_data=False)
+        in_steps, in_halves = rounds_to_steps(graph), computes_in_halves(graph)
+        try:
+            expected, own, figures = reference(model, feeds, in_steps)
+        except Exception as error:
+            # Sizes that a file names alike and that differ: onnxruntime lets their tensors share memory.
+            if "re-use buffer" not in str(error):
+                raise
+            expected, own, figures = reference(model, feeds, in_steps, shares_memory=False)
+    except Exception as error:  # noqa: BLE001 - onnxruntime and protobuf raise many kinds
+        report(reference={"failure": f"{type(error).__name__}: {error}"})
+        return
+    report(reference=figures)
+    truth = Truth(model, feeds, expected)
+    for backend in sys.argv[5:]:
+        faulthandler.dump_traceback_later(seconds, exit=True)
+        report(begins=backend)
+        try:
+            found = measure(model, backend, feeds, expected, own, truth, in_halves)
+        except Exception as error:  # noqa: BLE001 - whatever a model provokes is a result
+            found = {"failure": f"{type(error).__name__}: {error}"}
+        report(backend=backend, **found)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,86 @@
+"""The measure that the field suite judges by."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import onnx.parser
+import pytest
+
+from tests.field.agreement import bound, computes_in_halves, difference
+from tests.field.feeds import Feed, read_feeds, write_feeds
+
+NAN, INF = float("nan"), float("inf")
+
+
+def floats(values: Any) -> np.ndarray:
+    return np.array(values, np.float32)
+
+
+@pytest.mark.parametrize(
+    ("actual", "expected", "error"),
+    [
+        (floats([1, 2]), floats([1, 2.5]), 0.2),
+        (floats([0, 0.5]), floats([0, 0]), 0.5),
+        (floats([NAN, INF]), floats([NAN, INF]), 0),
+        (floats([NAN, 1]), floats([1, 1]), INF),
+        (floats([INF]), floats([-INF]), INF),
+        (np.array([7]), np.array([8]), 0.125),
+        (floats([]), floats([]), 0),
+        (np.array(["a", "b"], object), np.array(["a", "b"]), 0),
+        (np.array(["a", "c"], object), np.array(["a", "b"]), 1),
+        ([floats([1]), floats([2])], [floats([1]), floats([3])], 1 / 3),
+        ([{"a": 0.5}, {"a": 1.0}], [{"a": 0.5}, {"a": 0.5}], 0.5),
+        (None, None, 0),
+    ],
+)
+def test_the_difference(actual: Any, expected: Any, error: float) -> None:
+    assert difference(actual, expected) == pytest.approx(error)
+
+
+@pytest.mark.parametrize(
+    ("actual", "expected"),
+    [
+        (floats([1]), floats([[1]])),
+        (floats([1]), np.array([1.0])),
+        ([floats([1])], []),
+        ({"a": 1.0}, {"b": 1.0}),
+        (None, floats([1])),
+    ],
+)
+def test_what_cannot_be_compared(actual: Any, expected: Any) -> None:
+    with pytest.raises(ValueError, match="expected .*, got "):
+        difference(actual, expected)
+
+
+def test_the_bound() -> None:
+    assert bound("cpu", False, 0) == 1e-5
+    assert bound("opencl", False, 0) == 1e-4
+    assert bound("cpu", True, 0) == 2e-3
+    assert bound("cpu", False, 1e-3) == 4e-3
+
+
+def test_half_precision_is_found_inside_branches() -> None:
+    text = """
+        <ir_version: 8, opset_import: ["" : 17]>
+        g (bool c, float[2] x) => (float[2] y) {
+          y = If (c) <
+            then_branch = t () => (float[2] a) {CAST}, else_branch = e () => (float[2] b) {b = Neg (x)}
+          >
+        }
+    """
+    assert not computes_in_halves(onnx.parser.parse_model(text.replace("CAST", "a = Abs (x)")))
+    halves = "h = Cast <to = 10> (x) a = Cast <to = 1> (h)"
+    assert computes_in_halves(onnx.parser.parse_model(text.replace("CAST", halves)))
+
+
+def test_inputs_go_through_files(tmp_path: Any) -> None:
+    feeds: list[Feed] = [{"x:0": floats([n]), "words": np.array(["a", "bc"], object)} for n in range(2)]
+    write_feeds(tmp_path / "m.onnx", feeds)
+    write_feeds(tmp_path / "m2.onnx", feeds[:1])
+    found = read_feeds(tmp_path / "m.onnx")
+    assert [feed["x:0"].tolist() for feed in found] == [[0.0], [1.0]]
+    assert found[0]["words"].dtype == object
+    assert found[0]["words"].tolist() == ["a", "bc"]
+    assert len(read_feeds(tmp_path / "m2.onnx")) == 1
