@@ -48,9 +48,7 @@ def test_a_demo_plays_on_every_backend(name: str, backend: str, tmp_path: Path) 
     picture, report = tmp_path / "picture.png", tmp_path / "report.json"
     command = [sys.executable, "-m", "gameglue", "play", name, "--headless", "--frames", str(FRAMES)]
     command += ["--backend", backend, "--seed", "1", "--screenshot", str(picture), "--report", str(report)]
-    done = subprocess.run(
-        command, cwd=ROOT, capture_output=True, text=True, timeout=900, check=False
-    )
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=900, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     assert json.loads(report.read_text(encoding="utf-8"))["measured"] == FRAMES
     colors = Image.open(picture).convert("RGB").getcolors(1 << 24)
