@@ -139,4 +139,14 @@ AS_GRAPHICS_CARD = Driver(
 )
 """llvmpipe taken for a graphics card: storage buffers, timestamps and immediate transfers."""
 
-DRIVERS = (ZINK, SOFTPIPE, AS_GRAPHICS_CARD)
+WITH_THREADS = Driver(
+    "with threads",
+    {"LP_NUM_THREADS": "2", "LIBGL_ALWAYS_SOFTWARE": "1"},
+    "llvmpipe",
+    "libgl1-mesa-dri",
+    sample=("tests/engine/test_devices_staging.py", "tests/gameglue/test_headless.py"),
+    files=(*_DEVICES, *_BACKENDS, *_GAMES),
+)
+"""llvmpipe on threads of its own, as games get it: done later than a call returns."""
+
+DRIVERS = (ZINK, SOFTPIPE, AS_GRAPHICS_CARD, WITH_THREADS)
