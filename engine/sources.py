@@ -34,4 +34,14 @@ def facts_of(folder: Path) -> tuple[str, ...]:
     return tuple(sorted(facts))
 
 
-AT_IMPORT = facts_of(Path(__file__).parent)
+_FOLDER = Path(__file__).parent
+AT_IMPORT = facts_of(_FOLDER)
+
+
+def are_unchanged() -> bool:
+    """Return whether the files are still those of the import.
+
+    Modules that are imported after an edit come from the new files. A process that mixes both must not store
+    what it computes.
+    """
+    return facts_of(_FOLDER) == AT_IMPORT

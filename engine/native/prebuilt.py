@@ -24,7 +24,11 @@ from typing import NamedTuple
 import llvmlite.binding as llvm
 
 ABI = 1
-"""Changes whenever code of the same source must be called in another way."""
+"""The version of the calling convention. It is part of every kernel's key and of every stored plan.
+
+Raise it when compiled code of the same source must be called in another way, or when the words of an argument
+block get another order; `tests/engine/native/test_abi.py` fails until you do.
+"""
 
 FOLDER = Path(__file__).with_name("objects")
 

@@ -36,7 +36,7 @@ from engine.cache import cache_dir, read_sealed, write_sealed
 from engine.errors import KernelCompileError
 from engine.native import children
 from engine.native.pool import CompiledObject, CompileError, CompilePool, CompileRequest
-from engine.native.prebuilt import PrebuiltObjects, prebuilt_objects, symbol_of
+from engine.native.prebuilt import ABI, PrebuiltObjects, prebuilt_objects, symbol_of
 from engine.native.prelude import SHARED_ABOVE, written_out
 
 # Addresses of code are plain numbers in command lists and threads: no code is ever unloaded.
@@ -81,8 +81,8 @@ class NativeSource:
 
     @cached_property
     def key(self) -> str:
-        """What identifies the kernel on any machine: a hash of the text and of what compiles it."""
-        parts = (_COMPILER[0], self.entry, self.signature, self.source)
+        """Identifies the kernel on any machine: a hash of its text, its calling convention and the compiler."""
+        parts = (str(ABI), _COMPILER[0], self.entry, self.signature, self.source)
         return hashlib.sha256("\0".join(parts).encode()).hexdigest()
 
     @cached_property

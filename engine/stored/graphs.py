@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from onnx import __version__ as onnx_version
 
+from engine import sources
 from engine.model import Input, Layer, Model, Output
 from engine.operators import OPERATORS
 from engine.shapes import DynamicTensorShape
@@ -82,7 +83,7 @@ class GraphFile:
 
         Only if `is_told_by_file` of the model as it was before any pass.
         """
-        if not self.key or len(model.layers) < LEAST_LAYERS:
+        if not self.key or len(model.layers) < LEAST_LAYERS or not sources.are_unchanged():
             return
         # What can be made again is only named.
         makers = {name: make for name, make in model.makers.items() if name in model.constants}

@@ -18,6 +18,7 @@ from typing import Any, NamedTuple, cast
 
 import numpy as np
 
+from engine import sources
 from engine.backends.base import Backend
 from engine.backends.cpu.arguments import count_words
 from engine.backends.cpu.backend import CPUBackend
@@ -30,6 +31,7 @@ from engine.compiler.walk import Trace
 from engine.kernels.kernel import Kernel
 from engine.kernels.value import Value
 from engine.model import Model
+from engine.native.prebuilt import ABI
 from engine.stored import files, is_storing
 from engine.stored.codec import (
     ARRAY,
@@ -52,7 +54,7 @@ from engine.stored.codec import (
 from engine.stored.digests import digest_of_engine, digest_of_model
 from engine.stored.graphs import is_plain
 
-_FORM = b"GGPLAN2\n"
+_FORM = b"GGPLAN2 %d\n" % ABI
 _KEY = re.compile("[0-9a-f]{64}")
 
 
@@ -98,7 +100,9 @@ class PlanFile:
                 self.read = None
 
     def write(self, found: StoredModel) -> None:
-        """Store; without effect where that cannot be."""
+        """Store the plans; does nothing where they cannot be stored, or when the engine's sources changed."""
+        if not sources.are_unchanged():
+            return
         try:
             body = Writer(self.model.constants).body(_FILE, _flat(found, self.model))
         except (NotStorableError, *UNREADABLE):

@@ -249,6 +249,7 @@ def test_an_edit_of_the_engine_makes_plans_anew(tmp_path: Path, monkeypatch: pyt
     found = set()
     for text in ("SIZE = 1\n", "SIZE = 2\n"):
         (root / "sub" / "part.py").write_text(text)
+        monkeypatch.setattr(sources, "_FOLDER", root)
         monkeypatch.setattr(sources, "AT_IMPORT", sources.facts_of(root))
         digest_of_engine.cache_clear()
         found.add(digest_of_engine())
@@ -267,6 +268,30 @@ def test_sources_that_change_under_a_running_process_are_not_those_of_its_plans(
     digest_of_engine.cache_clear()
     assert digest_of_engine() == before
     assert any("sources.py " in fact for fact in sources.AT_IMPORT)
+
+
+def test_nothing_is_stored_once_the_sources_have_changed(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The process may have imported some modules before the edit and others after it."""
+    monkeypatch.setattr(sources, "facts_of", lambda folder: ("another.py 1 2 3",))
+    open_worker(network()).dispose()
+    assert list(folder.iterdir()) == []
+    monkeypatch.undo()
+    monkeypatch.setenv("GAMEGLUE_STORED_PLANS", "on")
+    monkeypatch.setattr(files, "folder", lambda: folder)
+    open_worker(network()).dispose()
+    assert len(list(folder.iterdir())) == 1
+
+
+def test_a_plan_of_another_calling_convention_is_not_read(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    open_worker(network()).dispose()
+    monkeypatch.setattr(plans, "_FORM", b"GGPLAN2 0\n")
+    with open_worker(network()) as worker:
+        assert not was_read(worker)
+        check(worker, network())
 
 
 def test_a_plan_tells_how_many_arguments_its_kernels_are_called_with() -> None:
