@@ -45,6 +45,7 @@ from engine.jobs.program import (
     SYSTEM_WORDS,
     program_source,
 )
+from engine.jobs.stack import job_stacks
 from engine.jobs.stock import COPY, COPY_GRAIN, FILL, LISTS, PART, STAMP, stock_functions
 from engine.jobs.waiting import MOST_CORES, waiting_functions
 
@@ -272,8 +273,9 @@ class JobSystem:
             threading.Thread(target=body, args=(index,), name=f"gameglue-job-{index}", daemon=True)
             for index in range(count)
         ]
-        for thread in self._threads:
-            thread.start()
+        with job_stacks():
+            for thread in self._threads:
+                thread.start()
         # Also runs at exit. It holds the memory that the threads use, and not the system.
         self._finalizer = weakref.finalize(self, _abandon, self._call, address, self._threads, self._memory)
         _systems.add(self)
@@ -348,10 +350,11 @@ class JobSystem:
         self._call(listed.run_request)
 
     def runner(self, commands: CommandList) -> Callable[[], object]:
-        """`run_inline` of one list, as a function to be called again and again."""
+        """`run_inline` of one list, as a function to be called again and again; it holds the list."""
         call, request = self._call, commands.run_request
 
-        def run() -> None:
+        # The request is an address inside the list: the list must live as long as the function.
+        def run(_held: CommandList = commands) -> None:
             if self._closed or self._forked:
                 self._check_open()
             call(request)

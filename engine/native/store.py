@@ -81,7 +81,7 @@ class NativeSource:
 
     @cached_property
     def key(self) -> str:
-        """Identifies the kernel on any machine: a hash of its text, its calling convention and the compiler."""
+        """The kernel on any machine: a hash of its text, of the calling convention and of the compiler."""
         parts = (str(ABI), _COMPILER[0], self.entry, self.signature, self.source)
         return hashlib.sha256("\0".join(parts).encode()).hexdigest()
 

@@ -24,7 +24,8 @@ from engine.backends.cpu.arguments import count_words
 from engine.backends.cpu.backend import CPUBackend
 from engine.backends.cpu.cost import step_ns
 from engine.backends.cpu.native_kernel import source_of
-from engine.backends.cpu.winograd_cut import LARGEST
+from engine.backends.cpu.tiles import host_tile
+from engine.backends.cpu.winograd_cut import LARGEST, scratch_bytes
 from engine.compiler.lower import Lowered, Segment
 from engine.compiler.plan import AnyKernel, BufferSpec, Packed, Plan, Step, StoredKernel
 from engine.compiler.walk import Trace
@@ -117,7 +118,8 @@ def plan_file(model: Model, backend: Backend) -> PlanFile | None:
     engine = digest_of_engine()
     if not engine or not is_plain(model):
         return None
-    setting = f"{engine} {backend.planned_threads} {backend.arithmetics} {LARGEST}"
+    winograd = f"{LARGEST} {scratch_bytes(host_tile())}"
+    setting = f"{engine} {backend.planned_threads} {backend.arithmetics} {winograd}"
     return PlanFile(files.path_of(digest_of_model(model, setting), "plan"), model)
 
 

@@ -45,6 +45,7 @@ SMALLEST = {
     "hitches": ("--models", "policy", "--backends", "cpu", "--frames", "10"),
     "slices": ("--models", "digits", "--backends", "cpu", "--runs", "1"),
     "command_buffers": ("--workers", "2", "--runs", "1"),
+    "gl_kernels": ("--runs", "1"),
     "transforms": ("--objects", "5", "--runs", "1"),
     "behaviours": ("--batches", "100", "--runs", "1"),
 }
@@ -76,6 +77,7 @@ ROWS = {
     ],
     "frames": [r"nothing in flight( +\d+\.\d\d){5} +1\.00", r"digits on cpu( +\d+\.\d\d){6} +\d+\.\d{3} +\d"],
     "command_buffers": [r"cpu +schedule, one by one( +\d+){2} *\n", r"cpu +replayed( +\d+){2} +2 *\n"],
+    "gl_kernels": [r"pixel( +\d+\.\d{3}){2} +\d+\.\d\d *\n", r"replaying a call takes \d+ ns\n"],
     "transforms": [r"move, then matrix +\d+ *\n", r"below one: position +\d+ *\n"],
     "behaviours": [
         r"bare loop +100 +\d+\.\d +1\.00",

@@ -6,6 +6,7 @@ take less time than waking a thread are done at once, behind the same interface.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cached_property, partial
 from math import prod
@@ -63,6 +64,7 @@ class CPUBackend(Backend):
         self.arithmetics = arithmetics_for(precision)
         compile_ahead(is_certain=True)
         self._given_jobs = jobs
+        self._creating = threading.RLock()
         threads = jobs.thread_count if jobs is not None else shared_thread_count()
         self.planned_threads = DETERMINISTIC_THREADS if deterministic else threads
         self._functions: dict[str, int] = {}
@@ -72,12 +74,19 @@ class CPUBackend(Backend):
     @cached_property
     def jobs(self) -> JobSystem:
         """The job threads. The first time they have a program to wait for, which takes longer than a plan."""
-        return self._given_jobs if self._given_jobs is not None else shared_job_system()
+        with self._creating:
+            made: JobSystem | None = self.__dict__.get("jobs", self._given_jobs)
+            # Stored before the lock is released: background loading may ask for it at the same time.
+            self.__dict__["jobs"] = made = shared_job_system() if made is None else made
+            return made
 
     @cached_property
     def stream(self) -> JobStream:
         """Runs the jobs of this backend, one behind the other; to be made before the first schedule."""
-        return JobStream(self.jobs)
+        with self._creating:
+            made: JobStream | None = self.__dict__.get("stream")
+            self.__dict__["stream"] = made = JobStream(self.jobs) if made is None else made
+            return made
 
     # Kernels
 

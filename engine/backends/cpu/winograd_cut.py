@@ -7,7 +7,6 @@ default) F(4 x 4) too. It is read when this module is imported.
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from math import prod
@@ -16,12 +15,13 @@ import llvmlite.binding as llvm
 
 from engine.backends.cpu.cost import CHUNK_NS, CHUNKS_PER_THREAD, INLINE_NS
 from engine.backends.cpu.tiles import Tile
+from engine.jobs.stack import smallest_stack
 
 LARGEST = int(os.environ.get("GAMEGLUE_WINOGRAD", "4"))
 """The largest tile, in results along a side; 0 for none."""
 
-_LARGE_STACKS = sys.platform == "darwin" or "CS_GNU_LIBC_VERSION" in getattr(os, "confstr_names", {})
-"""Whether Python's threads have stacks of many megabytes; on other systems it may be just one."""
+_LARGE_STACKS = smallest_stack() >= 2 << 20
+"""Whether every thread has room for a scratch memory of a megabyte and for what runs beside it."""
 
 _LARGEST_WEIGHTS = 40 << 20
 """Bytes of transformed weights above which a size of tiles is not considered."""

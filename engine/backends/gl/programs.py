@@ -7,10 +7,10 @@ import hashlib
 import threading
 import weakref
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import ClassVar, Generic, Self, TypeVar, cast
+from typing import ClassVar, Generic, NamedTuple, Self, TypeVar, cast
 
 from engine.backends.base import Progress
 from engine.cache import cache_dir, read_sealed, write_sealed
@@ -25,11 +25,20 @@ _LOG_SIZE = 2048
 Shader = TypeVar("Shader")
 
 
+class Linked(NamedTuple):
+    """A program that is ready: its GL name, and the location of its argument array `A`."""
+
+    program: int
+    location: int
+
+
 class ProgramStore(ABC, Generic[Shader]):
     """GL names of linked programs, by kernel key. `Shader` is what a subclass makes them of.
 
-    Binaries are stored under the driver's name and version where the driver gives them out. Each program is
-    used once, on nothing, as many drivers compile at the first use.
+    Threads share a store: background loading compiles in a shared context while frames run. A program enters
+    the table last, with everything that its users read. Binaries are stored under the driver's name and
+    version where the driver gives them out. Each program is used once, on nothing, as many drivers compile
+    at the first use.
     """
 
     stage: ClassVar[int]
@@ -40,7 +49,8 @@ class ProgramStore(ABC, Generic[Shader]):
         self._device = weakref.ref(device)
         info = device.info
         self._identity = "\0".join((info.vendor, info.renderer, info.version))
-        self._programs: dict[str, int] = {}
+        self._programs: dict[str, Linked] = {}
+        self._publishing = threading.Lock()
         self._elsewhere = threading.local()
         with device.current():
             formats = (
@@ -55,13 +65,15 @@ class ProgramStore(ABC, Generic[Shader]):
     @classmethod
     def of(cls, device: GLDevice) -> Self:
         """The store that all backends of a kind share on a device."""
-        stores = _stores.setdefault(device, {})
-        if cls not in stores:
-            stores[cls] = cls(device)
-        return cast(Self, stores[cls])
+        # The lock is held while the store is created, so that two threads never compile for two stores.
+        with _creating:
+            stores = _stores.setdefault(device, {})
+            if cls not in stores:
+                stores[cls] = cls(device)
+            return cast(Self, stores[cls])
 
     def __getitem__(self, key: str) -> int:
-        return self._programs[key]
+        return self._programs[key].program
 
     def __contains__(self, key: str) -> bool:
         return key in self._programs
@@ -95,12 +107,8 @@ class ProgramStore(ABC, Generic[Shader]):
         """The GLSL text of a shader."""
 
     @abstractmethod
-    def location(self, key: str) -> int:
-        """Where a program's argument array `A` is."""
-
-    @abstractmethod
-    def use_once(self, shaders: Mapping[str, Shader]) -> Iterator[str]:
-        """Run each linked program on nothing; yields its key when that is done."""
+    def use_once(self, programs: Mapping[str, tuple[int, Shader]]) -> Iterator[tuple[str, int]]:
+        """Run each linked program on nothing; yields its key and the location of `A` when that is done."""
 
     @property
     def companions(self) -> Sequence[int]:
@@ -108,6 +116,10 @@ class ProgramStore(ABC, Generic[Shader]):
         return ()
 
     # What all have in common
+
+    def location(self, key: str) -> int:
+        """The location of a program's argument array `A`."""
+        return self._programs[key].location
 
     def prepare(self, shaders: Mapping[str, Shader], progress: Progress | None = None) -> int:
         """Compile what is missing; returns how many programs came from source rather than from a binary.
@@ -121,19 +133,43 @@ class ProgramStore(ABC, Generic[Shader]):
         if not wanted:
             return 0
         with self.home.current():
-            compiled = {key: text for key, text in texts.items() if not self._load_binary(key, text)}
+            found = {key: self._load_binary(text) for key, text in texts.items()}
+            programs = {key: program for key, program in found.items() if program is not None}
+            compiled = {key: text for key, text in texts.items() if key not in programs}
             ready = len(wanted) - len(compiled)
             # All are handed over before the first answer is asked for: drivers may work on them in parallel.
             started = {key: self._start(text) for key, text in compiled.items()}
-            for key, (program, shader) in started.items():
-                self._finish(program, shader, compiled[key])
-                self._programs[key] = program
-                self._store_binary(program, compiled[key])
-            for key in self.use_once(wanted):
-                ready += key in compiled
-                report(ready, len(wanted))
-        self.compilations += len(compiled)
+            programs |= {key: program for key, (program, _) in started.items()}
+            locations: dict[str, int] = {}
+            try:
+                for key, (program, shader) in started.items():
+                    self._finish(program, shader, compiled[key])
+                    self._store_binary(program, compiled[key])
+                for key, location in self.use_once({key: (programs[key], wanted[key]) for key in wanted}):
+                    locations[key] = location
+                    ready += key in compiled
+                    report(ready, len(wanted))
+            finally:
+                if len(locations) < len(wanted):
+                    self._delete(programs.values())
+        # Other contexts may use what that block made only when it has ended.
+        self._publish({key: Linked(programs[key], location) for key, location in locations.items()})
+        with self._publishing:
+            self.compilations += len(compiled)
         return len(compiled)
+
+    def _delete(self, programs: Iterable[int]) -> None:
+        for program in programs:
+            self.home.gl.glDeleteProgram(program)
+
+    def _publish(self, ready: Mapping[str, Linked]) -> None:
+        """Enter programs into the table. The first of a key stays: recorded commands may hold its name."""
+        with self._publishing:
+            unused = [linked.program for key, linked in ready.items() if key in self._programs]
+            self._programs |= {key: linked for key, linked in ready.items() if key not in self._programs}
+        if unused:
+            with self.home.current(flush=False):
+                self._delete(unused)
 
     def compile(self, stage: int, source: str) -> int:
         """The GL name of a shader that the driver has been given to compile."""
@@ -168,7 +204,6 @@ class ProgramStore(ABC, Generic[Shader]):
                 read(None, text)
                 logs.append(text.value.decode("utf-8", "replace").strip())
             gl.glDeleteShader(shader)
-            gl.glDeleteProgram(program)
             numbered = "\n".join(f"{n:4} | {line}" for n, line in enumerate(source.splitlines(), 1))
             raise KernelCompileError(
                 "\n".join(("the OpenGL driver refused a kernel:", *filter(None, logs), numbered))
@@ -186,21 +221,21 @@ class ProgramStore(ABC, Generic[Shader]):
             return None
         return self._folder / (hashlib.sha256(f"{self._identity}\0{source}".encode()).hexdigest() + ".bin")
 
-    def _load_binary(self, key: str, source: str) -> bool:
+    def _load_binary(self, source: str) -> int | None:
+        """The program of a stored binary; None where there is none that the driver takes."""
         path = self._path(source)
         body = read_sealed(path, _FORMAT) if path is not None else None
         if body is None:
-            return False
+            return None
         gl = self.home.gl
-        program = gl.glCreateProgram()
+        program: int = gl.glCreateProgram()
         gl.glProgramBinary(program, int.from_bytes(body[:4], "little"), body[4:], len(body) - 4)
         if not self._is_linked(program):
             # The driver was updated without a new version text, or the binary is of another machine.
             gl.glDeleteProgram(program)
             gl.glGetError()
-            return False
-        self._programs[key] = program
-        return True
+            return None
+        return program
 
     def _store_binary(self, program: int, source: str) -> None:
         path = self._path(source)
@@ -216,4 +251,5 @@ class ProgramStore(ABC, Generic[Shader]):
         write_sealed(path, _FORMAT, kind.value.to_bytes(4, "little") + data.raw[: size.value])
 
 
+_creating = threading.RLock()
 _stores: weakref.WeakKeyDictionary[GLDevice, dict[type, object]] = weakref.WeakKeyDictionary()

@@ -27,20 +27,18 @@ class ComputePrograms(ProgramStore[str]):
     def text(self, shader: str) -> str:
         return shader
 
-    def location(self, key: str) -> int:
-        return ARGUMENTS_LOCATION
-
-    def use_once(self, shaders: Mapping[str, str]) -> Iterator[str]:
+    def use_once(self, programs: Mapping[str, tuple[int, str]]) -> Iterator[tuple[str, int]]:
         """Dispatch with all arguments 0, which writes nothing."""
         gl = self.home.gl
-        if not self._scratch:
-            self._scratch = generate(gl.glGenBuffers)
-            gl.glBindBuffer(GL.COPY_WRITE_BUFFER, self._scratch)
-            gl.glBufferData(GL.COPY_WRITE_BUFFER, _SCRATCH_BYTES, None, GL.DYNAMIC_COPY)
+        with self._publishing:
+            if not self._scratch:
+                self._scratch = generate(gl.glGenBuffers)
+                gl.glBindBuffer(GL.COPY_WRITE_BUFFER, self._scratch)
+                gl.glBufferData(GL.COPY_WRITE_BUFFER, _SCRATCH_BYTES, None, GL.DYNAMIC_COPY)
         for binding in range(_BINDINGS):
             gl.glBindBufferBase(GL.SHADER_STORAGE_BUFFER, binding, self._scratch)
-        for key in shaders:
-            gl.glUseProgram(self[key])
+        for key, (program, _) in programs.items():
+            gl.glUseProgram(program)
             gl.glUniform4iv(ARGUMENTS_LOCATION, 1, (ctypes.c_int * 4)())
             gl.glDispatchCompute(1, 1, 1)
-            yield key
+            yield key, ARGUMENTS_LOCATION

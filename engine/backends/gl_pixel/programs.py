@@ -39,7 +39,6 @@ class PixelPrograms(ProgramStore[Shader]):
 
     def __init__(self, device: GLDevice, folder: Path | None = None) -> None:
         super().__init__(device, folder)
-        self._locations: dict[str, int] = {}
         gl = device.gl
         with device.current(flush=False):
             self.vertex_array = generate(gl.glGenVertexArrays)
@@ -65,10 +64,7 @@ class PixelPrograms(ProgramStore[Shader]):
             ("glBindVertexArray", self.vertex_array if vertex_array is None else vertex_array),
         ]
 
-    def location(self, key: str) -> int:
-        return self._locations[key]
-
-    def use_once(self, shaders: Mapping[str, Shader]) -> Iterator[str]:
+    def use_once(self, programs: Mapping[str, tuple[int, Shader]]) -> Iterator[tuple[str, int]]:
         """Tell each program its units, and draw with it on nothing."""
         gl = self.home.gl
         # Contexts do not share vertex arrays.
@@ -77,14 +73,13 @@ class PixelPrograms(ProgramStore[Shader]):
             getattr(gl, str(function))(*arguments)
         # Not kept: textures refer to their device, which this store must not keep alive.
         scratch: dict[tuple[str, int], Texture] = {}
-        for key, shader in shaders.items():
-            program = self[key]
+        for key, (program, shader) in programs.items():
             gl.glUseProgram(program)
             for k in range(len(shader.buffers)):
                 gl.glUniform1i(gl.glGetUniformLocation(program, f"b{k}".encode()), k)
-            self._locations[key] = gl.glGetUniformLocation(program, b"A")
+            location = gl.glGetUniformLocation(program, b"A")
             self._draw(shader, scratch)
-            yield key
+            yield key, location
         for texture in scratch.values():
             texture.release()
         if self.home is not self.device:

@@ -257,14 +257,11 @@ def test_what_runs_long_does_not_hold_up_the_buffer() -> None:
         buffer.schedule_worker(b, {"x": buffer.output(a)})
         buffer.execute()
         slowly.schedule(x, 1, jobs=jobs).complete()
-        started = time.perf_counter()
         handle = slowly.schedule(x, 20_000_000, jobs=jobs)
         buffer.execute()
-        spent = time.perf_counter() - started
         assert not handle.is_completed
         assert buffer.replayed == 2
         assert result(b) == [16] * 4
-        assert spent < (time.perf_counter() - started) / 2
 
 
 def test_pictures_become_tensors_and_tensors_pictures() -> None:

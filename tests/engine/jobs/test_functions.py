@@ -161,19 +161,15 @@ def test_only_the_indices_of_count_are_done(jobs: JobSystem) -> None:
 
 def test_a_chain_of_jobs_and_schedules_needs_no_main_thread(plus_one: Worker, jobs: JobSystem) -> None:
     given, result = zeros(), zeros()
-    started = time.perf_counter()
     first = slowly_set.schedule(given, 5.0, TURNS, jobs=jobs)
     plus_one.schedule(given)
     read = copied.schedule(result, plus_one.peek_output())
     # Behind the job that reads it, the output is written again.
     plus_one.schedule(np.full(4, 10, np.float32))
-    spent = time.perf_counter() - started
-    assert not read.is_completed
+    assert not first.is_completed  # none of these calls waited for it
     assert plus_one.fence is not None
     wait_in_python(first)
-    waited = time.perf_counter() - started
     wait_in_python(read)
-    assert spent < waited / 2
     assert result.download_to_array().tolist() == [6] * 4
     assert plus_one.peek_output().download_to_array().tolist() == [11] * 4
     assert plus_one.fence is None
@@ -250,14 +246,12 @@ def test_elements_are_pending_until_the_job_is_done(jobs: JobSystem) -> None:
 
 def test_what_is_written_later_counts(jobs: JobSystem) -> None:
     tensor = zeros()
-    slowly_set.schedule(tensor, 1.0, TURNS, jobs=jobs)
-    started = time.perf_counter()
+    writer = slowly_set.schedule(tensor, 1.0, TURNS, jobs=jobs)
     tensor.upload(np.full(4, 3, np.float32))  # takes memory of its own rather than wait
-    spent = time.perf_counter() - started
+    assert not writer.is_completed
     reader = slowly_copy.schedule(zeros(), tensor, TURNS, jobs=jobs)
     assert CPUTensorData.pin(tensor).reuse == (reader,)
     wait_in_python(reader)
-    assert spent < 0.5 * (time.perf_counter() - started)
     assert tensor.download_to_array().tolist() == [3] * 4
     slowly_set.schedule(tensor, 1.0, TURNS, jobs=jobs)
     tensor[0] = 4  # keeps the others, so this waits

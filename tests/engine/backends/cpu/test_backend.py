@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+import gc
+import threading
+import weakref
+from concurrent.futures import ThreadPoolExecutor
+
 import numpy as np
 import pytest
 
+from engine.backends.cpu import backend as module
 from engine.backends.cpu.backend import CPUBackend
 from engine.backends.cpu.cost import TRIAL_NS
+from engine.backends.cpu.stream import JobStream
 from engine.compiler.plan import BufferSpec, Compute, Plan
 from engine.dtypes import as_dtype
 from engine.errors import DisposedError, InputError
-from engine.jobs.system import JobSystem
+from engine.jobs.system import CommandList, JobSystem
 from engine.kernels.expr import FLAT, Expr, arg, index, reduce
 from engine.kernels.value import Value
 
@@ -247,3 +254,43 @@ def test_strings_are_refused(backend: CPUBackend) -> None:
     formula: Expr = arg(1.0, "float32")
     assert backend.refusal(Compute(value, (2,), formula, "s", "StringOp")) is not None
     assert backend.refusal(Compute(Value("f", (2,), F32), (2,), formula, "f", "Op")) is None
+
+
+def test_threads_that_ask_at_once_get_one_stream(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Background loading records on another thread while the first schedule asks for the stream."""
+    backend = CPUBackend()
+    inside, go_on = threading.Event(), threading.Event()
+    made: list[JobStream] = []
+
+    def slowly(jobs: JobSystem) -> JobStream:
+        inside.set()
+        go_on.wait(10)
+        made.append(JobStream(jobs))
+        return made[-1]
+
+    monkeypatch.setattr(module, "JobStream", slowly)
+    with ThreadPoolExecutor(2) as pool:
+        first = pool.submit(lambda: backend.stream)
+        assert inside.wait(10)
+        second = pool.submit(lambda: backend.stream)
+        go_on.set()
+        assert first.result() is second.result() is backend.stream
+    assert len(made) == 1
+    backend.dispose()
+
+
+def test_a_runner_holds_its_commands(jobs: JobSystem) -> None:
+    """It knows their address: freed commands would be run from memory of somebody else."""
+    commands = CommandList(np.zeros((0, 4), np.int64), held := Held())
+    run, last = jobs.runner(commands), weakref.ref(held)
+    del commands, held
+    gc.collect()
+    assert last() is not None
+    run()
+    del run
+    gc.collect()
+    assert last() is None
+
+
+class Held:
+    """Something that a weak reference can point to."""

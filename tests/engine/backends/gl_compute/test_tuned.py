@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-import time
-
 import numpy as np
 import pytest
 
 from engine.backends.gl_compute.backend import GLComputeBackend
-from engine.compiler.plan import Compute
 from engine.devices import GLDevice
 from tests.engine.backends.gl.test_tuned import assert_close
 from tests.engine.backends.steps import (
-    Bound,
-    chain_plan,
     conv_compute,
     matmul_compute,
     result_of,
@@ -56,28 +51,3 @@ def test_new_sizes_need_no_new_kernels(backend: GLComputeBackend) -> None:
         )  # fmt: skip
         keys.append([tuned_plan(backend, c).steps[0].kernel.key for c in (conv, product)])
     assert keys[0] == keys[1]
-
-
-def test_tuned_kernels_are_much_faster(texel_backend: GLComputeBackend) -> None:
-    """The reason for them: a factor of more than three on software rendering, measured as 20 and more."""
-    if not texel_backend.device.info.is_software:
-        pytest.skip("measured on software rendering")
-    rng = np.random.default_rng(4)
-    x, w = (rng.standard_normal(s).astype(np.float32) for s in ((1, 32, 28, 28), (64, 32, 3, 3)))
-    sizes = ((1, 1), (1, 1), (1, 1), (1, 1))
-    compute: Compute = conv_compute(value("x", x), value("w", w, known=True), *sizes, 1, None)
-    seconds = []
-    for plan in (tuned_plan(texel_backend, compute), chain_plan([compute])):
-        bound = Bound(texel_backend, plan, {"x": x, "w": w}, {"y": compute.output})
-        bound.run()
-        seconds.append(min(timed(bound) for _ in range(3)))
-        bound.release()
-    assert seconds[0] * 3 < seconds[1]
-
-
-def timed(bound: Bound) -> float:
-    bound.backend.synchronize()
-    start = time.perf_counter()
-    bound.run()
-    bound.backend.synchronize()
-    return time.perf_counter() - start

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import threading
 import time
+from collections.abc import Iterable
+from typing import Any
 
 import moderngl
 import numpy as np
@@ -10,6 +13,7 @@ import pytest
 
 from engine.backends.gl_pixel import record
 from engine.backends.gl_pixel.backend import GLPixelBackend
+from engine.backends.gl_pixel.programs import PixelPrograms
 from engine.backends.gl_pixel.shader import Shader
 from engine.compiler.plan import Compute
 from engine.devices import GL, GLDevice
@@ -53,12 +57,10 @@ def test_a_snapshot_is_read_while_later_work_runs(gl_device: GLDevice) -> None:
         time.sleep(0.001)
     heavy.run()
     backend.flush()
-    start = time.perf_counter()
+    gl_device.counters.reset()
     readback.done()
-    polled = time.perf_counter() - start
+    assert gl_device.counters.blocking.total() == 0
     backend.synchronize()
-    whole = time.perf_counter() - start
-    assert polled < max(0.2 * whole, 0.01), f"{polled * 1e3:.1f} ms of {whole * 1e3:.1f}"
     np.testing.assert_array_equal(readback.array(), chain_expected(x, 1))
     backend.dispose()
 
@@ -196,3 +198,83 @@ def test_programs_are_compiled_once_for_all_sizes(plain_backend: GLPixelBackend)
         assert plain_backend.prepare([other.numbered().kernel]) == 0
         assert Bound(plain_backend, chain_plan([other]), {"x": np.zeros(n, np.float32)}, {"y": other.output})
     assert plain_backend._programs.compilations == compiled
+
+
+def numbered_shader(number: int) -> Shader:
+    """A shader of these tests only, which nothing has compiled before."""
+    source = (
+        "#version 330 core\nuniform ivec4 A[1];\nlayout(location = 0) out vec4 written;\n"
+        f"void main() {{ written = vec4(A[0]) + {number}.0; }}\n"
+    )
+    return Shader(source, (), (), "float32")
+
+
+def test_a_program_is_published_with_its_location(
+    plain_backend: GLPixelBackend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another thread that finds a program in the table records its location at once."""
+    store = plain_backend._programs
+    seen: list[bool] = []
+    draw = PixelPrograms._draw
+
+    def watched(self: PixelPrograms, shader: Shader, scratch: Any) -> None:
+        seen.append("published" in store)
+        draw(self, shader, scratch)
+
+    monkeypatch.setattr(PixelPrograms, "_draw", watched)
+    store.prepare({"published": numbered_shader(101)})
+    assert seen == [False]
+    assert "published" in store
+    assert store.location("published") >= 0
+
+
+def test_of_two_threads_that_compile_a_program_the_first_keeps_it(
+    plain_backend: GLPixelBackend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store, device = plain_backend._programs, plain_backend.device
+    shared = device.create_shared()
+    draw = PixelPrograms._draw
+    firsts: list[int] = []
+
+    def beside() -> None:
+        with store.compiled_in(shared):
+            store.prepare({"both": numbered_shader(102)})
+
+    def overtaken(self: PixelPrograms, shader: Shader, scratch: Any) -> None:
+        draw(self, shader, scratch)
+        if threading.current_thread() is threading.main_thread():
+            thread = threading.Thread(target=beside)
+            thread.start()
+            thread.join()
+            firsts.append(store["both"])
+
+    monkeypatch.setattr(PixelPrograms, "_draw", overtaken)
+    deleted: list[int] = []
+    delete = PixelPrograms._delete
+
+    def noted(self: PixelPrograms, programs: Iterable[int]) -> None:
+        deleted.extend(programs)
+        delete(self, deleted)
+
+    monkeypatch.setattr(PixelPrograms, "_delete", noted)
+    try:
+        store.prepare({"both": numbered_shader(102)})
+    finally:
+        shared.dispose()
+    assert [store["both"]] == firsts
+    assert len(deleted) == 1
+    with device.current():
+        assert device.gl.glIsProgram(store["both"])
+        device.gl.glUseProgram(0)  # it stays while it is in use
+        assert not device.gl.glIsProgram(deleted[0])
+
+
+def test_nothing_is_left_of_programs_that_were_compiled_with_a_refused_one(
+    plain_backend: GLPixelBackend,
+) -> None:
+    broken = Shader("#version 330 core\nvoid main() { nonsense; }", (), (), "float32")
+    with pytest.raises(KernelCompileError, match="nonsense"):
+        plain_backend._programs.prepare({"with it": numbered_shader(103), "broken": broken})
+    assert "with it" not in plain_backend._programs
+    assert plain_backend._programs.prepare({"with it": numbered_shader(103)}) in (0, 1)
+    plain_backend.device.check_errors("preparing")

@@ -72,17 +72,14 @@ def test_a_pending_value_says_so_and_a_wait_is_counted(cl_device: CLDevice, back
     recorded = recorded_chain(backend, 1 << 14, length=4, work=1500)
     backend.synchronize()
     cl_device.counters.reset()
-    began = time.perf_counter()
     backend.run(recorded.program)
     result = backend.readback(recorded.buffers["y"])
-    issued = time.perf_counter() - began
     assert not result.done()
     with pytest.raises(ValuePending):
         result.array()
     assert cl_device.counters.blocking == {}
     result.wait()
     assert cl_device.counters.blocking == {"clWaitForEvents": 1}
-    assert time.perf_counter() - began > 4 * issued
     assert np.all(result.array() == 4)
     assert (cl_device.counters.readbacks, cl_device.counters.bytes_down) == (1, 4 << 14)
     recorded.program.release()

@@ -1,0 +1,49 @@
+"""The stack that kernels may use, on job threads and on the threads that run jobs or help with them."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+import threading
+from collections.abc import Iterator
+
+JOB_STACK = 4 << 20
+"""Bytes of stack of a job thread. Only what is used takes memory."""
+
+_UNLIMITED_STACK = 2 << 20
+"""What glibc gives to threads where the limit of stacks is "unlimited"."""
+
+_starting = threading.Lock()
+
+
+def smallest_stack() -> int:
+    """Return how many bytes of stack a thread of this process has at least.
+
+    Any thread may run a kernel: one that schedules a short plan, or waits for a job.
+    """
+    if chosen := threading.stack_size():
+        return chosen
+    if sys.platform == "darwin":
+        return 8 << 20
+    if "CS_GNU_LIBC_VERSION" not in getattr(os, "confstr_names", {}):
+        return 1 << 20
+    import resource  # only Unix has it
+
+    soft, _ = resource.getrlimit(resource.RLIMIT_STACK)
+    return _UNLIMITED_STACK if soft == resource.RLIM_INFINITY else int(soft)
+
+
+@contextlib.contextmanager
+def job_stacks() -> Iterator[None]:
+    """A block in which new threads have the stack of job threads, whatever the limit of the process is."""
+    if sys.platform == "win32":
+        # There, a stack that is asked for is committed at once.
+        yield
+        return
+    with _starting:
+        before = threading.stack_size(JOB_STACK)
+        try:
+            yield
+        finally:
+            threading.stack_size(before)
