@@ -18,6 +18,7 @@ PACKAGES = ("engine", "gameglue", "demos")
 LEVELS = (
     (
         "engine.sources",
+        "engine.lazy",
         "engine.errors",
         "engine.shapes",
         "engine.dtypes",

@@ -1,52 +1,46 @@
-"""The `gameglue` command: one module for each of its commands."""
+"""The `gameglue` command: one module for each of its commands, imported when that command is given."""
 
 from __future__ import annotations
 
 import argparse
+import difflib
+import importlib
 import logging
 import os
 import sys
 from collections.abc import Sequence
-from importlib.metadata import PackageNotFoundError, version
+from typing import Any
 
 from engine.errors import EngineError
-from gameglue.cli import (
-    bench_model,
-    build,
-    diff,
-    doctor,
-    inspect_model,
-    list_demos,
-    new,
-    operators,
-    play,
-    profile,
-    run_model,
-    warmup,
-)
 
 FAILED = 2
-"""Exit code of what was asked for and cannot be done; argparse uses the same one for a wrong command line."""
+"""Exit code of what cannot be done; argparse uses the same one for a wrong command line."""
+
+INTERRUPTED = 130
+"""Exit code of what Ctrl-C has ended, as shells have it."""
+
+COMMANDS = {
+    "list": ("list_demos", "show the demos"),
+    "play": ("play", "play a demo or a game folder"),
+    "new": ("new", "make a folder with a game that runs, to begin with"),
+    "build": ("build", "make a folder of a game that runs without Python"),
+    "profile": ("profile", "where each frame's time goes, and what inference costs the frames"),
+    "run": ("run_model", "run a model once"),
+    "inspect": ("inspect_model", "show what is in a model"),
+    "bench": ("bench_model", "time a model on every backend"),
+    "warmup": ("warmup", "compile ahead what models need"),
+    "diff": ("diff", "find the first layer that differs between two ways to run a model"),
+    "operators": ("operators", "show which operators run where"),
+    "doctor": ("doctor", "show what this machine offers"),
+}
+"""By command: the module, and the line that `gameglue --help` shows."""
 
 
-_COMMANDS = (
-    list_demos,
-    play,
-    new,
-    build,
-    profile,
-    run_model,
-    inspect_model,
-    bench_model,
-    warmup,
-    diff,
-    operators,
-    doctor,
-)
+def build_parser(command: str | None = None) -> argparse.ArgumentParser:
+    """Return the command line: all of it, or only `command` with its options and the others by name.
 
-
-def build_parser() -> argparse.ArgumentParser:
-    """The whole command line."""
+    The module of a command imports what the command needs, which can be all of the engine.
+    """
     parser = argparse.ArgumentParser(
         prog="gameglue",
         description="Neural networks inside a running game.",
@@ -56,23 +50,35 @@ def build_parser() -> argparse.ArgumentParser:
         "\n`gameglue COMMAND --help` tells more about a command.",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("--version", action="version", version=f"gameglue {_version()}")
+    parser.add_argument("--version", action=_Version, nargs=0, help="show the version and exit")
     parser.add_argument("--traceback", action="store_true", help="show where in the code an error came from")
     commands = parser.add_subparsers(title="commands", metavar="COMMAND")
-    for module in _COMMANDS:
-        module.add_parser(commands)
-    for command in commands.choices.values():
+    for name, (module, line) in COMMANDS.items():
+        if command in (None, name):
+            importlib.import_module(f"gameglue.cli.{module}").add_parser(commands, name, line)
+        else:
+            commands.add_parser(name, help=line)
+    for choice in commands.choices.values():
         # Also behind the command, where one thinks of it; a default of its own would undo the first.
-        command.add_argument(
+        choice.add_argument(
             "--traceback", action="store_true", default=argparse.SUPPRESS, help=argparse.SUPPRESS
         )
     return parser
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run a command and return its exit code: 0, or 2 with one line on standard error."""
-    parser = build_parser()
-    arguments = parser.parse_args(argv)
+    """Run a command and return its exit code: 0, or 2 with one line on standard error.
+
+    Raises:
+        SystemExit: after `--help` or `--version`, and with 2 for a wrong command line.
+    """
+    given = sys.argv[1:] if argv is None else [*argv]
+    # No option before the command takes a value.
+    command = next((word for word in given if not word.startswith("-")), "")
+    parser = build_parser(command)
+    if command and command not in COMMANDS:
+        parser.error(_unknown(command))
+    arguments = parser.parse_args(given)
     if "run" not in arguments:
         parser.print_help(sys.stderr)
         return FAILED
@@ -92,14 +98,28 @@ def main(argv: Sequence[str] | None = None) -> int:
         return FAILED
     except KeyboardInterrupt:
         print("gameglue: interrupted", file=sys.stderr)
-        return play.INTERRUPTED
+        return INTERRUPTED
 
 
-def _version() -> str:
-    try:
-        return version("gameglue")
-    except PackageNotFoundError:
-        return "(not installed)"
+def _unknown(command: str) -> str:
+    near = difflib.get_close_matches(command, COMMANDS, n=1)
+    hint = f"did you mean {near[0]!r}? " if near else ""
+    return f"there is no command {command!r}; {hint}commands: {', '.join(COMMANDS)} (gameglue --help)"
 
 
-__all__ = ["build_parser", "main"]
+class _Version(argparse.Action):
+    """Prints the version; looking it up takes longer than all the rest of the command line."""
+
+    def __call__(self, parser: argparse.ArgumentParser, *_: Any) -> None:
+        # Slow to import.
+        from importlib.metadata import PackageNotFoundError, version
+
+        try:
+            found = version("gameglue")
+        except PackageNotFoundError:
+            found = "(not installed)"
+        print(f"gameglue {found}")
+        parser.exit()
+
+
+__all__ = ["COMMANDS", "FAILED", "INTERRUPTED", "build_parser", "main"]

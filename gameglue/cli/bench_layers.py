@@ -13,7 +13,7 @@ from engine import BackendType, Model, SystemInfo
 from engine.errors import InputError
 from gameglue.choices import BackendChoice, exact_choice, open_worker, why_unavailable
 from gameglue.cli.backends import choice_of
-from gameglue.cli.console import CompileProgress, facts, measuring, output, table, title
+from gameglue.cli.console import CompileProgress, facts, measuring, output, print_json, table, title
 from gameglue.cli.sides import whole_proto
 from gameglue.profiling.compare import Timing
 from gameglue.profiling.layers import LayerTime, LayerTimes, PeerTime, measure_layers
@@ -44,6 +44,10 @@ def show_layers(
             seconds=arguments.seconds,
             progress=show,
         )
+    if arguments.json:
+        data = {"model": path, "backend": label, "runs": len(times.whole.turns), **_as_data(times)}
+        print_json({**data, "left out": {"onnxruntime": peer} if isinstance(peer, str) else {}})
+        return 0
     console = output(_ROOM)
     facts(
         console,
@@ -77,6 +81,30 @@ def _peer(path: Path, inputs: Mapping[str, np.ndarray]) -> PeerProfile | str:
         return str(error).partition("\n")[0]
 
 
+def _as_data(times: LayerTimes) -> dict[str, object]:
+    """All layers in order, with times in milliseconds."""
+    return {
+        "layers": [
+            {
+                "layer": item.layer,
+                "operator": item.op_type,
+                "shape": item.shape,
+                "kernels": item.kernels,
+                "ms": item.seconds * 1e3,
+                "onnxruntime_ms": None if item.peer_seconds is None else item.peer_seconds * 1e3,
+                "speed": item.speed,
+            }
+            for item in times.layers
+        ],
+        "only onnxruntime's": [
+            {"node": node.name, "operator": node.op_type, "ms": node.seconds * 1e3}
+            for node in times.peer_only
+        ],
+        "whole_ms": times.whole.median * 1e3,
+        "onnxruntime_whole_ms": None if times.peer_whole is None else times.peer_whole.median * 1e3,
+    }
+
+
 def _layers(shown: list[LayerTime], times: LayerTimes) -> Table:
     columns = ["layer", "operator", "output", "kernels", "ms", "share"]
     rows = []
@@ -86,10 +114,10 @@ def _layers(shown: list[LayerTime], times: LayerTimes) -> Table:
         row += [_ms(item.seconds), f"{item.seconds / max(times.total, 1e-12):.1%}"]
         if times.peer_whole is not None:
             row.append("-" if item.peer_seconds is None else _ms(item.peer_seconds))
-            row.append("-" if item.ratio is None else f"{item.ratio:.2f} x")
+            row.append("-" if item.speed is None else f"{item.speed:.2f} x")
         rows.append(row)
     if times.peer_whole is not None:
-        columns += ["onnxruntime", "ratio"]
+        columns += ["onnxruntime", "speed"]
     return table(columns, rows, right=columns[4:])
 
 

@@ -16,7 +16,16 @@ from engine.errors import EngineError, InputError
 from gameglue.choices import ALL_CHOICES, BackendChoice, open_worker, why_unavailable
 from gameglue.cli.backends import add_backend_options, add_precision_option, choice_of
 from gameglue.cli.bench_layers import show_layers
-from gameglue.cli.console import CompileProgress, facts, measuring, output, paragraph, table
+from gameglue.cli.console import (
+    CompileProgress,
+    add_json_option,
+    facts,
+    measuring,
+    output,
+    paragraph,
+    print_json,
+    table,
+)
 from gameglue.cli.models import add_input_options, add_model_options, load_model, make_inputs
 from gameglue.cli.play import positive
 from gameglue.profiling.compare import Timing, alternate
@@ -28,16 +37,16 @@ Call = Callable[[], Arrays]
 PEER = "onnxruntime"
 
 
-def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser], name: str, line: str) -> None:
     """Describe the command."""
     parser = commands.add_parser(
-        "bench",
-        help="time a model on every backend",
+        name,
+        help=line,
         description=paragraph(
             "Time a model on every backend of this machine, and on onnxruntime where that is installed.",
             "All take turns in one run, so that they see the same machine; in a turn, one inference warms up",
             "and the next is timed. A time is that of one inference from arrays to arrays: schedule,",
-            "compute, read back. The ratios are medians over the rounds.",
+            "compute, read back. A speed is a median over the rounds: above 1 is faster than what is named.",
         ),
         epilog="examples:\n  gameglue bench digits\n  gameglue bench net.onnx --dim batch=8 --runs 50\n"
         "  gameglue bench net.onnx --precision bf16\n"
@@ -66,6 +75,7 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     parser.add_argument(
         "--top", type=positive, metavar="N", help="with --layers: only those that take longest"
     )
+    add_json_option(parser)
     parser.set_defaults(run=run)
 
 
@@ -78,22 +88,26 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.top is not None:
         raise InputError("--top goes with --layers")
     wanted = choice_of(arguments)
-    absent: list[tuple[str, object]] = []
+    absent: dict[str, str] = {}
     with ExitStack() as stack:
         contenders: dict[str, Call] = {}
         peer = _onnxruntime(path, inputs)
         if isinstance(peer, str):
-            absent.append((PEER, peer))
+            absent[PEER] = peer
         else:
             contenders[PEER] = peer
         for choice in _choices(wanted):
             opened = _worker(stack, model, choice, inputs)
             if isinstance(opened, str):
-                absent.append((choice.label, opened))
+                absent[choice.label] = opened
             else:
                 contenders[choice.label] = opened
         first = {name: call() for name, call in contenders.items()}
         times = _measure(contenders, arguments.runs, arguments.seconds)
+    if arguments.json:
+        shapes = {name: array.shape for name, array in inputs.items()}
+        print_json({"model": path, "inputs": shapes, **_as_data(times, first), "left out": absent})
+        return 0
     console = output()
     facts(console, [("model", path), ("inputs", ", ".join(f"{n} {a.shape}" for n, a in inputs.items()))])
     if times:
@@ -104,7 +118,7 @@ def run(arguments: argparse.Namespace) -> int:
         console.print(_result(times, first))
     if absent:
         console.print()
-        facts(console, [(name, f"left out: {reason}") for name, reason in absent])
+        facts(console, [(name, f"left out: {reason}") for name, reason in absent.items()])
     return 0
 
 
@@ -141,16 +155,35 @@ def _measure(contenders: Mapping[str, Call], runs: int, seconds: float) -> dict[
         return alternate(contenders, runs, turn=0.0, budget=share, progress=show)
 
 
+def _as_data(times: Mapping[str, Timing], first: Mapping[str, Arrays]) -> dict[str, object]:
+    """What `_result` shows, with times in milliseconds."""
+    base = next(iter(times), "")
+    return {
+        "compared with": base,
+        "times": [
+            {
+                "name": name,
+                "runs": len(timing.turns),
+                "median_ms": timing.median * 1e3,
+                "fastest_ms": timing.best * 1e3,
+                "speed": times[base].ratio(timing),
+                "difference": agreement(first[name], first[base]),
+            }
+            for name, timing in times.items()
+        ],
+    }
+
+
 def _result(times: Mapping[str, Timing], first: Mapping[str, Arrays]) -> Table:
     """All against the one that is named first."""
     base = next(iter(times))
-    columns = ("", "median", "fastest", f"to {base}", "difference")
+    columns = ("", "median", "fastest", f"speed, {base} = 1", "difference")
     rows = [
         (
             name,
             f"{timing.median * 1e3:.3f}",
             f"{timing.best * 1e3:.3f}",
-            f"{timing.ratio(times[base]):.2f} x",
+            f"{times[base].ratio(timing):.2f} x",
             "" if name == base else f"{agreement(first[name], first[base]):.1e}",
         )
         for name, timing in times.items()

@@ -14,11 +14,11 @@ from gameglue.shipping.bundle import build, missing_builder, package_of_demo, pa
 _MEGABYTE = 1e6
 
 
-def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser], name: str, line: str) -> None:
     """Describe the command."""
     parser = commands.add_parser(
-        "build",
-        help="make a folder of a game that runs without Python",
+        name,
+        help=line,
         description=paragraph(
             "Put a game, Python and all it needs into one folder, with PyInstaller. The folder runs on",
             "machines of this system and processor without Python. Kernels are compiled at its first launch",

@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
+import argparse
+import dataclasses
+import json
+import math
+import os
+import shlex
+import subprocess
 import sys
 import textwrap
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
+import numpy as np
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 from rich.table import Table
@@ -24,6 +32,37 @@ def output(room: int | None = None) -> Console:
 def errors() -> Console:
     """Standard error."""
     return Console(stderr=True, highlight=False, soft_wrap=True)
+
+
+def command_line(*words: object) -> str:
+    """The words of a command as the system's shell takes them."""
+    texts = [str(word) for word in words]
+    return subprocess.list2cmdline(texts) if os.name == "nt" else shlex.join(texts)
+
+
+def add_json_option(parser: argparse.ArgumentParser) -> None:
+    """Add `--json`."""
+    parser.add_argument("--json", action="store_true", help="print the result as JSON, for other programs")
+
+
+def print_json(data: object) -> None:
+    """Print data on standard output as JSON; numbers that JSON lacks (infinite, NaN) become null."""
+    print(json.dumps(plain(data), indent=2, allow_nan=False))
+
+
+def plain(data: object) -> Any:
+    """Data as JSON has it: records as objects, arrays as lists, what JSON lacks as text."""
+    if dataclasses.is_dataclass(data) and not isinstance(data, type):
+        return {field.name: plain(getattr(data, field.name)) for field in dataclasses.fields(data)}
+    if isinstance(data, Mapping):
+        return {str(name): plain(value) for name, value in data.items()}
+    if isinstance(data, np.ndarray | np.generic):
+        return plain(data.tolist())
+    if isinstance(data, list | tuple | set | frozenset):
+        return [plain(value) for value in (sorted(data) if isinstance(data, set | frozenset) else data)]
+    if isinstance(data, float):
+        return data if math.isfinite(data) else None
+    return data if data is None or isinstance(data, bool | int | str) else str(data)
 
 
 def paragraph(*sentences: str) -> str:

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from engine.errors import InputError
+from gameglue.cli.console import command_line
 from gameglue.playing import Build
 
 
@@ -83,7 +84,7 @@ def find_game(name: str) -> Demo:
     if not defines_build(main):
         raise InputError(
             f"{main} has no build(app, options), which `gameglue play` and its options need: add one, as "
-            f"`gameglue new` writes it, or run it as it is: python {main}"
+            f"`gameglue new` writes it, or run it as it is: {command_line('python', main)}"
         )
     folder = main.resolve().parent
     return Demo(folder.name, _first_line(main), folder, folder)

@@ -16,7 +16,7 @@ from engine.errors import InputError
 from engine.operators import OPERATORS
 from gameglue.choices import BackendChoice
 from gameglue.cli.backends import add_backend_options, add_precision_option, choice_of
-from gameglue.cli.console import facts, output, paragraph, table, title
+from gameglue.cli.console import add_json_option, facts, output, paragraph, plain, print_json, table, title
 from gameglue.cli.models import add_input_options, add_model_options, load_model, make_inputs
 from gameglue.cli.sides import EngineSide, OnnxRuntimeSide, OnnxSide, ReferenceSide, Side, chunks
 
@@ -39,11 +39,11 @@ _BACKENDS = {
 _WORST = 20  # rows of the table
 
 
-def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser], name: str, line: str) -> None:
     """Describe the command."""
     parser = commands.add_parser(
-        "diff",
-        help="find the first layer that differs between two ways to run a model",
+        name,
+        help=line,
         description=paragraph(
             "Run a model on a backend and in another way, compare what every layer yields, and name the",
             "first layer, in the order of execution, whose output differs. Exits with 1 if there is one.",
@@ -71,6 +71,7 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         + "".join(f", with --precision {name} {bound}" for name, bound in REDUCED_TOLERANCES.items()),
     )
     parser.add_argument("--verbose", action="store_true", help="list the layers with the largest errors")
+    add_json_option(parser)
     parser.set_defaults(run=run)
 
 
@@ -118,9 +119,25 @@ def run(arguments: argparse.Namespace) -> int:
         # Layers that are watched are not fused. One at a time, those before it run as they always do.
         found = list(compare(ours, other, ((name,) for name in names)))
         alone = True
+    first = next((d for d in found if not d.within(arguments.tolerance)), None)
+    if arguments.json:
+        layers = model.producers()
+        values = [
+            {**plain(d), "layer": layers[d.name].name, "operator": layers[d.name].op_type} for d in found
+        ]
+        print_json(
+            {
+                "model": path,
+                "compared": [ours.label, other.label],
+                "agree": first is None,
+                "differs first": None if first is None else first.name,
+                "one at a time": alone,
+                "values": values,
+            }
+        )
+        return 0 if first is None else DIVERGED
     console = output()
     facts(console, [("model", path), ("compared", f"{ours.label} with {other.label}: {len(found)} values")])
-    first = next((d for d in found if not d.within(arguments.tolerance)), None)
     if first is None:
         worst = max(found, key=lambda d: d.error)
         layer = model.producers()[worst.name]

@@ -15,7 +15,7 @@ from engine.cache import cache_dir
 from engine.devices.cl import OPENCL_HINT
 from gameglue.audio.mixer import close_mixer, open_mixer
 from gameglue.choices import ALL_CHOICES, why_unavailable
-from gameglue.cli.console import facts, output, title
+from gameglue.cli.console import add_json_option, facts, output, print_json, title
 from gameglue.cli.driver_faults import driver_faults
 from gameglue.graphics.context import how_to_get_opengl
 from gameglue.graphics.surface import has_display
@@ -36,26 +36,26 @@ _PACKAGES = (
     "imgui-bundle",
 )
 _OPTIONAL = {
-    "onnxruntime": "pip install onnxruntime, to compare with it in `gameglue bench`",
-    "imgui-bundle": 'pip install "gameglue[inspector]", to look into running games with F2',
+    "onnxruntime": "to compare with onnxruntime in `gameglue bench`: pip install onnxruntime",
+    "imgui-bundle": 'to look into running games with F2: pip install "gameglue[inspector]"',
 }
 
 
-def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser], name: str, line: str) -> None:
     """Describe the command."""
     parser = commands.add_parser(
-        "doctor",
-        help="show what this machine offers",
+        name,
+        help=line,
         description="Show what this machine offers: processor, OpenGL, OpenCL, display, sound, gamepads, "
         "kernel cache; which backends run here; and what to install for those that do not. Always exits "
         "with 0.",
     )
+    add_json_option(parser)
     parser.set_defaults(run=run)
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Print section after section; one that fails says so and the next one goes on."""
-    console = output()
     advice: list[str] = []
     sections: tuple[tuple[str, Callable[[list[str]], Rows]], ...] = (
         ("machine", _machine),
@@ -67,13 +67,21 @@ def run(arguments: argparse.Namespace) -> int:
         ("packages", _packages),
         ("backends", _backends),
     )
+    console = output()
+    told: dict[str, object] = {}
     for name, ask in sections:
-        title(console, name)
+        if not arguments.json:
+            title(console, name)
         try:
             rows = ask(advice)
         except Exception as error:  # noqa: BLE001 - whatever is broken here, the other answers are still wanted
             rows = [("cannot tell", f"{type(error).__name__}: {error}")]
-        facts(console, rows, indent=2)
+        told[name] = [{"name": key, "value": value} for key, value in rows]
+        if not arguments.json:
+            facts(console, rows, indent=2)
+    if arguments.json:
+        print_json({**told, "to do": advice})
+        return 0
     title(console, "to do")
     if advice:
         for line in advice:

@@ -7,24 +7,33 @@ from collections import Counter
 
 from rich.console import Console
 
-from engine import Layer, Model, ModelLoader, PlanReport, SystemInfo
+from engine import DynamicTensorShape, Layer, Model, ModelLoader, PlanReport, SystemInfo
 from engine.compiler.passes import PassRecord, optimize
-from engine.errors import EngineError
+from engine.errors import EngineError, InputError
 from engine.model import qualified_op
 from gameglue.choices import ALL_CHOICES, BackendChoice, exact_choice, open_worker, why_unavailable
 from gameglue.cli.backends import add_backend_options, choice_of
-from gameglue.cli.console import CompileProgress, facts, output, paragraph, table, title
+from gameglue.cli.console import (
+    CompileProgress,
+    add_json_option,
+    facts,
+    output,
+    paragraph,
+    print_json,
+    table,
+    title,
+)
 from gameglue.cli.models import add_model_options, dims_of, find_model
 from gameglue.cli.texture_input import add_texture_options, show_texture
 
 _SHOWN = 6  # removed layers by name, unless all are asked for
 
 
-def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser], name: str, line: str) -> None:
     """Describe the command."""
     parser = commands.add_parser(
-        "inspect",
-        help="show what is in a model",
+        name,
+        help=line,
         description=paragraph(
             "Show a model's inputs, outputs and layers, what each compiler pass changed, and each backend's",
             "plan: steps, tuned kernels, and layers that fall back to the CPU, with the reason.",
@@ -37,6 +46,7 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     add_backend_options(parser, "the plans of all")
     parser.add_argument("--layers", action="store_true", help="list every layer")
     add_texture_options(parser)
+    add_json_option(parser)
     parser.set_defaults(run=run)
 
 
@@ -47,6 +57,23 @@ def run(arguments: argparse.Namespace) -> int:
     before = ModelLoader.read(path, dims=dims_of(arguments))
     records: list[PassRecord] = []
     model = optimize(before, records)
+    chosen = [
+        choice
+        for choice in ALL_CHOICES
+        if wanted is None or choice.backend is wanted.backend and wanted.device in (None, choice.device)
+    ]
+    if arguments.json:
+        if arguments.texture is not None:
+            raise InputError("--json does not go with --texture")
+        print_json(
+            {
+                **_model_data(before),
+                "passes": records,
+                "layers": [_layer_data(layer) for layer in model.layers],
+                "plans": {choice.label: _plan_data(model, choice) for choice in chosen},
+            }
+        )
+        return 0
     console = output()
     _print_model(console, before)
     if arguments.texture is not None:
@@ -61,10 +88,40 @@ def run(arguments: argparse.Namespace) -> int:
         rows = [_row(number, layer) for number, layer in enumerate(model.layers)]
         console.print(table(("", "layer", "operator", "inputs", "outputs"), rows))
     title(console, "plans")
-    for choice in ALL_CHOICES:
-        if wanted is None or choice.backend is wanted.backend and wanted.device in (None, choice.device):
-            _print_plan(console, model, choice)
+    for choice in chosen:
+        _print_plan(console, model, choice)
     return 0
+
+
+def _model_data(model: Model) -> dict[str, object]:
+    constants = model.constants
+    return {
+        "name": model.name,
+        "source": model.source,
+        "made by": model.producer,
+        "opsets": {domain or "ai.onnx": version for domain, version in model.opsets.items()},
+        "inputs": [{"name": i.name, "dtype": i.dtype, "shape": _dims(i.shape)} for i in model.inputs],
+        "outputs": [{"name": o.name, "dtype": o.dtype, "shape": _dims(o.shape)} for o in model.outputs],
+        "constants": {name: {"dtype": a.dtype, "shape": a.shape} for name, a in constants.items()},
+    }
+
+
+def _dims(shape: DynamicTensorShape | None) -> list[object] | None:
+    return None if shape is None else list(shape)
+
+
+def _layer_data(layer: Layer) -> dict[str, object]:
+    return {
+        "name": layer.name,
+        "operator": qualified_op(layer.domain, layer.op_type),
+        "inputs": layer.inputs,
+        "outputs": layer.outputs,
+    }
+
+
+def _plan_data(model: Model, choice: BackendChoice) -> object:
+    report = _report(model, choice)
+    return {"error": report} if isinstance(report, str) else report[1]
 
 
 def _print_model(console: Console, model: Model) -> None:
@@ -103,21 +160,25 @@ def _row(number: int, layer: Layer) -> tuple[object, ...]:
     return number, layer.name, op, ", ".join(layer.inputs), ", ".join(layer.outputs)
 
 
-def _print_plan(console: Console, model: Model, choice: BackendChoice) -> None:
+def _report(model: Model, choice: BackendChoice) -> tuple[str, PlanReport] | str:
+    """What a backend is called here and its plan, or why there is none."""
     reason = why_unavailable(choice, SystemInfo.query())
     if reason is not None:
-        facts(console, [(f"{choice.label:20}", f"not here: {reason}")], indent=2)
-        return
+        return f"not here: {reason}"
     try:
         with (
             CompileProgress(f"{choice.label}: preparing kernels") as progress,
             open_worker(model, choice, progress) as worker,
         ):
-            report, label = worker.plan_report(), exact_choice(choice, worker).label
+            return exact_choice(choice, worker).label, worker.plan_report()
     except EngineError as error:
-        facts(console, [(f"{choice.label:20}", f"cannot run it: {error}")], indent=2)
-        return
-    facts(console, [(f"{label:20}", _plan(report))], indent=2)
+        return f"cannot run it: {error}"
+
+
+def _print_plan(console: Console, model: Model, choice: BackendChoice) -> None:
+    found = _report(model, choice)
+    label, text = (choice.label, found) if isinstance(found, str) else (found[0], _plan(found[1]))
+    facts(console, [(f"{label:20}", text)], indent=2)
 
 
 def _plan(report: PlanReport) -> str:

@@ -8,11 +8,9 @@ from gameglue.cli.console import facts, output
 from gameglue.cli.demos import find_demos
 
 
-def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser], name: str, line: str) -> None:
     """Describe the command."""
-    parser = commands.add_parser(
-        "list", help="show the demos", description="Show the demos that `gameglue play` can play."
-    )
+    parser = commands.add_parser(name, help=line, description="Show the demos that `gameglue play` can play.")
     parser.set_defaults(run=run)
 
 
@@ -22,5 +20,5 @@ def run(arguments: argparse.Namespace) -> int:
     demos = find_demos()
     facts(console, [(demo.name, demo.description) for demo in demos])
     if demos:
-        console.print(f"\nplay one with: gameglue play {demos[0].name}")
+        console.print(f"\nplay one with:\n  gameglue play {demos[0].name}")
     return 0

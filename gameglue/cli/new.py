@@ -6,17 +6,17 @@ import argparse
 from pathlib import Path
 
 from engine.errors import InputError
-from gameglue.cli.console import output, paragraph
+from gameglue.cli.console import command_line, output, paragraph
 
 SKELETON = Path(__file__).resolve().parents[1] / "shipping" / "skeleton"
 """The files of a new game: what ends in .txt loses that, and has the game's name in the place of TITLE."""
 
 
-def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser], name: str, line: str) -> None:
     """Describe the command."""
     parser = commands.add_parser(
-        "new",
-        help="make a folder with a game that runs, to begin with",
+        name,
+        help=line,
         description=paragraph(
             "Make a folder with a small game: a main program, a behaviour that asks a network, the network,",
             "and a README. It runs as it is.",
@@ -33,9 +33,9 @@ def run(arguments: argparse.Namespace) -> int:
     folder: Path = arguments.name
     files = make_game(folder)
     output().print(f"made {folder} with {', '.join(files)}", markup=False)
-    output().print(
-        f"play it:  python {folder / 'main.py'}   or   gameglue play {_as_path(folder)}", markup=False
-    )
+    output().print("play it with one of:")
+    for words in (("python", folder / "main.py"), ("gameglue", "play", _as_path(folder))):
+        output().print(f"  {command_line(*words)}", markup=False)
     return 0
 
 

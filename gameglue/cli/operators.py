@@ -11,18 +11,18 @@ from engine.errors import InputError
 from engine.support import Support
 from gameglue.choices import ALL_CHOICES, BackendChoice
 from gameglue.cli.backends import add_backend_options, choice_of
-from gameglue.cli.console import output, paragraph, table
+from gameglue.cli.console import add_json_option, output, paragraph, print_json, table
 
 BEGIN = "<!-- operators: made by `gameglue operators --markdown README.md` -->"
 END = "<!-- end of operators -->"
 """Comments between which a file holds the table."""
 
 
-def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser], name: str, line: str) -> None:
     """Describe the command."""
     parser = commands.add_parser(
-        "operators",
-        help="show which operators run where",
+        name,
+        help=line,
         description=paragraph(
             "Show the operators that the engine has, the opset versions that it reads them under, and how",
             "each backend takes them: native, fallback (its CPU does it) or refused. With names, only those,",
@@ -42,6 +42,7 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         metavar="FILE",
         help="print the table for a README; with FILE, write it there between its two marker comments",
     )
+    add_json_option(parser)
     parser.set_defaults(run=run)
 
 
@@ -60,8 +61,22 @@ def run(arguments: argparse.Namespace) -> int:
         for choice in ALL_CHOICES
         if wanted is None or choice.backend is wanted.backend and wanted.device in (None, choice.device)
     ]
-    console = output()
     names = [engine_name(choice) for choice in shown]
+    if arguments.json:
+        print_json(
+            [
+                {
+                    "domain": row.domain or "ai.onnx",
+                    "name": row.name,
+                    "opsets": row.versions,
+                    "backends": {name: row.on(name) for name in names},
+                    "note": row.note,
+                }
+                for row in rows
+            ]
+        )
+        return 0
+    console = output()
     columns = ("operator", "opsets", *(support.BACKENDS[name] for name in names))
     console.print(table(columns, [(row.title, row.versions, *map(row.on, names)) for row in rows]))
     console.print()

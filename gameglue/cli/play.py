@@ -17,6 +17,7 @@ from engine.errors import EngineError, InputError
 from gameglue import watchdog
 from gameglue.app import App
 from gameglue.choices import BackendChoice, Device, default_choice
+from gameglue.cli import INTERRUPTED
 from gameglue.cli.backends import add_backend_options, choice_of
 from gameglue.cli.console import CompileProgress, facts, output, paragraph
 from gameglue.cli.demos import Demo, find_game
@@ -29,9 +30,6 @@ HEADLESS_FRAMES = 600
 """How many frames a run without a window has, if nothing else is said: ten seconds of the game."""
 
 DEFAULT_SIZE = (960, 640)
-
-INTERRUPTED = 130
-"""The exit code of what Ctrl-C has ended, as shells have it."""
 
 
 def window_size(text: str) -> tuple[int, int]:
@@ -49,11 +47,11 @@ def positive(text: str) -> int:
     return int(text)
 
 
-def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser], name: str, line: str) -> None:
     """Describe the command."""
     parser = commands.add_parser(
-        "play",
-        help="play a demo or a game folder",
+        name,
+        help=line,
         description=paragraph(
             "Play a demo or a game. With a display it opens a window and runs until you close it.",
             f"Without one it plays by itself for {HEADLESS_FRAMES} frames, and leaves a screenshot and a",

@@ -7,7 +7,7 @@ import os
 import runpy
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -22,7 +22,17 @@ from gameglue import watchdog
 from gameglue.app import App
 from gameglue.choices import BackendChoice, default_choice, open_worker
 from gameglue.cli.backends import add_backend_options, choice_of
-from gameglue.cli.console import CompileProgress, facts, output, paragraph, table, title
+from gameglue.cli.console import (
+    CompileProgress,
+    add_json_option,
+    errors,
+    facts,
+    output,
+    paragraph,
+    print_json,
+    table,
+    title,
+)
 from gameglue.cli.demos import find_game
 from gameglue.cli.models import find_model, random_input
 from gameglue.cli.play import DEFAULT_SIZE, positive, window_size
@@ -32,6 +42,7 @@ from gameglue.playing import PlayOptions
 from gameglue.profiling import FrameOverlay
 from gameglue.profiling.html import write_html
 from gameglue.profiling.in_flight import NetworkInFlight
+from gameglue.profiling.layers import LayerTime
 from gameglue.profiling.report import Spread
 from gameglue.profiling.session import PAUSED, RUNNING, BlockingCalls, Plan, Profile, profile_frames
 from gameglue.profiling.trace import write_trace
@@ -45,11 +56,11 @@ PAGES = tuple(page.title for page in FrameOverlay().pages)
 """The overlay's pages by name."""
 
 
-def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser], name: str, line: str) -> None:
     """Describe the command."""
     parser = commands.add_parser(
-        "profile",
-        help="where each frame's time goes, and what inference costs the frames",
+        name,
+        help=line,
         description=paragraph(
             "Play a demo, or a script that calls app.run(), with inference running and paused in turns, and",
             "print what each frame spent where, the frame times with and without inference, the time of each",
@@ -114,6 +125,7 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         action="store_true",
         help="do not count blocking calls, which costs OpenGL calls a microsecond each",
     )
+    add_json_option(parser)
     parser.set_defaults(run=run)
 
 
@@ -129,7 +141,10 @@ def run(arguments: argparse.Namespace) -> int:
         is_script = is_path and not Path(arguments.target).is_dir()
         play = _play_script if is_script else _play_demo
         profile = play(arguments, plan, blocking)
-    _print(output(_ROOM), profile)
+    if arguments.json:
+        print_json(_as_data(profile))
+    else:
+        _print(output(_ROOM), profile)
     saved: list[tuple[str, object]] = []
     if arguments.trace is not None:
         path = write_trace(profile.recording, arguments.trace, profile.title)
@@ -138,7 +153,7 @@ def run(arguments: argparse.Namespace) -> int:
         saved.append(("report", write_html(profile, arguments.html).resolve()))
     if arguments.screenshot is not None and arguments.screenshot.exists():
         saved.append(("screenshot", arguments.screenshot.resolve()))
-    facts(output(), saved)
+    facts(errors() if arguments.json else output(), saved)
     return 1 if profile.facts.get("component errors") or profile.blocking_calls else 0
 
 
@@ -258,6 +273,48 @@ def _network(app: App, name: str, choice: BackendChoice) -> NetworkInFlight:
 # Printing
 
 
+def _as_data(profile: Profile) -> dict[str, object]:
+    """What is printed, as data; times in milliseconds."""
+
+    def spreads(kind: str) -> dict[str, Spread]:
+        names = profile.recording.names(kind)
+        return {name: Spread.of(profile.recording.times(kind, name)) for name in names}
+
+    def layers(times: Iterable[LayerTime]) -> list[dict[str, object]]:
+        return [
+            {"layer": x.layer, "operator": x.op_type, "kernels": x.kernels, "ms": x.seconds * 1e3}
+            for x in times
+        ]
+
+    return {
+        "title": profile.title,
+        "frames": len(profile.work),
+        "rate": profile.rate,
+        "facts": profile.facts,
+        "frame times": Spread.of(profile.work),
+        "with inference": profile.spread(RUNNING),
+        "without inference": profile.spread(PAUSED),
+        "difference of p99": profile.difference_p99,
+        "noise of that": profile.noise_p99,
+        "blocking calls": profile.blocking if profile.counted else None,
+        "phases": spreads("phases"),
+        "hooks": spreads("hooks"),
+        "workers": [
+            {
+                "worker": times.label,
+                "schedules": times.schedules,
+                "this thread": times.calling_ms,
+                "jobs": times.per_schedule_ms("job"),
+                "commands": times.per_schedule_ms("commands"),
+                "answer after": times.mean_ms("readback"),
+                "memory": profile.memory.get(times.label),
+            }
+            for times in profile.workers
+        ],
+        "layers": {label: layers(times) for label, times in profile.layers.items()},
+    }
+
+
 def _print(out: Console, profile: Profile) -> None:
     work = Spread.of(profile.work)
     pace = f"{profile.rate:.0f} a second" if profile.rate else "without a pause between them"
@@ -276,7 +333,7 @@ def _print(out: Console, profile: Profile) -> None:
     out.print(table(columns, rows, right=columns[1:]))
     if all(len(profile.sides[side]) for side in (RUNNING, PAUSED)):
         with_, without = profile.spread(RUNNING).p99, profile.spread(PAUSED).p99
-        out.print(f"p99 with inference {with_:.2f} ms, without {without:.2f} ms: {with_ - without:+.2f} ms")
+        out.print(f"p99 with inference {with_:.2f} ms, without {without:.2f} ms: {profile.difference_text}")
         between = [Spread.of(profile.intervals[side]) for side in (RUNNING, PAUSED)]
         told = [f"p50 {spread.median:.1f}, p99 {spread.p99:.1f}" for spread in between]
         out.print(f"from frame to frame, ms: with inference {told[0]}, without {told[1]}")

@@ -19,11 +19,11 @@ from gameglue.cli.console import CompileProgress, facts, output, table, title
 from gameglue.cli.models import add_input_options, add_model_options, load_model, make_inputs
 
 
-def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser], name: str, line: str) -> None:
     """Describe the command."""
     parser = commands.add_parser(
-        "run",
-        help="run a model once",
+        name,
+        help=line,
         description="Run a model once, on random inputs or on given ones, and print its outputs.",
         epilog="examples:\n  gameglue run digits\n"
         "  gameglue run net.onnx --dim batch=4 --input image=cat.npy --output out.npz",

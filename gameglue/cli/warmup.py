@@ -16,11 +16,11 @@ from gameglue.cli.console import CompileProgress, output, paragraph, table
 from gameglue.cli.models import add_dim_option, dims_of, find_model
 
 
-def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser], name: str, line: str) -> None:
     """Describe the command."""
     parser = commands.add_parser(
-        "warmup",
-        help="compile ahead what models need",
+        name,
+        help=line,
         description=paragraph(
             "Compile every kernel that models need and leave it in the cache, so that a game's first start",
             "takes no longer than its second. Run it on the player's machine, as an installer's last step.",

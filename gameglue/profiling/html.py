@@ -71,7 +71,8 @@ def _tiles(profile: Profile) -> str:
     ]
     if all(len(profile.sides.get(side, ())) for side in (RUNNING, PAUSED)):
         both = f"{profile.spread(RUNNING).p99:.2f} − {profile.spread(PAUSED).p99:.2f}"
-        tiles.append(("inference adds to p99", f"{profile.difference_p99:+.2f}", f"ms = {both}"))
+        noise = "" if profile.noise_p99 is None else f", ±{profile.noise_p99:.2f}"
+        tiles.append(("inference adds to p99", f"{profile.difference_p99:+.2f}", f"ms = {both}{noise}"))
     if profile.counted:
         tiles.append(("blocking calls", str(profile.blocking_calls), ""))
     made = "".join(

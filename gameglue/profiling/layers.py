@@ -45,9 +45,9 @@ class LayerTime:
         return set(self.kernels) == {"generic"}
 
     @property
-    def ratio(self) -> float | None:
-        """How many times as long as onnxruntime, if that has a time above 0."""
-        return self.seconds / self.peer_seconds if self.peer_seconds else None
+    def speed(self) -> float | None:
+        """How many times as fast as onnxruntime: above 1, this engine is faster. None without both times."""
+        return self.peer_seconds / self.seconds if self.peer_seconds and self.seconds else None
 
 
 @dataclass(frozen=True)

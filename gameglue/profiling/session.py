@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping
@@ -100,6 +101,24 @@ class Profile:
         return self.spread(RUNNING).p99 - self.spread(PAUSED).p99
 
     @property
+    def noise_p99(self) -> float | None:
+        """What `difference_p99` may be off by, in milliseconds; None where too few frames were measured."""
+        deviations = [_deviation_p99(self.sides.get(side, np.zeros(0))) for side in (RUNNING, PAUSED)]
+        if any(deviation is None for deviation in deviations):
+            return None
+        return 2e3 * math.hypot(*(deviation or 0.0 for deviation in deviations))
+
+    @property
+    def difference_text(self) -> str:
+        """`difference_p99` in words, with what it may be off by."""
+        text, noise = f"{self.difference_p99:+.2f} ms", self.noise_p99
+        if noise is None:
+            return f"{text}, of too few frames to tell how far off that may be"
+        if abs(self.difference_p99) <= noise:
+            return f"{text}, which is inside the run's own noise (±{noise:.2f} ms): no difference was found"
+        return f"{text} (±{noise:.2f} ms)"
+
+    @property
     def limit(self) -> str:
         """What says that frames waited for the renderer; empty where next to none did."""
         with_, without = (self.late.get(side, np.zeros(0)) for side in (RUNNING, PAUSED))
@@ -113,6 +132,20 @@ class Profile:
         )
         who = "the renderer, not inference, is" if shares[1] >= _MANY else "the renderer, with inference, is"
         return f"{who} the limit: {'; '.join(waits)}"
+
+
+_STRETCH, _DRAWS = 20, 200
+"""Frames that are drawn together, as neighbours are alike, and how often a side is drawn again."""
+
+
+def _deviation_p99(seconds: np.ndarray) -> float | None:
+    """The standard deviation of a p99, by a block bootstrap with a fixed seed."""
+    count = len(seconds)
+    if count < 2 * _STRETCH:
+        return None
+    starts = np.random.default_rng(0).integers(0, count - _STRETCH + 1, (_DRAWS, -(-count // _STRETCH)))
+    drawn = seconds[starts[..., None] + np.arange(_STRETCH)].reshape(_DRAWS, -1)[:, :count]
+    return float(np.percentile(drawn, 99, axis=1).std())
 
 
 class BlockingCalls:

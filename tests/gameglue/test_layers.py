@@ -238,8 +238,8 @@ def test_a_node_belongs_to_the_row_that_yields_one_of_its_names() -> None:
     beside, alone = match(rows, nodes)
     # Every other run is a warm-up.
     assert [r.peer_seconds for r in beside] == [4.0, None]
-    assert beside[0].ratio == 0.25
-    assert beside[1].ratio is None
+    assert beside[0].speed == 4.0
+    assert beside[1].speed is None
     assert [(n.name, n.op_type, n.seconds) for n in alone] == [
         ("third", "Add", 2.0),
         ("fourth", "ReorderOutput", 2.0),

@@ -1,0 +1,74 @@
+"""Public names are imported when they are used; both packages list them for Python and for type checkers."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import engine
+import gameglue
+from tests.benchmarks.processes import ROOT
+
+HEAVY = ("numpy", "onnx", "numba", "llvmlite", "moderngl", "pygame", "pyopencl", "yaml", "rich", "glm")
+
+
+def imported_for_types(path: Path) -> dict[str, set[str]]:
+    """By module, the names under `if TYPE_CHECKING:`."""
+    found: dict[str, set[str]] = {}
+    for node in ast.parse(path.read_text(encoding="utf-8")).body:
+        if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING":
+            for line in node.body:
+                assert isinstance(line, ast.ImportFrom)
+                assert line.module is not None
+                found.setdefault(line.module, set()).update(alias.name for alias in line.names)
+    return found
+
+
+@pytest.mark.parametrize("package", [engine, gameglue])
+def test_the_lists_of_names_agree(package: object) -> None:
+    """Type checkers read one of them, Python the other."""
+    path = Path(package.__file__)  # type: ignore[attr-defined]
+    places = {module: set(names) for module, names in package._PLACES.items()}  # type: ignore[attr-defined]
+    assert imported_for_types(path) == places
+    listed = [name for names in places.values() for name in names]
+    assert len(listed) == len(set(listed))
+    assert set(package.__all__) <= set(listed)  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("package", [engine, gameglue])
+def test_every_name_is_there_and_is_listed_by_dir(package: object) -> None:
+    for name in package.__all__:  # type: ignore[attr-defined]
+        assert getattr(package, name) is not None
+        assert name in dir(package)
+    with pytest.raises(AttributeError, match="has no attribute 'Wroker'"):
+        _ = package.Wroker  # type: ignore[attr-defined]
+
+
+def loaded_by(code: str) -> set[str]:
+    """The heavy packages that a program has imported in the end."""
+    text = f"import sys\n{code}\nprint(*[name for name in {HEAVY} if name in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", text], cwd=ROOT, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+    return set(done.stdout.splitlines()[-1].split())
+
+
+@pytest.mark.parametrize("package", ["engine", "gameglue"])
+def test_an_import_loads_nothing_that_takes_long(package: str) -> None:
+    assert loaded_by(f"import {package}\nprint()") == set()
+
+
+def test_a_name_loads_what_it_needs() -> None:
+    assert loaded_by("from gameglue import TensorShape\nprint()") <= {"numpy"}
+    assert "moderngl" in loaded_by("from gameglue import App\nprint()")
+
+
+@pytest.mark.parametrize("arguments", [["--help"], ["lst"], []])
+def test_the_command_line_answers_without_the_engine(arguments: list[str]) -> None:
+    code = (
+        f"from gameglue.cli import main\ntry:\n    main({arguments})\nexcept SystemExit:\n    pass\nprint()"
+    )
+    assert loaded_by(code) == set()
