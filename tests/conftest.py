@@ -185,7 +185,7 @@ def run_child(tmp_path: Path) -> RunChild:
             env=variables,
             capture_output=True,
             text=True,
-            timeout=120,
+            timeout=300,
             check=False,
         )
         assert result.returncode == 0, f"exit code {result.returncode}\n{result.stdout}\n{result.stderr}"

@@ -23,7 +23,7 @@ def test_examples_run(example: str, tmp_path: Path) -> None:
     environment["PYTHONPATH"] = str(ROOT)
     command = [sys.executable, str(script)]
     result = subprocess.run(
-        command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=120, check=False
+        command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=300, check=False
     )
     assert result.returncode == 0, result.stderr
     assert "Traceback" not in result.stderr

@@ -528,9 +528,9 @@ def _thread_body(program: _Program, address: int, priority: Priority, number: in
     if priority == "below_normal":
         turns.set_slice(0, turns.LONG_SLICE)
         if sys.platform == "linux":
-            # A container may forbid it; the jobs run all the same.
+            # A container may forbid it; the jobs run all the same. Linux allows 19 at most.
             with contextlib.suppress(OSError):
-                os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), 5)
+                os.setpriority(os.PRIO_PROCESS, 0, os.getpriority(os.PRIO_PROCESS, 0) + 5)
         elif sys.platform == "win32":
             kernel = ctypes.windll.kernel32
             kernel.SetThreadPriority(kernel.GetCurrentThread(), -1)

@@ -71,7 +71,7 @@ def part(app: App, kind: type[Part]) -> Part:
     return found
 
 
-def until(app: App, is_done: Callable[[], bool], seconds: float = 30.0) -> None:
+def until(app: App, is_done: Callable[[], bool], seconds: float = 120.0) -> None:
     """Play until something is so. Frames that draw nothing leave job threads and loading time to work."""
     end = time.perf_counter() + seconds
     while not is_done():

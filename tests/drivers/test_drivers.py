@@ -45,7 +45,7 @@ def why_not(driver: Driver, home: Path) -> str:
             env=environment_of(driver, home),
             capture_output=True,
             text=True,
-            timeout=120,
+            timeout=300,
             check=False,
         )
     except OSError as error:

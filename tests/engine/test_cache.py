@@ -296,7 +296,7 @@ def test_models_run_whatever_becomes_of_the_folders(tmp_path: Path) -> None:
         }  # fmt: skip
         command = [sys.executable, "-c", MODEL, how]
         ended = subprocess.run(
-            command, env=environment, check=True, timeout=120, capture_output=True, text=True
+            command, env=environment, check=True, timeout=300, capture_output=True, text=True
         )
         answer, compilations = ended.stdout.rsplit(maxsplit=1)
         return answer, int(compilations), ended.stderr

@@ -45,7 +45,7 @@ def test_a_frozen_program_compiles_in_itself_started_again(tmp_path: Path, call:
     program.chmod(0o755)
     variables = {**os.environ, "PYTHONPATH": str(ROOT), "PROGRAM": str(program), "STORE": str(tmp_path / "s")}
     found = subprocess.run(
-        [str(program)], env=variables, capture_output=True, text=True, timeout=120, check=False
+        [str(program)], env=variables, capture_output=True, text=True, timeout=300, check=False
     )
     assert found.stdout.strip() == expected, found.stderr
 

@@ -31,7 +31,7 @@ MakeApp = Callable[..., App]
 
 
 def step_until(app: App, condition: Callable[[], bool]) -> None:
-    end = time.perf_counter() + 30.0
+    end = time.perf_counter() + 120.0
     while not condition() and time.perf_counter() < end:
         app.step()
     assert condition()

@@ -23,7 +23,7 @@ def import_in(folder: Path, code: str = "import gameglue") -> subprocess.Complet
         env=environment,
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=300,
         check=False,
     )
 

@@ -36,7 +36,7 @@ def play(loop: str, display: str, *options: object) -> str:
         env={**os.environ, "DISPLAY": display, "SDL_VIDEODRIVER": "x11"},
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=300,
         check=False,
     )
     assert result.returncode == 0, result.stderr

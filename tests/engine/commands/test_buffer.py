@@ -25,6 +25,7 @@ from engine import (
     Worker,
     job,
 )
+from tests.engine.jobs.gates import Gate
 from tests.graphs import mlp, model, node, proto
 
 NODES = [node("Mul", ["x", "x"], ["y"])]
@@ -48,6 +49,12 @@ def settle(workers: list[Worker]) -> None:
 def add_up(begin, end, out, x, y):
     for i in range(begin, end):
         out[i] = x[i] + y[i]
+
+
+@job
+def doubled(begin, end, out):
+    for i in range(begin, end):
+        out[i] = out[i] * 2.0
 
 
 @pytest.fixture(params=["cpu", "gpu_compute", "gpu_pixel", "opencl"])
@@ -240,14 +247,6 @@ def test_jobs_run_between_schedules() -> None:
 
 
 def test_what_runs_long_does_not_hold_up_the_buffer() -> None:
-    @job
-    def slowly(begin, end, out, turns):
-        y = 0.5
-        for i in range(turns):
-            y = y * 0.99 + i
-        for i in range(begin, end):
-            out[i] = 2.0 if y > -1.0 else 0.0
-
     with JobSystem(2) as jobs, ExitStack() as stack:
         square = ModelLoader.load(proto(NODES, {"x": ("float32", [4])}, {"y": ("float32", [4])}))
         a, b = (stack.enter_context(Worker(square, jobs=jobs)) for _ in range(2))
@@ -256,10 +255,11 @@ def test_what_runs_long_does_not_hold_up_the_buffer() -> None:
         buffer.schedule_worker(a, {"x": x})
         buffer.schedule_worker(b, {"x": buffer.output(a)})
         buffer.execute()
-        slowly.schedule(x, 1, jobs=jobs).complete()
-        handle = slowly.schedule(x, 20_000_000, jobs=jobs)
-        buffer.execute()
-        assert not handle.is_completed
+        with Gate() as gate:
+            handle = doubled.schedule(x, depends_on=gate.hold(jobs), jobs=jobs)
+            buffer.execute()
+            assert not handle.is_completed
+            gate.open()
         assert buffer.replayed == 2
         assert result(b) == [16] * 4
 

@@ -108,7 +108,13 @@ edits = st.lists(
 )
 
 
-@settings(max_examples=300, deadline=5000, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=300,
+    deadline=None,
+    derandomize=True,
+    database=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
+)
 @given(edits)
 @example([(0, "delete", 0, 40)])
 def test_edited_files_load_or_are_refused(folder: Path, changes: list[tuple[int, str, int, int]]) -> None:
@@ -126,7 +132,7 @@ def test_edited_files_load_or_are_refused(folder: Path, changes: list[tuple[int,
     loads_or_refuses(bytes(data), folder)
 
 
-@settings(max_examples=100, deadline=5000)
+@settings(max_examples=100, deadline=None, derandomize=True, database=None)
 @given(st.binary(max_size=200))
 def test_arbitrary_bytes_load_or_are_refused(data: bytes) -> None:
     loads_or_refuses(data, None)

@@ -32,10 +32,10 @@ def until_done(thread: SlicedThread[int], seconds: float = 0.002) -> int:
 
 def test_its_function_runs_to_the_end_in_slices() -> None:
     counted: list[int] = []
-    thread = SlicedThread(count_to(100_000, counted))
+    thread = SlicedThread(count_to(1_000_000, counted))
     assert until_done(thread, 0.0005) > 3
-    assert thread.result() == 100_000
-    assert counted == list(range(100_000))
+    assert thread.result() == 1_000_000
+    assert counted == list(range(1_000_000))
 
 
 def test_between_slices_it_stands_still(monkeypatch: pytest.MonkeyPatch) -> None:

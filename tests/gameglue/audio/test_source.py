@@ -102,36 +102,48 @@ def plays(source: AudioSource) -> bool:
 
 
 DISK = """
-import time
+import os, time
 import numpy as np
 from gameglue import App, AudioClip, AudioListener, AudioSource
 
-tone = lambda hertz: AudioClip(0.5 * np.sin(2 * np.pi * hertz * np.arange(22050) / 44100))
+tone = lambda hertz, seconds: AudioClip(
+    0.5 * np.sin(2 * np.pi * hertz * np.arange(seconds * 44100) / 44100))
+
+def frames_written():
+    return os.path.getsize(os.environ["SDL_DISKAUDIOFILE"]) // 4
+
+def until_written(frames):
+    end = time.monotonic() + 60
+    while frames_written() < frames and time.monotonic() < end:
+        time.sleep(0.01)
+
 with App("disk", headless=True, audio=True, on_error="raise") as app:
     app.scene.create("ears", AudioListener)
     left = app.scene.create("left", position=(-3, 0)).add_component(
-        AudioSource, clip=tone(440.0), pitch=2.0, loop=True, spatial_blend=1.0, max_distance=5.0)
+        AudioSource, clip=tone(440.0, 0.5), pitch=2.0, loop=True, spatial_blend=1.0, max_distance=5.0)
     app.audio.volume = 0.5  # before anything sounds: the device plays on by its own clock
     app.step(0.01)
     assert app.audio.is_open
-    left.play_one_shot(tone(300.0), 0.5)
+    left.play_one_shot(tone(300.0, 2), 0.5)
     app.step(0.01)
-    time.sleep(0.3)
+    until_written(frames_written() + 20480)
+    heard = frames_written()
     left.destroy()
     app.step(0.01)
-    time.sleep(0.1)
-print(left.is_playing)
+    until_written(heard + 65536)
+print(left.is_playing, heard)
 """
 
 
 def test_the_device_gets_what_the_sources_say(run_child: RunChild, tmp_path: Path) -> None:
     written = tmp_path / "heard.raw"
     environment = {"SDL_AUDIODRIVER": "disk", "SDL_DISKAUDIOFILE": str(written), "GAMEGLUE_NO_OPENGL": "1"}
-    assert run_child(DISK, **environment).strip().splitlines()[-1] == "False"
+    playing, end = run_child(DISK, **environment).strip().splitlines()[-1].split()
+    assert playing == "False"
     heard = np.fromfile(written, np.int16).reshape(-1, 2).astype(float)
     assert np.abs(heard[:, 1]).max() == 0.0
     # Both tones, the one an octave higher than its clip, the other as high as `pitch` makes it.
-    piece = heard[4096 : 4096 + 16384, 0]
+    piece = heard[int(end) - 16384 : int(end), 0]
     spectrum = np.abs(np.fft.rfft(piece * np.hanning(len(piece))))
     hertz = np.fft.rfftfreq(len(piece), 1 / 44100)
     strong = hertz[spectrum > 0.2 * spectrum.max()]
@@ -139,7 +151,7 @@ def test_the_device_gets_what_the_sources_say(run_child: RunChild, tmp_path: Pat
     # (1 - (3 - 1) / (5 - 1)) * 0.5 of the app, of half the full range, and half of that again.
     loudest = 32767 * 0.5 * 0.5 * 0.5
     assert np.abs(heard[:, 0]).max() == pytest.approx(loudest * 1.5, rel=0.1)
-    # Destroying the source ended its sound; the one-shot had half a second at twice the pitch.
+    # Destroying the source ended its sound; the one-shot had two seconds at twice the pitch.
     assert np.abs(heard[-512:]).max() == 0.0
 
 

@@ -155,7 +155,7 @@ def test_the_module_is_the_command(tmp_path: Path) -> None:
     variables = {**os.environ, "PYTHONPATH": str(ROOT)}
     command = [sys.executable, "-m", "gameglue", "play", "digitz"]
     run = subprocess.run(
-        command, cwd=tmp_path, env=variables, capture_output=True, text=True, timeout=120, check=False
+        command, cwd=tmp_path, env=variables, capture_output=True, text=True, timeout=300, check=False
     )
     assert run.returncode == 2
     folders = ", ".join(sorted(main.parent.name for main in (ROOT / "demos").glob("*/main.py")))

@@ -77,7 +77,7 @@ def expected(images: np.ndarray) -> np.ndarray:
     return np.concatenate([session.run(None, {name: image[None]})[0] for image in images])
 
 
-def play(queue: InferenceQueue, budget_ms: float = 2.0, seconds: float = 20.0) -> int:
+def play(queue: InferenceQueue, budget_ms: float = 2.0, seconds: float = 120.0) -> int:
     """Frames of a bare loop until nothing is under way; how many there were."""
     end, frames = time.perf_counter() + seconds, 0
     while queue.pending:

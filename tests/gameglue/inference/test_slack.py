@@ -82,8 +82,10 @@ def test_an_app_pumps_with_the_slack(make_app: Callable[..., App], monkeypatch: 
     app = make_app(frame_budget_ms="slack", target_frame_rate=100.0)
     budgets: list[float] = []
     monkeypatch.setattr(app.inference, "pump", budgets.append)
-    for _ in range(5):
+    for _ in range(200):  # on a busy machine frames are late, which makes the next careful
         app.step()
+        if len(budgets) >= 5 and max(budgets) > 1.0:
+            break
     assert all(0.25 <= budget < 9.5 for budget in budgets)
     assert max(budgets) > 1.0
     slow = Phase("slow", "Takes nearly all of the frame.", lambda app: busy(9.0))

@@ -74,6 +74,6 @@ def test_the_first_schedule_loads_nothing(tmp_path: Path) -> None:
         done = subprocess.run(
             [sys.executable, "-c", FIRST_SCHEDULE, str(path)],
             env={**os.environ, "GAMEGLUE_STORED_PLANS": "on"},
-            capture_output=True, text=True, check=True, timeout=120,
+            capture_output=True, text=True, check=True, timeout=300,
         )  # fmt: skip
         assert done.stdout.split("\n")[0] == "loaded:"

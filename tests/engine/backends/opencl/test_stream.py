@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import threading
 import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from math import prod
 from pathlib import Path
 
@@ -20,6 +23,28 @@ from engine.kernels.value import Value
 from tests.engine.backends.steps import F32, Bound, chain_plan, result_of
 
 pytestmark = pytest.mark.opencl
+
+
+@contextmanager
+def held(device: CLDevice) -> Iterator[Callable[[], None]]:
+    """What is enqueued in this context begins when the given function is called, or after a minute."""
+    cl = device.cl
+    gate = cl.UserEvent(device.context)
+    lock = threading.Lock()
+
+    def begin() -> None:
+        with lock:
+            if gate.command_execution_status != cl.command_execution_status.COMPLETE:
+                gate.set_status(cl.command_execution_status.COMPLETE)
+
+    timer = threading.Timer(60, begin)
+    timer.start()
+    cl.enqueue_barrier(device.queue, wait_for=[gate])
+    try:
+        yield begin
+    finally:
+        timer.cancel()
+        begin()
 
 
 def chain(value: Value, length: int, work: int) -> list[Compute]:
@@ -69,30 +94,34 @@ def test_three_runs_in_flight_keep_their_values(cl_device: CLDevice, pinned: boo
 
 
 def test_a_pending_value_says_so_and_a_wait_is_counted(cl_device: CLDevice, backend: OpenCLBackend) -> None:
-    recorded = recorded_chain(backend, 1 << 14, length=4, work=1500)
+    recorded = recorded_chain(backend, 1 << 14)
     backend.synchronize()
     cl_device.counters.reset()
-    backend.run(recorded.program)
-    result = backend.readback(recorded.buffers["y"])
-    assert not result.done()
-    with pytest.raises(ValuePending):
-        result.array()
-    assert cl_device.counters.blocking == {}
-    result.wait()
+    with held(cl_device) as begin:
+        backend.run(recorded.program)
+        result = backend.readback(recorded.buffers["y"])
+        assert not result.done()
+        with pytest.raises(ValuePending):
+            result.array()
+        assert cl_device.counters.blocking == {}
+        begin()
+        result.wait()
     assert cl_device.counters.blocking == {"clWaitForEvents": 1}
     assert np.all(result.array() == 4)
     assert (cl_device.counters.readbacks, cl_device.counters.bytes_down) == (1, 4 << 14)
     recorded.program.release()
 
 
-def test_a_dropped_readback_does_not_wait(backend: OpenCLBackend) -> None:
-    recorded = recorded_chain(backend, 1 << 14, length=4, work=1500)
-    backend.run(recorded.program)
-    dropped, kept = (backend.readback(recorded.buffers["y"]) for _ in range(2))
-    # pyopencl waits when it drops the event of a copy under way.
-    del dropped
-    assert not kept.done()
-    kept.wait()
+def test_a_dropped_readback_does_not_wait(cl_device: CLDevice, backend: OpenCLBackend) -> None:
+    recorded = recorded_chain(backend, 1 << 14)
+    with held(cl_device) as begin:
+        backend.run(recorded.program)
+        dropped, kept = (backend.readback(recorded.buffers["y"]) for _ in range(2))
+        # pyopencl waits when it drops the event of a copy under way.
+        del dropped
+        assert not kept.done()
+        begin()
+        kept.wait()
     assert np.all(kept.array() == 4)
     recorded.program.release()
 
