@@ -43,6 +43,13 @@ def _grid(rng: np.random.Generator) -> np.ndarray:
     return grid.astype(np.float32)
 
 
+def _pooled_from(rng: np.random.Generator) -> np.ndarray:
+    """Positions in 32 planes of 56 x 56, one in each window of 2 x 2."""
+    plane, row, column = np.ogrid[:32, :28, :28]
+    found = plane * 56 * 56 + (2 * row + rng.integers(0, 2, (32, 28, 28))) * 56 + 2 * column
+    return found[None]
+
+
 def _rows(count: int, most: int) -> Operand:
     """Different rows in a random order, as the indices of a scatter."""
     return fixed(lambda rng: rng.permutation(most)[:count].astype(np.int64)[:, None])
@@ -274,8 +281,7 @@ CASES: list[Case] = [
     case("GlobalMaxPool", "512 of 14 x 14", x(1, 512, 14, 14)),
     case("LpPool", "2 x 2, 64 of 28 x 28", x(1, 64, 28, 28), kernel_shape=(2, 2), strides=(2, 2)),
     case("MaxUnpool", "2 x 2, 32 of 28 x 28", x(1, 32, 28, 28),
-         constant(lambda rng: np.arange(32 * 28 * 28).reshape(1, 32, 28, 28) * 4), kernel_shape=(2, 2),
-         strides=(2, 2)),
+         constant(_pooled_from), kernel_shape=(2, 2), strides=(2, 2)),
     case("QLinearGlobalAveragePool", "1280 of 7 x 7", x(1, 1280, 7, 7, dtype=BYTE), *_q(BYTE, 128),
          *_q(BYTE, 128), domain=CONTRIB, types=(BYTE,), channels_last=0),
     # Normalisations, softmax.

@@ -9,7 +9,8 @@ than 1.2 times onnxruntime's time and 0.2 ms are marked with an exclamation mark
 
 On other backends an operator is compared with the device itself: the time of copying as many bytes as the
 operator reads and writes, and of a plain matrix product with as many multiplications. Inputs are on the
-device. The cases are in `tests/benchmarks/operator_cases.py`.
+device. The cases are in `tests/benchmarks/operator_cases.py`. They run in a child process, so that an
+operator that hangs or takes too long costs one row; with `--json` the file is written after every operator.
 """
 
 from __future__ import annotations
@@ -33,6 +34,7 @@ from gameglue.cli.console import errors
 from gameglue.profiling.compare import Timing, alternate, geometric_mean
 from gameglue.profiling.contenders import infer, onnxruntime_call
 from tests.benchmarks.device_cost import DeviceCost, resident_call
+from tests.benchmarks.limited import Limited, LimitReached
 from tests.benchmarks.operator_case import Case
 from tests.benchmarks.operator_cases import CASES
 from tests.benchmarks.setting import (
@@ -102,6 +104,13 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument(
         "--turn", type=float, default=0.02, metavar="S", help="seconds of one turn. Default: 0.02"
     )
+    parser.add_argument(
+        "--limit",
+        type=float,
+        default=120.0,
+        metavar="S",
+        help="seconds after which an operator is given up. Default: 120",
+    )
     parser.add_argument("--list", action="store_true", help="only print the names")
     parser.add_argument("--json", type=Path, metavar="FILE", help="also write the figures there")
     return parser.parse_args(argv)
@@ -155,6 +164,20 @@ def measure(
     return figures
 
 
+class Measurer:
+    """Measures cases by their place in the table; what devices cost is measured once."""
+
+    def __init__(self, channels: Sequence[str], options: argparse.Namespace) -> None:
+        self._channels = channels
+        self._options = options
+        self._stack = ExitStack()
+        self._costs = {channel: DeviceCost(self._stack, channel) for channel in channels if channel != "cpu"}
+
+    def __call__(self, number: int) -> Figures:
+        """The figures of one case."""
+        return measure(CASES[number], self._channels, self._costs, self._options)
+
+
 def _disagreement(case: Case, found: dict[str, np.ndarray], expected: dict[str, np.ndarray]) -> str:
     """Why the outputs are not onnxruntime's, or nothing."""
     if case.is_random:
@@ -197,16 +220,17 @@ def main(argv: Sequence[str] | None = None) -> int:
             "!": f"beyond {FACTOR} x theirs + {ALLOWANCE * 1e3} ms, on other backends {DEVICE_FACTOR:.0f} x",
         },
     )
-    with ExitStack() as stack:
-        costs = {channel: DeviceCost(stack, channel) for channel in channels if channel != "cpu"}
-        results = {
-            label(case): measure(case, channels, costs, options)
-            for case in track(cases, description="operators", console=errors(), transient=True)
-        }
+    results: dict[str, Figures] = {}
+    with Limited[Figures](options.limit, Measurer, channels, options) as measured:
+        for case in track(cases, description="operators", console=errors(), transient=True):
+            try:
+                results[label(case)] = measured(CASES.index(case))
+            except LimitReached as reached:
+                results[label(case)] = Figures(problems=dict.fromkeys(channels, str(reached)))
+            if options.json is not None:
+                options.json.write_text(json.dumps(_plain(results), indent=1), encoding="utf-8")
     show(out, results, channels)
     out.print(f"load average at the end: {load_average()}")
-    if options.json is not None:
-        options.json.write_text(json.dumps(_plain(results), indent=1), encoding="utf-8")
     return (
         1 if any(channel in figures.problems for figures in results.values() for channel in channels) else 0
     )

@@ -1,4 +1,4 @@
-"""Convolution of float32 with known weights: register tiles of output channels by pixels.
+"""Convolution of float32 or int32: register tiles of output channels by pixels.
 
 Where tensors are buffer textures (software rendering), a thread computes four neighbouring pixels of a row
 and reads texels of four floats: a fetch costs the same for one float as for four. The window of a row
@@ -10,14 +10,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import prod
 
 import numpy as np
 
 from engine.backends.gl.glsl import COMPONENTS
-from engine.backends.gl_compute.finish import FIRST_GROUP, Finish, grid_fits, is_float32, product_ns
+from engine.backends.gl_compute.finish import FIRST_GROUP, Finish, grid_fits, has_kernels, product_ns
 from engine.backends.gl_compute.matmul import tune_pointwise
 from engine.backends.gl_compute.target import Target
+from engine.backends.operands import emit
 from engine.compiler.plan import Compute, Tuner
+from engine.kernels.expr import arg, index, lit, load
 from engine.kernels.value import Value
 
 _PIXELS = 4
@@ -67,7 +70,7 @@ def tune_conv(compute: Compute, tuner: Tuner, target: Target) -> bool:
     """Replace a convolution; False for what the tile does not cover."""
     assert compute.hint is not None
     x, w = compute.hint.operands
-    if not is_float32(x, w) or w.known is None or x.rank not in (3, 4):
+    if not has_kernels(compute, x, w) or x.rank not in (3, 4):
         return False
     shape = _shape(compute, x, w)
     if shape.is_pointwise and shape.group == 1:
@@ -76,7 +79,10 @@ def tune_conv(compute: Compute, tuner: Tuner, target: Target) -> bool:
         return False
     tile = shape.tile
     layout = f"{tile}:{shape.group}:{'x'.join(map(str, w.shape))}"
-    weights = tuner.constant(f"{w.name}:gl_conv:{layout}", lambda: pack_weights(w, shape.group, tile))
+    if w.known is not None:
+        weights = tuner.constant(f"{w.name}:gl_conv:{layout}", lambda: pack_weights(w, shape.group, tile))
+    else:
+        weights = _emit_weights(tuner, w, shape.group, tile)
     width = 4 if target.texels else 1
     weight_width = 4 if target.texels or tile > 1 else 1
     known = 2 if compute.space[:2] == (shape.n, shape.m) else 0
@@ -138,13 +144,33 @@ def pack_weights(w: Value, group: int, tile: int) -> np.ndarray:
     assert w.known is not None
     m, per_group_in = w.shape[:2]
     rows, taps = (1, w.shape[2]) if w.rank == 3 else w.shape[2:]
-    data = w.known.astype(np.float32, copy=False).reshape(group, m // group, per_group_in, rows, taps)
+    data = w.known.reshape(group, m // group, per_group_in, rows, taps)
     if tile == 1:
         return np.pad(data, [(0, 0)] * 4 + [(0, -taps % 4)]).reshape(-1)
     blocks = -(-(m // group) // tile)
     padded = np.pad(data, [(0, 0), (0, blocks * tile - m // group), (0, 0), (0, 0), (0, 0)])
     padded = padded.reshape(group, blocks, tile, per_group_in, rows, taps)
     return np.ascontiguousarray(padded.transpose(0, 1, 3, 4, 5, 2)).reshape(-1)
+
+
+def _emit_weights(tuner: Tuner, w: Value, group: int, tile: int) -> str:
+    """Computed weights as `pack_weights` lays them out; the name of the tensor."""
+    m, channels = w.shape[:2]
+    rows, taps = (1, w.shape[2]) if w.rank == 3 else w.shape[2:]
+    per_group = m // group
+    g, block, c, r, t, lane = map(index, range(6))
+    of_group = block * lit(tile) + lane
+    if tile == 1:
+        padded = taps + -taps % 4
+        space = group, per_group, channels, rows, padded, 1
+    else:
+        padded = taps
+        space = group, -(-per_group // tile), channels, rows, taps, tile
+    position = (((g * per_group + of_group) * channels + c) * rows + r) * taps + t
+    formula = load(w, position, (of_group < arg(per_group)) & (t < arg(taps)))
+    name = tuner.temporary(prod(space), w.dtype)
+    emit(tuner, formula, space, w.dtype, name)
+    return name
 
 
 _NAMES = (

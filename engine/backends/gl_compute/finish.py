@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from math import prod
 
@@ -22,6 +23,7 @@ FIRST_GROUP = ("group_x", "group_y", "group_z")
 class Finish:
     """Prints `void finish(int i, int i0, ..., float v)`: stores the product `v` as element `i` of the output.
 
+    `v` is a float, or an int where the operands are int32.
     The tuned kernel knows the indices along the first `known` axes of the space; others are found by
     division. Arguments `A` hold those of the epilogue, then the tuned kernel's own, then the space's sizes.
     operands: the tensors that the tuned kernel itself reads, with how many elements a load of each yields.
@@ -34,6 +36,7 @@ class Finish:
         self.operands = tuple(operands)
         formula = compute.epilogue if compute.epilogue is not None else acc(compute.body.dtype)
         self.kernel, self.values, self.inputs = number(formula, len(compute.space), compute.output.dtype)
+        self.element = compute.body.dtype
         self._known = known
         self._target = target
         self._printer = ComputePrinter(self.kernel, target.texels)
@@ -68,11 +71,11 @@ class Finish:
         """
         sizes = len(axis_values(self.compute.space)) if self._axes else 0
         inputs = [
-            *(("float32", width) for _, width in self.operands),
+            *((self.element, width) for _, width in self.operands),
             *((kind, 1) for kind in self.kernel.buffers),
         ]
         declaration = self._printer.arguments(own + sizes)
-        text = self._text(own) + main
+        text = self._text(own) + (main if self.element == "float32" else in_integers(main))
         source = shader_text(local_size, self.kernel.dtype, inputs, declaration, text, self._target.texels)
         own_types: list[ArithmeticType] = ["index"] * (own + sizes)
         params = (*self.kernel.params, *own_types)
@@ -106,13 +109,32 @@ class Finish:
         body = [*self._printer.unravel(self._axes, own), *lines, f"o[i] = {stored};"]
         known = "".join(f", int i{axis}" for axis in range(self._known))
         return (
-            f"void finish(int i{known}, float v) {{\n" + "".join(f"    {line}\n" for line in body) + "}\n\n"
+            f"void finish(int i{known}, {_ITEMS[self.element]} v) {{\n"
+            + "".join(f"    {line}\n" for line in body)
+            + "}\n\n"
         )
 
 
-def is_float32(*values: Value) -> bool:
-    """Whether all tensors are float32."""
-    return all(v.dtype.name == "float32" for v in values)
+_ITEMS = {"float32": "float", "int32": "int"}
+
+
+def in_integers(text: str) -> str:
+    """A tuned kernel's text over floats as one over ints."""
+    text = re.sub(r"\bvec4\b", "ivec4", text)
+    text = re.sub(r"\bfloat\b", "int", text)
+    text = re.sub(r"\b0\.0\b", "0", text)
+    if not re.search(r"\bdot\(", text):
+        return text
+    return _DOT + re.sub(r"\bdot\(", "k_dot(", text)
+
+
+_DOT = "int k_dot(ivec4 a, ivec4 b) { ivec4 p = a * b; return p.x + p.y + p.z + p.w; }\n\n"
+
+
+def has_kernels(compute: Compute, *values: Value) -> bool:
+    """Whether the operands are of a type that tuned kernels multiply, as is the product."""
+    element = compute.body.dtype
+    return element in _ITEMS and all(v.dtype.name == element for v in values)
 
 
 def grid_fits(grid: Sequence[int], target: Target) -> bool:

@@ -1,4 +1,4 @@
-"""Matrix products of float32: (batch, m, k) by (batch, k, n).
+"""Matrix products of float32 or int32: (batch, m, k) by (batch, k, n).
 
 Where tensors are buffer textures (software rendering), a thread computes four rows by four columns and
 reads four floats a fetch wherever strides allow: along k, or along n. Elsewhere groups of 256 threads
@@ -17,7 +17,7 @@ from typing import Literal
 import numpy as np
 
 from engine.backends.gl.glsl import COMPONENTS
-from engine.backends.gl_compute.finish import FIRST_GROUP, Finish, grid_fits, is_float32, product_ns
+from engine.backends.gl_compute.finish import FIRST_GROUP, Finish, grid_fits, has_kernels, product_ns
 from engine.backends.gl_compute.printer import flat_thread
 from engine.backends.gl_compute.target import Target
 from engine.compiler.plan import Compute, Tuner
@@ -62,10 +62,10 @@ class _Structure:
 
 
 def tune_matmul(compute: Compute, tuner: Tuner, target: Target) -> bool:
-    """Replace a matrix product; False for other types than float32, or too many tensors in the epilogue."""
+    """Replace a matrix product; False for other types, or too many tensors in the epilogue."""
     assert compute.hint is not None
     a, b = compute.hint.operands
-    if not is_float32(a, b):
+    if not has_kernels(compute, a, b):
         return False
     product = _product(compute)
     packed = _is_packable(compute)
@@ -104,7 +104,9 @@ def tune_pointwise(compute: Compute, tuner: Tuner, target: Target) -> bool:
     structure = _Structure("k4" if c % 4 == 0 else "scalar", b, rows)
     if not target.texels:
         structure = _Structure("scalar", "scalar", rows)
-    name = tuner.constant(f"{w.name}:gl_rows", lambda: np.ascontiguousarray(w.known, np.float32).reshape(-1))
+    name = w.root.name
+    if w.known is not None:
+        name = tuner.constant(f"{w.name}:gl_rows", lambda: np.ascontiguousarray(w.known).reshape(-1))
     return _emit(compute, tuner, target, product, structure, (name, x.root.name), (0, pixels))
 
 
@@ -136,7 +138,7 @@ def _emit(
 def slices_constant(compute: Compute, value: Value, target: Target) -> bool:
     """Whether this operand is a known second matrix that fits in slices."""
     hint = compute.hint
-    if hint is None or hint.kind != "matmul" or not is_float32(*hint.operands):
+    if hint is None or hint.kind != "matmul" or not has_kernels(compute, *hint.operands):
         return False
     b = hint.operands[1]
     return value is b.root and _is_packable(compute) and bool(_slices(_product(compute), target))
@@ -204,10 +206,10 @@ def _is_endless(p: _Product, target: Target) -> bool:
 def pack_columns(b: Value, p: _Product, first: int, width: int) -> np.ndarray:
     """Columns of a known matrix as (k, width), the width padded to a multiple of four."""
     assert b.known is not None
-    flat = np.ascontiguousarray(b.known, np.float32).reshape(-1)
+    flat = np.ascontiguousarray(b.known).reshape(-1)
     step, column = (s * flat.itemsize for s in p.b[1:])
     part = np.lib.stride_tricks.as_strided(flat[first * p.b[2] :], (p.k, width), (step, column))
-    packed = np.zeros((p.k, -(-width // 4) * 4), np.float32)
+    packed = np.zeros((p.k, -(-width // 4) * 4), flat.dtype)
     packed[:, :width] = part
     return packed.reshape(-1)
 

@@ -22,6 +22,7 @@ _FORMATS = {
     ("float32", 4): GL.RGBA32F,
     ("float16", 1): GL.R16F,
     ("int32", 1): GL.R32I,
+    ("int32", 4): GL.RGBA32I,
     ("int16", 1): 0x8233,
     ("int8", 1): 0x8231,
     ("uint32", 1): 0x8236,

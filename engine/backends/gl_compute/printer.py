@@ -41,6 +41,9 @@ int k_divide(int n, int multiplier, int shift) {
 _TEXEL_BUFFER = {"float": "samplerBuffer", "int": "isamplerBuffer", "uint": "usamplerBuffer"}
 
 
+_VECTORS = {"float32": "vec", "int32": "ivec"}
+
+
 class ComputePrinter(GLSLPrinter):
     """Prints a generic kernel.
 
@@ -151,7 +154,7 @@ def shader_text(
         if texels:
             lines.append(f"layout(binding = {k}) uniform {_TEXEL_BUFFER[memory_word(kind)]} b{k};")
         else:
-            item = _block_item(kind) if width == 1 else f"vec{width}"
+            item = _block_item(kind) if width == 1 else f"{_VECTORS[kind]}{width}"
             block = f"restrict readonly buffer Input{k} {{ {item} b{k}[]; }};"
             lines.append(f"layout(std430, binding = {k + 1}) {block}")
     sizes = local_size if isinstance(local_size, tuple) else (local_size, 1)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 
@@ -16,13 +17,19 @@ from engine.backends.gl_compute.conv import tune_conv
 from engine.backends.gl_compute.matmul import tune_matmul
 from engine.backends.gl_compute.memory import buffer_size
 from engine.backends.gl_compute.target import Target
+from engine.backends.operands import plain
 from engine.compiler.plan import Compute, Tuner
 from engine.dtypes import arithmetic_type
 from engine.kernels.expr import FLAT, cast
 from engine.kernels.kernel import number
 from engine.kernels.value import Value
 
-TUNERS: Mapping[str, Callable[[Compute, Tuner, Target], bool]] = {"conv": tune_conv, "matmul": tune_matmul}
+TUNERS: Mapping[str, Callable[[Compute, Tuner, Target], bool]] = {
+    "conv": tune_conv,
+    "matmul": tune_matmul,
+    "shifted_conv": tune_conv,
+    "shifted_matmul": tune_matmul,
+}
 """By the kind of a step's hint: the rule that emits tuned kernels, or returns False."""
 
 
@@ -31,11 +38,14 @@ def tune(compute: Compute, tuner: Tuner, target: Target) -> bool:
     rule = TUNERS.get(compute.hint.kind) if compute.hint is not None else None
     if rule is None:
         return False
-    output = compute.output
+    wide_enough = plain(compute, tuner, partial(_fits, target))
+    if wide_enough is None:
+        return False
+    compute, output = wide_enough, compute.output
     if type_refusal([output.dtype]) is not None or lanes(output.dtype.name) == 1:
         return rule(compute, tuner, target)
     wide = np.dtype(np.float32 if word_type(output.dtype.name) == "float" else np.int32)
-    if buffer_size(output.size, wide) > target.limits.max_storage_block_size:
+    if not _fits(target, output.size, wide):
         return False
     between = Value(tuner.temporary(output.size, wide), output.shape, wide)
     if not rule(replace(compute, output=between), tuner, target):
@@ -44,3 +54,7 @@ def tune(compute: Compute, tuner: Tuner, target: Target) -> bool:
     kernel, values, inputs = number(stored, 1, output.dtype)
     tuner.emit(kernel, (output.size,), values, tuple(v.name for v in inputs), output.name)
     return True
+
+
+def _fits(target: Target, elements: int, dtype: np.dtype) -> bool:
+    return buffer_size(elements, dtype) <= target.limits.max_storage_block_size

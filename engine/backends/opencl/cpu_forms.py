@@ -15,7 +15,7 @@ _LOCAL = (1, 1, 1)
 # Multiplications that are worth a group of their own: a microsecond or two.
 _WORK = 1 << 15
 # A dereference of this type is one unaligned vector move; PoCL's vload16 is a function call.
-_HEAD = "typedef float16 loose16 __attribute__((aligned(4)));\n"
+_LOOSE = "typedef item16 loose16 __attribute__((aligned(4)));\n"
 MATMUL_NUMBERS = ("M", "N", "K", "a_b", "a_m", "a_k", "b_b", "b_strip", "b_k", "readable")
 CONV_NUMBERS = (
     "Q", "Mg", "Cg", "KH", "KW", "G", "OH", "OW", "Wq", "x_n", "x_g", "x_c", "plane",
@@ -40,7 +40,7 @@ def rows_for(count: int) -> int:
 
 
 def _accumulators(rows: int) -> list[str]:
-    return [f"float16 a{i} = 0.0f;" for i in range(rows)]
+    return [f"item16 a{i} = (item)0;" for i in range(rows)]
 
 
 def _products(weights: Sequence[str]) -> list[str]:
@@ -50,11 +50,11 @@ def _products(weights: Sequence[str]) -> list[str]:
 
 def _loaded(is_whole: bool, left: str) -> list[str]:
     if is_whole:
-        return ["const float16 v = *(__global const loose16*)b;"]
+        return ["const item16 v = *(__global const loose16*)b;"]
     return [
-        "float part[16];",
-        f"for (int l = 0; l < 16; ++l) part[l] = l < {left} ? b[l] : 0.0f;",
-        "const float16 v = *(loose16*)part;",
+        "item part[16];",
+        f"for (int l = 0; l < 16; ++l) part[l] = l < {left} ? b[l] : (item)0;",
+        "const item16 v = *(loose16*)part;",
     ]
 
 
@@ -63,8 +63,8 @@ def matmul(epilogue: Epilogue, rows: int) -> TunedKernel:
 
     def loop(count: int, is_whole: bool) -> str:
         # Rows beyond the last read the last: their results are not stored.
-        lines = [f"__global const float* r{i} = A0 + (long)min(m0 + {i}, M - 1) * a_m;" for i in range(count)]
-        lines += ["__global const float* b = B0;"]
+        lines = [f"__global const item* r{i} = A0 + (long)min(m0 + {i}, M - 1) * a_m;" for i in range(count)]
+        lines += ["__global const item* b = B0;"]
         lines += ["for (int k = 0, ka = 0; k < K; ++k, ka += a_k, b += b_k) {"]
         lines += ["    " + s for s in _loaded(is_whole, "N - j0")]
         lines += ["    " + s for s in _products([f"r{i}[ka]" for i in range(count)])]
@@ -75,8 +75,8 @@ def matmul(epilogue: Epilogue, rows: int) -> TunedKernel:
     const int m0 = (f0 + (int)get_global_id(0)) * {rows}, j0 = (f1 + (int)get_global_id(1)) * 16;
     const int batch = f2 + (int)get_global_id(2);
     if (m0 >= M || j0 >= N) return;
-    __global const float* A0 = A + (long)batch * a_b;
-    __global const float* B0 = B + (long)batch * b_b + (long)(j0 / 16) * b_strip;
+    __global const item* A0 = A + (long)batch * a_b;
+    __global const item* B0 = B + (long)batch * b_b + (long)(j0 / 16) * b_strip;
 {indent(_accumulators(rows), 1)}\
     if (j0 + 16 > readable) {{
 {loop(rows, False)}\
@@ -85,7 +85,7 @@ def matmul(epilogue: Epilogue, rows: int) -> TunedKernel:
     }} else {{
 {loop(rows, True)}\
     }}
-    float tile[{16 * rows}];
+    item tile[{16 * rows}];
 {stores}\
     const int rows = min({rows}, M - m0), columns = min(16, N - j0);
     for (int r = 0; r < rows; ++r) {{
@@ -94,30 +94,31 @@ def matmul(epilogue: Epilogue, rows: int) -> TunedKernel:
         const int base = (batch * M + m) * N + j0;
         for (int l = 0; l < columns; ++l) {{
             const int flat = base + l, j = j0 + l;
-            const float acc = tile[r * 16 + l];
+            const item acc = tile[r * 16 + l];
 {indent(epilogue.lines, 3)}\
         }}
     }}
 """
     return build(
-        body, epilogue, ("A", "B"), MATMUL_NUMBERS, _LOCAL, rounds=("K",), area=16 * rows, head=_HEAD
-    )
+        body, epilogue, ("A", "B"), MATMUL_NUMBERS, _LOCAL, rounds=("K",), area=16 * rows,
+        head=_LOOSE, item=epilogue.item,
+    )  # fmt: skip
 
 
-def strips() -> TunedKernel:
+def strips(item: str) -> TunedKernel:
     """A matrix with any strides -> strips of 16 columns, each contiguous, the last filled up with 0."""
     body = """\
     const int k = f0 + (int)get_global_id(0), strip = f1 + (int)get_global_id(1);
     const int batch = f2 + (int)get_global_id(2);
     if (k >= K || strip >= strips) return;
-    __global const float* from = B + (long)batch * b_b + (long)k * b_row;
-    __global float* to = y + (((long)batch * strips + strip) * K + k) * 16;
+    __global const item* from = B + (long)batch * b_b + (long)k * b_row;
+    __global item* to = y + (((long)batch * strips + strip) * K + k) * 16;
     for (int l = 0; l < 16; ++l) {
         const int j = strip * 16 + l;
-        to[l] = j < N ? from[(long)j * b_col] : 0.0f;
+        to[l] = j < N ? from[(long)j * b_col] : (item)0;
     }
 """
-    return build(body, None, ("B",), STRIP_NUMBERS, _LOCAL)
+    return build(body, None, ("B",), STRIP_NUMBERS, _LOCAL, item=item)
 
 
 def conv(epilogue: Epilogue, rows: int) -> TunedKernel:
@@ -129,10 +130,10 @@ def conv(epilogue: Epilogue, rows: int) -> TunedKernel:
     """
 
     def loop(is_whole: bool) -> str:
-        lines = ["__global const float* w = W0;"]
+        lines = ["__global const item* w = W0;"]
         lines += ["for (int kh = 0, ph = 0, oh = 0; kh < KH; ++kh) {"]
         lines += ["    for (int kw = 0, pw = 0, ow = 0; kw < KW; ++kw) {"]
-        lines += ["        __global const float* b = X0 + (ph * sw + pw) * plane + oh * Wq + ow;"]
+        lines += ["        __global const item* b = X0 + (ph * sw + pw) * plane + oh * Wq + ow;"]
         lines += [f"        for (int c = 0; c < Cg; ++c, b += x_c, w += {rows}) {{"]
         lines += ["            " + s for s in _loaded(is_whole, "Q - q0")]
         lines += ["            " + s for s in _products([f"w[{i}]" for i in range(rows)])]
@@ -148,16 +149,16 @@ def conv(epilogue: Epilogue, rows: int) -> TunedKernel:
     if (q_first >= Q || m0 >= Mg) return;
     const int n = image_group / G, g = image_group - n * G;
     const int tiles = (Mg + {rows - 1}) / {rows};
-    __global const float* W0 = W + (long)(g * tiles + tile_row) * Cg * KH * KW * {rows};
+    __global const item* W0 = W + (long)(g * tiles + tile_row) * Cg * KH * KW * {rows};
     for (int q0 = q_first; q0 < min(Q, q_first + span); q0 += 16) {{
-        __global const float* X0 = X + (long)n * x_n + (long)g * x_g + q0;
+        __global const item* X0 = X + (long)n * x_n + (long)g * x_g + q0;
 {indent(_accumulators(rows), 2)}\
         if (q0 + 16 <= readable) {{
 {loop(True)}\
         }} else {{
 {loop(False)}\
         }}
-        float tile[{16 * rows}];
+        item tile[{16 * rows}];
 {stores}\
         const int rows = min({rows}, Mg - m0), oh0 = q0 / Wq, ow0 = q0 - oh0 * Wq;
         const bool in_a_row = ow0 + 16 <= OW || (Wq == OW && q0 + 16 <= Q);
@@ -168,14 +169,14 @@ def conv(epilogue: Epilogue, rows: int) -> TunedKernel:
             if (in_a_row) {{
                 for (int l = 0; l < 16; ++l) {{
                     const int flat = plane0 + oh0 * OW + ow0 + l;
-                    const float acc = tile[r * 16 + l];
+                    const item acc = tile[r * 16 + l];
 {indent(epilogue.lines, 5)}\
                 }}
             }} else {{
                 for (int l = 0, oh = oh0, ow = ow0; l < 16; ++l) {{
                     if (ow < OW && oh < OH) {{
                         const int flat = plane0 + oh * OW + ow;
-                        const float acc = tile[r * 16 + l];
+                        const item acc = tile[r * 16 + l];
 {indent(epilogue.lines, 6)}\
                     }}
                     if (++ow == Wq) {{ ow = 0; ++oh; }}
@@ -185,10 +186,13 @@ def conv(epilogue: Epilogue, rows: int) -> TunedKernel:
     }}
 """
     rounds = ("Cg", "KH", "KW", "span")
-    return build(body, epilogue, ("X", "W"), CONV_NUMBERS, _LOCAL, rounds=rounds, area=rows, head=_HEAD)
+    return build(
+        body, epilogue, ("X", "W"), CONV_NUMBERS, _LOCAL, rounds=rounds, area=rows,
+        head=_LOOSE, item=epilogue.item,
+    )  # fmt: skip
 
 
-def pack() -> TunedKernel:
+def pack(item: str) -> TunedKernel:
     """Images -> padded with 0, and split into sh * sw images of every sh-th row and sw-th column."""
     body = f"""\
     const int first = (f0 + (int)get_global_id(0)) * {PACK_ROWS}, phase = f1 + (int)get_global_id(1);
@@ -200,20 +204,20 @@ def pack() -> TunedKernel:
     const int end = W + left - pw;
     const int hi = end <= 0 ? lo : max(lo, min(Wq, (end - 1) / sw + 1));
     for (int row = first; row < last; ++row) {{
-        __global float* to = y + (((long)image * sh * sw + phase) * Hq + row) * Wq;
+        __global item* to = y + (((long)image * sh * sw + phase) * Hq + row) * Wq;
         const int h = row * sh + ph - top;
         if (h < 0 || h >= H) {{
-            for (int i = 0; i < Wq; ++i) to[i] = 0.0f;
+            for (int i = 0; i < Wq; ++i) to[i] = (item)0;
             continue;
         }}
-        __global const float* from = X + ((long)image * H + h) * W + pw - left;
-        for (int i = 0; i < lo; ++i) to[i] = 0.0f;
+        __global const item* from = X + ((long)image * H + h) * W + pw - left;
+        for (int i = 0; i < lo; ++i) to[i] = (item)0;
         if (sw == 1) {{
             for (int i = lo; i < hi; ++i) to[i] = from[i];
         }} else {{
             for (int i = lo; i < hi; ++i) to[i] = from[i * sw];
         }}
-        for (int i = hi; i < Wq; ++i) to[i] = 0.0f;
+        for (int i = hi; i < Wq; ++i) to[i] = (item)0;
     }}
 """
-    return build(body, None, ("X",), PACK_NUMBERS, _LOCAL)
+    return build(body, None, ("X",), PACK_NUMBERS, _LOCAL, item=item)

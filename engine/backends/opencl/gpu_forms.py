@@ -28,13 +28,13 @@ def _tile_product(per_item: int, load_a: str, load_b: str) -> str:
     """The loop over tiles: `load_a` and `load_b` are statements that fill As[k][row] and Bs[k][column]."""
     rows = SIDE * per_item
     names = [f"a{r}_{c}" for r in range(per_item) for c in range(4)]
-    accumulators = [f"float {name} = 0.0f;" for name in names]
-    values = [f"const float u{r} = As[k][ty + {SIDE * r}];" for r in range(per_item)]
-    values += [f"const float v{c} = Bs[k][tx + {SIDE * c}];" for c in range(4)]
+    accumulators = [f"item {name} = (item)0;" for name in names]
+    values = [f"const item u{r} = As[k][ty + {SIDE * r}];" for r in range(per_item)]
+    values += [f"const item v{c} = Bs[k][tx + {SIDE * c}];" for c in range(4)]
     products = [f"a{r}_{c} += u{r} * v{c};" for r in range(per_item) for c in range(4)]
     return f"""\
-    __local float As[{DEPTH}][{rows + 1}];
-    __local float Bs[{DEPTH}][{COLUMNS + 1}];
+    __local item As[{DEPTH}][{rows + 1}];
+    __local item Bs[{DEPTH}][{COLUMNS + 1}];
 {indent(accumulators, 1)}\
     for (int k0 = 0; k0 < K; k0 += {DEPTH}) {{
         for (int t = lid; t < {DEPTH * rows}; t += {SIDE * SIDE}) {{
@@ -49,7 +49,7 @@ def _tile_product(per_item: int, load_a: str, load_b: str) -> str:
         }}
         barrier(CLK_LOCAL_MEM_FENCE);
     }}
-    const float tile[{4 * per_item}] = {{{", ".join(names)}}};
+    const item tile[{4 * per_item}] = {{{", ".join(names)}}};
 """
 
 
@@ -67,18 +67,18 @@ def matmul(epilogue: Epilogue, per_item: int) -> TunedKernel:
     load_a = f"""\
             const int k = a_k == 1 ? t % {DEPTH} : t / {rows}, i = a_k == 1 ? t / {DEPTH} : t % {rows};
             const bool inside = m0 + i < M && k0 + k < K;
-            As[k][i] = inside ? A0[(long)(m0 + i) * a_m + (long)(k0 + k) * a_k] : 0.0f;
+            As[k][i] = inside ? A0[(long)(m0 + i) * a_m + (long)(k0 + k) * a_k] : (item)0;
 """
     load_b = f"""\
             const int k = b_k == 1 ? t % {DEPTH} : t / {COLUMNS}, j = b_k == 1 ? t / {DEPTH} : t % {COLUMNS};
             const bool inside = n0 + j < N && k0 + k < K;
-            Bs[k][j] = inside ? B0[(long)(n0 + j) * b_n + (long)(k0 + k) * b_k] : 0.0f;
+            Bs[k][j] = inside ? B0[(long)(n0 + j) * b_n + (long)(k0 + k) * b_k] : (item)0;
 """
     body = f"""\
 {_PLACE.format(rows=rows)}\
     const int batch = slice;
-    __global const float* A0 = A + (long)batch * a_b;
-    __global const float* B0 = B + (long)batch * b_b;
+    __global const item* A0 = A + (long)batch * a_b;
+    __global const item* B0 = B + (long)batch * b_b;
 {_tile_product(per_item, load_a, load_b)}\
     for (int r = 0; r < {per_item}; ++r) {{
         const int m = m0 + ty + {SIDE} * r;
@@ -88,13 +88,15 @@ def matmul(epilogue: Epilogue, per_item: int) -> TunedKernel:
             const int j = n0 + tx + {SIDE} * c;
             if (j >= N) break;
             const int flat = (batch * M + m) * N + j;
-            const float acc = tile[r * 4 + c];
+            const item acc = tile[r * 4 + c];
 {indent(epilogue.lines, 3)}\
         }}
     }}
 """
     area = rows * COLUMNS
-    return build(body, epilogue, ("A", "B"), MATMUL_NUMBERS, _LOCAL, rounds=("K",), area=area)
+    return build(
+        body, epilogue, ("A", "B"), MATMUL_NUMBERS, _LOCAL, rounds=("K",), area=area, item=epilogue.item
+    )
 
 
 def conv(epilogue: Epilogue, per_item: int) -> TunedKernel:
@@ -105,17 +107,17 @@ def conv(epilogue: Epilogue, per_item: int) -> TunedKernel:
     rows = SIDE * per_item
     load_a = f"""\
             const int k = t % {DEPTH}, i = t / {DEPTH};
-            As[k][i] = m0 + i < M && k0 + k < K ? W0[(long)(m0 + i) * K + k0 + k] : 0.0f;
+            As[k][i] = m0 + i < M && k0 + k < K ? W0[(long)(m0 + i) * K + k0 + k] : (item)0;
 """
     load_b = f"""\
             const int k = t / {COLUMNS}, j = t % {COLUMNS};
-            Bs[k][j] = n0 + j < N && k0 + k < K ? X0[taps[k0 + k] + n0 + j] : 0.0f;
+            Bs[k][j] = n0 + j < N && k0 + k < K ? X0[taps[k0 + k] + n0 + j] : (item)0;
 """
     body = f"""\
 {_PLACE.format(rows=rows)}\
     const int n = slice / G, g = slice - n * G;
-    __global const float* X0 = X + (long)n * x_n + (long)g * x_g;
-    __global const float* W0 = W + (long)g * M * K;
+    __global const item* X0 = X + (long)n * x_n + (long)g * x_g;
+    __global const item* W0 = W + (long)g * M * K;
 {_tile_product(per_item, load_a, load_b)}\
     for (int r = 0; r < {per_item}; ++r) {{
         const int row = m0 + ty + {SIDE} * r, m = g * M + row;
@@ -127,14 +129,14 @@ def conv(epilogue: Epilogue, per_item: int) -> TunedKernel:
             const int oh = q / Wq, ow = q - oh * Wq;
             if (ow >= OW) continue;
             const int flat = ((n * M * G + m) * OH + oh) * OW + ow;
-            const float acc = tile[r * 4 + c];
+            const item acc = tile[r * 4 + c];
 {indent(epilogue.lines, 3)}\
         }}
     }}
 """
     area = rows * COLUMNS
     operands = ("X", "W", "taps:int32")
-    return build(body, epilogue, operands, CONV_NUMBERS, _LOCAL, rounds=("K",), area=area)
+    return build(body, epilogue, operands, CONV_NUMBERS, _LOCAL, rounds=("K",), area=area, item=epilogue.item)
 
 
 def taps() -> TunedKernel:
@@ -149,7 +151,7 @@ def taps() -> TunedKernel:
     return build(body, None, (), TAPS_NUMBERS, (GROUP, 1, 1), output="int32")
 
 
-def pack() -> TunedKernel:
+def pack(item: str) -> TunedKernel:
     """Images -> padded with 0, and split into sh * sw images of every sh-th row and sw-th column."""
     body = f"""\
     const int at = (f0 + (int)get_group_id(0)) * {GROUP} + (int)get_local_id(0);
@@ -158,6 +160,6 @@ def pack() -> TunedKernel:
     const int row = at / Wq, column = at - row * Wq, ph = phase / sw, pw = phase - ph * sw;
     const int h = row * sh + ph - top, w = column * sw + pw - left;
     const bool inside = h >= 0 && h < H && w >= 0 && w < W;
-    y[((long)image * sh * sw + phase) * Hq * Wq + at] = inside ? X[((long)image * H + h) * W + w] : 0.0f;
+    y[((long)image * sh * sw + phase) * Hq * Wq + at] = inside ? X[((long)image * H + h) * W + w] : (item)0;
 """
-    return build(body, None, ("X",), PACK_NUMBERS, (GROUP, 1, 1))
+    return build(body, None, ("X",), PACK_NUMBERS, (GROUP, 1, 1), item=item)

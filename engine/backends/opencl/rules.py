@@ -10,18 +10,23 @@ import numpy as np
 
 from engine.backends.opencl import cpu_forms, gpu_forms, pool_forms
 from engine.backends.opencl.tuned import Epilogue, axis_names, is_float32
+from engine.backends.operands import emit, plain
 from engine.compiler.plan import Compute, Tuner
+from engine.kernels.expr import arg, index, lit, load
 from engine.kernels.value import Value
 
-_FLOAT32 = np.dtype(np.float32)
 # Tiles read up to this many elements beyond an image; what they read there is dropped.
 _SLACK = 64
 
 
 def tune(compute: Compute, tuner: Tuner, form: str) -> bool:
     """Replace a step by tuned kernels of a form, "cpu" or "gpu"; False leaves it to the generic kernel."""
-    rule = _RULES.get((compute.hint.kind, form)) if compute.hint else None
-    return rule is not None and is_float32(compute) and rule(compute, tuner)
+    if compute.hint is None:
+        return False
+    if compute.hint.kind == "pool":
+        return is_float32(compute) and _pool(compute, tuner, form)
+    widened = plain(compute, tuner, lambda elements, dtype: True)
+    return widened is not None and _RULES[widened.hint.kind, form](widened, tuner)  # type: ignore[union-attr]
 
 
 def _matmul_cpu(compute: Compute, tuner: Tuner) -> bool:
@@ -39,9 +44,9 @@ def _matmul_cpu(compute: Compute, tuner: Tuner) -> bool:
             label = f"{b.root.name}:strips:{slices}:{b_b}:{k}x{n}:{b_k}:{b_n}"
             source = tuner.constant(label, lambda: pack_strips(known, slices, (b_b, b_k, b_n), k, n))
         else:
-            source = tuner.temporary(slices * strips * k * cpu_forms.COLUMNS, _FLOAT32)
+            source = tuner.temporary(slices * strips * k * cpu_forms.COLUMNS, b.dtype)
             matrix = (n, k, b_b, b_k, b_n, strips)
-            tuner.emit(cpu_forms.strips(), (k, strips, slices), matrix, (b.root.name,), source)
+            tuner.emit(cpu_forms.strips(b.dtype.name), (k, strips, slices), matrix, (b.root.name,), source)
         b_strip, b_k, readable = k * cpu_forms.COLUMNS, cpu_forms.COLUMNS, strips * cpu_forms.COLUMNS
         b_b = strips * b_strip if b_b else 0
     row, column = axis_names(compute, 3, {0: "batch", 1: "m"}), axis_names(compute, 3, {2: "j"})
@@ -65,7 +70,7 @@ def _matmul_gpu(compute: Compute, tuner: Tuner) -> bool:
     kernel = gpu_forms.matmul(epilogue, per_item)
     numbers = (m, n, k, *facts["a_strides"], *facts["b_strides"])
     grid = (-(-m // (gpu_forms.SIDE * per_item)), -(-n // gpu_forms.COLUMNS), batch)
-    inputs = (*epilogue.inputs, a.root.name, b.root.name)
+    inputs = (*epilogue.inputs, a.root.name, _rows(b, tuner))
     tuner.emit(kernel, grid, (*numbers, *epilogue.values), inputs, compute.output.name)
     return True
 
@@ -142,14 +147,14 @@ def _pack(geometry: _Geometry, x: Value, tuner: Tuner, form: str) -> str:
         return x.root.name
     rows, columns = geometry.packed
     planes = geometry.images * geometry.channels
-    scratch = tuner.temporary(planes * geometry.phases * rows * columns + _SLACK, _FLOAT32)
+    scratch = tuner.temporary(planes * geometry.phases * rows * columns + _SLACK, x.dtype)
     numbers = (*geometry.sizes, rows, columns, *geometry.strides, *geometry.pads, planes)
     if form == "cpu":
         grid = (-(-rows // cpu_forms.PACK_ROWS), geometry.phases, planes)
-        tuner.emit(cpu_forms.pack(), grid, numbers, (x.root.name,), scratch)
+        tuner.emit(cpu_forms.pack(x.dtype.name), grid, numbers, (x.root.name,), scratch)
     else:
         grid = (-(-rows * columns // gpu_forms.GROUP), geometry.phases, planes)
-        tuner.emit(gpu_forms.pack(), grid, numbers, (x.root.name,), scratch)
+        tuner.emit(gpu_forms.pack(x.dtype.name), grid, numbers, (x.root.name,), scratch)
     return scratch
 
 
@@ -157,13 +162,16 @@ def _conv_cpu(compute: Compute, tuner: Tuner) -> bool:
     assert compute.hint is not None
     x, w = compute.hint.operands
     geometry = _Geometry.of(compute)
-    if geometry is None or w.known is None:
+    if geometry is None:
         return False
     per_group, channels = geometry.outputs // geometry.group, geometry.channels // geometry.group
-    rows = cpu_forms.rows_for(per_group)
-    known, group = w.known.reshape(w.shape), geometry.group
-    label = f"{w.root.name}:tiles:{'x'.join(map(str, w.shape))}:{group}:{rows}"
-    weights = tuner.constant(label, lambda: pack_tiles(known, group, rows))
+    rows, group = cpu_forms.rows_for(per_group), geometry.group
+    if w.known is not None:
+        known = w.known.reshape(w.shape)
+        label = f"{w.name}:tiles:{'x'.join(map(str, w.shape))}:{group}:{rows}"
+        weights = tuner.constant(label, lambda: pack_tiles(known, group, rows))
+    else:
+        weights = _emit_tiles(tuner, w, group, rows)
     source = _pack(geometry, x, tuner, "cpu")
     (hq, wq), (oh, ow) = geometry.packed, geometry.out
     plane, (sh, sw), (dh, dw) = hq * wq, geometry.strides, geometry.dilations
@@ -188,7 +196,7 @@ def _conv_gpu(compute: Compute, tuner: Tuner) -> bool:
     assert compute.hint is not None
     x, w = compute.hint.operands
     geometry = _Geometry.of(compute)
-    if geometry is None or w.known is None:
+    if geometry is None:
         return False
     per_group, channels = geometry.outputs // geometry.group, geometry.channels // geometry.group
     if per_group < 4:
@@ -210,10 +218,18 @@ def _conv_gpu(compute: Compute, tuner: Tuner) -> bool:
         -(-positions // gpu_forms.COLUMNS),
         geometry.images * geometry.group,
     )
-    inputs = (*epilogue.inputs, source, w.root.name, taps)
+    inputs = (*epilogue.inputs, source, _rows(w, tuner), taps)
     kernel = gpu_forms.conv(epilogue, per_item)
     tuner.emit(kernel, grid, (*sizes, *epilogue.values), inputs, compute.output.name)
     return True
+
+
+def _rows(w: Value, tuner: Tuner) -> str:
+    """The name of weights as they are: known ones may have no buffer of their own (`operands.plain`)."""
+    known = w.known
+    if known is None:
+        return w.root.name
+    return tuner.constant(f"{w.name}:rows", lambda: np.ascontiguousarray(known).reshape(-1))
 
 
 def _pool(compute: Compute, tuner: Tuner, form: str) -> bool:
@@ -272,11 +288,21 @@ def pack_tiles(known: np.ndarray, group: int, rows: int) -> np.ndarray:
     return np.ascontiguousarray(tiled).reshape(-1)
 
 
+def _emit_tiles(tuner: Tuner, w: Value, group: int, rows: int) -> str:
+    """Computed weights as `pack_tiles` lays them out; the name of the tensor."""
+    per_group, channels, taps = w.shape[0] // group, w.shape[1], prod(w.shape[2:])
+    g, tile, tap, c, row = map(index, range(5))
+    of_group = tile * lit(rows) + row
+    position = ((g * per_group + of_group) * channels + c) * taps + tap
+    space = group, -(-per_group // rows), taps, channels, rows
+    name = tuner.temporary(prod(space), w.dtype)
+    emit(tuner, load(w, position, of_group < arg(per_group)), space, w.dtype, name)
+    return name
+
+
 _RULES: dict[tuple[str, str], Callable[[Compute, Tuner], bool]] = {
     ("matmul", "cpu"): _matmul_cpu,
     ("matmul", "gpu"): _matmul_gpu,
     ("conv", "cpu"): _conv_cpu,
     ("conv", "gpu"): _conv_gpu,
-    ("pool", "cpu"): lambda compute, tuner: _pool(compute, tuner, "cpu"),
-    ("pool", "gpu"): lambda compute, tuner: _pool(compute, tuner, "gpu"),
 }

@@ -90,6 +90,8 @@ class Epilogue:
         split = AxisSplit.of(self.kernel.body, len(compute.space))
         self._split = AxisSplit(tuple(a for a in split.used if a not in row and a not in element), split.rank)
         self._space = compute.space
+        self.item = compute.body.dtype
+        """Type of what is stored, before it."""
         printer = OpenCLPrinter(self.kernel)
         names: dict[object, str] = {"acc": "acc", "flat": "flat"}
         printer.variables |= names | dict(row) | dict(element)
@@ -132,25 +134,29 @@ def build(
     *,
     rounds: Sequence[str] = (),
     area: int = 1,
-    output: str = "float32",
+    output: str | None = None,
     head: str = "",
+    item: str = "float32",
 ) -> TunedKernel:
     """A kernel from its body.
 
-    The epilogue's buffers come first, then `operands` (float32 or what they name after a colon), then the
-    output `y`. All `numbers` are ints, before the epilogue's and `FIRST_GROUP`.
+    The epilogue's buffers come first, then `operands` (of type `item` or what they name after a colon), then
+    the output `y`. The body calls that type `item`, and 16 of it `item16`. All `numbers` are ints, before the
+    epilogue's and `FIRST_GROUP`.
     """
     inputs = list(epilogue.kernel.buffers) if epilogue else []
     aliases = []
     for operand in operands:
         name, _, kind = operand.partition(":")
         aliases.append(f"#define {name} b{len(inputs)}")
-        inputs.append(kind or "float32")
+        inputs.append(kind or item)
     own: list[ArithmeticType] = ["index"] * len(numbers)
     names = [*numbers, *(epilogue.names if epilogue else []), *FIRST_GROUP]
     types: list[ArithmeticType] = [*own, *(epilogue.types if epilogue else []), "index", "index", "index"]
     signature = Signature.of(len(inputs), types)
-    parameters, loads = signature.declarations(inputs, epilogue.kernel.dtype if epilogue else output, names)
+    parameters, loads = signature.declarations(
+        inputs, epilogue.kernel.dtype if epilogue else output or item, names
+    )
     size = ", ".join(map(str, local))
     function = (
         "\n".join(aliases)
@@ -159,8 +165,13 @@ def build(
         + body
         + "}\n"
     )
+    own_type = _TYPES[item]
+    head = f"#define item {own_type}\n#define item16 {own_type}16\n{head}"
     text = extensions(function) + head + functions_for(function) + function
     return TunedKernel(text, signature, local, tuple(numbers.index(r) for r in rounds), area)
+
+
+_TYPES = {"float32": "float", "int32": "int"}
 
 
 def is_float32(compute: Compute) -> bool:

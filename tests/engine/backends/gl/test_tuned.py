@@ -154,7 +154,7 @@ def test_epilogues_read_other_tensors_and_store_other_types(tuned_backend: GLBac
 
 
 def test_other_types_are_left_to_generic_kernels(tuned_backend: GLBackend) -> None:
-    a, b = np.ones((1, 2, 4), np.int32), np.ones((1, 4, 4), np.int32)
+    a, b = np.ones((1, 2, 4), np.uint32), np.ones((1, 4, 4), np.uint32)
     compute = matmul_compute(value("a", a), value("b", b), (1, 2, 4, 4), (8, 4, 1), (0, 4, 1), None)
     with pytest.raises(AssertionError, match="no rule took"):
         tuned_plan(tuned_backend, compute)

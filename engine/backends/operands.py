@@ -1,0 +1,104 @@
+"""Operands of products and convolutions in the type that tuned kernels multiply, less their zero points.
+
+Kernels that compute a tile of results read each element many times. What is stored in bytes or halves, or has
+a zero point, is therefore brought to float32 or int32 first: known elements once, others in a step of
+their own, which costs no more than a copy.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from math import prod
+
+import numpy as np
+
+from engine.compiler.plan import Compute, Tuner
+from engine.dtypes import FLOAT32, INT32
+from engine.kernels.evaluate import evaluate
+from engine.kernels.expr import FLAT, Expr, arg, index, lit
+from engine.kernels.hint import Hint
+from engine.kernels.kernel import number
+from engine.kernels.value import Value
+
+_PLAIN = {"matmul": "matmul", "shifted_matmul": "matmul", "conv": "conv", "shifted_conv": "conv"}
+_WIDE = {"float32": FLOAT32, "int32": INT32}
+
+Fits = Callable[[int, np.dtype], bool]
+"""Whether a tensor of so many elements of a type fits in a buffer."""
+
+
+def plain(compute: Compute, tuner: Tuner, fits: Fits) -> Compute | None:
+    """The step as "matmul" or "conv" of operands of its own type without zero points.
+
+    Steps that make the operands are emitted. None where the hint, the type or the zero points do not fit.
+    Known weights stay known, under another name, and have no buffer: who reads them packs them.
+    """
+    hint = compute.hint
+    dtype = _WIDE.get(compute.body.dtype)
+    if hint is None or hint.kind not in _PLAIN or dtype is None:
+        return None
+    sides, rest = list(hint.operands[:2]), list(hint.operands[2:])
+    is_shifted = hint.facts.get("zeros", (False, False)) if rest else (False, False)
+    zeros = [rest.pop(0) if shifted else None for shifted in is_shifted]
+    if all(zero is None and side.dtype == dtype for zero, side in zip(zeros, sides, strict=True)):
+        return compute
+    found: list[Value] = []
+    for place, (side, zero) in enumerate(zip(sides, zeros, strict=True)):
+        if side.arithmetic != compute.body.dtype or not fits(side.size, dtype):
+            return None
+        entry = _zero_of(hint, place, side, zero)
+        if entry is None:
+            return None
+        if zero is None and side.dtype == dtype:
+            found.append(side)
+            continue
+        is_weight = place == 1 and ("conv" in hint.kind or side.size == hint.facts["k"] * hint.facts["n"])
+        found.append(_widened(side, zero, entry, dtype, tuner, is_weight))
+    plain_hint = Hint("matmul" if "matmul" in hint.kind else "conv", tuple(found), hint.facts)
+    return replace(compute, hint=plain_hint)
+
+
+def _zero_of(hint: Hint, side: int, x: Value, zero: Value | None) -> Callable[[Expr], Expr] | None:
+    """Which entry of a zero point belongs to the element at a position of an operand; None if several do."""
+    if zero is None or zero.size == 1:
+        return lambda position: lit(0)
+    facts, size = hint.facts, zero.size
+    if "conv" in hint.kind:
+        taps = prod(x.shape[1:])
+        return (lambda position: position // arg(taps)) if side == 1 and size == x.shape[0] else None
+    m, n, k, batch = facts["m"], facts["n"], facts["k"], facts["batch"]
+    if side == 0:
+        by_rows = facts["a_strides"][1:] == (k, 1) and (batch == 1 or facts["a_strides"][0] == m * k)
+        return (lambda position: position // arg(k) % arg(size)) if by_rows else None
+    by_columns = facts["b_strides"][1:] == (n, 1) and size == n
+    return (lambda position: position % arg(n)) if by_columns else None
+
+
+def _widened(
+    x: Value,
+    zero: Value | None,
+    entry: Callable[[Expr], Expr],
+    dtype: np.dtype,
+    tuner: Tuner,
+    is_weight: bool,
+) -> Value:
+    def formula(position: Expr) -> Expr:
+        value = x.at(position)
+        return value if zero is None else value - zero.at(entry(position))
+
+    if is_weight and x.known is not None and (zero is None or zero.known is not None):
+        kernel, values, inputs = number(formula(index(0)), 1, dtype)
+        arrays = [v.known.reshape(-1) for v in inputs if v.known is not None]
+        name = f"{x.root.name}:{dtype.name}" + ("" if zero is None else f":{zero.root.name}")
+        known = evaluate(kernel, (x.size,), values, arrays)
+        return Value(name, x.shape, dtype, x.signature, known.reshape(x.shape))
+    name = tuner.temporary(x.size, dtype)
+    emit(tuner, formula(FLAT), (x.size,), dtype, name)
+    return Value(name, x.shape, dtype, x.signature)
+
+
+def emit(tuner: Tuner, formula: Expr, space: tuple[int, ...], dtype: np.dtype, output: str) -> None:
+    """Add a generic step to what a rule emits."""
+    kernel, values, inputs = number(formula, len(space), dtype)
+    tuner.emit(kernel, space, values, tuple(v.name for v in inputs), output)
