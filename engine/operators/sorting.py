@@ -8,7 +8,9 @@ unique; runs are cut to what is asked for, so that a few of many cost little mor
 from __future__ import annotations
 
 from collections.abc import Callable
-from math import prod
+from math import isqrt, prod
+
+import numpy as np
 
 from engine.dtypes import INT32, INT64
 from engine.kernels.expr import (
@@ -34,6 +36,13 @@ from engine.operators.scans import lined_up
 
 BLOCK = 32
 """Elements that are ranked by counting, before the first merge."""
+
+FEW = 16
+"""Where this many times as many elements are to be chosen from, most of them are not sorted."""
+
+MANY = 512
+"""Elements of a row from which on that saves more than its steps cost."""
+
 
 MOST_MERGES = 26
 """As many as 2**31 elements need."""
@@ -206,6 +215,9 @@ def sorted_order(
     keep = rows.shape[1] if keep is None else keep
     if not rows.size or not keep:
         return k.compute((rows.shape[0], keep, rows.shape[2]), INT32, lambda *at: lit(0, "int32"))
+    is_word = rows.arithmetic in ("float32", "int32", "bool")
+    if fixed and lengths is None and is_word and rows.shape[1] >= max(FEW * keep, MANY):
+        return _chosen_order(k, rows, descending, keep)
     runs = Runs(k, rows, descending, keep, lengths)
     order = runs.blocks()
     run, merges = BLOCK, 0
@@ -214,6 +226,56 @@ def sorted_order(
         order = runs.merged(order, run)
         run, merges = 2 * run, merges + 1
     return order if fixed else lined_up(k, order, 2 * merges, 2 * MOST_MERGES)
+
+
+def _chosen_order(k: Builder, rows: Value, descending: bool, keep: int) -> Value:
+    """`sorted_order` of a few of many: only those stretches are sorted that hold the best elements.
+
+    The first `keep` elements lie in the first `keep` stretches, sorted by their best: each of these holds an
+    element that comes before all of the others.
+    """
+    keys = comparable(k, rows, descending)
+    outer, count, inner = keys.shape
+    length = isqrt(count // keep)
+    stretches = -(-count // length)
+
+    def best(o: Expr, s: Expr, i: Expr) -> Expr:
+        first = s * length
+        return reduce(
+            "min",
+            minimum(arg(length), arg(count) - first),
+            lambda r: keys[o, minimum(first + r, count - 1), i],
+        )
+
+    bests = k.compute((outer, stretches, inner), keys.dtype, best)
+    chosen = sorted_order(k, bests, keep=keep)
+    # In their old order, so that equals keep theirs.
+    places = sorted_order(k, chosen)
+
+    def start(o: Expr, s: Expr, i: Expr) -> Expr:
+        return chosen[o, cast(places[o, s, i], "index"), i]
+
+    starts = k.compute(chosen.shape, INT32, start)
+
+    def position(o: Expr, c: Expr, i: Expr) -> Expr:
+        stretch = c // arg(length)
+        return cast(starts[o, stretch, i], "index") * length + (c - stretch * length)
+
+    def candidate(o: Expr, c: Expr, i: Expr) -> Expr:
+        # What is beyond the last stretch's end comes last, behind its equals.
+        at = position(o, c, i)
+        return select(
+            at < arg(count), keys[o, minimum(at, count - 1), i], lit(int(np.iinfo(keys.dtype).max), "int32")
+        )
+
+    candidates = k.compute((outer, keep * length, inner), keys.dtype, candidate)
+    order = sorted_order(k, candidates, keep=keep)
+
+    def found(o: Expr, slot: Expr, i: Expr) -> Expr:
+        return cast(position(o, cast(order[o, slot, i], "index"), i), "int32")
+
+    facts = {"descending": descending, "keep": keep}
+    return k.compute(order.shape, INT32, found, hint=lambda: Hint("sort", (rows,), facts))
 
 
 # TopK
