@@ -142,6 +142,7 @@ def shader_text(
     arguments: str,
     main: str,
     texels: bool,
+    access: str = "restrict writeonly ",
 ) -> str:
     """A compute shader over one output `o` and inputs `b0`..., with the functions that `main` uses.
 
@@ -149,7 +150,7 @@ def shader_text(
     storage type. inputs: storage type and how many of its elements a load yields (1 or 4).
     """
     item = _block_item(output)
-    lines = [f"layout(std430, binding = 0) restrict writeonly buffer Output {{ {item} o[]; }};"]
+    lines = [f"layout(std430, binding = 0) {access}buffer Output {{ {item} o[]; }};"]
     for k, (kind, width) in enumerate(inputs):
         if texels:
             lines.append(f"layout(binding = {k}) uniform {_TEXEL_BUFFER[memory_word(kind)]} b{k};")

@@ -16,8 +16,10 @@ from engine.backends.gl.storage import lanes, type_refusal, word_type
 from engine.backends.gl_compute.conv import tune_conv
 from engine.backends.gl_compute.matmul import tune_matmul
 from engine.backends.gl_compute.memory import buffer_size
+from engine.backends.gl_compute.scatter import raise_all
 from engine.backends.gl_compute.target import Target
 from engine.backends.operands import plain
+from engine.backends.scatters import tune_scatter
 from engine.compiler.plan import Compute, Tuner
 from engine.dtypes import arithmetic_type
 from engine.kernels.expr import FLAT, cast
@@ -27,20 +29,20 @@ from engine.kernels.value import Value
 TUNERS: Mapping[str, Callable[[Compute, Tuner, Target], bool]] = {
     "conv": tune_conv,
     "matmul": tune_matmul,
-    "shifted_conv": tune_conv,
-    "shifted_matmul": tune_matmul,
 }
-"""By the kind of a step's hint: the rule that emits tuned kernels, or returns False."""
+"""By the kind of a step's plain hint: the rule that emits tuned kernels, or returns False."""
 
 
 def tune(compute: Compute, tuner: Tuner, target: Target) -> bool:
     """Replace a step by tuned kernels; False where none fits."""
-    rule = TUNERS.get(compute.hint.kind) if compute.hint is not None else None
-    if rule is None:
+    if compute.hint is None:
         return False
+    if compute.hint.kind == "scatter":
+        return tune_scatter(compute, tuner, partial(_fits, target), partial(raise_all, target))
     wide_enough = plain(compute, tuner, partial(_fits, target))
     if wide_enough is None:
         return False
+    rule = TUNERS[wide_enough.hint.kind]  # type: ignore[union-attr]
     compute, output = wide_enough, compute.output
     if type_refusal([output.dtype]) is not None or lanes(output.dtype.name) == 1:
         return rule(compute, tuner, target)

@@ -45,7 +45,7 @@ def _accumulators(rows: int) -> list[str]:
 
 def _products(weights: Sequence[str]) -> list[str]:
     # Contracted to one instruction; PoCL's fma is a function call.
-    return [f"a{i} += {w} * v;" for i, w in enumerate(weights)]
+    return [f"ADD16(a{i}, {w}, v);" for i, w in enumerate(weights)]
 
 
 def _loaded(is_whole: bool, left: str) -> list[str]:

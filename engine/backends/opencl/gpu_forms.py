@@ -31,7 +31,7 @@ def _tile_product(per_item: int, load_a: str, load_b: str) -> str:
     accumulators = [f"item {name} = (item)0;" for name in names]
     values = [f"const item u{r} = As[k][ty + {SIDE * r}];" for r in range(per_item)]
     values += [f"const item v{c} = Bs[k][tx + {SIDE * c}];" for c in range(4)]
-    products = [f"a{r}_{c} += u{r} * v{c};" for r in range(per_item) for c in range(4)]
+    products = [f"ADD(a{r}_{c}, u{r}, v{c});" for r in range(per_item) for c in range(4)]
     return f"""\
     __local item As[{DEPTH}][{rows + 1}];
     __local item Bs[{DEPTH}][{COLUMNS + 1}];

@@ -9,8 +9,10 @@ from math import prod
 import numpy as np
 
 from engine.backends.opencl import cpu_forms, gpu_forms, pool_forms
+from engine.backends.opencl.scatter import raise_all
 from engine.backends.opencl.tuned import Epilogue, axis_names, is_float32
 from engine.backends.operands import emit, plain
+from engine.backends.scatters import tune_scatter
 from engine.compiler.plan import Compute, Tuner
 from engine.kernels.expr import arg, index, lit, load
 from engine.kernels.value import Value
@@ -25,6 +27,8 @@ def tune(compute: Compute, tuner: Tuner, form: str) -> bool:
         return False
     if compute.hint.kind == "pool":
         return is_float32(compute) and _pool(compute, tuner, form)
+    if compute.hint.kind == "scatter":
+        return tune_scatter(compute, tuner, lambda elements, dtype: True, raise_all)
     widened = plain(compute, tuner, lambda elements, dtype: True)
     return widened is not None and _RULES[widened.hint.kind, form](widened, tuner)  # type: ignore[union-attr]
 

@@ -141,7 +141,7 @@ def build(
     """A kernel from its body.
 
     The epilogue's buffers come first, then `operands` (of type `item` or what they name after a colon), then
-    the output `y`. The body calls that type `item`, and 16 of it `item16`. All `numbers` are ints, before the
+    the output `y`. Bodies use the names of `_ITEMS` for that type. All `numbers` are ints, before the
     epilogue's and `FIRST_GROUP`.
     """
     inputs = list(epilogue.kernel.buffers) if epilogue else []
@@ -165,13 +165,27 @@ def build(
         + body
         + "}\n"
     )
-    own_type = _TYPES[item]
-    head = f"#define item {own_type}\n#define item16 {own_type}16\n{head}"
+    head = _ITEMS[item] + head
     text = extensions(function) + head + functions_for(function) + function
     return TunedKernel(text, signature, local, tuple(numbers.index(r) for r in rounds), area)
 
 
-_TYPES = {"float32": "float", "int32": "int"}
+_ITEMS = {
+    "float32": """\
+#define item float
+#define item16 float16
+#define ADD(a, w, v) a += (w) * (v)
+#define ADD16(a, w, v) a += (w) * (v)
+""",
+    # Signed overflow is undefined in C.
+    "int32": """\
+#define item int
+#define item16 int16
+#define ADD(a, w, v) a = as_int(as_uint(a) + as_uint(w) * as_uint(v))
+#define ADD16(a, w, v) a = as_int16(as_uint16(a) + as_uint(w) * as_uint16(v))
+""",
+}
+"""What bodies call the type of their operands, and how they add a product to a sum."""
 
 
 def is_float32(compute: Compute) -> bool:

@@ -143,6 +143,31 @@ def test_many_updates_of_booleans(rng: np.random.Generator) -> None:
         np.testing.assert_array_equal(found, expected)
 
 
+@pytest.mark.parametrize("dtype", ["float32", "float16", "int32", "uint8", "bool"])
+@pytest.mark.parametrize("whole", [True, False], ids=["rows", "elements"])
+def test_the_last_of_many_updates_wins_on_every_backend(
+    channel: str, make_worker: MakeWorker, whole: bool, dtype: str, rng: np.random.Generator
+) -> None:
+    """Five updates a place on average, some of which lie outside; fewer columns than the data has."""
+    x = rng.integers(0, 100, (4, 60, 7)).astype(dtype)
+    updates = rng.integers(0, 100, (300, 60, 7) if whole else (3, 300, 5)).astype(dtype)
+    places = 4 if whole else 60
+    indices = rng.integers(-places - 2, places + 2, (300, 1) if whole else updates.shape)
+    expected = x.copy()
+    for at in np.ndindex(indices.shape[:1] if whole else indices.shape):
+        target = indices[at]
+        if not -places <= int(target if not whole else target[0]) < places:
+            continue
+        expected[target[0] if whole else (at[0], target, at[2])] = updates[at]
+    model = one_layer(
+        "ScatterND" if whole else "ScatterElements", [x, indices, updates], {} if whole else {"axis": 1}
+    )
+    worker = make_worker(model, channel)
+    for _ in range(2):
+        worker.schedule({"x0": x, "x1": indices, "x2": updates})
+        np.testing.assert_array_equal(worker.peek_output().download_to_array(), expected)
+
+
 @settings(
     max_examples=8, deadline=None, derandomize=True,
     suppress_health_check=[HealthCheck.function_scoped_fixture],
