@@ -204,7 +204,7 @@ class Session:
         used = {name for p in plans.values() for s in p.segments for name in s.plan.constants}
         lasting = frozenset(used & self.planner.tracer.constant_names)
         self.stored = StoredModel(self.host_inputs, self.is_random, stored_facts(kernels), plans, lasting)
-        self.file.write(self.stored)
+        self.file.write(self.stored, self.model)
 
     def _likely(self) -> Iterator[tuple[InputShapes, Lowered]]:
         """Plans for the model's input shapes, or for some that stand for all that it can take.

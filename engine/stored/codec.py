@@ -147,7 +147,8 @@ class Reader:
             raise ValueError("the names are no texts")
         self._data = memoryview(body)[end + names :]
         self._next = self._next_real = self.depth = 0
-        self.owners = owners
+        self._owners = dict(owners)
+        self._makers: dict[str, Callable[[], np.ndarray]] = {}
         self._flat: dict[str, np.ndarray] = {}
 
     def value(self, column: Column[T]) -> T:
@@ -177,10 +178,20 @@ class Reader:
             raise ValueError("an array lies outside the file")
         return self._data[start : start + size]
 
+    def take_makers(self, makers: Mapping[str, Callable[[], np.ndarray]]) -> None:
+        """Further arrays, made when one is first referred to."""
+        self._makers.update(makers)
+
+    def owner(self, name: str) -> np.ndarray:
+        """An array that the reader has. Raises `LookupError` where there is none of this name."""
+        if name not in self._owners:
+            self._owners[name] = self._makers[name]()
+        return self._owners[name]
+
     def bytes_of(self, name: str) -> np.ndarray:
         """The bytes of an array that the reader has. Raises `ValueError` unless its elements lie in order."""
         if name not in self._flat:
-            owner = self.owners[name]
+            owner = self.owner(name)
             if not _is_plain(owner):
                 raise ValueError("an array has parts only where its elements lie in order")
             self._flat[name] = owner.reshape(-1).view(np.uint8)
@@ -403,7 +414,7 @@ def _view(place: Any, file: Reader) -> np.ndarray:
         found = found.reshape(shape)
         found.flags.writeable = False
         return found
-    owner = file.owners[name]
+    owner = file.owner(name)
     if not start and owner.shape == shape and owner.dtype == dtype:
         if owner.strides == strides if strides else owner.flags.c_contiguous:
             return owner

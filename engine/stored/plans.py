@@ -44,6 +44,7 @@ from engine.stored.codec import (
     REAL,
     SIZE,
     UNREADABLE,
+    Column,
     Many,
     Maybe,
     NotStorableError,
@@ -55,7 +56,7 @@ from engine.stored.codec import (
 from engine.stored.digests import digest_of_engine, digest_of_model
 from engine.stored.graphs import is_plain
 
-_FORM = b"GGPLAN2 %d\n" % ABI
+_FORM = b"GGPLAN3 %d\n" % ABI
 _KEY = re.compile("[0-9a-f]{64}")
 
 
@@ -100,12 +101,20 @@ class PlanFile:
                 # Damaged in a way that its digest does not tell: as good as none.
                 self.read = None
 
-    def write(self, found: StoredModel) -> None:
-        """Store the plans; does nothing where they cannot be stored, or when the engine's sources changed."""
+    def write(self, found: StoredModel, planned: Model) -> None:
+        """Store the plans; does nothing where they cannot be stored, or when the engine's sources changed.
+
+        planned: the model after the backend's passes, whose constants need not be stored where `makers` say
+        how they come of the model's.
+        """
         if not sources.are_unchanged():
             return
+        given = self.model.constants
+        made = {name: planned.constants[name] for name in planned.makers if name in planned.constants}
+        owners = {**made, **given}
+        makers = [_Maker(name, planned.makers[name]) for name in made if name not in given]
         try:
-            body = Writer(self.model.constants).body(_FILE, _flat(found, self.model))
+            body = Writer(owners).body(_FILE, _flat(found, self.model, makers))
         except (NotStorableError, *UNREADABLE):
             return
         files.write(self.path, _FORM, body)
@@ -188,7 +197,32 @@ class _Plan(NamedTuple):
     segments: Sequence[_Segment]
 
 
+class _Maker(NamedTuple):
+    """A constant that a pass has made of the model's."""
+
+    name: str
+    make: Callable[[], np.ndarray]
+
+
+class _Makers:
+    """Makers, whose constants what is written behind them may refer to."""
+
+    _COLUMN: Column[Any] = Many(Tuples(_Maker, name=NAME, make=CALL))
+
+    def write(self, values: Sequence[Sequence[_Maker]], file: Writer) -> None:
+        """See `Column`."""
+        self._COLUMN.write(values, file)
+
+    def read(self, count: int, file: Reader) -> list[tuple[_Maker, ...]]:
+        """See `Column`."""
+        found: list[tuple[_Maker, ...]] = self._COLUMN.read(count, file)
+        for makers in found:
+            file.take_makers(dict(makers))
+        return found
+
+
 class _File(NamedTuple):
+    makers: Sequence[_Maker]
     host_inputs: Sequence[str]
     is_random: bool
     kernels: Sequence[_Kernel]
@@ -218,6 +252,7 @@ _PLAN = Rows(
 )
 _FILE = Rows(
     _File,
+    makers=_Makers(),
     host_inputs=Many(NAME),
     is_random=FLAG,
     kernels=Many(Tuples(_Kernel, key=NAME, name=NAME, is_tuned=FLAG)),
@@ -226,11 +261,11 @@ _FILE = Rows(
 )
 
 
-def _flat(found: StoredModel, model: Model) -> _File:
+def _flat(found: StoredModel, model: Model, makers: Sequence[_Maker]) -> _File:
     kernels = [_Kernel(*facts) for facts in found.kernels]
     numbers = {kernel.key: position for position, kernel in enumerate(kernels)}
     plans = [_flat_plan(key, lowered, model, numbers) for key, lowered in found.plans.items()]
-    return _File(sorted(found.host_inputs), found.is_random, kernels, plans, sorted(found.lasting))
+    return _File(makers, sorted(found.host_inputs), found.is_random, kernels, plans, sorted(found.lasting))
 
 
 def _flat_plan(key: object, lowered: Lowered, model: Model, numbers: Mapping[str, int]) -> _Plan:

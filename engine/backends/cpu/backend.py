@@ -29,7 +29,7 @@ from engine.backends.cpu.stream import CPUReadback, JobStream
 from engine.backends.cpu.timing import time_commands
 from engine.backends.cpu.tuned import tune
 from engine.compiler.memory import place
-from engine.compiler.passes import channels_last, join_quantized, unpack_weights
+from engine.compiler.passes import channels_last, join_quantized, remove_dead_layers, unpack_weights
 from engine.compiler.plan import AnyKernel, Compute, Plan, Step, Tuner
 from engine.dtypes import STORAGE_TYPES
 from engine.errors import DisposedError
@@ -53,7 +53,7 @@ class CPUBackend(Backend):
     chooses_by_size: ClassVar[bool] = True
     fan_in = 16
     whole = frozenset({"recurrence"})
-    passes = (join_quantized, unpack_weights, channels_last)
+    passes = (join_quantized, remove_dead_layers, unpack_weights, channels_last)
 
     def __init__(
         self,

@@ -6,12 +6,15 @@ host's: a product that unpacks its weights anew in every run takes several times
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from engine.compiler.builders import ShapeBuilder
 from engine.compiler.passes.fold_constants import fold_layers
+from engine.compiler.plan import storable
 from engine.model import Layer, Model
 
 _WEIGHTS_OF = {"MatMul": 1, "Gemm": 1, "Conv": 1, "ConvTranspose": 1}
@@ -35,7 +38,37 @@ def unpack_weights(model: Model) -> Model:
     if len(kept) == len(model.layers) and all(a is b for a, b in zip(kept, model.layers, strict=True)):
         return model
     used = {name for layer in kept for name in layer.dependencies} | {o.name for o in model.outputs}
-    return model.replace(layers=tuple(kept), constants={n: a for n, a in constants.items() if n in used})
+    makers = dict(model.makers)
+    for layer in layers:
+        if layer not in kept and (make := _maker(layer, model.constants)) is not None:
+            makers[layer.outputs[0]] = make
+    found = {name: array for name, array in constants.items() if name in used}
+    return model.replace(layers=tuple(kept), constants=found, makers=makers)
+
+
+def _maker(layer: Layer, constants: Mapping[str, np.ndarray]) -> Callable[[], np.ndarray] | None:
+    """How a stored plan makes weights again from constants that the model has; None where it cannot."""
+    if layer.op_type != "DequantizeLinear" or not set(layer.attributes) <= {"axis"}:
+        return None
+    known = [constants[name] for name in layer.inputs if name in constants]
+    if len(known) < len(layer.inputs):
+        return None
+    elements, scale, zero = (*known, _NONE)[:3]
+    return partial(dequantized, elements, scale, zero, int(layer.attributes.get("axis", 1)), layer.version)
+
+
+_NONE = np.empty(0, np.uint8)
+
+
+@storable
+def dequantized(
+    elements: np.ndarray, scale: np.ndarray, zero: np.ndarray, axis: int, version: int
+) -> np.ndarray:
+    """What DequantizeLinear makes of constants. `zero` is empty where there is none."""
+    constants = {"x": elements, "scale": scale, **({"zero": zero} if zero.size else {})}
+    layer = Layer("DequantizeLinear", "", tuple(constants), ("y",), {"axis": axis}, "", version)
+    fold_layers([layer], constants, builder=_Unbounded)
+    return constants["y"]
 
 
 def _ancestors(layers: list[Layer]) -> set[str]:

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
+from onnx.reference import ReferenceEvaluator
 
 from engine import BackendType, JobSystem, Model, ModelLoader, Worker, native, sources
 from engine.backends.cpu.backend import CPUBackend
@@ -165,6 +166,69 @@ def test_plans_of_quantised_layers_can_be_stored() -> None:
                 np.testing.assert_array_equal(worker.peek_output(name).readback_and_clone(), wanted)
 
 
+def test_weights_that_a_pass_unpacks_are_made_again_from_the_models(folder: Path) -> None:
+    """A float layer's DequantizeLinear of constants is folded for the plan; the file refers to the bytes."""
+    rng = np.random.default_rng(5)
+    known: dict[str, Any] = {
+        "full": rng.integers(-127, 128, (32, 16, 3, 3)).astype(np.int8),
+        "each": rng.uniform(0.01, 0.02, 32).astype(np.float32), "zeros": np.zeros(32, np.int8),
+        "m": rng.integers(0, 255, (32 * 64, 300)).astype(np.uint8), "s": np.float32(0.03),
+        "z": np.uint8(120), "shape": np.array([1, 32 * 64]),
+    }  # fmt: skip
+    nodes = [
+        node("DequantizeLinear", ["full", "each", "zeros"], ["w"], axis=0),
+        node("DequantizeLinear", ["m", "s", "z"], ["v"]),
+        node("Conv", ["x", "w"], ["a"], pads=[1] * 4),
+        node("Reshape", ["a", "shape"], ["b"]),
+        node("MatMul", ["b", "v"], ["y"]),
+    ]
+    source = proto(nodes, {"x": ("float32", [1, 16, 8, 8])}, {"y": ("float32", None)}, known, opset=19)
+    x = rng.normal(size=(1, 16, 8, 8)).astype(np.float32)
+    # onnxruntime computes such a product in integers, with rounded inputs; ONNX's evaluator does not.
+    answers = ReferenceEvaluator(onnx.load_model_from_string(source)).run(["y"], {"x": x})
+    expected = np.asarray(next(iter(answers)))
+    found = run_twice(source, x)
+    np.testing.assert_array_equal(found[0], found[1])
+    np.testing.assert_allclose(found[0], expected, rtol=1e-4, atol=1e-5 * np.abs(expected).max())
+    (file,) = folder.iterdir()
+    assert file.stat().st_size < known["m"].nbytes / 10
+
+
+def test_weights_of_joined_layers_are_not_stored_as_floats(folder: Path) -> None:
+    """Layers that nobody reads once products are joined were planned, and their results stored."""
+    rng = np.random.default_rng(6)
+    known: dict[str, Any] = {
+        "m": rng.integers(-127, 128, (512, 300)).astype(np.int8), "s": np.float32(0.02), "z": np.uint8(128),
+        "ws": np.float32(0.01), "wz": np.int8(0),
+    }  # fmt: skip
+    nodes = [
+        node("QuantizeLinear", ["x", "s", "z"], ["q"]),
+        node("DequantizeLinear", ["q", "s", "z"], ["d"]),
+        node("DequantizeLinear", ["m", "ws", "wz"], ["v"]),
+        node("MatMul", ["d", "v"], ["p"]),
+        node("QuantizeLinear", ["p", "s", "z"], ["r"]),
+        node("DequantizeLinear", ["r", "s", "z"], ["y"]),
+    ]
+    source = proto(nodes, {"x": ("float32", [4, 512])}, {"y": ("float32", None)}, known)
+    x = (0.1 * rng.normal(size=(4, 512))).astype(np.float32)
+    found = run_twice(source, x)
+    np.testing.assert_array_equal(found[0], found[1])
+    np.testing.assert_array_equal(found[0], reference(source, {"x": x})["y"])
+    (file,) = folder.iterdir()
+    assert file.stat().st_size < known["m"].nbytes / 10
+
+
+def run_twice(source: bytes, x: np.ndarray) -> list[np.ndarray]:
+    """The results of a worker that makes its plans, and of one that reads them."""
+    found = []
+    for was_stored in (False, True):
+        with open_worker(source) as worker:
+            assert was_read(worker) is was_stored
+            worker.schedule(x)
+            found.append(worker.peek_output().readback_and_clone().download_to_array())
+    return found
+
+
 def test_a_plan_that_was_read_is_reported_like_one_that_was_made() -> None:
     reports = []
     for _ in range(2):
@@ -288,7 +352,7 @@ def test_a_plan_of_another_calling_convention_is_not_read(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     open_worker(network()).dispose()
-    monkeypatch.setattr(plans, "_FORM", b"GGPLAN2 0\n")
+    monkeypatch.setattr(plans, "_FORM", b"GGPLAN3 0\n")
     with open_worker(network()) as worker:
         assert not was_read(worker)
         check(worker, network())
