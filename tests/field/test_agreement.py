@@ -8,7 +8,7 @@ import numpy as np
 import onnx.parser
 import pytest
 
-from tests.field.agreement import bound, computes_in_halves, difference
+from tests.field.agreement import bound, computes_in_halves, difference, without_rounding
 from tests.field.feeds import Feed, read_feeds, write_feeds
 
 NAN, INF = float("nan"), float("inf")
@@ -73,6 +73,20 @@ def test_half_precision_is_found_inside_branches() -> None:
     assert not computes_in_halves(onnx.parser.parse_model(text.replace("CAST", "a = Abs (x)")))
     halves = "h = Cast <to = 10> (x) a = Cast <to = 1> (h)"
     assert computes_in_halves(onnx.parser.parse_model(text.replace("CAST", halves)))
+
+
+def test_onnxruntime_may_be_kept_from_rounding() -> None:
+    text = """
+        <ir_version: 8, opset_import: ["" : 17, "com.microsoft" : 1]>
+        g (float[1, 32] x, uint8[8, 1, 16] w, float[8] s) => (float[1, 8] y) {
+            y = com.microsoft.MatMulNBits <K = 32, N = 8, bits = 4, block_size = 32, accuracy_level = 4> (
+                x, w, s)
+        }
+    """
+    model = onnx.parser.parse_model(text)
+    assert without_rounding(model)
+    assert [a.i for a in model.graph.node[0].attribute if a.name == "accuracy_level"] == [1]
+    assert not without_rounding(model)
 
 
 def test_inputs_go_through_files(tmp_path: Any) -> None:

@@ -33,6 +33,8 @@ from tests.field.feeds import Feed, write_feeds
 
 WORDS = 128
 HEAD = 16
+HALF_TURNED = 2 * HEAD
+"""The size of heads of which half is rotated: onnxruntime rotates multiples of 16."""
 WINDOW = 8
 COMMON: dict[str, Any] = {
     "vocab_size": WORDS, "hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 2,
@@ -47,7 +49,10 @@ ARCHITECTURES: Mapping[str, tuple[str, str, dict[str, Any]]] = {
     "mistral": ("MistralConfig", "MistralForCausalLM", {"sliding_window": WINDOW}),
     "qwen2": ("Qwen2Config", "Qwen2ForCausalLM", {}),
     "qwen3": ("Qwen3Config", "Qwen3ForCausalLM", {}),
-    "phi": ("PhiConfig", "PhiForCausalLM", {"partial_rotary_factor": 0.5, "num_key_value_heads": 4}),
+    "phi": (
+        "PhiConfig", "PhiForCausalLM",
+        {"partial_rotary_factor": 0.5, "num_attention_heads": 2, "head_dim": HALF_TURNED},
+    ),
     "phi3": (
         "Phi3Config", "Phi3ForCausalLM", {"original_max_position_embeddings": 128, "num_key_value_heads": 4},
     ),
@@ -58,7 +63,7 @@ ARCHITECTURES: Mapping[str, tuple[str, str, dict[str, Any]]] = {
     "hunyuan": ("HunYuanDenseV1Config", "HunYuanDenseV1ForCausalLM", {}),
     "ernie": ("Ernie4_5Config", "Ernie4_5ForCausalLM", {}),
     "lfm2": ("Lfm2Config", "Lfm2ForCausalLM", {"layer_types": ["conv", "full_attention"]}),
-    "nemotron": ("NemotronConfig", "NemotronForCausalLM", {}),
+    "nemotron": ("NemotronConfig", "NemotronForCausalLM", {"head_dim": HALF_TURNED}),
     "olmo": ("OlmoConfig", "OlmoForCausalLM", {}),
     "smollm3": ("SmolLM3Config", "SmolLM3ForCausalLM", {"no_rope_layers": [1, 0]}),
 }  # fmt: skip
@@ -80,10 +85,15 @@ TYPES = {
 }
 
 
+def configured(name: str) -> Any:
+    """The configuration of an architecture at toy size."""
+    config_class, _, values = ARCHITECTURES[name]
+    return getattr(transformers, config_class)(**{**COMMON, **values})
+
+
 def write_source(name: str, folder: Path) -> None:
     """Save a model with random weights, and a tokenizer, as transformers does."""
-    config_class, architecture, values = ARCHITECTURES[name]
-    config = getattr(transformers, config_class)(**{**COMMON, **values})
+    config, architecture = configured(name), ARCHITECTURES[name][1]
     config.architectures = [architecture]
     torch.manual_seed(0)
     kind = getattr(transformers, architecture, None) or getattr(transformers, architecture.capitalize(), None)
@@ -117,8 +127,21 @@ def build(source: Path, target: Path, form: str) -> None:
         builder.create_model("", str(source), str(target), precision, "cpu", cache, **extra)
 
 
-def steps(model: Path) -> list[Feed]:
-    """The inputs of a prompt and of the tokens after it, with the caches that onnxruntime returns."""
+def sliding_caches(model: Path) -> dict[str, int]:
+    """Inputs that are caches of a fixed number of the latest tokens, and that number."""
+    found: dict[str, int] = {}
+    for layer in onnx.load(model).graph.node:
+        numbers = {a.name: a.i for a in layer.attribute}
+        if numbers.get("sliding_window_cache"):
+            found |= dict.fromkeys(layer.input[3:5], numbers["local_window_size"])
+    return found
+
+
+def steps(model: Path, head: int) -> list[Feed]:
+    """The inputs of a prompt and of the tokens after it, with the caches that onnxruntime returns.
+
+    head: the size of a head.
+    """
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 4
     # The builder names sizes alike that are not, which onnxruntime believes where it shares memory.
@@ -126,10 +149,12 @@ def steps(model: Path) -> list[Feed]:
     session = onnxruntime.InferenceSession(str(model), options, providers=["CPUExecutionProvider"])
     names = [item.name for item in session.get_outputs()]
     rng = np.random.default_rng(0)
+    windows = sliding_caches(model)
     cache: Feed = {}
     past = 0
     feeds = []
-    for count in (5, 1, 1):
+    # Of a sliding cache onnxruntime leaves undefined what no token has reached: the prompt fills it.
+    for count in (WINDOW + 1 if windows else 5, 1, 1):
         feed: Feed = {}
         for item in session.get_inputs():
             dtype = TYPES[item.type]
@@ -141,7 +166,7 @@ def steps(model: Path) -> list[Feed]:
                 feed[item.name] = np.arange(past, past + count, dtype=dtype)[None]
             elif item.name.startswith("past"):
                 # (batch, heads, past, size of a head). Only the weights may tell the last one.
-                known = (1, 0, WINDOW if "window" in str(item.shape) else 0, HEAD)
+                known = (1, 0, windows.get(item.name, 0), head)
                 open_sizes = [d if isinstance(d, int) else known[n] for n, d in enumerate(item.shape)]
                 feed[item.name] = cache.get(item.name, np.zeros(open_sizes, dtype))
             else:
@@ -161,7 +186,7 @@ def write(name: str, form: str, source: Path, target: Path) -> None:
         build(source, Path(folder), form)
         # One file, as the weights' name would be the same for all.
         onnx.save(onnx.load(Path(folder) / "model.onnx"), target)
-    write_feeds(target, steps(target))
+    write_feeds(target, steps(target, ARCHITECTURES[name][2].get("head_dim", HEAD)))
 
 
 def main(argv: Sequence[str] | None = None) -> None:
@@ -173,10 +198,11 @@ def main(argv: Sequence[str] | None = None) -> None:
     options.folder.mkdir(parents=True, exist_ok=True)
     for name in ARCHITECTURES:
         source = Path(tempfile.mkdtemp())
+        is_tied = configured(name).tie_word_embeddings
         try:
             for form in FORMS:
                 target = options.folder / f"{name}-{form}.onnx"
-                if form in (UNTIED if "tie_word_embeddings" in ARCHITECTURES[name][2] else TIED):
+                if form in (UNTIED if is_tied else TIED):
                     continue
                 if not any(fnmatch.fnmatch(target.stem, pattern) for pattern in options.only):
                     continue
