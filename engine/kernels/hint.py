@@ -11,7 +11,7 @@ from engine.kernels.value import Value
 HintKind = Literal[
     "matmul", "conv", "shifted_matmul", "shifted_conv", "pool", "concat", "reduce", "transpose",
     "recurrence", "softmax", "normalize", "sort", "scan", "position", "scatter", "select", "count", "nonzero",
-    "compress", "suppression",
+    "compress", "suppression", "unpacked_matmul",
 ]  # fmt: skip
 
 
@@ -27,6 +27,9 @@ class Hint:
     shifted_matmul, shifted_conv: the same of operands less their zero points, which follow them: `zeros`
         tells which of the two has one. That of row r of the left side (batch * m), or of the columns of the
         right side, is entry r modulo their number; x has one, w one or one for each of its M.
+    unpacked_matmul: operands (a, ...) with a (m, k), and those that b is unpacked from; facts m, n, k, and
+        weight,
+        the formula of b's element at (column, row). Output is (m, n).
     pool: operands (x,); facts kind "max", "average" or "sum", kernel, strides, dilations, pads (begin),
         include_pad, and ends (end pads). Output is (N, C, *out). With channels_last x is (N, *spatial, C)
         and the output (N, *out, C).

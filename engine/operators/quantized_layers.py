@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from engine.kernels.expr import Expr, arg, cast, lit, reduce, select
+from engine.kernels.hint import Hint
 from engine.kernels.value import Value
 from engine.operators.block_quantized import unpacked
 from engine.operators.builder import Builder
@@ -246,32 +247,35 @@ def matmul_n_bits(
     steps = k.alias(scales, (N, blocks))
     zero = _block_zeros(k, zero_points, N, blocks, bits)
 
+    def weight(n: Expr, at: Expr) -> Expr:
+        j = at // arg(block_size) if g_idx is None else cast(g_idx.at(at), "index")
+        number = cast(unpacked(words, (n,), at, bits), "float32")
+        return cast(steps[n, j], "float32") * (number - zero(n, j))
+
+    def hint() -> Hint:
+        packed = [v for v in (words, steps, zero_points, g_idx) if v is not None]
+        facts = {"m": rows.shape[0], "n": N, "k": K, "weight": weight}
+        return Hint("unpacked_matmul", (rows, *packed), facts)
+
     def formula(i: Expr, n: Expr) -> Expr:
         def block(j: Expr) -> Expr:
             middle = zero(n, j)
 
             def term(r: Expr) -> Expr:
                 at = j * block_size + r
-                weight = cast(unpacked(words, (n,), at, bits), "float32") - middle
-                return rows.load_where(at < arg(K), (i, at)) * weight
+                number = cast(unpacked(words, (n,), at, bits), "float32") - middle
+                return rows.load_where(at < arg(K), (i, at)) * number
 
             return steps[n, j] * reduce("sum", block_size, term)
 
         return reduce("sum", blocks, block)
 
     def assigned(i: Expr, n: Expr) -> Expr:
-        assert g_idx is not None
-
-        def term(at: Expr) -> Expr:
-            j = cast(g_idx.at(at), "index")
-            weight = cast(unpacked(words, (n,), at, bits), "float32") - zero(n, j)
-            return rows[i, at] * (cast(steps[n, j], "float32") * weight)
-
-        return reduce("sum", K, term)
+        return reduce("sum", K, lambda at: rows[i, at] * weight(n, at))
 
     shape = (*a.shape[:-1], N)
     product = formula if g_idx is None else assigned
-    found = k.alias(k.compute((rows.shape[0], N), a.dtype, product), shape)
+    found = k.alias(k.compute((rows.shape[0], N), a.dtype, product, hint=hint), shape)
     return found if bias is None else k.elementwise(lambda e, c: e + c, found, bias)
 
 

@@ -42,7 +42,8 @@ def tune(compute: Compute, tuner: Tuner, target: Target) -> bool:
     wide_enough = plain(compute, tuner, partial(_fits, target))
     if wide_enough is None:
         return False
-    rule = TUNERS[wide_enough.hint.kind]  # type: ignore[union-attr]
+    assert wide_enough.hint is not None
+    rule = TUNERS[wide_enough.hint.kind]
     compute, output = wide_enough, compute.output
     if type_refusal([output.dtype]) is not None or lanes(output.dtype.name) == 1:
         return rule(compute, tuner, target)

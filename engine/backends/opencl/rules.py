@@ -30,7 +30,9 @@ def tune(compute: Compute, tuner: Tuner, form: str) -> bool:
     if compute.hint.kind == "scatter":
         return tune_scatter(compute, tuner, lambda elements, dtype: True, raise_all)
     widened = plain(compute, tuner, lambda elements, dtype: True)
-    return widened is not None and _RULES[widened.hint.kind, form](widened, tuner)  # type: ignore[union-attr]
+    if widened is None or widened.hint is None:
+        return False
+    return _RULES[widened.hint.kind, form](widened, tuner)
 
 
 def _matmul_cpu(compute: Compute, tuner: Tuner) -> bool:

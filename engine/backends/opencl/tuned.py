@@ -166,7 +166,7 @@ def build(
         + "}\n"
     )
     head = _ITEMS[item] + head
-    text = extensions(function) + head + functions_for(function) + function
+    text = extensions(head + function) + head + functions_for(function) + function
     return TunedKernel(text, signature, local, tuple(numbers.index(r) for r in rounds), area)
 
 
@@ -174,6 +174,12 @@ _ITEMS = {
     "float32": """\
 #define item float
 #define item16 float16
+#define ADD(a, w, v) a += (w) * (v)
+#define ADD16(a, w, v) a += (w) * (v)
+""",
+    "float64": """\
+#define item double
+#define item16 double16
 #define ADD(a, w, v) a += (w) * (v)
 #define ADD16(a, w, v) a += (w) * (v)
 """,

@@ -99,6 +99,20 @@ def test_sums_of_large_integers_wrap(form: Backend) -> None:
     np.testing.assert_array_equal(got, expected)
 
 
+@pytest.mark.opencl
+def test_products_of_doubles(cl_device: CLDevice) -> None:
+    if not cl_device.info.has_double:
+        pytest.skip("a device without float64")
+    for form in ("cpu", "gpu"):
+        backend = OpenCLBackend(cl_device, form=form)
+        a, b = of_type((2, 9, 33), "float64", 14), of_type((1, 33, 21), "float64", 15)
+        compute = matmul_compute(value("a", a), value("b", b), (2, 9, 21, 33), (297, 33, 1), (0, 21, 1))
+        compute.output = Value("y", compute.space, np.dtype(np.float64))
+        got = result_of(backend, tuned_plan(backend, compute), {"a": a, "b": b}, compute.output)
+        np.testing.assert_allclose(got, a @ b, rtol=0, atol=1e-13)
+        backend.dispose()
+
+
 PLACES = [
     pytest.param("gl", marks=pytest.mark.gl),
     pytest.param("opencl", marks=pytest.mark.opencl),
