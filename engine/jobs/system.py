@@ -173,9 +173,7 @@ class JobHandle:
 
     def then_copy(self, source: np.ndarray, target: np.ndarray) -> JobHandle:
         """A job that copies an array's bytes into another array of the same size, once this one is done."""
-        words = np.array([target.ctypes.data, source.ctypes.data], np.int64)
-        row = (stock_functions()["copy"], words.ctypes.data, source.nbytes, COPY_GRAIN)
-        return self._system.submit(CommandList([row], (words, source, target)), [self])
+        return self._system.copy(source, target, [self])
 
     @staticmethod
     def combine_dependencies(handles: Iterable[JobHandle]) -> JobHandle:
@@ -325,6 +323,12 @@ class JobSystem:
             self._live.append(handle)
             self._submit(record.request)
         return handle
+
+    def copy(self, source: np.ndarray, target: np.ndarray, depends_on: Sequence[JobHandle] = ()) -> JobHandle:
+        """A job that copies an array's bytes into another array of the same size."""
+        words = np.array([target.ctypes.data, source.ctypes.data], np.int64)
+        row = (stock_functions()["copy"], words.ctypes.data, source.nbytes, COPY_GRAIN)
+        return self.submit(CommandList([row], (words, source, target)), depends_on)
 
     def submit_repeated(
         self, before: RepeatedJob | None, commands: CommandList, keep_alive: object = None

@@ -36,8 +36,11 @@ from engine.errors import DisposedError
 from engine.jobs.stock import COPY_GRAIN
 from engine.jobs.system import CommandList, JobHandle, JobSystem, shared_job_system, shared_thread_count
 from engine.memory.aligned import ALIGNMENT, address_of, allocate, is_readable_in_place, reserve
-from engine.reads import ArrivedRead, PendingRead, ShapedRead, delivered
+from engine.reads import ArrivedRead, PendingRead, ShapedRead, check_out, delivered
 from engine.tensor import CPUTensorData
+
+LEAST_SHARED = 1 << 20
+"""Bytes of a tensor that all threads copy when it is read; fewer are there before another thread is awake."""
 
 
 class CPUBackend(Backend):
@@ -171,14 +174,21 @@ class CPUBackend(Backend):
         return self.stream.readback(buffer.array)
 
     def reader(self, buffer: DeviceBuffer, shape: tuple[int, ...]) -> Read:
-        """Waits for what is in flight, and copies once."""
+        """Waits for what is in flight, and copies once; all threads copy what is large."""
         assert isinstance(buffer, CPUBuffer)
         view, stream = seen(buffer, shape), self.stream
+        jobs = self.jobs
+        is_shared = view.nbytes >= LEAST_SHARED and jobs.thread_count > 1
 
         def read(out: np.ndarray | None = None) -> np.ndarray:
             if stream.last is not None or stream.marks:
                 stream.synchronize()
-            return view.copy() if out is None else delivered(view, out)
+            if not is_shared or jobs.is_closed or (out is not None and not out.flags.c_contiguous):
+                return view.copy() if out is None else delivered(view, out)
+            target = np.empty_like(view) if out is None else out
+            check_out(target, view.shape, view.dtype)
+            jobs.copy(view, target).complete()
+            return target
 
         return read
 

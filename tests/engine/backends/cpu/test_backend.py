@@ -161,6 +161,30 @@ def test_what_a_plan_takes_decides_where_it_runs(
     np.testing.assert_array_equal(backend.reader(y, (5,))(None), np.full(5, 2, np.float32))
 
 
+@pytest.mark.parametrize("more", [-1, 0, 1])
+def test_large_tensors_are_read_by_all_threads(more: int) -> None:
+    """Into a new array, a given one, one with gaps; and still when the job system is closed."""
+    n = module.LEAST_SHARED // 4 + more
+    x = np.random.default_rng(7).normal(size=(1, n)).astype(np.float32)
+    with JobSystem(2) as jobs:
+        backend = CPUBackend(jobs)
+        buffer = backend.create(n, F32)
+        backend.upload(buffer, x)
+        read = backend.reader(buffer, (1, n))
+        first, given, gaps = read(None), np.zeros((1, n), np.float32), np.zeros((1, 2 * n), np.float32)
+        assert read(given) is given
+        read(gaps[:, ::2])
+        with pytest.raises(InputError, match="out has shape"):
+            read(np.zeros((n, 1), np.float32))
+        backend.upload(buffer, np.zeros_like(x))
+        last = read(None)
+        backend.dispose()
+    for found in (first, given, gaps[:, ::2]):
+        np.testing.assert_array_equal(found, x)
+    for found in (last, read(None)):
+        assert not found.any()
+
+
 def test_copies_happen_in_stream_order(backend: CPUBackend) -> None:
     n = 300_000
     x, y, z = (backend.create(n, F32) for _ in range(3))
