@@ -38,6 +38,8 @@ TEMPLATES: Mapping[Any, str] = {
     ("shr", "uint"): "k_shr({0}, {1})",
 }
 
+_SATURATED_INT = "a != a ? 0 : a >= 0x1p31f ? INT_MAX : a <= -0x1p31f ? INT_MIN : (int)a"
+_SATURATED_UINT = "a >= 0x1p32f ? UINT_MAX : a > 0 ? (uint)a : 0u"
 _POWER = "uint r = 1u; for (; n > 0u; n >>= 1) { r = n & 1u ? r * a : r; a *= a; }"
 _FUNCTIONS = {
     f"{name}_{kind}": text.replace("T", kind)
@@ -61,10 +63,11 @@ _FUNCTIONS = {
     "k_ipow": "int k_ipow(int b, int m) {\n"
     "    if (m < 0) return b == 1 || (b == -1 && !(m & 1)) ? 1 : b == -1 ? -1 : 0;\n"
     f"    uint a = (uint)b, n = (uint)m; {_POWER} return (int)r;\n}}",
-    "k_to_int": "int k_to_int(float a) { return a != a ? 0 : convert_int_sat(a); }",
-    "k_to_uint": "uint k_to_uint(float a) { return a != a ? 0u : convert_uint_sat(a); }",
-    "k_to_int_double": "int k_to_int_double(double a) { return a != a ? 0 : convert_int_sat(a); }",
-    "k_to_uint_double": "uint k_to_uint_double(double a) { return a != a ? 0u : convert_uint_sat(a); }",
+    # Intel's compiler calls a function for each element to convert with saturation.
+    "k_to_int": f"int k_to_int(float a) {{ return {_SATURATED_INT}; }}",
+    "k_to_uint": f"uint k_to_uint(float a) {{ return {_SATURATED_UINT}; }}",
+    "k_to_int_double": f"int k_to_int_double(double a) {{ return {_SATURATED_INT}; }}",
+    "k_to_uint_double": f"uint k_to_uint_double(double a) {{ return {_SATURATED_UINT}; }}",
     # Round to nearest even on the upper half; NaN stays NaN.
     "k_bfloat": "ushort k_bfloat(float a) {\n"
     "    uint u = as_uint(a);\n"
