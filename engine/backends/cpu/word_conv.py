@@ -7,6 +7,7 @@ the input, and multiplies them by all its rows.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 
 from engine.backends.cpu.epilogue import Epilogue, print_epilogue
@@ -168,6 +169,10 @@ def _lay_out(tuner: Tuner, x: Value, zero: Value | None, win: Windows, words: Wo
     )
     if win.reads_in_place and is_same:
         return in_place(x.name, win)
+    if win.is_pointwise:
+        # A row for each plane: short rows are not worth vectors.
+        pixels = win.height * win.width
+        win = replace(win, height=1, width=pixels, out=(1, pixels))
     return emit_planes(tuner, x, zero, win, words, layout_of(win), win.strides[1])
 
 

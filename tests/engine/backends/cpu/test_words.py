@@ -130,6 +130,22 @@ def test_convolutions_of_bytes_are_exact(
         np.testing.assert_array_equal(found, expected.astype(np.int32))
 
 
+@pytest.mark.parametrize("dtype", ["int8", "uint8"])
+@pytest.mark.parametrize(("shape", "group"), [((2, 6, 7, 7), 1), ((1, 10, 3, 43), 2)])
+def test_windows_of_one_element_are_exact(
+    form: str, dtype: str, shape: tuple[int, ...], group: int
+) -> None:  # fmt: skip
+    """Their planes are laid as one row each, if they are not read where they lie."""
+    rng = np.random.default_rng(9)
+    x, w = extremes(rng, dtype, *shape), extremes(rng, "int8", 4, shape[1] // group, 1, 1)
+    zero = extremes(rng, dtype)
+    sides = x.astype(np.int64) - zero, w[..., 0, 0].astype(np.int64)
+    parts = zip(np.split(sides[0], group, axis=1), np.split(sides[1], group), strict=True)
+    expected = np.concatenate([np.einsum("nchw,mc->nmhw", *part) for part in parts], axis=1)
+    found = computed("ConvInteger", [x, w, zero], (1, 2), group=group)
+    np.testing.assert_array_equal(found, expected)
+
+
 @pytest.mark.long
 def test_deep_sums_are_gathered_in_parts(form: str) -> None:
     rng = np.random.default_rng(2)
