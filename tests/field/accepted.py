@@ -28,7 +28,6 @@ class Accepted:
 ACCEPTED = (
     Accepted("genai/smollm3-*", "source", "position_ids", "the builder fails on it itself"),
     Accepted("genai/gptoss-int4*", "source", "MXFP4", "the builder takes these weights as published only"),
-    Accepted("exported/script-cvt", "source", "IndexError", "PyTorch's older exporter fails on it itself"),
     Accepted(
         "transformed/float16*", "source", "Type Error", "the converter's model is none that onnxruntime runs"
     ),

@@ -412,7 +412,7 @@ def _transformers() -> list[Architecture]:
         ),
         images(
             "cvt",
-            of_class("CvtModel", embed_dim=[16, 16, 32], num_heads=[1, 2, 4], depth=[1, 1, 1]),
+            of_class("CvtModel", embed_dim=[16, 16, 32], num_heads=[1, 2, 4], depth=[1, 2, 3]),
             **PIXELS,
         ),
         images(
