@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections import OrderedDict
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -43,10 +45,15 @@ class Stage:
 
     place: Place
     program: Program
-    plan: Plan
+    make_plan: Callable[[], Plan]
     moves: tuple[tuple[str, DeviceBuffer, DeviceBuffer], ...] = ()
     slicing: Any = None
     """The program in pieces and what its steps are expected to take, once somebody asked for that."""
+
+    @cached_property
+    def plan(self) -> Plan:
+        """The steps of the program, with their sizes."""
+        return self.make_plan()
 
 
 @dataclass(eq=False)

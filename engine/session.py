@@ -35,6 +35,7 @@ from engine.memory.shortage import LARGE, MOST_BYTES, naming_shortage, shortage
 from engine.memory.threaded import made_ahead
 from engine.model import Layer, Model
 from engine.parts import Part, Stage
+from engine.sized import MOST_PLANS, OpenSizes, SizedPlan, plan_for_all_sizes
 from engine.stored.plans import StoredModel, plan_file, stored_facts
 
 T = TypeVar("T")
@@ -55,6 +56,9 @@ more with every stop.
 
 DROPPED_AT_ONCE = 1 << 18
 """Elements of constants that are dropped at once when a worker goes; more take their time beside the game."""
+
+MOST_DECIDED = 4
+"""Plans for all sizes that other elements of inputs decided, from which on there are no more."""
 
 HOST_INPUT_LIMIT = 4096
 """Largest input, in elements, whose value may shape a plan (axes, sizes, pads: a handful of integers)."""
@@ -86,6 +90,10 @@ class Session:
         self._unrecorded: WeakKeyDictionary[Part, tuple[Part | None, Callable[[], None] | None]]
         self._unrecorded = WeakKeyDictionary()
         self._outlook: list[Lowered] = []
+        self.open_sizes = OpenSizes(model)
+        # Plans for all sizes, the last one used first; and those whose kernels are still being compiled.
+        self.sized: list[SizedPlan] = []
+        self._waiting: list[SizedPlan] = []
         self.background: Callable[[], object] | None = None
         """Ends what a thread is doing here."""
 
@@ -175,13 +183,33 @@ class Session:
         return compiled, plans
 
     def _kernels_of_others(self) -> list[AnyKernel]:
-        """The kernels of plans for other sizes than the likely ones, where the backend chooses by size."""
+        """The kernels of plans for other sizes than the likely ones.
+
+        Those of plans for all sizes, if there are such; else, where the backend chooses by size, of some.
+        """
         kernels: list[AnyKernel] = []
-        for shapes in self.planner.tracer.others() if self.backends["native"].chooses_by_size else ():
+        tracer, native = self.planner.tracer, self.backends["native"]
+        is_open = native.has_templates and not self.host_inputs
+        for shapes in [*(tracer.representatives() if is_open else ()), *tracer.others()]:
             # What the model cannot take at such sizes is no reason to refuse it.
             with suppress(EngineError):
-                kernels += _kernels_of(self.lower(shapes, {}))
+                if self._is_open_at(shapes, {}):
+                    continue
+                if (made := plan_for_all_sizes(self, shapes, {})) is not None:
+                    self._add_open(made, {})
+                    kernels += _kernels_of(made.lowered)
+                elif native.chooses_by_size:
+                    kernels += _kernels_of(self.lower(shapes, {}))
         return kernels
+
+    def _is_open_at(self, shapes: InputShapes, known: Elements) -> bool:
+        """Whether a plan for all sizes takes these, once its kernels are compiled."""
+        sizes, decided = self.open_sizes.of(shapes), self.key({}, known)
+        return sizes is not None and any(p.decided == decided and p.takes(sizes) for p in self._waiting)
+
+    def _add_open(self, made: SizedPlan, known: Elements) -> None:
+        made.decided = self.key({}, known)
+        self._waiting.append(made)
 
     def _restored(self) -> list[tuple[object, Lowered]] | None:
         """The plans that a file holds of this model, if its kernels are still there."""
@@ -291,16 +319,69 @@ class Session:
             self.parts.move_to_end(key)
             return self.parts[key]
         with observing.spanning("plan", model=self.source):
-            return self._new_part(key, shapes, known)
+            part = self._sized_part(shapes, known)
+            if part is None:
+                return self._new_part(key, shapes, known)
+            self.keep(key, part)
+            return part
+
+    def _sized_part(self, shapes: InputShapes, known: Elements) -> Part | None:
+        """What a plan for all sizes is for these; None where none takes them."""
+        sizes = self.open_sizes.of(shapes) if self.sized else None
+        if sizes is None:
+            return None
+        decided = self.key({}, known)
+        for position, sized in enumerate(self.sized):
+            if sized.decided != decided:
+                continue
+            try:
+                part = sized.part(self, sizes)
+            except BaseException:
+                # Where constants found no room, some of them are missing from now on.
+                self.sized.remove(sized)
+                sized.release()
+                raise
+            if part is not None:
+                if position:
+                    self.sized.insert(0, self.sized.pop(position))
+                return part
+        return None
 
     def _new_part(self, key: object, shapes: InputShapes, known: Elements) -> Part:
         self.finish_background()
         if key in self.parts:
             return self.parts[key]
+        # The first plan that is wanted is stored, for which it has to be made for these sizes.
+        is_stored = self.file is None or self.stored is None
+        if (
+            is_stored
+            and self._open_plan(shapes, known)
+            and (found := self._sized_part(shapes, known)) is not None
+        ):
+            self.keep(key, found)
+            return found
         lowered = self.lower(shapes, known)
         part = self._begun(lowered, None, partial(self._store_plan, key, lowered, known))
         self.keep(key, part)
         return part
+
+    def _open_plan(self, shapes: InputShapes, known: Elements) -> bool:
+        """Make a plan for all sizes like these; whether there is one whose kernels are compiled."""
+        decided = self.key({}, known)
+        others = sum(plan.decided != decided for plan in self.sized)
+        # Where other elements come with every schedule, a plan for them is used once.
+        if others < MOST_DECIDED and not self._is_open_at(shapes, known):
+            made = plan_for_all_sizes(self, shapes, known)
+            if made is not None:
+                self._add_open(made, known)
+        native = self.backends["native"]
+        ready = [p for p in self._waiting if native.prepare_beside(_kernels_of(p.lowered)) is None]
+        self._waiting = [p for p in self._waiting if p not in ready]
+        self.sized = ready + self.sized
+        for old in self.sized[MOST_PLANS:]:
+            old.release()
+        del self.sized[MOST_PLANS:]
+        return bool(ready)
 
     def _begun(
         self, lowered: Lowered, before: Part | None, compiled: Callable[[], None] | None = None
@@ -458,12 +539,16 @@ class Session:
             if not places and value.name in kept:
                 places.append("native" if self.backends["native"].holds(value.dtype) else "cpu")
             for place in dict.fromkeys(places):
-                buffer = self._buffer(part, place, value.name, value.size, value.dtype)
+                buffer = self.buffer_of(part, place, value.name, value.size, value.dtype)
                 part.inputs[value.name].append((place, buffer))
             if places:
                 part.home[value.name] = part.inputs[value.name][0][0]
 
-    def _buffer(self, part: Part, place: Place, name: str, elements: int, dtype: np.dtype) -> DeviceBuffer:
+    def extra_inputs(self) -> Sequence[Value]:
+        """What comes in beside the model's inputs: the number of schedules, for random operators."""
+        return [self.planner.tracer.count] if self.is_random else []
+
+    def buffer_of(self, part: Part, place: Place, name: str, elements: int, dtype: np.dtype) -> DeviceBuffer:
         backend, elements = self.backends[place], max(elements, 1)
         room = self.rooms.get((place, name))
         buffer = None if room is None else backend.share(room, elements)
@@ -516,11 +601,11 @@ class Session:
             if spec.role == "input":
                 if (place, name) not in part.buffers:
                     source = part.buffers[part.home[name], name]
-                    target = self._buffer(part, place, name, spec.elements, spec.dtype)
+                    target = self.buffer_of(part, place, name, spec.elements, spec.dtype)
                     moves.append((name, source, target))
                 bound[name] = part.buffers[place, name]
             elif spec.role == "output":
-                bound[name] = self._buffer(part, place, name, spec.elements, spec.dtype)
+                bound[name] = self.buffer_of(part, place, name, spec.elements, spec.dtype)
                 part.home[name] = place
         own = [(spec.elements, name) for name, spec in plan.buffers.items() if spec.role == "temporary"]
         elements, largest = max(own, default=(0, ""))
@@ -528,7 +613,14 @@ class Session:
         backend = self.backends[place]
         with self._room_for(backend, largest, elements, dtype):
             program = yield from backend.recording(plan, bound)
-        return Stage(place, program, plan, tuple(moves))
+        return Stage(place, program, lambda: plan, tuple(moves))
+
+    def bound_constants(self, part: Part, segment: Segment) -> dict[str, DeviceBuffer]:
+        """The buffers of a segment's constants; those that belong to no other plan are the part's."""
+        place, plan = segment.place, segment.plan
+        names = [name for name, spec in plan.buffers.items() if spec.role == "constant"]
+        with self._packing(place, plan) as take:
+            return {name: self._constant(place, name, plan, part, take) for name in names}
 
     def _packing(self, place: Place, plan: Plan) -> AbstractContextManager[Callable[[str], np.ndarray]]:
         """A block in which the elements of packed constants are made ahead, where they are wanted."""
@@ -590,6 +682,9 @@ class Session:
         self.finish_background()
         for key in [*self.parts]:
             self._drop(self.parts, key)
+        for sized in self.sized:
+            sized.release()
+        self.sized.clear()
         for place, backend in self.backends.items():
             backend.let_go([buffer for (at, _), (_, buffer) in self.constants.items() if at == place])
         constants = [*self.constants.values()]

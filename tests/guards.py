@@ -80,7 +80,9 @@ def install() -> None:
     """Guard what is allocated from now on."""
     aligned._cut = _cut
     cpu.place = _place
-    cpu.CPUBackend._arena_of = _arena_of  # type: ignore[assignment,method-assign]
+    cpu.CPUBackend.arena_of = _arena_of  # type: ignore[assignment,method-assign]
+    # Their temporaries share slots, which have no guards between them.
+    cpu.CPUBackend.has_templates = False
 
 
 def check() -> None:

@@ -20,6 +20,7 @@ from engine.backends.pieces import Pieces
 from engine.compiler.passes import Pass, fold_weights
 from engine.compiler.plan import AnyKernel, Compute, Plan, Step, Tuner
 from engine.compiler.rounds import Temporary
+from engine.kernels.size import Number
 from engine.reads import PendingRead, ShapedRead, check_out
 from engine.tensor import CPUTensorData
 
@@ -103,6 +104,19 @@ class Program(ABC):
         return {}
 
 
+class Template(Protocol):
+    """A recorded plan whose sizes are open."""
+
+    @property
+    def numbers(self) -> Sequence[Number]:
+        """The open numbers that `fill` needs the values of, in this order."""
+        ...
+
+    def fill(self, values: Sequence[int | float], buffers: Mapping[str, DeviceBuffer]) -> Program:
+        """The program for one set of sizes, over these inputs and outputs."""
+        ...
+
+
 class Compiling(Protocol):
     """Kernels that are compiled beside the frames."""
 
@@ -128,6 +142,9 @@ class Backend(ABC):
 
     shares: ClassVar[bool] = False
     """Whether `share` gives buffers over a part of others."""
+
+    has_templates: ClassVar[bool] = False
+    """Whether plans with open sizes can be recorded, see `template`."""
 
     chooses_by_size: ClassVar[bool] = False
     """Whether `tune` takes other kernels for other sizes, so that more sizes are planned while loading."""
@@ -230,6 +247,10 @@ class Backend(ABC):
         """`record` in small parts, between which the caller may do something else."""
         yield
         return self.record(plan, buffers)
+
+    def template(self, plan: Plan, constants: Mapping[str, DeviceBuffer]) -> Template | None:
+        """Record a plan whose sizes are open, its kernels compiled; None where `has_templates` is False."""
+        return None
 
     def compiling_beside(self) -> AbstractContextManager[Callable[[], AbstractContextManager[Any]]]:
         """What another thread needs to call `prepare`: a block here, which yields one to enter there."""

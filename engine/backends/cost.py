@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from engine.kernels.expr import Expr
+from engine.kernels.size import as_float, largest
 
 # Nanoseconds per element on one core of a few years ago, in loops that vectorise.
 _OPERATION_NS = 0.15
@@ -29,11 +30,11 @@ def _costs(node: Expr, values: Sequence[int | float], seen: set[Expr]) -> list[f
         extent = node.args[0]
         steps = float(_UNKNOWN_EXTENT)
         if extent.op == "param":
-            steps = float(values[extent.attr])
+            steps = as_float(values[extent.attr])
         elif extent.op == "const":
             steps = float(extent.attr)
         inner = sum(_OPERATION_NS if c is None else c for a in node.args[1:] for c in _costs(a, values, seen))
-        return [max(steps, 1.0) * (inner + _SCALAR_STEP_NS)]
+        return [largest(steps, 1.0) * (inner + _SCALAR_STEP_NS)]
     costs = [c for a in node.args for c in _costs(a, values, seen)]
     if node.op in _FUNCTIONS:
         costs.append(_FUNCTION_NS)

@@ -10,12 +10,14 @@ import numpy as np
 
 from engine.compiler.plan import Compute
 from engine.compiler.recall import Recall
-from engine.dtypes import TEXT, arithmetic_type
+from engine.dtypes import INT64, TEXT, arithmetic_type
 from engine.kernels.evaluate import TooLongError, evaluate
+from engine.kernels.evaluate_sizes import evaluate_sizes, holds_sizes
 from engine.kernels.expr import index
 from engine.kernels.hint import Hint
 from engine.kernels.kernel import number
-from engine.kernels.value import Signature, Value
+from engine.kernels.size import has_sizes, numbers_in
+from engine.kernels.value import HostTable, Signature, Value
 from engine.memory.shortage import MOST_BYTES, shortage
 from engine.model import Layer
 from engine.operators.builder import FAN_IN, Builder, Formula, Groups
@@ -114,13 +116,14 @@ class ShapeBuilder(Builder):
         elementwise: bool = False,
     ) -> Value:
         value = self.tensor(f"{self.layer.name}{self.path} #{len(self.shapes)}", tuple(shape), dtype)
-        if min(value.shape, default=0) < 0:
+        if any(n < 0 for n in value.shape):
             self.error(f"its output would have the shape {value.shape}; the input is too small for it")
         if value.size * value.dtype.itemsize > MOST_BYTES:
             raise shortage(value.name, value.shape, value.dtype, "this computer", "no computer has as much")
         self.made(value.shape)
         is_text = value.dtype == object
-        if is_text or (self.foldable and value.size <= self.fold_limit):
+        # As many elements as an open dimension says are computed by a kernel.
+        if is_text or (self.foldable and not has_sizes(value.shape) and value.size <= self.fold_limit):
             self.fold(value, formula, groups)
         if is_text and value.known is None:
             self.error("its strings depend on numbers that are computed; strings live on the host")
@@ -137,6 +140,9 @@ class ShapeBuilder(Builder):
         kernel, values, inputs = number(body, len(space), value.dtype)
         if all(v.known is not None for v in inputs):
             arrays = [v.known for v in inputs if v.known is not None]
+            if has_sizes(values) or any(map(holds_sizes, inputs)):
+                value.known = evaluate_sizes(kernel, space, values, arrays, value.shape)
+                return
             try:
                 value.known = evaluate(kernel, space, values, arrays, FOLD_WORK).reshape(value.shape)
             except TooLongError:
@@ -151,7 +157,16 @@ class ShapeBuilder(Builder):
     def constant(self, array: np.ndarray) -> Value:
         self.made(array.shape)
         name = f"{self.layer.name}{self.path} #{len(self.shapes)} known"
-        return Value(name, array.shape, array.dtype, None, array)
+        dtype = INT64 if array.dtype == object and has_sizes(array.flat) else array.dtype
+        return Value(name, array.shape, dtype, None, array)
+
+    def table(self, count: int, dtype: np.dtype, function: Callable[..., np.ndarray], *args: Any) -> Value:
+        if not has_sizes(numbers_in(args)):
+            return self.constant(np.asarray(function(*args), dtype))
+        self.made((count,))
+        value = Value(f"{self.layer.name}{self.path} #{len(self.shapes)} table", (count,), dtype)
+        value.table = HostTable(function, args)
+        return value
 
     def schedule_count(self) -> Value:
         assert self.count is not None, f"{self.layer} draws numbers without being declared random"

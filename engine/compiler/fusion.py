@@ -131,7 +131,7 @@ def match_axes(consumer: Compute, producer: Compute) -> dict[int, Expr] | None:
     """
     if consumer.extents is None or producer.extents is None:
         return None
-    supply = [(k, sizes) for k, sizes in enumerate(producer.extents) if set(sizes) != {1}]
+    supply = [(k, sizes) for k, sizes in enumerate(producer.extents) if any(n != 1 for n in sizes)]
     indices: dict[int, Expr] = {}
     for axis, wanted in enumerate(consumer.extents):
         position: Expr = lit(0)

@@ -14,9 +14,10 @@ from typing import Any, Literal, Protocol
 import numpy as np
 
 from engine.compiler.fusion import fuse_elementwise
-from engine.compiler.plan import BufferSpec, Compute, Packed, Plan, Step, Tuner
+from engine.compiler.plan import BufferSpec, Compute, Packed, Plan, Role, Step, Tuner
 from engine.compiler.recall import Recall, Tuned
 from engine.compiler.rounds import Temporary
+from engine.compiler.sizes_computed import with_sizes_computed
 from engine.compiler.trace import InputShapes, Tracer, live
 from engine.compiler.walk import Elements, Trace
 from engine.kernels.value import Value, leaves
@@ -105,13 +106,26 @@ class Planner:
         """Plan from the model's start to its end or to the first layer that needs data not yet known."""
         return self._lowered(self.tracer.trace(shapes, known))
 
+    def lower_open(self, shapes: InputShapes, known: Elements | None = None) -> Lowered:
+        """Plan for shapes in which sizes are open: for all sizes that a `SizeRecorder`'s guards admit.
+
+        What plans have in common is no use here: it belongs to sizes.
+        """
+        recall, self.recall = self.recall, None
+        self.tracer.recall = None
+        try:
+            return self._lowered(self.tracer.trace(shapes, known))
+        finally:
+            self.recall = self.tracer.recall = recall
+
     def resume(self, trace: Trace, known: Elements, results: Sequence[Any] | None) -> Lowered:
         """Plan on from a stop; see `Tracer.resume`."""
         return self._lowered(self.tracer.resume(trace, known, results))
 
     def _lowered(self, trace: Trace) -> Lowered:
         wanted = trace.kept
-        computes = fuse_elementwise(live(trace.computes, wanted), wanted, self.native.fan_in, self.recall)
+        computes = live(with_sizes_computed(trace.computes), wanted)
+        computes = fuse_elementwise(computes, wanted, self.native.fan_in, self.recall)
         lowered = Lowered(trace)
         if trace.stop is not None and (call := trace.stop.call) is not None and self.cpu is not None:
             why = "is a NumPy function, which runs on the CPU"
@@ -153,7 +167,7 @@ class Planner:
             plan.packed.update((name, self.packed[name]) for name in tuned.packed)
             parts.append(tuned.steps)
             used.update(name for step in parts[-1] for name in step.inputs)
-            role: Literal["output", "temporary"] = "output" if output.name in exported else "temporary"
+            role: Role = "output" if output.name in exported else "temporary"
             plan.buffers[output.name] = BufferSpec(output.name, output.size, output.dtype, role)
         plan.steps.extend(step for steps in reversed(parts) for step in steps)
         used = {name for step in plan.steps for name in step.inputs}
@@ -163,9 +177,10 @@ class Planner:
             if known is None and not value.size:
                 # Nobody makes a tensor without elements; what reads it needs a buffer all the same.
                 known = np.empty(value.shape, value.dtype)
-            plan.buffers[name] = BufferSpec(
-                name, value.size, value.dtype, "input" if known is None else "constant"
-            )
+            role = "table" if value.table is not None else "input" if known is None else "constant"
+            plan.buffers[name] = BufferSpec(name, value.size, value.dtype, role)
+            if value.table is not None:
+                plan.tables[name] = value.table
             if known is not None:
                 plan.constants[name] = known
         imports = tuple(n for n, b in plan.buffers.items() if b.role == "input")

@@ -15,7 +15,7 @@ import numpy as np
 from engine.kernels.expr import Expr, nodes, substitute
 from engine.kernels.hint import Hint as Hint
 from engine.kernels.kernel import Kernel, number
-from engine.kernels.value import Signature, Value
+from engine.kernels.value import HostTable, Signature, Value
 from engine.memory.paged import let_go_of_sources
 
 
@@ -152,7 +152,7 @@ class Packed:
         self._array = None
 
 
-Role = Literal["constant", "input", "output", "temporary"]
+Role = Literal["constant", "input", "output", "temporary", "table"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,13 +169,15 @@ class BufferSpec:
 class Plan:
     """Steps in execution order and the buffers they use. Views share their source's buffer.
 
-    `packed` are constants that plans have in common, beside those in `constants`.
+    `packed` are constants that plans have in common, beside those in `constants`; `tables` are what the host
+    computes of sizes that are open.
     """
 
     steps: list[Step] = field(default_factory=list)
     buffers: dict[str, BufferSpec] = field(default_factory=dict)
     constants: dict[str, np.ndarray] = field(default_factory=dict)
     packed: dict[str, Packed] = field(default_factory=dict)
+    tables: dict[str, HostTable] = field(default_factory=dict)
 
     def lifetimes(self) -> dict[str, tuple[int, int]]:
         """First and last step that touches each temporary buffer."""

@@ -20,10 +20,11 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterator, Sequence
-from math import copysign
+from math import copysign, trunc
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from engine.dtypes import ArithmeticType
+from engine.kernels.size import as_float, has_sizes
 
 if TYPE_CHECKING:
     from engine.kernels.value import Value
@@ -203,6 +204,8 @@ def lit(value: int | float | bool, dtype: ArithmeticType = "index") -> Expr:
 
 def arg(value: int | float | bool, dtype: ArithmeticType = "index") -> Expr:
     """A run-time argument: sizes, strides, attributes. Its value is not part of the kernel's text."""
+    if has_sizes((value,)):
+        return Expr("param", dtype, attr=Argument(as_float(value) if dtype in FLOATS else trunc(value)))
     return Expr("param", dtype, attr=Argument(float(value) if dtype in FLOATS else int(value)))
 
 

@@ -2,18 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import prod
-from typing import TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
 from engine.dtypes import ArithmeticType, arithmetic_type
 from engine.kernels.expr import Expr, Operand, arg, lift, lit, load
+from engine.kernels.size import whole
 
 Signature = tuple[tuple[int, ...], ...]
 """Per dimension, its size in each sample of the model's input shapes and now: see `engine.compiler.trace`."""
+
+
+class HostTable(NamedTuple):
+    """What the host calls for a tensor's elements: a function of numbers, and tuples and records of such."""
+
+    function: Callable[..., np.ndarray]
+    args: tuple[Any, ...]
 
 
 class Value:
@@ -22,10 +30,22 @@ class Value:
     `known` holds the elements where they are known already (constants, results of shape arithmetic).
     `signature` tells which dimensions are fixed and which go together, for choosing a kernel's
     structure; kernels must not depend on `shape` otherwise than through run-time arguments.
+    `table` says how the host computes the elements once sizes are known, of a tensor that no kernel makes.
     `bound` is set where the shape is only the room that the tensor takes at most: see `Bound`.
     """
 
-    __slots__ = ("__weakref__", "_source", "bound", "dtype", "known", "name", "shape", "signature", "size")
+    __slots__ = (
+        "__weakref__",
+        "_source",
+        "bound",
+        "dtype",
+        "known",
+        "name",
+        "shape",
+        "signature",
+        "size",
+        "table",
+    )
 
     def __init__(
         self,
@@ -38,7 +58,7 @@ class Value:
     ) -> None:
         """`source` is what this is a view of, if anything."""
         self.name = name
-        self.shape = tuple(map(int, shape))
+        self.shape = tuple(map(whole, shape))
         self.dtype = np.dtype(dtype)
         self.signature = signature
         self.known = known
@@ -46,6 +66,7 @@ class Value:
         # Not itself: objects that hold themselves go when Python's collector finds them, in some later frame.
         self._source = None if source is None else source.root
         self.bound: Bound | None = None
+        self.table: HostTable | None = None
 
     def view(self, shape: Sequence[int], signature: Signature | None = None) -> Value:
         """The same elements under another shape of the same size."""
@@ -114,7 +135,10 @@ class Value:
 
     def is_static(self, axis: int) -> bool:
         """Whether a dimension has one size for every input shape that the model can take."""
-        return self.signature is not None and len(set(self.signature[axis])) == 1
+        if self.signature is None:
+            return False
+        first, *others = self.signature[axis]
+        return all(size == first for size in others)
 
     def always_one(self, axis: int) -> bool:
         """Whether a dimension is 1 for every input shape that the model can take."""

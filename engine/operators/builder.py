@@ -10,13 +10,14 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from math import prod
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import numpy as np
 
 from engine.errors import OutOfMemoryError, ShapeError
 from engine.kernels.expr import FLAT, Expr, arg, lit, load
 from engine.kernels.hint import Hint
+from engine.kernels.size import whole
 from engine.kernels.value import ListValue, Signature, Value
 from engine.model import Layer
 
@@ -67,6 +68,14 @@ class Builder(ABC):
     @abstractmethod
     def constant(self, array: np.ndarray) -> Value:
         """A tensor whose elements are known now."""
+
+    @abstractmethod
+    def table(self, count: int, dtype: np.dtype, function: Callable[..., np.ndarray], *args: Any) -> Value:
+        """A tensor of `count` elements in one axis that the host computes: `function(*args)`.
+
+        Once where all sizes in `args` (numbers, and tuples and records of such) are known, else whenever they
+        change.
+        """
 
     @abstractmethod
     def wants(self, position: int) -> bool:
@@ -128,7 +137,7 @@ class Builder(ABC):
         if x.size == 0:
             return []
         assert x.known is not None, f"{x.name} is read on the host without being declared so"
-        return [int(v) for v in np.asarray(x.known).reshape(-1)]
+        return [whole(v) for v in np.asarray(x.known).reshape(-1)]
 
     def check_table(self, *shape: int) -> None:
         """Refuse the layer where the host would compute too large a table: raises OutOfMemoryError."""
@@ -150,12 +159,15 @@ class Builder(ABC):
         rank = max(map(len, shapes), default=0)
         out = []
         for axis in range(rank):
-            sizes = {s[axis - rank + len(s)] for s in shapes if axis - rank + len(s) >= 0} - {1}
+            sizes: list[int] = []
+            for size in (s[axis - rank + len(s)] for s in shapes if axis - rank + len(s) >= 0):
+                if size != 1 and all(size != other for other in sizes):
+                    sizes.append(size)
             if len(sizes) > 1:
                 some = sorted(sizes)
                 shown = " and ".join(str(tuple(s)) for s in shapes)
                 self.error(f"cannot broadcast shapes {shown} together", some, [1, *some[:-1]])
-            out.append(sizes.pop() if sizes else 1)
+            out.append(sizes[0] if sizes else 1)
         return tuple(out)
 
     def elementwise(self, formula: Formula, *values: Value, dtype: np.dtype | None = None) -> Value:
@@ -218,7 +230,7 @@ def merge_axes(
     groups: list[list[int]] = []
     patterns: list[tuple[str, ...]] = []
     for axis in range(rank):
-        if signature is not None and set(signature[axis]) == {1}:
+        if signature is not None and all(size == 1 for size in signature[axis]):
             continue
         here = tuple(pattern(v, axis) for v in values)
         if patterns and patterns[-1] == here and "ask" not in here:

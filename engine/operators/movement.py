@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from itertools import accumulate
 from math import prod
 
 from engine.kernels.expr import Expr, arg, cast, lit, maximum, minimum, select
 from engine.kernels.hint import Hint
+from engine.kernels.size import largest, smallest
 from engine.kernels.value import Value
 from engine.operators import bounds
 from engine.operators.builder import Builder
@@ -63,7 +65,7 @@ def transpose(k: Builder, x: Value, *, perm: Sequence[int] = ()) -> Value:
 def expand(k: Builder, x: Value, shape: Value) -> Value:
     """Broadcast to the common shape of `x` and `shape`."""
     wanted = k.ints(shape)
-    if min(wanted, default=0) < 0:
+    if any(n < 0 for n in wanted):
         k.error(f"cannot expand to {wanted}: a size is negative")
     out = k.broadcast(x.shape, wanted)
     skipped = len(out) - x.rank
@@ -98,7 +100,7 @@ def expand(k: Builder, x: Value, shape: Value) -> Value:
 def tile(k: Builder, x: Value, repeats: Value) -> Value:
     """The whole tensor repeated along each axis."""
     times = k.ints(repeats)
-    if len(times) != x.rank or min(times, default=0) < 0:
+    if len(times) != x.rank or any(n < 0 for n in times):
         k.error(f"takes one repeat (0 or more) for each axis of {list(x.shape)}, not {times}")
 
     def formula(*at: Expr) -> Expr:
@@ -189,7 +191,7 @@ class Chain:
 
 def split_at(k: Builder, x: Value, axis: int, sizes: Sequence[int]) -> tuple[Value, ...]:
     """Pieces of the given sizes along an axis, which they must fill."""
-    if sum(sizes) != x.shape[axis] or min(sizes, default=0) < 0:
+    if sum(sizes) != x.shape[axis] or any(n < 0 for n in sizes):
         k.error(f"cannot split {x.shape[axis]} elements along axis {axis} into {list(sizes)}")
     outer, inner = prod(x.shape[:axis]), prod(x.shape[axis + 1 :])
     rows = k.alias(x, (outer, x.shape[axis] * inner))
@@ -209,7 +211,7 @@ def even_sizes(k: Builder, count: int, pieces: int) -> list[int]:
     if pieces < 1 or (count % pieces and k.version < 18):
         k.error(f"cannot split {count} elements into {pieces} pieces")
     size = -(-count // pieces)
-    return [max(0, min(size, count - size * p)) for p in range(pieces)]
+    return [largest(0, smallest(size, count - size * p)) for p in range(pieces)]
 
 
 @operator("Split", since=2, until=12)
@@ -234,17 +236,34 @@ TO_THE_END = (2**31 - 1, 2**63 - 1)
 """Ends of a slice that stand for the end in the direction of its step."""
 
 
-def cut_of(size: int, start: int, end: int, step: int) -> range:
-    """The indices that a slice takes along an axis.
+@dataclass(frozen=True)
+class Cut:
+    """What a slice takes along an axis: `size` indices, `step` apart, from `start` on."""
+
+    start: int
+    size: int
+    step: int
+
+    @property
+    def indices(self) -> range:
+        """The indices."""
+        return range(self.start, self.start + self.size * self.step, self.step)
+
+
+def cut_of(size: int, start: int, end: int, step: int) -> Cut:
+    """What a slice takes along an axis.
 
     Starts are limited to the axis, as ONNX has it: NumPy's slice takes nothing when one goes backwards from
     before the first element.
     """
+    to_the_end = any(end == mark for mark in TO_THE_END)
     if step > 0:
-        return range(*slice(start, end, step).indices(size))
-    first = min(max(start + size if start < 0 else start, 0), size - 1)
-    last = -1 if end in TO_THE_END else max(end + size if end < 0 else end, -1)
-    return range(first, last, step)
+        first = smallest(largest(start + size if start < 0 else start, 0), size)
+        last = size if to_the_end else smallest(largest(end + size if end < 0 else end, 0), size)
+        return Cut(first, largest(-((first - last) // step), 0), step)
+    first = smallest(largest(start + size if start < 0 else start, 0), size - 1)
+    last = -1 if to_the_end else largest(end + size if end < 0 else end, -1)
+    return Cut(first, largest(-((last - first) // -step), 0), step)
 
 
 def slice_by(
@@ -266,7 +285,7 @@ def slice_by(
         a: cut_of(x.shape[a], start, end, step)
         for a, start, end, step in zip(axes, starts, ends, steps, strict=True)
     }
-    shape = [len(cuts[a]) if a in cuts else n for a, n in enumerate(x.shape)]
+    shape = [cuts[a].size if a in cuts else n for a, n in enumerate(x.shape)]
     groups: list[tuple[int, ...]] = []
     for axis in range(x.rank):
         if groups and axis not in cuts and groups[-1][-1] not in cuts:

@@ -46,7 +46,7 @@ def pad_by(
     if mode not in MODES:
         k.error(f"mode is {mode!r}; one of {', '.join(MODES)}")
     shape = [n + b + e for n, b, e in zip(x.shape, begins, ends, strict=True)]
-    if min(shape, default=0) < 0:
+    if any(n < 0 for n in shape):
         k.error(
             f"cannot remove {[-b for b in begins]} and {[-e for e in ends]} elements from {list(x.shape)}"
         )
@@ -54,7 +54,7 @@ def pad_by(
     # What is cut off is out of reach for the padding too.
     cut = [max(0, -b) for b in begins]
     sizes = [n - c - max(0, -e) for n, c, e in zip(x.shape, cut, ends, strict=True)]
-    if mode != "constant" and min(sizes, default=1) < 1 and min(shape, default=1) > 0:
+    if mode != "constant" and any(n < 1 for n in sizes) and all(n > 0 for n in shape):
         k.error(f"mode {mode!r} needs at least one element along each axis of {list(x.shape)}")
     # A size that no input shape changes is padded by what the model says, and by no accident of this run.
     padded = [a for a in range(x.rank) if begins[a] or ends[a] or not x.is_static(a)]

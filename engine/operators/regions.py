@@ -29,7 +29,7 @@ def _image_of(position: Expr, x: Value) -> Expr:
 def _check(k: Builder, x: Value, rois: Value, columns: int, out: Sequence[int]) -> None:
     if x.rank != 4 or rois.rank != 2 or rois.shape[1] != columns:
         k.error(f"takes x (N, C, H, W) and rois (R, {columns}), not {list(x.shape)} and {list(rois.shape)}")
-    if len(out) != 2 or min(out) < 1:
+    if len(out) != 2 or any(n < 1 for n in out):
         k.error(f"cannot pool each region to {tuple(out)}: two sizes of 1 or more are needed")
     if x.size == 0 and rois.size and x.shape[1]:
         k.error(f"cannot read from {list(x.shape)}: it has no elements")

@@ -9,11 +9,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
+from itertools import accumulate
+from math import trunc
 
 import numpy as np
 
 from engine.dtypes import arithmetic_type
 from engine.kernels.expr import FLOATS, Expr, arg, cast, clamp, lit, maximum, reduce, select, unary
+from engine.kernels.size import deferred
 from engine.kernels.value import Value
 from engine.operators.builder import Builder
 from engine.operators.registry import operator
@@ -118,9 +122,27 @@ def kernel_weights(distance: np.ndarray, mode: str, a: float) -> np.ndarray:
     return np.where(d <= 1, near, np.where(d < 2, far, 0.0))
 
 
-def axis_table(k: Builder, axis: Axis, sampling: Sampling) -> tuple[np.ndarray, np.ndarray]:
+def first_tap(axis: Axis, sampling: Sampling) -> int:
+    """Where the first of the elements that one output blends lies, from the one before its coordinate."""
+    return trunc(np.floor(-(1 if sampling.mode == "linear" else 2) / tap_width(axis, sampling))) + 1
+
+
+def tap_width(axis: Axis, sampling: Sampling) -> float:
+    """Shrinking with antialias widens the kernel until it covers what is left out."""
+    return min(axis.scale, 1.0) if sampling.antialias else 1.0
+
+
+def tap_count(axis: Axis, sampling: Sampling) -> int:
+    """How many elements along an axis one output blends."""
+    if axis.is_kept or sampling.mode == "nearest":
+        return 1
+    return 2 - 2 * first_tap(axis, sampling)
+
+
+def axis_table(axis: Axis, sampling: Sampling) -> tuple[np.ndarray, np.ndarray]:
     """Indices (out, taps) to read along an axis and their weights; index -1 lies outside the crop."""
-    k.check_table(axis.out)
+    if not axis.size:
+        return np.zeros((0, 1)), np.zeros((0, 1))
     if axis.is_kept:
         return np.arange(axis.size)[:, None], np.ones((axis.size, 1))
     x = source_coordinates(axis, sampling.coordinates)
@@ -128,10 +150,7 @@ def axis_table(k: Builder, axis: Axis, sampling: Sampling) -> tuple[np.ndarray, 
         indices = nearest_index(x, sampling.nearest, axis.scale < 1)[:, None]
         weights = np.ones(indices.shape)
     else:
-        # Shrinking with antialias widens the kernel until it covers what is left out.
-        width = min(axis.scale, 1.0) if sampling.antialias else 1.0
-        first = int(np.floor(-(1 if sampling.mode == "linear" else 2) / width)) + 1
-        k.check_table(axis.out, 2 - 2 * first)
+        width, first = tap_width(axis, sampling), first_tap(axis, sampling)
         # A whole coordinate is taken as the right end of its interval, as the specification's reference does.
         base = np.ceil(x).astype(np.int64) - 1 if sampling.antialias else np.floor(x).astype(np.int64)
         indices = base[:, None] + np.arange(first, 2 - first)
@@ -149,6 +168,27 @@ def axis_table(k: Builder, axis: Axis, sampling: Sampling) -> tuple[np.ndarray, 
     return indices, weights
 
 
+@lru_cache(maxsize=64)
+def joined_tables(axes: tuple[Axis, ...], sampling: Sampling) -> tuple[np.ndarray, np.ndarray]:
+    """The tables of all axes, one behind the other.
+
+    A tap's entries lie together, so that neighbouring outputs read neighbouring ones.
+    """
+    tables = [axis_table(axis, sampling) for axis in axes]
+    indices = np.concatenate([t.T.reshape(-1) for t, _ in tables]).astype(np.int32)
+    return indices, np.concatenate([w.T.reshape(-1) for _, w in tables])
+
+
+def joined_indices(axes: tuple[Axis, ...], sampling: Sampling) -> np.ndarray:
+    """Which elements along each axis its outputs blend."""
+    return joined_tables(axes, sampling)[0]
+
+
+def joined_weights(axes: tuple[Axis, ...], sampling: Sampling) -> np.ndarray:
+    """With which weights."""
+    return joined_tables(axes, sampling)[1]
+
+
 def resample(
     k: Builder, x: Value, axes: Sequence[Axis], sampling: Sampling, extrapolation: float = 0.0
 ) -> Value:
@@ -156,7 +196,7 @@ def resample(
     if message := sampling.problem():
         k.error(message)
     shape = [axis.out for axis in axes]
-    if x.size == 0 and min(shape, default=1) > 0:
+    if x.size == 0 and all(n > 0 for n in shape):
         k.error(f"cannot resize {list(x.shape)} to {shape}: it has no elements")
     crops = sampling.coordinates == "tf_crop_and_resize"
     moving = [a for a, axis in enumerate(axes) if not (axis.settled and axis.is_kept)]
@@ -188,15 +228,15 @@ def _blended(
     extrapolation: float = 0.0,
 ) -> Value:
     """The tensor resized along all axes at once, as elements of `dtype`."""
-    tables = [
-        axis_table(k, axis, sampling) if axis.size else (np.zeros((0, 1)), np.zeros((0, 1))) for axis in axes
-    ]
-    offsets = [sum(t.size for t, _ in tables[:a]) for a in range(x.rank)]
-    taps = [t.shape[1] for t, _ in tables]
+    taps = [tap_count(axis, sampling) if axis.size else 1 for axis in axes]
+    counts = [(axis.out if axis.size else 0) * count for axis, count in zip(axes, taps, strict=True)]
+    for count in counts:
+        k.check_table(count)
+    offsets = [0, *accumulate(counts)]
     kind = x.dtype if x.dtype == np.float64 else np.dtype(FLOAT32)
-    # A tap's entries lie together, so that neighbouring outputs read neighbouring ones.
-    rows = k.constant(np.concatenate([t.T.reshape(-1) for t, _ in tables]).astype(np.int32))
-    weights = k.constant(np.concatenate([w.T.reshape(-1) for _, w in tables]).astype(kind))
+    given = (tuple(axes), sampling)
+    rows = k.table(offsets[-1], np.dtype(np.int32), joined_indices, *given)
+    weights = k.table(offsets[-1], kind, joined_weights, *given)
     crops = sampling.coordinates == "tf_crop_and_resize"
     idle = [axis.settled and axis.is_kept for axis in axes]
     groups: list[tuple[int, ...]] = []
@@ -272,13 +312,18 @@ def scaled(k: Builder, x: Value, axes: Sequence[int], scales: Sequence[float]) -
         k.error(f"takes one scale above 0 for each of {len(axes)} axes, not {list(scales)}")
     found = [Axis(n, n) for n in x.shape]
     for a, scale in zip(axes, scales, strict=True):
-        found[a] = Axis(x.shape[a], int(FLOAT32(x.shape[a]) * FLOAT32(scale)), float(scale))
+        found[a] = Axis(x.shape[a], deferred(scaled_size, x.shape[a], float(scale)), float(scale))
     return found
+
+
+def scaled_size(size: int, scale: float) -> int:
+    """A size times a scale, in float32 as ONNX has it."""
+    return int(FLOAT32(size) * FLOAT32(scale))
 
 
 def sized(k: Builder, x: Value, axes: Sequence[int], sizes: Sequence[int], policy: str) -> list[Axis]:
     """Each axis with its output size, given for some of them; a policy keeps their ratio instead."""
-    if len(sizes) != len(axes) or min(sizes, default=1) < 1 or min((x.shape[a] for a in axes), default=1) < 1:
+    if len(sizes) != len(axes) or any(n < 1 for n in sizes) or any(x.shape[a] < 1 for a in axes):
         k.error(f"takes one size above 0 for each of {len(axes)} axes of {list(x.shape)}, not {list(sizes)}")
     if policy not in POLICIES:
         k.error(f"keep_aspect_ratio_policy is {policy!r}; one of {', '.join(POLICIES)}")
@@ -287,7 +332,7 @@ def sized(k: Builder, x: Value, axes: Sequence[int], sizes: Sequence[int], polic
     for a, size, ratio in zip(axes, sizes, ratios, strict=True):
         if policy != "stretch":
             ratio = min(ratios) if policy == "not_larger" else max(ratios)
-            size = int(ratio * x.shape[a] + 0.5)
+            size = trunc(ratio * x.shape[a] + 0.5)
         found[a] = Axis(x.shape[a], size, ratio, settled=x.signature is None or x.is_static(a))
     return found
 

@@ -10,6 +10,7 @@ import numpy as np
 
 from engine.dtypes import FLOAT_TYPES, INT64, arithmetic_type, to_numbers
 from engine.kernels.expr import Expr, arg, cast, eq, lit
+from engine.kernels.size import largest, numbers_of
 from engine.kernels.value import Value
 from engine.operators.builder import Builder
 from engine.operators.casting import dtype_of
@@ -19,13 +20,13 @@ from engine.operators.registry import operator
 @operator("Shape", since=1, precision="exact")
 def shape_(k: Builder, x: Value, *, start: int = 0, end: int | None = None) -> Value:
     """The sizes of the axes start..end-1 (negative: from the end; limited to the axes there are)."""
-    return k.constant(np.array(x.shape[start:end], INT64))
+    return k.constant(numbers_of(x.shape[start:end]))
 
 
 @operator("Size", since=1, precision="exact")
 def size(k: Builder, x: Value) -> Value:
     """How many elements there are."""
-    return k.constant(np.array(x.size, INT64))
+    return k.constant(numbers_of([x.size]).reshape(()))
 
 
 @operator("Constant", since=1, precision="exact")
@@ -54,7 +55,7 @@ def constant_of_shape(k: Builder, shape: Value, *, value: np.ndarray | None = No
     given = np.zeros(1, np.float32) if value is None else np.asarray(value)
     if given.size != 1:
         k.error(f"its value must have one element, not {given.size}")
-    if min(sizes, default=0) < 0:
+    if any(size < 0 for size in sizes):
         k.error(f"{sizes} is not a shape")
     number = to_numbers(given).reshape(-1)[0]
 
@@ -68,19 +69,20 @@ def constant_of_shape(k: Builder, shape: Value, *, value: np.ndarray | None = No
 @operator("Range", since=11, host=("start", "limit", "delta"))
 def range_(k: Builder, start: Value, limit: Value, delta: Value, *, stash_type: int | None = None) -> Value:
     """start + i * delta, up to but not including limit."""
-    first, last, step = (np.asarray(x.known).reshape(-1) for x in (start, limit, delta))
-    if not first.size == last.size == step.size == 1 or not step[0]:
+    first, last, step = (np.asarray(x.known).reshape(-1).tolist() for x in (start, limit, delta))
+    if not len(first) == len(last) == len(step) == 1 or not step[0]:
         k.error(f"takes three numbers, the last of them not 0; got {start}, {limit}, {delta}")
     if start.dtype.name in FLOAT_TYPES:
         count = ceil((float(last[0]) - float(first[0])) / float(step[0]))
     else:
-        count = len(range(int(first[0]), int(last[0]), int(step[0])))
+        # As many steps as Python's own range has.
+        count = -((first[0] - last[0]) // step[0])
     kind = arithmetic_type(start.dtype)
 
     def formula(i: Expr) -> Expr:
         return arg(first[0], kind) + cast(i, kind) * arg(step[0], kind)
 
-    return k.compute((max(count, 0),), start.dtype, formula)
+    return k.compute((largest(count, 0),), start.dtype, formula)
 
 
 @operator("EyeLike", since=9)

@@ -21,13 +21,15 @@ def reshape(k: Builder, x: Value, shape: Value, *, allowzero: int = 0) -> Value:
             if axis >= x.rank:
                 k.error(f"entry {axis} of the shape {wanted} is 0, but {list(x.shape)} has no such axis")
             sizes[axis] = x.shape[axis]
-    if wanted.count(-1) > 1 or min(wanted, default=0) < -1 or (allowzero and 0 in wanted and -1 in wanted):
+    left = [axis for axis, size in enumerate(wanted) if size == -1]
+    is_empty = allowzero and any(size == 0 for size in wanted)
+    if len(left) > 1 or any(size < -1 for size in wanted) or (left and is_empty):
         k.error(f"{wanted} is not a shape: at most one entry may be -1, the others 0 or more")
-    if -1 in wanted:
-        rest = prod(size for size in sizes if size != -1)
+    for axis in left:
+        rest = prod(size for at, size in enumerate(sizes) if at != axis)
         if rest == 0 or x.size % rest:
             k.error(f"cannot view {list(x.shape)} as {wanted}", [x.size], [max(rest, 1)])
-        sizes[wanted.index(-1)] = x.size // rest
+        sizes[axis] = x.size // rest
     return k.alias(x, sizes)
 
 

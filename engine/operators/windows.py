@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from math import prod
 
 from engine.kernels.expr import Expr, arg, lit, maximum, minimum
+from engine.kernels.size import largest
 from engine.operators.builder import Builder
 
 
@@ -106,18 +107,18 @@ def slide(
         size, stride = sizes[axis], strides[axis]
         if auto_pad in ("SAME_UPPER", "SAME_LOWER"):
             count = -(-size // stride)
-            total = max(0, (count - 1) * stride + (kernel[axis] if pooling else extent) - size)
+            total = largest(0, (count - 1) * stride + (kernel[axis] if pooling else extent) - size)
             begin = total // 2 if auto_pad == "SAME_UPPER" else total - total // 2
             end = total - begin
             if pooling and dilations[axis] > 1:
-                count = max(0, (size + total - extent) // stride + 1)
+                count = largest(0, (size + total - extent) // stride + 1)
         elif auto_pad in ("NOTSET", "VALID", ""):
             begin, end = (0, 0) if auto_pad == "VALID" else (pads[axis], pads[axis + rank])
             if pooling and max(begin, end) >= kernel[axis]:
                 k.error(f"its padding of {begin} and {end} is not smaller than the window of {kernel[axis]}")
             room = size + begin + end - extent
             # Towards 0, where a window is too large by less than a stride.
-            count = int(room / stride) + 1
+            count = (room // stride if room >= 0 else -(-room // stride)) + 1
             if count < 0 or (room < 0 and not pooling):
                 k.error(
                     f"a window of {extent} does not fit into {size} elements with padding {begin} and {end}",

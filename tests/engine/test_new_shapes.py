@@ -102,7 +102,8 @@ def test_new_shapes_compile_nothing(
         for output, expected in zip(worker.model.outputs, session.run(None, {"x": x}), strict=True):
             actual = worker.peek_output(output.name).download_to_array()
             assert error(actual, expected) < (1e-5 if channel == "cpu" else 1e-4)
-    assert len(compiled) >= len(shapes)
+    # Plans for all sizes ask once, others at every size.
+    assert compiled
     assert sum(compiled) == 0
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from engine.backends.cpu.cost import CHUNK_NS, CHUNKS_PER_THREAD
+from engine.backends.cpu.cost import tasks_wanted
 from engine.backends.cpu.epilogue import Epilogue, is_float32_core, print_epilogue
 from engine.backends.cpu.library import library_text
 from engine.backends.cpu.printer import indent, kernel_text
@@ -118,7 +118,7 @@ def cut_tasks(
         return work + fetched + read + NS_PER_TASK
 
     whole = groups * task_ns(1, 1)
-    wanted = min(int(whole / CHUNK_NS), threads * CHUNKS_PER_THREAD) if threads > 1 else 1
+    wanted = tasks_wanted(whole, threads)
     best, best_ns = (1, 1), 0.0
     for panel_blocks in range(1, min(panels, max(wanted, 1)) + 1):
         for tile_blocks in range(1, min(tiles, max(wanted, 1)) + 1):

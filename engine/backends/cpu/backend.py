@@ -26,6 +26,7 @@ from engine.backends.cpu.precision import arithmetics_for
 from engine.backends.cpu.program import CPUProgram, released
 from engine.backends.cpu.repeat import CPURepeat, seen
 from engine.backends.cpu.stream import CPUReadback, JobStream
+from engine.backends.cpu.template import CPUTemplate
 from engine.backends.cpu.timing import time_commands
 from engine.backends.cpu.tuned import tune
 from engine.compiler.memory import place
@@ -54,6 +55,7 @@ class CPUBackend(Backend):
     name: ClassVar[str] = "cpu"
     shares: ClassVar[bool] = True
     chooses_by_size: ClassVar[bool] = True
+    has_templates: ClassVar[bool] = True
     fan_in = 16
     whole = frozenset({"recurrence"})
     passes = (join_quantized, remove_dead_layers, unpack_weights, channels_last)
@@ -217,7 +219,7 @@ class CPUBackend(Backend):
         }
         lifetimes = plan.lifetimes()
         offsets, total = place({n: s for n, s in sizes.items() if n in lifetimes}, lifetimes, ALIGNMENT)
-        arena = self._arena_of(total)
+        arena = self.arena_of(total)
         start = address_of(arena)
         addresses = {name: start + offset for name, offset in offsets.items()}
         held = [arena]
@@ -256,6 +258,11 @@ class CPUBackend(Backend):
         table = np.array(rows, np.int64).reshape(-1, 4)
         table[:, 1] = np.array(starts, np.int64) * 8 + block.ctypes.data
         return CPUProgram(CommandList(table, (block, held)), nanoseconds, self.jobs, places, self._verdicts)
+
+    def template(self, plan: Plan, constants: Mapping[str, DeviceBuffer]) -> CPUTemplate:
+        """Lay out every step's args block, with room for what sizes decide."""
+        self.prepare(step.kernel for step in plan.steps)
+        return CPUTemplate(self, plan, constants, self._functions, self._verdicts)
 
     def run(self, program: Program) -> None:
         """Enqueue a recorded plan; a short one runs at once when nothing is in flight."""
@@ -354,7 +361,7 @@ class CPUBackend(Backend):
         if "stream" in self.__dict__:
             self.stream.dispose()
 
-    def _arena_of(self, size: int) -> np.ndarray:
+    def arena_of(self, size: int) -> np.ndarray:
         """Memory for a program's temporaries; all programs of a stream share it, as they run in turn."""
         if len(self._arena) < size:
             # Plans made before keep the arena that their commands know.

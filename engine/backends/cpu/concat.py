@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from math import prod
 
-from engine.backends.cpu.cost import CHUNK_NS, CHUNKS_PER_THREAD
+from engine.backends.cpu.cost import tasks_wanted
 from engine.backends.cpu.epilogue import Epilogue, print_epilogue
 from engine.backends.cpu.library import library_text
 from engine.backends.cpu.native_kernel import NativeKernel
 from engine.backends.cpu.printer import indent, kernel_text
 from engine.compiler.plan import Compute, Tuner
 from engine.dtypes import as_dtype
+from engine.kernels.size import largest, smallest
 
 _NS_PER_ELEMENT = 0.3
 _FIRST_WORD = 2
@@ -29,8 +30,7 @@ def tune_concat(compute: Compute, tuner: Tuner, threads: int) -> bool:
     height, total = compute.space
     epilogue = print_epilogue(compute, _FIRST_WORD + len(_WORDS) + len(parts), row_axes=1, core=storage.pop())
     nanoseconds = prod(compute.space) * _NS_PER_ELEMENT
-    wanted = min(int(nanoseconds / CHUNK_NS), threads * CHUNKS_PER_THREAD) if threads > 1 else 1
-    blocks = max(1, min(-(-wanted // height), total // 256))
+    blocks = largest(1, smallest(-(-tasks_wanted(nanoseconds, threads) // height), total // 256))
     tasks = height * blocks
     widths = (part.shape[1] for part in parts)
     values = (nanoseconds / tasks, total, blocks, -(-total // blocks), *widths, *epilogue.values)

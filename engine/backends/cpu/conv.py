@@ -22,6 +22,7 @@ from engine.backends.cpu.printer import indent, kernel_text
 from engine.backends.cpu.tiles import Tile, host_tile
 from engine.backends.cpu.windows import MAX_TAPS, Windows, windows_first
 from engine.compiler.plan import Compute, Tuner, storable
+from engine.kernels.size import deferred
 
 DEPTH = 320
 """Products per sum before the next columns are gathered; whole channels, so up to `MAX_TAPS`."""
@@ -108,7 +109,7 @@ def _tune_gemm(compute: Compute, tuner: Tuner, win: Windows, group: int, threads
     epilogue = print_epilogue(compute, _FIRST_WORD + len(_WORDS))
     weights = _pack(tuner, w.name, w.known, group, rows)
     total_ns = 2.0 * batch * group * m * channels * win.taps * pixels / FLOPS_PER_NS + 500.0
-    cut = partition(m, pixels, rows, tile, total_ns / (batch * group), threads, columns_first=True)
+    cut = deferred(partition, m, pixels, rows, tile, total_ns / (batch * group), threads, True)
     tasks = batch * group * cut.tasks
     # Pointwise, the whole plane is one run.
     out_width = pixels if win.is_pointwise else win.out[1]

@@ -16,6 +16,7 @@ from engine.backends.cpu.pixel_tiles import FLOPS_PER_NS, NS_PER_RESULT, padded_
 from engine.backends.cpu.printer import indent
 from engine.backends.cpu.tiles import AVX512, NEON, Tile, host_tile
 from engine.compiler.plan import Compute, Tuner, storable
+from engine.kernels.size import deferred
 from engine.memory.pool import reserve_lasting
 
 _MOST_OUTPUTS = 12
@@ -53,7 +54,8 @@ def tune_conv_few(compute: Compute, tuner: Tuner, threads: int) -> bool:
     assert elements is not None
     tile_ns = rows * (outputs * sum_ns + conv.win.taps * NS_PER_ADDRESS / blocks)
     tiles = -(-conv.pixels // rows)
-    cut = cut_tasks(tiles, blocks, 1, threads, tile_ns, 4.0 * products * outputs, conv.bytes_of_pixel * rows)
+    read = 4.0 * products * outputs, conv.bytes_of_pixel * rows
+    cut = deferred(cut_tasks, tiles, blocks, 1, threads, tile_ns, *read)
     epilogue = conv.epilogue()
     weights = tuner.constant(
         f"{w.name}|sums{outputs}x{tile.lanes}", partial(pack_sums, elements, outputs, tile.lanes)

@@ -28,6 +28,7 @@ from engine.backends.cpu.printer import indent, kernel_text
 from engine.backends.cpu.tiles import Tile, host_tile
 from engine.backends.cpu.windows import Windows, windows_last
 from engine.compiler.plan import Compute, Tuner
+from engine.kernels.size import deferred
 
 _MAX_DEPTH = 2048
 """Products of a sum that a task has room to note the places of."""
@@ -104,7 +105,7 @@ def tune_conv_first(compute: Compute, tuner: Tuner, threads: int) -> bool:
     depth = channels * win.taps
     flops = 2.0 * padded_channels(m, tile) * depth
     pixel_ns = flops / FLOPS_PER_NS + m * NS_PER_RESULT
-    bands = _cut(win, channels, x.shape[0], pixel_ns, threads)
+    bands = deferred(_cut, win, channels, x.shape[0], pixel_ns, threads)
     if int(facts["group"]) != 1 or depth > _MAX_DEPTH or bands is None:
         return False
     epilogue = print_epilogue(compute, _FIRST_WORD + len(_WORDS), len(compute.space) - 1)

@@ -18,6 +18,7 @@ from engine.backends.cpu.pixel_tiles import (
 )
 from engine.backends.cpu.tiles import Tile, host_tile
 from engine.compiler.plan import Compute, Tuner
+from engine.kernels.size import deferred
 
 
 def tune_conv_last(compute: Compute, tuner: Tuner, threads: int) -> bool:
@@ -37,9 +38,8 @@ def tune_conv_last(compute: Compute, tuner: Tuner, threads: int) -> bool:
     tile_ns = rows * (width * (2.0 * conv.depth / FLOPS_PER_NS + NS_PER_RESULT))
     tile_ns += rows * conv.win.taps * NS_PER_ADDRESS / panels
     tiles = -(-conv.pixels // rows)
-    cut = cut_tasks(
-        tiles, panels, conv.group, threads, tile_ns, 4.0 * conv.depth * width, conv.bytes_of_pixel * rows
-    )
+    read = 4.0 * conv.depth * width, conv.bytes_of_pixel * rows
+    cut = deferred(cut_tasks, tiles, panels, conv.group, threads, tile_ns, *read)
     epilogue = conv.epilogue()
     group, channels = conv.group, conv.channels
     weights = tuner.constant(

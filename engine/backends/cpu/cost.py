@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from math import prod
+from math import prod, trunc
 
 from engine.backends.cost import formula_ns
 from engine.backends.cpu.native_kernel import NativeKernel
 from engine.compiler.plan import Step, StoredKernel
 from engine.kernels.kernel import Kernel
+from engine.kernels.size import as_float, largest, smallest
 
 INLINE_NS = 60_000.0
 """Plans that take less than this run on the calling thread.
@@ -31,22 +32,30 @@ CHUNKS_PER_THREAD = 4
 DETERMINISTIC_THREADS = 4
 """For how many threads work is cut where the cut must not depend on how many there are: 16 tasks at most."""
 
-_SHORTEST_BLOCK = 256
+SHORTEST_BLOCK = 256
+"""Elements of the shortest piece of a row."""
 
 
 def step_ns(step: Step) -> float:
     """Estimated nanoseconds on one thread."""
     if isinstance(step.kernel, NativeKernel):
-        return float(step.values[0]) * step.space[0]
+        return as_float(step.values[0]) * step.space[0]
     if isinstance(step.kernel, StoredKernel):
         return step.kernel.nanoseconds
     assert isinstance(step.kernel, Kernel)
     return prod(step.space) * formula_ns(step.kernel.body, step.values)
 
 
+def tasks_wanted(nanoseconds: float, threads: int) -> int:
+    """Tasks that keep all threads busy, if there is so much to do."""
+    if threads == 1:
+        return 1
+    return largest(1, smallest(trunc(nanoseconds / CHUNK_NS), threads * CHUNKS_PER_THREAD))
+
+
 def grain(total: int, nanoseconds: float, threads: int) -> int:
     """Into chunks of how many of its `total` units a command is cut."""
-    chunks = min(int(nanoseconds / CHUNK_NS), threads * CHUNKS_PER_THREAD, total)
+    chunks = min(tasks_wanted(nanoseconds, threads), total)
     if threads == 1 or chunks <= 1:
         return max(total, 1)
     return -(-total // chunks)
@@ -55,7 +64,7 @@ def grain(total: int, nanoseconds: float, threads: int) -> int:
 def row_blocks(space: Sequence[int], nanoseconds: float, threads: int) -> int:
     """Into how many blocks to cut each row of a printed kernel, where there are few and long ones."""
     rows = prod(space[:-1])
-    wanted = min(int(nanoseconds / CHUNK_NS), threads * CHUNKS_PER_THREAD) if threads > 1 else 1
+    wanted = tasks_wanted(nanoseconds, threads)
     if len(space) == 1 or rows == 0 or rows >= wanted:
         return 1
-    return max(1, min(-(-wanted // rows), space[-1] // _SHORTEST_BLOCK))
+    return max(1, min(-(-wanted // rows), space[-1] // SHORTEST_BLOCK))

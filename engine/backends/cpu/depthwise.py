@@ -12,6 +12,7 @@ from engine.backends.cpu.printer import indent, kernel_text
 from engine.backends.cpu.tiles import Tile, host_tile
 from engine.backends.cpu.windows import Windows
 from engine.compiler.plan import Compute, Tuner
+from engine.kernels.size import deferred
 
 TILE_VECTORS = 4
 _FLOPS_PER_NS = 12.0
@@ -22,7 +23,7 @@ _FIRST_WORD = 2
 
 def tune_depthwise(compute: Compute, tuner: Tuner, win: Windows) -> bool:
     """A convolution with as many groups as input channels; float32 and known weights are established."""
-    bands = cut_bands(win)
+    bands = deferred(cut_bands, win)
     if bands is None:
         return False
     assert compute.hint is not None

@@ -19,6 +19,7 @@ from engine.backends.cpu.printer import kernel_text
 from engine.backends.cpu.tiles import host_tile
 from engine.backends.cpu.windows import MAX_TAPS, windows_last
 from engine.compiler.plan import Compute, Tuner, storable
+from engine.kernels.size import deferred
 
 _FIRST_WORD = 2
 
@@ -38,7 +39,7 @@ def tune_depthwise_last(compute: Compute, tuner: Tuner, threads: int) -> bool:
         return False
     lanes, rank, elements = host_tile().lanes, len(compute.space), w.known
     epilogue = print_epilogue(compute, _FIRST_WORD + len(WORDS), row_axes=rank - 1)
-    rows = cut_rows(win, x.shape[0], channels, lanes, threads)
+    rows = deferred(cut_rows, win, x.shape[0], channels, lanes, threads)
 
     weights = tuner.constant(f"{w.name}|taps{lanes}", partial(pack_taps, elements, win.taps, lanes))
     kernel = NativeKernel("depthwise_last", depthwise_last_text(lanes, rank, epilogue))

@@ -13,7 +13,7 @@ from functools import partial
 
 import numpy as np
 
-from engine.backends.cpu.cost import CHUNK_NS, CHUNKS_PER_THREAD
+from engine.backends.cpu.cost import tasks_wanted
 from engine.backends.cpu.epilogue import Epilogue, is_float32_core, print_epilogue
 from engine.backends.cpu.library import library_text
 from engine.backends.cpu.native_kernel import NativeKernel
@@ -22,6 +22,7 @@ from engine.backends.cpu.panels import emit_panels, emit_rows
 from engine.backends.cpu.printer import indent, kernel_text
 from engine.backends.cpu.tiles import Tile, host_tile
 from engine.compiler.plan import Compute, Tuner, storable
+from engine.kernels.size import deferred, largest
 from engine.kernels.value import Value
 
 FLOPS_PER_NS = 150.0
@@ -75,7 +76,7 @@ def tune_matmul(
     if not is_float32_core(compute) or len(compute.space) != 3:
         return False
     facts = compute.hint.facts
-    m, n, k, batch = (int(facts[name]) for name in ("m", "n", "k", "batch"))
+    m, n, k, batch = (facts[name] for name in ("m", "n", "k", "batch"))
     a_batch, a_row, a_column = facts["a_strides"]
     if compute.space != (batch, m, n):
         return False
@@ -103,10 +104,10 @@ def tune_matmul(
     # A tile's columns cost the same whether they are meant or not.
     columns = 2 * n if narrow else _up(n, tile.width)
     weights = tuner.weight_bytes if b.known is not None else 0
-    matrix_ns = max(2.0 * m * columns * k / FLOPS_PER_NS, reading_ns(4 * k * n, weights))
+    matrix_ns = largest(2.0 * m * columns * k / FLOPS_PER_NS, deferred(reading_ns, 4 * k * n, weights))
     matrix_ns += m * n * (epilogue.nanoseconds / 2 + 0.02)
     total_ns = batch * matrix_ns + 50.0
-    cut = cut_product(m, n, k, tile, batch, _tasks_wanted(total_ns, threads))
+    cut = deferred(cut_product, m, n, k, tile, batch, tasks_wanted(total_ns, threads))
     tasks = batch * cut.row_blocks * cut.column_blocks
     sizes = (m, n, k, cut.row_blocks, cut.column_blocks, cut.rows, cut.columns, a_batch, a_row, *b_steps)
     values = (total_ns / tasks, *sizes, *epilogue.values)
@@ -120,10 +121,6 @@ def reading_ns(size: int, whole: int = 0) -> float:
     if all that is read in turn, `whole` bytes, is too much for that.
     """
     return size / (100.0 if max(size, whole) <= NEAR_BYTES else 25.0)
-
-
-def _tasks_wanted(total_ns: float, threads: int) -> int:
-    return 1 if threads == 1 else max(1, min(int(total_ns / CHUNK_NS), threads * CHUNKS_PER_THREAD))
 
 
 def cut_product(m: int, n: int, k: int, tile: Tile, batch: int, wanted: int) -> Cut:

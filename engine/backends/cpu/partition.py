@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from engine.backends.cpu.cost import CHUNK_NS, CHUNKS_PER_THREAD
+from engine.backends.cpu.cost import tasks_wanted
 from engine.backends.cpu.tiles import Tile
 
 SCRATCH_FLOATS = 16384
@@ -33,7 +33,7 @@ def partition(
 
     columns_first: cut columns as long as possible, because each block of rows prepares the columns anew.
     """
-    wanted = 1 if threads == 1 else max(1, min(int(nanoseconds / CHUNK_NS), threads * CHUNKS_PER_THREAD))
+    wanted = tasks_wanted(nanoseconds, threads)
     columns = min(_up(n, tile.width), _up(128, tile.width))
     rows = min(_up(m, tile_rows), SCRATCH_FLOATS // columns // tile_rows * tile_rows)
     if columns_first:

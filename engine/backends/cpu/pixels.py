@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from engine.backends.cpu.cost import CHUNK_NS, CHUNKS_PER_THREAD
+from engine.backends.cpu.cost import tasks_wanted
 from engine.backends.cpu.epilogue import ENDS_BYTES, Epilogue, Recipe, fill_ends, fill_step
 from engine.backends.cpu.library import library_text
 from engine.backends.cpu.printer import indent
@@ -69,7 +69,7 @@ def cut_rows(win: Windows, batch: int, channels: int, lanes: int, threads: int) 
     padded = -(-channels // lanes) * lanes
     vectors = batch * oh * ow * (padded // lanes)
     nanoseconds = vectors * (win.taps * NS_PER_TAP + NS_PER_VECTOR) + 200.0
-    wanted = min(int(nanoseconds / CHUNK_NS), threads * CHUNKS_PER_THREAD) if threads > 1 else 1
+    wanted = tasks_wanted(nanoseconds, threads)
     # As many for each thread, for rows of windows take equally long.
     wanted = wanted // threads * threads if wanted > threads else wanted
     block = -(-oh // max(1, min(oh, -(-wanted // batch))))

@@ -9,6 +9,7 @@ from engine.backends.cpu.printer import indent, kernel_text
 from engine.backends.cpu.tiles import Tile, host_tile
 from engine.backends.cpu.windows import windows_first
 from engine.compiler.plan import Compute, Tuner
+from engine.kernels.size import deferred
 
 TILE_VECTORS = 4
 MAX_COLUMNS = 8192
@@ -43,7 +44,7 @@ def tune_pool(compute: Compute, tuner: Tuner, threads: int) -> bool:
     kind = str(facts["kind"])
     if win is None or not is_float32_core(compute) or kind not in ("max", "average", "sum"):
         return False
-    bands = cut_bands(win)
+    bands = deferred(cut_bands, win)
     if bands is None:
         return False
     if kind == "average" and win.out[1] > MAX_COLUMNS:

@@ -9,6 +9,7 @@ from engine.backends.cpu.printer import kernel_text
 from engine.backends.cpu.tiles import host_tile
 from engine.backends.cpu.windows import MAX_TAPS, windows_last
 from engine.compiler.plan import Compute, Tuner
+from engine.kernels.size import deferred
 
 _FIRST_WORD = 2
 _WORDS = (*WORDS, "count_top", "count_bottom", "count_left", "count_right")
@@ -38,7 +39,7 @@ def tune_pool_last(compute: Compute, tuner: Tuner, threads: int) -> bool:
     if facts.get("include_pad", False):
         counted = (-top, win.height + bottom, -left, win.width + right)
     epilogue = print_epilogue(compute, _FIRST_WORD + len(_WORDS), row_axes=rank - 1)
-    rows = cut_rows(win, x.shape[0], x.shape[-1], lanes, threads)
+    rows = deferred(cut_rows, win, x.shape[0], x.shape[-1], lanes, threads)
     kernel = NativeKernel(f"pool_last_{kind}", pool_last_text(kind, lanes, rank, epilogue))
     values = (rows.nanoseconds / rows.tasks, *rows.sizes, *counted, *epilogue.values)
     tuner.emit(kernel, (rows.tasks,), values, (*epilogue.inputs, x.name), compute.output.name)

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import partial
+from math import trunc
 
 import numpy as np
 
@@ -30,6 +31,7 @@ from engine.compiler.plan import Compute, Tuner, storable
 from engine.dtypes import FLOAT32
 from engine.kernels.expr import acc, arg, index, load
 from engine.kernels.hint import Hint
+from engine.kernels.size import deferred, largest, smallest
 from engine.kernels.value import Value
 
 GATES = {"lstm": 4, "gru": 3, "rnn": 1}
@@ -83,15 +85,15 @@ def tune_recurrence(compute: Compute, tuner: Tuner, threads: int) -> bool:
     assert bias is not None
     inputs = _input_products(compute, tuner, layer, bias, threads)
     right, after = _constants(tuner, layer, r, bias, b.name if b is not None else "")
-    rows = min(sequences, ROWS_AT_ONCE)
+    rows = smallest(sequences, ROWS_AT_ONCE)
     row_blocks = -(-sequences // rows)
     units = layer.units
     products = 2.0 * rows * gates * hidden * units * tile.lanes / FLOPS_PER_NS
     read = reading_ns(4 * gates * hidden * units * tile.lanes)
-    step_ns = max(products, read) + rows * units * CELL_NS
+    step_ns = largest(products, read) + rows * units * CELL_NS
     groups = directions * row_blocks
-    parts = parts_of_step(step_ns, steps, units, groups, threads)
-    patience = PATIENCE + int(step_ns / parts / PAUSE_NS)
+    parts = deferred(parts_of_step, step_ns, steps, units, groups, threads)
+    patience = PATIENCE + trunc(step_ns / parts / PAUSE_NS)
     reverses = [int(reverse) for reverse in facts["reverses"]]
     sizes = (
         steps, directions, sequences, hidden, units, row_blocks, rows, parts, patience,

@@ -12,7 +12,7 @@ from math import prod
 
 import numpy as np
 
-from engine.backends.cpu.cost import CHUNK_NS, CHUNKS_PER_THREAD
+from engine.backends.cpu.cost import tasks_wanted
 from engine.backends.cpu.epilogue import Epilogue, is_float32_core, print_epilogue
 from engine.backends.cpu.library import library_text
 from engine.backends.cpu.native_kernel import NativeKernel
@@ -20,6 +20,7 @@ from engine.backends.cpu.printer import indent, kernel_text, split_row
 from engine.backends.cpu.tiles import host_tile
 from engine.compiler.plan import Compute, Tuner
 from engine.kernels.expr import acc
+from engine.kernels.size import as_float, deferred, largest, smallest
 from engine.kernels.value import Value
 
 BLOCK_COLUMNS = 512
@@ -70,7 +71,7 @@ def tune_reduce(compute: Compute, tuner: Tuner, threads: int) -> bool:
     assert compute.hint is not None
     facts, (x, *centers) = compute.hint.facts, compute.hint.operands
     kind, term = str(facts["kind"]), str(facts.get("term", "element"))
-    outer, extent, inner = (int(facts[name]) for name in ("outer", "extent", "inner"))
+    outer, extent, inner = (facts[name] for name in ("outer", "extent", "inner"))
     if not is_float32_core(compute) or kind not in KINDS or term not in TERMS or extent < 1:
         return False
     # Only what holds for every input shape may choose between kernels.
@@ -79,9 +80,9 @@ def tune_reduce(compute: Compute, tuner: Tuner, threads: int) -> bool:
     if prod(space) != outer * inner or (len(space) > 2 if are_runs else space[-1] != inner):
         return False
     emit = _emit_runs if are_runs else _emit_columns
-    parts = _parts(outer, extent, inner, are_runs, threads)
+    parts = deferred(_parts, outer, extent, inner, are_runs, threads)
     center = centers[0].name if centers else None
-    divisor = float(extent) if kind == "mean" else 1.0
+    divisor = as_float(extent) if kind == "mean" else 1.0
     joins = "sum" if kind == "mean" else kind
     work = _Work(joins, term, (outer, extent, inner), x.name, center, 1, divisor)
     fixed = x.signature is not None and all(x.is_static(axis) for axis in range(x.rank))
@@ -98,8 +99,7 @@ def tune_reduce(compute: Compute, tuner: Tuner, threads: int) -> bool:
 
 def _parts(outer: int, extent: int, inner: int, are_runs: bool, threads: int) -> int:
     """Into how many parts to cut the extent, so that all threads have something to do."""
-    wanted = int(outer * extent * inner * _NS_PER_ELEMENT / CHUNK_NS)
-    wanted = min(wanted, threads * CHUNKS_PER_THREAD) if threads > 1 else 1
+    wanted = tasks_wanted(outer * extent * inner * _NS_PER_ELEMENT, threads)
     tasks = outer if are_runs else outer * -(-inner // BLOCK_COLUMNS)
     return max(1, min(-(-wanted // tasks), extent // (BLOCK_RUN if are_runs else BLOCK_ROWS)))
 
@@ -107,7 +107,7 @@ def _parts(outer: int, extent: int, inner: int, are_runs: bool, threads: int) ->
 def _emit_columns(compute: Compute, tuner: Tuner, work: _Work) -> None:
     outer, extent, inner = work.sizes
     rows = compute.space[:-1]
-    block = min(BLOCK_COLUMNS, inner)
+    block = smallest(BLOCK_COLUMNS, inner)
     blocks = -(-inner // block)
     tasks = outer * work.parts * blocks
     epilogue = print_epilogue(compute, _FIRST_WORD + len(_COLUMN_WORDS) + len(rows), row_axes=len(rows))
@@ -123,7 +123,7 @@ def _emit_runs(compute: Compute, tuner: Tuner, work: _Work) -> None:
     outer, extent, _ = work.sizes
     results = outer * work.parts
     part = -(-extent // work.parts)
-    at_once = max(1, min(BLOCK_RESULTS, _TASK_ELEMENTS // max(part, 1)))
+    at_once = largest(1, smallest(BLOCK_RESULTS, _TASK_ELEMENTS // largest(part, 1)))
     tasks = -(-results // at_once)
     epilogue = print_epilogue(compute, _FIRST_WORD + len(_RUN_WORDS), row_axes=0)
     each = (outer * extent * _NS_PER_ELEMENT + results * _NS_PER_RUN) / tasks + _NS_PER_TASK

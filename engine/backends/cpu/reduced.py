@@ -10,6 +10,7 @@ from functools import partial
 
 import numpy as np
 
+from engine.backends.cpu.cost import tasks_wanted
 from engine.backends.cpu.epilogue import Epilogue, is_float32_core, print_epilogue
 from engine.backends.cpu.native_kernel import NativeKernel
 from engine.backends.cpu.packing import matrices_of
@@ -31,10 +32,10 @@ from engine.backends.cpu.reduced_core import (
     release_text,
     row_pitch,
     scale_text,
-    tasks_wanted,
     up,
 )
 from engine.compiler.plan import Compute, Tuner, storable
+from engine.kernels.size import deferred
 
 _LEAST_FLOPS = 4e5
 """Products smaller than this take less time in float32 than rounding and starting does."""
@@ -102,7 +103,7 @@ def tune_reduced_matmul(compute: Compute, tuner: Tuner, threads: int, arithmetic
     facts = compute.hint.facts
     if not is_float32_core(compute) or len(compute.space) != 3:
         return False
-    m, n, k, batch = (int(facts[name]) for name in ("m", "n", "k", "batch"))
+    m, n, k, batch = (facts[name] for name in ("m", "n", "k", "batch"))
     a, b = compute.hint.operands
     flops = 2.0 * m * n * k
     if b.known is None or compute.space != (batch, m, n) or flops < _LEAST_FLOPS or min(n, k) < 16:
@@ -114,7 +115,7 @@ def tune_reduced_matmul(compute: Compute, tuner: Tuner, threads: int, arithmetic
         return False
     groups = -(-k // arithmetic.group)
     total_ns = product_ns(m, n, k, m * k) + 100.0
-    cut = cut_product(m, n, groups, batch, threads, total_ns)
+    cut = deferred(cut_product, m, n, groups, batch, threads, total_ns)
 
     at_once, sides = cut.groups_at_once, (count, k, n)
     name = f"{b.name}|{arithmetic.precision}|{sides}|{b_strides}"

@@ -17,6 +17,7 @@ from functools import partial
 
 import numpy as np
 
+from engine.backends.cpu.cost import tasks_wanted
 from engine.backends.cpu.epilogue import Epilogue, is_float32_core, print_epilogue
 from engine.backends.cpu.native_kernel import NativeKernel
 from engine.backends.cpu.precision import Arithmetic
@@ -38,10 +39,10 @@ from engine.backends.cpu.reduced_core import (
     release_text,
     row_pitch,
     scale_text,
-    tasks_wanted,
 )
 from engine.backends.cpu.windows import MAX_STRIDE, MAX_TAPS, Windows, windows_last
 from engine.compiler.plan import Compute, Tuner, storable
+from engine.kernels.size import deferred
 
 _LEAST_FLOPS = 1e6
 
@@ -227,7 +228,7 @@ def tune_reduced_conv(compute: Compute, tuner: Tuner, threads: int, arithmetic: 
     cells = cells_of(win, channels, arithmetic)
     if (x_first and not cells.packed_rows) or (arithmetic.bytewise and channels < _LEAST_CHANNELS):
         return False
-    bands = cut_bands(win, cells)
+    bands = deferred(cut_bands, win, cells)
     if bands is None:
         return False
     batch, pixels = x.shape[0], win.out[0] * win.out[1]

@@ -10,7 +10,6 @@ from __future__ import annotations
 import ml_dtypes
 import numpy as np
 
-from engine.backends.cpu.cost import CHUNK_NS, CHUNKS_PER_THREAD
 from engine.backends.cpu.library import library_text
 from engine.backends.cpu.precision import Arithmetic
 
@@ -117,11 +116,6 @@ def product_ns(rows: int, columns: int, depth: int, narrowed: float) -> float:
 def row_pitch(groups: int) -> int:
     """Bytes between rows of a band; no large power of two, whose rows would share a few lines of cache."""
     return 64 * (groups + 1 if groups >= 8 and groups % 2 == 0 else groups)
-
-
-def tasks_wanted(nanoseconds: float, threads: int) -> int:
-    """Tasks that keep all threads busy, if there is so much to do."""
-    return 1 if threads == 1 else max(1, min(int(nanoseconds / CHUNK_NS), threads * CHUNKS_PER_THREAD))
 
 
 def near_columns(n: int, column_bytes: int) -> tuple[int, int]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from math import prod
 
-from engine.backends.cpu.cost import CHUNK_NS, CHUNKS_PER_THREAD
+from engine.backends.cpu.cost import tasks_wanted
 from engine.backends.cpu.epilogue import emit_epilogue, unfinished
 from engine.backends.cpu.library import library_text
 from engine.backends.cpu.native_kernel import NativeKernel
@@ -50,8 +50,7 @@ def tune_scatter(compute: Compute, tuner: Tuner, threads: int) -> bool:
     whole = bool(facts["whole"])
     copying = data.size * data.dtype.itemsize * _NS_PER_BYTE
     writing = updates.size * _NS_PER_ELEMENT
-    parts = max(1, min(int((copying + writing) / CHUNK_NS), threads * CHUNKS_PER_THREAD))
-    parts = 1 if threads == 1 else parts
+    parts = tasks_wanted(copying + writing, threads)
     by_outer = outer >= parts
     if not by_outer:
         parts = max(1, min(parts, threads, inner // _LEAST_COLUMNS))

@@ -6,13 +6,14 @@ and become what the hint asks for: positions, coordinates, or the slices there.
 
 from __future__ import annotations
 
-from engine.backends.cpu.cost import CHUNK_NS, CHUNKS_PER_THREAD
+from engine.backends.cpu.cost import tasks_wanted
 from engine.backends.cpu.epilogue import emit_epilogue, unfinished
 from engine.backends.cpu.library import library_text
 from engine.backends.cpu.native_kernel import NativeKernel
 from engine.backends.cpu.printer import indent, kernel_text
 from engine.compiler.plan import Compute, Tuner
 from engine.dtypes import INT32, INT64
+from engine.kernels.size import largest, smallest
 from engine.kernels.value import Value
 
 BLOCK = 64
@@ -111,8 +112,8 @@ def _emit_select(
     """The counts of blocks, and the choice; `moving` is what a chosen position takes, in nanoseconds."""
     rows, count = mask.shape
     nanoseconds = rows * count * (_NS_PER_MARK + moving / 2)
-    wanted = min(int(nanoseconds / CHUNK_NS), threads * CHUNKS_PER_THREAD) if threads > 1 else 1
-    blocks = max(1, min(-(-wanted // rows), -(-count // (16 * BLOCK))))
+    wanted = tasks_wanted(nanoseconds, threads)
+    blocks = largest(1, smallest(-(-wanted // rows), -(-count // (16 * BLOCK))))
     block_size = -(-count // blocks)
     counts = tuner.temporary(rows * blocks, INT64)
     cut = (count, blocks, block_size)

@@ -10,6 +10,7 @@ from engine.backends.cpu.native_kernel import NativeKernel
 from engine.backends.cpu.printer import indent, kernel_text
 from engine.backends.cpu.tiles import host_tile
 from engine.compiler.plan import Compute, Tuner
+from engine.kernels.size import deferred
 
 BLOCK_ROWS = 256
 """Rows that are turned before the columns made of them are stored, where there is an epilogue."""
@@ -35,7 +36,7 @@ def tune_transpose(compute: Compute, tuner: Tuner, threads: int) -> bool:
     """Rule for hints of kind "transpose": float32; a space of (batch, columns, rows) or (columns, rows)."""
     assert compute.hint is not None
     (x,), facts = compute.hint.operands, compute.hint.facts
-    batch, rows, columns = (int(facts[name]) for name in ("batch", "rows", "columns"))
+    batch, rows, columns = (facts[name] for name in ("batch", "rows", "columns"))
     wanted = ((batch, columns, rows), (columns, rows)) if batch == 1 else ((batch, columns, rows),)
     if not is_float32_core(compute) or compute.space not in wanted:
         return False
@@ -43,7 +44,7 @@ def tune_transpose(compute: Compute, tuner: Tuner, threads: int) -> bool:
     # Only what holds for every input shape may choose between kernels.
     slim = x.rank == 3 and any(x.is_static(axis) and x.shape[axis] < lanes for axis in (1, 2))
     text, name = (slim_text, "transpose_slim") if slim else (tiles_text, "transpose")
-    sizes, per_batch = (_slim_sizes if slim else _tile_sizes)(rows, columns, lanes)
+    sizes, per_batch = deferred(_slim_sizes if slim else _tile_sizes, rows, columns, lanes)
     words = _SLIM_WORDS if slim else _TILE_WORDS
     epilogue = print_epilogue(
         compute, _FIRST_WORD + len(words), row_axes=len(compute.space) - (2 if slim else 1)

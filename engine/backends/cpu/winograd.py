@@ -22,13 +22,14 @@ from engine.backends.cpu.winograd_cut import (
     MOST_COLUMNS,
     Cut,
     choose_cut,
+    count_row_tiles,
     cut_ns,
     row_choices,
-    row_tiles,
     scratch_bytes,
 )
 from engine.backends.cpu.winograd_weights import pack_weights
 from engine.compiler.plan import Compute, Tuner
+from engine.kernels.size import deferred
 
 _WORDS = (
     "height width c_size out_height out_width m_size top left tile_columns image_tiles tiles share"
@@ -96,7 +97,7 @@ def tune_winograd(compute: Compute, tuner: Tuner, threads: int) -> bool:
     if w.known is None or not is_float32_core(compute):
         return False
     tile = host_tile()
-    cut = choose_cut(compute.space, w.shape[1], tile, threads)
+    cut = deferred(choose_cut, compute.space, w.shape[1], tile, threads)
     if cut is None:
         return False
     emit_winograd(compute, tuner, tile, cut)
@@ -108,23 +109,24 @@ def emit_winograd(compute: Compute, tuner: Tuner, tile: Tile, cut: Cut) -> None:
     assert compute.hint is not None
     x, w = compute.hint.operands
     batch, out_height, out_width, m = compute.space
+    results = int(cut.results)
     _, height, width, channels = x.shape
-    tile_columns = -(-out_width // cut.results)
-    image_tiles = tile_columns * -(-out_height // cut.results)
+    tile_columns = -(-out_width // results)
+    image_tiles = tile_columns * -(-out_height // results)
     groups = -(-m // cut.group_columns)
     tasks = groups * -(-batch * image_tiles // cut.share)
-    nanoseconds = cut_ns(compute.space, channels, cut, tile, 1)
+    nanoseconds = deferred(cut_ns, compute.space, channels, cut, tile, 1)
     epilogue = print_epilogue(compute, _FIRST_WORD + len(_WORDS), row_axes=3)
-    weights = _pack(tuner, w.name, w.known, cut.results, tile.width)
+    weights = _pack(tuner, w.name, w.known, results, tile.width)
     top, left = compute.hint.facts["pads"]
     # All tiles of rows together ask for the next weights once, each with two lines a channel.
-    step = 2 * tile.width // len(row_tiles(cut.tiles, tile))
+    step = 2 * tile.width // deferred(count_row_tiles, cut.tiles, tile)
     sizes = (
         height, width, channels, out_height, out_width, m, top, left, tile_columns, image_tiles,
         batch * image_tiles, cut.share, cut.tiles, step, cut.columns, groups, cut.group_columns,
     )  # fmt: skip
     values = (nanoseconds / tasks, *sizes, *epilogue.values)
-    kernel = NativeKernel("winograd", winograd_text(tile, cut.results, epilogue))
+    kernel = NativeKernel("winograd", winograd_text(tile, results, epilogue))
     tuner.emit(kernel, (tasks,), values, (*epilogue.inputs, x.name, weights), compute.output.name)
 
 

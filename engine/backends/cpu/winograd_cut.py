@@ -13,7 +13,7 @@ from math import prod
 
 import llvmlite.binding as llvm
 
-from engine.backends.cpu.cost import CHUNK_NS, CHUNKS_PER_THREAD, INLINE_NS
+from engine.backends.cpu.cost import INLINE_NS, tasks_wanted
 from engine.backends.cpu.tiles import Tile
 from engine.jobs.stack import smallest_stack
 
@@ -73,7 +73,7 @@ def choose_cut(space: tuple[int, ...], channels: int, tile: Tile, threads: int) 
     direct = 2.0 * 9 * channels * prod(space) / (_FLOPS_PER_NS * tile.lanes * _DIRECT_SHARE)
     # So short a layer often runs on one thread, as its whole plan does; it is cut for more all the same.
     judged = threads if direct > INLINE_NS / 2 else 1
-    fewest = min(_chunks(direct, threads), threads)
+    fewest = min(tasks_wanted(direct, threads), threads)
     best, least = None, direct / min(judged, fewest)
     for results in (2, 4):
         if results > LARGEST or _weight_bytes(channels, space[3], results) > _LARGEST_WEIGHTS:
@@ -88,10 +88,6 @@ def choose_cut(space: tuple[int, ...], channels: int, tile: Tile, threads: int) 
     return best
 
 
-def _chunks(nanoseconds: float, threads: int) -> int:
-    return max(1, min(int(nanoseconds / CHUNK_NS), threads * CHUNKS_PER_THREAD))
-
-
 def _cuts(
     space: tuple[int, ...], channels: int, results: int, tile: Tile, threads: int, fewest: int
 ) -> Iterator[Cut]:
@@ -99,7 +95,7 @@ def _cuts(
     m, tiles = space[3], _tile_count(space, results)
     whole = Cut(results, tiles, min(tiles, _ENOUGH_TILES), tile.width, _up(m, tile.width))
     total = cut_ns(space, channels, whole, tile, 1)
-    most = max(_chunks(total, threads), fewest)
+    most = max(tasks_wanted(total, threads), fewest)
     for tasks in (most // threads * threads, threads) if most > threads > 1 else (most,):
         for groups in sorted({1, min(threads, tasks)}):
             group_columns = _up(-(-m // groups), tile.width)
@@ -168,6 +164,11 @@ def row_tiles(count: int, tile: Tile) -> list[int]:
         taken.append(rows)
         count -= rows
     return taken
+
+
+def count_row_tiles(count: int, tile: Tile) -> int:
+    """How many tiles `row_tiles` takes."""
+    return len(row_tiles(count, tile))
 
 
 def row_choices(tile: Tile) -> tuple[int, ...]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 
-from engine.backends.cpu.cost import CHUNK_NS, CHUNKS_PER_THREAD
+from engine.backends.cpu.cost import tasks_wanted
 from engine.backends.cpu.epilogue import Epilogue, print_epilogue
 from engine.backends.cpu.library import library_text
 from engine.backends.cpu.matmul import cut_product, tile_heights
@@ -23,6 +23,7 @@ from engine.backends.cpu.words import (
     zeros_of,
 )
 from engine.compiler.plan import Compute, Tuner
+from engine.kernels.size import deferred
 
 _WORDS = (
     "m_size n_size depth row_blocks column_blocks block_rows block_columns a_batch a_row b_batch"
@@ -35,7 +36,7 @@ def tune_word_matmul(compute: Compute, tuner: Tuner, threads: int) -> bool:
     """Rule for hints of kind "matmul" and "shifted_matmul" over (batch, m, n)."""
     assert compute.hint is not None
     words, facts = words_of(compute), compute.hint.facts
-    m, n, k, batch = (int(facts[name]) for name in ("m", "n", "k", "batch"))
+    m, n, k, batch = (facts[name] for name in ("m", "n", "k", "batch"))
     if words is None or compute.space != (batch, m, n):
         return False
     a, b = compute.hint.operands[:2]
@@ -68,8 +69,7 @@ def tune_word_matmul(compute: Compute, tuner: Tuner, threads: int) -> bool:
     epilogue = print_epilogue(compute, _FIRST_WORD + len(_WORDS), core=compute.body.dtype, total=total)
     nanoseconds = 2.0 * m * panels * tile.width * k / words.flops_per_ns + 4.0 * k * n / 50.0
     nanoseconds = batch * (nanoseconds + m * n * (epilogue.nanoseconds / 2 + 0.02)) + 50.0
-    wanted = 1 if threads == 1 else max(1, min(int(nanoseconds / CHUNK_NS), threads * CHUNKS_PER_THREAD))
-    cut = cut_product(m, n, depth, tile, batch, wanted)
+    cut = deferred(cut_product, m, n, depth, tile, batch, tasks_wanted(nanoseconds, threads))
     tasks = batch * cut.row_blocks * cut.column_blocks
     sizes_of_kernel = (
         m, n, depth, cut.row_blocks, cut.column_blocks, cut.rows, cut.columns, left.batch, left.row,

@@ -1,0 +1,142 @@
+"""Kernels evaluated over sizes that are still open: what models compute of shapes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from itertools import pairwise, product
+from typing import Any
+
+import numpy as np
+
+from engine.kernels.evaluate import evaluate
+from engine.kernels.expr import Expr
+from engine.kernels.kernel import Kernel
+from engine.kernels.size import Size, deferred, has_sizes, largest, smallest
+from engine.kernels.value import Value
+
+MOST_ELEMENTS = 256
+"""Elements of the largest tensor that is worked out one by one."""
+
+_INTEGERS = frozenset({"index", "int64", "int32", "bool"})
+
+
+class _NotExactError(Exception):
+    """A formula computes with floats, whose rounding NumPy knows."""
+
+
+def holds_sizes(value: Value) -> bool:
+    """Whether some of the known elements of a tensor of numbers are `Size`s."""
+    known = value.known
+    return known is not None and known.dtype == object and value.dtype != object
+
+
+def evaluate_sizes(
+    kernel: Kernel,
+    space: Sequence[int],
+    values: Sequence[Any],
+    inputs: Sequence[np.ndarray],
+    shape: Sequence[int],
+) -> np.ndarray | None:
+    """The elements of a tensor, some of them `Size`s; None where there are too many, or loops among them."""
+    count = int(np.prod(shape, dtype=np.int64))
+    if count > MOST_ELEMENTS or any(array.size > MOST_ELEMENTS for array in inputs):
+        return None
+    flat = [list(array.reshape(-1)) for array in inputs]
+    try:
+        ranges = [range(n) for n in space]
+        elements = [
+            _Element(values, flat, at, place).value(kernel.body) for place, at in enumerate(product(*ranges))
+        ]
+    except _NotExactError:
+        elements = _by_numpy(kernel, space, values, inputs)
+    found = np.array(elements, object if has_sizes(elements) else np.dtype(kernel.dtype))
+    return found.reshape(tuple(shape))
+
+
+def _by_numpy(
+    kernel: Kernel, space: Sequence[int], values: Sequence[Any], inputs: Sequence[np.ndarray]
+) -> list[Any]:
+    """The same by NumPy, whenever the sizes change."""
+    given = [*values, *(x for array in inputs for x in array.reshape(-1).tolist())]
+    types = [array.dtype for array in inputs]
+    ends = np.cumsum([len(values), *(array.size for array in inputs)]).tolist()
+
+    def evaluated(*numbers: Any) -> tuple[Any, ...]:
+        arrays = []
+        for (begin, end), dtype, name in zip(pairwise(ends), types, kernel.buffers, strict=True):
+            arrays.append(np.array(numbers[begin:end], name if dtype.kind == "O" else dtype))
+        return tuple(evaluate(kernel, space, numbers[: ends[0]], arrays).tolist())
+
+    return list(deferred(evaluated, *given))
+
+
+class _Element:
+    """The formula of one element."""
+
+    def __init__(
+        self, values: Sequence[Any], inputs: Sequence[Sequence[Any]], at: Sequence[int], place: int
+    ) -> None:
+        self._values = values
+        self._inputs = inputs
+        self._at = at
+        self._place = place
+
+    def value(self, node: Expr) -> Any:
+        if node.dtype not in _INTEGERS:
+            raise _NotExactError
+        match node.op:
+            case "const":
+                return node.attr
+            case "param":
+                return _number(self._values[node.attr])
+            case "index":
+                return self._at[node.attr]
+            case "flat":
+                return self._place
+            case "load":
+                return _number(self._inputs[node.attr][self.value(node.args[0])])
+            case "select":
+                condition, a, b = node.args
+                return self.value(a) if self.value(condition) else self.value(b)
+            case "cast":
+                x = self.value(node.args[0])
+                return bool(x) if node.dtype == "bool" else int(x) if isinstance(x, bool) else x
+        if node.op not in _OPERATIONS:
+            raise _NotExactError
+        return _OPERATIONS[node.op](*(self.value(x) for x in node.args))
+
+
+def _number(x: Any) -> Any:
+    return x if isinstance(x, Size | bool) else x.item() if isinstance(x, np.generic) else x
+
+
+def _div(a: Any, b: Any) -> Any:
+    if b == 0:
+        return 0
+    return a // b if (a >= 0) == (b > 0) else -(abs(a) // abs(b))
+
+
+def _rem(a: Any, b: Any) -> Any:
+    return 0 if b == 0 else a - b * _div(a, b)
+
+
+_OPERATIONS: dict[str, Callable[..., Any]] = {
+    "add": lambda a, b: a + b,
+    "sub": lambda a, b: a - b,
+    "mul": lambda a, b: a * b,
+    "neg": lambda a: -a,
+    "abs": abs,
+    "div": _div,
+    "rem": _rem,
+    "min": smallest,
+    "max": largest,
+    "and": lambda a, b: a and b if isinstance(a, bool) else int(a) & int(b),
+    "or": lambda a, b: a or b if isinstance(a, bool) else int(a) | int(b),
+    "not": lambda a: not a,
+    "eq": lambda a, b: a == b,
+    "ne": lambda a, b: a != b,
+    "lt": lambda a, b: a < b,
+    "le": lambda a, b: a <= b,
+    "gt": lambda a, b: a > b,
+    "ge": lambda a, b: a >= b,
+}

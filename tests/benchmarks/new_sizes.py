@@ -1,0 +1,114 @@
+"""What a size that a worker has not met costs the thread that schedules it, beside onnxruntime's whole run.
+
+    python -m tests.benchmarks.new_sizes --models assets/swarm/swarm.onnx chatter.onnx
+
+Each round has sizes of its own for the model's open dimensions. `schedule` is what the call takes at sizes
+never seen; `again` at the same ones a second time; `whole` with the outputs read, beside onnxruntime's first
+run at that size (a ratio above 1: this engine is faster). `plans` is how many serve all sizes.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from pathlib import Path
+from statistics import median
+from time import perf_counter
+
+import numpy as np
+
+from engine import Model, ModelLoader, Worker
+from gameglue.profiling.contenders import onnxruntime_call
+from tests.benchmarks.setting import (
+    add_backend_option,
+    chosen_backends,
+    console,
+    open_worker,
+    positive,
+    print_setting,
+    print_table,
+)
+
+ASSETS = Path(__file__).resolve().parents[2] / "assets"
+MODELS = [ASSETS / name / f"{name}.onnx" for name in ("swarm", "digits", "gesture", "chatter", "othello")]
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Measure and print."""
+    parser = argparse.ArgumentParser(
+        prog="python -m tests.benchmarks.new_sizes",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    add_backend_option(parser, "cpu")
+    parser.add_argument(
+        "--models", type=Path, nargs="+", default=MODELS, metavar="FILE", help="Default: some of the demos'"
+    )
+    parser.add_argument("--rounds", type=positive, default=24, metavar="N", help="sizes. Default: 24")
+    parser.add_argument("--least", type=positive, default=2, metavar="N", help="least size. Default: 2")
+    parser.add_argument("--most", type=positive, default=64, metavar="N", help="largest size. Default: 64")
+    options = parser.parse_args(argv)
+    out = console()
+    print_setting(out, "sizes never seen", {"times": f"ms over {options.rounds} sets of sizes"})
+    rows = []
+    for path in options.models:
+        model = ModelLoader.load(path)
+        for name in chosen_backends(options.backends or ["cpu"]):
+            with open_worker(model, name) as worker:
+                rows.append([path.stem, name, *_measured(worker, path, options)])
+    columns = ("model", "backend", "schedule", "worst", "again", "whole", "onnxruntime", "ratio", "plans")
+    print_table(out, columns, rows)
+    return 0
+
+
+def _measured(worker: Worker, path: Path, options: argparse.Namespace) -> list[str]:
+    """The figures of one model on one backend, as text."""
+    peer = onnxruntime_call(path, 2)
+    rng = np.random.default_rng(4)
+    new: list[float] = []
+    again: list[float] = []
+    whole: list[float] = []
+    theirs: list[float] = []
+    # The first sets are those that everything is set up with: memory, threads, the outputs' buffers.
+    for number in range(-4, options.rounds):
+        inputs = _inputs(worker.model, rng, options.least, options.most)
+        times = []
+        for _ in range(2):
+            begin = perf_counter()
+            worker.schedule(inputs)
+            scheduled = perf_counter()
+            for item in worker.model.outputs:
+                worker.peek_output(item.name).download_to_array()
+            times.append((scheduled - begin, perf_counter() - begin))
+        begin = perf_counter()
+        peer(inputs)
+        took = perf_counter() - begin
+        if number >= 0:
+            new.append(times[0][0])
+            again.append(times[1][0])
+            whole.append(times[0][1])
+            theirs.append(took)
+    ratio = median(theirs) / median(whole)
+    shown = [median(new), max(new), median(again), median(whole), median(theirs)]
+    sized = len(worker._session.sized)
+    return [*(f"{1e3 * seconds:.2f}" for seconds in shown), f"{ratio:.2f}", str(sized)]
+
+
+def _inputs(model: Model, rng: np.random.Generator, least: int, most: int) -> dict[str, np.ndarray]:
+    """Random elements, in sizes of their own for what the model leaves open."""
+    sizes: dict[object, int] = {}
+    found = {}
+    for item in model.inputs:
+        shape = []
+        for axis, dim in enumerate(item.shape or ()):
+            drawn = int(rng.integers(least, most + 1))
+            name = (item.name, axis) if dim is None else dim
+            shape.append(dim if isinstance(dim, int) else sizes.setdefault(name, drawn))
+        is_whole = item.dtype.kind in "iub"
+        elements = rng.integers(0, 2, shape) if is_whole else rng.normal(size=shape)
+        found[item.name] = elements.astype(item.dtype)
+    return found
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
