@@ -24,6 +24,7 @@ from engine.loading.sliced_thread import SlicedThread
 from engine.memory.shortage import naming_shortage
 from engine.model import Layer, Model
 from engine.operators import OPERATORS
+from engine.spelling import SpellingType
 from engine.stored.graphs import GraphFile, is_told_by_file
 
 ModelSource = str | os.PathLike[str] | bytes | BinaryIO
@@ -92,7 +93,7 @@ class ModelAsset:
         return (ModelAsset, (self.source,))
 
 
-class ModelLoader:
+class ModelLoader(metaclass=SpellingType):
     """Reads model files. The format is told by the file's suffix; bytes are taken for ONNX."""
 
     @staticmethod

@@ -6,13 +6,14 @@ from engine.asset import ModelAsset
 from engine.backends.base import BackendType
 from engine.backends.select import DeviceChoice
 from engine.model import Model
+from engine.spelling import SpellingType
 from engine.worker import Worker
 
 IWorker = Worker
 """The 1.x interface's name of a worker."""
 
 
-class WorkerFactory:
+class WorkerFactory(metaclass=SpellingType):
     """The 1.x way to a worker."""
 
     @staticmethod

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import difflib
+from collections.abc import Callable, Sequence
 from math import prod
 from threading import get_ident
 from typing import TYPE_CHECKING, Any
@@ -11,6 +12,7 @@ import numpy as np
 
 from engine.backends.base import Readback
 from engine.backends.tensor_data import storage_of
+from engine.compiler.passes.remove_dead_layers import remove_dead_layers
 from engine.direct import DirectRun, Source
 from engine.errors import (
     DisposedError,
@@ -22,7 +24,7 @@ from engine.errors import (
 )
 from engine.kernels.value import Entry, MapsValue, Value, leaves
 from engine.memory.shortage import shortage
-from engine.model import Model
+from engine.model import Model, Output
 from engine.parts import Location
 from engine.reads import PendingRead, delivered
 from engine.run import Run
@@ -394,6 +396,7 @@ def fetch(worker: Worker, name: str) -> Any:
 
     A sequence of maps comes as a list of dicts.
     """
+    value: Any
     try:
         value = worker.peek_output(name)
     except ShapePending:
@@ -404,3 +407,33 @@ def fetch(worker: Worker, name: str) -> Any:
         return None
     found = value.download_to_array()
     return found.tolist() if isinstance(value.data_at_hand, MapsOutput) else found
+
+
+def as_list(value: Any, name: str | int | None) -> list[Tensor]:
+    """The tensors of an output that is a sequence. Raises `InputError` where it is none."""
+    if not isinstance(value, list):
+        found = "an optional without an element" if value is None else f"a {type(value).__name__}"
+        which = "the first output" if name is None else f"output {name!r}"
+        raise InputError(f"{which} is {found}, not a list")
+    return value
+
+
+def with_outputs(model: Model, names: Sequence[str]) -> Model:
+    """A model that yields these values and has the layers that they need.
+
+    Raises `InputError` with likely names for a value that the model does not have.
+    """
+    if isinstance(names, str) or not names:
+        raise InputError("outputs needs the names of one or more values, as a list")
+    declared = {item.name: item for item in model.outputs}
+    known = {**declared, **{name: Output(name, None, None) for name in model.producers()}, **declared}
+    for name in names:
+        if name not in known:
+            near = difflib.get_close_matches(str(name), known, n=3)
+            hint = f"did you mean {' or '.join(map(repr, near))}? " if near else ""
+            raise InputError(
+                f"model '{model.name}' has no value {name!r}; {hint}`gameglue inspect MODEL --layers` lists "
+                "what its layers yield"
+            )
+    chosen = tuple(known[name] for name in dict.fromkeys(names))
+    return remove_dead_layers(model.replace(outputs=chosen))

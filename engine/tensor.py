@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Self
 
@@ -30,6 +30,7 @@ from engine.reads import (
 )
 from engine.shapes import DynamicTensorShape as DynamicTensorShape
 from engine.shapes import TensorShape
+from engine.spelling import answers_spelling
 
 POLL_SECONDS = 0.0005
 """How long an awaited readback sleeps between polls in an asyncio loop."""
@@ -220,6 +221,7 @@ class CPUTensorData(TensorData):
         return data
 
 
+@answers_spelling
 class Tensor(Disposable):
     """A tensor of any backend.
 
@@ -231,6 +233,9 @@ class Tensor(Disposable):
 
     def __init__(self, data: ArrayLike, dtype: DTypeLike | None = None) -> None:
         super().__init__()
+        if isinstance(data, TensorShape):
+            # As in Unity: a shape stands for zeros of it.
+            data = np.zeros(data, np.float32 if dtype is None else dtype)
         array = np.asarray(data, dtype=dtype)
         if dtype is None and array.dtype == np.float64 and not isinstance(data, np.ndarray | np.generic):
             # Python floats are meant as what networks compute in.
@@ -238,6 +243,15 @@ class Tensor(Disposable):
         if array.dtype.kind in "UST":
             array = array.astype(object)
         elif array.dtype == object:
+            for element in array.reshape(-1):
+                if not isinstance(element, str | bytes | Mapping):
+                    found = type(element).__name__
+                    raise InputError(
+                        f"a Tensor takes an array, numbers, text or a TensorShape, not {found}"
+                        if array.ndim == 0
+                        else f"the elements of a Tensor are numbers or text, not {found}; rows of different "
+                        "lengths make no tensor"
+                    )
             array = np.array(array, order="C")
         if array.dtype != object:
             # Where kernels can read it in place, and nobody else writes.

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from functools import partial
 from threading import get_ident
-from typing import Any
+from typing import Any, overload
 
 import numpy as np
 
@@ -44,17 +44,19 @@ from engine.loading.rehearsal import rehearse
 from engine.loading.sliced_thread import SlicedThread
 from engine.loading.workers import COMPILING, READING, Shapes, session_steps, shapes_of, warm_up_steps
 from engine.model import Model
-from engine.outputs import DirectOutput, Outputs, RunOutput
+from engine.outputs import DirectOutput, Outputs, RunOutput, as_list, with_outputs
 from engine.report import PlanReport, report_on
 from engine.run import Run
 from engine.run_queue import RunQueue
 from engine.session import Session
 from engine.slices import Schedule, SlicedRun
+from engine.spelling import answers_spelling
 from engine.tensor import Tensor, changes
 from engine.unfinished import unfinished
 from engine.worker_memory import WorkerMemory, memory_of
 
 
+@answers_spelling
 class Worker(Disposable):
     """Runs a model: `schedule` enqueues and returns, outputs are tensors that arrive later.
 
@@ -68,6 +70,7 @@ class Worker(Disposable):
         model: Model | ModelAsset,
         backend_type: BackendType = BackendType.CPU,
         *,
+        outputs: Sequence[str] | None = None,
         device: DeviceChoice = None,
         allow_fallback: bool = True,
         debug: bool = False,
@@ -82,6 +85,9 @@ class Worker(Disposable):
         Args:
             model: what `ModelLoader.load` returned, or an asset.
             backend_type: where to run.
+            outputs: names of what to compute; by default the model's outputs. Any value that a layer yields
+                can be asked for (`gameglue inspect MODEL --layers` lists them). Layers that none of it needs
+                are left out.
             device: for the GPU types: a `GLDevice` or `CLDevice`, "gl" or "opencl"; by default the moderngl
                 context that is current on this thread, else a private one.
             allow_fallback: whether layers that the backend lacks may run on the CPU.
@@ -106,6 +112,8 @@ class Worker(Disposable):
             raise InputError(
                 f"a Worker takes a Model or ModelAsset, not {type(model).__name__}; use ModelLoader.load"
             )
+        if outputs is not None:
+            model = with_outputs(model, outputs)
         check_kinds(model)
         native, fallback = create_backends(backend_type, device, jobs, precision, deterministic)
         self._take(Session(model, native, fallback, allow_fallback), backend_type, debug, slice_ms)
@@ -123,6 +131,7 @@ class Worker(Disposable):
         backend_type: BackendType = BackendType.CPU,
         *,
         shapes: Shapes | Sequence[Shapes] | None = None,
+        outputs: Sequence[str] | None = None,
         device: DeviceChoice = None,
         allow_fallback: bool = True,
         debug: bool = False,
@@ -134,7 +143,8 @@ class Worker(Disposable):
         """A worker that is made beside a game's frames; `model` may also be a path.
 
         Await the handle, or poll `is_done()` and take `result()`; see `Loading`. What can go wrong is raised
-        there. `shapes` are prepared as by `warm_up`, which a model without open dimensions does not need.
+        there. `outputs` are as in the constructor. `shapes` are prepared as by `warm_up`, which a model
+        without open dimensions does not need.
         """
         name = getattr(model, "name", None) or str(model)[:80]
         loading: Loading[Worker] = Loading(name=str(name))
@@ -144,6 +154,8 @@ class Worker(Disposable):
             if not isinstance(found, Model):
                 loading.report(READING, 0.0)
                 found = yield SlicedThread(lambda: ModelLoader.load(model))  # type: ignore[arg-type]
+            if outputs is not None:
+                found = with_outputs(found, outputs)
             check_kinds(found)
             loading.report(COMPILING, 0.2)
             options = (jobs, precision, deterministic)
@@ -161,7 +173,7 @@ class Worker(Disposable):
 
             source = model.path if isinstance(model, ModelAsset) else model
             rehearsal = None
-            if isinstance(source, str | os.PathLike):
+            if isinstance(source, str | os.PathLike) and outputs is None:
                 rehearsal = partial(rehearse, source, backend_type, shapes, allow_fallback)
             session = yield from session_steps(loading, open_session, is_on_gl, rehearsal)
             worker = cls.__new__(cls)
@@ -527,14 +539,23 @@ class Worker(Disposable):
             raise InputError("nothing was scheduled yet; call schedule first")
         return self.latest, self._outputs.name(name)
 
-    def peek_output(self, name: str | int | None = None) -> Any:
+    @overload
+    def peek_output(self, name: str | int | None = None) -> Tensor: ...
+
+    @overload
+    def peek_output(self, name: str | int | None, kind: type[list[Any]]) -> list[Tensor]: ...
+
+    def peek_output(self, name: str | int | None = None, kind: type[list[Any]] | None = None) -> Any:
         """An output of the latest schedule (by name or number; the first by default), owned by the worker.
 
         A `Tensor`; a list of them for an output that is a sequence; None for an optional without an element.
+        With `list` as `kind`, type checkers know of the list, and `InputError` is raised where there is none.
         A sequence of maps is a tensor with one dict for each row, made when it is read.
         It is stale after the next `schedule`; a readback requested before stays good. Raises `ShapePending`
         for a sequence whose length depends on data that is still being computed.
         """
+        if kind is not None:
+            return as_list(self.peek_output(name), name)
         run = self.latest
         if type(run) is DirectRun and (source := run.direct.outputs.get(name)) is not None:
             return Tensor.of(DirectOutput(self, run, source), owned=False)
@@ -551,11 +572,19 @@ class Worker(Disposable):
             self.take_up(run)
         return self._outputs.of(self, run, name, lambda output: Tensor.of(output, owned=False))
 
-    def copy_output(self, name: str | int | None = None) -> Any:
+    @overload
+    def copy_output(self, name: str | int | None = None) -> Tensor: ...
+
+    @overload
+    def copy_output(self, name: str | int | None, kind: type[list[Any]]) -> list[Tensor]: ...
+
+    def copy_output(self, name: str | int | None = None, kind: type[list[Any]] | None = None) -> Any:
         """A copy of an output of the latest schedule, on the same backend, that the caller owns.
 
         In the form of `peek_output`. Blocks only where the output's size is still being computed.
         """
+        if kind is not None:
+            return as_list(self.copy_output(name), name)
         run, name = self._output(name)
         self.drive(run)
         return self._outputs.of(self, run, name, lambda output: output.copied())

@@ -19,7 +19,6 @@ from engine.lazy import lazy_names  # noqa: E402 - the check comes first
 if TYPE_CHECKING:
     from engine import (
         BackendType,
-        CancelledError,
         ChannelSwizzle,
         CLDevice,
         CommandBuffer,
@@ -32,65 +31,62 @@ if TYPE_CHECKING:
         EngineError,
         GLDevice,
         Graphics,
-        Input,
         InputError,
-        IWorker,
-        Job,
         JobHandle,
         JobSystem,
         KernelCompileError,
-        Layer,
         Loading,
         Model,
         ModelAsset,
         ModelImportError,
         ModelLoader,
-        Observer,
         OutOfMemoryError,
-        Output,
-        PlanReport,
-        Schedule,
         ShapeError,
         ShapePending,
         StaleTensorError,
-        StepCost,
-        StepCosts,
         SystemInfo,
         Tensor,
-        TensorData,
         TensorLayout,
         TensorShape,
         TextureConverter,
         TextureTensorData,
         TextureTransform,
-        ThreadError,
         UnsupportedLayerError,
         ValuePending,
         Worker,
-        WorkerFactory,
-        WorkerMemory,
-        WorkerOutput,
-        advance_loads,
         freeze_support,
         job,
-        leave_a_core_to_the_game,
         numpy_operator,
-        operator,
-        remove_operator,
-        unfinished_workers,
     )
-    from gameglue.app import App, ComponentError
-    from gameglue.audio import Audio, AudioClip, AudioListener, AudioSource
+    from engine import CancelledError as CancelledError
+    from engine import Input as Input
+    from engine import IWorker as IWorker
+    from engine import Job as Job
+    from engine import Layer as Layer
+    from engine import Observer as Observer
+    from engine import Output as Output
+    from engine import PlanReport as PlanReport
+    from engine import Schedule as Schedule
+    from engine import StepCost as StepCost
+    from engine import StepCosts as StepCosts
+    from engine import TensorData as TensorData
+    from engine import ThreadError as ThreadError
+    from engine import WorkerFactory as WorkerFactory
+    from engine import WorkerMemory as WorkerMemory
+    from engine import WorkerOutput as WorkerOutput
+    from engine import advance_loads as advance_loads
+    from engine import leave_a_core_to_the_game as leave_a_core_to_the_game
+    from engine import operator as operator
+    from engine import remove_operator as remove_operator
+    from engine import unfinished_workers as unfinished_workers
+    from gameglue.app import App
+    from gameglue.app import ComponentError as ComponentError
+    from gameglue.audio import Audio as Audio
+    from gameglue.audio import AudioClip, AudioListener, AudioSource
     from gameglue.behaviour import MonoBehaviour
     from gameglue.brain import Brain
-    from gameglue.choices import (
-        ALL_CHOICES,
-        BackendChoice,
-        Progress,
-        default_choice,
-        exact_choice,
-        open_worker,
-    )
+    from gameglue.choices import ALL_CHOICES, BackendChoice, default_choice, exact_choice, open_worker
+    from gameglue.choices import Progress as Progress
     from gameglue.coroutines import (
         Coroutine,
         WaitForEndOfFrame,
@@ -100,17 +96,15 @@ if TYPE_CHECKING:
         WaitUntil,
         WaitUntilDone,
         WaitWhile,
-        YieldInstruction,
         next_frame,
         seconds,
     )
+    from gameglue.coroutines import YieldInstruction as YieldInstruction
     from gameglue.errors import (
         FieldError,
-        FrameError,
         GameError,
         GraphicsError,
         HookError,
-        MeshError,
         RequestCancelledError,
         RequestExpiredError,
         RequestReplacedError,
@@ -118,9 +112,13 @@ if TYPE_CHECKING:
         SceneError,
         WebCamError,
     )
+    from gameglue.errors import FrameError as FrameError
+    from gameglue.errors import HookWarning as HookWarning
+    from gameglue.errors import MeshError as MeshError
     from gameglue.events import Event
     from gameglue.fields import Range
-    from gameglue.frame import FRAME, Phase
+    from gameglue.frame import FRAME as FRAME
+    from gameglue.frame import Phase as Phase
     from gameglue.game_object import GameObject
     from gameglue.graphics import (
         AmbientLight,
@@ -131,15 +129,12 @@ if TYPE_CHECKING:
         Canvas,
         Color,
         DirectionalLight,
-        Effect,
-        Gui,
         ImageEffect,
         LineRenderer,
         Mesh,
         MeshRenderer,
         Page,
         Palette,
-        Particles,
         ParticleSystem,
         ParticleSystem3D,
         PictureNetwork,
@@ -155,33 +150,38 @@ if TYPE_CHECKING:
         WebCamTexture,
         faded,
     )
-    from gameglue.inference import InferenceQueue, InferenceRequest, Pumpable, QueueStats, WorkerShare
-    from gameglue.input import (
-        LEFT,
-        MIDDLE,
-        PAD_AXES,
-        PAD_BUTTONS,
-        RIGHT,
-        GamepadAxis,
-        GamepadButton,
-        GamepadConnected,
-        GamepadDisconnected,
-        InputActions,
-        InputRecording,
-        InputScript,
-        InputState,
-        KeyEvent,
-        MouseButton,
-        MouseMoved,
-    )
-    from gameglue.inspector import Inspector
+    from gameglue.graphics import Effect as Effect
+    from gameglue.graphics import Gui as Gui
+    from gameglue.graphics import Particles as Particles
+    from gameglue.inference import InferenceQueue, InferenceRequest
+    from gameglue.inference import Pumpable as Pumpable
+    from gameglue.inference import QueueStats as QueueStats
+    from gameglue.inference import WorkerShare as WorkerShare
+    from gameglue.input import LEFT, MIDDLE, RIGHT, InputScript
+    from gameglue.input import PAD_AXES as PAD_AXES
+    from gameglue.input import PAD_BUTTONS as PAD_BUTTONS
+    from gameglue.input import GamepadAxis as GamepadAxis
+    from gameglue.input import GamepadButton as GamepadButton
+    from gameglue.input import GamepadConnected as GamepadConnected
+    from gameglue.input import GamepadDisconnected as GamepadDisconnected
+    from gameglue.input import InputActions as InputActions
+    from gameglue.input import InputRecording as InputRecording
+    from gameglue.input import InputState as InputState
+    from gameglue.input import KeyEvent as KeyEvent
+    from gameglue.input import MouseButton as MouseButton
+    from gameglue.input import MouseMoved as MouseMoved
+    from gameglue.inspector import Inspector as Inspector
     from gameglue.learning import DenseNetwork, Evolution
     from gameglue.playing import Facts, PlayOptions
-    from gameglue.profiling import FrameReport, Profiler, Recording
+    from gameglue.profiling import FrameReport as FrameReport
+    from gameglue.profiling import Profiler as Profiler
+    from gameglue.profiling import Recording as Recording
     from gameglue.program import play
-    from gameglue.reloading import HotReload, WatchedEffect, WatchedWorker
+    from gameglue.reloading import HotReload as HotReload
+    from gameglue.reloading import WatchedEffect as WatchedEffect
+    from gameglue.reloading import WatchedWorker as WatchedWorker
     from gameglue.required import require_component
-    from gameglue.resources import Resources
+    from gameglue.resources import Resources as Resources
     from gameglue.route import Route
     from gameglue.scene import Scene
     from gameglue.scene_files.prefab import Prefab
@@ -209,9 +209,9 @@ _PLACES = {
     "gameglue.coroutines": ("Coroutine", "WaitForEndOfFrame", "WaitForFixedUpdate", "WaitForSeconds",
         "WaitForSecondsRealtime", "WaitUntil", "WaitUntilDone", "WaitWhile", "YieldInstruction",
         "next_frame", "seconds"),
-    "gameglue.errors": ("FieldError", "FrameError", "GameError", "GraphicsError", "HookError", "MeshError",
-        "RequestCancelledError", "RequestExpiredError", "RequestReplacedError", "ResourceError",
-        "SceneError", "WebCamError"),
+    "gameglue.errors": ("FieldError", "FrameError", "GameError", "GraphicsError", "HookError",
+        "HookWarning", "MeshError", "RequestCancelledError", "RequestExpiredError", "RequestReplacedError",
+        "ResourceError", "SceneError", "WebCamError"),
     "gameglue.events": ("Event",),
     "gameglue.fields": ("Range",),
     "gameglue.frame": ("FRAME", "Phase"),
@@ -244,33 +244,26 @@ _PLACES = {
 if not TYPE_CHECKING:
     __getattr__, __dir__ = lazy_names(__name__, _PLACES)
 
+# The names that games are written with. The others can be imported by name, and are documented with what
+# they belong to.
 __all__ = [
-    "ALL_CHOICES", "AmbientLight", "AnimationClip", "App", "Audio", "AudioClip", "AudioListener",
-    "AudioSource", "BackendChoice", "BackendType", "Brain", "CLDevice", "CPUTensorData", "Camera",
-    "Camera2D", "Camera3D", "CancelledError", "Canvas", "ChannelSwizzle", "Color", "CommandBuffer",
-    "ComponentError", "ComputeTensorData", "CoordOrigin", "Coroutine", "DenseNetwork", "DeviceError",
-    "DirectionalLight", "DisposedError", "DynamicTensorShape", "Effect", "EngineError", "Event",
-    "Evolution", "FRAME", "Facts", "FieldError", "FrameError", "FrameReport", "GLDevice", "GameError",
-    "GameObject", "GamepadAxis", "GamepadButton", "GamepadConnected", "GamepadDisconnected", "Graphics",
-    "GraphicsError", "Gui", "HookError", "HotReload", "IWorker", "ImageEffect", "InferenceQueue",
-    "InferenceRequest", "Input", "InputActions", "InputError", "InputRecording", "InputScript",
-    "InputState", "Inspector", "Job", "JobHandle", "JobSystem", "KernelCompileError", "KeyEvent", "LEFT",
-    "Layer", "LineRenderer", "Loading", "MIDDLE", "Mesh", "MeshError", "MeshRenderer", "Model",
-    "ModelAsset", "ModelImportError", "ModelLoader", "MonoBehaviour", "MouseButton", "MouseMoved",
-    "Observer", "OutOfMemoryError", "Output", "PAD_AXES", "PAD_BUTTONS", "Page", "Palette",
-    "ParticleSystem", "ParticleSystem3D", "Particles", "Phase", "PictureNetwork", "PlanReport",
-    "PlayOptions", "Prefab", "Profiler", "Progress", "Pumpable", "Quaternion", "QueueStats", "RIGHT",
-    "Range", "Recording", "Rect", "RenderTarget", "Renderer", "RequestCancelledError",
-    "RequestExpiredError", "RequestReplacedError", "ResourceError", "Resources", "Route", "Scene",
-    "SceneError", "Schedule", "ShapeError", "ShapePending", "SpriteAnimator", "SpriteRenderer",
-    "SpriteSheet", "StaleTensorError", "StepCost", "StepCosts", "SystemInfo", "Tensor", "TensorData",
-    "TensorLayout", "TensorShape", "TextRenderer", "Texture", "TextureConverter", "TextureTensorData",
-    "TextureTransform", "ThreadError", "TileMap", "Transform", "UnsupportedLayerError", "ValuePending",
-    "Vec3", "WaitForEndOfFrame", "WaitForFixedUpdate", "WaitForSeconds", "WaitForSecondsRealtime",
-    "WaitUntil", "WaitUntilDone", "WaitWhile", "WatchedEffect", "WatchedWorker", "WebCamError",
-    "WebCamTexture", "Worker", "WorkerFactory", "WorkerMemory", "WorkerOutput", "WorkerShare",
-    "YieldInstruction", "advance_loads", "default_choice", "exact_choice", "faded", "freeze_support", "job",
-    "leave_a_core_to_the_game", "next_frame", "numpy_operator", "open_worker", "operator", "play",
-    "remove_operator", "require_component", "seconds", "unfinished_workers",
+    "ALL_CHOICES", "AmbientLight", "AnimationClip", "App", "AudioClip", "AudioListener", "AudioSource",
+    "BackendChoice", "BackendType", "Brain", "CLDevice", "CPUTensorData", "Camera", "Camera2D", "Camera3D",
+    "Canvas", "ChannelSwizzle", "Color", "CommandBuffer", "ComputeTensorData", "CoordOrigin", "Coroutine",
+    "DenseNetwork", "DeviceError", "DirectionalLight", "DisposedError", "DynamicTensorShape", "EngineError",
+    "Event", "Evolution", "Facts", "FieldError", "GLDevice", "GameError", "GameObject", "Graphics",
+    "GraphicsError", "HookError", "ImageEffect", "InferenceQueue", "InferenceRequest", "InputError",
+    "InputScript", "JobHandle", "JobSystem", "KernelCompileError", "LEFT", "LineRenderer", "Loading",
+    "MIDDLE", "Mesh", "MeshRenderer", "Model", "ModelAsset", "ModelImportError", "ModelLoader",
+    "MonoBehaviour", "OutOfMemoryError", "Page", "Palette", "ParticleSystem", "ParticleSystem3D",
+    "PictureNetwork", "PlayOptions", "Prefab", "Quaternion", "RIGHT", "Range", "Rect", "RenderTarget",
+    "Renderer", "RequestCancelledError", "RequestExpiredError", "RequestReplacedError", "ResourceError",
+    "Route", "Scene", "SceneError", "ShapeError", "ShapePending", "SpriteAnimator", "SpriteRenderer",
+    "SpriteSheet", "StaleTensorError", "SystemInfo", "Tensor", "TensorLayout", "TensorShape",
+    "TextRenderer", "Texture", "TextureConverter", "TextureTensorData", "TextureTransform", "TileMap",
+    "Transform", "UnsupportedLayerError", "ValuePending", "Vec3", "WaitForEndOfFrame", "WaitForFixedUpdate",
+    "WaitForSeconds", "WaitForSecondsRealtime", "WaitUntil", "WaitUntilDone", "WaitWhile", "WebCamError",
+    "WebCamTexture", "Worker", "default_choice", "exact_choice", "faded", "freeze_support", "job",
+    "next_frame", "numpy_operator", "open_worker", "play", "require_component", "seconds",
 ]
 # fmt: on

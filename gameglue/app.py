@@ -26,6 +26,7 @@ from engine import (
     turns,
 )
 from engine.native import children
+from engine.spelling import answers_spelling
 from gameglue.audio import Audio
 from gameglue.behaviour import MonoBehaviour
 from gameglue.choices import BackendChoice
@@ -76,6 +77,7 @@ class ComponentError:
     error: Exception
 
 
+@answers_spelling
 class App(Finder):
     """A game: frame loop, scenes, window, input, graphics, inference and profiler.
 
@@ -338,6 +340,7 @@ class App(Finder):
         report stay available until `dispose()`. Ctrl-C quits too, see `gameglue.interrupts`, and leaves
         `was_interrupted`.
         """
+        self._check_usable()
         if App.runner is not None:
             App.runner(self, frames)
             return
@@ -358,6 +361,15 @@ class App(Finder):
             self.quit()
         if self._quitting:
             self._end()
+
+    @property
+    def exit_code(self) -> int:
+        """What a program should end with: 0, 1 where a component raised, 130 where Ctrl-C ended the game.
+
+        app.run()
+        raise SystemExit(app.exit_code)
+        """
+        return 130 if self.was_interrupted else 1 if self.errors else 0
 
     def _is_played(self, done: int, frames: int | None) -> bool:
         """Whether `run` has done all the frames that were asked for."""
@@ -579,9 +591,13 @@ class App(Finder):
         if self._on_error == "raise":
             raise error
 
-    def _check_usable(self) -> None:
+    def check_not_over(self) -> None:
+        """Raise `FrameError` once the app has ended."""
         if self._disposed or self._ended:
             raise FrameError("this app has ended; make a new App to play again")
+
+    def _check_usable(self) -> None:
+        self.check_not_over()
         if self._in_frame:
             raise FrameError("step() was called from within a frame; use a coroutine to wait for frames")
         self._check_thread()

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar, cast
 
+from engine.spelling import answers_spelling
 from gameglue.coroutines import Coroutine, Routine
 from gameglue.fields import Unset, mark_unset_fields
 from gameglue.hooks import check_hooks
@@ -27,6 +28,7 @@ _NOT_ATTACHED = (
 )
 
 
+@answers_spelling
 class MonoBehaviour:
     """A component of a `GameObject`: define the hooks you need, and the host calls them.
 

@@ -11,6 +11,8 @@ from typing import TypeVar
 
 import numpy as np
 
+from engine.spelling import answers_spelling
+
 Quantity = TypeVar("Quantity", float, np.ndarray)
 
 # Sums of steps such as 0.02 fall short of a multiple by a few ulps; without this a step comes a frame late.
@@ -94,6 +96,7 @@ class FixedClock:
         self.time += self.delta
 
 
+@answers_spelling
 class Time:
     """What components see as `self.time`. All times are in seconds."""
 

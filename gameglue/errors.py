@@ -13,6 +13,10 @@ class HookError(GameError, TypeError):
     """A behaviour spells or shapes a hook in a way that would never be called."""
 
 
+class HookWarning(UserWarning):
+    """A behaviour has a method that looks like a hook and is none: the app never calls it."""
+
+
 class FieldError(GameError, TypeError):
     """A component's serialized field is unknown, missing or of the wrong type."""
 

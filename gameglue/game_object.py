@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, TypeVar
 
+from engine.spelling import answers_spelling
 from gameglue.behaviour import MonoBehaviour
 from gameglue.copying import Twins, copy_value
 from gameglue.errors import FieldError, SceneError
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 T = TypeVar("T", bound=MonoBehaviour)
 
 
+@answers_spelling
 class GameObject:
     """A named object with a transform and components. Made by `scene.create(...)`."""
 

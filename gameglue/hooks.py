@@ -6,10 +6,12 @@ A misspelt hook would simply never be called; here it fails when the class is cr
 from __future__ import annotations
 
 import inspect
+import warnings
 from dataclasses import dataclass
 from typing import Final
 
-from gameglue.errors import HookError
+from engine.spelling import letters_of
+from gameglue.errors import HookError, HookWarning
 
 
 @dataclass(frozen=True)
@@ -81,6 +83,9 @@ _BY_LETTERS: Final = {name.replace("_", ""): name for name in HOOKS}
 _PHYSICS = "there is no physics; compare positions in fixed_update"
 _MOUSE = "read self.input.mouse_position and self.input.get_mouse_button in update"
 _CAMERA = "subclass Renderer and draw in its draw(canvas), or use on_render_image"
+_OWN_NAMES: Final = ("reset",)
+"""Messages of Unity's whose names games give to methods of their own."""
+
 _ELSEWHERE: Final[dict[str, str]] = {
     "reset": "give the fields defaults in the class",
     **dict.fromkeys(
@@ -125,7 +130,11 @@ _NEAR_MISSES: Final = {
 
 
 def check_hooks(cls: type) -> None:
-    """Raise `HookError` if `cls` itself defines a method that looks like a hook and is none."""
+    """Raise `HookError` if `cls` itself defines a method that looks like a hook in C# and is none.
+
+    Warn (`HookWarning`) of one that may be meant as it is: a name one letter off, or a message of Unity's
+    that has no counterpart.
+    """
     for name, value in vars(cls).items():
         if name.startswith("_") or not inspect.isfunction(value):
             continue
@@ -133,7 +142,7 @@ def check_hooks(cls: type) -> None:
         if hook is not None:
             _check_shape(cls, hook, value)
             continue
-        letters = name.replace("_", "").lower()
+        letters = letters_of(name)
         spelled = _BY_LETTERS.get(letters) or _NEAR_MISSES.get(letters)
         if spelled is not None:
             raise HookError(f"{cls.__name__}.{name} would never be called: spell this hook {spelled!r}")
@@ -141,6 +150,38 @@ def check_hooks(cls: type) -> None:
             raise HookError(
                 f"{cls.__name__}.{name} would never be called: there is no such hook; {_ELSEWHERE[letters]}"
             )
+        if any(hasattr(base, name) for base in cls.__mro__[1:]):
+            continue
+        if letters in _ELSEWHERE and name not in _OWN_NAMES:
+            _warn(f"{cls.__name__}.{name} is not called by the app: {_ELSEWHERE[letters]}")
+        elif (near := _near_hook(name)) is not None:
+            _warn(
+                f"{cls.__name__}.{name} is not called by the app: is it meant to be {near!r}? "
+                "Otherwise choose a name that differs more"
+            )
+
+
+def _near_hook(name: str) -> str | None:
+    """The hook that a name misses by one letter: one too few, one too many, another one, or two swapped."""
+    for hook in HOOKS:
+        # Another form of the word ("updated", "starts") is meant as it stands.
+        if not (name.startswith(hook) or hook.endswith(name)) and _is_one_letter_off(name, hook):
+            return hook
+    return None
+
+
+def _is_one_letter_off(a: str, b: str) -> bool:
+    start = 0
+    while start < min(len(a), len(b)) and a[start] == b[start]:
+        start += 1
+    a, b = a[start:], b[start:]
+    is_swapped = len(a) > 1 and a[:2] == b[:2][::-1] and a[2:] == b[2:]
+    return is_swapped or a[1:] == b[1:] or a[1:] == b or a == b[1:]
+
+
+def _warn(message: str) -> None:
+    # Above this are `check_hooks`, `__init_subclass__` and the class statement.
+    warnings.warn(message, HookWarning, stacklevel=4)
 
 
 def _check_shape(cls: type, hook: Hook, function: object) -> None:

@@ -18,6 +18,7 @@ import numpy as np
 from engine import Loading
 from engine.loading.handle import Steps
 from engine.loading.sliced_thread import SlicedThread
+from engine.spelling import answers_spelling
 from gameglue.errors import ResourceError
 from gameglue.pygame_ce import import_pygame
 
@@ -68,6 +69,7 @@ def script_folder() -> Path:
     return script.resolve().parent if script.suffix == ".py" and script.is_file() else Path.cwd()
 
 
+@answers_spelling
 class Resources:
     """Looks names such as `"digits/digits.onnx"` up in a list of folders, in order.
 

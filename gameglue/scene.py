@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from engine.spelling import answers_spelling
 from gameglue.behaviour import MonoBehaviour
 from gameglue.finding import Finder
 from gameglue.game_object import GameObject
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from gameglue.app import App
 
 
+@answers_spelling
 class Scene(Finder):
     """Holds game objects. Nothing in it wakes before the app loads it (`app.load_scene(scene)`)."""
 
@@ -60,7 +62,11 @@ class Scene(Finder):
         tag: str = "",
         layer: int = 0,
     ) -> GameObject:
-        """Make an object; place and size are relative to `parent`, the rotation in degrees around z."""
+        """Make an object; place and size are relative to `parent`, the rotation in degrees around z.
+
+        Raises `FrameError` where the app has ended.
+        """
+        self.app.check_not_over()
         made = GameObject(self, name, tag=tag, layer=layer)
         self._enter(made)
         if parent is not None:

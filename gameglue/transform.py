@@ -10,6 +10,7 @@ import numpy as np
 from pyglm import glm
 from pyglm.glm import dmat3, dquat, dvec3
 
+from engine.spelling import answers_spelling
 from gameglue.vector import Quaternion, Vec3
 
 if TYPE_CHECKING:
@@ -22,6 +23,7 @@ def _as_quaternion(value: Rotation) -> Quaternion:
     return value if isinstance(value, Quaternion) else Quaternion.from_axis(value)
 
 
+@answers_spelling
 class Transform:
     """Position, rotation and scale of one game object, with its place in the hierarchy.
 

@@ -85,6 +85,16 @@ class Vec3(NamedTuple):
         """The Euclidean length."""
         return float(glm.length(dvec3(*self)))
 
+    @property
+    def magnitude(self) -> float:
+        """The Euclidean length, as `length()`."""
+        return self.length()
+
+    @property
+    def sqr_magnitude(self) -> float:
+        """The square of the length, for comparing lengths."""
+        return self.dot(self)
+
     def distance(self, other: Iterable[float]) -> float:
         """How far the point `other` is away."""
         return float(glm.distance(dvec3(*self), dvec3(*Vec3.of(other))))

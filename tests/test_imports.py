@@ -19,6 +19,7 @@ LEVELS = (
     (
         "engine.sources",
         "engine.lazy",
+        "engine.spelling",
         "engine.errors",
         "engine.shapes",
         "engine.dtypes",

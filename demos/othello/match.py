@@ -102,4 +102,4 @@ class Match(MonoBehaviour):
             self.brain.ask(board, payload=leaves, callback=self._take)
 
     def _take(self, request: InferenceRequest) -> None:
-        self.search.receive(request.payload, **request.result())
+        self.search.receive(request.payload, **request.result(dict))

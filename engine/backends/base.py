@@ -9,9 +9,9 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from enum import Enum
+from enum import Enum, EnumType
 from math import prod
-from typing import Any, ClassVar, Literal, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol
 
 import numpy as np
 
@@ -22,6 +22,7 @@ from engine.compiler.plan import AnyKernel, Compute, Plan, Step, Tuner
 from engine.compiler.rounds import Temporary
 from engine.kernels.size import Number
 from engine.reads import PendingRead, ShapedRead, check_out
+from engine.spelling import raise_unknown
 from engine.tensor import CPUTensorData
 
 Progress = Callable[[int, int], None]
@@ -31,7 +32,16 @@ Precision = Literal["float32", "bf16", "int8"]
 """How exactly the CPU backend computes matrix products and convolutions; all else it computes in float32."""
 
 
-class BackendType(Enum):
+class _SpellingEnumType(EnumType):
+    """The type of `BackendType`: an unknown member is answered with the one that is probably meant."""
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(cls, name: str) -> Any:
+            raise_unknown(cls, name)
+
+
+class BackendType(Enum, metaclass=_SpellingEnumType):
     """Where a worker runs its model."""
 
     CPU = "cpu"

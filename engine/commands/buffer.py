@@ -17,6 +17,7 @@ from engine.commands.replay import segments_of
 from engine.errors import InputError
 from engine.inputs import InputValue
 from engine.jobs.functions import Job
+from engine.spelling import SpellingType
 from engine.tensor import Tensor
 from engine.textures import TextureConverter, TextureTransform
 from engine.worker import Worker
@@ -148,7 +149,7 @@ class CommandBuffer:
         self._segments = None
 
 
-class Graphics:
+class Graphics(metaclass=SpellingType):
     """Where a command buffer is executed."""
 
     @staticmethod

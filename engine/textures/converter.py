@@ -14,6 +14,7 @@ from engine.backends.tensor_data import BufferTensorData, storage_of
 from engine.devices import CLDevice, GLDevice
 from engine.devices.gl_create import default_context_if_current
 from engine.errors import InputError
+from engine.spelling import SpellingType
 from engine.tensor import Tensor
 from engine.textures.on_host import HostConversions
 from engine.textures.pictures import GLPicture, HostPicture, Picture, picture_of
@@ -27,7 +28,7 @@ Place = Worker | BackendType | GLDevice | CLDevice | None
 _PLAIN = TextureTransform()
 
 
-class TextureConverter:
+class TextureConverter(metaclass=SpellingType):
     """Pictures to tensors and back. Every call enqueues and returns.
 
     A picture is a moderngl texture or framebuffer, a gameglue `Texture` or `RenderTarget`, a pygame Surface,

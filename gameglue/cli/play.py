@@ -150,7 +150,7 @@ def play_game(demo: Demo, arguments: argparse.Namespace) -> int:
             recording.save(arguments.record)
             saved.append(("recording", arguments.record.resolve()))
         _print_summary(report, seconds, known, saved)
-        return INTERRUPTED if app.was_interrupted else 1 if app.errors else 0
+        return app.exit_code
 
 
 def main_of(game: Demo, arguments: argparse.Namespace) -> int:

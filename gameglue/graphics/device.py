@@ -132,12 +132,17 @@ class Texture:
     def __init__(
         self,
         device: GraphicsDevice,
-        pixels: np.ndarray | None,
-        size: tuple[int, int] | None,
-        smooth: bool,
+        pixels: np.ndarray | None = None,
+        size: tuple[int, int] | None = None,
+        smooth: bool = True,
         repeat: bool = False,
         mipmaps: bool = False,
     ) -> None:
+        if not isinstance(device, GraphicsDevice):
+            raise GraphicsError(
+                "a Texture belongs to an app: make it with app.graphics.texture(pixels), or load it with "
+                "app.resources.load(name, Texture)"
+            )
         if pixels is None and size is None:
             raise ValueError("a texture needs pixels or a size")
         if pixels is not None:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Generator
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, Protocol, overload
 
-from engine import ValuePending
+import numpy as np
+
+from engine import InputError, ValuePending
 from gameglue.clock import Time
 from gameglue.coroutines import ResumePoint, Wait, YieldInstruction
 from gameglue.errors import RequestCancelledError
@@ -83,9 +85,16 @@ class InferenceRequest(YieldInstruction):
         """Whether it is over: `result()` gives the arrays, or raises why there are none."""
         return self.state in _OVER
 
-    def result(self) -> Any:
+    @overload
+    def result(self) -> np.ndarray: ...
+
+    @overload
+    def result(self, kind: type[dict[Any, Any]]) -> dict[str, np.ndarray]: ...
+
+    def result(self, kind: type[dict[Any, Any]] | None = None) -> Any:
         """The output as an array; a dict of arrays by name where there are several.
 
+        With `dict` as `kind`, type checkers know of the dict, and `InputError` is raised where there is none.
         An output that is a sequence is a list of arrays, an empty optional None. Raises `ValuePending` while
         the request is under way, `RequestCancelledError` (`RequestReplacedError` where a newer one took its
         place), `RequestExpiredError`, or what the inference raised.
@@ -94,6 +103,8 @@ class InferenceRequest(YieldInstruction):
             raise self._error
         if self.state != "done":
             raise ValuePending(f"the request is {self.state}: wait until is_done(), or await it")
+        if kind is not None and not isinstance(self._result, dict):
+            raise InputError("the request has one output: call result() without `dict`")
         return self._result
 
     @property
@@ -121,7 +132,7 @@ class InferenceRequest(YieldInstruction):
         self.is_awaited = True
         return Wait((ResumePoint.RESULTS, ResumePoint.FRAME), self.is_done, self.result)
 
-    def __await__(self) -> Generator[Any, Any, Any]:
+    def __await__(self) -> Generator[Any, Any, np.ndarray]:
         if not _in_asyncio():
             return (yield self)
         self.is_awaited = True

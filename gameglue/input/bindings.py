@@ -77,7 +77,7 @@ def parse_binding(text: str) -> Binding:
     >>> str(parse_binding("a/d")), parse_binding("pad2 a").pad
     ('a/d', 1)
     """
-    if _is_key(text):
+    if is_key(text):
         return Control("key", text)
     negative, slash, positive = text.partition("/")
     if slash and negative.strip() and positive.strip():
@@ -91,7 +91,7 @@ def controls_of(binding: Binding) -> tuple[Control, ...]:
 
 
 def _parse_control(text: str) -> Control:
-    if _is_key(text):
+    if is_key(text):
         return Control("key", text)
     pad = _PAD.fullmatch(text)
     if pad is not None:
@@ -112,7 +112,8 @@ def _parse_control(text: str) -> Control:
 _FORMS = 'write a key ("space"), "mouse left", "pad a", "pad left_x", or two for an axis ("a/d")'
 
 
-def _is_key(text: str) -> bool:
+def is_key(text: str) -> bool:
+    """Whether a key can have this name."""
     # Single characters are whatever the player's keyboard has.
     return len(text) == 1 or text in NAMED_KEYS
 

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import difflib
 import math
-from collections.abc import Callable
-from typing import TypeVar
+from collections.abc import Callable, Iterable
+from typing import NoReturn, TypeVar
 
+from engine.spelling import answers_spelling
 from gameglue.errors import GameError
 from gameglue.input.actions import InputActions, index_of
-from gameglue.input.bindings import MOUSE_BUTTONS, Binding, Control, Pair, controls_of
+from gameglue.input.bindings import MOUSE_BUTTONS, NAMED_KEYS, Binding, Control, Pair, controls_of, is_key
 from gameglue.input.events import (
     LEFT,
     PAD_AXES,
@@ -35,6 +37,7 @@ PRESS_POINT = 0.5
 _MOUSE_NAMES = {number: name for name, number in MOUSE_BUTTONS.items()}
 
 
+@answers_spelling
 class InputState:
     """Mouse, keyboard, gamepads and named actions in this frame.
 
@@ -63,6 +66,7 @@ class InputState:
         """The names of the gamepads that are connected, by their numbers."""
         self.pressed: list[str] = []
         """What went down in this frame, as bindings are written: for a menu that asks for a new key."""
+        self._seen: set[str] = set()
         self._keys: set[str] = set()
         self._keys_down: set[str] = set()
         self._keys_up: set[str] = set()
@@ -119,6 +123,7 @@ class InputState:
     def _take(self, event: InputEvent) -> None:
         match event:
             case KeyEvent(key, down):
+                self._seen.add(key)
                 _change(down, key, self._keys, self._keys_down, self._keys_up)
                 self._changed("key", key, down)
             case MouseMoved(x, y):
@@ -188,27 +193,50 @@ class InputState:
 
     def get_key(self, key: str) -> bool:
         """True while the key is held."""
-        return key in self._keys
+        return key in self._keys or self._no_key(key)
 
     def get_key_down(self, key: str) -> bool:
         """True in the frame in which the key went down."""
-        return key in self._keys_down
+        return key in self._keys_down or self._no_key(key)
 
     def get_key_up(self, key: str) -> bool:
         """True in the frame in which the key went up."""
-        return key in self._keys_up
+        return key in self._keys_up or self._no_key(key)
 
     def get_mouse_button(self, button: int = LEFT) -> bool:
         """True while the button (0 left, 1 right, 2 middle) is held."""
-        return button in self._buttons
+        return button in self._buttons or self._no_button(button)
 
     def get_mouse_button_down(self, button: int = LEFT) -> bool:
         """True in the frame in which the button went down."""
-        return button in self._buttons_down
+        return button in self._buttons_down or self._no_button(button)
 
     def get_mouse_button_up(self, button: int = LEFT) -> bool:
         """True in the frame in which the button went up."""
-        return button in self._buttons_up
+        return button in self._buttons_up or self._no_button(button)
+
+    def _no_key(self, key: str) -> bool:
+        """False for a key that is not held. Raises `GameError` for what no keyboard has."""
+        if key in self._seen or (isinstance(key, str) and is_key(key) and key == key.lower()):
+            return False
+        if isinstance(key, str) and is_key(key.lower()):
+            raise GameError(f"keys are written in small letters: {key.lower()!r}, not {key!r}")
+        near = difflib.get_close_matches(str(key).lower(), NAMED_KEYS, n=1, cutoff=0.5)
+        hint = f"did you mean {near[0]!r}? " if near else ""
+        raise GameError(
+            f"no keyboard has a key {key!r}; {hint}A key is one character, or one of: "
+            f"{', '.join(sorted(NAMED_KEYS))}"
+        )
+
+    def _no_button(self, button: int) -> bool:
+        """False for a mouse button that is not held. Raises `GameError` for what is no button's number."""
+        if not isinstance(button, int) or button < 0:
+            number = MOUSE_BUTTONS.get(str(button).lower())
+            meant = "" if number is None else f"; {button!r} is {number}"
+            raise GameError(
+                f"there is no mouse button {button!r}{meant}: 0 is left, 1 right, 2 middle, 3 back, 4 forward"
+            )
+        return False
 
     # -- gamepads -------------------------------------------------------------------------------
 
@@ -230,7 +258,7 @@ class InputState:
         -1 to 1, right and up positive, or 0 to 1; without `pad`, of the gamepad where it is farthest out.
         """
         if axis not in PAD_AXES:
-            raise GameError(f"a gamepad has no axis {axis!r}; it has: {', '.join(PAD_AXES)}")
+            _raise_unknown("gamepad has no axis", axis, PAD_AXES)
         values = [v for (owner, name), v in self._pad_axes.items() if name == axis and pad in (None, owner)]
         value = max(values, key=abs, default=0.0)
         zone = self.actions.dead_zone
@@ -261,7 +289,7 @@ class InputState:
         `get_axis("left", "right")` is -1, 0 or 1 from these two keys. Raises `GameError` without the axis.
         """
         if positive is not None:
-            return float(positive in self._keys) - float(name in self._keys)
+            return float(self.get_key(positive)) - float(self.get_key(name))
         values = [self._axis_value(binding) for binding in self.actions.of_axis(name)]
         return max(values, key=abs, default=0.0)
 
@@ -298,8 +326,14 @@ def _change(down: bool, what: T, held: set[T], downs: set[T], ups: set[T]) -> No
 
 
 def _has(buttons: set[tuple[int, str]], button: str, pad: int | None) -> bool:
+    if button not in PAD_BUTTONS:
+        _raise_unknown("gamepad has no button", button, PAD_BUTTONS)
     if pad is not None:
         return (pad, button) in buttons
-    if button not in PAD_BUTTONS:
-        raise GameError(f"a gamepad has no button {button!r}; it has: {', '.join(PAD_BUTTONS)}")
     return any(name == button for _, name in buttons)
+
+
+def _raise_unknown(what: str, name: str, known: Iterable[str]) -> NoReturn:
+    near = difflib.get_close_matches(str(name).lower(), known, n=1)
+    hint = f"did you mean {near[0]!r}? " if near else ""
+    raise GameError(f"a {what} {name!r}; {hint}it has: {', '.join(known)}")

@@ -23,6 +23,7 @@ import numpy as np
 from gameglue.behaviour import MonoBehaviour
 from gameglue.fields import matches
 from gameglue.game_object import GameObject
+from gameglue.graphics.colors import Color, parse_color
 from gameglue.scene_files.kinds import Problem, near
 from gameglue.scene_files.text import Node
 from gameglue.transform import Transform
@@ -71,6 +72,12 @@ def read_value(node: Node, annotation: object, reader: Reader) -> Any:
     if isinstance(node.value, dict) and _mark(node.value) is not None:
         return _read_marked(node, reader)
     origin = get_origin(annotation)
+    if annotation == Color and isinstance(node.value, str):
+        try:
+            parse_color(node.value)
+        except ValueError as error:
+            raise Problem(str(error), node.line) from None
+        return node.value
     if origin is Annotated:
         return read_value(node, get_args(annotation)[0], reader)
     if origin in (Union, types.UnionType):

@@ -124,10 +124,10 @@ def test_text_and_sequences_come_out(channel: str, make_worker: MakeWorker) -> N
     worker = make_worker(ModelLoader.load(proto.SerializeToString()), channel, allow_fallback=True)
     worker.schedule(np.array([1, 2.5, 3], np.float32))
     assert worker.peek_output("rows").download_to_array().tolist() == [["-1", "-2.5", "-3"]]
-    first, second = worker.peek_output("h")
+    first, second = worker.peek_output("h", list)
     assert first.download_to_array().tolist() == [-1]
     assert second.download_to_array().tolist() == [-2.5, -3]
-    copies = worker.copy_output("h")
+    copies = worker.copy_output("h", list)
     worker.schedule(np.zeros(2, np.float32))
     assert [c.download_to_array().tolist() for c in copies] == [[-1], [-2.5, -3]]
 

@@ -98,7 +98,7 @@ def check_backend(seed: int, channel: str, make_worker: MakeWorker, **options: A
 
 def requested(worker: Worker, names: Sequence[str] | dict[str, Item]) -> dict[str, Any]:
     """Outputs that are on their way, but for sequences of which nobody knows yet how long they are."""
-    found = {}
+    found: dict[str, Any] = {}
     for name in names:
         try:
             found[name] = worker.peek_output(name)

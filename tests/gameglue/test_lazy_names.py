@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import inspect
 import subprocess
 import sys
 from pathlib import Path
@@ -46,6 +47,18 @@ def test_every_name_is_there_and_is_listed_by_dir(package: object) -> None:
         assert name in dir(package)
     with pytest.raises(AttributeError, match="has no attribute 'Wroker'"):
         _ = package.Wroker  # type: ignore[attr-defined]
+
+
+def test_the_public_surface_is_chosen() -> None:
+    """What `from gameglue import *` brings: no internals, and nothing that hides the standard library's."""
+    assert len(gameglue.__all__) <= 120
+    assert not {"operator", "advance_loads", "FRAME"} & set(gameglue.__all__)
+    for name in gameglue.__all__:
+        public = getattr(gameglue, name)
+        if inspect.isclass(public) or inspect.isfunction(public):
+            assert public.__doc__, name
+    for name in ("operator", "KeyEvent", "Profiler"):  # still importable by name
+        assert getattr(gameglue, name)
 
 
 def loaded_by(code: str) -> set[str]:

@@ -108,7 +108,7 @@ def test_the_game_reads_an_output_on_the_gpu(game: moderngl.Context, compute: GL
     with Worker(model(*NETWORK), BackendType.GPU_COMPUTE, device=compute) as worker:
         for step in (1.0, 0.5):
             worker.schedule(np.arange(COUNT, dtype=np.float32) * np.float32(step))
-            with worker.peek_output().data_on_backend.reading() as buffer:
+            with ComputeTensorData.pin(worker.peek_output()).reading() as buffer:
                 game.copy_buffer(target, buffer, 4 * COUNT)
             # The next schedule overwrites it only behind that.
             worker.schedule(np.zeros(COUNT, np.float32))

@@ -123,7 +123,7 @@ def test_outputs_are_selected(clock: Clock) -> None:
     listed = queue.submit(worker, [1.0], outputs=["triple"])
     for _ in range(3):
         frame(queue, clock)
-    assert {name: array.tolist() for name, array in everything.result().items()} == {
+    assert {name: array.tolist() for name, array in everything.result(dict).items()} == {
         "double": [2.0],
         "triple": [3.0],
     }

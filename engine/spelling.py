@@ -1,0 +1,59 @@
+"""Answers to C# spellings: `worker.Schedule` raises an error that names `schedule`."""
+
+from __future__ import annotations
+
+import difflib
+import inspect
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
+
+T = TypeVar("T", bound=type)
+
+
+def letters_of(name: str) -> str:
+    """A name without its spelling: `StartCoroutine` and `start_coroutine` have the same letters."""
+    return name.replace("_", "").lower()
+
+
+class UnknownAttributeError(AttributeError):
+    """An attribute that does not exist. The message names the one that is probably meant.
+
+    The message is made when it is read: `hasattr` and `getattr` with a default stay cheap.
+    """
+
+    def __init__(self, owner: object, name: str) -> None:
+        super().__init__(name)
+        self.owner, self.name = owner, name
+
+    def __str__(self) -> str:
+        owner, name = self.owner, str(self.name)
+        what = f"class {owner.__name__!r}" if isinstance(owner, type) else f"{type(owner).__name__!r} object"
+        known = {letters_of(each): each for each in dir(owner) if not each.startswith("_")}
+        letters = letters_of(name)
+        if letters in known:
+            return f"{what} has no attribute {name!r}; in Python it is spelled {known[letters]!r}"
+        near = difflib.get_close_matches(letters, known, n=1, cutoff=0.8)
+        return f"{what} has no attribute {name!r}" + (f"; did you mean {known[near[0]]!r}?" if near else "")
+
+
+def raise_unknown(owner: object, name: str) -> NoReturn:
+    """Raise `UnknownAttributeError` for an attribute that was not found on an object or a class."""
+    if not isinstance(owner, type) and inspect.getattr_static(type(owner), name, None) is not None:
+        # A property raised it: once more, with its own message.
+        object.__getattribute__(owner, name)
+    raise UnknownAttributeError(owner, name)
+
+
+def answers_spelling(cls: T) -> T:
+    """A class decorator: objects answer unknown attributes with `raise_unknown`."""
+
+    cls.__getattr__ = raise_unknown  # type: ignore[attr-defined]
+    return cls
+
+
+class SpellingType(type):
+    """The type of classes that answer unknown class attributes with `raise_unknown`."""
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(cls, name: str) -> Any:
+            raise_unknown(cls, name)
