@@ -50,6 +50,7 @@ LEVELS = (
     ("engine.asset", "engine.backends"),
     (
         "engine.session",
+        "engine.sized",
         "engine.parts",
         "engine.stored.plans",
         "engine.report",
