@@ -322,6 +322,7 @@ def test_a_unity_message_without_counterpart_says_what_to_do_instead(written: st
         type("Door", (MonoBehaviour,), {written: lambda self: None})
 
 
+@pytest.mark.filterwarnings("error")
 def test_methods_that_only_resemble_hooks_are_left_alone() -> None:
     class Fine(MonoBehaviour):
         START = 3
@@ -332,7 +333,7 @@ def test_methods_that_only_resemble_hooks_are_left_alone() -> None:
 
         def update_score(self, points: int) -> None: ...
 
-        def on_mouse_down(self, where: object) -> None: ...
+        def on_mouse_ground(self, where: object) -> None: ...
 
     assert Fine.START == 3
 
