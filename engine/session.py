@@ -190,7 +190,9 @@ class Session:
         kernels: list[AnyKernel] = []
         tracer, native = self.planner.tracer, self.backends["native"]
         is_open = native.has_templates and not self.host_inputs
-        for shapes in [*(tracer.representatives() if is_open else ()), *tracer.others()]:
+        # Plans for the representatives were made before.
+        likely, others = tracer.representatives() if is_open else [], tracer.others()
+        for shapes in [*likely, *others]:
             # What the model cannot take at such sizes is no reason to refuse it.
             with suppress(EngineError):
                 if self._is_open_at(shapes, {}):
@@ -198,7 +200,7 @@ class Session:
                 if (made := plan_for_all_sizes(self, shapes, {})) is not None:
                     self._add_open(made, {})
                     kernels += _kernels_of(made.lowered)
-                elif native.chooses_by_size:
+                elif native.chooses_by_size and shapes in others:
                     kernels += _kernels_of(self.lower(shapes, {}))
         return kernels
 

@@ -220,6 +220,10 @@ def plan_for_all_sizes(session: Session, shapes: InputShapes, known: Elements) -
     opened = session.open_sizes.opened(shapes, recorder)
     if opened is None or not session.backends["native"].has_templates:
         return None
+    if session.planner.tracer.grows_with_sizes:
+        # A plan has as many steps as a size says, so each serves that size alone.
+        session.open_sizes.is_possible = False
+        return None
     try:
         lowered = session.planner.lower_open(opened, known)
     except (EngineError, ArithmeticError, LookupError, TypeError, ValueError, RecursionError):

@@ -375,6 +375,12 @@ class Tracer:
             return None
         return tuple((*(s.shapes[name][axis] for s in self.samples), size) for axis, size in enumerate(shape))
 
+    @property
+    def grows_with_sizes(self) -> bool:
+        """Whether plans have more steps at larger sizes, as those of loops over an open dimension do."""
+        steps = [s.steps for s in self.samples if s.fits]
+        return bool(steps) and max(steps) > 2 * min(steps)
+
     def others(self) -> list[dict[str, tuple[int, ...]]]:
         """Further input shapes, for kernels that are chosen by sizes: odd ones, the largest sample, and one
         at which tensors that shapes decide are too large to be worked out while planning.

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
+import onnx.parser
 import pytest
 
 from engine import BackendType, Model, ModelLoader, Worker
@@ -18,6 +19,18 @@ from tests.random_graphs import RandomGraph
 
 ASSETS = Path(__file__).resolve().parents[2] / "assets"
 LENGTHS = (1, 2, 3, 4, 5, 7, 8, 9, 15, 16, 17, 23, 31, 32, 33, 47, 48, 63, 64, 65)
+
+SUMS = """<ir_version: 9, opset_import: ["": 18]>
+g (float[n, 2] x) => (float[n, 2] y) {
+    begin = Constant<value = float[2] {0.0, 0.0}>()
+    last, y = Scan(begin, x) <
+        num_scan_inputs = 1,
+        body = step (float[2] before, float[2] here) => (float[2] after, float[2] out) {
+            after = Add(before, here)
+            out = Identity(after)
+        }
+    >
+}"""
 
 Feeds = dict[str, np.ndarray]
 Inputs = Mapping[str, tuple[str, Sequence[int | str | None] | None]]
@@ -191,6 +204,17 @@ def test_a_size_never_seen_is_not_planned() -> None:
                 session.planner.lower = None  # type: ignore[assignment,method-assign]
                 session.planner.lower_open = None  # type: ignore[assignment,method-assign]
         assert len(session.parts) <= 300
+
+
+def test_a_size_that_is_a_number_of_steps_is_planned_for_itself() -> None:
+    source = onnx.parser.parse_model(SUMS).SerializeToString()
+    with Worker(ModelLoader.load(source), BackendType.CPU) as worker:
+        for length in (3, 5, 1):
+            x = np.arange(2.0 * length, dtype=np.float32).reshape(length, 2)
+            (found,) = answers(worker, {"x": x})
+            np.testing.assert_allclose(found, np.cumsum(x, 0))
+        assert not worker._session.sized
+        assert not worker._session._waiting
 
 
 def test_no_more_plans_are_kept_than_may_be() -> None:
