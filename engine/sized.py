@@ -96,7 +96,6 @@ class SizedPlan:
         self.owner = Part(lowered)
         (self.segment,) = lowered.segments
         plan = self.segment.plan
-        self._numbers: list[Number] = []
         self._tables = [(plan.buffers[name], table) for name, table in plan.tables.items()]
         self._outer = [spec for spec in plan.buffers.values() if spec.role in ("input", "output")]
         self._values = {

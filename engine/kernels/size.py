@@ -14,6 +14,8 @@ from typing import Any, TypeAlias, TypeVar
 
 import numpy as np
 
+from engine.errors import EngineError
+
 Number: TypeAlias = "int | float | Size"
 
 _INFIX = {"add": "+", "sub": "-", "mul": "*", "floordiv": "//", "truediv": "/", "mod": "%", "pow": "**"}
@@ -144,14 +146,15 @@ class SizeRecorder:
         lines = "\n    ".join([*self._lines, f"return [{', '.join(map(_name, results))}]"])
         head = ", ".join(size.name for size in self.inputs)
         names: dict[str, Any] = {f"f{n}": function for n, function in enumerate(self._calls)}
-        names |= {"floor": math.floor, "ceil": math.ceil, "trunc": math.trunc}
+        names |= {name: getattr(math, name) for name in ("floor", "ceil", "trunc", "inf", "nan")}
         exec(compile(f"def program({head}):\n    {lines}\n", "<sizes>", "exec"), names)
         made: Callable[..., list[Any] | None] = names["program"]
 
         def program(*sizes: int) -> list[Any] | None:
             try:
                 return made(*sizes)
-            except _RefusedError:
+            except (_RefusedError, ArithmeticError, LookupError, ValueError, EngineError):
+                # What is wrong with these sizes, if anything, is told when they are planned for themselves.
                 return None
 
         return program
@@ -192,7 +195,7 @@ def put_together(form: Any, numbers: Iterator[Any]) -> Any:
 
 
 def _name(x: Number) -> str:
-    return x.name if isinstance(x, Size) else repr(x)
+    return x.name if isinstance(x, Size) else repr(_plain(x))
 
 
 def hint_of(x: Number) -> Any:

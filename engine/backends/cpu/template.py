@@ -117,9 +117,7 @@ class CPUTemplate:
         self._is_blocked[[number for number, _ in blocks]] = True
         self._block_places = np.array([place for _, place in blocks], np.int64)
         slots, places = self._arena(plan, pointers)
-        self._slot_numbers = slots
         self._temporary_places, self._temporary_slots = places
-        self._pointers = {name: places for name, places in pointers.items() if name in plan.buffers}
         self._constants = []
         for name, buffer in constants.items():
             assert isinstance(buffer, CPUBuffer)

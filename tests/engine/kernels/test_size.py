@@ -140,6 +140,17 @@ def test_a_deferred_choice_is_made_anew_for_other_sizes() -> None:
         assert program(number) == ([expected.rows, expected.columns] if same and expected else None)
 
 
+def test_sizes_at_which_the_arithmetic_fails_are_refused() -> None:
+    recorder = SizeRecorder()
+    size: Any = recorder.input(10)
+    left = size - 4
+    program = recorder.program([24 // left, smallest(np.float64(2.5), size * 1.0, float("inf"))])
+    assert program(10) == [4, 2.5]
+    assert program(4) is None
+    assert not size > np.float64(30.0)
+    assert recorder.program([size])(31) is None
+
+
 def test_a_comparison_that_sizes_decide_is_a_guard() -> None:
     recorder = SizeRecorder()
     size = recorder.input(10)
