@@ -248,7 +248,8 @@ def test_a_built_game_runs_without_python(built: Path, tmp_path: Path) -> None:
     if sys.platform.startswith("linux"):
         # It compiled, in processes that are the program itself, with libraries that came along.
         assert stored
-        assert first.programs == {str(built)}
+        # Python's own `ctypes.util.find_library` asks ldconfig, where the look at its processes may meet it.
+        assert {name for name in first.programs if Path(name).name != "ldconfig"} == {str(built)}
         assert any("llvmlite" in name for name in first.libraries)
         ours = [name for name in first.libraries if "python" in name.lower() or "site-packages" in name]
         assert ours
