@@ -1,0 +1,161 @@
+"""What a page of the documentation does, read from its Markdown, and how it is done.
+
+A page's steps, from top to bottom:
+
+- a ```` ```python ```` block runs, all blocks of a page in one namespace;
+- a block of any language with `title="main.py"` is a file, written below the current folder;
+- `<!-- run: python main.py --headless -->` runs a command (`python`, `gameglue`);
+- `<!-- hidden: python`, code, `-->` runs and is not shown;
+- `<!-- skip: REASON -->` leaves out the step that follows.
+
+Run as a program with a page's path, it takes these steps in the current folder.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import subprocess
+import sys
+import textwrap
+import types
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+_OPENED = re.compile(r"(?P<indent>[ \t]*)(?P<fence>`{3,})(?P<language>[^\s`]*)(?P<rest>[^`]*)$")
+_COMMAND = re.compile(r"\s*<!-- run: (.*?) -->\s*$")
+_SKIP = re.compile(r"\s*<!-- skip: \S.* -->\s*$")
+_TITLE = re.compile(r'\btitle="([^"]+)"')
+_ALIASES = {"py", "python3", "pycon", "py3"}
+
+
+class PageError(Exception):
+    """A page is not written by the convention."""
+
+
+@dataclass(frozen=True)
+class Step:
+    """One thing that a page does.
+
+    Attributes:
+        kind: Code to run, a file to write, or a command.
+        text: The code, the file's content, or the command.
+        line: The line of the page on which `text` begins, from 1.
+        file: The file's path, of a file.
+    """
+
+    kind: Literal["code", "file", "command"]
+    text: str
+    line: int
+    file: str = ""
+
+
+def steps_of(page: str) -> list[Step]:
+    """The steps of a page, given its text.
+
+    Raises:
+        PageError: A block is not closed, is called `py` rather than `python`, or a skip has nothing to skip.
+    """
+    lines = page.splitlines()
+    steps: list[Step] = []
+    skip_line = 0
+    number = 0
+    while number < len(lines):
+        line = lines[number]
+        number += 1
+        step: Step | None = None
+        if _SKIP.match(line):
+            skip_line = number
+            continue
+        if found := _COMMAND.match(line):
+            step = Step("command", found[1], number)
+        elif line.strip() == "<!-- hidden: python":
+            first = number
+            number = _index(lines, number, "-->", first)
+            step = Step("code", _joined(lines[first : number - 1], ""), first + 1)
+        elif found := _OPENED.match(line):
+            first = number
+            number = _index(lines, number, found["fence"], first)
+            text = _joined(lines[first : number - 1], found["indent"])
+            step = _block(found["language"], found["rest"], text, first + 1)
+            if step is None and skip_line:
+                skip_line = 0  # nothing would have run
+                continue
+        if step is None:
+            continue
+        if not skip_line:
+            steps.append(step)
+        skip_line = 0
+    if skip_line:
+        raise PageError(f"line {skip_line}: nothing follows that could be skipped")
+    return steps
+
+
+def _index(lines: list[str], start: int, closing: str, opened: int) -> int:
+    """The number of the line after which the block that was opened is closed."""
+    for number in range(start, len(lines)):
+        if lines[number].strip() == closing:
+            return number + 1
+    raise PageError(f"line {opened}: is never closed by {closing}")
+
+
+def _joined(lines: list[str], indent: str) -> str:
+    return textwrap.dedent("".join(f"{line.removeprefix(indent)}\n" for line in lines))
+
+
+def _block(language: str, rest: str, text: str, line: int) -> Step | None:
+    if language in _ALIASES:
+        raise PageError(f'line {line - 1}: write ```python (it runs) or ```text, not "{language}"')
+    if title := _TITLE.search(rest):
+        return Step("file", text, line, title[1])
+    if language == "python":
+        return Step("code", text, line)
+    return None
+
+
+def command_of(text: str) -> list[str]:
+    """A page's command as this interpreter runs it."""
+    program, *arguments = shlex.split(text)
+    if program == "python":
+        return [sys.executable, *arguments]
+    if program == "gameglue":
+        return [sys.executable, "-m", "gameglue", *arguments]
+    raise PageError(f"`{text}` begins with neither python nor gameglue")
+
+
+def play_page(path: Path) -> None:
+    """Take the steps of a page in the current folder, as a main program of its own."""
+    folder = Path.cwd()
+    sys.path.insert(0, str(folder))
+    main = types.ModuleType("__main__")
+    # The code stands in this file on the same lines as on the page, for tracebacks and for what asks in
+    # which file a function is.
+    main.__file__ = str(folder / "page.py")
+    sys.modules["__main__"] = main
+    steps = steps_of(path.read_text(encoding="utf-8"))
+    source: list[str] = []
+    for step in steps:
+        if step.kind == "code":
+            source += [""] * (step.line - 1 - len(source)) + step.text.splitlines()
+    Path(main.__file__).write_text("\n".join(source) + "\n", encoding="utf-8")
+    for step in steps:
+        if step.kind == "code":
+            padded = "\n" * (step.line - 1) + step.text
+            exec(compile(padded, main.__file__, "exec", dont_inherit=True), main.__dict__)
+        elif step.kind == "file":
+            file = (folder / step.file).resolve()
+            if folder.resolve() not in file.parents:
+                raise PageError(f"line {step.line - 1}: {step.file} is outside the page's folder")
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_text(step.text, encoding="utf-8")
+        else:
+            sys.stdout.flush()
+            done = subprocess.run(command_of(step.text), check=False, env=dict(os.environ))
+            if done.returncode:
+                raise PageError(f"line {step.line}: `{step.text}` ended with exit code {done.returncode}")
+
+
+if __name__ == "__main__":
+    play_page(Path(sys.argv[1]))

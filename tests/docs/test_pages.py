@@ -1,0 +1,115 @@
+"""The documentation tells the truth: everything that a page shows as code runs, each page in a process."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import ROOT
+from tests.docs.pages import PageError, command_of, steps_of
+
+PAGES = ROOT / "docs" / "pages"
+NAMES = sorted(path.relative_to(PAGES).as_posix() for path in PAGES.rglob("*.md"))
+MODELS = sorted((ROOT / "assets").glob("*/*.onnx"))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_page_runs(name: str, tmp_path: Path) -> None:
+    page = PAGES / name
+    if not steps_of(page.read_text(encoding="utf-8")):
+        return
+    for model in MODELS:
+        shutil.copy(model, tmp_path)
+    # Without a display, and with Mesa's software renderer in the calls (see tests/conftest.py).
+    variables = {k: v for k, v in os.environ.items() if k not in ("DISPLAY", "WAYLAND_DISPLAY")}
+    variables |= {"PYTHONPATH": str(ROOT), "LP_NUM_THREADS": "0", "PYGAME_HIDE_SUPPORT_PROMPT": "1"}
+    done = subprocess.run(
+        [sys.executable, "-X", "faulthandler", str(Path(__file__).with_name("pages.py")), str(page)],
+        cwd=tmp_path,
+        env=variables,
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    told = f"{done.stdout}\n{done.stderr}"
+    assert done.returncode == 0, told
+    # Components' errors end no game, they are printed.
+    assert "Traceback" not in done.stderr, told
+
+
+CONVENTION = """\
+Text, and `python main.py`.
+
+```python
+a = 1
+```
+
+```yaml title="scenes/level.scene" hl_lines="1"
+name: level
+```
+
+=== "Linux"
+
+    ```python
+    if a:
+        a = 2
+    ```
+
+<!-- run: python main.py --headless --frames 30 -->
+
+<!-- hidden: python
+assert a == 2
+-->
+
+<!-- skip: needs a camera -->
+
+```python
+raise SystemExit
+```
+
+````text
+```python
+raise SystemExit
+```
+````
+
+```sh
+false
+```
+"""
+
+
+def test_the_convention() -> None:
+    assert [(step.kind, step.text, step.line, step.file) for step in steps_of(CONVENTION)] == [
+        ("code", "a = 1\n", 4, ""),
+        ("file", "name: level\n", 8, "scenes/level.scene"),
+        ("code", "if a:\n    a = 2\n", 14, ""),
+        ("command", "python main.py --headless --frames 30", 18, ""),
+        ("code", "assert a == 2\n", 21, ""),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("page", "message"),
+    [
+        ("```python\n1\n", "line 1: is never closed"),
+        ("text\n```py\n1\n```\n", "line 2: write ```python"),
+        ("<!-- skip: needs a camera -->\n\ntext\n", "line 1: nothing follows"),
+    ],
+)
+def test_mistakes_of_a_page(page: str, message: str) -> None:
+    with pytest.raises(PageError, match=message):
+        steps_of(page)
+
+
+def test_commands() -> None:
+    assert command_of("python main.py --x 'a b'") == [sys.executable, "main.py", "--x", "a b"]
+    assert command_of("gameglue list") == [sys.executable, "-m", "gameglue", "list"]
+    with pytest.raises(PageError, match="neither"):
+        command_of("rm -r .")
