@@ -8,59 +8,103 @@ from __future__ import annotations
 
 
 class EngineError(Exception):
-    """Base class of every exception that the engine raises on purpose."""
+    """Base class of every exception that the engine and the game side raise on purpose.
+
+    Catch it to handle all of them; the message says what to do.
+    """
 
 
 class ModelImportError(EngineError):
-    """A model file cannot be read: missing, damaged, unsafe, or it uses what the engine lacks."""
+    """A model file is missing, damaged or unsafe, or uses operators that the engine lacks.
+
+    The message names the file and every layer concerned. Export the model again as it says (opset, types),
+    or supply a missing operator with `numpy_operator`.
+    """
 
 
 class UnsupportedLayerError(EngineError):
-    """A layer has no implementation on the requested backend, and fallback is not allowed."""
+    """A layer has no implementation on the requested backend, and fallback is not allowed.
+
+    Leave `allow_fallback` at `True`, which runs such layers on the CPU, or choose another backend.
+    """
 
 
 class InputError(EngineError, ValueError):
-    """An input handed to a worker or tensor has the wrong name, shape, dtype or range."""
+    """An argument or an input of a worker or tensor has the wrong name, shape, dtype or range.
+
+    The message names the input and what it expects; `gameglue inspect MODEL` lists a model's inputs.
+    """
 
 
 class ShapeError(EngineError, ValueError):
-    """Shapes or attributes of a layer contradict each other; the message names the layer."""
+    """Shapes or attributes of a layer do not fit each other; the message names the layer.
+
+    Check the sizes of the inputs that were given: a model may work for some sizes only.
+    """
 
     misfits: tuple[tuple[int, int], ...] = ()
     """Sizes that do not fit, each with one that would, where the layer can tell."""
 
 
 class KernelCompileError(EngineError):
-    """A printed kernel was refused by its compiler; carries the numbered source."""
+    """A compiler refused a kernel's source; the error carries the source with line numbers.
+
+    In a job of your own, write the line as arithmetic on numbers and arrays. Otherwise try another backend,
+    update the driver, and see `gameglue doctor` for known faults.
+    """
 
 
 class DeviceError(EngineError):
-    """A device (GL context, OpenCL platform) is absent, too old, or lost."""
+    """An OpenGL context or OpenCL device is missing, too old, or lost.
+
+    Run `gameglue doctor`, which says what to install, or choose another backend.
+    """
 
 
 class OutOfMemoryError(DeviceError):
-    """A tensor does not fit into the memory of the device, or of the computer."""
+    """A tensor does not fit into the memory of the device, or of the computer.
+
+    Use smaller inputs or a smaller batch, or dispose workers and tensors that are no longer needed.
+    """
 
 
 class ThreadError(DeviceError):
-    """A worker, tensor or device was used on another thread than its own."""
+    """A worker, tensor or device was used on another thread than its own.
+
+    Use it on the thread that created it, and pass arrays between threads.
+    """
 
 
 class DisposedError(EngineError):
-    """A worker, tensor or device was used after `dispose()`."""
+    """A worker, tensor or device was used after `dispose()`.
+
+    Keep the owner until the last use; `copy_output` gives a tensor that outlives its worker.
+    """
 
 
 class StaleTensorError(EngineError):
-    """A tensor peeked from a worker was used after a newer `schedule` replaced its value."""
+    """A tensor from `peek_output` was used after a newer `schedule` replaced its value.
+
+    Call `peek_output` again, request the readback before the next `schedule`, or use `copy_output`.
+    """
 
 
 class ShapePending(EngineError):
-    """The shape depends on data that is still being computed; `shape_or_none` does not raise."""
+    """The shape depends on data that is still being computed.
+
+    Poll `shape_or_none`, which does not raise, or await a readback.
+    """
 
 
 class ValuePending(EngineError):
-    """The value is still on its way from the backend; request a readback or download it first."""
+    """The value has not arrived from the backend yet.
+
+    Await a readback, poll `is_readback_request_done()`, or call a method that waits for it.
+    """
 
 
 class CancelledError(EngineError):
-    """An inference was cancelled before all of its work was enqueued, or a load before its end."""
+    """An inference or a load was cancelled before it was complete.
+
+    Expected after `cancel()` or `dispose()`; catch it where the result is awaited.
+    """

@@ -31,7 +31,9 @@ class Brain(MonoBehaviour):
     """
 
     worker: Worker
+    """What runs the network; disposed with the component."""
     choice: BackendChoice | None = None
+    """The backend that was asked for; `None` is the worker's own."""
 
     answers = 0
     """How many have come."""

@@ -6,52 +6,91 @@ from engine.errors import CancelledError, EngineError
 
 
 class GameError(EngineError):
-    """Base class of every exception that the game side raises on purpose."""
+    """Base class of every exception that the game side raises on purpose.
+
+    Catch it to handle all of them; the message says what to do.
+    """
 
 
 class HookError(GameError, TypeError):
-    """A behaviour spells or shapes a hook in a way that would never be called."""
+    """A component's hook is spelled or declared so that it would never be called.
+
+    Write it as the message says: `update`, not `Update`, with the parameters of the hook.
+    """
 
 
 class HookWarning(UserWarning):
-    """A behaviour has a method that looks like a hook and is none: the app never calls it."""
+    """A component has a method whose name resembles a hook's, and which is never called.
+
+    Correct the spelling, or give the method another name.
+    """
 
 
 class FieldError(GameError, TypeError):
-    """A component's serialized field is unknown, missing or of the wrong type."""
+    """A component's serialized field is unknown, missing, out of range or of the wrong type.
+
+    The message lists the fields, or the type and range that are expected.
+    """
 
 
 class SceneError(GameError, ValueError):
-    """A scene, prefab or object is asked for something it cannot do, or its file says what makes no sense."""
+    """A scene, prefab or object cannot do what was asked, or a scene file is wrong.
+
+    The message names file, line, object, component and field, and what was probably meant.
+    """
 
 
 class ResourceError(GameError, FileNotFoundError):
-    """An asset was looked up by name and is in none of the places that were searched."""
+    """An asset was looked up by name and is in none of the folders that were searched.
+
+    The message lists the folders; put the file beside the game's main program, or correct the name.
+    """
 
 
 class GraphicsError(GameError):
-    """A window or an OpenGL context was asked for and cannot be had, or a shader does not compile."""
+    """There is no window or OpenGL context, a shader does not compile, or a drawing call is wrong.
+
+    Run `gameglue doctor` for windows and contexts; for shaders the message has the compiler's lines.
+    """
 
 
 class MeshError(GraphicsError, ValueError):
-    """A mesh was made from arrays that do not fit each other, or from a file that cannot be read."""
+    """A mesh's arrays do not fit each other, or a mesh file cannot be read.
+
+    Correct the arrays or the file as the message says.
+    """
 
 
 class WebCamError(GameError, OSError):
-    """A `WebCamTexture` has no camera to show, or its camera cannot be opened or has stopped."""
+    """There is no camera, it cannot be opened, or it has stopped.
+
+    Check `WebCamTexture.devices()`, and that no other program uses the camera.
+    """
 
 
 class FrameError(GameError):
-    """The frame loop was used wrongly: a phase that does not exist, another thread, after `dispose()`."""
+    """The frame loop was used wrongly: an unknown phase, another thread, or after `dispose()`.
+
+    Use an app on the thread that created it, and create another one after it has ended.
+    """
 
 
 class RequestCancelledError(GameError, CancelledError):
-    """The result of a request to the `InferenceQueue` that was cancelled was asked for."""
+    """The result of a cancelled request to the `InferenceQueue` was asked for.
+
+    Look at `request.state` first, or catch the error.
+    """
 
 
 class RequestReplacedError(RequestCancelledError):
-    """The result of a request was asked for whose place a newer one took (`latest_only`)."""
+    """The result of a request was asked for that a newer one has replaced (`latest_only`).
+
+    Use the newer request's result, or submit without `latest_only`.
+    """
 
 
 class RequestExpiredError(GameError):
-    """The result of a request was asked for whose deadline passed before there was one."""
+    """The result of a request was asked for whose deadline passed before there was one.
+
+    Allow a later deadline or a larger budget, or go on without the result.
+    """

@@ -11,6 +11,7 @@ Values are checked when they are given, so a wrong one is reported where it was 
 from __future__ import annotations
 
 import inspect
+import math
 import sys
 import types
 from collections.abc import Mapping
@@ -37,17 +38,25 @@ class NotAField:
 
 @dataclass(frozen=True)
 class Range:
-    """The numbers that a field takes, both ends among them: `speed: Annotated[float, Range(0, 9, "m/s")]`.
+    """The numbers that a field takes, both ends included: `speed: Annotated[float, Range(0, 9, "m/s")]`.
 
-    `unit` stands in messages and beside the value in the inspector.
+    Attributes:
+        low: The smallest number.
+        high: The largest number.
+        unit: The unit, for messages, the inspector and the documentation: `Range(unit="degrees")` alone
+            limits nothing.
     """
 
-    low: float
-    high: float
+    low: float = -math.inf
+    high: float = math.inf
     unit: str = ""
 
     def __str__(self) -> str:
-        return f"{self.low} to {self.high}" + (f" {self.unit}" if self.unit else "")
+        if self.low == -math.inf:
+            limits = "any number" if self.high == math.inf else f"at most {self.high}"
+        else:
+            limits = f"at least {self.low}" if self.high == math.inf else f"{self.low} to {self.high}"
+        return limits + (f" {self.unit}" if self.unit else "")
 
 
 class Unset:

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from math import inf
+from typing import Annotated
+
 from gameglue.audio.clip import AudioClip
 from gameglue.audio.device import Voice
 from gameglue.behaviour import MonoBehaviour
 from gameglue.errors import GameError
+from gameglue.fields import Range
 
 
 class AudioListener(MonoBehaviour):
@@ -29,21 +33,27 @@ class AudioSource(MonoBehaviour):
         bang = self.game_object.add_component(AudioSource, clip="bang.ogg", play_on_awake=False)
         bang.play()
 
-    `volume` is from 0 to 1; `pitch` 2 is twice as fast and an octave higher, and counts from the next `play`.
-    With `spatial_blend` above 0 it fades from `min_distance` to silence at `max_distance`, and comes from
-    the side where it is, as heard by the `AudioListener`. What `is_playing` and `position` say is counted in
-    the game's real time, so that it is the same with and without a device.
+    `is_playing` and `position` follow the game's real time, so they are the same with and without a device.
     """
 
     clip: AudioClip | None = None
-    volume: float = 1.0
+    """The sound; scene files and `add_component` take a file name, too."""
+    volume: Annotated[float, Range(0.0, 1.0)] = 1.0
+    """Loudness, times `app.audio.volume`."""
     pitch: float = 1.0
+    """Speed: 2 is twice as fast and an octave higher. Counts from the next `play`."""
     loop: bool = False
+    """Begin again at the end."""
     mute: bool = False
+    """Play without being heard."""
     play_on_awake: bool = True
-    spatial_blend: float = 0.0
-    min_distance: float = 1.0
-    max_distance: float = 50.0
+    """Play when the component starts."""
+    spatial_blend: Annotated[float, Range(0.0, 1.0)] = 0.0
+    """How much the sound depends on where the `AudioListener` is: 0 not at all, 1 fully."""
+    min_distance: Annotated[float, Range(0.0, inf, "units")] = 1.0
+    """Up to this distance a spatial sound has its full volume."""
+    max_distance: Annotated[float, Range(0.0, inf, "units")] = 50.0
+    """From this distance on a spatial sound is silent."""
 
     _voice: Voice | None = None
     _started: float = 0.0

@@ -5,8 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Annotated
 
 from gameglue.behaviour import MonoBehaviour
+from gameglue.fields import Range
 from gameglue.graphics.batch import View
 from gameglue.graphics.canvas import Align, Canvas, VerticalAlign
 from gameglue.graphics.colors import Color, Palette
@@ -29,17 +31,19 @@ def world_view(center: tuple[float, float], height: float, angle: float, size: t
 
 
 class Camera(MonoBehaviour):
-    """What all cameras have in common.
+    """Base class of cameras: the fields that `Camera2D` and `Camera3D` share.
 
-    Several cameras draw in the order of `depth`; only those with a `background` clear first, the others draw
-    over what is there. A camera with a `target` draws into that picture, before those that draw to the
-    screen. `layers` are the numbers of the layers whose objects it shows; `None` shows all.
+    Cameras with a `target` draw before those that draw to the screen.
     """
 
     background: Color | None = Palette.BACKGROUND
+    """The colour that the picture is cleared with; `None` draws over what is there."""
     depth: int = 0
+    """Cameras draw in ascending order of it."""
     target: RenderTarget | None = None
+    """The picture to draw into; `None` is the screen."""
     layers: tuple[int, ...] | None = None
+    """The layers whose objects it shows; `None` shows all."""
 
     @property
     def size(self) -> tuple[int, int]:
@@ -48,13 +52,14 @@ class Camera(MonoBehaviour):
 
 
 class Camera2D(Camera):
-    """Shows the x-y plane around its object; `height` world units fit between bottom and top.
+    """Shows the x-y plane around its object.
 
     It draws renderers (sprites, text, lines, particles) and no meshes. Where a scene has no `Camera2D`, a
     default one draws them, 10 units high, over what a `Camera3D` has drawn.
     """
 
-    height: float = 10.0
+    height: Annotated[float, Range(unit="units")] = 10.0
+    """World units from the bottom to the top of the picture."""
 
     def view(self, size: tuple[int, int]) -> View:
         """What to draw with, for a picture of `size` pixels."""
@@ -81,30 +86,36 @@ class Camera2D(Camera):
 
 
 class Renderer(MonoBehaviour):
-    """A component that cameras draw: subclass it and write `draw(canvas)`. Lower `order` lies behind."""
+    """A component that cameras draw: subclass it and write `draw(canvas)`."""
 
     order: int = 0
+    """Renderers are drawn in ascending order of it, so higher ones are in front."""
 
     def draw(self, canvas: Canvas) -> None:
         """Draw with `canvas`, in world units, y up."""
 
 
 class SpriteRenderer(Renderer):
-    """A picture at the object's place. `width` is in world units; the height follows from the picture.
-
-    Of a `sheet` it shows `frame`; `flip_x` and `flip_y` mirror it. Without a picture it is a rectangle
-    (`width` by `height`, with rounded corners) in `color`.
-    """
+    """A picture at the object's position, or a rectangle where it has neither `texture` nor `sheet`."""
 
     texture: Texture | RenderTarget | None = None
-    width: float = 1.0
-    height: float | None = None
+    """The picture; scene files and `add_component` take a file name, too."""
+    width: Annotated[float, Range(unit="units")] = 1.0
+    """Width in the world, times the object's scale."""
+    height: Annotated[float | None, Range(unit="units")] = None
+    """Height in the world; `None` keeps the picture's proportions."""
     color: Color = "white"
-    radius: float = 0.0
+    """Multiplies the picture's colours; the rectangle's colour without a picture."""
+    radius: Annotated[float, Range(unit="units")] = 0.0
+    """Radius of rounded corners."""
     sheet: SpriteSheet | None = None
+    """A sheet of frames to show one of, instead of `texture`."""
     frame: int = 0
+    """The frame of `sheet`, counted from the top left, row by row."""
     flip_x: bool = False
+    """Mirror the picture left to right."""
     flip_y: bool = False
+    """Mirror the picture top to bottom."""
 
     def draw(self, canvas: Canvas) -> None:
         """Draw the picture."""
@@ -134,14 +145,20 @@ class SpriteRenderer(Renderer):
 
 
 class TextRenderer(Renderer):
-    """A text at the object's place; `size` is the letters' height in world units. It is not turned."""
+    """A text at the object's position. It does not rotate with the object."""
 
     text: str = ""
-    size: float = 0.5
+    """What is written; line breaks begin new lines."""
+    size: Annotated[float, Range(unit="units")] = 0.5
+    """Height of the letters in the world, times the object's scale."""
     color: Color = Palette.TEXT
+    """The letters' colour."""
     align: Align = "center"
+    """Where the object's position is in the text, horizontally."""
     valign: VerticalAlign = "center"
+    """Where the object's position is in the text, vertically."""
     font: Path | None = None
+    """A TrueType or OpenType file; `None` is the built-in font."""
 
     def draw(self, canvas: Canvas) -> None:
         """Draw the text."""
@@ -153,12 +170,16 @@ class TextRenderer(Renderer):
 
 
 class LineRenderer(Renderer):
-    """A line through `points`, given in the object's own units."""
+    """A line through points that move, rotate and scale with the object."""
 
     points: Sequence[tuple[float, float]] = ()
-    width: float = 0.05
+    """Points in the object's own coordinates."""
+    width: Annotated[float, Range(unit="units")] = 0.05
+    """Width of the line in the world; the object's scale does not change it."""
     color: Color = Palette.ACCENT
+    """The line's colour."""
     closed: bool = False
+    """Also join the last point to the first."""
 
     def draw(self, canvas: Canvas) -> None:
         """Draw the line."""

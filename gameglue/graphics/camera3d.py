@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import numpy as np
 from pyglm import glm
 
 from gameglue.behaviour import MonoBehaviour
 from gameglue.errors import GraphicsError
+from gameglue.fields import Range
 from gameglue.graphics.batch import Picture
 from gameglue.graphics.camera import Camera
 from gameglue.graphics.colors import Color
@@ -19,20 +20,20 @@ from gameglue.vector import Vec3
 
 
 class Camera3D(Camera):
-    """Looks from its object along `forward` (-z, with y up) and draws the scene's meshes.
-
-    `projection` is "perspective", with `field_of_view` degrees from bottom to top, or "orthographic", with
-    `height` world units. Only what lies between `near` and `far` units ahead is seen. `smooth_edges` draws
-    with four samples a pixel, where the driver can; `None` does so where a graphics card draws, as it takes
-    about twice the time where the processor does.
-    """
+    """Looks from its object along `forward` (-z, with y up) and draws the scene's meshes."""
 
     projection: Literal["perspective", "orthographic"] = "perspective"
-    field_of_view: float = 60.0
-    height: float = 10.0
-    near: float = 0.1
-    far: float = 1000.0
+    """With vanishing points, or with parallel lines."""
+    field_of_view: Annotated[float, Range(unit="degrees")] = 60.0
+    """Angle from the bottom to the top of a perspective picture, above 0 and below 180."""
+    height: Annotated[float, Range(unit="units")] = 10.0
+    """World units from the bottom to the top of an orthographic picture, above 0."""
+    near: Annotated[float, Range(unit="units")] = 0.1
+    """What is nearer than this is not drawn; above 0 for perspective."""
+    far: Annotated[float, Range(unit="units")] = 1000.0
+    """What is farther than this is not drawn; above `near`."""
     smooth_edges: bool | None = None
+    """Draw with four samples a pixel where the driver can; `None` does so where a graphics card draws."""
 
     def view_matrix(self) -> np.ndarray:
         """From the world to the camera's own axes, (4, 4) float64 for column vectors; scale is ignored."""
@@ -97,16 +98,20 @@ class Camera3D(Camera):
 
 
 class MeshRenderer(MonoBehaviour):
-    """Shows a mesh at the object's place, in the scene's light.
+    """Shows a mesh at the object's position, in the scene's light.
 
-    `color` multiplies the `texture`; alpha below 1 lets through what lies behind. `emission` is light of
-    its own, which needs no other. `shine` (0 to 1) adds highlights. `double_sided` shows the backs of
-    triangles too, which are left out otherwise. Objects with the same mesh and texture are drawn in one call.
+    Objects with the same mesh and texture are drawn in one call.
     """
 
     mesh: Mesh
+    """The surface; by name, too: `"crate.obj"`, `"plane(8, 8)"`."""
     color: Color = "white"
+    """Multiplies the texture; an alpha below 1 shows what is behind."""
     texture: Picture | None = None
+    """The picture on the surface."""
     emission: Color = "black"
-    shine: float = 0.0
+    """Light that the surface gives off, whatever light falls on it."""
+    shine: Annotated[float, Range(0.0, 1.0)] = 0.0
+    """Strength of highlights."""
     double_sided: bool = False
+    """Also draw the backs of triangles."""

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import re
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
 from gameglue.behaviour import MonoBehaviour
 from gameglue.errors import GraphicsError
-from gameglue.fields import fields_of
+from gameglue.fields import Range, fields_of
 from gameglue.graphics.colors import Color, parse_color
 from gameglue.graphics.device import Effect, RenderTarget, Texture
 
@@ -27,12 +27,13 @@ class ImageEffect(MonoBehaviour):
     `picture(uv)` is the picture so far, (0, 0) at its bottom left. Fields are there under their names:
     numbers as `float`, `int` and `bool`, tuples of two to four as `vec2` to `vec4`, colours as `vec4`,
     pictures as `sampler2D`; besides `time`, seconds of game time, and `size`, pixels across and down.
-    `strength` blends from the picture as it was (0, which costs nothing) to the effect (1). Effects run in
-    the order of `execution_order`, each fed with what the one before made.
+    Effects run in the order of `execution_order`, each on the previous one's result.
     """
 
     shader: ClassVar[str] = ""
-    strength: float = 1.0
+    """GLSL with a function `vec4 effect(vec2 uv)`."""
+    strength: Annotated[float, Range(0.0, 1.0)] = 1.0
+    """From the picture as it was (0, which costs nothing) to the effect (1)."""
 
     _effect: Effect | None = None
 

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Final
+from math import inf
+from typing import Annotated, Final
 
 import numpy as np
 
 from gameglue.behaviour import MonoBehaviour
+from gameglue.fields import Range
 from gameglue.graphics.colors import Color, parse_color
 
 MAX_LIGHTS: Final = 4
@@ -18,25 +20,31 @@ _WHITE = (1.0, 1.0, 1.0)
 class DirectionalLight(MonoBehaviour):
     """Light that comes from one direction everywhere, like the sun: it shines along its object's `forward`.
 
-    The first four that are enabled count. With `shadows`, opaque meshes shade what lies behind them, up to
-    `shadow_range` units around a point so far ahead of the camera; of several lights the first does so.
+    The first four that are enabled count; of those with `shadows`, the first one casts them.
     """
 
     color: Color = "white"
+    """The light's colour."""
     intensity: float = 1.0
+    """Multiplies the colour."""
     shadows: bool = False
-    shadow_range: float = 12.0
+    """Let opaque meshes cast shadows."""
+    shadow_range: Annotated[float, Range(0.0, inf, "units")] = 12.0
+    """Shadows reach this far around a point that is this far ahead of the camera."""
 
 
 class AmbientLight(MonoBehaviour):
-    """Light from everywhere: `color` from above, `ground` from below (the same, if not given).
+    """Light from everywhere.
 
     A scene without one has a little of it; an `intensity` of 0 takes that away.
     """
 
     color: Color = "white"
+    """Light from above."""
     ground: Color | None = None
+    """Light from below; `None` is `color`."""
     intensity: float = 0.3
+    """Multiplies both colours."""
 
 
 @dataclass(frozen=True)

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import Annotated
 
 import numpy as np
 
 from gameglue.errors import GraphicsError
+from gameglue.fields import Range
 from gameglue.graphics.batch import Picture
 from gameglue.graphics.camera import Renderer
 from gameglue.graphics.canvas import Canvas
@@ -71,32 +73,45 @@ class Particles:
 class ParticleSystem(Renderer):
     """Emits particles from its object: sparks, smoke, rain, trails; thousands in one draw.
 
-    `rate` a second, and `bursts` of (seconds after the start, how many). They leave within `spread` degrees
-    around the object's `up`, from a disc of `radius`, at `speed`, and live for `lifetime` seconds. `sizes`
-    (across) and `colors` change over a particle's life, evenly spaced; `spin` is in degrees a second. Without
-    a `texture` they are discs, whose edges fade by `softness`. `additive` adds their light, for what glows.
-    They stay where they are when the object moves, unless they are `local`. Lengths are in world units. At
-    most `capacity` live at a time. `destroy_when_done` takes the object away after its last particle.
+    Of a field that takes a number or a pair, each particle gets the number, or one between the two.
     """
 
-    rate: float = 30.0
+    rate: Annotated[float, Range(unit="per second")] = 30.0
+    """Particles that are emitted continuously."""
     bursts: tuple[tuple[float, int], ...] = ()
-    lifetime: Span = 1.0
-    speed: Span = (1.0, 2.0)
-    spread: float = 360.0
-    radius: float = 0.0
-    gravity: float = 0.0
-    drag: float = 0.0
-    spin: Span = 0.0
-    sizes: tuple[float, ...] = (0.2, 0.0)
+    """Particles emitted at once: pairs of seconds after the start, and how many."""
+    lifetime: Annotated[Span, Range(unit="seconds")] = 1.0
+    """How long a particle lives."""
+    speed: Annotated[Span, Range(unit="units per second")] = (1.0, 2.0)
+    """Speed at which a particle leaves."""
+    spread: Annotated[float, Range(0.0, 360.0, "degrees")] = 360.0
+    """Angle around the object's `up` into which particles leave."""
+    radius: Annotated[float, Range(unit="units")] = 0.0
+    """Particles begin within this distance of the object."""
+    gravity: Annotated[float, Range(unit="units per second squared")] = 0.0
+    """Acceleration along -y."""
+    drag: Annotated[float, Range(unit="per second")] = 0.0
+    """Rate at which speed decays."""
+    spin: Annotated[Span, Range(unit="degrees per second")] = 0.0
+    """Rotation of textured particles."""
+    sizes: Annotated[tuple[float, ...], Range(unit="units")] = (0.2, 0.0)
+    """Diameters over a particle's life, evenly spaced."""
     colors: tuple[Color, ...] = ("white", "#ffffff00")
+    """Colours over a particle's life, evenly spaced."""
     texture: Picture | None = None
-    softness: float = 0.5
+    """A particle's picture; `None` draws discs."""
+    softness: Annotated[float, Range(0.0, 1.0)] = 0.5
+    """Share of a disc's radius over which its edge fades."""
     additive: bool = False
+    """Add the particles' light to the picture, for what glows."""
     local: bool = False
+    """Let living particles move with the object."""
     emitting: bool = True
-    capacity: int = 4096
+    """Emit at `rate`; bursts and `emit` do not depend on it."""
+    capacity: Annotated[int, Range(unit="particles")] = 4096
+    """How many live at a time; more are not emitted."""
     destroy_when_done: bool = False
+    """Destroy the object after the last particle."""
 
     _particles: Particles | None = None
     _owed: float = 0.0

@@ -14,22 +14,24 @@ from gameglue.graphics.sprite_sheet import AnimationClip
 class SpriteAnimator(MonoBehaviour):
     """Changes the frame of the `SpriteRenderer` beside it, in game time times `speed`.
 
-        hero.add_component(SpriteRenderer, sheet=SpriteSheet(texture, columns=8, rows=2))
-        clips = {"run": AnimationClip(range(8), 12), "jump": AnimationClip([8, 9, 10], loop=False)}
-        animator = hero.add_component(SpriteAnimator, clips=clips)
-        animator.play("jump")
+    hero.add_component(SpriteRenderer, sheet=SpriteSheet(texture, columns=8, rows=2))
+    clips = {"run": AnimationClip(range(8), 12), "jump": AnimationClip([8, 9, 10], loop=False)}
+    animator = hero.add_component(SpriteAnimator, clips=clips)
+    animator.play("jump")
 
-    It begins with the clip `playing`, or else the first. `on_finished` is emitted with the name of a clip
-    that came to its end.
     """
 
     required_components = (SpriteRenderer,)
 
     clips: dict[str, AnimationClip]
+    """Clips by name."""
     playing: str | None = None
+    """Name of the clip that plays; `None` begins with the first one."""
     speed: float = 1.0
+    """Multiplies game time."""
 
     on_finished = Event[[str]]()
+    """Emitted with the name of a clip that has ended."""
 
     _seconds: float = 0.0
     _is_over: bool = False

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from typing import Annotated
 
 import numpy as np
 
 from gameglue.errors import GraphicsError
+from gameglue.fields import Range
 from gameglue.graphics.batch import View
 from gameglue.graphics.camera import Renderer
 from gameglue.graphics.canvas import Canvas
@@ -16,16 +18,16 @@ from gameglue.vector import Vec3
 
 
 class TileMap(Renderer):
-    """Frames of a `sheet` in rows and columns, centred on the object; what is in view is drawn in one call.
-
-    tiles: (rows, columns) numbers of frames, row 0 on top; negative ones are empty. They may be changed at
-    any time. `tile_size` is in world units.
-    """
+    """Frames of a sheet in rows and columns, centred on the object; what is in view is drawn in one call."""
 
     sheet: SpriteSheet
+    """The frames."""
     tiles: np.ndarray | Sequence[Sequence[int]]
-    tile_size: float = 1.0
+    """(rows, columns) numbers of frames, row 0 on top; negative ones are empty. May change at any time."""
+    tile_size: Annotated[float, Range(unit="units")] = 1.0
+    """Width and height of a tile in the world."""
     color: Color = "white"
+    """Multiplies the tiles' colours."""
 
     def tile_at(self, point: Iterable[float]) -> tuple[int, int] | None:
         """Row and column of the tile at a point of the world; `None` outside of the map."""
