@@ -134,6 +134,7 @@ def play_page(path: Path) -> None:
     # which file a function is.
     main.__file__ = str(folder / "page.py")
     sys.modules["__main__"] = main
+    sys.argv = [main.__file__]  # an App looks for files beside the running script
     steps = steps_of(path.read_text(encoding="utf-8"))
     source: list[str] = []
     for step in steps:
