@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -27,6 +28,8 @@ def keep_picture(page: str, name: str, *, width: int = 600, colors: int = 96) ->
     runner = ROOT / "tests" / "docs" / "pages.py"
     paths = f"{ROOT}{os.pathsep}{os.environ.get('PYTHONPATH', '')}"
     with tempfile.TemporaryDirectory() as folder:
+        for model in (ROOT / "assets").glob("*/*.onnx"):
+            shutil.copy(model, folder)
         subprocess.run(
             [sys.executable, str(runner), str(PAGES / page)],
             cwd=folder,
