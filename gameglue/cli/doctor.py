@@ -17,6 +17,7 @@ from gameglue.audio.mixer import close_mixer, open_mixer
 from gameglue.choices import ALL_CHOICES, why_unavailable
 from gameglue.cli.console import add_json_option, facts, output, print_json, title
 from gameglue.cli.driver_faults import driver_faults
+from gameglue.cli.environment import VARIABLES
 from gameglue.graphics.context import how_to_get_opengl
 from gameglue.graphics.surface import has_display
 from gameglue.pygame_ce import import_pygame
@@ -47,8 +48,8 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser], na
         name,
         help=line,
         description="Show what this machine offers: processor, OpenGL, OpenCL, display, sound, gamepads, "
-        "kernel cache; which backends run here; and what to install for those that do not. Always exits "
-        "with 0.",
+        "kernel cache; which backends run here, and what to install for those that do not; environment "
+        "variables that are set. Always exits with 0.",
     )
     add_json_option(parser)
     parser.set_defaults(run=run)
@@ -66,6 +67,7 @@ def run(arguments: argparse.Namespace) -> int:
         ("kernel cache", _cache),
         ("packages", _packages),
         ("backends", _backends),
+        ("environment variables", _environment),
     )
     console = output()
     told: dict[str, object] = {}
@@ -141,6 +143,11 @@ def _display(advice: list[str]) -> Rows:
         "display: there is none, demos play without a window; with Xvfb: xvfb-run gameglue play digits"
     )
     return [("window", f"no display{f' ({told})' if told else ''}")]
+
+
+def _environment(advice: list[str]) -> Rows:
+    found: Rows = [(v.name, os.environ[v.name]) for v in VARIABLES if v.name in os.environ]
+    return found or [("set", "none that gameglue reads")]
 
 
 def _devices(advice: list[str]) -> Rows:

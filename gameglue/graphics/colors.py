@@ -7,6 +7,7 @@ import functools
 import numpy as np
 
 Color = str | tuple[float, float, float] | tuple[float, float, float, float]
+"""A name such as `"orange"`, `"#rgb"`, `"#rrggbb"`, `"#rrggbbaa"`, or three or four numbers from 0 to 1."""
 
 _NAMED = {
     "black": "#000000",

@@ -136,8 +136,9 @@ class InferenceQueue:
 
         Args:
             worker: the `Worker`. Its requests run in the order asked, those of a higher priority first.
-            inputs, named: as for `Worker.schedule`; a dict for names that are taken here. Arrays are copied;
+            inputs: as for `Worker.schedule`; a dict for names that are taken here. Arrays are copied;
                 tensors are read when the request begins, so an output of a worker needs `copy_output`.
+            named: inputs by their names.
             priority: the higher the sooner. A lower one gets what the higher ones leave.
             deadline_ms: from now. A result that has not come by then never does: the request expires.
             latest_only: a newer request takes the place of one of the same worker that has not begun, which

@@ -6,7 +6,12 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Protocol, get_args
 
-LEFT, RIGHT, MIDDLE = 0, 1, 2
+LEFT = 0
+"""The left mouse button."""
+RIGHT = 1
+"""The right mouse button."""
+MIDDLE = 2
+"""The middle mouse button."""
 
 
 @dataclass(frozen=True)

@@ -29,9 +29,10 @@ from gameglue.input.events import (
 class InputScript:
     """Events at given times, written by hand. Methods return the script, so calls can be chained.
 
-    >>> script = InputScript().click(100, 80, at=0.5).press("space", at=1.0)
-    >>> [type(event).__name__ for event in script.events(0.6)]
-    ['MouseMoved', 'MouseButton', 'MouseButton']
+    Examples:
+        >>> script = InputScript().click(100, 80, at=0.5).press("space", at=1.0)
+        >>> [type(event).__name__ for event in script.events(0.6)]
+        ['MouseMoved', 'MouseButton', 'MouseButton']
     """
 
     def __init__(self, timeline: Iterable[tuple[float, InputEvent]] = ()) -> None:
