@@ -400,9 +400,10 @@ def errors() -> str:
     rows = []
     for kind in [*_with_subclasses(EngineError), HookWarning]:
         cause, _, cure = (inspect.getdoc(kind) or "").partition("\n\n")
-        bases = ", ".join(f"`{base.__name__}`" for base in kind.__bases__)
-        rows.append((f'<span id="{kind.__name__}">`{kind.__name__}`</span>', bases, cause, cure))
-    return "\n".join([*text, *_table(("class", "derives from", "cause", "what to do"), rows), ""])
+        bases = ", ".join(base.__name__ for base in kind.__bases__)
+        name = f'<span id="{kind.__name__}">`{kind.__name__}`</span><br>({bases})'
+        rows.append((name, cause, cure))
+    return "\n".join([*text, *_table(("class (base classes)", "cause", "what to do"), rows), ""])
 
 
 def _with_subclasses(kind: type[EngineError]) -> Iterator[type[EngineError]]:

@@ -8,18 +8,20 @@ A page's steps, from top to bottom:
 - `<!-- hidden: python`, code, `-->` runs and is not shown;
 - `<!-- skip: REASON -->` leaves out the step that follows.
 
-Run as a program with a page's path, it takes these steps in the current folder.
+Run as a program with a page's path, it takes these steps in the current folder. With numbers of frames behind
+the path, it takes them once for each number, and every game ends after that many frames.
 """
 
 from __future__ import annotations
 
-import os
 import re
+import runpy
 import shlex
 import subprocess
 import sys
 import textwrap
 import types
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -125,38 +127,132 @@ def command_of(text: str) -> list[str]:
     raise PageError(f"`{text}` begins with neither python nor gameglue")
 
 
-def play_page(path: Path) -> None:
-    """Take the steps of a page in the current folder, as a main program of its own."""
-    folder = Path.cwd()
-    sys.path.insert(0, str(folder))
-    main = types.ModuleType("__main__")
-    # The code stands in this file on the same lines as on the page, for tracebacks and for what asks in
-    # which file a function is.
-    main.__file__ = str(folder / "page.py")
-    sys.modules["__main__"] = main
-    sys.argv = [main.__file__]  # an App looks for files beside the running script
-    steps = steps_of(path.read_text(encoding="utf-8"))
-    source: list[str] = []
-    for step in steps:
-        if step.kind == "code":
-            source += [""] * (step.line - 1 - len(source)) + step.text.splitlines()
-    Path(main.__file__).write_text("\n".join(source) + "\n", encoding="utf-8")
-    for step in steps:
-        if step.kind == "code":
-            padded = "\n" * (step.line - 1) + step.text
-            exec(compile(padded, main.__file__, "exec", dont_inherit=True), main.__dict__)
-        elif step.kind == "file":
-            file = (folder / step.file).resolve()
-            if folder.resolve() not in file.parents:
-                raise PageError(f"line {step.line - 1}: {step.file} is outside the page's folder")
-            file.parent.mkdir(parents=True, exist_ok=True)
-            file.write_text(step.text, encoding="utf-8")
-        else:
-            sys.stdout.flush()
-            done = subprocess.run(command_of(step.text), check=False, env=dict(os.environ))
-            if done.returncode:
-                raise PageError(f"line {step.line}: `{step.text}` ended with exit code {done.returncode}")
+class Ended(BaseException):
+    """A game was ended early; what its program does afterwards is left out."""
+
+
+class Player:
+    """Takes the steps of a page in the current folder, as a main program of its own."""
+
+    def __init__(self, path: Path) -> None:
+        self.folder = Path.cwd().resolve()
+        self.steps = steps_of(path.read_text(encoding="utf-8"))
+        # The code stands in this file on the same lines as on the page, for tracebacks and for what asks in
+        # which file a function is.
+        self.file = str(self.folder / "page.py")
+        source: list[str] = []
+        for step in self.steps:
+            if step.kind == "code":
+                source += [""] * (step.line - 1 - len(source)) + step.text.splitlines()
+        Path(self.file).write_text("\n".join(source) + "\n", encoding="utf-8")
+        sys.path.insert(0, str(self.folder))
+
+    def play(self) -> None:
+        """Take all steps."""
+        main = self._new_main()
+        for step in self.steps:
+            if step.kind == "code":
+                self._run(step, main)
+            elif step.kind == "file":
+                self._write(step)
+            else:
+                sys.stdout.flush()
+                done = subprocess.run(command_of(step.text), check=False)
+                if done.returncode:
+                    raise PageError(f"line {step.line}: `{step.text}` ended with exit code {done.returncode}")
+
+    def play_early(self, numbers: Sequence[int]) -> None:
+        """Take all steps once for each number, and end every game after so many frames.
+
+        What stands behind a game in its block is left out, and so is the rest of a page that cannot go on
+        without it.
+        """
+        # Only here: pages run without it, too.
+        from gameglue import App
+
+        plain: set[Step] = set()
+        ended = limit = 0
+
+        def end_early(app: App, frames: int | None) -> None:
+            nonlocal ended
+            ended += 1
+            App.runner = None
+            try:
+                app.run(limit if frames is None else min(limit, frames))
+            finally:
+                App.runner = end_early
+            raise Ended
+
+        App.runner = end_early
+        for limit in numbers:  # noqa: B007 - `end_early` reads it
+            main = self._new_main()
+            seen = ended
+            for step in self.steps:
+                before = ended
+                try:
+                    if step.kind == "file":
+                        self._write(step)
+                    elif step.kind == "code":
+                        self._run(step, main)
+                    elif step not in plain:
+                        self._run_here(step)
+                        if ended == before:
+                            plain.add(step)  # no game: once is enough
+                except Ended:
+                    pass
+                except PageError:
+                    raise
+                except Exception:
+                    if ended == seen:
+                        raise
+                    break
+            App.runner = end_early
+
+    def _new_main(self) -> types.ModuleType:
+        for name, module in list(sys.modules.items()):
+            if self.folder in Path(getattr(module, "__file__", None) or "/").resolve().parents:
+                del sys.modules[name]
+        main = types.ModuleType("__main__")
+        main.__file__ = self.file
+        sys.modules["__main__"] = main
+        sys.argv = [self.file]  # an App looks for files beside the running script
+        return main
+
+    def _run(self, step: Step, main: types.ModuleType) -> None:
+        padded = "\n" * (step.line - 1) + step.text
+        exec(compile(padded, self.file, "exec", dont_inherit=True), main.__dict__)
+
+    def _run_here(self, step: Step) -> None:
+        """A command in this process."""
+        program, *arguments = shlex.split(step.text)
+        before, sys.argv = sys.argv, arguments
+        try:
+            if program == "gameglue":
+                # Only here, as above.
+                from gameglue.cli import main
+
+                code: object = main(arguments)
+            else:
+                code = 0
+                runpy.run_path(arguments[0], run_name="__main__")
+        except SystemExit as error:
+            code = error.code
+        finally:
+            sys.argv = before
+        if code:
+            raise PageError(f"line {step.line}: `{step.text}` ended with exit code {code}")
+
+    def _write(self, step: Step) -> None:
+        file = (self.folder / step.file).resolve()
+        if self.folder not in file.parents:
+            raise PageError(f"line {step.line - 1}: {step.file} is outside the page's folder")
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(step.text, encoding="utf-8")
 
 
 if __name__ == "__main__":
-    play_page(Path(sys.argv[1]))
+    player = Player(Path(sys.argv[1]))
+    if len(sys.argv) > 2:
+        player.play_early([int(number) for number in sys.argv[2:]])
+    else:
+        player.play()

@@ -11,26 +11,25 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import ROOT
-from tests.docs.pages import PageError, command_of, steps_of
+from tests.docs.pages import PageError, Step, command_of, steps_of
 
 PAGES = ROOT / "docs" / "pages"
 NAMES = sorted(path.relative_to(PAGES).as_posix() for path in PAGES.rglob("*.md"))
 MODELS = sorted((ROOT / "assets").glob("*/*.onnx"))
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_a_page_runs(name: str, tmp_path: Path) -> None:
+def play(name: str, folder: Path, *frames: int) -> None:
+    """Take a page's steps in a process of its own; with frames, end its games after so many."""
     page = PAGES / name
-    if not steps_of(page.read_text(encoding="utf-8")):
-        return
     for model in MODELS:
-        shutil.copy(model, tmp_path)
+        shutil.copy(model, folder)
     # Without a display, and with Mesa's software renderer in the calls (see tests/conftest.py).
     variables = {k: v for k, v in os.environ.items() if k not in ("DISPLAY", "WAYLAND_DISPLAY")}
     variables |= {"PYTHONPATH": str(ROOT), "LP_NUM_THREADS": "0", "PYGAME_HIDE_SUPPORT_PROMPT": "1"}
+    program = str(Path(__file__).with_name("pages.py"))
     done = subprocess.run(
-        [sys.executable, "-X", "faulthandler", str(Path(__file__).with_name("pages.py")), str(page)],
-        cwd=tmp_path,
+        [sys.executable, "-X", "faulthandler", program, str(page), *map(str, frames)],
+        cwd=folder,
         env=variables,
         capture_output=True,
         text=True,
@@ -41,6 +40,26 @@ def test_a_page_runs(name: str, tmp_path: Path) -> None:
     assert done.returncode == 0, told
     # Components' errors end no game, they are printed.
     assert "Traceback" not in done.stderr, told
+
+
+def steps(name: str) -> list[Step]:
+    """The steps of a page."""
+    return steps_of((PAGES / name).read_text(encoding="utf-8"))
+
+
+@pytest.mark.parametrize("name", [name for name in NAMES if steps(name)])
+def test_a_page_runs(name: str, tmp_path: Path) -> None:
+    play(name, tmp_path)
+
+
+PLAYS = [
+    name for name in NAMES if any(step.kind == "command" or ".run(" in step.text for step in steps(name))
+]
+
+
+@pytest.mark.parametrize("name", PLAYS)
+def test_games_of_a_page_may_end_after_any_frame(name: str, tmp_path: Path) -> None:
+    play(name, tmp_path, 1, 2, 3, 10)
 
 
 CONVENTION = """\
@@ -113,3 +132,34 @@ def test_commands() -> None:
     assert command_of("gameglue list") == [sys.executable, "-m", "gameglue", "list"]
     with pytest.raises(PageError, match="neither"):
         command_of("rm -r .")
+
+
+FAILS_EARLY = """\
+```python
+from gameglue import App, MonoBehaviour
+
+class Late(MonoBehaviour):
+    seen = None
+
+    def late_update(self):
+        if self.time.frame_count > 5:
+            self.seen = []
+
+    def on_destroy(self):
+        self.seen.append(1)
+
+with App("late", headless=True) as app:
+    app.scene.create("late", Late)
+    app.run(frames=20)
+```
+"""
+
+
+def test_a_game_that_fails_when_it_ends_early_is_found(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "page.md").write_text(FAILS_EARLY, encoding="utf-8")
+    monkeypatch.setattr(sys.modules[__name__], "PAGES", tmp_path)
+    play("page.md", tmp_path)
+    with pytest.raises(AssertionError, match="raised in on_destroy"):
+        play("page.md", tmp_path, 1, 2, 3, 10)
