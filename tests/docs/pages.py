@@ -131,6 +131,13 @@ class Ended(BaseException):
     """A game was ended early; what its program does afterwards is left out."""
 
 
+def _follows_end(error: BaseException | None) -> bool:
+    """True for an exception that was raised while `Ended` was on its way."""
+    while error is not None and not isinstance(error, Ended):
+        error = error.__context__
+    return error is not None
+
+
 class Player:
     """Takes the steps of a page in the current folder, as a main program of its own."""
 
@@ -202,8 +209,9 @@ class Player:
                     pass
                 except PageError:
                     raise
-                except Exception:
-                    if ended == seen:
+                except Exception as error:
+                    # What fails while a game is closed is an error; what its program misses later is none.
+                    if ended == seen or _follows_end(error):
                         raise
                     break
             App.runner = end_early
