@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from numbers import Real
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple, NoReturn, cast
 
 import numpy as np
 from pyglm import glm
@@ -45,6 +45,13 @@ class Vec3(NamedTuple):
         if isinstance(value, Real):
             return cls(float(value), float(value), float(value))
         return _from_tuple(tuple(float(v) for v in cast("Iterable[float]", value)), z)
+
+    def __setattr__(self, name: str, value: object) -> NoReturn:
+        # The habit from Unity, and from libraries whose vectors may be changed.
+        raise AttributeError(
+            f"a vector cannot be changed, so {name} cannot be set: assign another one, as in "
+            "transform.position += (1, 0) or transform.position = (x, y)"
+        )
 
     def __add__(self, other: Iterable[float]) -> Vec3:  # type: ignore[override]
         return _vec3(dvec3(*self) + dvec3(*Vec3.of(other)))

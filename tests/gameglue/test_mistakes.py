@@ -201,3 +201,10 @@ def test_the_exit_code_tells_of_component_errors() -> None:
 def test_vectors_have_their_magnitude() -> None:
     vector = Vec3(3.0, 4.0)
     assert (vector.magnitude, vector.sqr_magnitude) == (5.0, 25.0)
+
+
+def test_changing_a_vector_in_place_says_what_to_write() -> None:
+    with App(headless=True) as app:
+        hero = app.scene.create("hero")
+        with pytest.raises(AttributeError, match=r"x cannot be set: .*transform\.position \+= \(1, 0\)"):
+            hero.transform.position.x = 1.0  # type: ignore[misc]
