@@ -31,6 +31,11 @@ class UnknownAttributeError(AttributeError):
         letters = letters_of(name)
         if letters in known:
             return f"{what} has no attribute {name!r}; in Python it is spelled {known[letters]!r}"
+        for part in getattr(owner, "_parts", ()):
+            # None where a component is not attached yet.
+            for each in dir(getattr(owner, part, None)):
+                if not each.startswith("_") and letters_of(each) == letters:
+                    return f"{what} has no attribute {name!r}; did you mean '{part}.{each}'?"
         near = difflib.get_close_matches(letters, known, n=1, cutoff=0.8)
         return f"{what} has no attribute {name!r}" + (f"; did you mean {known[near[0]]!r}?" if near else "")
 
@@ -44,7 +49,10 @@ def raise_unknown(owner: object, name: str) -> NoReturn:
 
 
 def answers_spelling(cls: T) -> T:
-    """A class decorator: objects answer unknown attributes with `raise_unknown`."""
+    """A class decorator: objects answer unknown attributes with `raise_unknown`.
+
+    A class attribute `_parts` names the attributes in which the missing one may be found instead.
+    """
 
     cls.__getattr__ = raise_unknown  # type: ignore[attr-defined]
     return cls

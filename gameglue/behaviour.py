@@ -48,6 +48,8 @@ class MonoBehaviour:
 
     _declares_no_fields: ClassVar[bool] = True
 
+    _parts: ClassVar[tuple[str, ...]] = ("transform", "time", "game_object", "input", "scene", "app")
+
     _app: App = cast("App", Unset(_NOT_ATTACHED))
     _game_object: GameObject = cast("GameObject", Unset(_NOT_ATTACHED))
     _enabled: bool = True

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, ClassVar, TypeVar
 
 from engine.spelling import answers_spelling
 from gameglue.behaviour import MonoBehaviour
@@ -23,6 +23,8 @@ T = TypeVar("T", bound=MonoBehaviour)
 @answers_spelling
 class GameObject:
     """A named object with a transform and components. Made by `scene.create(...)`."""
+
+    _parts: ClassVar[tuple[str, ...]] = ("transform",)
 
     def __init__(self, scene: Scene, name: str, *, tag: str = "", layer: int = 0) -> None:
         self.name = name

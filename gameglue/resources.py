@@ -6,6 +6,7 @@ another for models, and so on. A game adds its own with `register_loader`.
 
 from __future__ import annotations
 
+import difflib
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -239,4 +240,9 @@ class Resources:
             return ""
         roots: Sequence[Path] = [root for root in self.roots[1:] if root.is_dir()]
         near = sorted({str(p.relative_to(r)) for r in roots for p in r.rglob(wanted.name) if p.is_file()})
+        if not near:
+            # Not below the game's own folder, which may be a home folder.
+            known = [p.name for p in self.folder.glob("*") if p.is_file()]
+            known += [p.relative_to(r).as_posix() for r in roots for p in r.rglob("*") if p.is_file()]
+            near = difflib.get_close_matches(wanted.as_posix(), dict.fromkeys(known), n=3, cutoff=0.75)
         return f"\nthere is: {', '.join(near[:5])}" if near else ""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 from pyglm import glm
@@ -35,6 +35,8 @@ class Transform:
     __slots__ = (
         "_array", "_children", "_matrix", "_parent", "_position", "_rotation", "_scale", "game_object",
     )  # fmt: skip
+
+    _parts: ClassVar[tuple[str, ...]] = ("position", "game_object")
 
     def __init__(self, game_object: GameObject | None = None) -> None:
         self.game_object = game_object

@@ -9,6 +9,7 @@ from typing import Literal
 
 import numpy as np
 
+from gameglue.errors import GraphicsError
 from gameglue.graphics.batch import ADDS, PICTURE, PLAIN, Picture, QuadList, QuadPipeline, View
 from gameglue.graphics.colors import Color, Palette, parse_color, parse_colors
 from gameglue.graphics.device import RenderTarget
@@ -299,7 +300,7 @@ class Canvas:
         (`x`, `y`) is the left, centre or right, and the top, centre or bottom of the block; `size` is that of
         the letters in the canvas's units.
         """
-        if not text:
+        if text == "":
             return 0.0
         layout, unit = self._layout(text, size, font)
         width, height = layout.width * unit, layout.height * unit
@@ -324,6 +325,10 @@ class Canvas:
         return layout.width * unit, layout.height * unit
 
     def _layout(self, text: str, size: float, font: Path | None) -> tuple[TextLayout, float]:
+        if not isinstance(text, str):
+            raise GraphicsError(
+                f"text must be str, got {type(text).__name__} {text!r}: write str(...) around it"
+            )
         pixels = min(max(round(size / self.view.pixel), 6), 256)
         unit = size / pixels if self.view.y_up else self.view.pixel
         return self._fonts.layout(text, pixels, font), unit

@@ -23,6 +23,7 @@ from gameglue import (
     KeyEvent,
     ModelLoader,
     MonoBehaviour,
+    ResourceError,
     SceneError,
     Tensor,
     TensorShape,
@@ -208,3 +209,42 @@ def test_changing_a_vector_in_place_says_what_to_write() -> None:
         hero = app.scene.create("hero")
         with pytest.raises(AttributeError, match=r"x cannot be set: .*transform\.position \+= \(1, 0\)"):
             hero.transform.position.x = 1.0  # type: ignore[misc]
+
+
+@pytest.mark.parametrize(
+    ("ask", "meant"),
+    [
+        (lambda hero, component: hero.position, "transform.position"),
+        (lambda hero, component: hero.transform.x, "position.x"),
+        (lambda hero, component: component.deltaTime, "time.delta_time"),
+        (lambda hero, component: component.rotate(90), "transform.rotate"),
+        (lambda hero, component: component.tag, "game_object.tag"),
+        (lambda hero, component: component.get_axis("horizontal"), "input.get_axis"),
+        (lambda hero, component: component.quit(), "app.quit"),
+    ],
+)
+def test_an_attribute_of_a_part_is_named(ask: Callable[[Any, Any], object], meant: str) -> None:
+    with App(headless=True) as app:
+        hero = app.scene.create("hero")
+        with pytest.raises(AttributeError, match=f"did you mean '{meant}'"):
+            ask(hero, hero.add_component(Painted))
+
+
+@pytest.mark.parametrize("value", [5, 0, None, b"bytes"])
+def test_what_is_no_text_is_refused(value: Any) -> None:
+    with App(headless=True) as app:
+        with pytest.raises(GraphicsError, match="text must be str, got"):
+            app.gui.text(value, 10, 10)
+        with pytest.raises(GraphicsError, match="text must be str, got"):
+            app.gui.measure(value)
+
+
+def test_a_misspelt_file_name_is_answered_with_names_alike(tmp_path: Path) -> None:
+    (tmp_path / "assets" / "levels").mkdir(parents=True)
+    (tmp_path / "assets" / "levels" / "forest.json").write_text("{}")
+    (tmp_path / "hero.txt").write_text("")
+    with App(headless=True, folder=tmp_path) as app:
+        with pytest.raises(ResourceError, match=r"there is: levels/forest\.json"):
+            app.resources.find("levels/forrest.json")
+        with pytest.raises(ResourceError, match=r"there is: hero\.txt"):
+            app.resources.find("heros.txt")
