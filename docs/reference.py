@@ -378,10 +378,34 @@ def operators() -> str:
         mine = [row for row in rows if row.domain == domain]
         cells = [(f"`{row.name}`", row.versions, *map(row.on, support.BACKENDS)) for row in mine]
         text += [*_table(("operator", "opsets", *support.BACKENDS.values()), cells), ""]
+    text += [_NOT_SUPPORTED]
     if missing := support.absent():
-        text += ["## Not supported", "", "Operators of the installed `onnx` package that the engine lacks:"]
-        text += ["", ", ".join(f"`{row.title}`" for row in missing) + ".", ""]
+        names = ", ".join(f"`{row.title}`" for row in missing)
+        text += [f"Nor are these operators of the installed `onnx` package: {names}.", ""]
     return "\n".join(text)
+
+
+_NOT_SUPPORTED = """\
+## Beyond ONNX
+
+`com.microsoft` holds what onnxruntime's CPU provider runs, and what its optimiser, its quantiser and the
+model builder of onnxruntime-genai write; `ai.onnx` includes a few of ONNX's first drafts.
+
+Quantised layers compute with the integers in the file. onnxruntime may round what it multiplies them with to
+8 bits (`accuracy_level` 4 of `MatMulNBits` and `QMoE`), so its results can differ by a few per cent.
+
+## Not supported
+
+- Whole searches (`BeamSearch`, `GreedySearch`, `Sampling`): export the decoder, and choose the tokens in the
+  game.
+- `AttnLSTM`, `GatherPacked`, `MatMulFpQ4`, `SparseToDenseMatMul`, `VarlenNGramHashMapping` and
+  `WordConvEmbedding`.
+- The domain `com.microsoft.nchwc`: files that onnxruntime saved at optimisation level ALL hold weights in an
+  order for one type of processor. Save them at level EXTENDED.
+
+When a model cannot be loaded, the error lists every operator that is missing, with the exporter's option that
+avoids it where there is one. [Operators of your own](../guides/custom-operators.md) shows how to supply one.
+"""
 
 
 # -- errors -------------------------------------------------------------------------------------
