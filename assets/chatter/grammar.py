@@ -22,6 +22,7 @@ GOODS = {
     "anna": "bread", "bram": "nails", "cora": "fish", "dirk": "apples", "elsa": "wool", "finn": "furs",
     "greta": "herbs", "hugo": "flour", "ida": "pots", "jon": "ale", "traveller": "spices",
 }  # fmt: skip
+PLURALS = ("nails", "apples", "furs", "herbs", "pots", "spices")
 HOMES = {
     "anna": "behind the bakery", "bram": "near the forge", "cora": "down at the pier",
     "dirk": "in my orchard", "elsa": "under the big oak", "finn": "at the edge of the forest",
@@ -38,9 +39,9 @@ NUMBERS = ("two", "three", "four", "five", "six", "seven", "eight")
 
 OPENERS: dict[str, Rule] = {
     "cheerful": ["ah ,", "ha ,", "oh ,", "well well ,"],
-    "gloomy": ["sigh ...", "alas ,", "oh dear ,", "hm ..."],
+    "gloomy": ["ah well ,", "alas ,", "oh dear ,", "hm ,"],
     "angry": ["bah !", "what now ?", "listen ,", "grr !"],
-    "shy": ["um ...", "er ...", "sorry ,", "oh , hello ..."],
+    "shy": ["um ,", "er ,", "sorry ,", "oh , hello ,"],
 }
 CLOSERS: dict[str, Rule] = {
     "cheerful": [", my friend !", "! what a day !", "! hurray !"],
@@ -106,29 +107,33 @@ def rule(scene: Scene, turn: int) -> Rule:
     return ([OPENERS[mood], ""], core)
 
 
+def _is(good: str) -> str:
+    """The verb that agrees with a good."""
+    return "are" if good in PLURALS else "is"
+
+
 def _greeting(s: Scene, turn: int, mood: str) -> Rule:
+    good = GOODS[s.second]
     if turn == 0:
         return (
-            f"good {s.time} {s.second}",
-            [", how is the", ", how goes it with the"],
-            f"{GOODS[s.second]} ?",
+            f"good {s.time} , {s.second} ,",
+            [f"how {_is(good)} the", "how goes it with the"],
+            f"{good} ?",
         )
+    sells, has = ("sell", "have") if good in PLURALS else ("sells", "has")
     mine: dict[str, Rule] = {
-        "cheerful": [f"my {GOODS[s.second]} sells like never before", f"never had better {GOODS[s.second]}"],
-        "gloomy": [f"nobody wants my {GOODS[s.second]}", f"my {GOODS[s.second]} is all gone bad"],
-        "angry": [
-            f"keep your hands off my {GOODS[s.second]}",
-            f"my {GOODS[s.second]} is no concern of yours",
-        ],
-        "shy": [f"my {GOODS[s.second]} is not too bad", f"you are kind to ask about my {GOODS[s.second]}"],
+        "cheerful": [f"my {good} {sells} like never before", f"i never had better {good}"],
+        "gloomy": [f"nobody wants my {good}", f"all my {good} {has} gone bad"],
+        "angry": [f"keep your hands off my {good}", f"my {good} {_is(good)} no concern of yours"],
+        "shy": [f"my {good} {_is(good)} not too bad", f"you are kind to ask about my {good}"],
     }
     if turn == 1:
-        return ([f"good {s.time} {s.first} ,", f"{s.first} ,"], mine[mood])
+        return ([f"good {s.time} , {s.first} ,", f"{s.first} ,"], mine[mood])
     said: dict[str, Rule] = {
-        "cheerful": f"i am glad to hear from you {s.second}",
-        "gloomy": f"i wish i had your {GOODS[s.second]}",
-        "angry": f"who cares about your {GOODS[s.second]}",
-        "shy": f"i should go now {s.second}",
+        "cheerful": f"i am glad to hear from you , {s.second}",
+        "gloomy": f"i wish i had your {good}",
+        "angry": f"i do not care about your {good}",
+        "shy": f"i should go now , {s.second}",
     }
     return said[mood]
 
@@ -136,35 +141,42 @@ def _greeting(s: Scene, turn: int, mood: str) -> Rule:
 def _trade(s: Scene, turn: int, mood: str) -> Rule:
     good, price = GOODS[s.second], NUMBERS[s.price]
     if turn == 0:
-        return ([f"{s.second} ,", ""], ["will you take", "i offer you"], f"{price} coins for your {good} ?")
+        asked = [
+            f"will you take {price} coins for your {good} ?",
+            f"i offer you {price} coins for your {good} .",
+        ]
+        return ([f"{s.second} ,", ""], asked)
     answers: dict[str, Rule] = {
-        "cheerful": [f"{price} coins ? the {good} is yours", f"{good} for {price} coins , with pleasure"],
+        "cheerful": [
+            f"{price} coins ? the {good} {_is(good)} yours",
+            f"{good} for {price} coins , with pleasure",
+        ],
         "gloomy": [f"take the {good} for {price} coins", f"{price} coins is more than i hoped for my {good}"],
         "angry": [f"only {price} coins for {good} ? {NUMBERS[s.price + 1]} or nothing"],
-        "shy": [f"would {NUMBERS[s.price + 1]} coins for the {good} be too much"],
+        "shy": [f"i hoped for {NUMBERS[s.price + 1]} coins for the {good}"],
     }
     if turn == 1:
         return answers[mood]
     if s.moods[1] in ("cheerful", "gloomy"):
-        return [f"{price} coins it is {s.second}", f"give me the {good} then"]
+        return [f"{price} coins it is , {s.second}", f"give me the {good} then"]
     asked = NUMBERS[s.price + 1]
     reactions: dict[str, Rule] = {
-        "cheerful": f"{asked} coins it is {s.second}",
+        "cheerful": f"{asked} coins it is , {s.second}",
         "gloomy": f"{asked} coins is all i have",
         "angry": [f"{asked} coins is robbery", f"keep your {good}"],
-        "shy": f"then i can not pay for the {good}",
+        "shy": f"then i cannot pay for the {good}",
     }
     return reactions[mood]
 
 
 def _gossip(s: Scene, turn: int, mood: str) -> Rule:
     if turn == 0:
-        return (["have you heard ? ", "do not tell anyone , but"], f"{s.third} was {s.deed} {s.place}")
+        return (["have you heard ? ", "do not tell anyone , but"], f"{s.third} was {s.deed} {s.place} .")
     about: dict[str, Rule] = {
         "cheerful": [f"{s.third} {s.place} ? i love it", f"i wish i had seen {s.third} {s.deed}"],
-        "gloomy": [f"poor {s.third} , {s.deed} like that", f"{s.third} {s.place} , it will end badly"],
+        "gloomy": [f"poor {s.third} , {s.deed} like that", f"{s.third} {s.place} ? it will end badly"],
         "angry": [f"{s.third} again ? {s.deed} is a disgrace", f"i will find {s.third} {s.place}"],
-        "shy": [f"i would never go {s.deed} {s.place}", f"{s.third} {s.place} , is that true"],
+        "shy": [f"i would not be seen {s.deed} {s.place}", f"{s.third} {s.place} ? i hope it is not true"],
     }
     if turn == 1:
         return about[mood]
@@ -174,25 +186,26 @@ def _gossip(s: Scene, turn: int, mood: str) -> Rule:
         "angry": ["someone should put a stop to it", "call me a liar again"],
         "shy": ["please forget what i said", "you did not hear it from me"],
     }
-    return (swears[mood], f"{s.second}")
+    return (swears[mood], f", {s.second}")
 
 
 def _lost(s: Scene, turn: int, mood: str) -> Rule:
     if turn == 0:
-        return (
-            [f"{s.second} ,", ""],
-            ["have you seen my", "i can not find my", "where is my"],
-            f"{s.animal} ?",
-        )
+        asked = [
+            f"have you seen my {s.animal} ?",
+            f"i cannot find my {s.animal} .",
+            f"where is my {s.animal} ?",
+        ]
+        return ([f"{s.second} ,", ""], asked)
     home = HOMES[s.second]
     seen: list[Rule] = [f"your {s.animal} is {home}", f"i saw a {s.animal} {home}"]
     if turn == 1:
-        return [*seen, f"keep your {s.animal} away , it is {home}"] if mood == "angry" else seen
+        return [*seen, f"keep your {s.animal} away ! it is {home}"] if mood == "angry" else seen
     thanks: dict[str, Rule] = {
-        "cheerful": [f"thank you {s.second}", f"i knew my {s.animal} was fine"],
+        "cheerful": [f"thank you , {s.second}", f"i knew my {s.animal} was fine"],
         "gloomy": [f"the poor {s.animal} must be hungry", f"my {s.animal} always runs from me"],
         "angry": [f"you stole my {s.animal}", f"that {s.animal} will be stew tonight"],
-        "shy": [f"thank you {s.second}", f"could you bring the {s.animal} to me"],
+        "shy": [f"thank you , {s.second}", f"i hope you can bring the {s.animal} to me"],
     }
     return thanks[mood]
 
@@ -201,7 +214,10 @@ def _weather(s: Scene, turn: int, mood: str) -> Rule:
     if turn == 0:
         return ([f"{s.second} ,", ""], ["what do you say to this", "how do you like the"], f"{s.weather} ?")
     views: dict[str, Rule] = {
-        "cheerful": [f"{s.weather} is good for my {GOODS[s.second]}", f"i could dance in the {s.weather}"],
+        "cheerful": [
+            f"the {s.weather} is good for my {GOODS[s.second]}",
+            f"i could dance in the {s.weather}",
+        ],
         "gloomy": [
             f"the {s.weather} ruins my {GOODS[s.second]}",
             f"{s.weather} today , {s.weather} tomorrow",
@@ -212,9 +228,9 @@ def _weather(s: Scene, turn: int, mood: str) -> Rule:
     if turn == 1:
         return views[mood]
     ends: dict[str, Rule] = {
-        "cheerful": f"let us drink to the {s.weather} {s.second}",
+        "cheerful": f"let us drink to the {s.weather} , {s.second}",
         "gloomy": f"the {s.weather} will only get worse",
-        "angry": f"do not talk to me about {s.weather}",
+        "angry": f"do not talk to me about the {s.weather}",
         "shy": f"i will wait for the {s.weather} to pass",
     }
     return ends[mood]

@@ -1,4 +1,4 @@
-"""Walk through a village where everybody talks: one small transformer finds the words, one a step."""
+"""Walk through a village where everybody talks; one small transformer predicts every word."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from gameglue import App, Facts, ModelLoader, PlayOptions, default_choice, open_
 
 
 def build(app: App, options: PlayOptions) -> Facts:
-    """Load the network and settle the village."""
+    """Load the network and create the village."""
     choice = options.choice or default_choice(app.ctx is not None)[0]
     app.frame_budget_ms = 6.0  # of 16.7 ms: little else happens here
     model = ModelLoader.load(app.resources.find("chatter/chatter.onnx"))
@@ -40,7 +40,7 @@ def build(app: App, options: PlayOptions) -> Facts:
 
 
 def _facts(village: Village, backend: str) -> Mapping[str, object]:
-    """What the report tells."""
+    """Figures for the report."""
     voices = village.player.voices
     told = f"{np.median(voices.step_ms or [0.0]):.2f} ms, up to {voices.loudest} speaking"
     said = " | ".join(village.heard[:6])

@@ -1,4 +1,4 @@
-"""Who lives in the village, and who talks with whom."""
+"""The villagers, and their conversations."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ PEOPLE = {
     "greta": ("healer", 828, 370), "hugo": ("miller", 122, 526), "ida": ("potter", 405, 524),
     "jon": ("innkeeper", 812, 526),
 }  # fmt: skip
-NEAR, REACH = 120.0, 300.0  # pixels of a 960 x 640 window: to be talked to by the player, by a neighbour
+NEAR, REACH = 120.0, 300.0  # distances in pixels of a 960 x 640 page, to talk with the player, a neighbour
 SPEED, PAUSE = 220.0, 1.1  # pixels a second; seconds between two turns of a conversation
 
 
 class Person(MonoBehaviour):
-    """Somebody with a row of the network. `trade` is empty for the player."""
+    """A speaker: one row of the network's batch. `trade` is empty for the player."""
 
     voices: Voices
     row: int
@@ -28,23 +28,23 @@ class Person(MonoBehaviour):
     mood: str
 
     def awake(self) -> None:
-        """Begin with nothing to say."""
+        """Start silent."""
         self.voice = Voice()
         self.partner: Person | None = None
         self.talk: Coroutine | None = None
 
     @property
     def spot(self) -> tuple[float, float]:
-        """The middle of the body, in pixels of a 960 x 640 window."""
+        """Centre of the body, in pixels of a 960 x 640 page."""
         x, y, _ = self.transform.position
         return x, y
 
     def distance(self, other: Person) -> float:
-        """To somebody else, in the same pixels."""
+        """Distance to another person, in the same pixels."""
         return math.dist(self.spot, other.spot)
 
     def say(self, listener: Person, topic: str, heard: list[int]) -> None:
-        """Begin to speak, in answer to what was heard."""
+        """Start to speak in reply to `heard`, the words of the previous sentence."""
         words = self.voices.vocabulary
         self.voice = self.voices.say(
             self.row, words.prompt(self.name, listener.name, self.mood, topic, heard)
@@ -52,18 +52,18 @@ class Person(MonoBehaviour):
 
 
 class Village(MonoBehaviour):
-    """Starts conversations: neighbours by themselves, everybody at once by the bell, the player by keys."""
+    """Starts conversations: between neighbours by chance, with the player by keys, with all by the bell."""
 
     people: list[Person]
     player: Person
 
     def awake(self) -> None:
-        """Begin in silence."""
+        """Start with no conversation."""
         self.heard: list[str] = []
         self.bell, self._next = -60.0, 0.2
 
     def update(self) -> None:
-        """Read the keys; now and then have two begin who have nobody to talk with."""
+        """Read the keys; now and then start a conversation between two idle villagers."""
         near = self.nearest()
         if near is not None:
             for number, topic in enumerate(TOPICS, 1):
@@ -82,18 +82,18 @@ class Village(MonoBehaviour):
                 self.begin(first, choice(others), choice(TOPICS))
 
     def nearest(self) -> Person | None:
-        """The villager whom the player stands close to."""
+        """The villager next to the player, if there is one."""
         near = min(self.people, key=self.player.distance)
         return near if self.player.distance(near) < NEAR else None
 
     def begin(self, first: Person, second: Person, topic: str) -> None:
-        """Let two people talk, whatever they were doing."""
+        """Start a conversation of two people; ends those they were in."""
         self.hush(first, second)
         first.partner, second.partner = second, first
         first.talk = second.talk = self.start_coroutine(self._talk(first, second, topic))
 
     def hush(self, *people: Person) -> None:
-        """End conversations before their time."""
+        """End the conversations of these people."""
         for person in people:
             if person.talk is not None:
                 person.talk.stop()
@@ -103,7 +103,7 @@ class Village(MonoBehaviour):
                     one.voice, one.partner, one.talk = Voice(), None, None
 
     def ring(self) -> None:
-        """The bell: everybody begins to speak at the same moment, to the nearest neighbour."""
+        """Ring the bell: all villagers speak at once, each to the nearest neighbour."""
         self.hush(*self.people)
         self.bell, self._next = self.time.time, self.time.time + 6.0
         for number, person in enumerate(self.people):
@@ -111,7 +111,7 @@ class Village(MonoBehaviour):
             person.say(nearest, TOPICS[number % len(TOPICS)], [])
 
     def _talk(self, first: Person, second: Person, topic: str) -> Iterator[object]:
-        """Three turns: one opens, the other replies, the first reacts. What was said is what is heard."""
+        """Three turns: opening, reply, reaction. Each sentence is part of the next prompt."""
         heard: list[int] = []
         for speaker, listener in ((first, second), (second, first), (first, second)):
             speaker.say(listener, topic, heard)
@@ -124,17 +124,17 @@ class Village(MonoBehaviour):
 
 
 class Feet(MonoBehaviour):
-    """The player's way through the village: by keys, or by themselves from one villager to the next."""
+    """Moves the player: by keys, or in autoplay from one villager to the next."""
 
     village: Village
     autoplay: bool
 
     def awake(self) -> None:
-        """Begin before the first question."""
+        """Start before the first question."""
         self._asked, self._until = 0, 0.0
 
     def update(self) -> None:
-        """Walk."""
+        """Move by the keys, or by the script."""
         right, down = self.input.get_axis("horizontal"), -self.input.get_axis("vertical")
         self.autoplay = self.autoplay and not (right or down)
         if self.autoplay and self.time.time > self._until:
@@ -145,7 +145,7 @@ class Feet(MonoBehaviour):
         self.transform.position = (x, y, 0.0)
 
     def _lead(self) -> tuple[float, float]:
-        """Towards the next villager to ask; ask when there, and listen to what follows."""
+        """The direction to the next villager; on arrival, ask and wait for the answers."""
         village, me = self.village, self.village.player
         if self._asked % 4 == 0 and self.time.time - village.bell > 30.0:
             village.ring()

@@ -1,4 +1,4 @@
-"""The network at work: one word for everybody who speaks, in one step; its memory stays where it runs."""
+"""Runs the network: one step predicts the next word of all speakers; its KV cache stays on the device."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ import numpy as np
 from demos.chatter.words import ROOM, Vocabulary
 from gameglue import InferenceRequest, MonoBehaviour, Tensor, Worker
 
-PACE = 0.11  # seconds between two words that are said; words that are heard come as fast as the network reads
+PACE = 0.11  # seconds between two spoken words; prompts are read as fast as the network runs
 LAYERS, WIDTH = 3, 64
 
 
 @dataclass
 class Voice:
-    """One row of the network: a text that grows word by word; `said` is what comes after the prompt."""
+    """One row of the batch: a text that grows word by word; `said` is the part after the prompt."""
 
     text: list[int] = field(default_factory=lambda: [0])
     chances: np.ndarray = field(default_factory=lambda: np.zeros(ROOM, np.float32))
@@ -27,15 +27,15 @@ class Voice:
 
     @property
     def said(self) -> list[int]:
-        """The words said so far."""
+        """The words spoken so far."""
         return self.text[self.begin :]
 
 
 class Voices(MonoBehaviour):
-    """All speakers as one batch. In each step every row is given its next word: of its prompt, or of its own.
+    """All speakers as one batch. Each step feeds every row its next word: from the prompt, or predicted.
 
-    Keys and values of all words so far are outputs of one step and inputs of the next; only the words come
-    back. A row that has nothing to say repeats its latest step, which changes nothing.
+    The KV cache is an output of one step and an input of the next; only the words are read back. An idle row
+    repeats its latest step, which changes nothing, so the batch size is constant.
     """
 
     worker: Worker
@@ -44,25 +44,25 @@ class Voices(MonoBehaviour):
     count: int
 
     def awake(self) -> None:
-        """Begin in silence."""
+        """Start silent, with an empty KV cache."""
         self.voices = [Voice() for _ in range(self.count)]
-        # For each layer keys and values of a text of no words.
+        # Keys and values of each layer.
         self.memory = [Tensor(np.zeros((2, self.count, ROOM, WIDTH), np.float32)) for _ in range(LAYERS)]
         self.steps = self.words = self.loudest = 0
         self.step_ms: list[float] = []
         self._request: InferenceRequest | None = None
 
     def say(self, row: int, prompt: list[int]) -> Voice:
-        """Have a row say something new: the network reads the prompt, then speaks."""
+        """Start a sentence: the network reads the prompt, then predicts words up to the end sign."""
         old = self.voices[row]
-        # Numbers of its own for each sentence: what is said does not depend on who else speaks, or when.
+        # Each sentence has random numbers of its own, so it does not depend on other speakers or on timing.
         chances = np.random.default_rng((self.seed, row, old.sentences)).random(ROOM, np.float32)
         begin, number = len(prompt), old.sentences + 1
         self.voices[row] = Voice(list(prompt), chances, begin, is_talking=True, sentences=number)
         return self.voices[row]
 
     def update(self) -> None:
-        """Take the next step, once the last one has come back and somebody is due."""
+        """Submit the next step when the previous one is done and at least one speaker is due."""
         if self._request is not None and not self._request.is_done():
             return
         voices, now = list(self.voices), self.time.time
@@ -90,7 +90,7 @@ class Voices(MonoBehaviour):
     def _go_on(self, voice: Voice, word: int) -> None:
         voice.place += 1
         if voice.place < len(voice.text):
-            return  # the prompt is not at its end: its next word is known
+            return  # still inside the prompt, whose next word is known
         if word == self.vocabulary.end or voice.place == ROOM:
             voice.place, voice.is_talking = voice.place - 1, False
             return
@@ -99,6 +99,6 @@ class Voices(MonoBehaviour):
         self.words += 1
 
     def on_destroy(self) -> None:
-        """Free what the worker holds."""
+        """Cancel requests and dispose the worker."""
         self.app.inference.cancel_all(self.worker)
         self.worker.dispose()

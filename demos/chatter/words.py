@@ -1,4 +1,4 @@
-"""Between text and the numbers of words: what the network is told before it speaks, and sentences to read."""
+"""Tokenizer: prompts to token numbers, and token numbers to sentences."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from pathlib import Path
 
 MOODS = ("cheerful", "gloomy", "angry", "shy")
 TOPICS = ("greeting", "trade", "gossip", "lost", "weather")
-ROOM = 52  # words that fit into the network's memory: a prompt and what follows it
+ROOM = 52  # length of the KV cache in words: a prompt and the sentence after it
 
 
 class Vocabulary:
-    """The words that the network knows; a word's number is its line in `words.txt`."""
+    """The vocabulary; a word's number is its line in `words.txt`."""
 
     def __init__(self, path: Path) -> None:
         self.words = path.read_text(encoding="utf-8").split()
@@ -19,12 +19,12 @@ class Vocabulary:
         self.end = self._numbers["<end>"]
 
     def prompt(self, speaker: str, listener: str, mood: str, topic: str, heard: list[int]) -> list[int]:
-        """Who speaks to whom, in which mood, about what, and the sentence that was just heard."""
+        """Token numbers of a prompt: speaker, listener, mood, topic and the sentence heard."""
         signs = (speaker, listener, f"<{mood}>", f"<{topic}>")
         return [*(self._numbers[sign] for sign in signs), *heard, self._numbers["<say>"]]
 
     def sentence(self, said: list[int]) -> str:
-        """Words with a capital where a sentence or a name begins, and no space before punctuation."""
+        """Token numbers as text, with capitals and without spaces before punctuation."""
         names = self.words[2:13]
         words = [self.words[number] for number in said]
         text = " ".join(word.capitalize() if word in names or word == "i" else word for word in words)

@@ -1,7 +1,7 @@
-"""The court: any number of duels at once, in NumPy; one for the player, hundreds for learning.
+"""The rules, for any number of courts at once, in NumPy: one for the game, hundreds for training.
 
-A court is `WIDTH` wide and 1 high. Side 0, on the left, is the player's, side 1 the rival's; both see the
-court from their own side, so that one network can play either.
+A court is `WIDTH` wide and 1 high. Side 0, on the left, is the player's, side 1 the rival's. Each side's
+inputs are relative to that side, so one network can play either.
 """
 
 from __future__ import annotations
@@ -22,12 +22,11 @@ PADDLE_SPEED = 0.75  # heights of the court a second
 SERVE_SPEED, FASTEST, FASTER = 1.15, 3.2, 1.13
 STEEPEST = 0.95  # radians
 SPIN = 0.35  # of a paddle's speed that the ball takes along
-SENSES = 8
-DT = 1 / 30
+SENSES, DT = 8, 1 / 30  # inputs of the network; seconds of a step while training
 
 
 class Court:
-    """`games` duels. After a `step`, `hits` tells who has returned the ball, `missed` how far off it was."""
+    """`games` courts. After a `step`, `hits` says who returned the ball, `missed` by how far."""
 
     def __init__(self, games: int, random: np.random.Generator) -> None:
         self.random = random
@@ -37,7 +36,7 @@ class Court:
         self.serve(np.ones(games, bool))
 
     def serve(self, which: npt.NDArray[np.bool_]) -> None:
-        """Begin a rally in the games of a mask: from the middle, to either side."""
+        """Start a rally from the middle, to a random side, in the games that `which` selects."""
         count = int(which.sum())
         angle = self.random.uniform(-0.7, 0.7, count)
         side = self.random.choice((-1.0, 1.0), count)
@@ -45,9 +44,9 @@ class Court:
         self.velocity[which] = SERVE_SPEED * np.stack((side * np.cos(angle), np.sin(angle)), 1)
 
     def senses(self, side: int) -> Floats:
-        """What a side sees, (games, SENSES): ball's distance and height above its paddle, speed towards it
-        and upwards, how far above the paddle the ball will arrive and in what time (0 while it goes away),
-        how high the own paddle and the other's are.
+        """The network's input for a side, (games, SENSES): distance and height of the ball relative to its
+        paddle, speed towards it and upwards, where relative to the paddle the ball arrives and in what time
+        (0 while it moves away), heights of the own and the other paddle.
         """
         x, y = self.ball.T
         along, up = self.velocity.T
@@ -62,13 +61,13 @@ class Court:
         return np.stack((*ball, *goal, (mine - 0.5) * 2, (other - 0.5) * 2), axis=1)
 
     def swing(self, moves: Floats, dt: float) -> None:
-        """Move the paddles only, as before a serve."""
+        """Move the paddles only; used before a serve."""
         self.moves = np.clip(moves, -1.0, 1.0)
         self.paddles = np.clip(self.paddles + self.moves * PADDLE_SPEED * dt, HALF, 1.0 - HALF)
 
     def step(self, moves: Floats, dt: float) -> Floats:
-        """Go on by `dt` seconds; moves: (games, 2) from -1 (down) to 1. Returns who scores (games,): 1 is the
-        rival, -1 the player, 0 nobody. A new rally begins where one does.
+        """Advance by `dt` seconds; moves: (games, 2) from -1 (down) to 1. Returns who scores, (games,): 1 for
+        the rival, -1 for the player, 0 for nobody. A new rally starts after each point.
         """
         self.swing(moves, dt)
         self.ball = self.ball + self.velocity * dt
@@ -88,7 +87,7 @@ class Court:
         return points
 
     def _arrive(self, at: npt.NDArray[np.int64], sign: Floats, beyond: Floats) -> npt.NDArray[np.int64]:
-        """In games `at` the ball is `beyond` the line of side -1 or 1. Returns those where it is lost."""
+        """Handle games `at`, whose ball is `beyond` a side's line. Returns those in which it was missed."""
         side, velocity = (sign > 0).astype(int), self.velocity[at]
         # Where it was when it crossed the line, a part of a step ago.
         height = self.ball[at, 1] - velocity[:, 1] * beyond / np.abs(velocity[:, 0])

@@ -11,11 +11,11 @@ from gameglue import App, AudioSource, Brain, Facts, PlayOptions
 
 
 def build(app: App, options: PlayOptions) -> Facts:
-    """Load the network and fill the scene."""
+    """Load the network and create the scene."""
     game = app.scene.create("rival")
     brain = Brain.open(game, "rival/rival.onnx", options, {"batch": 1})
     school = game.add_component(School, strengths=np.load(app.resources.find("rival/rival.npy")))
-    school.budget_ms *= 3 if app.headless else 1  # nobody waits for frames that are not shown
+    school.budget_ms *= 3 if app.headless else 1  # without a window, frames may take longer
     sound = game.add_component(AudioSource)
     match = game.add_component(Match, brain=brain, school=school, sound=sound, plays_itself=options.autoplay)
     game.add_component(View, match=match)

@@ -1,4 +1,4 @@
-"""The duel itself: who moves how, the score, and what the rival is told about you."""
+"""The match: paddles, score, and the recording of your moves for training."""
 
 from __future__ import annotations
 
@@ -10,13 +10,14 @@ from demos.rival.court import DT, PADDLE_SPEED, Court, Floats
 from demos.rival.school import NETWORK, School
 from gameglue import AudioClip, AudioSource, Brain, InferenceRequest, MonoBehaviour
 
-_PAUSE = 0.7  # seconds before a serve
+GOAL = 11  # points that win a match
+_PAUSE, _REST = 0.7, 4.0  # seconds before a serve, before the next match
 _HIT = AudioClip.tone(660, 0.12), AudioClip.tone(440, 0.12)
 _POINT = AudioClip.tone(990, 0.5), AudioClip.tone(165, 0.5)
 
 
 class Match(MonoBehaviour):
-    """You on the left, the rival on the right. `double`: where your double would have its paddle."""
+    """You play on the left, the rival on the right. `double`: a court in which your double plays for you."""
 
     brain: Brain
     school: School
@@ -24,20 +25,23 @@ class Match(MonoBehaviour):
     plays_itself: bool
 
     def awake(self) -> None:
-        """Nil to nil."""
+        """Start the first match."""
         self.court, self.double = Court(1, self.app.random), Court(1, self.app.random)
-        self.score, self.flash = [0, 0], np.zeros(2)
-        self.trail: deque[Floats] = deque(maxlen=14)
+        self.flash, self.trail = np.zeros(2), deque[Floats](maxlen=14)
+        self.begin()
         self.aim: float | None = None
-        """The height that the pointer asks for; a key takes its place."""
+        """The height that the pointer asks for; `None` while keys move the paddle."""
         self.answer = 0.0
-        """How the rival moves, from -1 to 1."""
-        self._pause, self._due = _PAUSE, 0.0
+        """The network's latest answer: the rival's move, from -1 to 1."""
         self._moments: list[Floats] = []
-        self._is_new_rally = True
+        self._due, self._is_new_rally = 0.0, True
+
+    def begin(self) -> None:
+        """Start a match at 0 to 0."""
+        self.score, self._pause = [0, 0], _PAUSE
 
     def update(self) -> None:
-        """Ask what to do, and play on."""
+        """Ask the network for a move, and advance the ball."""
         dt, court = min(self.time.delta_time, DT), self.court
         weights = NETWORK.inputs(self.school.evolution.weights)
         senses = court.senses(1).astype(np.float32)
@@ -45,6 +49,8 @@ class Match(MonoBehaviour):
         moves = np.array([[self._own_move(dt), self.answer]])
         self.flash *= 0.9
         self._pause -= dt
+        if self._pause <= 0.0 and GOAL in self.score:
+            self.begin()
         if self._pause > 0.0:
             court.swing(moves, dt)
             return
@@ -67,7 +73,7 @@ class Match(MonoBehaviour):
         if self.input.mouse_path:
             self.plays_itself = False
         if self.plays_itself:
-            # A good player with a habit: while the ball goes away, it waits in the middle.
+            # A good player with a habit: it returns to the middle while the ball moves away.
             seen = self.court.senses(0)[0]
             return float(np.clip(3.0 * seen[4] if seen[5] > 0.0 else -1.5 * seen[6], -0.9, 0.9))
         keys = self.input.get_axis("down", "up")
@@ -77,7 +83,7 @@ class Match(MonoBehaviour):
         return float(np.clip((self.aim - self.court.paddles[0, 0]) / (PADDLE_SPEED * dt), -1.0, 1.0))
 
     def _watch(self, seen: Floats, moved: float, dt: float) -> None:
-        """Note what you did, as often as a court has steps, and let the double do as it would."""
+        """Record your move once a court step, and move the double as the network predicts."""
         self.double.ball, self.double.velocity = self.court.ball, self.court.velocity
         self.double.paddles[0, 1] = self.court.paddles[0, 1]
         would = NETWORK.answer(self.school.double, self.double.senses(0))[0, 0]
@@ -88,7 +94,7 @@ class Match(MonoBehaviour):
             self._moments.append(np.append(seen, np.clip(moved, -1.0, 1.0)))
 
     def _tell_school(self) -> None:
-        """What led to a hit or a miss is a lesson."""
+        """Add the moments that led to a hit or a miss to the training data."""
         if self._is_new_rally:
             self.school.rallies.append([])
         self.school.rallies[-1] += self._moments
@@ -97,5 +103,6 @@ class Match(MonoBehaviour):
     def _score(self, side: int) -> None:
         self.score[side] += 1
         self.sound.play_one_shot(_POINT[side])
-        self._moments, self._due, self._pause, self._is_new_rally = [], 0.0, _PAUSE, True
+        self._moments, self._due, self._is_new_rally = [], 0.0, True
+        self._pause = _REST if GOAL in self.score else _PAUSE
         self.trail.clear()

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 _FONT_SIZE = 13.0
 _GAP = 10.0
+_TOP = 56.0  # below a game's title
 _LEFT, _RIGHT = 230.0, 310.0
 
 
@@ -132,7 +133,7 @@ class InspectorOverlay:
         self._time = app.player_time
         self._areas = []
         imgui.new_frame()
-        height = picture.size[1] - 2 * _GAP
+        height = picture.size[1] - _TOP - _GAP
         self._window("Hierarchy", _GAP, _LEFT, 0.6 * height, lambda: self._hierarchy.draw(app))
         right = picture.size[0] - _RIGHT - _GAP
         self._window("Inspector", right, _RIGHT, height, lambda: self._details.draw(app, self._hierarchy))
@@ -143,7 +144,7 @@ class InspectorOverlay:
     def _window(self, title: str, x: float, width: float, height: float, content: Any) -> None:
         imgui = self._imgui
         once = imgui.Cond_.first_use_ever
-        imgui.set_next_window_pos(imgui.ImVec2(x, _GAP), once)
+        imgui.set_next_window_pos(imgui.ImVec2(x, _TOP), once)
         imgui.set_next_window_size(imgui.ImVec2(width, height), once)
         is_open, _ = imgui.begin(title, None, imgui.WindowFlags_.no_focus_on_appearing)
         position, size = imgui.get_window_pos(), imgui.get_window_size()

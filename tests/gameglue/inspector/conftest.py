@@ -99,7 +99,7 @@ def watched(monkeypatch: pytest.MonkeyPatch) -> Watched:
 def hand(make_drawing_app: MakeApp, watched: Watched) -> Iterator[Hand]:
     """The hand over an empty game of 640 x 480 with the inspector shown."""
     script = InputScript()
-    app = make_drawing_app(size=(640, 480), input_source=script)
+    app = make_drawing_app(size=(640, 540), input_source=script)
     app.inspector.show(app)
     hand = Hand(app, script, watched)
     hand.frames()

@@ -376,7 +376,7 @@ with App("state", context=ctx, size=(640, 480), on_error="raise") as app:
     picture = app.graphics.picture
     gl.glPixelStorei(0x0D02, 0)  # pack row length, and the pack buffer: they would count for the read below
     gl.glBindBuffer(0x88EB, 0)
-    print((picture.read()[20:60, 20:200].max(axis=2) > 150).sum())
+    print((picture.read()[66:106, 20:200].max(axis=2) > 150).sum())
 """
 
 
