@@ -1,1 +1,1 @@
-"""Draw a digit with the mouse while a network reads it every frame."""
+"""Draw a digit with the mouse while a network classifies it in every frame."""

@@ -1,4 +1,4 @@
-"""A drawing surface: ink in a NumPy array, put there by a round brush with a soft edge."""
+"""A drawing surface: ink in a NumPy array, drawn by a round brush with a soft edge."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Point = Sequence[float]
 
 
 class Canvas:
-    """A square sheet that a pen draws on.
+    """A square image that a brush draws on.
 
     side: pixels along one edge. brush_radius: as a fraction of the edge; its ink fades over the outermost
     `softness` (a fraction of the radius). `ink` is (side, side) float32, 0 is background and 1 is ink.
@@ -25,11 +25,11 @@ class Canvas:
         self.ink = np.zeros((side, side), np.float32)
 
     def clear(self) -> None:
-        """Wipe all ink away."""
+        """Remove all ink."""
         self.ink.fill(0.0)
 
     def stroke(self, start: Point, end: Point) -> None:
-        """Draw a straight line from `start` to `end`; a dot if they are the same. Parts outside are cut."""
+        """Draw a straight line from `start` to `end`; a dot if they are equal. Parts outside are clipped."""
         # The edge is at least one pixel wide, or a small brush would show stairs.
         radius = self.brush_radius * self.side
         fade = max(1.0, radius * self.softness)
@@ -50,6 +50,6 @@ class Canvas:
         return prepare(self.ink)
 
     def _pixels(self, here: float, there: float, outer: float) -> slice:
-        """The pixels that a brush which reaches `outer` touches between two coordinates."""
+        """The range of pixels that a brush of radius `outer` touches between two coordinates."""
         low, high = np.floor(min(here, there) - outer), np.ceil(max(here, there) + outer)
         return slice(*np.clip((low, high), 0, self.side).astype(int).tolist())

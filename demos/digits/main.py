@@ -1,4 +1,4 @@
-"""Draw a digit with the mouse; a network reads it in every frame."""
+"""Draw a digit with the mouse; a network classifies it in every frame."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from gameglue import App, Facts, PlayOptions
 
 
 def build(app: App, options: PlayOptions) -> Facts:
-    """Load the network and fill the scene."""
+    """Load the network and create the scene."""
     game = app.scene.create("digits")
     sheet = game.add_component(Sheet)
     reader = DigitReader.open(game, "digits/digits.onnx", options, sheet=sheet)
-    # Once in slices: kernels are compiled and costs learned, so that no frame pays for a first run.
+    # A first run in slices compiles the kernels and measures their costs before the first frame.
     for _ in reader.worker.schedule_iterable(Canvas().to_input()):
         pass
     reader.worker.peek_output().download_to_array()
@@ -30,7 +30,7 @@ def build(app: App, options: PlayOptions) -> Facts:
 
 
 def _facts(reader: DigitReader) -> Mapping[str, object]:
-    """What the report tells about the network."""
+    """Figures for the report."""
     facts = {**reader.facts, "readings": reader.answers}
     if reader.read:
         written, read = zip(*reader.read.values(), strict=True)

@@ -1,4 +1,4 @@
-"""What the window shows beside the sheet: digit, probabilities, what the network sees, times."""
+"""Draws the panels beside the sheet: digit, probabilities, the network's input, times."""
 
 from __future__ import annotations
 
@@ -11,25 +11,25 @@ from demos.digits.reader import DigitReader
 from demos.digits.sheet import Desk
 from gameglue import MonoBehaviour, Palette
 
-_GLIDE = 0.07  # seconds in which a bar covers two thirds of its way
+_GLIDE = 0.07  # time constant of the bars in seconds
 _DIGITS = "0123456789"
 _FRAMES = 180
 _LARGE = 144.0  # letter size of the digit that was read
-_INK, _PAPER = np.array(((0.80, 0.93, 1.0), (0.047, 0.055, 0.075)))  # colours of the network's picture
+_INK, _PAPER = np.array(((0.80, 0.93, 1.0), (0.047, 0.055, 0.075)))  # colours of the network's input
 _SCALES = (2.0, 5.0, 10.0, 20.0, 50.0, 100.0, 200.0, 500.0)  # milliseconds at the top of the frame-time curve
 _KEYS = {"drag": "draw", "C": "clear", "B": "backend", "F3": "profiler", "Esc": "quit"}
 
 
 class Panels(MonoBehaviour):
-    """Title, cards and keys."""
+    """Draws title, cards and keys."""
 
     reader: DigitReader
 
     def start(self) -> None:
-        """Begin with all bars down, and all letters drawn once.
+        """Start with empty bars, and rasterize all letters.
 
-        A new one later on means a texture written while the GPU reads it. Several of a kind: a letter is
-        drawn anew for each quarter of a pixel at which it may begin.
+        A new letter later would write to a texture that the GPU reads. Each letter comes at several
+        offsets, as it is rasterized for each quarter of a pixel.
         """
         self.shown = np.zeros(10)
         desk = Desk(self.app.gui)
@@ -38,13 +38,13 @@ class Panels(MonoBehaviour):
         desk.measure(f"-{_DIGITS}", _LARGE)
 
     def update(self) -> None:
-        """Move the bars towards the latest answer, or down where there is none for this drawing."""
+        """Move the bars towards the latest answer, or to 0 if there is none for this drawing."""
         is_told = self.reader.drawing == self.reader.sheet.drawing
         wanted = self.reader.probabilities if is_told else np.zeros(10)
         self.shown = self.time.glide(self.shown, wanted, _GLIDE)
 
     def on_gui(self) -> None:
-        """Draw everything."""
+        """Draw title, cards and keys."""
         desk, reader = Desk(self.app.gui), self.reader
         color = Palette.WARN if reader.message else Palette.MUTED
         note, y = desk.shortened(reader.message or reader.label, desk.width - 170), desk.sheet.y - 27
@@ -56,13 +56,13 @@ class Panels(MonoBehaviour):
         self._draw_times(desk)
 
     def _draw_answer(self, desk: Desk) -> None:
-        """The likeliest digit, large, and all ten as bars."""
+        """The most likely digit, and the probabilities of all ten as bars."""
         best = int(self.shown.argmax())
         sure = float(self.shown[best])
         color = Palette.ACCENT if sure > 0.8 else Palette.WARN if sure > 0.5 else Palette.MUTED
         digit, told = (str(best), f"{sure * 100:.0f} %") if sure > 0.05 else ("-", "")
         x, y = desk.card(*desk.answer, "reads", told).center
-        # Nothing of a digit is below its line, so the middle of the ink is above that of the text.
+        # Digits have no descenders, so the centre of their ink is above that of the line.
         desk.text(digit, x, y + 7, _LARGE, color, "center")
         texts = [f"{share * 100:.0f}" if share >= 0.01 else "" for share in self.shown]
         room, high = desk.card(*desk.chances, "probability"), best if told else None
@@ -71,9 +71,9 @@ class Panels(MonoBehaviour):
         )
 
     def _draw_seen(self, desk: Desk) -> None:
-        """The picture that the network is shown: a small square for each pixel."""
-        room = desk.card(*desk.seen, "it sees", f"{INPUT_SIDE} x {INPUT_SIDE}")
-        # A whole number of the window's pixels for each of the picture's: they are meant to be seen.
+        """The network's input: a small square for each pixel."""
+        room = desk.card(*desk.seen, "network input", f"{INPUT_SIDE} x {INPUT_SIDE}")
+        # A whole number of the window's pixels for each pixel of the input.
         cell = max(room.height * desk.unit // INPUT_SIDE, 1.0) / desk.unit
         side = cell * INPUT_SIDE
         left, top = (round((middle - side / 2) * desk.unit) / desk.unit for middle in room.center)
@@ -82,11 +82,11 @@ class Panels(MonoBehaviour):
         desk.cells(left, top, side, side, shades, gap=desk.view.pixel if cell * desk.unit > 5 else 0.0)
 
     def _draw_times(self, desk: Desk) -> None:
-        """The frame times as a curve, and how long the network's answers take."""
+        """The frame times as a curve, and the latency of the network's answers."""
         work, reader = self.app.profiler.work.latest(_FRAMES) * 1e3, self.reader
         room = desk.card(*desk.times, "frame time, ms", f"{work[-30:].mean():.1f}" if len(work) else "")
         desk.rows(room.x, room.bottom - 8, room.width, {"answer after": reader.answer_after}, size=13)
-        # The first frames hold what is done once; the scale should not follow them.
+        # The scale ignores the first frames, which load and compile.
         peak = float(np.percentile(work, 97)) if len(work) else 0.0
         scale = next((s for s in _SCALES if s >= peak * 1.15), _SCALES[-1])
         tall, marks = room.height - 12 - desk.letter_size(13), (scale / 2, scale)

@@ -1,4 +1,4 @@
-"""Who draws: the player's mouse, or a script."""
+"""The pens: the player's mouse, and a script."""
 
 from __future__ import annotations
 
@@ -14,22 +14,22 @@ HOLD = 0.7  # seconds that a finished digit stays
 
 
 class MousePen(MonoBehaviour):
-    """Draws where the left button is held; the right one, C or space wipes the sheet; escape leaves."""
+    """Draws while the left button is held; the right one, C or space clears the sheet; escape quits."""
 
     sheet: Sheet
 
     def awake(self) -> None:
-        """No button is held."""
+        """Start with no button held."""
         self._last: Point | None = None
 
     def update(self) -> None:
-        """Follow the mouse and the keys."""
+        """Read the mouse and the keys."""
         keys, desk = self.input, Desk(self.app.gui)
         if keys.get_key_down("escape"):
             self.app.quit()
         if keys.get_mouse_button_down(RIGHT) or keys.get_key_down("c") or keys.get_key_down("space"):
             self.sheet.wipe()
-        # By event, not by position in this frame: a fast hand makes several moves between two frames.
+        # Events instead of this frame's position: the mouse moves several times between two frames.
         for event in keys.events:
             if not isinstance(event, MouseButton | MouseMoved):
                 continue
@@ -43,19 +43,19 @@ class MousePen(MonoBehaviour):
 
 
 class AutoPen(MonoBehaviour):
-    """Writes digits one after the other, until the player takes the mouse.
+    """Writes one digit after the other, until the player presses the mouse button.
 
-    A finished digit stays at least until the network has read it, however slow the backend.
+    A finished digit stays at least until the network has classified it.
     """
 
-    execution_order = -1  # before MousePen, so that the player's first touch falls on an empty sheet
+    execution_order = -1  # before MousePen, so that the player's first stroke starts on an empty sheet
 
     sheet: Sheet
     reader: DigitReader
     digits: tuple[int, ...] = tuple(range(10))
 
     def start(self) -> None:
-        """Take up the pen."""
+        """Start the first digit."""
         self._coming = itertools.cycle(self.digits)
         self._begin()
 
@@ -64,7 +64,7 @@ class AutoPen(MonoBehaviour):
         self._strokes = pen_strokes(self._digit)
 
     def update(self) -> None:
-        """Write as much as fits into this frame."""
+        """Draw this frame's part of the strokes."""
         if self.input.get_mouse_button_down(LEFT):
             self.enabled = False
             return
@@ -74,7 +74,7 @@ class AutoPen(MonoBehaviour):
             for start, end in itertools.pairwise(stroke.between(before, self._clock).tolist()):
                 sheet.draw_line(start, end)
                 sheet.pen = end
-        # A digit that was wiped under the pen is not what the script has written.
+        # A digit that the player cleared is not complete.
         is_whole, rest = sheet.drawing == self._drawing, self._clock - self._strokes[-1].end
         sheet.written = self._digit if is_whole and rest >= 0.0 else None
         if rest > HOLD and (self._drawing in self.reader.read or not is_whole):
@@ -82,6 +82,6 @@ class AutoPen(MonoBehaviour):
             self._begin()
 
     def on_disable(self) -> None:
-        """Leave an empty sheet to the player."""
+        """Clear the sheet for the player."""
         self.sheet.wipe()
         self.sheet.pen = None

@@ -1,7 +1,7 @@
-"""From a drawing of any size to the picture that the digit network was trained on.
+"""Preprocessing: from a drawing of any size to the input of the digit network.
 
-The network sees 28 x 28 pixels in which the digit's longer side measures 20 and its ink is balanced on the
-middle. The game and the training script both call `prepare`, so that the two cannot drift apart.
+The input has 28 x 28 pixels; the digit's longer side measures 20, and its centre of mass is in the middle.
+The game and the training script both call `prepare`.
 """
 
 from __future__ import annotations
@@ -18,19 +18,18 @@ DIGIT_SIDE = 20
 """Length of the digit's longer side inside the input, in pixels."""
 
 INK_THRESHOLD = 0.15
-"""What is fainter than this does not count as ink when the digit's box is measured."""
+"""Fainter pixels do not count for the digit's bounding box."""
 
-# OpenBLAS spreads larger matrix products over threads of its own. Beside job threads and a busy game these
-# wait for each other: 0.04 ms of work took 50 ms on two busy cores.
+# OpenBLAS runs larger matrix products on threads of its own, which compete with the job threads and the game.
 _ONE_THREAD = 200_000  # multiplications
 
-_MARGIN = 1.0  # pixels kept free at the border when a lopsided digit is balanced
+_MARGIN = 1.0  # free pixels at the border after centring
 
 
 def _weights(ink_per_line: Picture, start: int, stop: int, scale: float) -> Picture:
-    """The (28, length) matrix that resamples one axis with a triangle filter, widened when shrinking.
+    """The (28, length) matrix that resamples one axis with a triangle filter.
 
-    The middle of the input is the ink's balance point, moved so that the lines from `start` to `stop` fit.
+    The input is centred on the centre of mass, moved so that the lines from `start` to `stop` fit.
     """
     there = np.arange(len(ink_per_line), dtype=np.float32) + 0.5
     balance = float(np.dot(there, ink_per_line) / ink_per_line.sum())

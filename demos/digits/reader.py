@@ -1,4 +1,4 @@
-"""The network at work: it is asked in every frame, and answers when it has the answer."""
+"""Runs the network: one request in every frame; answers arrive in later frames."""
 
 from __future__ import annotations
 
@@ -13,28 +13,28 @@ from gameglue import ALL_CHOICES, Brain, EngineError, InferenceRequest, WaitUnti
 
 
 class DigitReader(Brain):
-    """Shows the network the sheet in every frame; B loads the next backend."""
+    """Classifies the sheet in every frame; B loads the next backend."""
 
-    execution_order = 10  # behind the pens
+    execution_order = 10  # after the pens
 
     sheet: Sheet
 
     def awake(self) -> None:
-        """Begin without an answer."""
+        """Start without an answer."""
         self.picture = np.zeros((INPUT_SIDE, INPUT_SIDE), np.float32)
-        """What the network was shown last."""
+        """The latest input."""
         self.drawing, self.probabilities = -1, np.zeros(10)
-        """Which drawing it answered about last, and what; zeros where the sheet was empty."""
+        """The drawing of the latest answer, and its probabilities; zeros for an empty sheet."""
         self.read: dict[int, tuple[int, int]] = {}
-        """By drawing, each digit that a script has written, with what the network took it for."""
+        """For each drawing of the script: the digit written and the digit read."""
         self.message = ""
 
     def update(self) -> None:
-        """Ask about the sheet as it is now."""
+        """Submit the sheet."""
         image = self.sheet.ink.to_input()
         self.picture = image[0, 0]
         take = partial(self._take, self.sheet.drawing, self.sheet.written)
-        # A network slower than the frames never answers questions that have become stale.
+        # latest_only: a network slower than the frames skips stale requests.
         self.ask(image, latest_only=True, payload=image.any(), callback=take)
 
     def _take(self, drawing: int, written: int | None, request: InferenceRequest) -> None:
@@ -44,7 +44,7 @@ class DigitReader(Brain):
             self.read.setdefault(drawing, (written, int(answer.argmax())))
 
     async def start(self) -> None:
-        """With each B, load the next backend beside the frames; until it is there the old one goes on."""
+        """Load the next backend with each B, without delaying frames; the old one runs until then."""
         assert self.choice is not None
         first = ALL_CHOICES.index(exact_choice(self.choice, self.worker)) + 1
         for choice in itertools.cycle(ALL_CHOICES[first:] + ALL_CHOICES[:first]):

@@ -1,4 +1,4 @@
-"""The window's layout, and the sheet in it: the ink that the network is shown, the strokes that are seen."""
+"""The layout of the window, and the sheet: ink for the network, strokes for the player."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from gameglue import Gui, MonoBehaviour, Page, Palette, Rect
 
 _INK = np.array((0.93, 0.95, 1.0))
 _FRESH = np.array((0.30, 0.76, 1.0))
-_STEP = 0.012  # of the sheet's side, between the points of a stroke as it is shown
-_DRYING = 0.6  # seconds until fresh ink has the colour of old
+_STEP = 0.012  # distance between the points of a drawn stroke, relative to the sheet
+_DRYING = 0.6  # seconds in which fresh ink changes its colour
 
 
 class Desk(Page):
-    """The whole window: the sheet on the left, cards beside it that take what room there is."""
+    """The layout: the sheet on the left, cards in the remaining space."""
 
     def __init__(self, gui: Gui) -> None:
         super().__init__(gui, fill=True, min_text=12.0)
@@ -29,13 +29,13 @@ class Desk(Page):
 
 
 class Sheet(MonoBehaviour):
-    """A sheet of paper. `drawing` counts the drawings: it goes up with each `wipe`.
+    """The sheet. `drawing` counts the drawings: each `wipe` starts a new one.
 
-    written: the digit that a script has finished writing; `None` before, and for a player's drawings.
+    written: the digit that the script has finished; `None` before that, and for the player's drawings.
     """
 
     def awake(self) -> None:
-        """Begin with an empty sheet."""
+        """Start with an empty sheet."""
         self.ink = Canvas()
         self.drawing = 0
         self.written: int | None = None
@@ -43,26 +43,26 @@ class Sheet(MonoBehaviour):
         self._strokes: list[list[list[float]]] = []
 
     def draw_line(self, start: Point, end: Point) -> None:
-        """Draw from `start` to `end`, positions from 0 to 1; a dot if they are the same."""
+        """Draw from `start` to `end`, positions from 0 to 1; a dot if they are equal."""
         self.ink.stroke(start, end)
         now = self.time.time
         if not self._strokes or self._strokes[-1][-1][:2] != [*start]:
             self._strokes.append([[*start, now]])
         stroke = self._strokes[-1]
-        # Points that lie close together would be many thick segments over each other.
+        # Merges points that are close together: each segment costs drawing time.
         if len(stroke) > 2 and math.dist(stroke[-2][:2], stroke[-1][:2]) < _STEP:
             stroke.pop()
         stroke.append([*end, now])
 
     def wipe(self) -> None:
-        """Begin a new drawing."""
+        """Clear the sheet and start a new drawing."""
         self.ink.clear()
         self._strokes.clear()
         self.written = None
         self.drawing += 1
 
     def on_gui(self) -> None:
-        """Draw the sheet and what is on it."""
+        """Draw the sheet and its strokes."""
         desk = Desk(self.app.gui)
         x, y, side, _ = box = desk.sheet
         desk.rect(*box, Palette.LINE, 14, border=1.5)

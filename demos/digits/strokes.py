@@ -1,4 +1,4 @@
-"""How a hand writes digits: where the pen is when. The demo plays by this itself without a display."""
+"""The strokes of handwritten digits, as timed paths; used by autoplay."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ PEN_SPEED = 1.5  # canvas sides per second on a straight line
 LIFTED_SPEED = 2.0  # the same, between two strokes
 LIFT_TIME = 0.08  # seconds for lifting the pen and putting it down again
 
-# Percent of the canvas. Not the strokes of the training drawings, so that reading them proves something.
+# In percent of the canvas. The training data do not contain these strokes.
 _STROKES: tuple[tuple[str, ...], ...] = (
     ("55,21 42,24 34,38 33,56 40,74 52,79 63,71 68,53 66,34 57,22 51,22",),
     ("40,35 48,28 54,19! 53,48 52,80",),
@@ -29,7 +29,7 @@ _STROKES: tuple[tuple[str, ...], ...] = (
 
 
 def curve(text: str) -> list[tuple[float, float]]:
-    """The points of a stroke from text in percent, such as "20,0 80,0! 40,100"; "!" makes one a corner.
+    """Parse the points of a stroke in percent, such as "20,0 80,0! 40,100"; "!" marks a corner.
 
     A corner is a point given twice, as in `Route.smooth`. Raises ValueError if a point is not two numbers
     with a comma between them.
@@ -42,7 +42,7 @@ def curve(text: str) -> list[tuple[float, float]]:
 
 
 def _pace(points: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
-    """When a hand passes each point of a stroke, in seconds from 0: slowly at both ends and in bends."""
+    """Times of a stroke's points, in seconds from 0: slow at both ends and in bends."""
     steps = np.diff(points, axis=0)
     lengths = np.hypot(steps[:, 0], steps[:, 1])
     done = np.cumsum(lengths) - lengths / 2
@@ -55,7 +55,7 @@ def _pace(points: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
 
 
 def pen_strokes(digit: int) -> tuple[Route, ...]:
-    """The strokes that write `digit`, 0 to 9, on the canvas; times in seconds since it was begun."""
+    """The strokes of `digit`, 0 to 9, on the canvas; times in seconds from its start."""
     begin, timed = 0.0, list[Route]()
     for text in _STROKES[digit]:
         points = Route.smooth(curve(text)).points

@@ -1,1 +1,1 @@
-"""Short programs, each of which shows one thing that a worker, a tensor or a model can do."""
+"""Short programs; each shows one feature of workers, tensors or models."""

@@ -1,1 +1,1 @@
-"""Draw gestures with the pointer; a recurrent network turns them into spells."""
+"""Draw gestures with the pointer; a recurrent network classifies them as spells."""

@@ -1,4 +1,4 @@
-"""The script that plays where nobody does."""
+"""The script that plays in autoplay."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from gameglue import LEFT, MonoBehaviour, Route, WaitForSeconds
 
 
 class Autoplay(MonoBehaviour):
-    """Draws what the nearest foe fears, until the player takes the mouse."""
+    """Draws the sign of the nearest foe, until the player presses the mouse button."""
 
     execution_order = -2
     battle: Battle
 
     def start(self) -> Iterator[object]:
-        """Draw, take a breath, draw; begin again after a defeat."""
+        """Draw one sign after the other; start a new game after a defeat."""
         while True:
             yield WaitForSeconds(0.25)
             if not self.battle.health:
@@ -28,7 +28,7 @@ class Autoplay(MonoBehaviour):
                 yield self._draw(min(self.battle.foes, key=lambda foe: foe.x).spell)
 
     def _draw(self, spell: str) -> Iterator[object]:
-        """Draw a sign, a little different every time."""
+        """Draw a sign with random variations."""
         random, sign, began = self.app.random, Route(SIGNS[spell]), self.time.time
         bends = np.sin(sign.times[:, None] * random.uniform(1.0, 5.0, 2)) * random.normal(0.0, 0.02, 2)
         way = Route((sign.points + bends) * random.uniform(190.0, 270.0, 2) + (300.0, 330.0))
@@ -39,7 +39,7 @@ class Autoplay(MonoBehaviour):
         self.battle.wand.lift()
 
     def update(self) -> None:
-        """Leave the wand to the player."""
+        """Stop when the player takes over."""
         if self.input.get_mouse_button_down(LEFT):
             self.stop_all_coroutines()
             self.enabled = self.battle.wand.drawing = False

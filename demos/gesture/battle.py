@@ -1,4 +1,4 @@
-"""The battle: foes that bear the sign of the spell they fear, waves, score and health."""
+"""The battle: foes that carry the sign of the spell that defeats them, waves, score and health."""
 
 from __future__ import annotations
 
@@ -12,13 +12,12 @@ from demos.gesture.strokes import SIGNS
 from demos.gesture.wand import Wand
 from gameglue import MonoBehaviour, WaitForSeconds, WaitWhile
 
-CRYSTAL = (76.0, 326.0)
-HEALTH = 5
+CRYSTAL, HEALTH = (76.0, 326.0), 5
 
 
 @dataclass
 class Foe:
-    """One that comes for the crystal."""
+    """A foe on its way to the crystal."""
 
     spell: str
     x: float
@@ -27,19 +26,19 @@ class Foe:
 
 
 class Battle(MonoBehaviour):
-    """Sends the waves, moves the foes, and strikes those that a spell is for."""
+    """Creates the waves, moves the foes, and removes those that a spell hits."""
 
     wand: Wand
     effects: Effects
 
     def awake(self) -> None:
-        """Begin the first battle."""
+        """Start the first game."""
         self.best = 0
         self.wand.on_cast.connect(self.cast)
         self.restart()
 
     def restart(self) -> None:
-        """Begin again from the first wave."""
+        """Start a new game at the first wave."""
         self.foes: list[Foe] = []
         self.score, self.health, self.wave = 0, HEALTH, 0
         self.last_spell, self.cast_at = "", -9.0
@@ -47,7 +46,7 @@ class Battle(MonoBehaviour):
         self.start_coroutine(self._send_waves())
 
     def _send_waves(self) -> Iterator[object]:
-        """Each wave is larger, denser and faster than the one before."""
+        """Create waves; each is larger, denser and faster than the previous one."""
         random = self.app.random
         for self.wave in count(1):
             for _ in range(4 + 2 * self.wave):
@@ -58,7 +57,7 @@ class Battle(MonoBehaviour):
             yield WaitForSeconds(1.2)
 
     def update(self) -> None:
-        """One moment of the battle."""
+        """Read the keys, move the foes and count hits on the crystal."""
         if self.input.get_key_down("escape"):
             self.app.quit()
         if self.input.get_key_down("n"):
@@ -75,7 +74,7 @@ class Battle(MonoBehaviour):
             self.foes.clear()
 
     def cast(self, spell: str) -> None:
-        """Strike every foe that fears `spell`; without one, or for no spell at all, it fizzles."""
+        """Remove every foe with the sign of `spell`; if there is none, the spell fizzles."""
         self.last_spell, self.cast_at = spell, self.time.time
         struck = [foe for foe in self.foes if foe.spell == spell]
         for foe in struck:

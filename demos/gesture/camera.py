@@ -1,4 +1,4 @@
-"""A camera as a wand: what moves before it is followed. Nothing else in the demo needs one."""
+"""A webcam as a wand: the wand follows what moves in its image. The camera is optional."""
 
 from __future__ import annotations
 
@@ -15,25 +15,25 @@ _STILL = 0.3  # seconds without movement that end a stroke
 
 
 class CameraWand(MonoBehaviour):
-    """C turns a camera on and off, which then moves the wand too."""
+    """C turns the camera on and off."""
 
     execution_order = -2
     wand: Wand
 
     def awake(self) -> None:
-        """The camera is off."""
+        """Start with the camera off."""
         self.picture = WebCamTexture(self.app, size=(160, 120))
         self.note, self._moved_at, self._before = self.wand.label, math.inf, np.zeros((0, 0))
 
     def update(self) -> None:
-        """Move the wand to where something moves; all still, the stroke ends."""
+        """Move the wand to where something moves; end the stroke when nothing does."""
         try:
             if self.input.get_key_down("c"):
                 plays = self.picture.is_playing
                 self.note = self.wand.label if plays else "camera: move to draw, hold still to cast"
                 (self.picture.stop if plays else self.picture.play)()
             if self.picture.update():
-                self._follow(self.picture.pixels[::2, ::-2].mean(axis=2) / 255.0)  # as in a mirror
+                self._follow(self.picture.pixels[::2, ::-2].mean(axis=2) / 255.0)  # mirrored
         except WebCamError as error:
             self.note = str(error)
         if self.time.unscaled_time - self._moved_at > _STILL:
@@ -45,7 +45,7 @@ class CameraWand(MonoBehaviour):
         moved = np.argwhere(np.abs(gray - before) > _MOVED) if before.shape == gray.shape else ()
         if len(moved) > _LEAST * gray.size:
             here = FIELD[:2] + np.mean(moved, axis=0)[::-1] / gray.shape[::-1] * FIELD[2:]
-            if self.wand.drawing:  # A hand's outline flickers: half of each place is the place before.
+            if self.wand.drawing:  # smooths the flicker of a hand's outline
                 here = (here + self.wand.points[-1][1:]) / 2.0
             self.wand.draw_to(*here)
             self._moved_at = self.time.unscaled_time

@@ -1,4 +1,4 @@
-"""Cast spells by drawing them; an LSTM reads your hand, and the right sign destroys the foe."""
+"""Cast spells by drawing their signs; an LSTM classifies the movement while you draw."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from gameglue import App, Facts, PlayOptions
 
 
 def build(app: App, options: PlayOptions) -> Facts:
-    """Load the network and raise the crystal."""
-    # Of which a graphics card takes little; where nobody watches, a frame may wait for a driver without one.
+    """Load the network and create the scene."""
+    # A GPU needs little of it. Without a window, frames may take longer.
     app.frame_budget_ms = 50.0 if app.headless else 8.0
     game = app.scene.create("gesture")
     wand = Wand.open(game, "gesture/gesture.onnx", options, {"batch": 1})

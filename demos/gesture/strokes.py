@@ -1,4 +1,4 @@
-"""The signs of the spells, as paths."""
+"""The paths of the signs."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import math
 import numpy as np
 
 GESTURES = ("none", "swipe", "circle", "triangle", "zigzag", "spiral")
-"""What the network tells apart, in the order of its output."""
+"""The network's classes, in the order of its output."""
 
 
 def corners(*points: tuple[float, float]) -> np.ndarray:
@@ -19,7 +19,7 @@ def corners(*points: tuple[float, float]) -> np.ndarray:
 
 
 def ring(turns: float, start: float = 0.0, inner: float = 1.0, count: int = 96) -> np.ndarray:
-    """An arc of so many turns from the angle `start`; its radius goes from `inner` / 2 to 1/2: (count, 2)."""
+    """An arc of `turns` turns from angle `start`, with a radius from `inner` / 2 to 1/2: (count, 2)."""
     share = np.linspace(0.0, 1.0, count)
     angle = start + 2.0 * math.pi * turns * share
     return np.stack((np.cos(angle), np.sin(angle)), axis=1) * (inner + (1.0 - inner) * share)[:, None] / 2.0
@@ -32,4 +32,4 @@ SIGNS = {
     "zigzag": corners((0.42, -0.5), (-0.3, -0.1), (0.3, 0.1), (-0.42, 0.5)),
     "spiral": ring(2.4, 0.0, 0.05, 160),
 }
-"""Each spell's sign within a square of side 1, y down: (n, 2), in the order in which it is drawn."""
+"""Each spell's sign in a unit square, y down: (n, 2), in drawing order."""

@@ -1,4 +1,4 @@
-"""Where the pointer has been in the last moments, and how the network sees it."""
+"""Preprocessing: from pointer positions to the network's input."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ import numpy as np
 
 WINDOW = 1.5  # seconds that the network looks back
 STEPS = 48
-_SMALLEST = 60.0  # pixels of a 640 pixels high page: a movement within less stays a small one
+_SMALLEST = 60.0  # pixels of a 640 pixels high page; smaller movements are not scaled up further
 
 
 def features(points: np.ndarray, now: float) -> np.ndarray:
     """Points (n, 3) of seconds, x and y, as the network's input (STEPS, 3) float32, the latest step last.
 
-    Each step has how far the pointer went in x and in y, as parts of the whole movement's size, and 1 where
-    it was drawing. Steps before the stroke are zeros.
+    Each step has the movement in x and in y, relative to the size of the whole movement, and 1 while
+    drawing. Steps before the stroke are zeros.
     """
     steps = np.zeros((STEPS, 3), np.float32)
     points = points[points[:, 0] >= now - WINDOW]

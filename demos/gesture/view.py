@@ -1,4 +1,4 @@
-"""What is seen: the field with foes, trail and spells, and the spell book with live probabilities."""
+"""Draws the field with foes, trail and spells, and the spell book with live probabilities."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ class View(MonoBehaviour):
     camera: CameraWand
 
     def awake(self) -> None:
-        """Bars down, stars out."""
+        """Start with empty bars."""
         self.wand, self.bars = self.battle.wand, np.zeros(len(GESTURES))
         self.stars = np.random.default_rng(8).uniform(0.02, 0.98, (70, 2)) * FIELD[2:] + FIELD[:2]
 
     def update(self) -> None:
-        """Let the bars glide."""
+        """Smooth the bars."""
         busy = self.wand.drawing or self.wand.reading or self.time.time - self.battle.cast_at < 0.9
         self.bars = self.time.glide(self.bars, self.wand.probabilities * busy, 0.06)
 
@@ -48,9 +48,11 @@ class View(MonoBehaviour):
             self._draw_foe(page, foe)
         self.battle.effects.draw(page)
         self._draw_trail(page)
+        for strip in ((0, 0, 626, 58), (612, 58, 14, 536), (0, 594, 626, 46), (0, 58, 22, 536)):
+            page.rect(*strip, Palette.BACKGROUND)  # covers effects that reach beyond the field
         self._draw_news(page)
         self._draw_panels(page)
-        page.heading("gesture", "draw spells; a network reads your hand", self.camera.note)
+        page.heading("gesture", "draw the sign of a spell; a network classifies it", self.camera.note)
         page.keys(_KEYS)
 
     def _draw_crystal(self, page: Page) -> None:
@@ -79,7 +81,7 @@ class View(MonoBehaviour):
 
     def _draw_news(self, page: Page) -> None:
         battle, since = self.battle, self.time.time - self.battle.cast_at
-        told = "" if battle.score else "hold the mouse button and draw the sign that a foe bears"
+        told = "" if battle.score else "hold the mouse button and draw the sign on a foe"
         if not battle.health:
             page.text("the crystal is broken", _MIDDLE, 300, 34, align="center")
             told = f"{battle.score} points in {battle.wave} waves: N for another try"
@@ -104,5 +106,4 @@ class View(MonoBehaviour):
             page.text(f"{share * 100:.0f} %", _X + _WIDE - 16, y - 9, 13, align="right")
             page.meter(_X + 66, y + 6, _WIDE - 82, 9, share, faded(color, 0.25 + 0.75 * share))
         room = page.card(_X, 496, _WIDE, 98, f"an LSTM reads the last {WINDOW} s of movement")
-        times = {"answer after": self.wand.answer_ms, "frame time": self.app.profiler.frame_ms}
-        page.rows(room.x, room.y + 12, room.width, {name: f"{ms:.1f} ms" for name, ms in times.items()})
+        page.rows(room.x, room.y + 12, room.width, {"answer after": self.wand.answer_after})

@@ -1,4 +1,4 @@
-"""The wand: where mouse, camera or script have moved it, and what the network makes of that."""
+"""The wand: its positions, and the network's classification of them."""
 
 from __future__ import annotations
 
@@ -13,32 +13,32 @@ _SURE = 0.6  # a spell needs this probability
 
 
 class Wand(Brain):
-    """Follows the pointer, has the network read the trail in every frame, and casts at the stroke's end."""
+    """Follows the pointer, classifies the trail in every frame, and casts at the end of a stroke."""
 
     execution_order = -1
     on_cast = Event[[str]]()
-    """The spell that was read; "none" for a stroke that is no spell."""
+    """Called with the recognised spell; "none" for a stroke that is no spell."""
 
     def awake(self) -> None:
-        """Nothing drawn, nothing read."""
+        """Start without a stroke."""
         self.points: list[tuple[float, float, float]] = []
         self.drawing = self.reading = False
         self.probabilities = np.zeros(len(GESTURES))
 
     def draw_to(self, x: float, y: float) -> None:
-        """Draw on to a place of the page, or touch down there."""
+        """Continue the stroke at a place of the page, or start one there."""
         if not self.drawing:
             self.points, self.drawing = [], True
         self.points.append((self.time.time, x, y))
 
     def lift(self) -> None:
-        """The whole trail is read once more, and casts its spell."""
+        """End the stroke: classify the whole trail once more and cast."""
         if self.drawing:
             self.drawing, self.reading = False, True
             self._read(casts=True)
 
     def update(self) -> None:
-        """Follow the mouse, and ask about the trail as it is now."""
+        """Follow the mouse and classify the trail."""
         page = Page(self.app.gui)
         here = page.from_window(*self.input.mouse_position)
         for place in self.input.mouse_path if self.drawing else ():
@@ -51,9 +51,9 @@ class Wand(Brain):
             self._read(casts=False)
 
     def _read(self, casts: bool) -> None:
-        now = self.points[-1][0] if casts else self.time.time  # a rest at its end is no part of a sign
+        now = self.points[-1][0] if casts else self.time.time  # leaves out a rest at the end
         movement = features(np.array(self.points), now)[None]
-        # A newer look takes the place of one that has not begun; the last one of whatever is on its way.
+        # A newer request replaces one that waits; the final one also cancels the one that runs.
         self.ask(movement, callback=self._take, latest_only=True, cancel_running=casts, payload=casts)
 
     def _take(self, request: InferenceRequest) -> None:

@@ -1,1 +1,1 @@
-"""The engine in frame loops of other libraries: one small script for each."""
+"""The engine in the frame loops of other libraries: one script for each."""

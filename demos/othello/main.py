@@ -1,4 +1,4 @@
-"""Play Othello against a network with tree search; it thinks in batches, and the board never freezes."""
+"""Play Othello against a network with tree search; it evaluates positions in batches over the frames."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from gameglue import App, Brain, Facts, PlayOptions
 
 
 def build(app: App, options: PlayOptions) -> Facts:
-    """Load the network and set up the board."""
-    # Of which a graphics card takes little; where nobody watches, a frame may wait for a driver without one.
+    """Load the network and create the board."""
+    # A GPU needs little of it. Without a window, frames may take longer.
     app.frame_budget_ms = 50.0 if app.headless else 8.0
     game = app.scene.create("othello")
     brain = Brain.open(game, "othello/othello.onnx", options, {"batch": BATCH})

@@ -1,4 +1,4 @@
-"""The match: who plays what when, and the search that thinks in every frame without holding one up."""
+"""The match: turns, moves, and the search, which runs over many frames."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from demos.othello.rules import Position, opening, planes
 from demos.othello.search import Search
 from gameglue import Brain, InferenceRequest, MonoBehaviour
 
-BATCH, _UNDER_WAY = 8, 2  # positions that are judged at once; batches: the next is gathered meanwhile
-_PATIENCE, _HURRY = 4.0, 0.2  # seconds of thinking at most, on whatever machine; where it plays both sides
-_TURNING = 0.2  # seconds until discs have turned over
-_HINT = 48  # simulations for black: hints for the player, or its move where the network plays both sides
+BATCH, _UNDER_WAY = 8, 2  # positions of a batch; batches in flight
+_PATIENCE, _HURRY = 4.0, 0.2  # longest search in seconds: against a player, against itself
+_TURNING = 0.2  # seconds in which discs turn over
+_HINT = 48  # simulations for black: hints for the player, or the move in autoplay
 
 
 class Strength(NamedTuple):
-    """How hard the network thinks, and how much chance there is in its choice (temperature, 0 is none)."""
+    """Simulations of a move, and the temperature of its choice (0 takes the best)."""
 
     name: str
     simulations: int
@@ -27,28 +27,28 @@ STRENGTHS = (Strength("novice", 16, 1.0), Strength("player", 80, 0.25), Strength
 
 
 class Match(MonoBehaviour):
-    """The board, whose turn it is, and the tree search that both sides' moves stand on."""
+    """The board, whose turn it is, and the tree search."""
 
     brain: Brain
     autoplay: bool = False
     strength: int = 1
 
     def awake(self) -> None:
-        """Set up the first game."""
+        """Start the first game."""
         self.speed = 0.0
         self.new_game()
 
     def new_game(self) -> None:
-        """Begin again; the player has black."""
+        """Start a new game; the player has black."""
         self._go_on_from([opening()])
 
     def undo(self) -> None:
-        """Go back to where the player was last to move."""
+        """Go back to the player's last turn."""
         blacks = [number for number, position in enumerate(self.history[:-1]) if position.black_moves]
         self._go_on_from(self.history[: max(blacks, default=0) + 1])
 
     def play(self, square: int) -> None:
-        """Play a legal square for whoever's turn it is."""
+        """Play a legal square for the side to move."""
         self.history.append(self.position.play(square))
         self.search.advance(square)
         self._begin_turn()
@@ -63,26 +63,26 @@ class Match(MonoBehaviour):
 
     @property
     def position(self) -> Position:
-        """What is on the board."""
+        """The current position."""
         return self.history[-1]
 
     @property
     def networks_turn(self) -> bool:
-        """Whether the network is to move with its own discs, the white ones."""
+        """Whether it is white's turn, the network's."""
         return bool(self.position.moves) and not self.position.black_moves
 
     @property
     def wanted(self) -> int:
-        """How many simulations this turn gets."""
+        """Simulations of this turn."""
         return STRENGTHS[self.strength].simulations if self.networks_turn else _HINT
 
     @property
     def turning(self) -> float:
-        """How far the discs of the last move have turned over, from 0 to 1."""
+        """Progress of the turning discs, from 0 to 1."""
         return min((self.time.time - self._began) / _TURNING, 1.0)
 
     def update(self) -> None:
-        """Send the next leaves to the network, and move when it is time."""
+        """Submit the next leaves, and move when the search is done."""
         if self.search.done < self.wanted:
             self._think()
         may_play = self.turning >= 1.0 and (self.networks_turn or self.autoplay)

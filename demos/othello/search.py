@@ -1,4 +1,4 @@
-"""Tree search led by a network (PUCT), in batches: leaves go out, policies and values come back."""
+"""Monte Carlo tree search guided by a network (PUCT), with leaves evaluated in batches."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ import numpy as np
 from demos.othello.rules import Position, squares
 
 EXPLORATION = 1.6
-_CAUTION = 0.15  # what an untried move is taken to be worth less than its position
+_CAUTION = 0.15  # an unvisited move's value is its position's, less this
 
-_LOSS = np.array((1.0, -1.0))  # a visit, and what it is worth
+_LOSS = np.array((1.0, -1.0))  # virtual loss: a visit and its value
 
 
 class Node:
-    """A position, and for each of its moves: prior, visits, sum of values for its mover, node after."""
+    """A position; for each move its prior, visits, sum of values for the mover, and child."""
 
     def __init__(self, position: Position) -> None:
         self.position, self.moves = position, squares(position.moves)
@@ -25,7 +25,7 @@ class Node:
         self.value, self.waits = 0.0, False
 
     def pick(self, prior: np.ndarray) -> int:
-        """The number of the move to look into next."""
+        """Index of the move with the highest PUCT score."""
         visits = self.visits
         worth = np.where(visits > 0, self.total / np.maximum(visits, 1.0), self.value - _CAUTION)
         spread = EXPLORATION * math.sqrt(float(visits.sum()) + 1.0)
@@ -33,19 +33,19 @@ class Node:
 
 
 Leaf = tuple[list[tuple[Node, int]], Node]
-"""The moves from the root, and the node they end at."""
+"""The path from the root, and the leaf."""
 
 
 class Search:
-    """The tree below a position. `gather` leaves, let the network judge them, and `receive` what it says."""
+    """The search tree of a position: `gather` leaves, evaluate them, `receive` the results."""
 
     def __init__(self, position: Position) -> None:
         self.root = Node(position)
         self.done = 0
-        """Simulations that the root knows of: those before it became the root, and those that came back."""
+        """Finished simulations of the root, including those from before it became the root."""
 
     def gather(self, most: int) -> list[Leaf]:
-        """Up to `most` leaves for the network, all different; games that end are counted at once."""
+        """Return up to `most` different leaves for the network; final positions are scored at once."""
         leaves: list[Leaf] = []
         for _ in range(4 * most):
             if len(leaves) == most:
@@ -54,7 +54,7 @@ class Search:
             if not node.moves:
                 lead = node.position.lead
                 self._back_up(path, node, (lead > 0) - (lead < 0) + 0.001 * lead)
-            elif node.waits:  # All that is promising is on its way to the network already.
+            elif node.waits:  # the best leaf is in flight already
                 for before, move in path:
                     before.sums[:, move] -= _LOSS
                 break
@@ -64,26 +64,26 @@ class Search:
         return leaves
 
     def receive(self, leaves: list[Leaf], policy: np.ndarray, value: np.ndarray) -> None:
-        """Take in what the network says of `leaves`: policy (n, 64) and value (n, 1) for each one's mover."""
+        """Store the network's results for `leaves`: policy (n, 64) and value (n, 1) for the mover."""
         for (path, node), chances, worth in zip(leaves, policy, value[:, 0], strict=False):
             prior = np.maximum(chances[node.moves], 1e-6)
             node.prior, node.value, node.waits = prior / prior.sum(), float(worth), False
             self._back_up(path, node, node.value)
 
     def advance(self, square: int) -> None:
-        """Make the position after a move the root, with what is known of it."""
+        """Make the child of a move the root; its subtree is kept."""
         known = self.root.children.get(self.root.moves.index(square))
         self.root = known or Node(self.root.position.play(square))
         self.done = int(self.root.visits.sum())
 
     @property
     def expectation(self) -> float:
-        """What black may expect, from -1 (a loss) to 1: the mean of the root's value and all simulations."""
+        """Expected result for black, from -1 (loss) to 1: mean of the root's value and all simulations."""
         value = (self.root.value + self.root.total.sum()) / (1.0 + self.root.visits.sum())
         return float(np.clip(value, -1.0, 1.0)) * (1.0 if self.root.position.black_moves else -1.0)
 
     def choose(self, temperature: float, random: np.random.Generator) -> int:
-        """A square to play: the most visited, or by chance where the temperature is above 0."""
+        """The square to play: the most visited, or sampled if the temperature is above 0."""
         root = self.root
         weights = root.visits + (1e-3 if root.prior is None else root.prior)
         if temperature <= 0.0:
@@ -95,7 +95,7 @@ class Search:
         node, path = self.root, []
         while node.prior is not None and node.moves:
             move = node.pick(node.prior)
-            # A loss is noted until the value comes, so that the next way down is another one.
+            # A virtual loss until the value arrives, so that the next descent takes another path.
             node.sums[:, move] += _LOSS
             path.append((node, move))
             if move not in node.children:
@@ -104,7 +104,7 @@ class Search:
         return path, node
 
     def _back_up(self, path: list[tuple[Node, int]], leaf: Node, value: float) -> None:
-        # What began above the root was counted when this became the root.
+        # Simulations from above the root were counted when it became the root.
         self.done += (path[0][0] if path else leaf) is self.root
         for node, move in path:
             same = node.position.black_moves == leaf.position.black_moves

@@ -1,4 +1,4 @@
-"""What is seen and clicked: the board with the policy as heat on its squares, and what stands beside it."""
+"""Draws the board with the network's policy as a heat map, and the panels; reads mouse and keys."""
 
 from __future__ import annotations
 
@@ -9,22 +9,22 @@ from gameglue import LEFT, MonoBehaviour, Page, Palette, Rect
 BOARD = Rect(40, 62, 520, 520)
 SQUARES = BOARD.grid(8, 8)
 BUTTONS = Rect(592, 508, 338, 50).grid(len(STRENGTHS), gap=10)
-_X, _WIDE = 580, 358  # of what stands beside the board
+_X, _WIDE = 580, 358  # of the panels beside the board
 _BLACK, _WHITE = ("#2a303c", "#05070a"), ("#f4f6fa", "#b9c2d2")
 _GREENS, _FRAME, _LETTERS = ("#205246", "#1c4a3e"), "#10241f", "#7fa595"
-_KEYS = {"click": "play", "1 2 3": "strength", "H": "heat", "U": "undo"}
+_KEYS = {"click": "play", "1 2 3": "strength", "H": "heat map", "U": "undo"}
 _KEYS |= {"N": "new game", "F3": "profiler", "Esc": "quit"}
 
 
 class View(MonoBehaviour):
-    """Draws everything; a click plays a square or chooses a strength, keys do the rest."""
+    """Draws everything. A click plays a square or chooses a strength."""
 
     match: Match
     heat: bool = True
     _share: float = 0.5
 
     def update(self) -> None:
-        """Follow mouse and keys."""
+        """Read mouse and keys."""
         match, keys = self.match, self.input
         for key, act in {"escape": self.app.quit, "n": match.new_game, "u": match.undo}.items():
             if keys.get_key_down(key):
@@ -41,7 +41,7 @@ class View(MonoBehaviour):
                 match.play(number)
 
     def on_gui(self) -> None:
-        """Draw the board, and all panels."""
+        """Draw the board and the panels."""
         page = Page(self.app.gui)
         page.heading("othello", "you against a network that looks ahead", self.match.brain.label)
         page.keys(_KEYS)
@@ -96,9 +96,10 @@ class View(MonoBehaviour):
             page.text(str(discs.bit_count()), _X + _WIDE - 24, y, 22, align="right")
         self._share = share = self.time.glide(self._share, 0.5 + self.match.search.expectation / 2, 0.15)
         told = f"black {share:.0%}" if share >= 0.5 else f"white {1.0 - share:.0%}"
-        page.card(_X, 186, _WIDE, 84, "the network expects", told)
+        page.card(_X, 186, _WIDE, 86, "the network expects", told)
         page.meter(_X + 16, 228, _WIDE - 32, 24, share, _BLACK[1], _WHITE[0])
-        page.rect(_X + _WIDE / 2 - 1, 223, 2, 34, Palette.ACCENT)
+        page.rect(_X + _WIDE / 2 - 1, 223, 2, 34, Palette.MUTED)
+        page.text("even", _X + _WIDE / 2, 263, 11, Palette.MUTED, "center")
 
     def _news(self) -> str:
         match, position = self.match, self.match.position
@@ -121,8 +122,7 @@ class View(MonoBehaviour):
             "simulations": f"{match.search.done}",
             "simulations a second": f"{match.speed:.0f}",
             "thinking": f"{match.spent:.2f} s",
-            f"{BATCH} positions judged in": f"{match.brain.answer_ms:.1f} ms",
-            "frame time meanwhile": f"{self.app.profiler.frame_ms:.1f} ms",
+            f"{BATCH} positions evaluated in": f"{match.brain.answer_ms:.1f} ms",
         }
         page.rows(_X + 16, 345, _WIDE - 32, facts)
 
@@ -131,4 +131,4 @@ class View(MonoBehaviour):
         for number, (strength, button) in enumerate(zip(STRENGTHS, BUTTONS, strict=True)):
             name, note = f"{number + 1}  {strength.name}", f"{strength.simulations} simulations"
             page.button(*button, name, note, lit=number == self.match.strength)
-        page.text("orange: first thought; blue: where the search looks", _X + 16, 575, 11, Palette.MUTED)
+        page.text("orange: policy; blue bar: visits; blue dot: last move", _X + 16, 575, 11, Palette.MUTED)

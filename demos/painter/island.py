@@ -1,4 +1,4 @@
-"""What is painted: an island with a lighthouse, trees, houses and balloons, seen by a camera that circles."""
+"""The 3D scene: an island with a lighthouse, trees, houses and balloons, and an orbiting camera."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Parent = GameObject | None
 
 
 class Orbit(MonoBehaviour):
-    """Goes round the middle of the island at a height, and looks at it if `looks`."""
+    """Moves its object around the island at a height; `looks` turns it to the middle."""
 
     away: float = 11.0
     height: float = 4.0
@@ -43,7 +43,7 @@ class Orbit(MonoBehaviour):
 
 
 def _blotches(app: App, rng: np.random.Generator) -> Texture:
-    """A picture of soft light and dark patches, which the painter takes for strokes."""
+    """A texture of soft light and dark patches, in which the network finds brush strokes."""
     coarse = rng.uniform(0.0, 1.0, (12, 12, 1)).repeat(8, axis=0).repeat(8, axis=1)
     for axis in (0, 1):
         coarse = np.mean([np.roll(coarse, shift, axis) for shift in range(-3, 4)], axis=0)
@@ -51,7 +51,7 @@ def _blotches(app: App, rng: np.random.Generator) -> Texture:
 
 
 class _Builder:
-    """Puts coloured meshes into the scene."""
+    """Adds coloured meshes to the scene."""
 
     def __init__(self, app: App) -> None:
         self.scene = app.scene
@@ -62,7 +62,7 @@ class _Builder:
     def put(
         self, mesh: Mesh, at: Place, size: Place | float, color: str, on: Parent = None, glow: str = "black"
     ) -> GameObject:
-        """A mesh, in the units of the object `on`, if one is given."""
+        """Add a mesh, as a child of `on` if given."""
         made = self.scene.create("thing", position=at, scale=size, parent=on)
         made.add_component(MeshRenderer, mesh=mesh, color=color, texture=self.rough, emission=glow)
         return made
@@ -92,7 +92,7 @@ class _Builder:
 
 
 def build_island(app: App) -> Camera3D:
-    """Fill the scene; the camera that shows it."""
+    """Create the scene and return its camera."""
     build, rng = _Builder(app), app.random
     build.put(Mesh.plane(140.0, 140.0), (0, -0.55, 0), 1.0, "#2f86c9")
     build.put(build.ball, (0, -0.5, 0), (11.0, 1.9, 11.0), "#e9cf8c")
@@ -127,6 +127,6 @@ def build_island(app: App) -> Camera3D:
     app.scene.create("sky").add_component(AmbientLight, color="#b8d4ff", ground="#8a7a70", intensity=0.45)
     eye = app.scene.create("camera")
     eye.add_component(Orbit, looks=True, away=10.5, height=4.2)
-    # Four samples a pixel are dear where the processor draws, and what is painted over has no use for them.
+    # Multisampling is expensive where the processor draws.
     smooth = not app.graphics.is_software
     return eye.add_component(Camera3D, background="#8ecbf2", field_of_view=48.0, smooth_edges=smooth)

@@ -1,4 +1,4 @@
-"""A moving island in three dimensions, painted by a network while you watch."""
+"""A moving 3D scene, painted by a network in every frame."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ STYLES = ("comic", "etching", "gouache")
 
 
 def build(app: App, options: PlayOptions) -> Facts:
-    """Load the networks and fill the scene."""
+    """Load the networks and create the scene."""
     choice = options.choice or default_choice(app.ctx is not None)[0]
     workers = {
         style: open_worker(
@@ -32,24 +32,23 @@ def build(app: App, options: PlayOptions) -> Facts:
         for style in STYLES
     }
     choice = exact_choice(choice, workers[STYLES[0]])
-    build_island(app)
-    # Where the processor draws, shaders are no faster than it: a quarter of the pixels is what it can do.
-    is_slow = app.graphics.is_software and choice.backend is not BackendType.CPU
     game = app.scene.create("painter")
-    painter = game.add_component(Painter, workers=workers, scale=0.25 if is_slow else 0.5)
+    painter = game.add_component(Painter, workers=workers, camera=build_island(app))
+    if app.graphics.is_software:  # the processor draws: fewer pixels keep the frame rate
+        painter.detail, painter.scale = 0.4, 0.25
     is_there = choice.backend is not BackendType.CPU and choice.device != "opencl"
-    label = f"{choice.label}, " + ("never off the GPU" if is_there else "by way of the host")
+    label = f"{choice.label}, " + ("stays on the GPU" if is_there else "copied through the host")
     game.add_component(Panel, painter=painter, label=label, autoplay=options.autoplay)
     return lambda: _facts(painter, choice.label)
 
 
 def _facts(painter: Painter, backend: str) -> Mapping[str, object]:
-    """What the report tells about the networks."""
+    """Figures for the report."""
     copied = TextureConverter.counters
     facts: dict[str, object] = {
         "backend": backend,
         "paintings": painter.pictures,
-        "pictures through the host": f"{copied.staged_down} down, {copied.staged_up} up",
+        "images through the host": f"{copied.staged_down} down, {copied.staged_up} up",
     }
     network = painter.network
     if network.count:

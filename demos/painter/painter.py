@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from gameglue import MonoBehaviour, PictureNetwork, RenderTarget, Worker
+from gameglue import Camera3D, MonoBehaviour, PictureNetwork, RenderTarget, Worker
 
 _MIX = """
 #version 330 core
@@ -19,36 +19,50 @@ void main() {
 
 
 class Painter(MonoBehaviour):
-    """Shows the scene as a network paints it.
+    """Image effect: shows the scene as the network paints it.
 
-    Nothing is waited for: the newest finished painting is mixed into every frame. On a graphics card it is
-    made within the frame that it shows, and never leaves the GPU.
+    No frame waits for the network: each frame shows the newest finished painting. On a GPU that is the
+    painting of the same frame, and it stays on the GPU.
     """
 
     workers: Mapping[str, Worker]
-    """By the style's name."""
+    """By name of the style."""
+    camera: Camera3D
     style: str = ""
     strength: float = 1.0
     scale: float = 0.5
-    """Of the painting, in pixels of the window's."""
+    """Resolution of the painting, relative to the window."""
+    detail: float = 1.0
+    """Resolution of the scene, relative to the window."""
 
     def awake(self) -> None:
-        """Nothing is painted yet."""
+        """Create the network's textures and the shader."""
         self.style = self.style or next(iter(self.workers))
         self.scene_picture: RenderTarget | None = None
-        """The latest frame as it was before painting."""
+        """The latest frame before painting."""
+        self._target: RenderTarget | None = None
         self.network = PictureNetwork(self.app, self.workers[self.style], self.size)
         self._effect = self.app.graphics.effect(_MIX)
 
     @property
     def size(self) -> tuple[int, int]:
-        """Width and height of a painting: the networks want multiples of 8."""
+        """Width and height of the painting; the networks take multiples of 8."""
         width, height = (max(8 * round(side * self.scale / 8), 16) for side in self.app.size)
         return width, height
 
+    def late_update(self) -> None:
+        """Have the camera draw into a texture of its own if the scene has fewer pixels than the window."""
+        if self.detail >= 1.0:
+            self.camera.target = None
+            return
+        size = round(self.app.size[0] * self.detail), round(self.app.size[1] * self.detail)
+        if self._target is None or self._target.size != size:
+            self._target = self.app.graphics.render_target(size)
+        self.camera.target = self._target
+
     def on_render_image(self, source: RenderTarget, destination: RenderTarget) -> None:
-        """Begin the next painting if there is none on its way, and mix the latest one into the picture."""
-        self.scene_picture = source
+        """Submit the scene if the network is idle, and mix the newest painting into the frame."""
+        self.scene_picture = source = self.camera.target or source
         self.network.worker = self.workers[self.style]
         self.network.resize(self.size)
         self.network.update(source)
@@ -58,27 +72,16 @@ class Painter(MonoBehaviour):
 
     @property
     def painting(self) -> RenderTarget | None:
-        """The newest finished one."""
+        """The newest finished painting."""
         return self.network.picture
 
     @property
     def pictures(self) -> int:
-        """How many paintings were finished."""
+        """Number of finished paintings."""
         return self.network.count
 
-    @property
-    def waits(self) -> list[tuple[float, float]]:
-        """Frames from the scene to the painting of it, and milliseconds: the medians, once there are any."""
-        network = self.network
-        return [(network.latency_frames, network.latency_ms)] if network.count else []
-
-    @property
-    def pictures_per_second(self) -> float:
-        """How many paintings are finished, lately."""
-        return self.network.pictures_per_second
-
     def on_destroy(self) -> None:
-        """Free what the network holds, and the workers."""
+        """Release the textures and dispose the workers."""
         self.network.release()
         for worker in self.workers.values():
             worker.dispose()

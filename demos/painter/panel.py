@@ -1,8 +1,6 @@
-"""What lies over the picture: title, slider, styles, the scene as it was, figures and keys."""
+"""The user interface: title, slider, styles, the unpainted scene, figures and keys."""
 
 from __future__ import annotations
-
-import numpy as np
 
 from demos.painter.painter import Painter
 from gameglue import MonoBehaviour, Page, Palette
@@ -13,31 +11,31 @@ _GLASS = "#12151ce0"
 
 
 class Panel(MonoBehaviour):
-    """The mouse and the arrows move the slider. By itself, it fades the painting in and changes styles."""
+    """Reads mouse and keys; draws the interface. In autoplay it fades the painting in, and changes styles."""
 
-    execution_order = -10  # what it sets holds for this frame's painting
+    execution_order = -10  # before the painter, so that changes hold for this frame
 
     painter: Painter
     label: str = ""
     autoplay: bool = False
 
     def awake(self) -> None:
-        """Nothing is held."""
+        """Start with the painter's strength."""
         self.strength = self.painter.strength
         self._is_held = False
 
     @property
     def page(self) -> Page:
-        """What all of it lies on: the whole window."""
+        """A page as large as the window."""
         return Page(self.app.gui, fill=True)
 
     @property
     def slider(self) -> tuple[float, float, float]:
-        """Left end, middle height and length, on the page."""
+        """Left end, vertical centre and length, on the page."""
         return 112, self.page.height - 76, 230
 
     def update(self) -> None:
-        """Follow mouse and keys."""
+        """Read the mouse and the keys."""
         keys, painter, styles = self.input, self.painter, list(self.painter.workers)
         if keys.get_key_down("escape"):
             self.app.quit()
@@ -87,14 +85,12 @@ class Panel(MonoBehaviour):
         painter = self.painter
         width, height = painter.size
         page.text(f"{width} x {height} on {self.label}", right, y, 13, Palette.MUTED, "right")
-        text = "painting the first picture"
-        if painter.waits:
-            ms = float(np.median(painter.waits, axis=0)[1])
-            text = f"{painter.pictures_per_second:.0f} pictures/s, {ms:.0f} ms each"
+        frames = painter.network.latency_frames
+        text = f"shown {frames:.0f} frame{'s' if frames > 1 else ''} later" if painter.pictures else "..."
         page.text(text, right, y - 46, 15, align="right")
 
     def _draw_scene(self, page: Page, right: float, top: float) -> None:
-        """The scene as it was before it was painted, small in the corner."""
+        """The unpainted scene, small in the corner."""
         picture = self.painter.scene_picture
         if picture is None:
             return

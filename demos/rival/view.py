@@ -78,7 +78,7 @@ class View(MonoBehaviour):
         page.text(told, middle, box.y + 0.04 * unit, 14, Palette.MUTED, "center")
         if match.school.rallies:
             page.rect(*paddle_on(box, 0, match.double), _YOU + "80", 5, border=1.5)
-            page.text("outline: where the network predicts you", box.x + 46, box.bottom - 17, 12, _YOU + "b0")
+            page.text("outline: your double", box.x + 46, box.bottom - 17, 12, _YOU + "b0")
 
     def _draw_ball(self, page: Page, box: Rect) -> None:
         unit, ball = box.height, self.match.court.ball[0]
@@ -102,9 +102,7 @@ class View(MonoBehaviour):
         page.text(told, room.x, y + upper - 21, 13, ink)
         y += upper + 14
         smooth = np.convolve(np.pad(school.curve or [0.0], (4, 0), "edge"), np.full(5, 0.2), "valid")
-        room = page.card(
-            x, y, width, lower, "points won from your double", f"{smooth[-1]:.0%}", value_color=_RIVAL
-        )
+        room = page.card(x, y, width, lower, "beats your double", f"{smooth[-1]:.0%}", value_color=_RIVAL)
         page.plot(*room, smooth[-120:], low=0.0, high=1.0, color=_RIVAL)
         y += lower + 14
         room = page.card(x, y, width, column.bottom - y, "weights", str(NETWORK.count), value_color=_RIVAL)

@@ -1,1 +1,1 @@
-"""Stir smoke whose pressure a network finds."""
+"""Stir smoke whose pressure a network computes."""

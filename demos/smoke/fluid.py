@@ -1,8 +1,8 @@
-"""A fluid on a grid: stable fluids (Stam 1999) on staggered cells, several boxes side by side in one array.
+"""Stable fluids (Stam 1999) on a staggered grid; several boxes in one array.
 
-Velocities live on the faces between cells, in cells a step: `u` (n, rows, columns + 1) to the right and `v`
-(n, rows + 1, columns) downwards; row 0 is on top. Solid cells let nothing through; beyond the grid is open
-air at pressure 0. A step is `advance`, then `project` with a pressure that somebody has found.
+Velocities are stored on the faces between cells, in cells a step: `u` (n, rows, columns + 1) to the right and
+`v` (n, rows + 1, columns) downwards; row 0 is on top. Solid cells are impermeable; outside the grid is open
+air at pressure 0. A step is `advance`, then `project` with the pressure of a solver.
 """
 
 from __future__ import annotations
@@ -17,20 +17,20 @@ Mask = npt.NDArray[np.bool_]
 
 ROWS, COLUMNS = 96, 64
 BUOYANCY = 0.05  # cells a step, upwards in every step, where smoke is full
-SWIRL = 0.25  # how much of the small swirls that advection loses is given back
+SWIRL = 0.25  # strength of the vorticity confinement
 FADING = 0.996  # of the smoke, in each step
 CALMING = 0.999  # of the velocity
 
 
 def walled_box(rows: int = ROWS, columns: int = COLUMNS) -> Mask:
-    """A box (rows, columns) that is open on top: true in the walls left, right and below."""
+    """Mask of a box (rows, columns) that is open on top: true in the walls."""
     solid = np.zeros((rows, columns), np.bool_)
     solid[:, 0] = solid[:, -1] = solid[-1] = True
     return solid
 
 
 def disc(solid: Mask, x: float, y: float, radius: float) -> Mask:
-    """`solid` with a round stone in it; cells."""
+    """`solid` with a round stone added; position and radius in cells."""
     rows, columns = np.indices(solid.shape, np.float32)
     return np.asarray(solid | ((columns + 0.5 - x) ** 2 + (rows + 0.5 - y) ** 2 < radius**2))
 
@@ -49,7 +49,7 @@ class Fluid:
         self.set_solid(solid)
 
     def set_solid(self, solid: Mask) -> None:
-        """Put other obstacles; what flows in them stands still."""
+        """Replace the obstacles; the velocity inside them becomes 0."""
         self.solid = solid
         self.fluid = (~solid).astype(np.float32)
         beside = np.pad(self.fluid, ((0, 0), (0, 0), (1, 1)), constant_values=1.0)
@@ -62,18 +62,18 @@ class Fluid:
         self.v *= self.v_open
 
     def divergence(self) -> Array:
-        """What flows out of each cell in a step, (n, rows, columns); 0 in solid ones."""
+        """Net outflow of each cell in a step, (n, rows, columns); 0 in solid cells."""
         flow = np.diff(self.u, axis=2) + np.diff(self.v, axis=1)
         return np.asarray(flow * self.fluid)
 
     def project(self, pressure: Array) -> None:
-        """Let a pressure (n, rows, columns) push: the right one leaves no divergence."""
+        """Subtract the gradient of a pressure (n, rows, columns); an exact one leaves no divergence."""
         around = np.pad(pressure * self.fluid, ((0, 0), (1, 1), (1, 1)))
         self.u -= np.diff(around[:, 1:-1], axis=2) * self.u_open
         self.v -= np.diff(around[:, :, 1:-1], axis=1) * self.v_open
 
     def stir(self, x: float, y: float, dx: float, dy: float, radius: float, color: npt.ArrayLike) -> None:
-        """Blow with (dx, dy) cells a step around the cell (x, y), and let smoke in, in all boxes."""
+        """Add velocity (dx, dy), in cells a step, and smoke around the cell (x, y) of all boxes."""
         rows = self.fluid.shape[1]
         bump_u = np.exp(-((self._x[:rows] - x) ** 2 + (self._y[:rows] + 0.5 - y) ** 2) / radius**2)
         bump_v = np.exp(-((self._x[:, :-1] + 0.5 - x) ** 2 + (self._y[:, :-1] - y) ** 2) / radius**2)
@@ -83,7 +83,7 @@ class Fluid:
         self.smoke = np.maximum(self.smoke, puff * self.fluid[..., None])
 
     def advance(self) -> None:
-        """Carry velocity and smoke along the flow, and let the smoke rise. Leaves divergence behind."""
+        """Advect velocity and smoke and apply forces. The result has divergence."""
         u, v = self.u, self.v
         rows = self.fluid.shape[1]
         down, right = (v[:, 1:] + v[:, :-1]) / 2, (u[:, :, 1:] + u[:, :, :-1]) / 2
@@ -101,7 +101,7 @@ class Fluid:
         self.smoke *= self.fluid[..., None]
 
     def _swirl(self, right: Array, down: Array) -> tuple[Array, Array]:
-        """Vorticity confinement (Fedkiw, Stam and Jensen 2001): a push around the middle of each swirl."""
+        """Force of the vorticity confinement (Fedkiw, Stam and Jensen 2001)."""
         turn = np.gradient(down, axis=2) - np.gradient(right, axis=1)
         slope_y, slope_x = np.gradient(np.abs(turn), axis=(1, 2))
         scale = SWIRL * turn / (np.hypot(slope_x, slope_y) + 1e-4)
@@ -109,7 +109,7 @@ class Fluid:
 
 
 def _sample(field: Array, x: Array, y: Array) -> Array:
-    """`field` (n, h, w) or (n, h, w, k) between its points, at x and y (n, ...) in units of its grid."""
+    """Bilinear samples of `field` (n, h, w) or (n, h, w, k) at x and y (n, ...), in grid units."""
     n, h, w = field.shape[:3]
     x, y = np.clip(x, 0.0, w - 1.001), np.clip(y, 0.0, h - 1.001)
     left, top = x.astype(np.int32), y.astype(np.int32)
@@ -124,7 +124,7 @@ def _sample(field: Array, x: Array, y: Array) -> Array:
 
 
 def jacobi(divergence: Array, fluid: Array, degree: Array, iterations: int) -> Array:
-    """The classical solver: each cell's pressure from its neighbours', all cells at once, so many times.
+    """Solves for the pressure by Jacobi iteration.
 
     divergence, and `Fluid.fluid` and `Fluid.degree` of the same boxes: (n, rows, columns).
     """

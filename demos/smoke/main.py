@@ -1,4 +1,4 @@
-"""Stir coloured smoke: a network finds the pressure of the fluid, the classical solver runs beside it."""
+"""Stir coloured smoke: a network computes the fluid's pressure, beside a classical solver."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from gameglue import (
 
 
 def load_worker(model: Model, choice: BackendChoice, progress: Progress | None) -> tuple[Worker, float]:
-    """A worker that is warmed up, and how many milliseconds it takes by itself."""
+    """Returns a warmed up worker, and the milliseconds of one run."""
     worker = open_worker(model, choice, progress)
     worker.warm_up({"batch": 1}).wait()
     solid, times = walled_box()[None, None].astype(np.float32), []
@@ -38,7 +38,7 @@ def load_worker(model: Model, choice: BackendChoice, progress: Progress | None) 
 
 
 def build(app: App, options: PlayOptions) -> Facts:
-    """Load the network and fill the boxes."""
+    """Load the network and create the scene."""
     choice = options.choice or default_choice(app.ctx is not None)[0]
     app.frame_budget_ms = 6.0  # of 16.7 ms: little else happens here
     model = ModelLoader.load(app.resources.find("smoke/smoke.onnx"))
@@ -53,7 +53,7 @@ def build(app: App, options: PlayOptions) -> Facts:
 
 
 def _facts(simulation: Simulation, backend: str) -> Mapping[str, object]:
-    """What the report tells."""
+    """Figures for the report."""
     facts: dict[str, object] = {"backend": backend, "steps": simulation.steps}
     if simulation.left:
         network, classical = np.median(simulation.left, axis=0)

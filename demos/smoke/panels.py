@@ -1,4 +1,4 @@
-"""What the window shows: both boxes, and how the two solvers do."""
+"""Draws both boxes and the figures of the two solvers."""
 
 from __future__ import annotations
 
@@ -12,24 +12,29 @@ _TOP, _TALL = 84.0, 500.0
 _WIDE = _TALL * COLUMNS / ROWS
 _BOXES = [Rect(left, _TOP, _WIDE, _TALL) for left in (22.0, 22.0 + _WIDE + 14.0)]
 _COLORS = (Palette.ACCENT, Palette.WARN)
-_KEYS = {"drag": "smoke", "right drag": "move the stone", "1 2 3": "Jacobi's iterations"}
+_KEYS = {"drag": "smoke", "right drag": "move the stone", "1 2 3": "Jacobi iterations"}
 _KEYS |= {"V": "show divergence", "C": "clear", "Esc": "quit"}
+_EXPLAINED = """More air flows out of a cell than
+in, or less: no real fluid does that.
+The pressure removes it; what
+remains is an error. It changes with
+the smoke and the stone."""
 
 
 class Panels(MonoBehaviour):
-    """Everything that is drawn."""
+    """Draws everything."""
 
     simulation: Simulation
     title: str
 
     def start(self) -> None:
-        """Make a texture for each box."""
+        """Create a texture for each box."""
         blank = np.zeros((ROWS, COLUMNS, 3), np.uint8)
         self._textures = [self.app.graphics.texture(blank) for _ in _BOXES]
         self._drawn = -1
 
     def update(self) -> None:
-        """Tell the simulation where the pointer is; both boxes mean the same place."""
+        """Pass the pointer's position to the simulation; both boxes share it."""
         x, y = Page(self.app.gui).from_window(*self.input.mouse_position)
         cells = [((x - box.x) * COLUMNS / _WIDE, (y - _TOP) * ROWS / _TALL) for box in _BOXES]
         inside = [c for c in cells if 0 <= c[0] < COLUMNS and 0 <= c[1] < ROWS]
@@ -50,7 +55,7 @@ class Panels(MonoBehaviour):
             if simulation.pointer is not None:
                 x, y = simulation.pointer
                 page.circle(box.x + x * _WIDE / COLUMNS, _TOP + y * _TALL / ROWS, 14, color, border=2)
-        told = "the same fluid twice: its pressure must leave no divergence"
+        told = "the same fluid twice: a network and a classical solver find its pressure"
         page.heading("smoke", told, self.title, y=41)
         page.keys(_KEYS, y=612)
         self._figures(page)
@@ -65,20 +70,17 @@ class Panels(MonoBehaviour):
             top = _TOP + 150 * number
             page.card(x, top, wide, 138, name, f"{times[number]:.2f} ms", title_color=color)
             page.text(f"{np.median(left[-30:, number]) * 100:.1f} %", x + 16, top + 52, 26)
-            page.text("divergence left", x + 16, top + 74, 11.5, Palette.MUTED)
+            page.text("of the divergence remains", x + 16, top + 74, 11.5, Palette.MUTED)
             page.plot(x + 16, top + 86, wide - 32, 40, left[:, number], low=0.0, high=1.0, color=color)
-        room = page.card(x, _TOP + 300, wide, 200)
+        room = page.card(x, _TOP + 300, wide, 200, "what divergence is", title_color=Palette.TEXT)
+        page.text(_EXPLAINED, room.x, room.y + 44, 12, Palette.MUTED)
         told = f"{frames:.0f} frame{'s' if frames > 1 else ''}, {ms:.0f} ms"
         facts = {"steps": str(simulation.steps), "pressure after": told}
-        page.rows(room.x, room.y - 12, room.width, facts, size=12.5, step=17)
-        note, color = "a step in every frame", Palette.GOOD
-        if frames > 1:
-            note, color = "the smoke waits for its\npressure, the frames do not", Palette.WARN
-        page.text(note, room.x, room.y + 54, 12.5, color)
+        page.rows(room.x, room.bottom - 28, room.width, facts, size=12.5, step=18)
 
 
 def pictures(simulation: Simulation) -> np.ndarray:
-    """Both boxes as (2, ROWS, COLUMNS, 3) uint8: smoke and stone, or divergence (red out, blue in)."""
+    """Images of both boxes, (2, ROWS, COLUMNS, 3) uint8: smoke, or divergence (red is out, blue is in)."""
     fluid = simulation.fluid
     light = 1.0 - np.exp(-1.6 * fluid.smoke)
     if simulation.shows_divergence:

@@ -1,4 +1,4 @@
-"""Two boxes of the same smoke: the network finds the pressure of one, Jacobi's method that of the other."""
+"""Two boxes of the same smoke; the network solves for the pressure of one, Jacobi iteration for the other."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ _KEPT = 180
 
 
 class Simulation(MonoBehaviour):
-    """The fluids. A step ends when its pressure has come: until then the smoke waits, the frames do not.
+    """Runs the fluids. A step ends when its pressure arrives; frames do not wait for it.
 
-    left: for each box, the share of the divergence that its pressure left in the latest steps. pointer: where
-    in a box the pointer is, in cells. stone: where the stone is.
+    left: for each box and each of the latest steps, the share of the divergence that remained.
+    pointer, stone: positions in a box, in cells.
     """
 
     worker: Worker
@@ -27,7 +27,7 @@ class Simulation(MonoBehaviour):
     autoplay: bool
 
     def awake(self) -> None:
-        """Begin with clear air."""
+        """Start without smoke."""
         self.stone = (COLUMNS * 0.5, ROWS * 0.42)
         self.iterations = 40
         self.shows_divergence = False
@@ -41,7 +41,7 @@ class Simulation(MonoBehaviour):
         self.clear()
 
     def clear(self) -> None:
-        """Blow all smoke away."""
+        """Remove all smoke and stop the air."""
         self.fluid = Fluid(np.stack([self._box()] * 2))
         self.remaining = np.zeros((2, ROWS, COLUMNS), np.float32)
 
@@ -49,9 +49,9 @@ class Simulation(MonoBehaviour):
         return disc(walled_box(), *self.stone, 7.0)
 
     def point_at(self, cell: tuple[float, float] | None) -> None:
-        """The pointer is over a cell, or none: the left button blows smoke, the right one moves the stone."""
+        """Set the cell under the pointer: the left button blows smoke, the right one moves the stone."""
         self.pointer = cell
-        if cell is not None:  # noted for the next step: the one under way has its divergence
+        if cell is not None:  # for the next step: the divergence of this one is in flight
             self._blows |= self.input.get_mouse_button(LEFT)
             self._moves |= self.input.get_mouse_button(RIGHT)
 
@@ -70,12 +70,12 @@ class Simulation(MonoBehaviour):
         self._blows = self._moves = False
 
     def move_stone(self, x: float, y: float) -> None:
-        """Put the stone elsewhere, within the walls."""
+        """Move the stone; it stays inside the walls."""
         self.stone = (min(max(x, 9.0), COLUMNS - 9.0), min(max(y, 9.0), ROWS - 20.0))
         self.fluid.set_solid(np.stack([self._box()] * 2))
 
     def update(self) -> None:
-        """Read the keys, and begin a step if the last one has ended."""
+        """Read the keys; start a step if the previous one has ended."""
         for key, count in ITERATIONS.items():
             if self.input.get_key_down(key):
                 self.iterations = count
@@ -118,6 +118,6 @@ class Simulation(MonoBehaviour):
         self.steps += 1
 
     def on_destroy(self) -> None:
-        """Free what the worker holds."""
+        """Cancel requests and dispose the worker."""
         self.app.inference.cancel_all(self.worker)
         self.worker.dispose()

@@ -1,1 +1,1 @@
-"""Thousands of fish, steered by one network in one batch a frame."""
+"""Thousands of fish, steered by one network in one batch each frame."""

@@ -14,14 +14,14 @@ FISH = 4096
 
 
 class Player(MonoBehaviour):
-    """The pointer feeds (left) and frightens (right); keys change the number of fish and the backend."""
+    """Reads the mouse and the keys: left feeds, right frightens, keys change the number and the backend."""
 
     shoal: Shoal
     view: SeaView
     plays_itself: bool
 
     def update(self) -> None:
-        """Do what the player asks for."""
+        """Read the mouse and the keys."""
         sea, place = self.shoal.sea, self.view.to_sea(*self.input.mouse_position)
         feeds, frightens = self.input.get_mouse_button(), self.input.get_mouse_button(RIGHT)
         if self.input.mouse_path:
@@ -45,10 +45,10 @@ class Player(MonoBehaviour):
 
 
 def build(app: App, options: PlayOptions) -> Facts:
-    """Load the network and fill the scene."""
+    """Load the network and create the scene."""
     choice = options.choice or default_choice(app.ctx is not None)[0]
     on_gl = choice.backend is not BackendType.CPU and choice.device != "opencl"
-    # Where the processor draws, a network on OpenGL waits for each picture, and most of that are fish.
+    # Where the processor draws, a network on OpenGL waits for each frame to be drawn.
     sea = Sea(FISH // 4 if on_gl and app.graphics.is_software else FISH, app.random)
     app.frame_budget_ms = 5.0  # of 16.7: here the network is the game
     game = app.scene.create("swarm")

@@ -1,13 +1,11 @@
-"""What the window tells: the title, the network and its times, the keys."""
+"""The title, the keys and a card with figures."""
 
 from __future__ import annotations
-
-import time
 
 from demos.swarm.shoal import Shoal
 from gameglue import MonoBehaviour, Page, Palette
 
-_TOLD = "each fish senses food, its neighbours and sharks; one network steers all of them"
+_TOLD = "each fish senses food, neighbours and sharks; one network steers them all"
 _KEYS = {"left button": "feed", "right button": "frighten", "up / down": "more or fewer fish"}
 _KEYS |= {"B": "CPU or GPU", "F3": "profiler", "Esc": "quit"}
 _GLASS = "#0b1e2ae0"
@@ -15,19 +13,19 @@ _WIDTH = 226
 
 
 class Panel(MonoBehaviour):
-    """The title and the keys, and a card with the figures."""
+    """Draws the title, the keys and a card with figures."""
 
     shoal: Shoal
 
     def awake(self) -> None:
-        """Figures change a few times a second, so that they can be read."""
+        """Update the figures a few times a second, so that they are readable."""
         self._since, self._frame = 0.0, self.time.frame_count
         self._tell()
         self.invoke_repeating(self._tell, 0.3, 0.3)
 
     def _tell(self) -> None:
-        now, frame = time.perf_counter(), self.time.frame_count
-        pace = (frame - self._frame) / (now - self._since)
+        now, frame = self.time.unscaled_time, self.time.frame_count
+        pace = (frame - self._frame) / max(now - self._since, 1e-3)
         self._since, self._frame = now, frame
         shoal, sea = self.shoal, self.shoal.sea
         batch = shoal.worker.costs.total_ms
@@ -36,7 +34,7 @@ class Panel(MonoBehaviour):
             "fish": f"{sea.count:,}",
             "network, all fish": f"{batch:.2f} ms",
             "network, one fish": f"{1e6 * batch / sea.count:.0f} ns",
-            "answers after": wait,
+            "answer after": wait,
             "runs on": shoal.runs_on.label,
             "frames a second": f"{pace:.0f}",
             "fed": f"{sea.eating.mean():.0%}",
@@ -44,7 +42,7 @@ class Panel(MonoBehaviour):
         }
 
     def on_gui(self) -> None:
-        """Draw all of it over the sea."""
+        """Draw over the sea."""
         page, message = Page(self.app.gui, fill=True), self.shoal.message
         page.heading("swarm", _TOLD, x=28, y=32, back=_GLASS)
         page.keys(_KEYS, x=24, y=page.height - 30, back=_GLASS)

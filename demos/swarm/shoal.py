@@ -1,4 +1,4 @@
-"""The fish and their network: what they sense goes out, how they steer comes back."""
+"""The fish and their network: senses in, steering out."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ LEAST, MOST = 256, 32768
 
 
 class Shoal(Brain):
-    """Asks the network about all fish at once; they keep to its latest answer until the next has come."""
+    """Runs the network for all fish in one batch; fish follow the latest answer."""
 
     sea: Sea
 
     def awake(self) -> None:
-        """Begin with fish that swim straight on."""
+        """Start with fish that swim straight ahead."""
         self.steering: Floats = np.zeros((self.sea.count, 2), np.float32)
         self.message = ""
         self.is_loading = False
@@ -28,17 +28,17 @@ class Shoal(Brain):
         self._choices = cycle((*others, self.runs_on))
 
     def update(self) -> None:
-        """Swim on, look around and ask."""
+        """Advance the sea and submit the senses of all fish."""
         self.sea.step(self.steering, min(self.time.delta_time, 1 / 20))
         self.ask(self.sea.observe(), latest_only=True, callback=self._take)
 
     def _take(self, request: InferenceRequest) -> None:
         steering = request.result()
-        if len(steering) == self.sea.count:  # else it was asked before their number changed
+        if len(steering) == self.sea.count:  # else the request is from before the number changed
             self.steering = steering
 
     def resize(self, count: int) -> None:
-        """Have `count` fish, once the network is ready for so many."""
+        """Change the number of fish; the network is warmed up for the new batch first."""
         if LEAST <= count <= MOST and not self.is_loading:
             self.start_coroutine(self._resize(count))
 
@@ -50,7 +50,7 @@ class Shoal(Brain):
         self.is_loading = False
 
     def switch(self) -> None:
-        """Go over to the next backend, which is loaded beside the frames; fish swim on meanwhile."""
+        """Change to the next backend, loaded without delaying frames."""
         if not self.is_loading:
             self.start_coroutine(self._switch(next(self._choices)))
 
@@ -58,7 +58,7 @@ class Shoal(Brain):
         self.is_loading, self.message = True, f"loading {choice.label}"
         try:
             worker = await self.app.load_worker(MODEL, choice, shapes={"batch": self.sea.count})
-        except EngineError as error:  # the next press goes on from here
+        except EngineError as error:  # the next press tries the next backend
             self.message = f"no {choice.label}: {str(error).splitlines()[0]}"
         else:
             self.employ(worker, choice)

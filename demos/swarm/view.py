@@ -1,4 +1,4 @@
-"""What the window shows of the sea."""
+"""Draws the sea."""
 
 from __future__ import annotations
 
@@ -17,9 +17,7 @@ _FISH = 0.0145  # length of one of 4,096, in heights of the sea
 
 
 def drawn(outline: Callable[[np.ndarray], np.ndarray], length: int) -> np.ndarray:
-    """White, half as tall as long, and as broad as `outline` at each place from tail (0) to head (1),
-    (length / 2, length, 4) uint8.
-    """
+    """A white image (length / 2, length, 4) uint8 with the width `outline` from tail (0) to head (1)."""
     height = length // 2
     y, x = np.mgrid[0:height, 0:length] + 0.5
     ink = np.clip((outline(x / length) - np.abs(y / height * 2 - 1)) * height / 2 + 0.5, 0, 1)
@@ -28,7 +26,7 @@ def drawn(outline: Callable[[np.ndarray], np.ndarray], length: int) -> np.ndarra
 
 
 def fish_outline(x: np.ndarray) -> np.ndarray:
-    """A drop and a tail."""
+    """A body and a tail."""
     body = 0.75 * np.sqrt(np.clip(1 - ((x - 0.62) / 0.38) ** 2, 0, 1))
     return np.maximum(body, np.where(x < 0.34, 0.95 - 2.5 * x, 0.0))
 
@@ -41,32 +39,32 @@ def shark_outline(x: np.ndarray) -> np.ndarray:
 
 
 class SeaView(MonoBehaviour):
-    """Draws food, fish and sharks over the whole window. `hand`: where the player feeds or frightens."""
+    """Draws food, fish and sharks. `hand`: where the player feeds or frightens."""
 
     shoal: Shoal
     hand: tuple[float, float] | None = None
 
     def awake(self) -> None:
-        """Paint the pictures."""
+        """Create the textures."""
         self.fish = self.app.graphics.texture(drawn(fish_outline, 32))
         self.shark = self.app.graphics.texture(drawn(shark_outline, 96))
         self.app.graphics.background = "#071722"
 
     @property
     def unit(self) -> float:
-        """Pixels for the height of the sea, which fills the window."""
+        """Height of the sea in pixels; the sea fills the window."""
         return float(max(self.app.size / SIZE))
 
     def to_sea(self, x: float, y: float) -> tuple[float, float]:
-        """A pixel as a place in the sea."""
+        """Convert a pixel to a place in the sea."""
         return x / self.unit % float(SIZE[0]), y / self.unit % float(SIZE[1])
 
     def on_gui(self) -> None:
-        """Draw them, each kind in one call."""
+        """Draw everything, each type in one call."""
         gui, sea, unit = self.app.gui, self.shoal.sea, self.unit
         self._draw_food(gui)
         self._draw_fish(gui)
-        # Nine of each, as the sea goes on at its edges.
+        # Nine of each, as the sea wraps around.
         places = (sea.shark_place[:, None] + _AROUND).reshape(-1, 2) * unit
         size = np.broadcast_to(np.array((0.1, 0.05)) * unit, places.shape)
         headings = np.repeat(np.degrees(sea.shark_heading), len(_AROUND))

@@ -1,8 +1,8 @@
-"""The sea: fish by the thousand, food that grows, and sharks that hunt. NumPy alone; training uses it too.
+"""The simulation in NumPy: thousands of fish, food that grows, and sharks that hunt. Training uses it, too.
 
-The sea is `SIZE` large and wraps around. Places are (x, y); directions and slopes are complex, x + iy: times
-the conjugate of where a fish heads, one becomes what that fish sees, forward + i left. `observe` tells what
-every fish senses in `SENSES` numbers; two numbers steer it, see `step`.
+The sea is `SIZE` large and wraps around. Places are (x, y); directions and slopes are complex, x + iy.
+Multiplied by the conjugate of a fish's heading, a direction becomes relative to the fish: forward + i left.
+`observe` returns the `SENSES` inputs of every fish; `step` takes its two outputs.
 """
 
 from __future__ import annotations
@@ -28,38 +28,39 @@ _CENTERS = ((np.stack((_X, _Y), axis=-1) + 0.5) * CELL).astype(np.float32)
 
 
 def shortest(way: Floats) -> Directions:
-    """Differences of places (..., 2), the short way round, as directions (...)."""
+    """Differences of places (..., 2) in the wrapped sea, as complex directions (...)."""
     x, y = np.moveaxis((way + SIZE / 2) % SIZE - SIZE / 2, -1, 0)
     return np.asarray(x + 1j * y, np.complex64)
 
 
 def heads(angles: Floats) -> Directions:
-    """Angles from the x axis, in radians, as directions of length 1."""
+    """Unit directions of angles from the x axis, in radians."""
     return np.asarray(np.cos(angles) + 1j * np.sin(angles))
 
 
 def moved(place: Floats, way: Directions) -> Floats:
-    """Places (n, 2), moved along `way` (n,)."""
+    """Places (n, 2), moved by `way` (n,)."""
     return np.asarray((place + np.stack((way.real, way.imag), axis=1)) % SIZE, np.float32)
 
 
 def blurred(fields: Floats) -> Floats:
-    """(..., ROWS, COLUMNS), mixed with the neighbouring cells."""
+    """`fields` (..., ROWS, COLUMNS), blurred with the neighbouring cells."""
     for axis in (-1, -2):
         fields = 0.5 * fields + 0.25 * (np.roll(fields, 1, axis) + np.roll(fields, -1, axis))
     return fields
 
 
 def slope(field: Floats, gain: float) -> Directions:
-    """How `field` rises a cell, times `gain`; long ones are shortened to a length of 1 at most."""
+    """Gradient of `field`, times `gain`; its length is limited to 1."""
     along, across = (np.roll(field, -1, axis) - np.roll(field, 1, axis) for axis in (1, 0))
     rise = (along + 1j * across) * gain / 2
     return np.asarray(rise / (1 + np.abs(rise)))
 
 
 class Sea:
-    """`count` fish and `sharks` sharks. What is eaten and who is caught counts per fish, so that any number
-    of them lives in the same sea. `ghost`: where a player frightens them, if anywhere.
+    """The sea with `count` fish and `sharks` sharks. Food and catches are scaled by the number of fish.
+
+    ghost: where the player frightens them, or `None`.
     """
 
     def __init__(self, count: int, random: np.random.Generator, sharks: int = 3) -> None:
@@ -77,15 +78,15 @@ class Sea:
 
     @property
     def count(self) -> int:
-        """How many fish."""
+        """Number of fish."""
         return len(self.heading)
 
     def _anywhere(self, count: int) -> tuple[Floats, Floats]:
-        """Places (count, 2), and headings (count,) in radians."""
+        """Random places (count, 2), and headings (count,) in radians."""
         return self.random.random((count, 2), np.float32) * SIZE, self.random.random(count, np.float32) * 6.28
 
     def resize(self, count: int) -> None:
-        """Have `count` fish: some leave, or new ones come anywhere."""
+        """Change the number of fish; new ones start at random places."""
         fresh = max(count - self.count, 0)
         places, headings = self._anywhere(fresh)
         self.place = np.concatenate((self.place[:count], places))
@@ -95,14 +96,14 @@ class Sea:
         self.observe()
 
     def grow(self, where: tuple[float, float] | None = None, radius: float = 0.05) -> None:
-        """Let a patch of food grow, somewhere or at a place."""
+        """Add a patch of food, at a random or a given place."""
         center = self._anywhere(1)[0] if where is None else np.array(where, np.float32)
         self.food = np.maximum(self.food, np.clip(1.5 - np.abs(shortest(_CENTERS - center)) / radius, 0, 1))
 
     def observe(self) -> Floats:
-        """What every fish senses, (count, SENSES): forward, and then left, where the scent of food rises,
-        where the crowd becomes denser, where others swim and where the nearest shark is (4 each); food here,
-        its scent, how dense the crowd is, how close the shark is, whether it comes, and the own speed.
+        """The inputs of every fish, (count, SENSES): forward, and then left, the gradient of the scent, the
+        gradient of the crowd, the flow of the neighbours and the direction of the nearest shark (4 each);
+        then food, scent and crowd here, closeness and approach of the shark, and the own speed.
         """
         facing = heads(self.heading)
         columns, rows = (self.place / CELL).astype(np.int32).T
@@ -121,12 +122,12 @@ class Sea:
         return np.concatenate((seen.real, seen.imag, felt)).T.astype(np.float32, order="C")
 
     def _here(self, fields: npt.NDArray[Any]) -> npt.NDArray[Any]:
-        """Fields (n, ROWS, COLUMNS), each where every fish is: (n, count)."""
+        """Values of fields (n, ROWS, COLUMNS) at every fish: (n, count)."""
         return np.take(fields.reshape(len(fields), -1), self.cells, axis=1)
 
     def _nearest_shark(self) -> tuple[Directions, Floats]:
-        """Where it is, and whether it comes (1) or goes (-1), both weaker the farther it is. `fear` is its
-        closeness, from 0 to 1.
+        """Direction of the nearest shark, and whether it approaches (1) or leaves (-1), both scaled by its
+        closeness `fear`, from 0 to 1.
         """
         places, headings = self.shark_place, np.append(self.shark_heading, 0.0)
         if self.ghost is not None:
@@ -140,9 +141,9 @@ class Sea:
         return way, -(way * heads(headings)[nearest].conj()).real
 
     def step(self, steering: Floats, dt: float) -> npt.NDArray[np.bool_]:
-        """Go on by `dt` seconds; `observe` comes between two steps. Returns who was caught, (count,).
+        """Advance by `dt` seconds; call `observe` between two steps. Returns who was caught, (count,).
 
-        steering: (count, 2) from -1 to 1: turn to the right or left, and slow down or speed up.
+        steering: (count, 2) from -1 to 1: turn right or left, and slow down or speed up.
         """
         turn, push = np.clip(steering, -1, 1).T
         self.heading = (self.heading + turn * TURN * dt) % (2 * np.pi)
@@ -169,7 +170,7 @@ class Sea:
         self.scent += (self.food - 0.6 * self.scent) * min(6 * dt, 0.5)
 
     def _hunt(self, dt: float) -> None:
-        """Sharks swim to where fish are dense and near."""
+        """Move the sharks towards fish that are dense and near."""
         way = shortest(_CENTERS - self.shark_place[:, None, None])
         worth = self.crowd * np.exp(-(np.abs(way) ** 2) / 0.25**2)
         best = worth.reshape(len(way), -1).argmax(axis=1)

@@ -1,1 +1,1 @@
-"""A game drawn with a quarter of its pixels, which a network makes whole again."""
+"""A game drawn with a quarter of its pixels and upscaled by a network."""

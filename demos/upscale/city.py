@@ -1,4 +1,4 @@
-"""The game: a flying taxi in a city at night, all of it shapes with sharp edges and small letters."""
+"""The game: a flying taxi in a city at night, drawn as shapes with sharp edges and small letters."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ SPEED = 1.6  # units a second, of the nearest houses
 _SIGNS = ("NOODLES", "HOTEL", "BAR 24H", "CINEMA", "TAXI", "ARCADE", "CAFE 7", "BOOKS", "PIZZA", "RADIO 98.2")
 _NEON = ("#ff5d8f", "#4cd9ff", "#ffd866", "#8dff9a", "#c79bff", "#ff9b54")
 _LIT = np.array([(1, 0.85, 0.5), (1, 0.7, 0.4), (0.65, 0.85, 1), (0.16, 0.18, 0.28), (0.13, 0.15, 0.24)])
-_HALF = 7.7  # of the picture's width in world units, and a little more; its height is 10
+_HALF = 7.7  # half the picture's width in world units, and a margin; the height is 10
 _CAR = (  # left, low, width, height, colour, radius of the taxi's parts
     (-0.95, -0.3, 1.9, 0.5, "#ffc933", 0.2),
     (-0.5, 0.08, 1.0, 0.42, "#ffc933", 0.16),
@@ -24,12 +24,12 @@ _CAR = (  # left, low, width, height, colour, radius of the taxi's parts
 
 
 class Houses:
-    """A row of houses that repeats. unit: the distance between windows, in world units."""
+    """A repeating row of houses. unit: the distance between windows, in world units."""
 
     def __init__(self, rng: np.random.Generator, low: float, high: float, unit: float, color: str) -> None:
         self.color, self.length = color, 0.0
         self.boxes: list[tuple[float, float, float, str, str]] = []
-        """Left, width and top of each house, what its sign says, and in which colour."""
+        """Left edge, width and top of each house, the text and the colour of its sign."""
         places, lights = [], []
         while self.length < 26.0:
             columns, top = int(rng.integers(4, 9)), rng.uniform(low, high) - 5.0
@@ -44,7 +44,7 @@ class Houses:
         self.pane = np.array([(0.52 * unit, 0.7 * unit)])
 
     def draw(self, canvas: Canvas, city: City, shift: float) -> None:
-        """Draw what is in view, `shift` units to the left of where it was made."""
+        """Draw the visible part, moved to the left by `shift` units."""
         for turn in range(2):
             left = turn * self.length - shift % self.length - _HALF
             for x, width, top, _, _ in self.boxes:
@@ -64,7 +64,7 @@ class Houses:
 
 
 class City(Renderer):
-    """Everything in the picture. `seed` makes a city; `clock` is the time in it, in seconds."""
+    """Draws the game. `seed` determines the city; `clock` is the game's time in seconds."""
 
     seed: int = 0
     clock: float = 0.0
@@ -76,14 +76,14 @@ class City(Renderer):
     moves: bool = True
 
     def awake(self) -> None:
-        """Build the city."""
+        """Create the houses and the stars."""
         rng = np.random.default_rng(self.seed)
         self.far = Houses(rng, 3.0, 6.6, 0.19, "#1a2140")
         self.near = Houses(rng, 1.6, 4.6, 0.34, "#10142a")
         self.stars = rng.uniform((-7, -1), (7, 5), (90, 2))
 
     def update(self) -> None:
-        """Fly, steered by W and S or by itself, and take the fare that comes along."""
+        """Move the taxi, by W and S or by itself, and collect fares."""
         if not self.moves:
             return
         seconds = self.time.delta_time
@@ -97,11 +97,11 @@ class City(Renderer):
             self.fare_at, self.fare_height = 8.0, float(self.app.random.uniform(-1.5, 3.4))
 
     def say(self, canvas: Canvas, text: str, x: float, y: float, size: float, color: str) -> None:
-        """Write in the middle of a place."""
+        """Draw centred text."""
         canvas.text(text, x, y, size=size, color=color, align="center", valign="center")
 
     def draw(self, canvas: Canvas) -> None:
-        """Draw it all, from the sky to the taxi."""
+        """Draw everything from back to front."""
         t = self.clock
         canvas.rect(-7, -5, 14, 10, "#3d2a5c", color2="#0a0d20")
         canvas.sprites(self.app.graphics.white, self.stars, 0.04, colors="#cfd6ff")
@@ -117,8 +117,8 @@ class City(Renderer):
         canvas.circle(self.fare_at, y, 0.34, "#8a5a10", border=0.05)
         self.say(canvas, "$", self.fare_at, y, 0.42, "#8a5a10")
         self._draw_taxi(canvas, -2.5, self.height + 0.08 * math.sin(2.2 * t), t)
-        canvas.text(f"FARES {self.fares:03d}", -6.4, 4.7, size=0.4, color="#ffffff")
-        canvas.text(f"{t:06.2f} s", 6.4, 4.7, size=0.3, color="#a9b6dc", align="right")
+        canvas.text(f"FARES {self.fares}", -6.4, 4.75, size=0.65, color="#ffffff")
+        canvas.text(f"TIME {t:.0f}", 6.4, 4.75, size=0.65, color="#ffffff", align="right")
 
     def _draw_train(self, canvas: Canvas, x: float) -> None:
         canvas.rect(-7, -1.36, 14, 0.1, "#4a5478")

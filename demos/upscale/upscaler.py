@@ -1,4 +1,4 @@
-"""`Upscaler`: draws the game small, has the network enlarge it, and measures what came out."""
+"""`Upscaler`: renders the game at half resolution, upscales it with the network and measures the PSNR."""
 
 from __future__ import annotations
 
@@ -16,25 +16,23 @@ from gameglue import (
     Worker,
 )
 
-SIZE = (640, 480)
-HALF = (320, 240)
 _MEASURE_EVERY = 0.5  # seconds
 
 
 class Shot:
-    """One moment of the game: drawn small, drawn whole (only to measure by), and enlarged by the network."""
+    """One frame of the game: at half resolution, at native resolution (for measuring), and upscaled."""
 
-    def __init__(self, app: App) -> None:
-        self.low = app.graphics.render_target(HALF)
-        self.native = app.graphics.render_target(SIZE)
-        self.large: RenderTarget = self.low  # until it is there
+    def __init__(self, app: App, size: tuple[int, int]) -> None:
+        self.low = app.graphics.render_target((size[0] // 2, size[1] // 2))
+        self.native = app.graphics.render_target(size)
+        self.large: RenderTarget = self.low  # until the network's output is there
 
 
 class Upscaler(MonoBehaviour):
-    """Two shots take turns: one is shown while the network works on the other.
+    """Double buffering: one shot is shown while the network works on the other.
 
-    Nothing is waited for. The next moment is drawn when the network has done with the one before, which on a
-    graphics card is in the same frame.
+    No frame waits for the network. The next shot is drawn when the network has finished the previous one; on
+    a GPU that is in the same frame.
     """
 
     worker: Worker
@@ -42,34 +40,36 @@ class Upscaler(MonoBehaviour):
     """`compare.onnx`, on the same backend."""
     small_camera: Camera2D
     large_camera: Camera2D
+    size: tuple[int, int] = (640, 480)
+    """Width and height of the upscaled image in pixels; multiples of 16."""
 
     def awake(self) -> None:
-        """Nothing is drawn yet."""
-        self.shown, self.next = Shot(self.app), Shot(self.app)
-        self.network = PictureNetwork(self.app, self.worker, HALF, SIZE)
-        self.pictures = 0
+        """Create the render targets."""
+        self.shown, self.next = Shot(self.app, self.size), Shot(self.app, self.size)
+        self.network = PictureNetwork(self.app, self.worker, self.next.low.size, self.size)
+        self.images = 0
         self.measured: list[tuple[float, float]] = []
-        """PSNR in dB of bilinear interpolation and of the network, against the native picture."""
+        """PSNR in dB of bilinear interpolation and of the network, against native resolution."""
         self._is_judging = False
         self._measured_at = -1.0
 
     def late_update(self) -> None:
-        """Have the cameras draw the next moment if the network has done with the one before."""
+        """Enable the cameras if the network has finished the previous image."""
         self._take()
         self.small_camera.target, self.large_camera.target = self.next.low, self.next.native
         self.small_camera.enabled = self.large_camera.enabled = not self.network.is_busy
 
     def on_gui(self) -> None:
-        """Begin with what the cameras have drawn."""
+        """Submit what the cameras have drawn."""
         if self.small_camera.enabled:
             self.network.update(self.next.low)
             self._take()
 
     def _take(self) -> None:
-        """Show the moment whose picture has come, and measure now and then."""
-        if self.network.picture is None or self.network.count == self.pictures:
+        """Show the shot whose image is finished, and measure now and then."""
+        if self.network.picture is None or self.network.count == self.images:
             return
-        self.pictures = self.network.count
+        self.images = self.network.count
         self.next.large = self.network.picture
         self.shown, self.next = self.next, self.shown
         if not self._is_judging and self.time.unscaled_time - self._measured_at >= _MEASURE_EVERY:
@@ -77,10 +77,10 @@ class Upscaler(MonoBehaviour):
             self._measure(self.shown)
 
     def _measure(self, shot: Shot) -> None:
-        """Compare both pictures with the native one, on the backend, and read two numbers back later."""
-        whole = TextureTransform(width=SIZE[0], height=SIZE[1])
-        pictures = (shot.native, shot.low, shot.large)
-        self.judge.schedule(*(TextureConverter.to_tensor(p, whole, on=self.judge) for p in pictures))
+        """Compute both mean square errors on the backend; an asynchronous readback delivers them."""
+        whole = TextureTransform(width=self.size[0], height=self.size[1])
+        images = (shot.native, shot.low, shot.large)
+        self.judge.schedule(*(TextureConverter.to_tensor(p, whole, on=self.judge) for p in images))
         self._is_judging = True
         self.app.inference.result(self.judge.peek_output(), self._judged)
 
@@ -89,19 +89,8 @@ class Upscaler(MonoBehaviour):
         decibels = -10.0 * np.log10(np.maximum(request.result(), 1e-9))
         self.measured.append((float(decibels[0]), float(decibels[1])))
 
-    @property
-    def pictures_per_second(self) -> float:
-        """How many the network finishes, lately."""
-        return self.network.pictures_per_second
-
-    @property
-    def waits(self) -> list[tuple[float, float]]:
-        """Frames from a small picture to the large one, and milliseconds: the medians, once there are any."""
-        network = self.network
-        return [(network.latency_frames, network.latency_ms)] if network.count else []
-
     def on_destroy(self) -> None:
-        """Free what the network holds, and the workers."""
+        """Release the textures and dispose the workers."""
         self.network.release()
         self.worker.dispose()
         self.judge.dispose()

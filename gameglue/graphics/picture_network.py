@@ -10,7 +10,7 @@ from dataclasses import replace
 from statistics import median
 from typing import TYPE_CHECKING
 
-from engine import InputError, Model, Schedule, Tensor, TextureConverter, TextureTransform, Worker
+from engine import BackendType, InputError, Model, Schedule, Tensor, TextureConverter, TextureTransform, Worker
 from gameglue.coroutines import NextFrame
 from gameglue.graphics.device import RenderTarget, Texture
 
@@ -136,6 +136,9 @@ class PictureNetwork:
         what the frame draws. Raises what ended a picture, such as `DisposedError`, or `InputError` for an
         output of another size than `size_out`; the next call begins anew.
         """
+        if self.is_busy and self._worker.backend_type is BackendType.CPU:
+            # Its job threads have worked while the frame was drawn: a picture may be finished by now.
+            self.go_on()
         is_free = self._error is None and not self.is_busy and not self._beside.is_done()
         if is_free and source.texture is not None:
             self._begin(source)

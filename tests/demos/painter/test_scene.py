@@ -24,7 +24,8 @@ def play(play_drawn: Play) -> Play:
 
     def start(script: InputScript | None = None, **options: Any) -> Demo:
         app = play_drawn(build, script, size=SIZE, **options)
-        part(app, Painter).scale = 0.5
+        painter = part(app, Painter)
+        painter.scale, painter.detail = 0.5, 1.0
         return app
 
     return start
