@@ -10,7 +10,16 @@ from dataclasses import replace
 from statistics import median
 from typing import TYPE_CHECKING
 
-from engine import BackendType, InputError, Model, Schedule, Tensor, TextureConverter, TextureTransform, Worker
+from engine import (
+    BackendType,
+    InputError,
+    Model,
+    Schedule,
+    Tensor,
+    TextureConverter,
+    TextureTransform,
+    Worker,
+)
 from gameglue.coroutines import NextFrame
 from gameglue.graphics.device import RenderTarget, Texture
 

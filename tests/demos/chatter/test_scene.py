@@ -10,10 +10,10 @@ import pytest
 from assets.chatter.grammar import HOMES
 from assets.chatter.model_card import Reader, measure
 from demos.chatter.main import build
-from demos.chatter.scenery import Scenery
-from demos.chatter.village import NEAR, Village
-from demos.chatter.voices import Voices
-from gameglue import InputScript
+from demos.chatter.scenery import Scenery, overlap
+from demos.chatter.village import NEAR, Person, Village
+from demos.chatter.voices import Voice, Voices
+from gameglue import InputScript, Page, Rect
 from tests.demos.playing import Demo, Play, part, until
 
 ASSETS = Path(__file__).parents[3] / "assets" / "chatter"
@@ -141,6 +141,29 @@ def test_sentences_repeat_with_the_seed(play: Play) -> None:
         said.append(texts)
     assert said[0] == said[1]
     assert said[0] != said[2]
+
+
+def test_bubbles_keep_clear_of_people_and_other_bubbles(play: Play, monkeypatch: pytest.MonkeyPatch) -> None:
+    app = play()
+    place, scenery = part(app, Village), part(app, Scenery)
+    draw, boxes = scenery._bubble, []
+
+    def note(page: Page, person: Person, taken: list[Rect]) -> Rect:
+        boxes.append((taken[: len(place.people) + 1], draw(page, person, taken)))
+        return boxes[-1][1]
+
+    monkeypatch.setattr(scenery, "_bubble", note)
+    everybody = [*place.people, place.player]
+    for person in everybody:
+        person.voice = Voice(text=[0] * 20, is_talking=True)
+    app.step()
+    bodies, drawn = boxes[0][0], [box for _, box in boxes]
+    assert len(drawn) == len(bodies) == len(everybody)
+    for number, box in enumerate(drawn):
+        assert 0 <= box.x < box.right <= 960
+        assert 48 <= box.y < box.bottom <= 598
+        covered = sum(overlap(box, other) for other in (*bodies, *drawn[:number]))
+        assert covered < 0.15 * box.width * box.height, f"bubble {number} of {len(drawn)}"
 
 
 def test_it_is_drawn_at_any_size(play: Play) -> None:

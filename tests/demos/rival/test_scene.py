@@ -9,7 +9,7 @@ import pytest
 
 from demos.rival.court import PADDLE_SPEED, SENSES
 from demos.rival.main import build
-from demos.rival.match import Match
+from demos.rival.match import GOAL, Match
 from demos.rival.school import School
 from gameglue import Brain, InputScript
 from tests.demos.playing import Demo, Play, part, until
@@ -108,3 +108,15 @@ def test_escape_leaves(play: Play) -> None:
     app = play(InputScript().press("escape", at=0.1))
     app.run()
     assert app.is_quitting
+
+
+def test_a_match_ends_at_the_winning_score(play: Play) -> None:
+    app = play()
+    match = part(app, Match)
+    match.score = [0, GOAL - 1]
+    until(app, lambda: GOAL in match.score)  # the player stands still
+    assert match.score == [0, GOAL]
+    app.run(frames=120)
+    assert match.score == [0, GOAL], "the final score stays for a moment"
+    until(app, lambda: match.score != [0, GOAL])
+    assert match.score == [0, 0]
