@@ -92,6 +92,6 @@ def test_a_picture_is_small_and_its_page_makes_it(script: Path) -> None:
         r'^ +keep_picture\("([^"]+)", "([^"]+)"', script.read_text(encoding="utf-8"), re.M
     ):
         text = (ROOT / "docs" / "pages" / page).read_text(encoding="utf-8")
-        assert f'app.screenshot("{name}")' in text
+        assert f'app.screenshot("{name}")' in text or f"--screenshot {name} " in text
         assert f"images/{name}" in text
         assert (IMAGES / name).stat().st_size < LARGEST
