@@ -25,6 +25,7 @@ from gameglue.cli import COMMANDS, build_parser
 from gameglue.cli.environment import VARIABLES
 from gameglue.errors import HookWarning
 from gameglue.fields import MISSING, Field, fields_of
+from gameglue.hooks import HOOKS
 
 TOPICS: dict[str, tuple[str, str, tuple[str, ...]]] = {
     "models": (
@@ -145,7 +146,8 @@ _FIELD_COLUMNS = ("field", "type", "default", "unit", "range", "meaning")
 def pages() -> Iterator[tuple[str, str]]:
     """Every generated page: its path among the site's pages, and its Markdown."""
     for name, (title, sentence, names) in TOPICS.items():
-        yield f"reference/{name}.md", _topic(title, sentence, names)
+        text = _topic(title, sentence, names)
+        yield f"reference/{name}.md", text + hooks() if name == "scripting" else text
     yield f"reference/{COMPONENTS}.md", components()
     yield "reference/command-line.md", command_line()
     yield "reference/operators.md", operators()
@@ -181,6 +183,23 @@ def _cell(text: str) -> str:
 
 def _topic(title: str, sentence: str, names: Iterable[str]) -> str:
     return "\n".join([f"# {title}\n", f"{sentence}\n", *map(_entry, names)])
+
+
+def hooks() -> str:
+    """The table of hooks."""
+    rows = []
+    for hook in HOOKS.values():
+        signature = f"{hook.name}({', '.join(('self', *hook.parameters))})"
+        rows.append((f"`{signature}`", "yes" if hook.may_wait else "", hook.doc))
+    text = [
+        "",
+        "## Hooks",
+        "",
+        "Methods that the host calls where a component defines them. Those that may wait can be generators "
+        "or `async def`; one that waits is called again in the frame after its last call has ended.",
+        "",
+    ]
+    return "\n".join([*text, *_table(("hook", "may wait", "when it is called"), rows), ""])
 
 
 def _entry(name: str) -> str:

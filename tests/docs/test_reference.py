@@ -14,6 +14,7 @@ from engine import support
 from gameglue import MonoBehaviour
 from gameglue.cli import COMMANDS
 from gameglue.cli.environment import VARIABLES
+from gameglue.hooks import HOOKS
 from tests.conftest import ROOT
 
 
@@ -76,6 +77,12 @@ def test_types_units_and_ranges_are_told() -> None:
     assert table["spread"][1:5] == ["`float`", "`360.0`", "degrees", "0.0 to 360.0"]
     assert table["mesh"][1:3] == ["`Mesh`", "required"]
     assert "Span" not in PAGES["reference/components.md"]
+
+
+def test_every_hook_is_told() -> None:
+    assert {f"{hook.name}({', '.join(('self', *hook.parameters))})" for hook in HOOKS.values()} <= set(
+        rows(PAGES["reference/scripting.md"])
+    )
 
 
 def test_the_command_line_has_every_command() -> None:
