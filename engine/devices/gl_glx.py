@@ -35,7 +35,7 @@ _GLX_FUNCTIONS: dict[str, tuple[Any, ...]] = {
     "glXMakeContextCurrent": (_i, _p, _xid, _xid, _p),
     "glXQueryContext": (_i, _p, _p, _i, _p),
     "glXQueryExtensionsString": (ctypes.c_char_p, _p, _i),
-    "glXChooseFBConfig": (_p, _p, _i, _p, _p),
+    "glXGetFBConfigs": (_p, _p, _i, _p),
     "glXGetFBConfigAttrib": (_i, _p, _p, _i, _p),
     "glXCreatePbuffer": (_xid, _p, _p, _p),
     "glXDestroyPbuffer": (None, _p, _xid),
@@ -156,20 +156,21 @@ class GLX(Platform):
         return number, status.st_dev, status.st_ino
 
     def _config_of(self, display: int, context: int) -> int:
-        number, screen, count = ctypes.c_int(0), ctypes.c_int(0), ctypes.c_int(0)
+        number, screen, count, found = (ctypes.c_int(0) for _ in range(4))
         self._glx.glXQueryContext(display, context, _FBCONFIG_ID, ctypes.byref(number))
         self._glx.glXQueryContext(display, context, _SCREEN, ctypes.byref(screen))
-        configs = self._glx.glXChooseFBConfig(
-            display, screen.value, _attributes(_FBCONFIG_ID, number.value), ctypes.byref(count)
-        )
-        if not configs or not count.value:
-            raise DeviceError(
-                "GLX does not tell the configuration of the game's OpenGL context; let the window library"
-                " create the context with version 3.3 or later and the core profile"
-            )
-        config = ctypes.cast(configs, ctypes.POINTER(ctypes.c_void_p))[0] or 0
+        # glXChooseFBConfig finds only those for windows, and moderngl's standalone contexts may have another.
+        configs = self._glx.glXGetFBConfigs(display, screen.value, ctypes.byref(count))
+        every = ctypes.cast(configs, ctypes.POINTER(ctypes.c_void_p))[: count.value] if configs else []
         self._x11.XFree(configs)
-        return int(config)
+        for config in filter(None, every):
+            self._glx.glXGetFBConfigAttrib(display, config, _FBCONFIG_ID, ctypes.byref(found))
+            if found.value == number.value:
+                return int(config)
+        raise DeviceError(
+            "GLX does not tell the configuration of the game's OpenGL context; let the window library"
+            " create the context with version 3.3 or later and the core profile"
+        )
 
     def _create_context(self, display: int, config: int, share: int, version: tuple[int, int]) -> int:
         address = self._glx.glXGetProcAddressARB(b"glXCreateContextAttribsARB")

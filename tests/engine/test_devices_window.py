@@ -153,3 +153,19 @@ pygame.quit()
 print("both")
 """
     assert "both" in run_child(code, DISPLAY=display, SDL_VIDEODRIVER="x11")
+
+
+def test_a_standalone_context_through_glx(run_child, display: str) -> None:
+    """moderngl's contexts without a window have configurations that GLX does not choose for windows."""
+    code = """
+import moderngl
+from engine.devices import GLDevice
+game = moderngl.create_context(standalone=True)
+buffer = game.buffer(b"12345678")
+device = GLDevice.for_context(game)
+with device.current(after_game=True):
+    assert device.ctx.external_buffer(buffer.glo, 8).read() == b"12345678"
+print("platform", device.platform_name)
+device.dispose()
+"""
+    assert "platform GLX" in run_child(code, DISPLAY=display)
