@@ -2,7 +2,7 @@
 
     python -m building.gather v3 FILE
 
-The level is one of `engine.native.prebuilt.LEVELS` for this machine. Kernels differ with the width of
+The level is one of `engine.device.native.prebuilt.LEVELS` for this machine. Kernels differ with the width of
 vectors, so this process takes its processor for one of that level, whatever it is. Written to the file, as
 a pickle: the kernels as the compiler takes them, by key.
 """
@@ -16,7 +16,7 @@ from pathlib import Path
 
 import llvmlite.binding as llvm
 
-from engine.native import prebuilt
+from engine.device.native import prebuilt
 
 _KERNEL = tuple[str, str, str, str, int]
 """Name, complete text, entry, signature, words of arguments."""
@@ -34,19 +34,19 @@ def pretend(level: str) -> None:
 def gathered() -> dict[str, _KERNEL]:
     """The kernels of all networks of this package, and those that every program needs."""
     from building.networks import networks
-    from engine.asset import ModelLoader
+    from engine.api.asset import ModelLoader
     from engine.backends.cpu import backend
     from engine.backends.cpu.native_kernel import source_of
     from engine.backends.cpu.packing import packing_source
     from engine.backends.cpu.winograd_weights import transforming_source
     from engine.backends.gl.commands import REPLAY
+    from engine.base.errors import EngineError
     from engine.compiler.passes.fold_batch_norm import SCALE_ROWS
     from engine.compiler.plan import AnyKernel
-    from engine.errors import EngineError
-    from engine.jobs.system import job_sources
-    from engine.native import NativeSource
-    from engine.session import Session
-    from engine.stored.digests import MIX
+    from engine.device.jobs.system import job_sources
+    from engine.device.native import NativeSource
+    from engine.runtime.plan_store.cache_keys import MIX
+    from engine.runtime.session import Session
 
     always = [*job_sources(), packing_source(), transforming_source(), MIX, SCALE_ROWS, REPLAY]
     found: dict[str, NativeSource] = {source.key: source for source in always}

@@ -29,7 +29,7 @@ class ObjectsHook(BuildHookInterface[Any]):
             self.app.display_warning("no kernels could be compiled: players' machines will compile them all")
             return
         for file in sorted((folder / "objects").iterdir()):
-            build_data["force_include"][str(file)] = f"engine/native/objects/{file.name}"
+            build_data["force_include"][str(file)] = f"engine/device/native/objects/{file.name}"
 
     def finalize(self, version: str, build_data: dict[str, Any], artifact_path: str) -> None:
         """Remove what was compiled."""

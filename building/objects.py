@@ -2,7 +2,7 @@
 
     python -m building.objects FOLDER
 
-Writes one file for each level of this machine's instructions that `engine.native.prebuilt` knows.
+Writes one file for each level of this machine's instructions that `engine.device.native.prebuilt` knows.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from functools import cache
 from pathlib import Path
 from time import perf_counter
 
-from engine.native import prebuilt
-from engine.native.compile import CompileFailure, Compiler
-from engine.native.prelude import SHARED_ABOVE
+from engine.device.native import prebuilt
+from engine.device.native.compile import CompileFailure, Compiler
+from engine.device.native.prelude import SHARED_ABOVE
 
 _LLVM_NAMES = {"v3": "x86-64-v3", "v4": "x86-64-v4", "v8": "generic"}
 

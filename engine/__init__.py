@@ -7,25 +7,35 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from engine import sources as sources
-from engine.lazy import lazy_names
+from engine.base import source_files as source_files
+from engine.base.lazy_names import lazy_names
 
 if TYPE_CHECKING:
-    from engine.asset import ModelAsset, ModelLoader
+    from engine.api.asset import ModelAsset, ModelLoader
+    from engine.api.command_buffers.buffer import CommandBuffer, Graphics
+    from engine.api.command_buffers.items import WorkerOutput as WorkerOutput
+    from engine.api.custom_operators import numpy_operator
+    from engine.api.custom_operators import operator as operator
+    from engine.api.custom_operators import remove_operator as remove_operator
+    from engine.api.freeze_support import freeze_support
+    from engine.api.jobs import Job as Job
+    from engine.api.jobs import job
+    from engine.api.plan_report import PlanReport as PlanReport
+    from engine.api.textures import (
+        ChannelSwizzle,
+        CoordOrigin,
+        TensorLayout,
+        TextureConverter,
+        TextureTransform,
+    )
+    from engine.api.unity_names import IWorker as IWorker
+    from engine.api.unity_names import WorkerFactory as WorkerFactory
+    from engine.api.worker import Worker
     from engine.backends.base import BackendType
-    from engine.backends.tensor_data import ComputeTensorData, TextureTensorData
-    from engine.commands.buffer import CommandBuffer, Graphics
-    from engine.commands.items import WorkerOutput as WorkerOutput
-    from engine.compat import IWorker as IWorker
-    from engine.compat import WorkerFactory as WorkerFactory
-    from engine.costs import StepCost as StepCost
-    from engine.costs import StepCosts as StepCosts
-    from engine.custom import numpy_operator
-    from engine.custom import operator as operator
-    from engine.custom import remove_operator as remove_operator
-    from engine.devices import CLDevice, GLDevice, SystemInfo
-    from engine.errors import CancelledError as CancelledError
-    from engine.errors import (
+    from engine.backends.tensor_data import CPUTensorData
+    from engine.backends.tensor_data import TensorData as TensorData
+    from engine.base.errors import CancelledError as CancelledError
+    from engine.base.errors import (
         DeviceError,
         DisposedError,
         EngineError,
@@ -39,61 +49,63 @@ if TYPE_CHECKING:
         UnsupportedLayerError,
         ValuePending,
     )
-    from engine.errors import ThreadError as ThreadError
-    from engine.frozen import freeze_support
-    from engine.jobs.functions import Job as Job
-    from engine.jobs.functions import job
-    from engine.jobs.system import JobHandle, JobSystem
-    from engine.jobs.system import leave_a_core_to_the_game as leave_a_core_to_the_game
-    from engine.loading.handle import Loading
-    from engine.loading.handle import advance_loads as advance_loads
-    from engine.model import Input as Input
-    from engine.model import Layer as Layer
-    from engine.model import Model
-    from engine.model import Output as Output
-    from engine.observing import Observer as Observer
-    from engine.report import PlanReport as PlanReport
-    from engine.shapes import DynamicTensorShape, TensorShape
-    from engine.slices import Schedule as Schedule
-    from engine.tensor import CPUTensorData, Tensor
-    from engine.tensor import TensorData as TensorData
-    from engine.textures import ChannelSwizzle, CoordOrigin, TensorLayout, TextureConverter, TextureTransform
-    from engine.unfinished import unfinished_workers as unfinished_workers
-    from engine.worker import Worker
-    from engine.worker_memory import WorkerMemory as WorkerMemory
+    from engine.base.errors import ThreadError as ThreadError
+    from engine.base.instrumentation import Observer as Observer
+    from engine.base.shapes import DynamicTensorShape, TensorShape
+    from engine.device.cl.device import CLDevice
+    from engine.device.gl.device import GLDevice
+    from engine.device.jobs.system import JobHandle, JobSystem
+    from engine.device.jobs.system import leave_a_core_to_the_game as leave_a_core_to_the_game
+    from engine.device.system_info import SystemInfo
+    from engine.graph.model import Input as Input
+    from engine.graph.model import Layer as Layer
+    from engine.graph.model import Model
+    from engine.graph.model import Output as Output
+    from engine.runtime.cost_model import StepCost as StepCost
+    from engine.runtime.cost_model import StepCosts as StepCosts
+    from engine.runtime.device_tensor_data import ComputeTensorData, TextureTensorData
+    from engine.runtime.loading.handle import Loading
+    from engine.runtime.loading.handle import advance_loads as advance_loads
+    from engine.runtime.memory_report import WorkerMemory as WorkerMemory
+    from engine.runtime.pending_work import unfinished_workers as unfinished_workers
+    from engine.runtime.slices import Schedule as Schedule
+    from engine.runtime.tensor import Tensor
 
 ENGINE_OF = "gameglue"
 """Tells `gameglue` that this is the engine it means, and not a game's own engine.py."""
 
 # fmt: off
 _PLACES = {
-    "engine.asset": ("ModelAsset", "ModelLoader"),
+    "engine.api.asset": ("ModelAsset", "ModelLoader"),
+    "engine.api.command_buffers.buffer": ("CommandBuffer", "Graphics"),
+    "engine.api.command_buffers.items": ("WorkerOutput",),
+    "engine.api.custom_operators": ("numpy_operator", "operator", "remove_operator"),
+    "engine.api.freeze_support": ("freeze_support",),
+    "engine.api.jobs": ("Job", "job"),
+    "engine.api.plan_report": ("PlanReport",),
+    "engine.api.textures": ("ChannelSwizzle", "CoordOrigin", "TensorLayout", "TextureConverter",
+        "TextureTransform"),
+    "engine.api.unity_names": ("IWorker", "WorkerFactory"),
+    "engine.api.worker": ("Worker",),
     "engine.backends.base": ("BackendType",),
-    "engine.backends.tensor_data": ("ComputeTensorData", "TextureTensorData"),
-    "engine.commands.buffer": ("CommandBuffer", "Graphics"),
-    "engine.commands.items": ("WorkerOutput",),
-    "engine.compat": ("IWorker", "WorkerFactory"),
-    "engine.costs": ("StepCost", "StepCosts"),
-    "engine.custom": ("numpy_operator", "operator", "remove_operator"),
-    "engine.devices": ("CLDevice", "GLDevice", "SystemInfo"),
-    "engine.errors": ("CancelledError", "DeviceError", "DisposedError", "EngineError", "InputError",
+    "engine.backends.tensor_data": ("CPUTensorData", "TensorData"),
+    "engine.base.errors": ("CancelledError", "DeviceError", "DisposedError", "EngineError", "InputError",
         "KernelCompileError", "ModelImportError", "OutOfMemoryError", "ShapeError", "ShapePending",
         "StaleTensorError", "ThreadError", "UnsupportedLayerError", "ValuePending"),
-    "engine.frozen": ("freeze_support",),
-    "engine.jobs.functions": ("Job", "job"),
-    "engine.jobs.system": ("JobHandle", "JobSystem", "leave_a_core_to_the_game"),
-    "engine.loading.handle": ("Loading", "advance_loads"),
-    "engine.model": ("Input", "Layer", "Model", "Output"),
-    "engine.observing": ("Observer",),
-    "engine.report": ("PlanReport",),
-    "engine.shapes": ("DynamicTensorShape", "TensorShape"),
-    "engine.slices": ("Schedule",),
-    "engine.tensor": ("CPUTensorData", "Tensor", "TensorData"),
-    "engine.textures": ("ChannelSwizzle", "CoordOrigin", "TensorLayout", "TextureConverter",
-        "TextureTransform"),
-    "engine.unfinished": ("unfinished_workers",),
-    "engine.worker": ("Worker",),
-    "engine.worker_memory": ("WorkerMemory",),
+    "engine.base.instrumentation": ("Observer",),
+    "engine.base.shapes": ("DynamicTensorShape", "TensorShape"),
+    "engine.device.cl.device": ("CLDevice",),
+    "engine.device.gl.device": ("GLDevice",),
+    "engine.device.jobs.system": ("JobHandle", "JobSystem", "leave_a_core_to_the_game"),
+    "engine.device.system_info": ("SystemInfo",),
+    "engine.graph.model": ("Input", "Layer", "Model", "Output"),
+    "engine.runtime.cost_model": ("StepCost", "StepCosts"),
+    "engine.runtime.device_tensor_data": ("ComputeTensorData", "TextureTensorData"),
+    "engine.runtime.loading.handle": ("Loading", "advance_loads"),
+    "engine.runtime.memory_report": ("WorkerMemory",),
+    "engine.runtime.pending_work": ("unfinished_workers",),
+    "engine.runtime.slices": ("Schedule",),
+    "engine.runtime.tensor": ("Tensor",),
 }
 """By module, the names that are imported from it when they are first used."""
 

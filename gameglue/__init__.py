@@ -14,7 +14,7 @@ from gameglue._engine_check import check_engine
 
 check_engine()
 
-from engine.lazy import lazy_names  # noqa: E402 - the check comes first
+from engine.base.lazy_names import lazy_names  # noqa: E402 - the check comes first
 
 if TYPE_CHECKING:
     from engine import (
@@ -79,27 +79,8 @@ if TYPE_CHECKING:
     from engine import operator as operator
     from engine import remove_operator as remove_operator
     from engine import unfinished_workers as unfinished_workers
-    from gameglue.app import App
-    from gameglue.app import ComponentError as ComponentError
     from gameglue.audio import Audio as Audio
     from gameglue.audio import AudioClip, AudioListener, AudioSource
-    from gameglue.behaviour import MonoBehaviour
-    from gameglue.brain import Brain
-    from gameglue.choices import ALL_CHOICES, BackendChoice, default_choice, exact_choice, open_worker
-    from gameglue.choices import Progress as Progress
-    from gameglue.coroutines import (
-        Coroutine,
-        WaitForEndOfFrame,
-        WaitForFixedUpdate,
-        WaitForSeconds,
-        WaitForSecondsRealtime,
-        WaitUntil,
-        WaitUntilDone,
-        WaitWhile,
-        next_frame,
-        seconds,
-    )
-    from gameglue.coroutines import YieldInstruction as YieldInstruction
     from gameglue.errors import (
         FieldError,
         GameError,
@@ -115,11 +96,6 @@ if TYPE_CHECKING:
     from gameglue.errors import FrameError as FrameError
     from gameglue.errors import HookWarning as HookWarning
     from gameglue.errors import MeshError as MeshError
-    from gameglue.events import Event
-    from gameglue.fields import Range
-    from gameglue.frame import FRAME as FRAME
-    from gameglue.frame import Phase as Phase
-    from gameglue.game_object import GameObject
     from gameglue.graphics import (
         AmbientLight,
         AnimationClip,
@@ -153,10 +129,26 @@ if TYPE_CHECKING:
     from gameglue.graphics import Effect as Effect
     from gameglue.graphics import Gui as Gui
     from gameglue.graphics import Particles as Particles
+    from gameglue.host.app import App
+    from gameglue.host.app import ComponentError as ComponentError
+    from gameglue.host.frame import FRAME as FRAME
+    from gameglue.host.frame import Phase as Phase
+    from gameglue.host.playing import Facts, PlayOptions
+    from gameglue.host.program import play
+    from gameglue.host.resources import Resources as Resources
     from gameglue.inference import InferenceQueue, InferenceRequest
     from gameglue.inference import Pumpable as Pumpable
     from gameglue.inference import QueueStats as QueueStats
     from gameglue.inference import WorkerShare as WorkerShare
+    from gameglue.inference.backend_choice import (
+        ALL_CHOICES,
+        BackendChoice,
+        default_choice,
+        exact_choice,
+        open_worker,
+    )
+    from gameglue.inference.backend_choice import Progress as Progress
+    from gameglue.inference.brain import Brain
     from gameglue.input import LEFT, MIDDLE, RIGHT, InputScript
     from gameglue.input import PAD_AXES as PAD_AXES
     from gameglue.input import PAD_BUTTONS as PAD_BUTTONS
@@ -171,73 +163,87 @@ if TYPE_CHECKING:
     from gameglue.input import MouseButton as MouseButton
     from gameglue.input import MouseMoved as MouseMoved
     from gameglue.inspector import Inspector as Inspector
-    from gameglue.learning import DenseNetwork, Evolution
-    from gameglue.playing import Facts, PlayOptions
+    from gameglue.learning.networks import DenseNetwork, Evolution
     from gameglue.profiling import FrameReport as FrameReport
     from gameglue.profiling import Profiler as Profiler
     from gameglue.profiling import Recording as Recording
-    from gameglue.program import play
     from gameglue.reloading import HotReload as HotReload
     from gameglue.reloading import WatchedEffect as WatchedEffect
     from gameglue.reloading import WatchedWorker as WatchedWorker
-    from gameglue.required import require_component
-    from gameglue.resources import Resources as Resources
-    from gameglue.route import Route
-    from gameglue.scene import Scene
-    from gameglue.scene_files.prefab import Prefab
-    from gameglue.transform import Transform
-    from gameglue.vector import Quaternion, Vec3
+    from gameglue.scene.files.prefab import Prefab
+    from gameglue.scene.game_object import GameObject
+    from gameglue.scene.route import Route
+    from gameglue.scene.scene import Scene
+    from gameglue.scene.transform import Transform
+    from gameglue.scene.vector import Quaternion, Vec3
+    from gameglue.scripting.behaviour import MonoBehaviour
+    from gameglue.scripting.coroutines import (
+        Coroutine,
+        WaitForEndOfFrame,
+        WaitForFixedUpdate,
+        WaitForSeconds,
+        WaitForSecondsRealtime,
+        WaitUntil,
+        WaitUntilDone,
+        WaitWhile,
+        next_frame,
+        seconds,
+    )
+    from gameglue.scripting.coroutines import YieldInstruction as YieldInstruction
+    from gameglue.scripting.events import Event
+    from gameglue.scripting.fields import Range
+    from gameglue.scripting.required import require_component
 
 # fmt: off
 _PLACES = {
     "engine": ("BackendType", "CLDevice", "CPUTensorData", "CancelledError", "ChannelSwizzle",
         "CommandBuffer", "ComputeTensorData", "CoordOrigin", "DeviceError", "DisposedError",
-        "DynamicTensorShape", "EngineError", "GLDevice", "Graphics", "IWorker", "Input", "InputError",
-        "Job", "JobHandle", "JobSystem", "KernelCompileError", "Layer", "Loading", "Model", "ModelAsset",
-        "ModelImportError", "ModelLoader", "Observer", "OutOfMemoryError", "Output", "PlanReport",
-        "Schedule", "ShapeError", "ShapePending", "StaleTensorError", "StepCost", "StepCosts", "SystemInfo",
-        "Tensor", "TensorData", "TensorLayout", "TensorShape", "TextureConverter", "TextureTensorData",
-        "TextureTransform", "ThreadError", "UnsupportedLayerError", "ValuePending", "Worker",
-        "WorkerFactory", "WorkerMemory", "WorkerOutput", "advance_loads", "freeze_support", "job",
-        "leave_a_core_to_the_game", "numpy_operator", "operator", "remove_operator", "unfinished_workers"),
-    "gameglue.app": ("App", "ComponentError"),
+        "DynamicTensorShape", "EngineError", "GLDevice", "Graphics", "IWorker", "Input", "InputError", "Job",
+        "JobHandle", "JobSystem", "KernelCompileError", "Layer", "Loading", "Model", "ModelAsset",
+        "ModelImportError", "ModelLoader", "Observer", "OutOfMemoryError", "Output", "PlanReport", "Schedule",
+        "ShapeError", "ShapePending", "StaleTensorError", "StepCost", "StepCosts", "SystemInfo", "Tensor",
+        "TensorData", "TensorLayout", "TensorShape", "TextureConverter", "TextureTensorData",
+        "TextureTransform", "ThreadError", "UnsupportedLayerError", "ValuePending", "Worker", "WorkerFactory",
+        "WorkerMemory", "WorkerOutput", "advance_loads", "freeze_support", "job", "leave_a_core_to_the_game",
+        "numpy_operator", "operator", "remove_operator", "unfinished_workers"),
     "gameglue.audio": ("Audio", "AudioClip", "AudioListener", "AudioSource"),
-    "gameglue.behaviour": ("MonoBehaviour",),
-    "gameglue.brain": ("Brain",),
-    "gameglue.choices": ("ALL_CHOICES", "BackendChoice", "Progress", "default_choice", "exact_choice",
-        "open_worker"),
-    "gameglue.coroutines": ("Coroutine", "WaitForEndOfFrame", "WaitForFixedUpdate", "WaitForSeconds",
-        "WaitForSecondsRealtime", "WaitUntil", "WaitUntilDone", "WaitWhile", "YieldInstruction",
-        "next_frame", "seconds"),
-    "gameglue.errors": ("FieldError", "FrameError", "GameError", "GraphicsError", "HookError",
-        "HookWarning", "MeshError", "RequestCancelledError", "RequestExpiredError", "RequestReplacedError",
-        "ResourceError", "SceneError", "WebCamError"),
-    "gameglue.events": ("Event",),
-    "gameglue.fields": ("Range",),
-    "gameglue.frame": ("FRAME", "Phase"),
-    "gameglue.game_object": ("GameObject",),
+    "gameglue.errors": ("FieldError", "FrameError", "GameError", "GraphicsError", "HookError", "HookWarning",
+        "MeshError", "RequestCancelledError", "RequestExpiredError", "RequestReplacedError", "ResourceError",
+        "SceneError", "WebCamError"),
     "gameglue.graphics": ("AmbientLight", "AnimationClip", "Camera", "Camera2D", "Camera3D", "Canvas",
         "Color", "DirectionalLight", "Effect", "Gui", "ImageEffect", "LineRenderer", "Mesh", "MeshRenderer",
         "Page", "Palette", "ParticleSystem", "ParticleSystem3D", "Particles", "PictureNetwork", "Rect",
         "RenderTarget", "Renderer", "SpriteAnimator", "SpriteRenderer", "SpriteSheet", "TextRenderer",
         "Texture", "TileMap", "WebCamTexture", "faded"),
+    "gameglue.host.app": ("App", "ComponentError"),
+    "gameglue.host.frame": ("FRAME", "Phase"),
+    "gameglue.host.playing": ("Facts", "PlayOptions"),
+    "gameglue.host.program": ("play",),
+    "gameglue.host.resources": ("Resources",),
     "gameglue.inference": ("InferenceQueue", "InferenceRequest", "Pumpable", "QueueStats", "WorkerShare"),
+    "gameglue.inference.backend_choice": ("ALL_CHOICES", "BackendChoice", "Progress", "default_choice",
+        "exact_choice", "open_worker"),
+    "gameglue.inference.brain": ("Brain",),
     "gameglue.input": ("GamepadAxis", "GamepadButton", "GamepadConnected", "GamepadDisconnected",
         "InputActions", "InputRecording", "InputScript", "InputState", "KeyEvent", "LEFT", "MIDDLE",
         "MouseButton", "MouseMoved", "PAD_AXES", "PAD_BUTTONS", "RIGHT"),
     "gameglue.inspector": ("Inspector",),
-    "gameglue.learning": ("DenseNetwork", "Evolution"),
-    "gameglue.playing": ("Facts", "PlayOptions"),
+    "gameglue.learning.networks": ("DenseNetwork", "Evolution"),
     "gameglue.profiling": ("FrameReport", "Profiler", "Recording"),
-    "gameglue.program": ("play",),
     "gameglue.reloading": ("HotReload", "WatchedEffect", "WatchedWorker"),
-    "gameglue.required": ("require_component",),
-    "gameglue.resources": ("Resources",),
-    "gameglue.route": ("Route",),
-    "gameglue.scene": ("Scene",),
-    "gameglue.scene_files.prefab": ("Prefab",),
-    "gameglue.transform": ("Transform",),
-    "gameglue.vector": ("Quaternion", "Vec3"),
+    "gameglue.scene.files.prefab": ("Prefab",),
+    "gameglue.scene.game_object": ("GameObject",),
+    "gameglue.scene.route": ("Route",),
+    "gameglue.scene.scene": ("Scene",),
+    "gameglue.scene.transform": ("Transform",),
+    "gameglue.scene.vector": ("Quaternion", "Vec3"),
+    "gameglue.scripting.behaviour": ("MonoBehaviour",),
+    "gameglue.scripting.coroutines": ("Coroutine", "WaitForEndOfFrame", "WaitForFixedUpdate",
+        "WaitForSeconds", "WaitForSecondsRealtime", "WaitUntil", "WaitUntilDone", "WaitWhile",
+        "YieldInstruction", "next_frame", "seconds"),
+    "gameglue.scripting.events": ("Event",),
+    "gameglue.scripting.fields": ("Range",),
+    "gameglue.scripting.required": ("require_component",),
 }
 """By module, the names that are imported from it when they are first used."""
 

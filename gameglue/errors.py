@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from engine.errors import CancelledError, EngineError
+from engine.base.errors import CancelledError, EngineError
 
 
 class GameError(EngineError):

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
 from typing import Any
 
-from engine.errors import EngineError
+from engine.base.errors import EngineError
 
 SECONDS = 10.0
 BYTES = 4 << 30

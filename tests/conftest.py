@@ -15,10 +15,11 @@ from typing import Any
 import moderngl
 import pytest
 
-from engine.devices import CLDevice, GLDevice
-from engine.devices.gl_functions import GL, GLFunctions
-from engine.devices.gl_switch import current_platform
-from engine.errors import DeviceError
+from engine.base.errors import DeviceError
+from engine.device.cl.device import CLDevice
+from engine.device.gl.device import GLDevice
+from engine.device.gl.functions import GL, GLFunctions
+from engine.device.gl.switch import current_platform
 from tests import guards
 
 ROOT = Path(__file__).resolve().parent.parent

@@ -13,8 +13,8 @@ from google.protobuf.descriptor import FieldDescriptor
 from google.protobuf.message import EncodeError, Message
 
 from engine import ModelLoader
-from engine.dtypes import STORAGE_TYPES
-from engine.model import UNTYPED, Input
+from engine.base.dtypes import STORAGE_TYPES
+from engine.graph.model import UNTYPED, Input
 from tests.odd_layers import Start, run_model
 
 ROOT = Path(__file__).resolve().parent.parent

@@ -22,13 +22,13 @@ from onnx import AttributeProto, TensorProto, helper, numpy_helper
 from engine import BackendType, Model, ModelLoader, Worker
 from engine.backends.cpu.backend import CPUBackend
 from engine.backends.cpu.native_kernel import source_of
-from engine.compiler.interpret import interpret
+from engine.base.errors import EngineError
+from engine.compiler.interpreter import interpret
 from engine.compiler.plan import AnyKernel
-from engine.errors import EngineError
-from engine.importers import read_onnx
+from engine.graph.importers import read_onnx
 from engine.operators import OPERATORS
 from engine.operators.registry import Operator
-from engine.outputs import fetch
+from engine.runtime.outputs import fetch
 from tests.onnx_cases import all_cases, stored_cases
 
 NEWEST = {"": onnx.defs.onnx_opset_version(), "ai.onnx.ml": 5}

@@ -19,8 +19,8 @@ from onnx import numpy_helper, version_converter
 from onnx.backend.test.case.node import collect_testcases
 from onnx.backend.test.loader import load_model_tests
 
-from engine.importers.onnx_importer import OLDEST_OPSET, read_onnx
-from engine.model import Model
+from engine.graph.importers.onnx_importer import OLDEST_OPSET, read_onnx
+from engine.graph.model import Model
 from engine.operators import OPERATORS
 
 Feeds = dict[str, Any]

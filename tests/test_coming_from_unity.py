@@ -19,7 +19,7 @@ from engine.operators import OPERATORS
 from gameglue import App, MonoBehaviour, Renderer, WebCamTexture
 from gameglue.cli import build_parser
 from gameglue.errors import HookError
-from gameglue.hooks import HOOKS
+from gameglue.scripting.hooks import HOOKS
 from tests.conftest import ROOT
 from tests.unity_functional import CASES, SAME_FORMULA, compiled
 from tests.unity_names import API, COROUTINES, FUNCTIONAL, IN_EXAMPLES, LAYERS, MESSAGES

@@ -15,8 +15,7 @@ import numpy as np
 
 from demos.digits.canvas import Canvas, Point
 from demos.loops.pen import TURN, pen_lines
-from gameglue import BackendType, InferenceQueue, InferenceRequest, ModelLoader, Worker
-from gameglue.resources import Resources
+from gameglue import BackendType, InferenceQueue, InferenceRequest, ModelLoader, Resources, Worker
 
 SIDE = 320  # pixels of the sheet
 

@@ -18,8 +18,7 @@ from PIL import Image
 
 from demos.digits.canvas import Canvas
 from demos.loops.pen import TURN, pen_lines
-from gameglue import BackendType, InferenceQueue, InferenceRequest, ModelLoader, Worker
-from gameglue.resources import Resources
+from gameglue import BackendType, InferenceQueue, InferenceRequest, ModelLoader, Resources, Worker
 
 VERTEX_SHADER = """#version 330
 in vec3 in_position; in vec2 in_texcoord_0; out vec2 at;

@@ -16,8 +16,7 @@ import pygame
 
 from demos.digits.canvas import Canvas
 from demos.loops.pen import TURN, pen_lines
-from gameglue import BackendType, InferenceQueue, InferenceRequest, ModelLoader, Worker
-from gameglue.resources import Resources
+from gameglue import BackendType, InferenceQueue, InferenceRequest, ModelLoader, Resources, Worker
 
 SIZE = (480, 320)
 VERTEX_SHADER = """#version 330

@@ -15,15 +15,15 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol
 
 import numpy as np
 
-from engine import observing
-from engine.backends.pieces import Pieces
+from engine.backends.partial_dispatch import Pieces
+from engine.backends.readback import PendingRead, ShapedRead, check_out
+from engine.backends.tensor_data import CPUTensorData
+from engine.base import instrumentation
+from engine.base.spelling import raise_unknown
+from engine.compiler.loop_splitting import Temporary
 from engine.compiler.passes import Pass, fold_weights
 from engine.compiler.plan import AnyKernel, Compute, Plan, Step, Tuner
-from engine.compiler.rounds import Temporary
 from engine.kernels.size import Number
-from engine.reads import PendingRead, ShapedRead, check_out
-from engine.spelling import raise_unknown
-from engine.tensor import CPUTensorData
 
 Progress = Callable[[int, int], None]
 """Called with (kernels ready, kernels wanted)."""
@@ -393,7 +393,7 @@ class Repeat:
         """Take these inputs, and enqueue the program."""
         backend = self._backend
         with backend.entered():
-            if observing.installed:
+            if instrumentation.installed:
                 self._run_observed(arrays)
                 return
             for array, target in zip(arrays, self._targets, strict=True):
@@ -423,9 +423,9 @@ class Repeat:
         backend = self._backend
         for array, target in zip(arrays, self._targets, strict=True):
             if target is not None:
-                with observing.spanning("upload", bytes=array.nbytes):
+                with instrumentation.spanning("upload", bytes=array.nbytes):
                     backend.upload(target, array)
-                observing.count("bytes up", array.nbytes)
-        with observing.spanning("enqueue", backend=backend.name):
+                instrumentation.count("bytes up", array.nbytes)
+        with instrumentation.spanning("enqueue", backend=backend.name):
             backend.run(self._program)
             backend.flush()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from engine.errors import InputError
+from engine.base.errors import InputError
 
 
 def exceeds_32_bits(data: np.ndarray) -> bool:

@@ -13,8 +13,8 @@ from math import prod
 
 import numpy as np
 
+from engine.base.dtypes import FLOAT32, INT32
 from engine.compiler.plan import Compute, Tuner
-from engine.dtypes import FLOAT32, INT32
 from engine.kernels.evaluate import evaluate
 from engine.kernels.expr import FLAT, Expr, arg, index, lit
 from engine.kernels.hint import Hint

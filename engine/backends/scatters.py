@@ -10,8 +10,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from engine.backends.operands import Fits, emit
+from engine.base.dtypes import INT32
 from engine.compiler.plan import Compute, Tuner
-from engine.dtypes import INT32
 from engine.kernels.expr import FLAT, arg, cast, lit, maximum, minimum, select
 from engine.kernels.value import Value
 from engine.operators.scatters import FEW

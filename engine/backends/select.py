@@ -6,10 +6,11 @@ from typing import Literal
 from weakref import WeakKeyDictionary, WeakValueDictionary
 
 from engine.backends.base import Backend, BackendType, Precision
-from engine.devices import CLDevice, GLDevice
-from engine.devices.gl_probe import probe_gl
-from engine.errors import DeviceError, InputError
-from engine.jobs.system import JobSystem
+from engine.base.errors import DeviceError, InputError
+from engine.device.cl.device import CLDevice
+from engine.device.gl.device import GLDevice
+from engine.device.gl.probe import probe_gl
+from engine.device.jobs.system import JobSystem
 
 DeviceChoice = GLDevice | CLDevice | Literal["gl", "opencl"] | None
 """A device, or the name of the kind of device, or None for the natural one."""
@@ -64,8 +65,8 @@ def load_backends() -> None:
     """Have ready what the OpenGL backends take time for when one is first made; any thread may do it."""
     # They are imported when they are needed, see `_backend_on`.
     from engine.backends.gl.commands import Replayer
-    from engine.backends.gl_compute import backend as _compute
-    from engine.backends.gl_pixel import backend as _pixel
+    from engine.backends.gl.compute import backend as _compute
+    from engine.backends.gl.pixel import backend as _pixel
 
     del _compute, _pixel
     Replayer().wait()
@@ -142,9 +143,9 @@ def _backend_on(backend_type: BackendType, device: GLDevice | CLDevice) -> Backe
 
         return OpenCLBackend(device)
     if backend_type is BackendType.GPU_PIXEL:
-        from engine.backends.gl_pixel.backend import GLPixelBackend
+        from engine.backends.gl.pixel.backend import GLPixelBackend
 
         return GLPixelBackend(device)
-    from engine.backends.gl_compute.backend import GLComputeBackend
+    from engine.backends.gl.compute.backend import GLComputeBackend
 
     return GLComputeBackend(device)

@@ -1,206 +1,212 @@
-"""Storage of tensors that lie on a backend."""
+"""Where a tensor's elements are stored: the interface, and storage in host memory."""
 
 from __future__ import annotations
 
-import weakref
-from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager
-from math import prod
-from typing import Any, ClassVar, Self
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
 
-import moderngl
 import numpy as np
 
-from engine.backends.base import Backend, BackendType, DeviceBuffer
-from engine.backends.gl.sharing import element_type, game_context, in_turn, shared_object
-from engine.backends.select import DeviceChoice, shared_backend
-from engine.devices import CLDevice, GLDevice
-from engine.errors import DisposedError
-from engine.reads import PendingRead, Reader, Writer
-from engine.tensor import CPUTensorData, JobMemory, Tensor, TensorData
+from engine.backends.readback import ArrivedRead, CopiedRead, PendingRead, Reader, Writer, delivered
+from engine.base.memory.aligned import address_in_place, aligned
 
 
-class BufferTensorData(TensorData):
-    """Elements in a backend's buffer."""
+class TensorData(ABC):
+    """Where a tensor's elements lie."""
 
-    shape_or_none: tuple[int, ...]
+    dtype: np.dtype
+    shape_or_none: tuple[int, ...] | None
 
-    def __init__(
-        self, backend: Backend, buffer: DeviceBuffer, shape: tuple[int, ...], owned: bool = True
-    ) -> None:
-        self.backend = backend
-        self.storage = buffer
-        self.dtype = buffer.dtype
-        self.shape_or_none = shape
-        self._owned = owned
-
+    @abstractmethod
     def request(self) -> PendingRead:
-        return self.backend.requester(self.storage, self.shape_or_none)()
+        """Start a copy of the elements as they are now; what is scheduled later does not change it."""
+
+    def concrete(self) -> TensorData:
+        """The storage itself, where this is only a promise of it. Blocks until it exists."""
+        return self
+
+    def at_hand(self) -> TensorData:
+        """The storage itself if it exists by now, else this promise of it. Never waits."""
+        return self
 
     def download(self, out: np.ndarray | None = None) -> np.ndarray:
-        return self.backend.reader(self.storage, self.shape_or_none)(out)
+        """The elements in their shape, as an array of their own or in `out`. Blocks until they are there."""
+        read = self.request()
+        read.wait()
+        return delivered(read.array(), out)
 
+    @abstractmethod
     def upload(self, array: np.ndarray) -> None:
-        self.backend.upload(self.storage, array)
+        """Replace the elements."""
+
+    def for_job(self, writes: bool) -> JobMemory | None:
+        """The elements for a job that reads, or may write them too; None where jobs cannot reach them."""
+        return None
 
     def dispose(self) -> None:
-        if self._owned:
-            self._owned = False
-            self.storage.release()
+        """Free the storage, if it is this object's."""
 
 
-class _Pinned(BufferTensorData):
-    """What the GPU storages have in common."""
+class Changes:
+    """Tells whether any tensor's storage was moved, given to a writer, replaced or freed since some time.
 
-    _backend_type: ClassVar[BackendType]
-    _tensor: weakref.ref[Tensor] | None = None
-    _object: Any = None
-
-    @classmethod
-    def pin(cls, tensor: Tensor, device: DeviceChoice = None) -> Self:
-        """Move a tensor's elements to this kind of storage and return it.
-
-        Elements on the CPU are uploaded without waiting; elements on another backend are downloaded first,
-        which blocks, and those that a job is writing are waited for.
-        """
-        data = tensor.data_on_backend
-        if isinstance(data, cls):
-            data._tensor = weakref.ref(tensor)
-            return data
-        backend = shared_backend(cls._backend_type, device)
-        array = data.array if type(data) is CPUTensorData else tensor.download_to_array()
-        shape = tuple(tensor.shape)
-        with backend.entered():
-            buffer = backend.create(max(prod(shape), 1), tensor.dtype, array if array.size else None)
-        pinned = cls(backend, buffer, shape)
-        tensor._replace_data(pinned)
-        pinned._tensor = weakref.ref(tensor)
-        return pinned
-
-    @property
-    def device(self) -> GLDevice | CLDevice:
-        """Where the elements are."""
-        found: GLDevice | CLDevice = self.backend.owner
-        return found
-
-    @property
-    def element_dtype(self) -> np.dtype:
-        """The type of an element as it lies there: int64 in 32 bits, bool in a byte of 0 or 1, others as they
-        are.
-        """
-        return element_type(self.backend, self.dtype)
-
-    def shared(self, ctx: moderngl.Context | None = None) -> Any:
-        """The elements as an object of a moderngl context of the game, by default the current one.
-
-        The object does not own them: it is good for as long as the tensor's storage is.
-        """
-        storage: Any = self.storage
-        if not isinstance(self.device, GLDevice):
-            return storage.mem
-        if storage.is_released:
-            raise DisposedError("this tensor or its worker was disposed, and its memory with it")
-        if self._object is None or (ctx is not None and self._object.ctx is not ctx):
-            self._object = shared_object(storage, ctx if ctx is not None else game_context(self.device))
-        return self._object
-
-    @contextmanager
-    def _in_turn(self, ctx: moderngl.Context | None) -> Iterator[Any]:
-        found = self.shared(ctx)
-        if isinstance(self.device, GLDevice):
-            with in_turn(self.device, found.ctx):
-                yield found
-        else:
-            yield found
-
-    def reading(self, ctx: moderngl.Context | None = None) -> AbstractContextManager[Any]:
-        """A block whose own commands read the elements: `with data.reading() as shared: ...`.
-
-        They come after what the engine has enqueued so far, and before what it enqueues later; nothing but
-        the GPU waits. With OpenCL the queue sees to that: use `data.device.queue`.
-        """
-        return self._in_turn(ctx)
-
-    @contextmanager
-    def writing(self, ctx: moderngl.Context | None = None) -> Iterator[Any]:
-        """The same for commands that write them."""
-        with self._in_turn(ctx) as found:
-            yield found
-        tensor = self._tensor() if self._tensor is not None else None
-        if tensor is not None:
-            tensor.has_changed()
-
-
-class ComputeTensorData(_Pinned):
-    """Elements in a GPU buffer (GL shader storage, or OpenCL), one behind the other, in row-major order."""
-
-    _backend_type = BackendType.GPU_COMPUTE
-
-    @property
-    def buffer(self) -> Any:
-        """The `moderngl.Buffer` for the game's context, or with OpenCL the `pyopencl.Buffer`.
-
-        Use it in a block of `reading` or `writing`. Raises `DeviceError` if the game's context is not the
-        current one.
-        """
-        return self.shared()
-
-
-class TextureTensorData(_Pinned):
-    """Elements in a texture, four to a texel, in row-major order.
-
-    Element e is component e % 4 of texel e // 4, which is at column t % width and row t // width.
+    `latest` is another object after every such change: compare it with `is`.
     """
 
-    _backend_type = BackendType.GPU_PIXEL
+    __slots__ = ("latest",)
+
+    def __init__(self) -> None:
+        self.latest = object()
+
+    def add(self) -> None:
+        """Note a change; on any thread."""
+        self.latest = object()
+
+
+changes = Changes()
+"""Of all tensors. Whoever has checked many tensors need not check them again while nothing changed."""
+
+
+def _unnoticed(job: Any) -> None:
+    """Memory that nobody else has in use takes no note of jobs."""
+
+
+@dataclass(slots=True)
+class JobMemory:
+    """Memory as a job takes it: where it is, what the job has to wait for, and who is told of the job.
+
+    `jobs` is the `JobSystem` that the memory belongs to, if it does to one.
+    """
+
+    array: np.ndarray
+    before: Sequence[Reader] = ()
+    jobs: Any = None
+    after: Callable[[Any], None] = _unnoticed
+
+
+class Pinnable(Protocol):
+    """A tensor as `CPUTensorData.pin` sees it."""
 
     @property
-    def texture(self) -> moderngl.Texture:
-        """The `moderngl.Texture` for the game's context; wider and higher than the elements need.
+    def data_on_backend(self) -> TensorData:
+        """Its storage."""
 
-        Use it in a block of `reading` or `writing`. Raises `DeviceError` if the game's context is not the
-        current one.
-        """
-        found: moderngl.Texture = self.shared()
-        return found
+    def download_to_array(self) -> np.ndarray:
+        """Its elements; blocks until they have arrived."""
+
+    def replace_data(self, data: TensorData) -> None:
+        """Take over storage with the same elements."""
 
 
-class CPUBufferTensorData(BufferTensorData, CPUTensorData):
-    """Elements in memory that the CPU backend's jobs write to."""
+class CPUTensorData(TensorData):
+    """Elements in a NumPy array.
+
+    `elements` are to be read only. `owned` memory is nobody else's: where work still reads it, a write goes
+    to memory of its own.
+    """
+
+    def __init__(self, array: np.ndarray, *, owned: bool = False) -> None:
+        self.elements: np.ndarray = array
+        self._owned = owned
+        self.readers: list[Reader] = []
+        self.writer: Writer | None = None
+        self._address: int | None = None
+        self.dtype = array.dtype
+        self.shape_or_none = array.shape
 
     @property
     def array(self) -> np.ndarray:
-        """A copy of the elements; blocks until the jobs that write them are done."""
-        return self.download()
+        """The elements themselves, not a copy. Blocks while scheduled work reads them, as they may be written
+        now; to write them after a later `schedule`, ask for them again.
+        """
+        self.is_shared()
+        return self.to_write()
 
     @property
     def fence(self) -> Writer | None:
-        """The last job that was queued on the worker's stream, which writes or reads them; None once it is
-        done.
-        """
-        last = self.backend.fence()
-        return None if last is None else last.of_this_run()
+        """The job that still writes the elements, for others to depend on; None once they are there."""
+        if self.writer is not None and self.writer.is_completed:
+            self.writer = None
+        return self.writer
 
     @property
     def reuse(self) -> tuple[Reader, ...]:
-        """The same: a stream runs its jobs in turn."""
+        """The jobs that still read the elements: whoever writes them natively depends on these. To be asked
+        for anew each time: a worker that is given the tensor again may read it by the same job.
+        """
+        return tuple(reader for reader in self.readers if not reader.is_completed)
+
+    def for_job(self, writes: bool) -> JobMemory | None:
         fence = self.fence
-        return () if fence is None else (fence,)
+        before = [*(() if fence is None else (fence,)), *(self.reuse if writes else ())]
+        return JobMemory(self.elements, before, None, self.is_written_by if writes else self.is_read_by)
 
-    def for_job(self, writes: bool) -> JobMemory:
-        # What is scheduled later writes the same memory: it waits for the job.
-        shape = self.shape_or_none
-        array = self.storage.array[: prod(shape)].reshape(shape)  # type: ignore[attr-defined]
-        last = self.backend.fence()
-        before = () if last is None else (last,)
-        return JobMemory(array, before, self.backend.owner, self.backend.after)
+    def is_written_by(self, writer: Writer) -> None:
+        """The elements are there once `writer` is done, which waits for all that reads them by now."""
+        self.writer, self.readers = writer, []
+        changes.add()
 
+    @property
+    def address(self) -> int:
+        """Where native kernels can read the elements; 0 where they cannot read them in place."""
+        if self._address is None:
+            self._address = address_in_place(self.elements)
+        return self._address
 
-def storage_of(backend: Backend) -> type[BufferTensorData]:
-    """The storage class of a backend's buffers."""
-    return {
-        "cpu": CPUBufferTensorData,
-        "gl_compute": ComputeTensorData,
-        "opencl": ComputeTensorData,
-        "gl_pixel": TextureTensorData,
-    }[backend.name]
+    def is_shared(self) -> None:
+        """Stay where the elements are: somebody else sees them there."""
+        self._owned = False
+
+    def is_read_by(self, reader: Reader) -> None:
+        """Leave the elements as they are until `reader` is done."""
+        self.readers = [*(r for r in self.readers if r is not reader and not r.is_completed), reader]
+
+    def to_write(self, keep: bool = True) -> np.ndarray:
+        """The elements, to be written; `keep` them where not all will be."""
+        if self.writer is not None:
+            if keep or not self._owned:
+                self.writer.complete()
+            else:
+                # What it writes is not asked for any more: it keeps its memory.
+                self.readers = [*self.readers, self.writer]
+            self.writer = None
+        if self.readers:
+            readers, self.readers = [r for r in self.readers if not r.is_completed], []
+            if readers and self._owned:
+                before, self.elements = self.elements, aligned(self.elements.shape, self.elements.dtype)
+                self._address = None
+                changes.add()
+                if keep:
+                    self.elements[...] = before
+            else:
+                for reader in readers:
+                    reader.complete()
+        return self.elements
+
+    def request(self) -> PendingRead:
+        fence = self.fence
+        if fence is None:
+            return ArrivedRead(self.elements.copy())
+        target = np.empty_like(self.elements)
+        copying = fence.then_copy(self.elements, target)
+        self.is_read_by(copying)
+        return CopiedRead(copying, target)
+
+    def download(self, out: np.ndarray | None = None) -> np.ndarray:
+        if self.writer is not None:
+            self.writer.complete()
+        return self.elements.copy() if out is None else delivered(self.elements, out)
+
+    def upload(self, array: np.ndarray) -> None:
+        self.to_write(keep=False)[...] = array.reshape(self.elements.shape)
+
+    @staticmethod
+    def pin(tensor: Pinnable) -> CPUTensorData:
+        """Move a tensor's elements to the CPU and return its storage. Blocks if they are elsewhere."""
+        data = tensor.data_on_backend
+        if type(data) is not CPUTensorData:
+            data = CPUTensorData(tensor.download_to_array(), owned=True)
+            tensor.replace_data(data)
+        return data

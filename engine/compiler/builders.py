@@ -8,9 +8,11 @@ from typing import Any
 
 import numpy as np
 
+from engine.base.dtypes import INT64, TEXT, arithmetic_type
+from engine.base.memory.out_of_memory import MOST_BYTES, shortage
 from engine.compiler.plan import Compute
-from engine.compiler.recall import Recall
-from engine.dtypes import INT64, TEXT, arithmetic_type
+from engine.compiler.plan_memo import Recall
+from engine.graph.model import Layer
 from engine.kernels.evaluate import TooLongError, evaluate
 from engine.kernels.evaluate_sizes import evaluate_sizes, holds_sizes
 from engine.kernels.expr import index
@@ -18,8 +20,6 @@ from engine.kernels.hint import Hint
 from engine.kernels.kernel import number
 from engine.kernels.size import has_sizes, numbers_in
 from engine.kernels.value import HostTable, Signature, Value
-from engine.memory.shortage import MOST_BYTES, shortage
-from engine.model import Layer
 from engine.operators.builder import FAN_IN, Builder, Formula, Groups
 
 FOLD_LIMIT = 1 << 22

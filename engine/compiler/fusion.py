@@ -12,9 +12,9 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from functools import partial
 
+from engine.base.dtypes import FLOAT_TYPES, INTEGER_TYPES, SIGNED_TYPES, bits_of
 from engine.compiler.plan import Compute
-from engine.compiler.recall import Recall
-from engine.dtypes import FLOAT_TYPES, INTEGER_TYPES, SIGNED_TYPES, bits_of
+from engine.compiler.plan_memo import Recall
 from engine.kernels.expr import FLAT, Expr, acc, arg, cast, index, lit, nodes, substitute
 from engine.kernels.value import Value
 

@@ -13,16 +13,16 @@ from typing import Any, Literal, Protocol
 
 import numpy as np
 
+from engine.base.memory.pool import Pool
 from engine.compiler.fusion import fuse_elementwise
+from engine.compiler.loop_splitting import Temporary
 from engine.compiler.plan import BufferSpec, Compute, Packed, Plan, Role, Step, Tuner
-from engine.compiler.recall import Recall, Tuned
-from engine.compiler.rounds import Temporary
-from engine.compiler.sizes_computed import with_sizes_computed
+from engine.compiler.plan_memo import Recall, Tuned
+from engine.compiler.size_tensors import with_sizes_computed
 from engine.compiler.trace import InputShapes, Tracer, live
 from engine.compiler.walk import Elements, Trace
+from engine.graph.model import Model
 from engine.kernels.value import Value, leaves
-from engine.memory.pool import Pool
-from engine.model import Model
 
 Place = Literal["native", "cpu"]
 

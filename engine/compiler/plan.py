@@ -12,11 +12,11 @@ from typing import Any, Literal, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 
+from engine.base.memory.paged import let_go_of_sources
 from engine.kernels.expr import Expr, nodes, substitute
 from engine.kernels.hint import Hint as Hint
 from engine.kernels.kernel import Kernel, number
 from engine.kernels.value import HostTable, Signature, Value
-from engine.memory.paged import let_go_of_sources
 
 
 @dataclass(slots=True, eq=False)

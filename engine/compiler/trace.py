@@ -17,17 +17,17 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
+from engine.base.dtypes import TEXT
+from engine.base.errors import EngineError, ShapeError
 from engine.compiler.builders import Shapes
 from engine.compiler.entries import as_entries, mapped
 from engine.compiler.guesses import Guesses
 from engine.compiler.plan import Compute
-from engine.compiler.recall import Recall
-from engine.compiler.sizes import find_sizes, shrunk, vary
+from engine.compiler.plan_memo import Recall
+from engine.compiler.sample_sizes import find_sizes, shrunk, vary
 from engine.compiler.walk import Elements, Frame, Graph, LayerKey, PlanWalk, SampleWalk, Trace
-from engine.dtypes import TEXT
-from engine.errors import EngineError, ShapeError
+from engine.graph.model import Input, Layer, Model
 from engine.kernels.value import Entry, ListValue, Signature, Value
-from engine.model import Input, Layer, Model
 from engine.operators import OPERATORS
 from engine.operators.builder import FAN_IN
 from engine.operators.registry import Operator, Registry

@@ -15,6 +15,8 @@ from typing import Any
 
 import numpy as np
 
+from engine.base.errors import EngineError, ShapeError, UnsupportedLayerError
+from engine.base.memory.out_of_memory import naming_shortage
 from engine.compiler.builders import MOST_MADE, PlanBuilder, ShapeBuilder, Shapes
 from engine.compiler.entries import (
     as_arrays,
@@ -24,11 +26,9 @@ from engine.compiler.entries import (
     mapped,
 )
 from engine.compiler.plan import Compute
-from engine.compiler.recall import Built, Recall
-from engine.errors import EngineError, ShapeError, UnsupportedLayerError
+from engine.compiler.plan_memo import Built, Recall
+from engine.graph.model import Layer, Model
 from engine.kernels.value import Entry, Value, leaves
-from engine.memory.shortage import naming_shortage
-from engine.model import Layer, Model
 from engine.operators.control import Body, ControlFlow
 from engine.operators.registry import Operator, Registry
 

@@ -6,7 +6,7 @@ from abc import abstractmethod
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
-from engine.dtypes import ArithmeticType
+from engine.base.dtypes import ArithmeticType
 from engine.kernels.expr import Expr
 from engine.kernels.printer import Printer, Scope
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from engine.dtypes import as_dtype, from_numbers, to_numbers
+from engine.base.dtypes import as_dtype, from_numbers, to_numbers
 from engine.kernels.expr import BINARY, COMPARE, UNARY, Expr
 from engine.kernels.kernel import Kernel
 from engine.kernels.special import erf

@@ -23,7 +23,7 @@ from collections.abc import Callable, Iterator, Sequence
 from math import copysign, trunc
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from engine.dtypes import ArithmeticType
+from engine.base.dtypes import ArithmeticType
 from engine.kernels.size import as_float, has_sizes
 
 if TYPE_CHECKING:

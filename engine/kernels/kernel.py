@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from engine.dtypes import ArithmeticType
+from engine.base.dtypes import ArithmeticType
 from engine.kernels.expr import Expr, rebuild
 from engine.kernels.value import Value
 

@@ -11,7 +11,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from typing import Any, ClassVar
 
-from engine.dtypes import ArithmeticType
+from engine.base.dtypes import ArithmeticType
 from engine.kernels.expr import Expr
 from engine.kernels.kernel import Kernel
 

@@ -14,7 +14,7 @@ from typing import Any, TypeAlias, TypeVar
 
 import numpy as np
 
-from engine.errors import EngineError
+from engine.base.errors import EngineError
 
 Number: TypeAlias = "int | float | Size"
 

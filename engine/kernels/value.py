@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
-from engine.dtypes import ArithmeticType, arithmetic_type
+from engine.base.dtypes import ArithmeticType, arithmetic_type
 from engine.kernels.expr import Expr, Operand, arg, lift, lit, load
 from engine.kernels.size import whole
 

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from engine.dtypes import FLOAT32, arithmetic_type
+from engine.base.dtypes import FLOAT32, arithmetic_type
 from engine.kernels.expr import FLAT, Expr, arg, cast, lit, load, select, unary
 from engine.kernels.value import Value
 from engine.operators.builder import Builder

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from engine.dtypes import INT32
+from engine.base.dtypes import INT32
 from engine.kernels.expr import Expr, arg, cast, lit, reduce, select
 from engine.kernels.value import Value
 from engine.operators.builder import Builder

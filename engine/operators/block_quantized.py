@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from engine.dtypes import CODE_TYPES, UINT8
+from engine.base.dtypes import CODE_TYPES, UINT8
 from engine.kernels.expr import Expr, arg, cast, floor_mod, lit, reduce, select
 from engine.kernels.value import Value
 from engine.operators.builder import Builder

@@ -11,8 +11,8 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
+from engine.graph.model import Layer
 from engine.kernels.value import Entry, Value
-from engine.model import Layer
 
 Elements = Callable[[Value], np.ndarray | None]
 BoundRule = Callable[[Layer, Sequence[Entry], Elements], int | None]

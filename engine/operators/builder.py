@@ -14,12 +14,12 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from engine.errors import OutOfMemoryError, ShapeError
+from engine.base.errors import OutOfMemoryError, ShapeError
+from engine.graph.model import Layer
 from engine.kernels.expr import FLAT, Expr, arg, lit, load
 from engine.kernels.hint import Hint
 from engine.kernels.size import whole
 from engine.kernels.value import ListValue, Signature, Value
-from engine.model import Layer
 
 FAN_IN = 7
 """How many tensors one kernel may read: GL guarantees 8 storage blocks, one of them for the output."""

@@ -6,10 +6,10 @@ from typing import Any
 
 import numpy as np
 
-from engine.dtypes import BOOL, CODE_TYPES, INTEGER_TYPES, TEXT, arithmetic_type, as_dtype, bits_of
+from engine.base.dtypes import BOOL, CODE_TYPES, INTEGER_TYPES, TEXT, arithmetic_type, as_dtype, bits_of
+from engine.graph.model import Layer
 from engine.kernels.expr import FLOATS, Expr, bits, cast, compare, lit, select
 from engine.kernels.value import Value
-from engine.model import Layer
 from engine.operators import bounds
 from engine.operators.builder import Builder
 from engine.operators.registry import operator

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from sys import maxsize
 from typing import Self
 
+from engine.graph.model import Model
 from engine.kernels.value import Entry, Value
-from engine.model import Model
 from engine.operators.builder import Builder
 
 

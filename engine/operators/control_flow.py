@@ -17,10 +17,10 @@ from typing import Self
 
 import numpy as np
 
-from engine.dtypes import INT64
+from engine.base.dtypes import INT64
+from engine.graph.model import Model
 from engine.kernels.expr import cast, select
 from engine.kernels.value import Entry, ListValue, Value
-from engine.model import Model
 from engine.operators.builder import Builder
 from engine.operators.control import Body, ControlFlow
 from engine.operators.movement import chained

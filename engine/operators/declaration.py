@@ -15,8 +15,8 @@ from typing import Any, Union, get_args, get_origin, get_type_hints
 import numpy as np
 from onnx import defs
 
-from engine.dtypes import INTEGER_TYPES, TEXT
-from engine.model import Model, Output
+from engine.base.dtypes import INTEGER_TYPES, TEXT
+from engine.graph.model import Model, Output
 
 ONNX_DOMAINS = frozenset({"", "ai.onnx.ml", "ai.onnx.preview", "ai.onnx.preview.training"})
 """Domains whose operators the `onnx` package describes."""

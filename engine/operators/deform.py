@@ -7,7 +7,7 @@ from math import prod
 
 import numpy as np
 
-from engine.dtypes import INT32
+from engine.base.dtypes import INT32
 from engine.kernels.expr import Expr, arg, cast, clamp, eq, fold, lit, reduce, select, unary
 from engine.kernels.hint import Hint
 from engine.kernels.value import Value

@@ -7,7 +7,7 @@ from functools import partial
 from functools import reduce as chain
 from math import pi, sqrt
 
-from engine.dtypes import BOOL
+from engine.base.dtypes import BOOL
 from engine.kernels.expr import (
     Expr,
     arg,

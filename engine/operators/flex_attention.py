@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from math import sqrt
 
-from engine.dtypes import arithmetic_type, as_dtype
+from engine.base.dtypes import arithmetic_type, as_dtype
+from engine.graph.model import Model
 from engine.kernels.expr import cast
 from engine.kernels.value import Entry, Value
-from engine.model import Model
 from engine.operators.attention import Heads, layout_of, scores_of, weighted, wide
 from engine.operators.builder import Builder
 from engine.operators.control import Body, ControlFlow

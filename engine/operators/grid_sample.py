@@ -7,7 +7,7 @@ from math import prod
 
 import numpy as np
 
-from engine.dtypes import INT32, arithmetic_type
+from engine.base.dtypes import INT32, arithmetic_type
 from engine.kernels.expr import (
     Expr,
     arg,

@@ -9,9 +9,9 @@ from typing import NamedTuple
 
 import numpy as np
 
+from engine.graph.model import Layer
 from engine.kernels.expr import Expr, arg, cast, clamp, lit, maximum, minimum, select, unary
 from engine.kernels.value import Value
-from engine.model import Layer
 from engine.operators.attention import (
     Heads,
     Layout,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from math import prod
 
-from engine.dtypes import INT32
+from engine.base.dtypes import INT32
 from engine.kernels.expr import Expr, cast, eq, fold, lit, select, unary
 from engine.kernels.value import Value
 from engine.operators.builder import Builder

@@ -14,7 +14,7 @@ from functools import cached_property
 
 import numpy as np
 
-from engine.dtypes import FLOAT32
+from engine.base.dtypes import FLOAT32
 from engine.kernels.expr import Expr, arg, cast, eq, lit, minimum, reduce, select, unary
 from engine.kernels.value import Value
 from engine.operators.builder import Builder

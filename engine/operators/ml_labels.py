@@ -11,10 +11,10 @@ from typing import Any
 
 import numpy as np
 
-from engine.dtypes import FLOAT32, INT64, TEXT
+from engine.base.dtypes import FLOAT32, INT64, TEXT
+from engine.graph.model import Layer
 from engine.kernels.expr import FLOATS, Expr, arg, cast, clamp, eq, lit, select, unary
 from engine.kernels.value import ListValue, MapsValue, Value
-from engine.model import Layer
 from engine.operators.builder import Builder
 from engine.operators.casting import convert
 from engine.operators.ml import ML

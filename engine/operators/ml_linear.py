@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from engine.dtypes import FLOAT32
+from engine.base.dtypes import FLOAT32
 from engine.kernels.value import Value
 from engine.operators.builder import Builder
 from engine.operators.casting import convert

@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from engine.dtypes import FLOAT32, INT32, INT64
+from engine.base.dtypes import FLOAT32, INT32, INT64
+from engine.graph.model import Layer
 from engine.kernels.expr import Expr, arg, cast, eq, lit, select
 from engine.kernels.value import Value
-from engine.model import Layer
 from engine.operators.builder import Builder
 from engine.operators.casting import convert
 from engine.operators.ml import ML, as_floats

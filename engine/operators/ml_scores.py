@@ -7,7 +7,7 @@ from math import pi
 
 import numpy as np
 
-from engine.dtypes import INT64
+from engine.base.dtypes import INT64
 from engine.kernels.expr import Expr, cast, eq, lit, reduce, select, unary
 from engine.kernels.value import Entry, Value
 from engine.operators.builder import Builder

@@ -7,7 +7,7 @@ from itertools import combinations
 
 import numpy as np
 
-from engine.dtypes import FLOAT32
+from engine.base.dtypes import FLOAT32
 from engine.kernels.expr import Expr, arg, binary, cast, clamp, eq, fold, lit, maximum, reduce, select, unary
 from engine.kernels.value import Value
 from engine.operators.builder import Builder

@@ -12,7 +12,7 @@ from functools import cached_property
 
 import numpy as np
 
-from engine.dtypes import INT32
+from engine.base.dtypes import INT32
 from engine.kernels.expr import Expr, arg, cast, clamp, compare, eq, fold, lit, minimum, reduce, select, unary
 from engine.kernels.value import Value
 from engine.operators.builder import Builder

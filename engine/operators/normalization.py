@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from math import inf, prod
 
-from engine.dtypes import FLOAT32
+from engine.base.dtypes import FLOAT32
 from engine.kernels.expr import Expr, arg, binary, cast, eq, lit, maximum, reduce, select, unary
 from engine.kernels.hint import Hint
 from engine.kernels.value import Value

@@ -10,7 +10,7 @@ from math import prod
 
 import numpy as np
 
-from engine.dtypes import CODE_TYPES, FLOAT32, FLOAT_TYPES, INT32, UINT8, integer_range
+from engine.base.dtypes import CODE_TYPES, FLOAT32, FLOAT_TYPES, INT32, UINT8, integer_range
 from engine.kernels.expr import Expr, arg, cast, clamp, eq, lit, maximum, minimum, reduce, select, unary
 from engine.kernels.value import Value
 from engine.operators.builder import Builder

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from engine.dtypes import FLOAT32, INT32
+from engine.base.dtypes import FLOAT32, INT32
 from engine.kernels.expr import FLAT, Expr, arg, cast
 from engine.kernels.value import Value
 from engine.operators.builder import Builder

@@ -14,7 +14,7 @@ from math import frexp, pi, prod
 import ml_dtypes
 import numpy as np
 
-from engine.dtypes import FLOAT_TYPES, arithmetic_type
+from engine.base.dtypes import FLOAT_TYPES, arithmetic_type
 from engine.kernels.expr import Expr, arg, cast, fold, lit, reduce, select, unary
 from engine.kernels.threefry import Words, fine_uniform, threefry, uniform
 from engine.kernels.value import Value

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from engine.dtypes import FLOAT32
+from engine.base.dtypes import FLOAT32
 from engine.kernels.expr import FLAT, Expr, arg, cast, clamp, lit, maximum, select, unary
 from engine.kernels.hint import Hint
 from engine.kernels.value import Value

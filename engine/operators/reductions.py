@@ -7,7 +7,7 @@ from math import prod
 
 import numpy as np
 
-from engine.dtypes import FLOAT32, INT64
+from engine.base.dtypes import FLOAT32, INT64
 from engine.kernels.expr import FLOATS, Expr, arg, cast, eq, fold, lit, reduce, select, unary
 from engine.kernels.hint import Hint
 from engine.kernels.value import Value

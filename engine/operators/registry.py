@@ -17,9 +17,9 @@ from typing import Any, Literal, TypeVar
 
 import numpy as np
 
-from engine.errors import ShapeError
+from engine.base.errors import ShapeError
+from engine.graph.model import Layer
 from engine.kernels.value import Entry, ListValue, MapsValue
-from engine.model import Layer
 from engine.operators.bounds import BoundRule
 from engine.operators.builder import Builder
 from engine.operators.control import ControlFlow

@@ -15,7 +15,7 @@ from math import trunc
 
 import numpy as np
 
-from engine.dtypes import arithmetic_type
+from engine.base.dtypes import arithmetic_type
 from engine.kernels.expr import FLOATS, Expr, arg, cast, clamp, lit, maximum, reduce, select, unary
 from engine.kernels.size import deferred
 from engine.kernels.value import Value

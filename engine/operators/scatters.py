@@ -13,7 +13,7 @@ from math import prod
 
 import numpy as np
 
-from engine.dtypes import INT32
+from engine.base.dtypes import INT32
 from engine.kernels.evaluate import evaluate
 from engine.kernels.expr import (
     Expr,

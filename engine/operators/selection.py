@@ -11,7 +11,7 @@ from math import prod
 
 import numpy as np
 
-from engine.dtypes import BOOL, INT32, INT64
+from engine.base.dtypes import BOOL, INT32, INT64
 from engine.kernels.expr import Expr, arg, cast, compare, eq, lit, minimum, select
 from engine.kernels.hint import Hint
 from engine.kernels.value import Value

@@ -10,9 +10,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from engine.dtypes import INT64
+from engine.base.dtypes import INT64
+from engine.graph.model import Output
 from engine.kernels.value import Entry, ListValue, Value
-from engine.model import Output
 from engine.operators.builder import Builder
 from engine.operators.casting import dtype_of
 from engine.operators.elementwise import identity

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from engine.dtypes import FLOAT_TYPES, INT64, arithmetic_type, to_numbers
+from engine.base.dtypes import FLOAT_TYPES, INT64, arithmetic_type, to_numbers
 from engine.kernels.expr import Expr, arg, cast, eq, lit
 from engine.kernels.size import largest, numbers_of
 from engine.kernels.value import Value

@@ -13,7 +13,7 @@ from functools import cache
 import ml_dtypes
 import numpy as np
 
-from engine.dtypes import ArithmeticType, as_dtype, bits_of
+from engine.base.dtypes import ArithmeticType, as_dtype, bits_of
 from engine.kernels.expr import Expr, arg, bits, cast, compare, lit, minimum, select, unary
 from engine.operators.builder import Builder
 

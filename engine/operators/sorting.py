@@ -12,7 +12,7 @@ from math import isqrt, prod
 
 import numpy as np
 
-from engine.dtypes import INT32, INT64
+from engine.base.dtypes import INT32, INT64
 from engine.kernels.expr import (
     Expr,
     arg,

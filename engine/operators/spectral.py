@@ -17,7 +17,7 @@ from math import prod
 
 import numpy as np
 
-from engine.dtypes import FLOAT32
+from engine.base.dtypes import FLOAT32
 from engine.kernels.expr import Expr, arg, eq, lit, reduce, select
 from engine.kernels.value import Value
 from engine.operators.builder import Builder

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from engine.dtypes import TEXT
+from engine.base.dtypes import TEXT
 from engine.operators.registry import numpy_operator
 
 

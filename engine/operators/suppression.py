@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from engine.dtypes import BOOL, FLOAT32, INT32, INT64
+from engine.base.dtypes import BOOL, FLOAT32, INT32, INT64
 from engine.kernels.expr import (
     Expr,
     arg,

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from engine.dtypes import FLOAT32, INT32
+from engine.base.dtypes import FLOAT32, INT32
 from engine.kernels.expr import Expr, arg, cast, clamp, compare, eq, fold, lit, reduce, select
 from engine.kernels.value import Value
 from engine.operators.builder import Builder

@@ -8,8 +8,8 @@ from typing import Any
 from gameglue.audio.clip import AudioClip
 from gameglue.audio.mixer import close_mixer, open_mixer
 from gameglue.errors import GameError
-from gameglue.pygame_ce import import_pygame
-from gameglue.transform import Transform
+from gameglue.host.pygame_ce import import_pygame
+from gameglue.scene.transform import Transform
 
 _log = logging.getLogger("gameglue")
 

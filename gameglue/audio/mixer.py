@@ -12,7 +12,7 @@ from types import ModuleType
 import numpy as np
 
 from gameglue.errors import ResourceError
-from gameglue.pygame_ce import import_pygame
+from gameglue.host.pygame_ce import import_pygame
 
 FREQUENCY = 44100
 _FORMAT = -16

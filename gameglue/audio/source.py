@@ -7,9 +7,9 @@ from typing import Annotated
 
 from gameglue.audio.clip import AudioClip
 from gameglue.audio.device import Voice
-from gameglue.behaviour import MonoBehaviour
+from gameglue.scripting.behaviour import MonoBehaviour
 from gameglue.errors import GameError
-from gameglue.fields import Range
+from gameglue.scripting.fields import Range
 
 
 class AudioListener(MonoBehaviour):

@@ -11,7 +11,7 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
-from engine.errors import EngineError
+from engine.base.errors import EngineError
 
 FAILED = 2
 """Exit code of what cannot be done; argparse uses the same one for a wrong command line."""

@@ -7,8 +7,8 @@ from typing import get_args
 
 from engine import BackendType
 from engine.backends.base import Precision
-from engine.errors import InputError
-from gameglue.choices import BACKEND_NAMES, BackendChoice
+from engine.base.errors import InputError
+from gameglue.inference.backend_choice import BACKEND_NAMES, BackendChoice
 
 
 def add_backend_options(parser: argparse.ArgumentParser, default: str) -> None:

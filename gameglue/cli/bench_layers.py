@@ -10,11 +10,11 @@ import numpy as np
 from rich.table import Table
 
 from engine import BackendType, Model, SystemInfo
-from engine.errors import InputError
-from gameglue.choices import BackendChoice, exact_choice, open_worker, why_unavailable
+from engine.base.errors import InputError
 from gameglue.cli.backends import choice_of
 from gameglue.cli.console import CompileProgress, facts, measuring, output, print_json, table, title
 from gameglue.cli.sides import whole_proto
+from gameglue.inference.backend_choice import BackendChoice, exact_choice, open_worker, why_unavailable
 from gameglue.profiling.compare import Timing
 from gameglue.profiling.layers import LayerTime, LayerTimes, PeerTime, measure_layers
 from gameglue.profiling.peer import PeerProfile

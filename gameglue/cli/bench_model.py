@@ -12,8 +12,7 @@ import numpy as np
 from rich.table import Table
 
 from engine import Model, SystemInfo
-from engine.errors import EngineError, InputError
-from gameglue.choices import ALL_CHOICES, BackendChoice, open_worker, why_unavailable
+from engine.base.errors import EngineError, InputError
 from gameglue.cli.backends import add_backend_options, add_precision_option, choice_of
 from gameglue.cli.bench_layers import show_layers
 from gameglue.cli.console import (
@@ -28,6 +27,7 @@ from gameglue.cli.console import (
 )
 from gameglue.cli.models import add_input_options, add_model_options, load_model, make_inputs
 from gameglue.cli.play import positive
+from gameglue.inference.backend_choice import ALL_CHOICES, BackendChoice, open_worker, why_unavailable
 from gameglue.profiling.compare import Timing, alternate
 from gameglue.profiling.contenders import Arrays, infer, onnxruntime_call
 

@@ -6,7 +6,7 @@ import argparse
 import time
 from pathlib import Path
 
-from engine.errors import InputError
+from engine.base.errors import InputError
 from gameglue.cli.console import errors, facts, output, paragraph
 from gameglue.cli.demos import find_demo, find_demos
 from gameglue.shipping.bundle import build, missing_builder, package_of_demo, package_of_path, size_of

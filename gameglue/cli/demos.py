@@ -14,9 +14,9 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-from engine.errors import InputError
+from engine.base.errors import InputError
 from gameglue.cli.console import command_line
-from gameglue.playing import Build
+from gameglue.host.playing import Build
 
 
 @dataclass(frozen=True)

@@ -12,13 +12,13 @@ from typing import Any
 import numpy as np
 
 from engine import BackendType, Layer, Model
-from engine.errors import InputError
+from engine.base.errors import InputError
 from engine.operators import OPERATORS
-from gameglue.choices import BackendChoice
 from gameglue.cli.backends import add_backend_options, add_precision_option, choice_of
 from gameglue.cli.console import add_json_option, facts, output, paragraph, plain, print_json, table, title
 from gameglue.cli.models import add_input_options, add_model_options, load_model, make_inputs
 from gameglue.cli.sides import EngineSide, OnnxRuntimeSide, OnnxSide, ReferenceSide, Side, chunks
+from gameglue.inference.backend_choice import BackendChoice
 
 TOLERANCE, NARROW_TOLERANCE = 1e-4, 4e-3
 """What may differ unless --tolerance says otherwise; the second is for floats of 16 bits."""

@@ -11,16 +11,16 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 from engine import SystemInfo
-from engine.cache import cache_dir
-from engine.devices.cl import OPENCL_HINT
+from engine.base.cache import cache_dir
+from engine.device.cl.device import OPENCL_HINT
 from gameglue.audio.mixer import close_mixer, open_mixer
-from gameglue.choices import ALL_CHOICES, why_unavailable
 from gameglue.cli.console import add_json_option, facts, output, print_json, title
 from gameglue.cli.driver_faults import driver_faults
 from gameglue.cli.environment import VARIABLES
 from gameglue.graphics.context import how_to_get_opengl
 from gameglue.graphics.surface import has_display
-from gameglue.pygame_ce import import_pygame
+from gameglue.host.pygame_ce import import_pygame
+from gameglue.inference.backend_choice import ALL_CHOICES, why_unavailable
 
 Rows = list[tuple[str, object]]
 

@@ -6,7 +6,7 @@ import os
 import re
 from collections.abc import Mapping
 
-from engine.devices import GLInfo
+from engine.device.gl.limits import GLInfo
 
 _ZINK_UNTIL = (22, 3)
 """The last version of Mesa whose zink was seen with these faults."""

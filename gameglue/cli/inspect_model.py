@@ -8,10 +8,9 @@ from collections import Counter
 from rich.console import Console
 
 from engine import DynamicTensorShape, Layer, Model, ModelLoader, PlanReport, SystemInfo
+from engine.base.errors import EngineError, InputError
 from engine.compiler.passes import PassRecord, optimize
-from engine.errors import EngineError, InputError
-from engine.model import qualified_op
-from gameglue.choices import ALL_CHOICES, BackendChoice, exact_choice, open_worker, why_unavailable
+from engine.graph.model import qualified_op
 from gameglue.cli.backends import add_backend_options, choice_of
 from gameglue.cli.console import (
     CompileProgress,
@@ -25,6 +24,13 @@ from gameglue.cli.console import (
 )
 from gameglue.cli.models import add_model_options, dims_of, find_model
 from gameglue.cli.texture_input import add_texture_options, show_texture
+from gameglue.inference.backend_choice import (
+    ALL_CHOICES,
+    BackendChoice,
+    exact_choice,
+    open_worker,
+    why_unavailable,
+)
 
 _SHOWN = 6  # removed layers by name, unless all are asked for
 

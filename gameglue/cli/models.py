@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 
 from engine import Input, Model, ModelLoader
-from engine.errors import InputError
-from gameglue.resources import packaged_assets
+from engine.base.errors import InputError
+from gameglue.host.resources import packaged_assets
 
 
 def add_model_options(parser: argparse.ArgumentParser) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from engine.errors import InputError
+from engine.base.errors import InputError
 from gameglue.cli.console import command_line, output, paragraph
 
 SKELETON = Path(__file__).resolve().parents[1] / "shipping" / "skeleton"

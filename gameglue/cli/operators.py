@@ -6,12 +6,12 @@ import argparse
 import difflib
 from pathlib import Path
 
-from engine import support
-from engine.errors import InputError
-from engine.support import Support
-from gameglue.choices import ALL_CHOICES, BackendChoice
+from engine.api import operator_support
+from engine.api.operator_support import Support
+from engine.base.errors import InputError
 from gameglue.cli.backends import add_backend_options, choice_of
 from gameglue.cli.console import add_json_option, output, paragraph, print_json, table
+from gameglue.inference.backend_choice import ALL_CHOICES, BackendChoice
 
 BEGIN = "<!-- operators: made by `gameglue operators --markdown README.md` -->"
 END = "<!-- end of operators -->"
@@ -50,7 +50,7 @@ def run(arguments: argparse.Namespace) -> int:
     """Print the table, or write it."""
     if arguments.markdown is not None:
         if arguments.markdown == "-":
-            print(support.markdown())
+            print(operator_support.markdown())
         else:
             write_table(Path(arguments.markdown))
         return 0
@@ -77,18 +77,18 @@ def run(arguments: argparse.Namespace) -> int:
         )
         return 0
     console = output()
-    columns = ("operator", "opsets", *(support.BACKENDS[name] for name in names))
+    columns = ("operator", "opsets", *(operator_support.BACKENDS[name] for name in names))
     console.print(table(columns, [(row.title, row.versions, *map(row.on, names)) for row in rows]))
     console.print()
-    for note in (*dict.fromkeys(row.note for row in rows if row.note), *support.type_notes()):
+    for note in (*dict.fromkeys(row.note for row in rows if row.note), *operator_support.type_notes()):
         console.print(note, markup=False)
     return 0
 
 
 def chosen(names: list[str], domain: str | None) -> list[Support]:
     """The rows that a command line asks for; `InputError` with likely names for one that nobody knows."""
-    rows = support.supported()
-    known = [*rows, *support.absent()]
+    rows = operator_support.supported()
+    known = [*rows, *operator_support.absent()]
     if domain is not None:
         wanted = "" if domain == "ai.onnx" else domain
         domains = sorted({row.domain or "ai.onnx" for row in known})
@@ -125,4 +125,4 @@ def with_table(text: str) -> str:
     """A text with today's table between its marker comments."""
     before, _, rest = text.partition(BEGIN)
     _, _, after = rest.partition(END)
-    return f"{before}{BEGIN}\n{support.markdown()}\n{END}{after}"
+    return f"{before}{BEGIN}\n{operator_support.markdown()}\n{END}{after}"

@@ -13,17 +13,17 @@ from pathlib import Path
 from typing import cast
 
 from engine import BackendType
-from engine.errors import EngineError, InputError
-from gameglue import watchdog
-from gameglue.app import App
-from gameglue.choices import BackendChoice, Device, default_choice
+from engine.base.errors import EngineError, InputError
 from gameglue.cli import INTERRUPTED
 from gameglue.cli.backends import add_backend_options, choice_of
 from gameglue.cli.console import CompileProgress, facts, output, paragraph
 from gameglue.cli.demos import Demo, find_game
 from gameglue.graphics.surface import has_display
+from gameglue.host import watchdog
+from gameglue.host.app import App
+from gameglue.host.playing import PlayOptions
+from gameglue.inference.backend_choice import BackendChoice, Device, default_choice
 from gameglue.input import InputRecording
-from gameglue.playing import PlayOptions
 from gameglue.profiling import FrameReport
 
 HEADLESS_FRAMES = 600

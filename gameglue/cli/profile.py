@@ -16,11 +16,9 @@ from typing import Any
 import numpy as np
 from rich.console import Console
 
-from engine import ModelLoader, observing
-from engine.errors import InputError
-from gameglue import watchdog
-from gameglue.app import App
-from gameglue.choices import BackendChoice, default_choice, open_worker
+from engine import ModelLoader
+from engine.base import instrumentation
+from engine.base.errors import InputError
 from gameglue.cli.backends import add_backend_options, choice_of
 from gameglue.cli.console import (
     CompileProgress,
@@ -36,9 +34,12 @@ from gameglue.cli.console import (
 from gameglue.cli.demos import find_game
 from gameglue.cli.models import find_model, random_input
 from gameglue.cli.play import DEFAULT_SIZE, positive, window_size
-from gameglue.garbage import long_lived_kept
 from gameglue.graphics.surface import has_display
-from gameglue.playing import PlayOptions
+from gameglue.host import watchdog
+from gameglue.host.app import App
+from gameglue.host.garbage_collection import long_lived_kept
+from gameglue.host.playing import PlayOptions
+from gameglue.inference.backend_choice import BackendChoice, default_choice, open_worker
 from gameglue.profiling import FrameOverlay
 from gameglue.profiling.html import write_html
 from gameglue.profiling.in_flight import NetworkInFlight
@@ -136,7 +137,7 @@ def run(arguments: argparse.Namespace) -> int:
         # Before any context is made, so that all of them count.
         blocking = None if arguments.not_counting else stack.enter_context(BlockingCalls())
         # Devices that are made while somebody watches keep times.
-        stack.enter_context(observing.observing(observing.Observer()))
+        stack.enter_context(instrumentation.observing(instrumentation.Observer()))
         is_path = arguments.target.endswith(".py") or os.path.sep in arguments.target
         is_script = is_path and not Path(arguments.target).is_dir()
         play = _play_script if is_script else _play_demo

@@ -12,11 +12,11 @@ import numpy as np
 from rich.table import Table
 
 from engine import BackendType
-from engine.outputs import fetch
-from gameglue.choices import BackendChoice, open_worker
+from engine.runtime.outputs import fetch
 from gameglue.cli.backends import add_backend_options, add_precision_option, choice_of
 from gameglue.cli.console import CompileProgress, facts, output, table, title
 from gameglue.cli.models import add_input_options, add_model_options, load_model, make_inputs
+from gameglue.inference.backend_choice import BackendChoice, open_worker
 
 
 def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser], name: str, line: str) -> None:

@@ -16,14 +16,14 @@ import onnx
 from onnx import numpy_helper
 
 from engine import Model, Output
-from engine.compiler.interpret import leaf_arrays, shape_of
+from engine.base.errors import EngineError, InputError
+from engine.compiler.interpreter import leaf_arrays, shape_of
 from engine.compiler.trace import Tracer
-from engine.errors import EngineError, InputError
-from engine.importers.onnx_tensors import WeightFolder, read_tensor
+from engine.graph.importers.onnx_tensors import WeightFolder, read_tensor
 from engine.kernels.value import leaves
-from engine.outputs import fetch
-from gameglue.choices import BackendChoice, open_worker
+from engine.runtime.outputs import fetch
 from gameglue.cli.console import CompileProgress
+from gameglue.inference.backend_choice import BackendChoice, open_worker
 
 Values = dict[str, Any]
 """Arrays, lists of arrays or None, by name."""

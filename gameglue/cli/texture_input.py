@@ -15,10 +15,10 @@ import numpy as np
 from rich.console import Console
 
 from engine import BackendType, Input, Model, TextureConverter, TextureTransform
-from engine.errors import InputError
+from engine.base.errors import InputError
 from gameglue.cli.console import facts, table, title
-from gameglue.pygame_ce import import_pygame
-from gameglue.resources import Resources
+from gameglue.host.pygame_ce import import_pygame
+from gameglue.host.resources import Resources
 
 _TILE = 192  # pixels: the longer side of each picture in the preview
 _GAP, _LINE = 12, 18

@@ -8,12 +8,13 @@ import os
 import sys
 import time
 
-from engine import BackendType, ModelLoader, SystemInfo, leave_a_core_to_the_game, native
-from engine.errors import EngineError, InputError
-from gameglue.choices import ALL_CHOICES, BackendChoice, open_worker, why_unavailable
+from engine import BackendType, ModelLoader, SystemInfo, leave_a_core_to_the_game
+from engine.base.errors import EngineError, InputError
+from engine.device import native
 from gameglue.cli.backends import add_backend_options, add_precision_option, choice_of
 from gameglue.cli.console import CompileProgress, output, paragraph, table
 from gameglue.cli.models import add_dim_option, dims_of, find_model
+from gameglue.inference.backend_choice import ALL_CHOICES, BackendChoice, open_worker, why_unavailable
 
 
 def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser], name: str, line: str) -> None:

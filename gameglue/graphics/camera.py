@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
-from gameglue.behaviour import MonoBehaviour
-from gameglue.fields import Range
+from gameglue.scripting.behaviour import MonoBehaviour
+from gameglue.scripting.fields import Range
 from gameglue.graphics.batch import View
 from gameglue.graphics.canvas import Align, Canvas, VerticalAlign
 from gameglue.graphics.colors import Color, Palette

@@ -9,14 +9,14 @@ from typing import Annotated, Any, Literal
 import numpy as np
 from pyglm import glm
 
-from gameglue.behaviour import MonoBehaviour
 from gameglue.errors import GraphicsError
 from gameglue.fields import Range
 from gameglue.graphics.batch import Picture
 from gameglue.graphics.camera import Camera
 from gameglue.graphics.colors import Color
 from gameglue.graphics.mesh import Mesh
-from gameglue.vector import Vec3
+from gameglue.scene.vector import Vec3
+from gameglue.scripting.behaviour import MonoBehaviour
 
 
 class Camera3D(Camera):

@@ -10,8 +10,8 @@ from typing import Any
 import glcontext
 import moderngl
 
-from engine.devices.counting_contexts import loader_wrapper
-from engine.devices.gl_functions import GL
+from engine.device.gl.counting_contexts import loader_wrapper
+from engine.device.gl.functions import GL
 from gameglue.graphics.current import SYSTEM, release_current_context
 
 FORCE_OFF = "GAMEGLUE_NO_OPENGL"

@@ -13,7 +13,7 @@ from typing import Any, Protocol
 import moderngl
 import numpy as np
 
-from engine.devices import GLInfo
+from engine.device.gl.limits import GLInfo
 from gameglue.errors import GraphicsError
 from gameglue.graphics.context import resolve_call
 from gameglue.graphics.shaders import COPY_FRAGMENT, FULLSCREEN_VERTEX, numbered

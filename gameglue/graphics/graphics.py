@@ -10,8 +10,6 @@ from pathlib import Path
 import moderngl
 import numpy as np
 
-from gameglue.behaviour import MonoBehaviour
-from gameglue.dispatch import ErrorHandler, HookList, Wrap
 from gameglue.graphics.batch import QuadPipeline, View
 from gameglue.graphics.canvas import Canvas
 from gameglue.graphics.colors import Palette, parse_color
@@ -24,8 +22,10 @@ from gameglue.graphics.pending import PendingWork
 from gameglue.graphics.stage import Stage
 from gameglue.graphics.surface import Surface
 from gameglue.graphics.text import Fonts
-from gameglue.lifecycle import Lifecycle
-from gameglue.pygame_ce import import_pygame
+from gameglue.host.lifecycle import Lifecycle
+from gameglue.host.pygame_ce import import_pygame
+from gameglue.scripting.behaviour import MonoBehaviour
+from gameglue.scripting.dispatch import ErrorHandler, HookList, Wrap
 
 _log = logging.getLogger("gameglue")
 

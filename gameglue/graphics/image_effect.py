@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from typing import Annotated, Any, ClassVar
 
-from gameglue.behaviour import MonoBehaviour
+from gameglue.scripting.behaviour import MonoBehaviour
 from gameglue.errors import GraphicsError
-from gameglue.fields import Range, fields_of
+from gameglue.scripting.fields import Range, fields_of
 from gameglue.graphics.colors import Color, parse_color
 from gameglue.graphics.device import Effect, RenderTarget, Texture
 

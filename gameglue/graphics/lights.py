@@ -9,8 +9,8 @@ from typing import Annotated, Final
 
 import numpy as np
 
-from gameglue.behaviour import MonoBehaviour
-from gameglue.fields import Range
+from gameglue.scripting.behaviour import MonoBehaviour
+from gameglue.scripting.fields import Range
 from gameglue.graphics.colors import Color, parse_color
 
 MAX_LIGHTS: Final = 4

@@ -12,7 +12,7 @@ from gameglue.errors import MeshError
 from gameglue.graphics.mesh_forms import call_of, remembers_form
 from gameglue.graphics.obj_file import read_obj
 from gameglue.graphics.surface_normals import smooth_normals
-from gameglue.vector import Vec3
+from gameglue.scene.vector import Vec3
 
 _FORMS = ("box", "plane", "quad", "sphere", "torus", "cylinder")
 

@@ -7,8 +7,8 @@ from collections import deque
 import moderngl
 
 from engine import DeviceError
-from engine.devices import GL, GLFunctions
-from engine.devices.gl_fence import has_passed
+from engine.device.gl.fence import has_passed
+from engine.device.gl.functions import GL, GLFunctions
 
 
 class PendingWork:

@@ -20,11 +20,11 @@ from engine import (
     TextureTransform,
     Worker,
 )
-from gameglue.coroutines import NextFrame
+from gameglue.scripting.coroutines import NextFrame
 from gameglue.graphics.device import RenderTarget, Texture
 
 if TYPE_CHECKING:
-    from gameglue.app import App
+    from gameglue.host.app import App
 
 Size = tuple[int, int]
 """Width and height in pixels."""

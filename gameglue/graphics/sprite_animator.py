@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import difflib
 
-from gameglue.behaviour import MonoBehaviour
 from gameglue.errors import GraphicsError
-from gameglue.events import Event
 from gameglue.graphics.camera import SpriteRenderer
 from gameglue.graphics.sprite_sheet import AnimationClip
+from gameglue.scripting.behaviour import MonoBehaviour
+from gameglue.scripting.events import Event
 
 
 class SpriteAnimator(MonoBehaviour):

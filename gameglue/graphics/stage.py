@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from gameglue.behaviour import MonoBehaviour
-from gameglue.dispatch import Wrap
 from gameglue.graphics.camera import Camera, Camera2D, Renderer, world_view
 from gameglue.graphics.camera3d import Camera3D, MeshRenderer
 from gameglue.graphics.canvas import Canvas
@@ -14,7 +12,9 @@ from gameglue.graphics.device import RenderTarget
 from gameglue.graphics.lights import AmbientLight, DirectionalLight, Lights
 from gameglue.graphics.mesh_pipeline import MeshList, MeshPipeline
 from gameglue.graphics.particles import ParticleSystem3D
-from gameglue.lifecycle import Lifecycle
+from gameglue.host.lifecycle import Lifecycle
+from gameglue.scripting.behaviour import MonoBehaviour
+from gameglue.scripting.dispatch import Wrap
 
 Guard = Callable[..., bool]
 """Calls a component's function with arguments; reports what it raises, and returns whether it did not."""

@@ -12,7 +12,7 @@ import numpy as np
 
 from gameglue.graphics.batch import GLYPH, QUAD
 from gameglue.graphics.device import GraphicsDevice, Texture
-from gameglue.pygame_ce import import_pygame
+from gameglue.host.pygame_ce import import_pygame
 
 _WIDTH = 1024
 _MAX_HEIGHT = 4096

@@ -14,7 +14,7 @@ from gameglue.graphics.camera import Renderer
 from gameglue.graphics.canvas import Canvas
 from gameglue.graphics.colors import Color
 from gameglue.graphics.sprite_sheet import SpriteSheet
-from gameglue.vector import Vec3
+from gameglue.scene.vector import Vec3
 
 
 class TileMap(Renderer):

@@ -12,10 +12,10 @@ import numpy as np
 
 from gameglue.errors import WebCamError
 from gameglue.graphics.device import Texture
-from gameglue.pygame_ce import import_pygame
+from gameglue.host.pygame_ce import import_pygame
 
 if TYPE_CHECKING:
-    from gameglue.app import App
+    from gameglue.host.app import App
 
 _NAP: Final = 0.004  # seconds between looks for a new picture
 _LAST_WAIT: Final = 2.0  # seconds that the end of a program waits for a camera to be given back

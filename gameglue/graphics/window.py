@@ -10,11 +10,12 @@ from typing import Any
 import glcontext
 import moderngl
 
-from engine.devices.counting_contexts import loader_wrapper
+from engine.device.gl.counting_contexts import loader_wrapper
 from gameglue.errors import GraphicsError
 from gameglue.graphics.context import FORCE_OFF, SYSTEM, VERSIONS, how_to_get_opengl
 from gameglue.graphics.current import EglContext, release_current_context
 from gameglue.graphics.device import GraphicsDevice, RenderTarget
+from gameglue.host.pygame_ce import import_pygame
 from gameglue.input import (
     FocusChanged,
     InputEvent,
@@ -27,7 +28,6 @@ from gameglue.input import (
     TextEvent,
 )
 from gameglue.input.gamepads import open_gamepads
-from gameglue.pygame_ce import import_pygame
 
 # pygame counts left, middle, right from 1.
 _BUTTONS = {1: 0, 3: 1, 2: 2, 6: 3, 7: 4}

@@ -9,10 +9,10 @@ from typing import Any, Literal, Protocol, overload
 import numpy as np
 
 from engine import InputError, ValuePending
-from gameglue.clock import Time
-from gameglue.coroutines import ResumePoint, Wait, YieldInstruction
 from gameglue.errors import RequestCancelledError
+from gameglue.host.clock import Time
 from gameglue.inference.reading import Result
+from gameglue.scripting.coroutines import ResumePoint, Wait, YieldInstruction
 
 RequestState = Literal["waiting", "running", "reading", "done", "cancelled", "expired", "failed"]
 Callback = Callable[["InferenceRequest"], object]

@@ -7,7 +7,7 @@ import math
 from collections.abc import Callable, Iterable
 from typing import NoReturn, TypeVar
 
-from engine.spelling import answers_spelling
+from engine.base.spelling import answers_spelling
 from gameglue.errors import GameError
 from gameglue.input.actions import InputActions, index_of
 from gameglue.input.bindings import MOUSE_BUTTONS, NAMED_KEYS, Binding, Control, Pair, controls_of, is_key

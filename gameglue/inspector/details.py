@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from gameglue.fields import Field, fields_of
 from gameglue.inspector.editors import Editors
-from gameglue.vector import Quaternion, Vec3
+from gameglue.scene.vector import Quaternion, Vec3
+from gameglue.scripting.fields import Field, fields_of
 
 if TYPE_CHECKING:
-    from gameglue.app import App
-    from gameglue.behaviour import MonoBehaviour
-    from gameglue.game_object import GameObject
+    from gameglue.host.app import App
     from gameglue.inspector.hierarchy import Hierarchy
+    from gameglue.scene.game_object import GameObject
+    from gameglue.scripting.behaviour import MonoBehaviour
 
 _LABELS = 104.0
 _MISTAKE = (1.0, 0.42, 0.42, 1.0)

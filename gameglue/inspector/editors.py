@@ -9,12 +9,12 @@ from typing import Any, Literal, get_args, get_origin
 
 import numpy as np
 
-from gameglue.behaviour import MonoBehaviour
-from gameglue.fields import Field
-from gameglue.game_object import GameObject
 from gameglue.graphics.colors import Color, parse_color
 from gameglue.graphics.device import RenderTarget, Texture
-from gameglue.vector import Quaternion, Vec3
+from gameglue.scene.game_object import GameObject
+from gameglue.scene.vector import Quaternion, Vec3
+from gameglue.scripting.behaviour import MonoBehaviour
+from gameglue.scripting.fields import Field
 
 _LONGEST = 60
 _LARGEST = 1 << 30

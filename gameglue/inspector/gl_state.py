@@ -12,7 +12,7 @@ from typing import Any
 
 import moderngl
 
-from engine.devices.gl_functions import FUNCTION_TYPE, GL, GLFunctions
+from engine.device.gl.functions import FUNCTION_TYPE, GL, GLFunctions
 
 _TEXTURE_BINDING, _SAMPLER_BINDING = 0x8069, 0x8919
 _MAX_UNITS = 0x8B4D

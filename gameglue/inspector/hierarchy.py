@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from gameglue.app import App
-    from gameglue.game_object import GameObject
-    from gameglue.scene import Scene
+    from gameglue.host.app import App
+    from gameglue.scene.game_object import GameObject
+    from gameglue.scene.scene import Scene
 
 _INDENT = 14.0
 

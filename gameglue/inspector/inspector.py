@@ -6,15 +6,15 @@ import logging
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from engine.native.children import is_frozen
+from engine.device.native.children import is_frozen
 from gameglue.errors import EngineError, GameError
 from gameglue.graphics.colors import Palette
 from gameglue.input import InputEvent, KeyEvent
 from gameglue.inspector.overlay import InspectorOverlay
 
 if TYPE_CHECKING:
-    from gameglue.app import App
-    from gameglue.game_object import GameObject
+    from gameglue.host.app import App
+    from gameglue.scene.game_object import GameObject
 
 _log = logging.getLogger("gameglue")
 

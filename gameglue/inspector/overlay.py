@@ -13,8 +13,8 @@ from gameglue.inspector.library import import_imgui
 from gameglue.inspector.renderer import ImguiRenderer
 
 if TYPE_CHECKING:
-    from gameglue.app import App
-    from gameglue.game_object import GameObject
+    from gameglue.host.app import App
+    from gameglue.scene.game_object import GameObject
 
 _FONT_SIZE = 13.0
 _GAP = 10.0

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from engine.devices import GLFunctions
-from engine.devices.gl_limits import GLInfo
-from engine.devices.gl_timing import GLTimer
+from engine.device.gl.functions import GLFunctions
+from engine.device.gl.limits import GLInfo
+from engine.device.gl.timer_queries import GLTimer
 
 if TYPE_CHECKING:
     from gameglue.graphics.graphics import Graphics

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from engine.worker_memory import megabytes
+from engine.runtime.memory_report import megabytes
 from gameglue.profiling.plots import curve, histogram, share_bar, stacked
 from gameglue.profiling.report import Spread
 from gameglue.profiling.session import PAUSED, RUNNING, Profile

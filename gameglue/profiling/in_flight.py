@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from engine import Worker
 
 if TYPE_CHECKING:
-    from gameglue.app import App
+    from gameglue.host.app import App
     from gameglue.inference import InferenceRequest
 
 

@@ -11,7 +11,7 @@ from gameglue.profiling.recording import Recording
 from gameglue.profiling.workers import WorkerTimes
 
 if TYPE_CHECKING:
-    from gameglue.app import App
+    from gameglue.host.app import App
 
 _SHOWN = 10
 _ROW = 18.0

@@ -15,7 +15,7 @@ import numpy as np
 import onnx
 
 from engine import Worker
-from engine.model import Model
+from engine.graph.model import Model
 from gameglue.profiling.compare import Timing, alternate
 from gameglue.profiling.contenders import infer
 from gameglue.profiling.peer import PeerNode, PeerProfile, all_nodes

@@ -14,7 +14,7 @@ from gameglue.profiling.recording import Recording
 from gameglue.profiling.tensor_page import TensorPage
 
 if TYPE_CHECKING:
-    from gameglue.app import App
+    from gameglue.host.app import App
 
 _EVENTS, _FRAMES = 6000, 600
 _WIDTH, _HEIGHT = 372.0, 330.0

@@ -12,7 +12,7 @@ from gameglue.profiling.report import Spread
 from gameglue.profiling.workers import WorkerTimes
 
 if TYPE_CHECKING:
-    from gameglue.app import App
+    from gameglue.host.app import App
 
 _FRAMES = 180
 _LATEST = 60

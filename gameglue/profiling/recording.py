@@ -14,7 +14,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from engine import Worker, observing
+from engine import Worker
+from engine.base import instrumentation
 from gameglue.profiling.ring import Ring
 from gameglue.profiling.watches import NaNAlarm, TensorWatch
 from gameglue.profiling.workers import WorkerTimes, WorkerTracks
@@ -55,7 +56,7 @@ class FrameRecord(NamedTuple):
         return self.end - self.start
 
 
-class Recording(observing.Observer):
+class Recording(instrumentation.Observer):
     """Frames and events, as they happen, until `stop`.
 
     frames: the latest `frame_capacity`. label: what the next frames are part of, for comparing parts.
@@ -82,7 +83,7 @@ class Recording(observing.Observer):
     # What the engine tells
 
     def span(self, track: str, name: str, start: float, end: float, **facts: Any) -> None:
-        """See `engine.observing`."""
+        """See `engine.base.instrumentation`."""
         worker, model = facts.pop("worker", None), facts.pop("model", None)
         detail: dict[str, object] = facts
         if model is not None:
@@ -96,12 +97,12 @@ class Recording(observing.Observer):
         self._events.append((track, name, start, end, self._frame, detail))
 
     def count(self, name: str, amount: float) -> None:
-        """See `engine.observing`."""
+        """See `engine.base.instrumentation`."""
         self._counts[name] = self._counts.get(name, 0.0) + amount
         self.totals[name] += int(amount)
 
     def value(self, worker: Any, name: str, array: np.ndarray) -> None:
-        """See `engine.observing`."""
+        """See `engine.base.instrumentation`."""
         label = self.tracks.of(worker).label if isinstance(worker, Worker) else ""
         self.nan_alarm.look(label, name, array, self._frame)
         self.tensors.look(label, name, array)
@@ -143,7 +144,7 @@ class Recording(observing.Observer):
 
     def end_frame(self, start: float, end: float) -> None:
         """A frame is over: what was measured meanwhile is looked for, without waiting."""
-        observing.poll()
+        instrumentation.poll()
         record = FrameRecord(
             self._frame,
             start,
@@ -161,13 +162,13 @@ class Recording(observing.Observer):
 
     def open(self) -> None:
         """Begin: the engine's work on this thread and garbage collections are told from now on."""
-        observing.add_observer(self)
+        instrumentation.add_observer(self)
         gc.callbacks.append(self._collection)
 
     def close(self) -> None:
         """End."""
-        observing.poll()
-        observing.remove_observer(self)
+        instrumentation.poll()
+        instrumentation.remove_observer(self)
         if self._collection in gc.callbacks:
             gc.callbacks.remove(self._collection)
 

@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 
 from engine import DeviceError, Worker
-from engine.devices import counting_cl_calls
-from engine.devices.counting_contexts import CountedContexts, counting_gl_calls
+from engine.device.cl.device import counting_cl_calls
+from engine.device.gl.counting_contexts import CountedContexts, counting_gl_calls
 from engine.kernels.value import Value
-from engine.worker_memory import WorkerMemory
+from engine.runtime.memory_report import WorkerMemory
 from gameglue.profiling.contenders import infer
 from gameglue.profiling.layers import LayerTime, layer_times
 from gameglue.profiling.recording import Recording
@@ -24,8 +24,8 @@ from gameglue.profiling.report import Spread
 from gameglue.profiling.workers import WorkerTimes
 
 if TYPE_CHECKING:
-    from gameglue.app import App
-    from gameglue.frame import Phase
+    from gameglue.host.app import App
+    from gameglue.host.frame import Phase
 
 RUNNING, PAUSED = "with inference", "without inference"
 SETTLING = ""
@@ -286,7 +286,7 @@ def _look_at_workers(profile: Profile, layers: bool) -> None:
         if worker is None:
             continue
         profile.memory[times.label] = worker.memory()
-        latest: Any = worker.latest
+        latest: Any = worker._latest
         if not layers or latest is None or not latest.is_over or latest.error is not None:
             continue
         profile.layers[times.label] = layer_times(worker)
@@ -295,7 +295,7 @@ def _look_at_workers(profile: Profile, layers: bool) -> None:
 
 def _on_the_cpu(worker: Worker) -> dict[str, float]:
     """Seconds of each layer on the CPU backend, for a worker of another one; nothing where it cannot run."""
-    run = worker.latest
+    run = worker._latest
     if worker.plan_report().backend == "cpu" or run is None:
         return {}
     values = run.parts[0].lowered.trace.values

@@ -38,7 +38,7 @@ class Replay:
     """
 
     def __init__(self, worker: Worker) -> None:
-        run = worker.latest
+        run = worker._latest
         assert run is not None, "schedule first"
         assert run.finished, "wait for an output first"
         self._stages = [

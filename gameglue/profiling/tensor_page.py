@@ -13,7 +13,7 @@ from gameglue.profiling.recording import Recording
 from gameglue.profiling.watches import as_picture, heat_map
 
 if TYPE_CHECKING:
-    from gameglue.app import App
+    from gameglue.host.app import App
 
 _PICTURE = 182.0
 

@@ -53,7 +53,7 @@ class WorkerTimes:
         worker = self.worker
         if worker is None:
             return "disposed"
-        if worker.latest is not None and not worker.latest.is_over:
+        if worker._latest is not None and not worker._latest.is_over:
             return "going on"
         return "in flight" if self.waiting else "idle"
 

@@ -11,11 +11,11 @@ from typing import Any
 from engine import BackendType, Worker
 from gameglue.graphics.device import Effect
 from gameglue.graphics.graphics import Graphics
+from gameglue.host.resources import Resources
 from gameglue.reloading.effect import WatchedEffect
 from gameglue.reloading.file_watch import FileWatch
 from gameglue.reloading.watched import Watched
 from gameglue.reloading.worker import WatchedWorker
-from gameglue.resources import Resources
 
 _log = logging.getLogger("gameglue")
 

@@ -8,8 +8,8 @@ from pathlib import Path
 import moderngl
 
 from engine import GLDevice, Loading
-from engine.loading.handle import Steps
-from engine.loading.programs import try_program
+from engine.runtime.loading.handle import Steps
+from engine.runtime.loading.trial_compile import try_program
 from gameglue.errors import GraphicsError
 from gameglue.graphics.device import Effect, RenderTarget, Texture
 from gameglue.graphics.graphics import Graphics

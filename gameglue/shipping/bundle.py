@@ -14,9 +14,9 @@ from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 
-from engine.errors import InputError
+from engine.base.errors import InputError
 from gameglue.cli.demos import Demo, defines_build, demos_folder
-from gameglue.resources import packaged_assets
+from gameglue.host.resources import packaged_assets
 from gameglue.shipping import DESCRIPTION, GAME_FOLDER, hook_folders
 from gameglue.shipping.sources import files_of_folder, files_of_script, outside_imports
 

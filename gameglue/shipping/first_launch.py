@@ -10,12 +10,12 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from engine import Worker
-from engine.cache import cache_file
-from engine.errors import EngineError
-from engine.native import machine_identity
-from gameglue.app import App
-from gameglue.choices import BackendChoice
+from engine.base.cache import cache_file
+from engine.base.errors import EngineError
+from engine.device.native import machine_identity
 from gameglue.graphics.colors import Palette
+from gameglue.host.app import App
+from gameglue.inference.backend_choice import BackendChoice
 from gameglue.input import QuitRequested
 
 _log = logging.getLogger("gameglue")

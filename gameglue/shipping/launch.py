@@ -11,10 +11,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from gameglue.app import App
-from gameglue.choices import BackendChoice, default_choice
 from gameglue.cli import play
 from gameglue.cli.demos import find_demo, find_game
+from gameglue.host.app import App
+from gameglue.inference.backend_choice import BackendChoice, default_choice
 from gameglue.shipping import DESCRIPTION
 from gameglue.shipping.first_launch import make_ready
 

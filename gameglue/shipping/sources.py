@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from engine.errors import InputError
+from engine.base.errors import InputError
 
 SKIPPED = frozenset({"__pycache__", "build", "dist", "node_modules", "out", "venv"})
 """Folders that are no part of a game; neither are those whose name begins with a dot."""

@@ -25,7 +25,7 @@ if runner == "onnxruntime":
     results = session.run(None, inputs)
 else:
     from engine import ModelLoader, Worker
-    from engine.native import compilations
+    from engine.device.native import compilations
 
     marks.append(perf_counter())
     model = ModelLoader.load(path)

@@ -16,9 +16,10 @@ import numpy as np
 
 from engine.backends.gl.backend import GLBackend
 from engine.backends.gl.commands import CommandList, Replayer
-from engine.backends.gl_compute.backend import GLComputeBackend
-from engine.backends.gl_pixel.backend import GLPixelBackend
-from engine.devices import GL, GLDevice
+from engine.backends.gl.compute.backend import GLComputeBackend
+from engine.backends.gl.pixel.backend import GLPixelBackend
+from engine.device.gl.device import GLDevice
+from engine.device.gl.functions import GL
 from tests.benchmarks.setting import console, positive, print_setting, print_table
 from tests.engine.backends.steps import Bound, chain_plan, conv_compute, tuned_plan, value
 

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, fields
 from typing import Any
 
-from engine.devices.gl_functions import FUNCTION_TYPE, Loader
+from engine.device.gl.functions import FUNCTION_TYPE, Loader
 
 _THUNK = FUNCTION_TYPE(ctypes.c_uint64, *[ctypes.c_uint64] * 3)
 _MAKES_ONE = ("glCreateShader", "glCreateProgram", "glFenceSync")

@@ -16,7 +16,7 @@ import numpy as np
 import onnx
 
 from engine import JobSystem, ModelLoader, Tensor, Worker
-from engine.errors import EngineError
+from engine.base.errors import EngineError
 from gameglue.profiling.compare import Timing, alternate, until_quiet
 from gameglue.profiling.contenders import infer, schedule_bytes, schedule_cost
 from tests.benchmarks.peers import ALLOWED, PEERS

@@ -29,7 +29,7 @@ import numpy as np
 from rich.progress import track
 
 from engine import JobSystem, ModelLoader
-from engine.errors import EngineError
+from engine.base.errors import EngineError
 from gameglue.cli.console import errors
 from gameglue.profiling.compare import Timing, alternate, geometric_mean
 from gameglue.profiling.contenders import infer, onnxruntime_call

@@ -13,8 +13,8 @@ from importlib.metadata import PackageNotFoundError, version
 from rich.console import Console
 
 from engine import BackendType, JobSystem, Model, SystemInfo, Worker
-from gameglue.choices import ALL_CHOICES, BackendChoice, why_unavailable
 from gameglue.cli.console import CompileProgress, facts, table
+from gameglue.inference.backend_choice import ALL_CHOICES, BackendChoice, why_unavailable
 
 DEFAULT = ("cpu", "gl_compute", "opencl", "gl_pixel")
 """The four backends by the names that plan reports use."""

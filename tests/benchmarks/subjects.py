@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import onnx
 
-from gameglue.resources import Resources
+from gameglue.host.resources import Resources
 from tests.field.feeds import read_feeds
 from tests.graphs import mlp
 from tests.half_networks import halved, halved_inputs

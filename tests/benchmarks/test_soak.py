@@ -10,7 +10,9 @@ from typing import Any
 import moderngl
 import pytest
 
-from engine.devices import GL, CLDevice, GLDevice
+from engine.device.cl.device import CLDevice
+from engine.device.gl.device import GLDevice
+from engine.device.gl.functions import GL
 from tests.benchmarks.holdings import Holdings, ObjectLoader, growth, held
 from tests.benchmarks.processes import ROOT
 from tests.contract.place import CHANNELS

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from engine import BackendType, Model, Worker
-from engine.devices.gl_functions import FUNCTION_TYPE, GL
+from engine.device.gl.functions import FUNCTION_TYPE, GL
 
 CHANNELS = ("cpu", "gl_compute", "gl_pixel", "opencl")
 """The four backends by name."""

@@ -11,7 +11,9 @@ import glcontext
 import moderngl
 
 from engine import BackendType, JobHandle, Model, Worker
-from engine.devices import CLDevice, CountingLoader, GLDevice, counting_cl_calls
+from engine.device.cl.device import CLDevice, counting_cl_calls
+from engine.device.counting import CountingLoader
+from engine.device.gl.device import GLDevice
 
 CHANNELS = ("cpu", "gl_compute", "gl_pixel", "opencl")
 """The four backends by name."""

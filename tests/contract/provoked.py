@@ -16,10 +16,10 @@ from typing import Any
 import numpy as np
 
 from engine import JobSystem
-from engine.devices import GL, GLDevice
-from engine.devices.gl_functions import GLFunctions
-from engine.jobs.stock import stock_functions
-from engine.jobs.system import CommandList
+from engine.device.gl.device import GLDevice
+from engine.device.gl.functions import GL, GLFunctions
+from engine.device.jobs.stock import stock_functions
+from engine.device.jobs.system import CommandList
 from tests.contract.place import Place
 
 Call = Callable[[], object]

@@ -12,8 +12,8 @@ from collections.abc import Mapping
 import numpy as np
 
 from engine import Tensor, TextureConverter, Worker
-from engine.loading.handle import Loading
-from engine.slices import Schedule
+from engine.runtime.loading.handle import Loading
+from engine.runtime.slices import Schedule
 from gameglue import MonoBehaviour
 from gameglue.inference import InferenceRequest
 from gameglue.profiling.contenders import infer

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from gameglue.interrupts import is_engine_at_work
+from gameglue.host.interrupts import is_engine_at_work
 from tests.contract.faults import DIGITS
 
 ROOT = Path(__file__).parents[2]
@@ -226,7 +226,7 @@ def test_ctrl_c_in_a_script_of_ones_own_is_pythons(tmp_path: Path) -> None:
 def test_the_game_is_told_from_the_engine() -> None:
     """This test is the game's code; a function that the engine calls is too, one of the engine's is not."""
     assert not is_engine_at_work(sys._getframe())
-    names = {"__name__": "engine.worker", "frame": sys._getframe, "of_the_game": lambda: sys._getframe()}
+    names = {"__name__": "engine.api.worker", "frame": sys._getframe, "of_the_game": lambda: sys._getframe()}
     exec("def here(): return frame()\ndef calls_the_game(): return of_the_game()", names)
     assert is_engine_at_work(names["here"]())  # type: ignore[operator]
     assert not is_engine_at_work(names["calls_the_game"]())  # type: ignore[operator]

@@ -9,7 +9,7 @@ import ctypes
 from collections.abc import Callable
 from typing import Any
 
-from engine.devices.gl_functions import FUNCTION_TYPE, GL, GLFunctions
+from engine.device.gl.functions import FUNCTION_TYPE, GL, GLFunctions
 
 UNITS = 16  # every OpenGL 3.3 has as many texture units for fragment shaders
 POINTS = 16  # vertex attributes

@@ -10,7 +10,7 @@ import onnx.parser
 import pytest
 
 from engine import Model, ModelLoader
-from engine.compiler.interpret import interpret
+from engine.compiler.interpreter import interpret
 from engine.kernels.expr import Expr, cast, eq, fold, lit, reduce, select
 from engine.kernels.value import Value
 from engine.operators.builder import Builder

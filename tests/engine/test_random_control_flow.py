@@ -10,12 +10,12 @@ import onnx.parser
 import pytest
 
 from engine import Model, ModelLoader, ShapePending, Tensor, Worker
-from engine.compiler.interpret import interpret
+from engine.compiler.interpreter import interpret
 from engine.compiler.trace import Tracer
-from engine.parts import Part
-from engine.session import KEPT_CONTINUATIONS, KEPT_PLANS
+from engine.runtime.segments import Part
+from engine.runtime.session import KEPT_CONTINUATIONS, KEPT_PLANS
 from tests.engine.conftest import MakeWorker
-from tests.engine.test_continuations import held
+from tests.engine.runtime.test_continuations import held
 from tests.networks import error
 from tests.random_control_flow import Item, RandomFlow, Refused, run_reference
 
@@ -251,8 +251,8 @@ def test_a_run_made_in_advance_waits_for_no_data_of_its_own(channel: str, make_w
     worker.schedule(np.array([3], np.float32), np.array(50, np.float32))
     assert worker.peek_output("y").download_to_array().tolist() == [60]
     assert worker.peek_output("total").download_to_array() == 150
-    assert worker.latest is not None
-    made = [c.output.size for part in worker.latest.parts for c in part.lowered.trace.computes]
+    assert worker._latest is not None
+    made = [c.output.size for part in worker._latest.parts for c in part.lowered.trace.computes]
     assert max(made) <= 3
 
 
@@ -498,7 +498,7 @@ def test_plans_that_stop_often_do_not_pile_up(
     and nine sizes, nearly a thousand plans with their buffers. There is one limit for all of them now.
     """
     assert KEPT_CONTINUATIONS < KEPT_PLANS**2 * 2
-    monkeypatch.setattr("engine.session.KEPT_CONTINUATIONS", 12)
+    monkeypatch.setattr("engine.runtime.session.KEPT_CONTINUATIONS", 12)
     worker = make_worker(load(BRANCHING), channel)
     rng = np.random.default_rng(0)
     for _ in range(40):

@@ -9,7 +9,7 @@ import onnxruntime
 import pytest
 
 from engine import ModelLoader
-from engine.compiler.interpret import interpret
+from engine.compiler.interpreter import interpret
 from engine.compiler.trace import Tracer
 from tests.engine.compiler.running import kernel_keys, run_fused
 from tests.engine.conftest import MakeWorker

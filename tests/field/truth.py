@@ -18,7 +18,7 @@ import onnx
 from onnx import TensorProto, numpy_helper
 
 from engine import ModelLoader, Worker
-from engine.outputs import fetch
+from engine.runtime.outputs import fetch
 from tests.field.agreement import difference
 from tests.field.feeds import Feed
 

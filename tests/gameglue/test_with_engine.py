@@ -12,7 +12,7 @@ import onnxruntime
 import pytest
 
 from gameglue import App, BackendType, ModelAsset, MonoBehaviour, Worker
-from gameglue.resources import Resources
+from gameglue.host.resources import Resources
 
 MODEL = "digits/digits.onnx"
 

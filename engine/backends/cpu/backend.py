@@ -14,31 +14,38 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from engine import native, observing
 from engine.backends.base import Backend, DeviceBuffer, Precision, Program, Progress, Read, Repeat
-from engine.backends.cpu.ahead import compile_ahead
 from engine.backends.cpu.arguments import argument_words, generic_units, generic_words
 from engine.backends.cpu.cost import DETERMINISTIC_THREADS, grain, row_blocks, step_ns
+from engine.backends.cpu.fast_path import CPURepeat, seen
 from engine.backends.cpu.memory import CPUBuffer, native_type
 from engine.backends.cpu.native_kernel import source_of
-from engine.backends.cpu.pieces import CPUPieces
+from engine.backends.cpu.partial_run import CPUPieces
 from engine.backends.cpu.precision import arithmetics_for
+from engine.backends.cpu.precompile import compile_ahead
 from engine.backends.cpu.program import CPUProgram, released
-from engine.backends.cpu.repeat import CPURepeat, seen
 from engine.backends.cpu.stream import CPUReadback, JobStream
 from engine.backends.cpu.template import CPUTemplate
 from engine.backends.cpu.timing import time_commands
 from engine.backends.cpu.tuned import tune
-from engine.compiler.memory import place
+from engine.backends.readback import ArrivedRead, PendingRead, ShapedRead, check_out, delivered
+from engine.backends.tensor_data import CPUTensorData
+from engine.base import instrumentation
+from engine.base.dtypes import STORAGE_TYPES
+from engine.base.errors import DisposedError
+from engine.base.memory.aligned import ALIGNMENT, address_of, allocate, is_readable_in_place, reserve
+from engine.compiler.memory_planner import place
 from engine.compiler.passes import channels_last, join_quantized, remove_dead_layers, unpack_weights
 from engine.compiler.plan import AnyKernel, Compute, Plan, Step, Tuner
-from engine.dtypes import STORAGE_TYPES
-from engine.errors import DisposedError
-from engine.jobs.stock import COPY_GRAIN
-from engine.jobs.system import CommandList, JobHandle, JobSystem, shared_job_system, shared_thread_count
-from engine.memory.aligned import ALIGNMENT, address_of, allocate, is_readable_in_place, reserve
-from engine.reads import ArrivedRead, PendingRead, ShapedRead, check_out, delivered
-from engine.tensor import CPUTensorData
+from engine.device import native
+from engine.device.jobs.stock import COPY_GRAIN
+from engine.device.jobs.system import (
+    CommandList,
+    JobHandle,
+    JobSystem,
+    shared_job_system,
+    shared_thread_count,
+)
 
 LEAST_SHARED = 1 << 20
 """Bytes of a tensor that all threads copy when it is read; fewer are there before another thread is awake."""
@@ -271,7 +278,7 @@ class CPUBackend(Backend):
             program.run_here()
         elif program.commands is None:
             released()
-        elif observing.installed:
+        elif instrumentation.installed:
             self.stream.submit_observed(program.commands, None)
         else:
             self.stream.submit(program.commands, None)

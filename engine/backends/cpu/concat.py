@@ -9,8 +9,8 @@ from engine.backends.cpu.epilogue import Epilogue, print_epilogue
 from engine.backends.cpu.library import library_text
 from engine.backends.cpu.native_kernel import NativeKernel
 from engine.backends.cpu.printer import indent, kernel_text
+from engine.base.dtypes import as_dtype
 from engine.compiler.plan import Compute, Tuner
-from engine.dtypes import as_dtype
 from engine.kernels.size import largest, smallest
 
 _NS_PER_ELEMENT = 0.3

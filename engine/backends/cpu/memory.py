@@ -7,9 +7,9 @@ from functools import cache
 import numpy as np
 
 from engine.backends.base import DeviceBuffer
-from engine.dtypes import as_dtype
-from engine.errors import DisposedError
-from engine.memory.aligned import address_of, allocate
+from engine.base.dtypes import as_dtype
+from engine.base.errors import DisposedError
+from engine.base.memory.aligned import address_of, allocate
 
 
 class CPUBuffer(DeviceBuffer):
@@ -18,7 +18,7 @@ class CPUBuffer(DeviceBuffer):
     __slots__ = ("_array", "address", "dtype", "elements")
 
     def __init__(self, elements: int, dtype: np.dtype, memory: np.ndarray | None = None) -> None:
-        """`memory` is an array to take as it is; see `engine.memory.aligned.is_readable_in_place`."""
+        """`memory` is an array to take as it is; see `engine.base.memory.aligned.is_readable_in_place`."""
         self.elements = elements
         self.dtype = native_type(dtype)
         if memory is None:

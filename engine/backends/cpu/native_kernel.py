@@ -7,8 +7,8 @@ from functools import cached_property, lru_cache
 
 from engine.backends.cpu.printer import NumbaPrinter
 from engine.compiler.plan import AnyKernel
+from engine.device.native import NativeSource
 from engine.kernels.kernel import Kernel
-from engine.native import NativeSource
 
 
 @dataclass(frozen=True)

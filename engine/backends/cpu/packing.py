@@ -8,11 +8,11 @@ import numpy as np
 
 from engine.backends.cpu.library import library_text
 from engine.backends.cpu.tiles import host_tile
+from engine.base.memory.parallel import in_parts
+from engine.base.memory.pool import reserve_lasting
 from engine.compiler.plan import storable
-from engine.memory.pool import reserve_lasting
-from engine.memory.threaded import in_parts
-from engine.native import NativeSource
-from engine.native.parts import call_in_parts
+from engine.device.native import NativeSource
+from engine.device.native.ranges import call_in_parts
 
 LEAST_TURNED = 1 << 14
 """Bytes of a matrix below which NumPy has laid it before native code is called."""

@@ -16,8 +16,8 @@ from engine.backends.cpu.epilogue import Epilogue, Recipe, fill_ends, fill_step
 from engine.backends.cpu.packing import turn_panels
 from engine.backends.cpu.printer import indent
 from engine.backends.cpu.tiles import AVX2, AVX512, NEON, Tile
+from engine.base.memory.pool import reserve_lasting
 from engine.compiler.plan import storable
-from engine.memory.pool import reserve_lasting
 
 FLOPS_PER_NS = 160.0
 

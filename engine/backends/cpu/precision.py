@@ -12,8 +12,8 @@ from typing import Literal, get_args
 import llvmlite.binding as llvm
 
 from engine.backends.base import Precision
+from engine.base.errors import DeviceError, InputError
 from engine.compiler.plan import storable
-from engine.errors import DeviceError, InputError
 
 Unit = Literal["amx", "avx512", "avx2"]
 """What multiplies: a unit for tiles of matrices, or dot products of vectors of 64 or 32 bytes."""

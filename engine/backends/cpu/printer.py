@@ -16,11 +16,11 @@ from typing import ClassVar
 import numpy as np
 
 from engine.backends.cpu.library import library_text
-from engine.dtypes import CODE_TYPES, ArithmeticType, arithmetic_type, as_dtype
+from engine.base.dtypes import CODE_TYPES, ArithmeticType, arithmetic_type, as_dtype
+from engine.device.native import NativeSource
 from engine.kernels.expr import BINARY, COMPARE, LOOPS, REDUCTIONS, UNARY, Expr, nodes
 from engine.kernels.kernel import Kernel
 from engine.kernels.printer import LIMITS, Printer
-from engine.native import NativeSource
 
 WIDEST_INDEX = (-(2**63), 2**63 - 1)
 

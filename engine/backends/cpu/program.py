@@ -10,8 +10,8 @@ import numpy as np
 
 from engine.backends.base import Program
 from engine.backends.cpu.cost import INLINE_NS, TRIAL_NS, TRIALS
-from engine.errors import DisposedError
-from engine.jobs.system import CommandList, JobSystem, RepeatedJob
+from engine.base.errors import DisposedError
+from engine.device.jobs.system import CommandList, JobSystem, RepeatedJob
 
 
 class CPUProgram(Program):

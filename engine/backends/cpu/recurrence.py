@@ -27,8 +27,8 @@ from engine.backends.cpu.native_kernel import NativeKernel
 from engine.backends.cpu.packing import flattened
 from engine.backends.cpu.printer import indent, kernel_text
 from engine.backends.cpu.tiles import Tile, host_tile
+from engine.base.dtypes import FLOAT32
 from engine.compiler.plan import Compute, Tuner, storable
-from engine.dtypes import FLOAT32
 from engine.kernels.expr import acc, arg, index, load
 from engine.kernels.hint import Hint
 from engine.kernels.size import deferred, largest, smallest

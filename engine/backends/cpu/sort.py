@@ -12,8 +12,8 @@ from engine.backends.cpu.epilogue import emit_epilogue, unfinished
 from engine.backends.cpu.library import library_text
 from engine.backends.cpu.native_kernel import NativeKernel
 from engine.backends.cpu.printer import indent, kernel_text, read_text
+from engine.base.dtypes import INT32, INT64, arithmetic_type, as_dtype
 from engine.compiler.plan import Compute, Tuner
-from engine.dtypes import INT32, INT64, arithmetic_type, as_dtype
 
 BLOCK = 64
 """Elements that are compared with the threshold at once."""

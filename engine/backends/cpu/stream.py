@@ -7,14 +7,14 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from engine import observing
 from engine.backends.base import Readback
 from engine.backends.cpu.memory import CPUBuffer
 from engine.backends.cpu.timing import ObservedJob, Stamped
-from engine.errors import DisposedError
-from engine.jobs.stock import COPY_GRAIN, stock_functions
-from engine.jobs.system import CommandList, JobHandle, JobSystem, RepeatedJob
-from engine.memory.aligned import address_of, allocate
+from engine.base import instrumentation
+from engine.base.errors import DisposedError
+from engine.base.memory.aligned import address_of, allocate
+from engine.device.jobs.stock import COPY_GRAIN, stock_functions
+from engine.device.jobs.system import CommandList, JobHandle, JobSystem, RepeatedJob
 
 _NOTHING = CommandList(np.zeros((0, 4), np.int64))
 
@@ -119,7 +119,7 @@ class JobStream:
         """The same, with the times told to observers when it has run."""
         stamped = Stamped(commands)
         handle = self.submit(stamped.commands, keep_alive)
-        observing.later(ObservedJob(stamped, handle))
+        instrumentation.later(ObservedJob(stamped, handle))
         return handle
 
     def submit_repeated(
@@ -256,6 +256,6 @@ class _Copy:
 
 
 def _wait_for(handle: JobHandle) -> None:
-    if observing.installed and not handle.is_completed:
-        observing.count("waits for jobs", 1)
+    if instrumentation.installed and not handle.is_completed:
+        instrumentation.count("waits for jobs", 1)
     handle.complete()

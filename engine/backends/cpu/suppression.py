@@ -7,8 +7,8 @@ from engine.backends.cpu.epilogue import emit_epilogue, unfinished
 from engine.backends.cpu.library import library_text
 from engine.backends.cpu.native_kernel import NativeKernel
 from engine.backends.cpu.printer import indent, kernel_text, read_text
+from engine.base.dtypes import FLOAT32, INT32
 from engine.compiler.plan import Compute, Tuner
-from engine.dtypes import FLOAT32, INT32
 
 AT_ONCE = 16
 """Kept boxes that a box is compared with before the next test whether it is out."""

@@ -13,11 +13,11 @@ from engine.backends.cpu.arguments import argument_words
 from engine.backends.cpu.cost import CHUNK_NS, CHUNKS_PER_THREAD, SHORTEST_BLOCK, step_ns
 from engine.backends.cpu.memory import CPUBuffer
 from engine.backends.cpu.program import CPUProgram
-from engine.compiler.memory import share
+from engine.base.memory.aligned import ALIGNMENT
+from engine.compiler.memory_planner import share
 from engine.compiler.plan import Plan
-from engine.jobs.system import CommandList, JobSystem
+from engine.device.jobs.system import CommandList, JobSystem
 from engine.kernels.size import Number, Size, hint_of, largest
-from engine.memory.aligned import ALIGNMENT
 
 
 class Host(Protocol):

@@ -13,9 +13,10 @@ from typing import Any
 
 import numpy as np
 
-from engine import native, observing
-from engine.jobs.stock import STAMP
-from engine.jobs.system import CommandList, JobHandle
+from engine.base import instrumentation
+from engine.device import native
+from engine.device.jobs.stock import STAMP
+from engine.device.jobs.system import CommandList, JobHandle
 
 
 def time_commands(commands: CommandList, run: Callable[[CommandList], object]) -> list[float]:
@@ -66,14 +67,14 @@ class ObservedJob:
     def __init__(self, stamped: Stamped, handle: JobHandle) -> None:
         self._stamped = stamped
         self._handle = handle
-        self._worker = observing.current_worker()
+        self._worker = instrumentation.current_worker()
 
     def poll(self) -> bool:
         """Tell the time, if the commands have run."""
         if not self._handle.is_completed:
             return False
         start, end = self._stamped.times()
-        observing.span("jobs", "job", start, end, worker=self._worker, backend="cpu")
+        instrumentation.span("jobs", "job", start, end, worker=self._worker, backend="cpu")
         return True
 
 

@@ -4,25 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from engine.backends.cpu.argmax import tune_position
+from engine.backends.cpu.compress import tune_compress, tune_count, tune_nonzero, tune_select
 from engine.backends.cpu.concat import tune_concat
 from engine.backends.cpu.conv import tune_conv
-from engine.backends.cpu.conv_few import tune_conv_few
-from engine.backends.cpu.conv_first import tune_conv_first
-from engine.backends.cpu.conv_last import tune_conv_last
-from engine.backends.cpu.depthwise_last import tune_depthwise_last
+from engine.backends.cpu.first_layer_conv import tune_conv_first
+from engine.backends.cpu.low_precision_conv import tune_reduced_conv
+from engine.backends.cpu.low_precision_matmul import tune_reduced_matmul
 from engine.backends.cpu.matmul import tune_matmul
+from engine.backends.cpu.nhwc_conv import tune_conv_last
+from engine.backends.cpu.nhwc_depthwise import tune_depthwise_last
+from engine.backends.cpu.nhwc_pool import tune_pool_last
 from engine.backends.cpu.pool import tune_pool
-from engine.backends.cpu.pool_last import tune_pool_last
-from engine.backends.cpu.position import tune_position
 from engine.backends.cpu.precision import Arithmetic
 from engine.backends.cpu.recurrence import tune_recurrence
 from engine.backends.cpu.reduce import tune_reduce
-from engine.backends.cpu.reduced import tune_reduced_matmul
-from engine.backends.cpu.reduced_conv import tune_reduced_conv
 from engine.backends.cpu.rows import tune_normalize, tune_softmax
 from engine.backends.cpu.scan import tune_scan
 from engine.backends.cpu.scatter import tune_scatter
-from engine.backends.cpu.select import tune_compress, tune_count, tune_nonzero, tune_select
+from engine.backends.cpu.small_output_conv import tune_conv_few
 from engine.backends.cpu.sort import tune_sort
 from engine.backends.cpu.suppression import tune_suppression
 from engine.backends.cpu.transpose import tune_transpose

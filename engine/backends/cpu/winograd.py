@@ -18,7 +18,7 @@ from engine.backends.cpu.library import library_text
 from engine.backends.cpu.native_kernel import NativeKernel
 from engine.backends.cpu.printer import indent, kernel_text
 from engine.backends.cpu.tiles import Tile, host_tile
-from engine.backends.cpu.winograd_cut import (
+from engine.backends.cpu.winograd_partition import (
     MOST_COLUMNS,
     Cut,
     choose_cut,

@@ -13,10 +13,10 @@ import numpy as np
 
 from engine.backends.cpu.library import library_text
 from engine.backends.cpu.tiles import host_tile
+from engine.base.memory.pool import reserve_lasting
 from engine.compiler.plan import storable
-from engine.memory.pool import reserve_lasting
-from engine.native import NativeSource
-from engine.native.parts import call_in_parts
+from engine.device.native import NativeSource
+from engine.device.native.ranges import call_in_parts
 
 POINTS = {2: (0.0, 1.0, -1.0), 4: (0.0, 0.5**0.5, -(0.5**0.5), 2.0**0.5, -(2.0**0.5))}
 """Where F(2 x 2) and F(4 x 4) interpolate, beside infinity; `library/winograd.py` has the rest."""

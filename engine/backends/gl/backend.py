@@ -12,7 +12,6 @@ from typing import Any
 
 import numpy as np
 
-from engine import observing
 from engine.backends.base import Backend, DeviceBuffer, Program
 from engine.backends.gl.commands import CommandList, Replayer
 from engine.backends.gl.programs import ProgramStore
@@ -20,11 +19,13 @@ from engine.backends.gl.record import GLProgram
 from engine.backends.gl.storage import to_memory, type_refusal
 from engine.backends.gl.timing import ObservedCommands
 from engine.backends.integers import check_integers
+from engine.base import instrumentation
+from engine.base.errors import InputError
+from engine.compiler.loop_splitting import Temporary, split
 from engine.compiler.plan import Compute, Plan
-from engine.compiler.rounds import Temporary, split
-from engine.devices import GL, GLDevice
-from engine.devices.gl_limits import UNLIMITED
-from engine.errors import InputError
+from engine.device.gl.device import GLDevice
+from engine.device.gl.functions import GL
+from engine.device.gl.limits import UNLIMITED
 from engine.kernels.expr import Expr, nodes
 from engine.kernels.value import Value
 
@@ -118,7 +119,7 @@ class GLBackend(Backend):
         assert isinstance(program, GLProgram)
         program.check()
         with self.device.current():
-            watched = ObservedCommands(self.device, self.name) if observing.installed else None
+            watched = ObservedCommands(self.device, self.name) if instrumentation.installed else None
             self.replayer.run(program.commands)
             if watched is not None:
                 watched.end()
@@ -152,7 +153,7 @@ class GLBackend(Backend):
         joined = CommandList.joined([program.commands for program in own])
 
         def run() -> None:
-            if observing.installed:
+            if instrumentation.installed:
                 one_by_one()
                 return
             for program in own:

@@ -13,10 +13,10 @@ from typing import Any
 
 import numpy as np
 
-from engine.devices.gl_functions import FUNCTION_TYPE
-from engine.errors import KernelCompileError
-from engine.native import NativeSource, PendingLoad, prepare_async
-from engine.native.prelude import PRELUDE
+from engine.base.errors import KernelCompileError
+from engine.device.gl.functions import FUNCTION_TYPE
+from engine.device.native import NativeSource, PendingLoad, prepare_async
+from engine.device.native.prelude import PRELUDE
 
 ARGUMENTS = 5
 _ROW = 1 + ARGUMENTS

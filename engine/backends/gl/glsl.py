@@ -14,7 +14,7 @@ import numpy as np
 
 from engine.backends.gl.glsl_functions import functions_for
 from engine.backends.gl.storage import FORMS
-from engine.dtypes import ArithmeticType, arithmetic_type, as_dtype
+from engine.base.dtypes import ArithmeticType, arithmetic_type, as_dtype
 from engine.kernels.c_printer import COMMON, CPrinter, saturate
 
 COMPONENTS = "xyzw"

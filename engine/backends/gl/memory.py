@@ -7,8 +7,8 @@ import weakref
 from collections.abc import Callable
 from typing import Any
 
-from engine.devices import GLDevice
-from engine.devices.gl_shared import SharedContext
+from engine.device.gl.device import GLDevice
+from engine.device.gl.shared_context import SharedContext
 
 
 class GLObjects:

@@ -13,11 +13,12 @@ from pathlib import Path
 from typing import ClassVar, Generic, NamedTuple, Self, TypeVar, cast
 
 from engine.backends.base import Progress
-from engine.cache import cache_dir, read_sealed, write_sealed
-from engine.devices import GL, GLDevice
-from engine.devices.gl_limits import query_integer
-from engine.devices.gl_shared import SharedContext
-from engine.errors import DeviceError, KernelCompileError
+from engine.base.cache import cache_dir, read_sealed, write_sealed
+from engine.base.errors import DeviceError, KernelCompileError
+from engine.device.gl.device import GLDevice
+from engine.device.gl.functions import GL
+from engine.device.gl.limits import query_integer
+from engine.device.gl.shared_context import SharedContext
 
 _FORMAT = b"GGGLB1\n"
 _LOG_SIZE = 2048

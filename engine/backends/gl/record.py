@@ -11,8 +11,9 @@ from engine.backends.base import Program
 from engine.backends.gl.commands import CommandList
 from engine.backends.gl.memory import GLObjects
 from engine.backends.gl.programs import ProgramStore
-from engine.devices import GL, GLDevice
-from engine.errors import DisposedError
+from engine.base.errors import DisposedError
+from engine.device.gl.device import GLDevice
+from engine.device.gl.functions import GL
 
 
 class Released(Protocol):

@@ -10,9 +10,9 @@ import numpy as np
 
 from engine.backends.base import Backend, DeviceBuffer
 from engine.backends.gl.storage import memory_dtype
-from engine.devices import GLDevice
-from engine.devices.gl_create import default_context_if_current
-from engine.errors import DeviceError
+from engine.base.errors import DeviceError
+from engine.device.gl.create import default_context_if_current
+from engine.device.gl.device import GLDevice
 
 _HAS_BARRIERS = 420
 
@@ -39,13 +39,13 @@ def shared_object(storage: DeviceBuffer, ctx: moderngl.Context) -> moderngl.Buff
     Raises `DisposedError` if it was released.
     """
     # Imported where it is needed: a game uses one of the two backends.
-    from engine.backends.gl_compute.memory import GLComputeBuffer
+    from engine.backends.gl.compute.memory import GLComputeBuffer
 
     if isinstance(storage, GLComputeBuffer):
         found: moderngl.Buffer = ctx.external_buffer(storage.name, storage.memory.nbytes)
         return found
     # Likewise.
-    from engine.backends.gl_pixel.memory import GLPixelBuffer
+    from engine.backends.gl.pixel.memory import GLPixelBuffer
 
     assert isinstance(storage, GLPixelBuffer)
     layout, element = storage.memory.layout, memory_dtype(storage.dtype)

@@ -14,7 +14,7 @@ from typing import Literal
 
 import numpy as np
 
-from engine.dtypes import CODE_TYPES, from_numbers, to_numbers
+from engine.base.dtypes import CODE_TYPES, from_numbers, to_numbers
 
 Word = Literal["float", "int", "uint"]
 """The GLSL types that elements have in a shader, or in a texture."""

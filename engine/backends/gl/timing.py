@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from time import perf_counter
 
-from engine import observing
-from engine.devices import GL, GLDevice
+from engine.base import instrumentation
+from engine.device.gl.device import GLDevice
+from engine.device.gl.functions import GL
 
 
 class ObservedCommands:
@@ -19,7 +20,7 @@ class ObservedCommands:
     def __init__(self, device: GLDevice, backend: str) -> None:
         self._device = device
         self._backend = backend
-        self._worker = observing.current_worker()
+        self._worker = instrumentation.current_worker()
         self._has_clock = not device.info.is_software
         self._is_told = False
         self._fence = 0
@@ -35,7 +36,7 @@ class ObservedCommands:
             return
         else:
             self._fence = self._device.gl.glFenceSync(GL.SYNC_GPU_COMMANDS_COMPLETE, 0)
-        observing.later(self)
+        instrumentation.later(self)
 
     def poll(self) -> bool:
         """Look whether the times have come."""
@@ -53,4 +54,6 @@ class ObservedCommands:
 
     def _tell(self, times: list[float]) -> None:
         self._is_told = True
-        observing.span("gpu", "commands", times[0], times[1], worker=self._worker, backend=self._backend)
+        instrumentation.span(
+            "gpu", "commands", times[0], times[1], worker=self._worker, backend=self._backend
+        )

@@ -9,23 +9,23 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from engine import observing
 from engine.backends.base import Backend, DeviceBuffer, Program, Progress, Readback
 from engine.backends.cost import formula_ns
 from engine.backends.integers import check_integers
 from engine.backends.opencl.dispatches import CLProgram, Command, dispatches
 from engine.backends.opencl.memory import CLBuffer, CLReadback, HostPool, Transfers
-from engine.backends.opencl.pieces import CLPieces
+from engine.backends.opencl.partial_dispatch import CLPieces
 from engine.backends.opencl.programs import ProgramStore
-from engine.backends.opencl.rules import tune
 from engine.backends.opencl.storage import WORDS, device_dtype, to_device
 from engine.backends.opencl.timing import ObservedEvents
 from engine.backends.opencl.tuned import TunedKernel
-from engine.cache import cache_dir
-from engine.compiler.memory import place, share
+from engine.backends.opencl.tuning import tune
+from engine.base import instrumentation
+from engine.base.cache import cache_dir
+from engine.base.errors import InputError, OutOfMemoryError
+from engine.compiler.memory_planner import place, share
 from engine.compiler.plan import AnyKernel, Compute, Plan, Step, Tuner
-from engine.devices.cl import CLDevice
-from engine.errors import InputError, OutOfMemoryError
+from engine.device.cl.device import CLDevice
 from engine.kernels.expr import nodes
 from engine.kernels.kernel import Kernel
 
@@ -158,10 +158,10 @@ class OpenCLBackend(Backend):
         assert isinstance(program, CLProgram)
         enqueue, queue = self.device.cl.enqueue_nd_range_kernel, self.device.queue
         try:
-            if observing.installed and self.device.keeps_times and program.commands:
+            if instrumentation.installed and self.device.keeps_times and program.commands:
                 started = perf_counter()
                 events = [enqueue(queue, kernel, size, local) for kernel, size, local in program.commands]
-                observing.later(ObservedEvents(self.device, events, started))
+                instrumentation.later(ObservedEvents(self.device, events, started))
                 return
             for kernel, size, local in program.commands:
                 enqueue(queue, kernel, size, local)

@@ -8,8 +8,8 @@ import numpy as np
 
 from engine.backends.base import DeviceBuffer, Readback
 from engine.backends.opencl.storage import device_dtype, from_device
-from engine.devices.cl import CLDevice
-from engine.errors import DeviceError, DisposedError, ValuePending
+from engine.base.errors import DeviceError, DisposedError, ValuePending
+from engine.device.cl.device import CLDevice
 
 _SMALLEST = 4096
 # Idle host memory kept for the next transfer: about ten full-HD RGBA images.

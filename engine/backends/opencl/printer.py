@@ -14,7 +14,7 @@ import numpy as np
 
 from engine.backends.opencl.functions import TEMPLATES, divider, functions_for
 from engine.backends.opencl.storage import WORDS, WRAP
-from engine.dtypes import ArithmeticType, arithmetic_type, as_dtype
+from engine.base.dtypes import ArithmeticType, arithmetic_type, as_dtype
 from engine.kernels.c_printer import CPrinter, saturate
 from engine.kernels.expr import Expr, nodes
 from engine.kernels.kernel import Kernel

@@ -9,10 +9,10 @@ import numpy as np
 
 from engine.backends.opencl.printer import GenericSource, Signature
 from engine.backends.opencl.tuned import TunedKernel
+from engine.base.errors import KernelCompileError
 from engine.compiler.plan import AnyKernel
-from engine.devices.cl import CLDevice
-from engine.devices.cl_binaries import binary_path, compile_program, read_binary, write_binary
-from engine.errors import KernelCompileError
+from engine.device.cl.binaries import binary_path, compile_program, read_binary, write_binary
+from engine.device.cl.device import CLDevice
 from engine.kernels.kernel import Kernel
 
 

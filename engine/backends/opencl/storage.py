@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from engine.dtypes import CODE_TYPES, as_dtype, from_numbers, to_numbers
+from engine.base.dtypes import CODE_TYPES, as_dtype, from_numbers, to_numbers
 
 WORDS: dict[str, str] = {
     "float32": "float",

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from engine import observing
-from engine.devices.cl import CLDevice
+from engine.base import instrumentation
+from engine.device.cl.device import CLDevice
 
 
 class ObservedEvents:
@@ -18,7 +18,7 @@ class ObservedEvents:
         self._device = device
         self._first, self._last = events[0], events[-1]
         self._start = start
-        self._worker = observing.current_worker()
+        self._worker = instrumentation.current_worker()
 
     def poll(self) -> bool:
         """Look whether the commands have run."""
@@ -30,5 +30,5 @@ class ObservedEvents:
         # The device has a clock of its own, which showed `queued` when the first was enqueued.
         offset = self._start - first.queued * 1e-9
         start, end = first.start * 1e-9 + offset, last.end * 1e-9 + offset
-        observing.span("gpu", "commands", start, end, worker=self._worker, backend="opencl")
+        instrumentation.span("gpu", "commands", start, end, worker=self._worker, backend="opencl")
         return True

@@ -12,8 +12,8 @@ import numpy as np
 
 from engine.backends.opencl.functions import functions_for
 from engine.backends.opencl.printer import AxisSplit, OpenCLPrinter, Signature, extensions
+from engine.base.dtypes import ArithmeticType
 from engine.compiler.plan import Compute
-from engine.dtypes import ArithmeticType
 from engine.kernels.expr import acc
 from engine.kernels.kernel import Numbered, number
 

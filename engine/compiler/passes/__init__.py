@@ -15,7 +15,7 @@ from engine.compiler.passes.join_transposes import join_transposes
 from engine.compiler.passes.promote_halves import promote_halves
 from engine.compiler.passes.remove_dead_layers import remove_dead_layers
 from engine.compiler.passes.unpack_weights import unpack_weights
-from engine.model import Model
+from engine.graph.model import Model
 
 Pass = Callable[[Model], Model]
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from engine.model import Layer, Model
+from engine.graph.model import Layer, Model
 from engine.operators.channels_last import DOMAIN
 from engine.operators.convolution import taps_first
 from engine.operators.layout import LAST

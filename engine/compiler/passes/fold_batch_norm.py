@@ -7,10 +7,10 @@ from functools import partial
 import numpy as np
 
 from engine.compiler.plan import storable
-from engine.model import Layer, Model
-from engine.native import NativeSource
-from engine.native.parts import call_in_parts
-from engine.native.prelude import PRELUDE
+from engine.device.native import NativeSource
+from engine.device.native.prelude import PRELUDE
+from engine.device.native.ranges import call_in_parts
+from engine.graph.model import Layer, Model
 
 
 def fold_batch_norm(model: Model) -> Model:

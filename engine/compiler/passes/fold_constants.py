@@ -6,12 +6,12 @@ from collections.abc import Callable, Iterable
 
 import numpy as np
 
+from engine.base.errors import EngineError
 from engine.compiler.builders import ShapeBuilder
 from engine.compiler.passes.join_quantized import is_joinable
 from engine.compiler.passes.patterns import Patterns
-from engine.errors import EngineError
+from engine.graph.model import Layer, Model
 from engine.kernels.value import Value
-from engine.model import Layer, Model
 from engine.operators import OPERATORS
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from engine.compiler.passes.patterns import Patterns, other_input, replace_layers
-from engine.model import Layer, Model
+from engine.graph.model import Layer, Model
 
 _VERSION = 17
 

@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
+from engine.base.dtypes import integer_range
 from engine.compiler.passes.patterns import Patterns, replace_layers
-from engine.dtypes import integer_range
-from engine.model import Layer, Model
+from engine.graph.model import Layer, Model
 
 _BYTES = ("int8", "uint8")
 _CONTRIB = "com.microsoft"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from engine.compiler.passes.patterns import Patterns, replace_layers
-from engine.model import Layer, Model
+from engine.graph.model import Layer, Model
 
 _DOMAIN, _VERSION = "com.microsoft", 1
 

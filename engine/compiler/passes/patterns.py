@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from engine.model import Layer, Model
+from engine.graph.model import Layer, Model
 
 
 class Patterns:

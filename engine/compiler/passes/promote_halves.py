@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from engine.compiler.plan import storable
-from engine.model import Layer, Model
+from engine.graph.model import Layer, Model
 
 _CODES = {"float16": 10, "bfloat16": 16}
 """The types that are promoted, with their numbers in ONNX."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from engine.model import Layer, Model
+from engine.graph.model import Layer, Model
 
 
 def remove_dead_layers(model: Model) -> Model:

@@ -15,7 +15,7 @@ import numpy as np
 from engine.compiler.builders import ShapeBuilder
 from engine.compiler.passes.fold_constants import fold_layers
 from engine.compiler.plan import storable
-from engine.model import Layer, Model
+from engine.graph.model import Layer, Model
 
 _WEIGHTS_OF = {"MatMul": 1, "Gemm": 1, "Conv": 1, "ConvTranspose": 1}
 """The input that holds weights."""

@@ -15,7 +15,7 @@ from demos.digits.reader import DigitReader
 from demos.digits.sheet import Desk, Sheet
 from demos.digits.strokes import pen_strokes
 from gameglue import App, BackendType, DeviceError, Rect
-from gameglue.choices import BackendChoice
+from gameglue.inference.backend_choice import BackendChoice
 from gameglue.input import InputScript
 from tests.demos.playing import Play, part, until
 
@@ -199,7 +199,7 @@ from demos.digits.main import build
 from demos.digits.reader import DigitReader
 from demos.digits.sheet import Desk
 from gameglue import App, Rect
-from gameglue.playing import PlayOptions
+from gameglue.host.playing import PlayOptions
 
 def post(kind, **values):
     pygame.event.post(pygame.event.Event(kind, **values))

@@ -10,18 +10,19 @@ import numpy as np
 import pytest
 
 from engine.backends.base import Backend, DeviceBuffer
-from engine.backends.gl_compute.memory import GLComputeBuffer
-from engine.backends.gl_pixel.memory import GLPixelBuffer
+from engine.backends.gl.compute.memory import GLComputeBuffer
+from engine.backends.gl.pixel.memory import GLPixelBuffer
 from engine.backends.opencl import OpenCLBackend
 from engine.backends.opencl.memory import CLBuffer
+from engine.base.dtypes import ArithmeticType, arithmetic_type, as_dtype
+from engine.base.shapes import DynamicTensorShape
 from engine.compiler.plan import Compute
-from engine.devices import GL, CLDevice, GLDevice
-from engine.devices.gl_functions import FUNCTION_TYPE
-from engine.dtypes import ArithmeticType, arithmetic_type, as_dtype
+from engine.device.cl.device import CLDevice
+from engine.device.gl.device import GLDevice
+from engine.device.gl.functions import FUNCTION_TYPE, GL
+from engine.graph.model import Input, Layer, Model, Output
 from engine.kernels.expr import FLAT, Expr, arg, cast, compare, index, lit, reduce, select, unary
 from engine.kernels.value import Value
-from engine.model import Input, Layer, Model, Output
-from engine.shapes import DynamicTensorShape
 from tests.engine.backends.gl.conftest import WAYS, made
 from tests.engine.backends.steps import F32, Bound, chain_plan, matmul_compute, result_of, tuned_plan, value
 from tests.engine.conftest import MakeWorker

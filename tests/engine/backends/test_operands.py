@@ -9,10 +9,10 @@ import pytest
 
 from engine import BackendType, ModelLoader, Worker
 from engine.backends.base import Backend
-from engine.backends.gl_compute.backend import GLComputeBackend
+from engine.backends.gl.compute.backend import GLComputeBackend
 from engine.backends.opencl import OpenCLBackend
-from engine.devices import GLDevice
-from engine.devices.cl import CLDevice
+from engine.device.cl.device import CLDevice
+from engine.device.gl.device import GLDevice
 from engine.kernels.value import Value
 from tests.engine.backends.gl.test_tuned import CONVOLUTIONS
 from tests.engine.backends.steps import (

@@ -8,7 +8,7 @@ import numpy as np
 
 from engine import Model
 from engine.compiler.fusion import fuse_elementwise
-from engine.compiler.interpret import elements, run_computes
+from engine.compiler.interpreter import elements, run_computes
 from engine.compiler.plan import Compute
 from engine.compiler.trace import Tracer, live
 from engine.kernels.value import Value

@@ -9,7 +9,7 @@ import onnx
 import pytest
 
 from engine.compiler.fusion import DEPTH_LIMIT, fuse_elementwise
-from engine.compiler.interpret import elements, run_computes
+from engine.compiler.interpreter import elements, run_computes
 from engine.compiler.plan import Compute
 from engine.compiler.trace import Tracer, live
 from tests.graphs import Declared, model, node

@@ -9,8 +9,8 @@ import pytest
 
 from engine import EngineError, Model, OutOfMemoryError, ShapeError
 from engine.compiler.builders import MOST_MADE
-from engine.compiler.interpret import interpret
-from engine.compiler.memory import place
+from engine.compiler.interpreter import interpret
+from engine.compiler.memory_planner import place
 from engine.compiler.trace import Tracer
 from tests.engine.conftest import MakeWorker
 from tests.engine.test_random_control_flow import load

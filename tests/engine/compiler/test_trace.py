@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from engine import Model, ShapeError
-from engine.compiler.interpret import interpret
+from engine.compiler.interpreter import interpret
 from engine.compiler.trace import SAMPLES, Tracer
 from tests.engine.compiler.running import kernel_keys, planned, run_fused
 from tests.graphs import model, node

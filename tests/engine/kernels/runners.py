@@ -15,18 +15,18 @@ from math import prod
 import numpy as np
 import pytest
 
-from engine import native
 from engine.backends.base import Backend
 from engine.backends.cpu.arguments import generic_units, generic_words
 from engine.backends.cpu.printer import NumbaPrinter
-from engine.backends.gl_compute.backend import GLComputeBackend
-from engine.backends.gl_pixel.backend import GLPixelBackend
+from engine.backends.gl.compute.backend import GLComputeBackend
+from engine.backends.gl.pixel.backend import GLPixelBackend
 from engine.backends.opencl import OpenCLBackend
+from engine.base.dtypes import ArithmeticType, as_dtype
+from engine.base.errors import DeviceError
 from engine.compiler.plan import BufferSpec, Plan, Step
-from engine.devices import GLDevice
-from engine.devices.cl import CLDevice
-from engine.dtypes import ArithmeticType, as_dtype
-from engine.errors import DeviceError
+from engine.device import native
+from engine.device.cl.device import CLDevice
+from engine.device.gl.device import GLDevice
 from engine.kernels.evaluate import evaluate
 from engine.kernels.kernel import Kernel
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from engine.dtypes import (
+from engine.base.dtypes import (
     CODE_TYPES,
     FLOAT_TYPES,
     STORAGE_TYPES,

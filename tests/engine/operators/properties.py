@@ -21,7 +21,7 @@ from onnx import helper, numpy_helper
 from onnx.reference import ReferenceEvaluator
 
 from engine import ModelLoader
-from engine.compiler.interpret import interpret
+from engine.compiler.interpreter import interpret
 from tests.engine.conftest import MakeWorker
 from tests.onnx_cases import compare
 

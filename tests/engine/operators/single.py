@@ -7,11 +7,11 @@ from typing import Any
 
 import numpy as np
 
-from engine.compiler.interpret import interpret
+from engine.base.shapes import DynamicTensorShape
+from engine.compiler.interpreter import interpret
 from engine.compiler.trace import Tracer
+from engine.graph.model import Input, Layer, Model, Output
 from engine.kernels.kernel import number
-from engine.model import Input, Layer, Model, Output
-from engine.shapes import DynamicTensorShape
 
 NEWEST = 25
 """The opset under which a layer is read unless a test says otherwise."""

@@ -14,13 +14,13 @@ from hypothesis import strategies as st
 from onnx import TensorProto, helper, numpy_helper
 
 from engine import ModelLoader
+from engine.base.errors import ShapeError
+from engine.base.shapes import DynamicTensorShape
 from engine.compiler.fusion import fuse_elementwise
-from engine.compiler.interpret import interpret
+from engine.compiler.interpreter import interpret
 from engine.compiler.trace import Tracer, live
-from engine.errors import ShapeError
+from engine.graph.model import Input, Layer, Model, Output
 from engine.kernels.value import Value
-from engine.model import Input, Layer, Model, Output
-from engine.shapes import DynamicTensorShape
 from tests.engine.conftest import MakeWorker
 from tests.engine.operators.single import one_layer, run
 from tests.onnx_cases import disagreement

@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 from onnx import helper
 
 from engine import ModelLoader
-from engine.compiler.interpret import interpret
-from engine.errors import ShapeError
+from engine.base.errors import ShapeError
+from engine.compiler.interpreter import interpret
 from tests.engine.conftest import MakeWorker
 from tests.onnx_cases import disagreement
 

@@ -17,9 +17,9 @@ import numpy as np
 import pytest
 
 from engine import ModelLoader, Worker
-from engine.compiler.interpret import interpret
-from engine.dtypes import STORAGE_TYPES
-from engine.outputs import fetch
+from engine.base.dtypes import STORAGE_TYPES
+from engine.compiler.interpreter import interpret
+from engine.runtime.outputs import fetch
 from tests.engine.conftest import CHANNELS, MakeWorker
 from tests.onnx_cases import Case, all_cases, compare, disagreement, stored_cases
 

@@ -10,12 +10,12 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from engine.compiler.interpret import interpret
-from engine.dtypes import CODE_TYPES, STORAGE_TYPES, as_dtype, bits_of
-from engine.errors import ShapeError
-from engine.model import Input, Layer, Model, Output
+from engine.base.dtypes import CODE_TYPES, STORAGE_TYPES, as_dtype, bits_of
+from engine.base.errors import ShapeError
+from engine.base.shapes import DynamicTensorShape
+from engine.compiler.interpreter import interpret
+from engine.graph.model import Input, Layer, Model, Output
 from engine.operators.casting import ONNX_TYPES
-from engine.shapes import DynamicTensorShape
 from tests.engine.conftest import MakeWorker
 from tests.engine.operators.single import one_layer, run
 

@@ -9,7 +9,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from engine.compiler.interpret import interpret
+from engine.compiler.interpreter import interpret
 from engine.operators import OPERATORS
 from tests.engine.conftest import MakeWorker
 from tests.engine.operators.contrib import Arrays, Case, Draw

@@ -11,7 +11,7 @@ import onnx.parser
 import pytest
 
 from engine import ModelLoader, ShapeError
-from engine.compiler.interpret import interpret
+from engine.compiler.interpreter import interpret
 from engine.kernels.value import Entry
 from engine.operators.builder import Builder
 from engine.operators.control_flow import Loop
@@ -147,7 +147,9 @@ def test_one_branch_runs_and_reads_what_is_around_it(
     x = np.arange(6, dtype=np.float32).reshape(2, 3) / 4
     feeds: dict[str, np.ndarray] = {"x": x, "limit": np.array(limit, np.float32)}
     worker = against_onnxruntime(BRANCHES, feeds, channel, make_worker)
-    run = {step.layer for part in worker.latest.parts for s in part.lowered.segments for step in s.plan.steps}
+    run = {
+        step.layer for part in worker._latest.parts for s in part.lowered.segments for step in s.plan.steps
+    }
     assert not run.intersection({"Softmax_7"} if limit < 0 else {"ReduceMax_4", "Mul_5"}), run
 
 

@@ -7,7 +7,7 @@ import onnx
 import pytest
 from onnx import defs
 
-from engine.importers.onnx_importer import OLDEST_OPSET
+from engine.graph.importers.onnx_importer import OLDEST_OPSET
 from engine.operators import OPERATORS
 
 SPELLED_OTHERWISE = {

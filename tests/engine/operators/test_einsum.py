@@ -7,8 +7,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from engine.base.errors import ShapeError
 from engine.compiler.trace import Tracer
-from engine.errors import ShapeError
 from tests.engine.conftest import MakeWorker
 from tests.engine.operators.single import one_layer, run, structures
 from tests.onnx_cases import disagreement

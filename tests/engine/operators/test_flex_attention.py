@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 from onnx import TensorProto, helper
 
-from engine.compiler.interpret import interpret
-from engine.errors import ShapeError
-from engine.importers.onnx_importer import read_onnx
-from engine.model import Model
+from engine.base.errors import ShapeError
+from engine.compiler.interpreter import interpret
+from engine.graph.importers.onnx_importer import read_onnx
+from engine.graph.model import Model
 from tests.engine.conftest import MakeWorker
 from tests.engine.operators.test_attention import attend
 from tests.onnx_cases import disagreement

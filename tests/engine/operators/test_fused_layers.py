@@ -9,10 +9,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from engine.compiler.interpret import interpret
-from engine.errors import ShapeError
-from engine.model import Input
-from engine.shapes import DynamicTensorShape
+from engine.base.errors import ShapeError
+from engine.base.shapes import DynamicTensorShape
+from engine.compiler.interpreter import interpret
+from engine.graph.model import Input
 from tests.engine.conftest import MakeWorker
 from tests.engine.operators.independent import by_onnxruntime
 from tests.engine.operators.single import one_layer, run, structures

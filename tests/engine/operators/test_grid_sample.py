@@ -10,7 +10,7 @@ import onnxruntime
 import pytest
 from onnx import TensorProto, helper
 
-from engine.errors import ShapeError
+from engine.base.errors import ShapeError
 from tests.engine.operators.independent import by_reference
 from tests.engine.operators.single import run
 from tests.onnx_cases import disagreement

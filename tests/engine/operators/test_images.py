@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from engine import BackendType, Worker
-from engine.errors import ShapeError
+from engine.base.errors import ShapeError
 from tests.engine.operators.single import one_layer, run
 
 PIXELS = np.random.default_rng(2).integers(0, 256, (6, 8, 3)).repeat(4, 0).repeat(4, 1).astype(np.uint8)

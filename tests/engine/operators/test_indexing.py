@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from engine.errors import ShapeError
+from engine.base.errors import ShapeError
 from tests.engine.operators.single import run
 
 INDEX_TYPES = ("int32", "int64")

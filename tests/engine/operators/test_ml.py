@@ -14,10 +14,10 @@ from onnx import TensorProto, defs, helper
 from sklearn.linear_model import LogisticRegression
 
 from engine import CPUTensorData, ModelLoader, Worker
-from engine.compiler.interpret import interpret
-from engine.errors import InputError, ModelImportError, ShapeError
+from engine.base.errors import InputError, ModelImportError, ShapeError
+from engine.compiler.interpreter import interpret
 from engine.operators import OPERATORS
-from engine.outputs import fetch
+from engine.runtime.outputs import fetch
 from tests.engine.conftest import MakeWorker
 from tests.onnx_cases import compare
 

@@ -10,7 +10,7 @@ import pytest
 from sklearn.svm import SVC, SVR, OneClassSVM
 
 from engine import ModelLoader
-from engine.errors import ShapeError
+from engine.base.errors import ShapeError
 from tests.engine.conftest import MakeWorker
 from tests.engine.operators.test_ml import FLOAT, INT64, STRING, agree, found, ml
 

@@ -14,7 +14,7 @@ from onnx import numpy_helper
 from sklearn.ensemble import GradientBoostingClassifier, RandomForestClassifier, RandomForestRegressor
 
 from engine import ModelLoader
-from engine.errors import ShapeError
+from engine.base.errors import ShapeError
 from tests.engine.conftest import MakeWorker
 from tests.engine.operators.test_ml import FLOAT, INT64, STRING, agree, found, ml
 

@@ -9,10 +9,10 @@ import numpy as np
 import onnxruntime
 import pytest
 
-from engine.compiler.interpret import elements
+from engine.base.dtypes import STORAGE_TYPES, as_dtype
+from engine.base.errors import ShapeError
+from engine.compiler.interpreter import elements
 from engine.compiler.trace import Tracer
-from engine.dtypes import STORAGE_TYPES, as_dtype
-from engine.errors import ShapeError
 from engine.operators.movement import cut_of
 from tests.engine.operators.single import one_layer, run
 from tests.graphs import node, proto

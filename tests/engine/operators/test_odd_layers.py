@@ -10,7 +10,7 @@ import pytest
 from onnx import helper
 
 from engine import ModelLoader
-from engine.errors import ModelImportError, OutOfMemoryError, ShapeError
+from engine.base.errors import ModelImportError, OutOfMemoryError, ShapeError
 from engine.operators import OPERATORS
 from tests.bounded import judged, run_bounded
 from tests.odd_layers import Given, Start, from_cases, identity_graph, odd_layers, run_odd, starts

@@ -7,11 +7,11 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from engine.compiler.interpret import interpret
-from engine.errors import ShapeError
-from engine.model import Input, Layer, Model, Output
+from engine.base.errors import ShapeError
+from engine.base.shapes import DynamicTensorShape
+from engine.compiler.interpreter import interpret
+from engine.graph.model import Input, Layer, Model, Output
 from engine.operators.optimizers import DOMAIN
-from engine.shapes import DynamicTensorShape
 from tests.engine.conftest import MakeWorker
 from tests.onnx_cases import disagreement
 

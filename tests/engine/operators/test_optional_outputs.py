@@ -26,10 +26,10 @@ from onnxruntime.capi.onnxruntime_pybind11_state import (
 )
 
 from engine import ModelLoader
-from engine.compiler.interpret import interpret
-from engine.errors import EngineError
+from engine.base.errors import EngineError
+from engine.compiler.interpreter import interpret
 from engine.operators import OPERATORS
-from engine.outputs import fetch
+from engine.runtime.outputs import fetch
 from tests.engine.conftest import CHANNELS, MakeWorker
 from tests.engine.operators.test_cases import expected_on
 from tests.engine.operators.test_contrib import CASES

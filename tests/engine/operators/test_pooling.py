@@ -9,7 +9,7 @@ import onnxruntime
 import pytest
 
 from engine import ModelLoader
-from engine.errors import ShapeError
+from engine.base.errors import ShapeError
 from tests.engine.conftest import MakeWorker
 from tests.engine.operators.single import run
 from tests.graphs import node, proto

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from onnx import helper
 from onnx.reference import ReferenceEvaluator
 
-from engine.dtypes import integer_range
-from engine.errors import ShapeError
+from engine.base.dtypes import integer_range
+from engine.base.errors import ShapeError
 from engine.operators.casting import ONNX_TYPES
 from tests.engine.conftest import MakeWorker
 from tests.engine.operators.single import one_layer, run

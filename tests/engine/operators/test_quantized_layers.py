@@ -11,9 +11,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from onnx import ModelProto, ValueInfoProto, helper
 
-from engine.compiler.interpret import interpret
-from engine.errors import ShapeError
-from engine.importers.onnx_importer import read_onnx
+from engine.base.errors import ShapeError
+from engine.compiler.interpreter import interpret
+from engine.graph.importers.onnx_importer import read_onnx
 from tests.engine.conftest import MakeWorker
 
 draw = np.random.default_rng(5)

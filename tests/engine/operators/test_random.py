@@ -10,9 +10,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from engine.compiler.interpret import interpret
-from engine.errors import ShapeError
-from engine.model import Layer, Model, Output
+from engine.base.errors import ShapeError
+from engine.compiler.interpreter import interpret
+from engine.graph.model import Layer, Model, Output
 from tests.engine.conftest import MakeWorker
 from tests.engine.operators.single import one_layer, run
 from tests.onnx_cases import disagreement

@@ -7,8 +7,8 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import pytest
 
+from engine.base.errors import ShapeError
 from engine.compiler.trace import Tracer
-from engine.errors import ShapeError
 from engine.kernels.expr import nodes
 from tests.engine.operators.single import one_layer, run
 from tests.onnx_cases import disagreement

@@ -12,8 +12,8 @@ import pytest
 from onnx import helper, numpy_helper
 from onnx.reference import ReferenceEvaluator
 
+from engine.base.errors import ShapeError
 from engine.compiler.trace import Tracer
-from engine.errors import ShapeError
 from engine.kernels.expr import nodes
 from tests.engine.operators.single import one_layer, run
 from tests.onnx_cases import disagreement

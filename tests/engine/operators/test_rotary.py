@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from engine.errors import ShapeError
+from engine.base.errors import ShapeError
 from tests.engine.conftest import MakeWorker
 from tests.engine.operators.single import one_layer, run
 from tests.onnx_cases import disagreement

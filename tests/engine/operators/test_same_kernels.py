@@ -16,9 +16,9 @@ import onnx.parser
 import pytest
 
 from engine import Model, ModelLoader
+from engine.base.shapes import DynamicTensorShape
 from engine.compiler.trace import Tracer
 from engine.kernels.kernel import number
-from engine.shapes import DynamicTensorShape
 from tests.engine.operators.single import one_layer, structures
 
 

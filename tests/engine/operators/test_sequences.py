@@ -14,9 +14,9 @@ from onnx import TensorProto, helper
 from onnx.reference import ReferenceEvaluator
 
 from engine import ModelLoader
-from engine.compiler.interpret import interpret
+from engine.base.errors import ShapeError
+from engine.compiler.interpreter import interpret
 from engine.compiler.trace import Tracer
-from engine.errors import ShapeError
 from tests.engine.conftest import MakeWorker
 from tests.engine.operators.single import run
 from tests.graphs import model, node, proto

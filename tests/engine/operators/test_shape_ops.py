@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from engine.base.errors import ShapeError
 from engine.compiler.trace import Tracer
-from engine.errors import ShapeError
 from tests.engine.operators.single import one_layer, run
 
 

@@ -13,10 +13,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from onnx import TensorProto, helper
 
-from engine.dtypes import TEXT
-from engine.errors import ShapeError
-from engine.model import Input, Layer
-from engine.shapes import DynamicTensorShape
+from engine.base.dtypes import TEXT
+from engine.base.errors import ShapeError
+from engine.base.shapes import DynamicTensorShape
+from engine.graph.model import Input, Layer
 from tests.engine.conftest import MakeWorker
 from tests.engine.operators.single import one_layer, run
 

@@ -13,8 +13,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from engine import ModelLoader
-from engine.compiler.interpret import interpret
-from engine.errors import ShapeError
+from engine.base.errors import ShapeError
+from engine.compiler.interpreter import interpret
 from tests.engine.conftest import MakeWorker
 from tests.engine.operators.properties import Example
 from tests.engine.operators.single import run

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from engine.devices import GLInfo
+from engine.device.gl.limits import GLInfo
 from gameglue.cli.driver_faults import driver_faults
 
 SWITCHES = {"ZINK_INLINE_UNIFORMS": "0", "GALLIUM_THREAD": "0"}

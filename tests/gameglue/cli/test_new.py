@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from engine.errors import InputError
+from engine.base.errors import InputError
 from gameglue.cli import main
 from gameglue.cli.demos import find_demos, find_game
 from gameglue.cli.new import make_game

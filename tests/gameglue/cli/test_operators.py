@@ -7,7 +7,7 @@ from pathlib import Path
 import onnx
 import pytest
 
-from engine import support
+from engine.api import operator_support
 from engine.operators.registry import Registry, numpy_operator, operator
 from gameglue.cli import main
 from gameglue.cli.operators import BEGIN, END, with_table
@@ -44,26 +44,26 @@ def made() -> Registry:
 
 
 def test_kinds_and_versions_come_from_the_declarations() -> None:
-    rows = {row.title: row for row in support.supported(made())}
+    rows = {row.title: row for row in operator_support.supported(made())}
     assert rows["Twice"].versions == "9-14, 20+"
     assert rows["Old"].versions == "7+"
     assert rows["my.game.Sorted"].versions == "2+"
-    assert {rows["Twice"].on(b) for b in support.BACKENDS} == {"native"}
-    assert [rows["my.game.Sorted"].on(b) for b in support.BACKENDS] == ["native", *["fallback"] * 3]
-    lacking = {row.title: row for row in support.absent(made())}
-    assert {lacking["Relu"].on(b) for b in support.BACKENDS} == {"refused"}
+    assert {rows["Twice"].on(b) for b in operator_support.BACKENDS} == {"native"}
+    assert [rows["my.game.Sorted"].on(b) for b in operator_support.BACKENDS] == ["native", *["fallback"] * 3]
+    lacking = {row.title: row for row in operator_support.absent(made())}
+    assert {lacking["Relu"].on(b) for b in operator_support.BACKENDS} == {"refused"}
     assert lacking["Relu"].versions == "1+"
     assert "Twice" not in lacking
-    text = support.markdown(made())
+    text = operator_support.markdown(made())
     assert "3 operators, 2 of them on every backend" in text
     assert "| `ai.onnx` | Old, Twice |  |" in text
     assert "| `my.game` |  | Sorted |" in text
 
 
 def test_types_that_a_backend_lacks_are_named() -> None:
-    assert support.lacking_types("cpu") == ()
-    assert "float64" in support.lacking_types("gl_pixel")
-    assert any("GPU_PIXEL" in note and "float64" in note for note in support.type_notes())
+    assert operator_support.lacking_types("cpu") == ()
+    assert "float64" in operator_support.lacking_types("gl_pixel")
+    assert any("GPU_PIXEL" in note and "float64" in note for note in operator_support.type_notes())
 
 
 def test_the_table_lists_what_is_asked_for(capsys: Capture) -> None:
@@ -80,8 +80,8 @@ def test_the_table_lists_what_is_asked_for(capsys: Capture) -> None:
 def test_what_the_engine_lacks_is_shown_when_asked_for(
     capsys: Capture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    lacking = support.Support("", "Missing", "9+", None)
-    monkeypatch.setattr(support, "absent", lambda: [lacking])
+    lacking = operator_support.Support("", "Missing", "9+", None)
+    monkeypatch.setattr(operator_support, "absent", lambda: [lacking])
     assert main(["operators", "missing"]) == 0
     printed = capsys.readouterr().out
     assert rows_of(printed)["Missing"] == ["9+", *["refused"] * 4]
@@ -114,5 +114,5 @@ def test_the_readme_has_today_s_table() -> None:
 
 
 def test_every_operator_of_onnx_is_in_the_table_or_absent() -> None:
-    known = {(row.domain, row.name) for row in (*support.supported(), *support.absent())}
+    known = {(row.domain, row.name) for row in (*operator_support.supported(), *operator_support.absent())}
     assert {(s.domain, s.name) for s in onnx.defs.get_all_schemas()} <= known

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from gameglue.cli import main
-from tests.engine.test_observing import chain
+from tests.engine.base.test_instrumentation import chain
 from tests.gameglue.profiling.test_html import Page
 from tests.gameglue.profiling.test_trace import check_schema
 

@@ -10,8 +10,8 @@ import moderngl
 import numpy as np
 import pytest
 
-from engine.devices import CountingLoader
-from engine.devices.gl_functions import GL, GLFunctions
+from engine.device.counting import CountingLoader
+from engine.device.gl.functions import GL, GLFunctions
 from gameglue import (
     AmbientLight,
     App,

@@ -7,10 +7,10 @@ from collections.abc import Callable
 import moderngl
 import pytest
 
-from engine.devices import GL
+from engine.device.gl.functions import GL
 from gameglue import App
 from gameglue.graphics.pending import PendingWork
-from gameglue.rest import MOST_IN_FLIGHT
+from gameglue.host.idle_time import MOST_IN_FLIGHT
 
 pytestmark = pytest.mark.gl
 

@@ -22,7 +22,7 @@ from gameglue import (
     MonoBehaviour,
     Worker,
 )
-from gameglue.resources import Resources
+from gameglue.host.resources import Resources
 from tests.graphs import model, node
 
 MODEL = "digits/digits.onnx"

@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 
 from gameglue import App, GameError, GameObject, InputScript, MonoBehaviour, SpriteRenderer, Texture, Vec3
-from gameglue.fields import Range
 from gameglue.graphics.colors import Color
+from gameglue.scripting.fields import Range
 
 pytestmark = pytest.mark.gl
 
@@ -354,8 +354,8 @@ def test_without_opengl_it_says_so(make_app: MakeApp) -> None:
 STATE = """
 import moderngl
 from gameglue import App
-from engine.devices.gl_functions import GLFunctions
-from engine.devices.gl_switch import current_platform
+from engine.device.gl.functions import GLFunctions
+from engine.device.gl.switch import current_platform
 from tests.engine.gl_state import Disturbed, differences, snapshot
 
 ctx = moderngl.create_standalone_context(backend="egl")

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import moderngl
 import pytest
 
-from engine.devices.gl_functions import GLFunctions
+from engine.device.gl.functions import GLFunctions
 from gameglue import App
 from gameglue.profiling.gpu_phases import DRAWING, GPUPhases
 

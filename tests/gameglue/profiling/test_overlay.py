@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from engine import BackendType, ModelLoader, Worker, observing
+from engine import BackendType, ModelLoader, Worker
+from engine.base import instrumentation
 from gameglue import App, InputScript, MonoBehaviour
 from gameglue.profiling.layer_page import layers_of
 from gameglue.profiling.workers import WorkerTimes
@@ -59,12 +60,12 @@ def test_keys_show_it_turn_its_pages_and_hide_it(make_app: MakeApp) -> None:
     pages = [page for visible, page in seen if visible]
     assert sorted(set(pages)) == [0, 1, 2, 3]
     assert seen[-1] == (False, 0)
-    assert observing.installed == 0
+    assert instrumentation.installed == 0
 
 
 def test_hidden_it_records_nothing_and_a_games_own_recording_goes_on(app: App) -> None:
     app.step()
-    assert observing.installed == 0
+    assert instrumentation.installed == 0
     own = app.profiler.record()
     app.overlay.show(app)
     assert app.profiler.recording is own

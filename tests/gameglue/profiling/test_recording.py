@@ -9,7 +9,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from engine import BackendType, ModelLoader, Worker, observing
+from engine import BackendType, ModelLoader, Worker
+from engine.base import instrumentation
 from gameglue import App, InferenceRequest, MonoBehaviour
 from gameglue.profiling import Recording
 from tests.gameglue.profiling.recorded import recorded
@@ -89,9 +90,9 @@ def test_nothing_is_left_when_a_recording_ends(app: App) -> None:
     app.profiler.record()
     app.profiler.record()
     app.step()
-    assert observing.installed == 1
+    assert instrumentation.installed == 1
     app.profiler.stop()
-    assert observing.installed == 0
+    assert instrumentation.installed == 0
     assert len(gc.callbacks) == callbacks
     assert app.lifecycle.wrap is None
     assert all(hooks.wrap is None for hooks in app.lifecycle.hooks.values())
@@ -103,7 +104,7 @@ def test_an_app_that_is_disposed_stops_recording(make_app: Callable[..., App]) -
     app.profiler.record()
     app.step()
     app.dispose()
-    assert observing.installed == 0
+    assert instrumentation.installed == 0
 
 
 def test_a_hook_removed_within_the_walk_is_not_called_while_recording(app: App) -> None:

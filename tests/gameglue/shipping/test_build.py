@@ -17,13 +17,13 @@ import numpy as np
 import pytest
 
 from engine.backends.base import BackendType
-from engine.errors import InputError
-from engine.loading.rehearsal import rehearse
-from engine.native import NativeSource, NativeStore
-from engine.native.child import COMPILER_ARGUMENT
-from engine.native.children import allow_reentry
-from engine.native.pool import CompilePool
-from engine.native.prelude import PRELUDE
+from engine.base.errors import InputError
+from engine.device.native import NativeSource, NativeStore
+from engine.device.native.child import COMPILER_ARGUMENT
+from engine.device.native.children import allow_reentry
+from engine.device.native.pool import CompilePool
+from engine.device.native.prelude import PRELUDE
+from engine.runtime.loading.driver_warm_up import rehearse
 from gameglue.cli import main
 from gameglue.cli.demos import Demo, find_demo, find_demos
 from gameglue.cli.new import make_game
@@ -267,7 +267,7 @@ def test_a_built_game_compiles_in_itself_started_again(
 ) -> None:
     monkeypatch.setattr(sys, "frozen", True, raising=False)
     monkeypatch.setattr(sys, "executable", str(built))
-    monkeypatch.setattr("engine.native.children._may_reenter", [])
+    monkeypatch.setattr("engine.device.native.children._may_reenter", [])
     allow_reentry()
     started: list[list[str]] = []
     popen = subprocess.Popen
@@ -290,7 +290,7 @@ def test_a_built_game_rehearses_in_itself_started_again(
 ) -> None:
     monkeypatch.setattr(sys, "frozen", True, raising=False)
     monkeypatch.setattr(sys, "executable", str(built))
-    monkeypatch.setattr("engine.native.children._may_reenter", [])
+    monkeypatch.setattr("engine.device.native.children._may_reenter", [])
     allow_reentry()
     model = ROOT / "assets/digits/digits.onnx"
     assert rehearse(model, BackendType.GPU_PIXEL, {"batch": 1}, True)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from functools import cache
 from pathlib import Path
 
-from engine.native.prelude import PRELUDE, shared
+from engine.device.native.prelude import PRELUDE, shared
 
 _PACKAGE = "from engine.backends.cpu.library"
 

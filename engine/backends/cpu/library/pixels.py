@@ -5,7 +5,7 @@ from llvmlite import ir
 from numba import types
 from numba.extending import intrinsic
 
-from engine.backends.cpu.library.finish import Finish
+from engine.backends.cpu.library.epilogue import Finish
 from engine.backends.cpu.library.lane import Lane
 from engine.backends.cpu.library.vectors import _counted_loop, _larger, _spread, _vector_at, _word
 

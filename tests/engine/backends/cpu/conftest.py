@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import pytest
 
 from engine.backends.cpu.backend import CPUBackend
-from engine.jobs.system import JobSystem
+from engine.device.jobs.system import JobSystem
 
 
 @pytest.fixture(scope="session")

@@ -14,10 +14,10 @@ from engine.backends.cpu import backend as module
 from engine.backends.cpu.backend import CPUBackend
 from engine.backends.cpu.cost import TRIAL_NS
 from engine.backends.cpu.stream import JobStream
+from engine.base.dtypes import as_dtype
+from engine.base.errors import DisposedError, InputError
 from engine.compiler.plan import BufferSpec, Compute, Plan
-from engine.dtypes import as_dtype
-from engine.errors import DisposedError, InputError
-from engine.jobs.system import CommandList, JobSystem
+from engine.device.jobs.system import CommandList, JobSystem
 from engine.kernels.expr import FLAT, Expr, arg, index, reduce
 from engine.kernels.value import Value
 

@@ -9,8 +9,8 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from engine.tensor import Tensor
-from engine.worker import Worker
+from engine.api.worker import Worker
+from engine.runtime.tensor import Tensor
 from gameglue.profiling.steps import Replay
 from tests.engine.operators.single import one_layer, run
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from engine.backends.cpu.backend import CPUBackend
-from engine.dtypes import as_dtype
+from engine.base.dtypes import as_dtype
 from engine.kernels.expr import FLAT, Expr, acc, arg, cast, index, lit, maximum
 from engine.kernels.hint import Hint
 from engine.kernels.value import Value

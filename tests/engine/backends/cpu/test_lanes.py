@@ -5,13 +5,13 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from engine.backends.cpu import depthwise_last, pool_last, reduce, transpose
+from engine.backends.cpu import nhwc_depthwise, nhwc_pool, reduce, transpose
 from engine.backends.cpu.backend import CPUBackend
 from engine.backends.cpu.tiles import AVX2, PORTABLE, Tile
 from tests.engine.backends.cpu.hinted import run_tuned
 from tests.engine.backends.cpu.last import assert_close, first_to_last
-from tests.engine.backends.cpu.test_depthwise_last import SAME
-from tests.engine.backends.cpu.test_depthwise_last import case as depthwise_case
+from tests.engine.backends.cpu.test_nhwc_depthwise import SAME
+from tests.engine.backends.cpu.test_nhwc_depthwise import case as depthwise_case
 from tests.engine.backends.cpu.test_pool import case as pool_case
 from tests.engine.backends.cpu.test_reduce import exact, reduce_case
 from tests.engine.backends.cpu.test_transpose import transpose_case
@@ -19,7 +19,7 @@ from tests.engine.backends.cpu.test_transpose import transpose_case
 
 @pytest.fixture(params=[AVX2, PORTABLE], ids=["8 lanes", "4 lanes"])
 def tile(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Tile:
-    for module in (depthwise_last, pool_last, reduce, transpose):
+    for module in (nhwc_depthwise, nhwc_pool, reduce, transpose):
         monkeypatch.setattr(module, "host_tile", lambda: request.param)
     return request.param
 

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from engine.backends.cpu.packing import pack_panels, turn_panels
-from engine.memory import threaded
-from engine.memory.aligned import is_readable_in_place
+from engine.base.memory import parallel
+from engine.base.memory.aligned import is_readable_in_place
 
 
 @pytest.mark.parametrize("turned", [False, True])
@@ -19,7 +19,7 @@ def test_panels_hold_the_columns_of_a_tile_side_by_side(
     count: int, k: int, n: int, width: int, large: bool, turned: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if large:
-        monkeypatch.setattr(threaded, "LARGE", 1)
+        monkeypatch.setattr(parallel, "LARGE", 1)
     matrices = np.random.default_rng(0).normal(size=(count, n, k) if turned else (count, k, n))
     matrices = matrices.astype(np.float32)
     if turned:

@@ -11,7 +11,7 @@ import pytest
 from engine import BackendType, ModelLoader, Worker
 from engine.backends.cpu import matmul, recurrence
 from engine.backends.cpu.tiles import AVX2, AVX512, NEON, PORTABLE, Tile
-from engine.jobs.system import JobSystem
+from engine.device.jobs.system import JobSystem
 from tests.graphs import node, proto
 
 GATES = {"RNN": 1, "GRU": 3, "LSTM": 4}

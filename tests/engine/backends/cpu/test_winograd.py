@@ -12,10 +12,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from engine.backends.cpu import winograd, winograd_cut
+from engine.backends.cpu import winograd, winograd_partition
 from engine.backends.cpu.backend import CPUBackend
 from engine.backends.cpu.tiles import AVX2, AVX512, NEON, PORTABLE, Tile, host_tile
-from engine.backends.cpu.winograd_cut import Cut, choose_cut, cut_ns, scratch_bytes
+from engine.backends.cpu.winograd_partition import Cut, choose_cut, cut_ns, scratch_bytes
 from engine.backends.cpu.winograd_weights import filter_matrix, pack_weights
 from engine.compiler.plan import Tuner
 from engine.kernels.expr import FLAT, acc, cast, index, lit, load, maximum
@@ -196,7 +196,7 @@ def test_other_convolutions_are_left_alone(backend: CPUBackend, changes: dict[st
 
 
 def test_few_channels_or_pixels_are_left_to_the_direct_way(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(winograd_cut, "_FLOPS_PER_NS", 11.5)  # whatever processor this is
+    monkeypatch.setattr(winograd_partition, "_FLOPS_PER_NS", 11.5)  # whatever processor this is
     assert choose_cut((1, 224, 224, 64), 3, AVX512, 2) is None
     assert choose_cut((1, 1, 1, 512), 512, AVX512, 2) is None
 
@@ -229,14 +229,14 @@ def test_the_switch_limits_the_tile(monkeypatch: pytest.MonkeyPatch) -> None:
         return None if cut is None else cut.results
 
     assert chosen() == 4
-    monkeypatch.setattr(winograd_cut, "LARGEST", 2)
+    monkeypatch.setattr(winograd_partition, "LARGEST", 2)
     assert chosen() == 2
-    monkeypatch.setattr(winograd_cut, "LARGEST", 0)
+    monkeypatch.setattr(winograd_partition, "LARGEST", 0)
     assert chosen() is None
 
 
 def test_the_switch_is_an_environment_variable() -> None:
-    text = "from engine.backends.cpu.winograd_cut import LARGEST; print(LARGEST)"
+    text = "from engine.backends.cpu.winograd_partition import LARGEST; print(LARGEST)"
     environment = {**os.environ, "GAMEGLUE_WINOGRAD": "2"}
     run = subprocess.run([sys.executable, "-c", text], env=environment, capture_output=True, text=True)
     assert run.stdout.strip() == "2", run.stderr

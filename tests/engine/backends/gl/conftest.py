@@ -8,9 +8,10 @@ import moderngl
 import pytest
 
 from engine.backends.gl.backend import GLBackend
-from engine.backends.gl_compute.backend import GLComputeBackend
-from engine.backends.gl_pixel.backend import GLPixelBackend
-from engine.devices import CountingLoader, GLDevice
+from engine.backends.gl.compute.backend import GLComputeBackend
+from engine.backends.gl.pixel.backend import GLPixelBackend
+from engine.device.counting import CountingLoader
+from engine.device.gl.device import GLDevice
 
 WAYS = ("compute texels", "compute storage", "pixel at once", "pixel deferred")
 

@@ -11,8 +11,8 @@ from engine.backends.gl.glsl import float_literal, pack_arguments
 from engine.backends.gl.glsl_functions import FUNCTIONS, functions_for
 from engine.backends.gl.storage import FORMS, from_memory, to_memory, type_refusal
 from engine.backends.integers import exceeds_32_bits
-from engine.devices import GLDevice
-from engine.dtypes import as_dtype
+from engine.base.dtypes import as_dtype
+from engine.device.gl.device import GLDevice
 from tests.conftest import RunChild
 
 ALL_FUNCTIONS = functions_for("".join(FUNCTIONS.values()))
@@ -82,9 +82,9 @@ def test_what_32_bits_cannot_hold_is_seen() -> None:
 @pytest.mark.gl
 def test_an_older_context_is_refused(run_child: RunChild, held_to_3_3: dict[str, str]) -> None:
     code = (
-        "from engine.backends.gl_compute.backend import GLComputeBackend\n"
-        "from engine.devices import GLDevice\n"
-        "from engine.errors import DeviceError\n"
+        "from engine.backends.gl.compute.backend import GLComputeBackend\n"
+        "from engine.device.gl.device import GLDevice\n"
+        "from engine.base.errors import DeviceError\n"
         "try:\n    GLComputeBackend(GLDevice())\nexcept DeviceError as error:\n    print(error)\n"
     )
     assert "compute shaders need OpenGL 4.3" in run_child(code, **held_to_3_3)

@@ -9,9 +9,10 @@ import pytest
 
 from engine.backends.gl.backend import GLBackend
 from engine.backends.gl.commands import Replayer
+from engine.base.errors import DisposedError, InputError
 from engine.compiler.plan import Compute
-from engine.devices import CountingLoader, GLDevice
-from engine.errors import DisposedError, InputError
+from engine.device.counting import CountingLoader
+from engine.device.gl.device import GLDevice
 from engine.kernels.expr import cast, index, lit, reduce, unary
 from engine.kernels.value import Value
 from tests.engine.backends.gl.conftest import WAYS, made

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from engine.backends.opencl import OpenCLBackend
-from engine.devices.cl import CLDevice
+from engine.device.cl.device import CLDevice
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ import pytest
 
 from engine.backends.opencl import OpenCLBackend
 from engine.compiler.plan import Compute, Tuner
-from engine.devices.cl import CLDevice
+from engine.device.cl.device import CLDevice
 from engine.kernels.expr import FLAT, acc, index, lit, load, maximum
 from tests.engine.backends.steps import (
     chain_plan,

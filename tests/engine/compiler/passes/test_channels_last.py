@@ -11,7 +11,7 @@ import onnx
 import pytest
 
 from engine import Model, ModelLoader
-from engine.compiler.interpret import interpret
+from engine.compiler.interpreter import interpret
 from engine.compiler.passes import channels_last
 from engine.operators.channels_last import DOMAIN
 from tests.graphs import node, proto

@@ -7,7 +7,7 @@ import pytest
 
 from engine import ModelLoader
 from engine.compiler.passes import fold_batch_norm
-from engine.model import Model
+from engine.graph.model import Model
 from tests.graphs import node, proto
 
 CHANNELS = 512

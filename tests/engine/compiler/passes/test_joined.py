@@ -7,7 +7,7 @@ import onnx
 import pytest
 
 from engine import ModelLoader
-from engine.compiler.interpret import interpret
+from engine.compiler.interpreter import interpret
 from engine.compiler.passes import optimize
 from tests.graphs import node, proto
 from tests.networks import reference

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from engine import ModelLoader
-from engine.compiler.interpret import interpret
+from engine.compiler.interpreter import interpret
 from engine.compiler.passes import (
     PASSES,
     PassRecord,
@@ -15,7 +15,7 @@ from engine.compiler.passes import (
     optimize,
     remove_dead_layers,
 )
-from engine.model import Model
+from engine.graph.model import Model
 from tests.graphs import node, proto
 from tests.networks import reference
 

@@ -13,7 +13,7 @@ import pytest
 from onnx import TensorProto
 
 from engine import Model, ModelLoader
-from engine.compiler.interpret import interpret
+from engine.compiler.interpreter import interpret
 from engine.compiler.passes import promote_halves
 from tests.graphs import node, proto
 from tests.networks import error, reference

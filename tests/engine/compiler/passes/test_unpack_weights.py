@@ -11,7 +11,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 from engine import ModelLoader
 from engine.compiler.builders import ShapeBuilder
-from engine.compiler.interpret import interpret
+from engine.compiler.interpreter import interpret
 from engine.compiler.passes import unpack_weights
 from tests.graphs import node, proto
 from tests.networks import reference

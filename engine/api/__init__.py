@@ -1,0 +1,1 @@
+"""What users hold: workers, tensors, model assets, jobs, textures, command buffers and reports."""

@@ -1,0 +1,168 @@
+"""`CommandBuffer`: schedules, jobs and calls, collected once and executed as often as one likes.
+
+The first execution schedules each command as it would be by itself, and notes what that came down to. After
+that, consecutive commands go out together (`engine.api.command_buffers.replay`): on the CPU as one job, on
+OpenGL as one replay of calls. What cannot go that way (a plan that waits for data, inputs of another shape
+than before) is scheduled as ever, with the same results.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from engine.api.command_buffers.items import (
+    JobCommand,
+    PlainCommand,
+    ScheduleCommand,
+    Segment,
+    WorkerOutput,
+    now,
+)
+from engine.api.command_buffers.replay import segments_of
+from engine.api.jobs import Job
+from engine.api.textures import TextureConverter, TextureTransform
+from engine.api.worker import Worker
+from engine.base import instrumentation
+from engine.base.errors import InputError
+from engine.base.spelling import SpellingType
+from engine.runtime.inputs import InputValue
+from engine.runtime.tensor import Tensor
+
+
+class CommandBuffer:
+    """Commands collected now and executed together later, in order, any number of times."""
+
+    def __init__(self) -> None:
+        self._commands: list[ScheduleCommand | JobCommand | PlainCommand] = []
+        self._segments: list[Segment] | None = None
+        self._replayed = 0
+
+    def schedule_worker(
+        self, worker: Worker, inputs: Mapping[str, InputValue | WorkerOutput] | None = None
+    ) -> None:
+        """Add a worker's schedule; what is not in `inputs` is what `set_input` gave it by then.
+
+        The elements of `inputs` are read when the buffer is executed. With arrays and tensors of the same
+        shapes each time, the schedule is replayed.
+        """
+        if not isinstance(worker, Worker):
+            raise InputError(f"schedule_worker takes a Worker, not a {type(worker).__name__}")
+        self._add(ScheduleCommand(worker, dict(inputs or {})))
+
+    def set_input(self, worker: Worker, name: str, value: InputValue) -> None:
+        """Add a `worker.set_input`, which later schedules of this buffer, and others, then find."""
+        self.add(lambda: worker.set_input(name, value))
+
+    def output(self, worker: Worker, name: str | None = None) -> WorkerOutput:
+        """An output of a worker as it will be when a command gets there: for inputs and for jobs."""
+        return WorkerOutput(worker, name)
+
+    def schedule_job(
+        self, job: Job, *arguments: Any, count: int | None = None, grain: int | None = None
+    ) -> None:
+        """Add a job of one's own; it runs behind the commands before it and ahead of those that follow.
+
+        Arguments as for `Job.schedule`; `output(worker)` stands for a worker's output.
+        """
+        if not isinstance(job, Job):
+            raise InputError(f"schedule_job takes what @job made, not a {type(job).__name__}")
+        self._add(JobCommand(job, arguments, count, grain))
+
+    def to_tensor(
+        self,
+        picture: Any,
+        tensor: Tensor,
+        transform: TextureTransform | None = None,
+        *,
+        slot: int | None = None,
+    ) -> None:
+        """Add `TextureConverter.to_tensor` into a tensor that later commands read."""
+        self.add(lambda: TextureConverter.to_tensor(picture, transform, tensor, slot=slot))
+
+    def to_texture(
+        self,
+        tensor: Tensor | WorkerOutput,
+        texture: Any,
+        transform: TextureTransform | None = None,
+        *,
+        slot: int = 0,
+    ) -> None:
+        """Add `TextureConverter.to_texture` into a picture, of a tensor or of what `output` stands for."""
+        self.add(lambda: TextureConverter.to_texture(now(tensor), transform, texture, slot=slot))
+
+    def render_to_texture(
+        self,
+        tensor: Tensor | WorkerOutput,
+        target: Any,
+        transform: TextureTransform | None = None,
+        *,
+        slot: int = 0,
+    ) -> None:
+        """Add `TextureConverter.render_to_texture`."""
+        self.add(lambda: TextureConverter.render_to_texture(now(tensor), target, transform, slot=slot))
+
+    def render_to_screen(
+        self,
+        tensor: Tensor | WorkerOutput,
+        transform: TextureTransform | None = None,
+        screen: Any = None,
+        *,
+        slot: int = 0,
+    ) -> None:
+        """Add `TextureConverter.render_to_screen`."""
+        self.add(lambda: TextureConverter.render_to_screen(now(tensor), transform, screen, slot=slot))
+
+    def add(self, call: Callable[[], object]) -> None:
+        """Add a call of anything else: it is made when an execution gets there."""
+        if not callable(call):
+            raise InputError(f"add takes something to call, not a {type(call).__name__}")
+        self._add(PlainCommand(call))
+
+    def clear(self) -> None:
+        """Forget all commands."""
+        self._commands.clear()
+        self._segments = None
+
+    def execute(self) -> None:
+        """Enqueue the commands in order, without waiting; they stay, so a buffer can be executed again."""
+        self._replayed = 0
+        if self._segments is None or instrumentation.installed:
+            for command in self._commands:
+                command.execute()
+            self._segments = segments_of(self._commands)
+            return
+        is_changed = False
+        for segment in self._segments:
+            if segment.replay():
+                self._replayed += segment.count
+            else:
+                is_changed |= not segment.stays
+                for command in segment.commands:
+                    command.execute()
+        if is_changed:
+            self._segments = segments_of(self._commands)
+
+    @property
+    def replayed(self) -> int:
+        """How many commands the last execution replayed natively, together with others."""
+        return self._replayed
+
+    def __len__(self) -> int:
+        return len(self._commands)
+
+    def _add(self, command: ScheduleCommand | JobCommand | PlainCommand) -> None:
+        self._commands.append(command)
+        self._segments = None
+
+
+class Graphics(metaclass=SpellingType):
+    """Where a command buffer is executed."""
+
+    @staticmethod
+    def execute_command_buffer(buffer: CommandBuffer) -> None:
+        """Execute all commands of a buffer in order, without waiting for their work."""
+        buffer.execute()
+
+
+__all__ = ["CommandBuffer", "Graphics"]

@@ -1,0 +1,206 @@
+"""What a command buffer holds: schedules, jobs and calls, and where a schedule's inputs come from."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from threading import get_ident
+from typing import Any, Protocol
+
+import numpy as np
+
+from engine.api.job_arguments import Bound
+from engine.api.jobs import Job
+from engine.api.worker import Worker
+from engine.backends.base import Backend, DeviceBuffer
+from engine.runtime.fast_path import Direct
+from engine.runtime.tensor import Tensor
+
+
+@dataclass(frozen=True)
+class WorkerOutput:
+    """An output of a worker as it will be when a command gets there; see `CommandBuffer.output`."""
+
+    worker: Worker
+    name: str | None
+
+    def tensor(self) -> Any:
+        """The output as it is now."""
+        return self.worker.peek_output(self.name)
+
+
+@dataclass
+class ScheduleCommand:
+    """A worker's schedule, and what it came down to when it was last scheduled the usual way."""
+
+    worker: Worker
+    given: dict[str, Any]
+    direct: Direct | None = None
+
+    def execute(self) -> None:
+        """Schedule it the usual way."""
+        self.worker.schedule({n: now(value) for n, value in self.given.items()})
+        self.direct = self.worker._fast_path
+
+
+@dataclass
+class JobCommand:
+    """A job of one's own."""
+
+    job: Job
+    arguments: tuple[Any, ...]
+    count: int | None
+    grain: int | None
+
+    def execute(self) -> None:
+        """Schedule it by itself."""
+        self.job.schedule(*map(now, self.arguments), count=self.count, grain=self.grain)
+
+    def bound(self) -> Bound:
+        """Its arguments as they are now."""
+        return self.job.bound([now(argument) for argument in self.arguments])
+
+
+@dataclass
+class PlainCommand:
+    """Anything else."""
+
+    call: Callable[[], object]
+
+    def execute(self) -> None:
+        """Call it."""
+        self.call()
+
+
+Command = ScheduleCommand | JobCommand | PlainCommand
+
+
+def now(value: Any) -> Any:
+    """A value, or the output that it stands for as it is now."""
+    return value.tensor() if isinstance(value, WorkerOutput) else value
+
+
+class Segment(Protocol):
+    """Consecutive commands that go out together."""
+
+    stays: bool
+    """Whether the next execution may find it as it is, although it could not go out now."""
+
+    @property
+    def commands(self) -> Sequence[Command]:
+        """The commands."""
+        ...
+
+    @property
+    def count(self) -> int:
+        """How many commands that are."""
+        ...
+
+    def replay(self) -> bool:
+        """Enqueue them; False, with nothing done, where they have to be executed one by one."""
+        ...
+
+
+class PlainSegment:
+    """A command that goes out by itself."""
+
+    stays = True
+    count = 0
+
+    def __init__(self, command: Command) -> None:
+        self.commands = (command,)
+
+    def replay(self) -> bool:
+        """Never."""
+        return False
+
+
+@dataclass(slots=True)
+class Slot:
+    """Where an input of a schedule comes from: an array of one's own, a CPU tensor, a worker's output."""
+
+    buffer: DeviceBuffer
+    shape: tuple[int, ...]
+    dtype: np.dtype
+    is_tensor: bool = False
+    output: WorkerOutput | None = None
+    output_direct: Direct | None = None
+    source: DeviceBuffer | None = None
+
+    @classmethod
+    def of(cls, value: Any, direct: Direct, number: int, latest: dict[int, Direct]) -> Slot | None:
+        """A slot for what an input is now; None where it cannot be replayed."""
+        buffer = direct.targets[number]
+        shape, dtype = direct.facts(number)
+        if buffer is None:
+            return None
+        slot = cls(buffer, shape, dtype)
+        if isinstance(value, WorkerOutput):
+            other = latest.get(id(value.worker)) or value.worker._fast_path
+            source = None if other is None else other.outputs.get(value.name)
+            if other is None or source is None or not _same_place(other.backend, direct.backend):
+                return None
+            if source.dtype != dtype or source.buffer.elements != buffer.elements:
+                return None
+            slot.output, slot.output_direct, slot.source = value, other, source.buffer
+            return slot
+        if type(value) is Tensor:
+            slot.is_tensor = True
+            return slot if slot.fits(value) else None
+        return slot if _is_array(value, shape, dtype) else None
+
+    def fits(self, value: Any) -> bool:
+        """Whether an input is of the kind that was recorded."""
+        if self.output is not None:
+            return bool(value == self.output)
+        if self.is_tensor:
+            data = value.elements_on_cpu if type(value) is Tensor else None
+            return data is not None and data.shape_or_none == self.shape and data.dtype == self.dtype
+        return _is_array(value, self.shape, self.dtype)
+
+
+def _is_array(value: Any, shape: tuple[int, ...], dtype: np.dtype) -> bool:
+    return type(value) is np.ndarray and value.shape == shape and value.dtype == dtype
+
+
+def _same_place(one: Backend, other: Backend) -> bool:
+    return one.name == other.name and one.owner is other.owner
+
+
+@dataclass
+class Item:
+    """A schedule with its slots."""
+
+    command: ScheduleCommand
+    direct: Direct
+    slots: list[Slot]
+
+    def fixed_arrays(self) -> list[np.ndarray | None] | None:
+        """The arrays that the buffer was given (None for outputs), where nothing else may be meant later."""
+        found: list[np.ndarray | None] = []
+        for name, slot in zip(self.command.worker.inputs.names, self.slots, strict=True):
+            value = self.command.given.get(name)
+            if slot.output is None and not (type(value) is np.ndarray and value.flags.c_contiguous):
+                return None
+            found.append(value if slot.output is None else None)
+        return found
+
+    def values(self) -> list[Any] | None:
+        """The inputs as they are now; None where something is not as it was recorded."""
+        worker, direct = self.command.worker, self.direct
+        if not is_ready(worker, direct):
+            return None
+        values = worker.inputs.completed(self.command.given)
+        if values is None:
+            return None
+        for value, slot in zip(values, self.slots, strict=True):
+            if not slot.fits(value):
+                return None
+        return values
+
+
+def is_ready(worker: Worker, direct: Direct) -> bool:
+    """Whether a schedule needs nothing but its commands; what else is wrong, `schedule` tells."""
+    # Asked for every worker in every frame, so without the detour of a property.
+    is_alike = worker._direct is not None and direct.part.short is direct
+    return is_alike and worker._thread == get_ident()

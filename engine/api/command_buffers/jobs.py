@@ -1,0 +1,299 @@
+"""Consecutive schedules and jobs of a command buffer as one job."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from threading import get_ident
+from time import perf_counter_ns
+from typing import Any
+
+import numpy as np
+
+from engine.api.command_buffers.items import Item, JobCommand
+from engine.api.worker import Worker
+from engine.backends.base import Backend
+from engine.backends.cpu.backend import CPUBackend
+from engine.backends.cpu.cost import INLINE_NS, TRIALS
+from engine.backends.cpu.memory import CPUBuffer
+from engine.backends.cpu.program import CPUProgram
+from engine.backends.tensor_data import CPUTensorData
+from engine.base.memory.aligned import allocate
+from engine.device.jobs.stock import COPY_GRAIN, stock_functions
+from engine.device.jobs.system import CommandList, JobHandle, JobSystem, RepeatedJob
+from engine.runtime.fast_path import Direct, DirectRun
+
+Row = tuple[int, int, int, int]
+"""A native command: function, args, total, grain."""
+_MOST_VARIANTS = 6
+"""How many executions may be on their way before one is scheduled the usual way."""
+
+
+@dataclass
+class Variant:
+    """One list of commands, with staging memory of its own, the last job that ran it, and the one that ran it
+    behind nothing.
+
+    `fill` copies the arrays that the buffer was given to their staging memory, `stagings` is for others.
+    `sources` are the args of the commands that copy tensors, `arrays` what these lie in at present.
+    """
+
+    commands: CommandList
+    fill: CommandList
+    stagings: list[np.ndarray]
+    sources: list[np.ndarray]
+    arrays: list[np.ndarray]
+    job: JobHandle | None = None
+    repeated: RepeatedJob | None = None
+
+
+@dataclass
+class _Making:
+    """A variant in the making: rows, and what their args point to."""
+
+    rows: list[Row] = field(default_factory=list)
+    fill: list[Row] = field(default_factory=list)
+    stagings: list[np.ndarray] = field(default_factory=list)
+    sources: list[np.ndarray] = field(default_factory=list)
+    keep: list[object] = field(default_factory=list)
+
+
+class CPUSegment:
+    """Schedules and jobs on one job system as one job: copies of the inputs, then every plan's commands.
+
+    Short plans of several workers that need nothing of each other are one command, in which each is a chunk:
+    so each runs on one thread, and all threads have some.
+    """
+
+    stays = False
+
+    def __init__(self, parts: Sequence[Item | JobCommand], jobs: JobSystem) -> None:
+        self._parts = list(parts)
+        self._jobs = jobs
+        self.commands = [part.command if isinstance(part, Item) else part for part in parts]
+        self.count = len(parts)
+        self._bound = {k: part.bound() for k, part in enumerate(parts) if isinstance(part, JobCommand)}
+        self._variants: list[Variant] = []
+        items = [part for part in parts if isinstance(part, Item)]
+        backends: list[Backend] = [item.direct.backend for item in items]
+        inside = {id(item.command.worker) for item in items}
+        self._outside: list[tuple[Worker, Direct]] = []
+        for slot in (slot for item in items for slot in item.slots):
+            if slot.output is not None and slot.output_direct is not None:
+                backends.append(slot.output_direct.backend)
+                if id(slot.output.worker) not in inside:
+                    self._outside.append((slot.output.worker, slot.output_direct))
+        self._streams = [b.stream for b in dict.fromkeys(backends) if isinstance(b, CPUBackend)]
+        fixed = [(item, arrays) for item in items if (arrays := item.fixed_arrays()) is not None]
+        self._fixed = {id(item): arrays for item, arrays in fixed}
+        self._ready = [(item.command.worker, item.direct) for item, _ in fixed]
+        self._shapes = [
+            (array, slot.shape)
+            for item, arrays in fixed
+            for array, slot in zip(arrays, item.slots, strict=True)
+            if array is not None
+        ]
+        self._loose = [item for item in items if id(item) not in self._fixed]
+        self._taken = [(item.command.worker, item.direct) for item in items]
+        self._last: JobHandle | None = None
+        programs = [item.direct.program for item in items]
+        estimate = sum(p.fastest_ns for p in programs if isinstance(p, CPUProgram) and p.is_short)
+        is_short = all(isinstance(p, CPUProgram) and p.is_short for p in programs) and not self._bound
+        self._runs_here = is_short and estimate < INLINE_NS
+        self._trials, self._fastest = TRIALS, 0
+
+    def replay(self) -> bool:
+        """Take the inputs and submit; short work is done at once if nothing is in flight."""
+        given: list[list[Any]] = []
+        self.stays = False
+        for worker, direct in self._outside:
+            if worker._fast_path is not direct or type(worker._latest) is not DirectRun:
+                return False
+        here = get_ident()
+        for worker, direct in self._ready:  # as `is_ready`
+            if worker._direct is None or direct.part.short is not direct or worker._thread != here:
+                return False
+        for array, shape in self._shapes:
+            if array.shape != shape:
+                return False
+        for item in self._loose:
+            values = item.values()
+            if values is None:
+                return False
+            given.append(values)
+        if self._bound and not self._binds_alike():
+            return False
+        variant = self._free_variant()
+        self.stays = variant is None
+        if variant is None:
+            return False
+        read, before = self._take(variant, given)
+        last = self._last if self._last is not None and self._last.is_completed else None
+        for stream in self._streams:
+            before += stream.before_joining(last)
+        if self._runs_here and not before:
+            self._run_here(variant)
+        else:
+            self._submit(variant, before, read)
+        for worker, direct in self._taken:
+            worker._took_fast_path(direct)
+        return True
+
+    def _binds_alike(self) -> bool:
+        """Whether the jobs' arguments lie where they did; takes note of what they wait for now."""
+        for number, bound in self._bound.items():
+            part = self._parts[number]
+            assert isinstance(part, JobCommand)
+            now = part.bound()
+            if now.words != bound.words or now.kinds != bound.kinds:
+                return False
+            self._bound[number] = now
+        return True
+
+    def _take(
+        self, variant: Variant, given: Sequence[list[Any]]
+    ) -> tuple[list[CPUTensorData], list[JobHandle]]:
+        """Copy arrays; which tensors the job will read, and what it has to wait for."""
+        read: list[CPUTensorData] = []
+        before = [
+            handle
+            for bound in self._bound.values()
+            for memory in bound.memories
+            for handle in memory.before
+            if isinstance(handle, JobHandle)
+        ]
+        if variant.fill.count:
+            self._jobs.run_inline(variant.fill)
+        staging = iter(variant.stagings)
+        arrays: list[np.ndarray] = []
+        for item, values in zip(self._loose, given, strict=True):
+            for slot, value in zip(item.slots, values, strict=True):
+                if slot.is_tensor:
+                    data = value.elements_on_cpu
+                    read.append(data)
+                    arrays.append(data.elements)
+                    if data.fence is not None:
+                        before.append(data.fence)
+                elif slot.source is None:
+                    np.copyto(next(staging), value)
+        if len(arrays) != len(variant.arrays) or any(
+            one is not other for one, other in zip(arrays, variant.arrays, strict=True)
+        ):
+            variant.arrays, variant.job, variant.repeated = arrays, None, None
+            for words, array in zip(variant.sources, arrays, strict=True):
+                words[1] = array.__array_interface__["data"][0]
+        return read, before
+
+    def _run_here(self, variant: Variant) -> None:
+        """Run on this thread, with an eye on the clock the first times."""
+        if not self._trials:
+            self._jobs.run_inline(variant.commands)
+            return
+        started = perf_counter_ns()
+        self._jobs.run_inline(variant.commands)
+        took = perf_counter_ns() - started
+        self._fastest = took if self._trials == TRIALS else min(self._fastest, took)
+        self._trials -= 1
+        if not self._trials:
+            self._runs_here = self._fastest < INLINE_NS
+
+    def _submit(self, variant: Variant, before: list[JobHandle], read: Sequence[CPUTensorData]) -> None:
+        unfinished = list(dict.fromkeys(h for h in before if not h.is_completed))
+        job: JobHandle
+        if unfinished or self._bound:  # who takes tensors that jobs write may keep the handle
+            job = self._jobs.submit(variant.commands, unfinished, keep_alive=variant.arrays)
+        else:
+            earlier = variant.repeated
+            variant.repeated = self._jobs.submit_repeated(earlier, variant.commands, variant.arrays)
+            job = variant.repeated.handle
+        variant.job = self._last = job
+        for stream in self._streams:
+            stream.joined(job)
+        for data in read:
+            data.is_read_by(job)
+        for bound in self._bound.values():
+            for memory in bound.memories:
+                memory.after(job)
+
+    def _free_variant(self) -> Variant | None:
+        """A list that is not on its way; None where too many are."""
+        for variant in self._variants:
+            if variant.job is None or variant.job.is_completed:
+                return variant
+        if len(self._variants) == _MOST_VARIANTS:
+            return None
+        self._variants.append(self._make())
+        return self._variants[-1]
+
+    # Making a list
+
+    def _make(self) -> Variant:
+        making = _Making()
+        group: list[Item] = []
+        for number, part in enumerate(self._parts):
+            if isinstance(part, JobCommand):
+                self._add_group(group, making)
+                made = part.job.commands(self._bound[number], part.count, part.grain, self._jobs.thread_count)
+                making.rows += _tuples(made.array)
+                making.keep.append(made)
+            elif not (isinstance(part.direct.program, CPUProgram) and part.direct.program.is_short):
+                self._add_group(group, making)
+                making.rows += self._rows(part, making)
+            else:
+                workers = {id(item.command.worker) for item in group}
+                needed = {id(slot.output.worker) for slot in part.slots if slot.output is not None}
+                if workers & {*needed, id(part.command.worker)}:
+                    self._add_group(group, making)
+                group.append(part)
+        self._add_group(group, making)
+        fill = CommandList(making.fill, making.keep)
+        return Variant(CommandList(making.rows, making.keep), fill, making.stagings, making.sources, [])
+
+    def _add_group(self, group: list[Item], making: _Making) -> None:
+        """Short plans as one command, unless there is but one."""
+        lists = [np.array(self._rows(item, making), np.int64).reshape(-1, 4) for item in group]
+        group.clear()
+        if len(lists) == 1:
+            making.rows += _tuples(lists[0])
+        elif lists:
+            table = np.array([(rows.ctypes.data, len(rows)) for rows in lists], np.int64)
+            making.keep += [lists, table]
+            making.rows.append((stock_functions()["lists"], table.ctypes.data, len(lists), 1))
+
+    def _rows(self, item: Item, making: _Making) -> list[Row]:
+        """One schedule's commands: its inputs' copies, then the plan's."""
+        program = item.direct.program
+        assert isinstance(program, CPUProgram)
+        assert program.commands is not None
+        rows: list[Row] = []
+        copy = stock_functions()["copy"]
+        fixed = self._fixed.get(id(item), [None] * len(item.slots))
+        for slot, given in zip(item.slots, fixed, strict=True):
+            target = slot.buffer
+            assert isinstance(target, CPUBuffer)
+            source = 0
+            if slot.source is not None:
+                assert isinstance(slot.source, CPUBuffer)
+                source = slot.source.address
+                making.keep.append(slot.source.array)
+            elif not slot.is_tensor:
+                staging = allocate(target.array.nbytes).view(slot.dtype)
+                source = staging.__array_interface__["data"][0]
+                making.keep.append(staging)
+                if given is None:
+                    making.stagings.append(staging.reshape(slot.shape))
+                else:
+                    words = np.array([source, given.__array_interface__["data"][0]], np.int64)
+                    making.keep += [words, given]
+                    making.fill.append((copy, words.ctypes.data, given.nbytes, given.nbytes))
+            words = np.array([target.address, source], np.int64)
+            if slot.is_tensor:
+                making.sources.append(words)
+            making.keep += [words, target.array]
+            rows.append((copy, words.ctypes.data, target.array.nbytes, COPY_GRAIN))
+        making.keep.append(program.commands)
+        return rows + [row for row in _tuples(program.commands.array) if row[2]]
+
+
+def _tuples(rows: np.ndarray) -> list[Row]:
+    return [(a, b, c, d) for a, b, c, d in rows.tolist()]

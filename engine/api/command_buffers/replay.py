@@ -1,0 +1,122 @@
+"""Commands of a buffer that go out together: one job for a stretch on the CPU, one replay on OpenGL."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from engine.api.command_buffers.items import (
+    Command,
+    Item,
+    JobCommand,
+    PlainSegment,
+    ScheduleCommand,
+    Segment,
+    Slot,
+)
+from engine.api.command_buffers.jobs import CPUSegment
+from engine.device.jobs.system import JobSystem
+from engine.runtime.fast_path import Direct
+from engine.runtime.tensor import Tensor
+
+
+def segments_of(commands: Sequence[Command]) -> list[Segment]:
+    """How commands that were executed one by one go out together from now on."""
+    found: list[Segment] = []
+    together: list[Item | JobCommand] = []
+    place: object = None
+    latest: dict[int, Direct] = {}
+
+    def close() -> None:
+        if len(together) > 1:
+            is_on_cpu = isinstance(place, JobSystem)
+            found.append(CPUSegment(together, place) if is_on_cpu else StreamSegment(together))  # type: ignore[arg-type]
+        else:
+            found.extend(PlainSegment(x.command if isinstance(x, Item) else x) for x in together)
+        together.clear()
+
+    for command in commands:
+        item = _item(command, latest) if isinstance(command, ScheduleCommand) else None
+        where = _where(item, command, place)
+        if where is None or where != place or (item is not None and _breaks(item, together)):
+            close()
+        place = where
+        if isinstance(command, JobCommand) and where is not None:
+            together.append(command)
+        elif item is not None:
+            together.append(item)
+            latest[id(item.command.worker)] = item.direct
+        else:
+            found.append(PlainSegment(command))
+    close()
+    return found
+
+
+def _item(command: ScheduleCommand, latest: dict[int, Direct]) -> Item | None:
+    direct, values = command.direct, command.worker.inputs.completed(command.given)
+    if direct is None or values is None or direct.part.short is not direct:
+        return None
+    slots = [Slot.of(value, direct, number, latest) for number, value in enumerate(values)]
+    kept = [slot for slot in slots if slot is not None]
+    return Item(command, direct, kept) if len(kept) == len(slots) else None
+
+
+def _where(item: Item | None, command: Command, place: object) -> object:
+    """With which others a command can go out; None for none. A job goes with the workers before it."""
+    if isinstance(command, JobCommand):
+        return place if isinstance(place, JobSystem) else None
+    if item is None:
+        return None
+    backend = item.direct.backend
+    return backend.owner if backend.name == "cpu" else (backend.name, id(backend.owner))
+
+
+def _breaks(item: Item, together: Sequence[Item | JobCommand]) -> bool:
+    """Whether a schedule on a GPU needs those before it to be enqueued: its inputs are uploaded first."""
+    if item.direct.backend.name == "cpu":
+        return False
+    before = {id(other.command.worker) for other in together if isinstance(other, Item)}
+    needed = {id(slot.output.worker) for slot in item.slots if slot.output is not None}
+    return id(item.command.worker) in before or bool(needed & before)
+
+
+class StreamSegment:
+    """Schedules of several workers on one GPU: uploads, then all their commands in one replay."""
+
+    stays = False
+
+    def __init__(self, items: Sequence[Item]) -> None:
+        self._items = list(items)
+        self.commands = [item.command for item in items]
+        self.count = len(items)
+        self._backend = items[0].direct.backend
+        self._run = self._backend.join([item.direct.program for item in items])
+
+    def replay(self) -> bool:
+        """Upload and run, with one change of context."""
+        given = []
+        for item in self._items:
+            values = item.values()
+            if values is None or any(_is_awaited(value) for value in values):
+                return False
+            given.append(values)
+        with self._backend.entered():
+            for item, values in zip(self._items, given, strict=True):
+                backend = item.direct.backend
+                for slot, value in zip(item.slots, values, strict=True):
+                    if slot.source is not None:
+                        backend.copy(slot.source, slot.buffer)
+                    else:
+                        backend.upload(
+                            slot.buffer, value.elements_on_cpu.elements if slot.is_tensor else value
+                        )
+            self._run()
+            self._backend.flush()
+        for item in self._items:
+            item.command.worker._took_fast_path(item.direct)
+        return True
+
+
+def _is_awaited(value: Any) -> bool:
+    data = value.elements_on_cpu if type(value) is Tensor else None
+    return data is not None and data.fence is not None

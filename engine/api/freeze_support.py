@@ -1,0 +1,46 @@
+"""Programs without a Python of their own to start: they start themselves again, to compile beside a game."""
+
+from __future__ import annotations
+
+import json
+import sys
+
+from engine.api.asset import ModelLoader
+from engine.api.worker import Worker
+from engine.backends.base import BackendType
+from engine.device.native import child
+from engine.device.native.children import allow_reentry
+
+
+def freeze_support() -> None:
+    """Let a frozen program compile in processes of its own, as any other does.
+
+    Its main script calls this first, before it opens a window: a frozen program has no Python to start, so it
+    starts itself again, and this call does the compiling there and ends that process. Without it kernels
+    compile in the game's own process. Elsewhere it does nothing.
+    """
+    allow_reentry()
+    if sys.argv[1:] not in ([child.COMPILER_ARGUMENT], [child.REHEARSAL_ARGUMENT]):
+        return
+    child.begin(is_frozen=True)
+    if sys.argv[1] == child.REHEARSAL_ARGUMENT:
+        rehearse_here()
+    else:
+        # Numba takes a third of a second to import, and only these processes need it.
+        from engine.device.native import compile as compiler
+
+        compiler.main()
+    raise SystemExit(0)
+
+
+def rehearse_here() -> None:
+    """Make the worker that standard input describes and run it once (`runtime.loading.driver_warm_up`)."""
+    request = json.loads(sys.stdin.readline())
+    loading = Worker.load_async(
+        ModelLoader.load(request["model"]),
+        BackendType(request["backend"]),
+        device="gl",
+        shapes=request["shapes"],
+        allow_fallback=request["allow_fallback"],
+    )
+    loading.wait().dispose()

@@ -1,0 +1,126 @@
+"""How a model runs on a backend, in figures: what `Worker.plan_report` returns."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from engine.backends.base import Backend
+from engine.compiler.lower import Fallback, Lowered, Segment
+from engine.compiler.walk import Trace
+from engine.graph.model import Model
+
+
+@dataclass(frozen=True, slots=True)
+class Transfer:
+    """A tensor that moves between the backend and the CPU in every schedule."""
+
+    tensor: str
+    layer: str
+    bytes_down: int
+    bytes_up: int
+
+
+@dataclass(frozen=True, slots=True)
+class Wait:
+    """A layer at which a plan goes on only when data of its own has been read back: a size, a condition."""
+
+    layer: str
+    op_type: str
+    bytes_down: int
+
+
+@dataclass(frozen=True, slots=True)
+class PlanReport:
+    """How a worker runs its model: steps after fusion, tuned ones among them, what leaves the backend, and
+    where it waits for data (in the background: `schedule` does not).
+    """
+
+    backend: str
+    device: str
+    layers: int
+    steps: int
+    tuned_steps: int
+    kernels: int
+    fallbacks: tuple[Fallback, ...]
+    waits: tuple[Wait, ...]
+    transfers: tuple[Transfer, ...]
+    unprepared: str = ""
+    """Why nothing was prepared when the worker was made: no sizes were found for the model's open dimensions
+    that it can take. The first schedule at any size then plans and compiles. '' where something was prepared.
+    """
+    compiling: int = 0
+    """How many kernels of the latest plan are still being compiled, in processes beside the frames: its
+    schedule goes on when they are there.
+    """
+
+    def __str__(self) -> str:
+        text = (
+            f"{self.backend} on {self.device}: {self.layers} layers in {self.steps} steps "
+            f"({self.tuned_steps} tuned), {self.kernels} kernels"
+        )
+        lines = [
+            text,
+            *(f"  on the CPU: layer '{f.layer}' ({f.op_type}): {f.reason}" for f in self.fallbacks),
+            *(
+                f"  waits for data of its own ({w.bytes_down} B): layer '{w.layer}' ({w.op_type})"
+                for w in self.waits
+            ),
+        ]
+        if self.compiling:
+            lines.append(f"  waits for {self.compiling} kernel{'s' * (self.compiling > 1)} being compiled")
+        if self.unprepared:
+            lines.append(f"  nothing prepared: no sizes found for its open dimensions ({self.unprepared})")
+        return "\n".join(lines)
+
+
+def report_on(
+    model: Model, backend: Backend, plans: Sequence[Lowered], unprepared: str = "", compiling: int = 0
+) -> PlanReport:
+    """The report on the plans of a model's stretches, in order."""
+    segments = [segment for lowered in plans for segment in lowered.segments]
+    steps = [step for segment in segments for step in segment.plan.steps]
+    device = backend.owner
+    info = getattr(device, "info", None)
+    threads = getattr(device, "thread_count", 0)
+    shown = (
+        getattr(info, "renderer", None)
+        or getattr(info, "name", None)
+        or (f"{threads} job thread{'s' * (threads > 1)}" if threads else "this machine")
+    )
+    return PlanReport(
+        backend=backend.name,
+        device=str(shown),
+        layers=sum(1 for _ in model.walk()),
+        steps=len(steps),
+        tuned_steps=sum(not s.is_generic for s in steps),
+        kernels=len({s.kernel.key for s in steps}),
+        fallbacks=tuple(f for lowered in plans for f in lowered.fallbacks),
+        waits=tuple(_wait(lowered.trace) for lowered in plans if lowered.trace.stop is not None),
+        transfers=_transfers(segments),
+        unprepared=unprepared,
+        compiling=compiling,
+    )
+
+
+def _wait(trace: Trace) -> Wait:
+    assert trace.stop is not None
+    layer = trace.frames[-1].layer
+    return Wait(layer.name, layer.op_type, sum(v.size * v.dtype.itemsize for v in trace.stop.needs))
+
+
+def _transfers(segments: Sequence[Segment]) -> tuple[Transfer, ...]:
+    """Tensors that cross between the backend and the CPU in the middle of the model."""
+    made: dict[str, str] = {}
+    found = []
+    for segment in segments:
+        for name in segment.imports:
+            if name in made and made[name] != segment.place:
+                spec = segment.plan.buffers[name]
+                size = spec.elements * spec.dtype.itemsize
+                down, up = (size, 0) if made[name] == "native" else (0, size)
+                reader = next(s.layer for s in segment.plan.steps if name in s.inputs)
+                found.append(Transfer(name, reader, down, up))
+        for name in segment.exports:
+            made[name] = segment.place
+    return tuple(found)

@@ -1,0 +1,296 @@
+"""Pictures that go by way of the host: from a texture to a tensor of another device, and back into one.
+
+Copies never wait. What is on its way is taken up by `pump`, which a host calls every frame.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, fields
+from typing import Any, Protocol
+
+import numpy as np
+
+from engine.api.textures.formula import Grid
+from engine.api.textures.on_host import HostConversions
+from engine.api.textures.pictures import GLPicture, Picture
+from engine.api.textures.transform import TextureTransform
+from engine.backends.base import Backend, BackendType, Readback
+from engine.backends.readback import ArrivedRead, PendingRead
+from engine.backends.select import create_backend
+from engine.backends.tensor_data import CPUTensorData, TensorData
+from engine.base.errors import InputError
+from engine.device.gl.device import GLDevice
+from engine.device.gl.functions import GL
+from engine.device.jobs.system import JobSystem
+from engine.runtime.device_tensor_data import BufferTensorData
+from engine.runtime.pending_work import unfinished
+from engine.runtime.tensor import Tensor
+
+_RGB = 0x1907
+_FORMATS = {1: GL.RED, 2: GL.RG, 3: _RGB, 4: GL.RGBA}
+
+
+@dataclass
+class ConversionCounters:
+    """What pictures cost, since the start or since `reset`: print it."""
+
+    on_device: int = 0
+    """Conversions between a texture and a tensor on the same GPU: nothing was copied to the host."""
+    on_host: int = 0
+    """Conversions of pixels in the computer's memory (their upload to a GPU included)."""
+    staged_down: int = 0
+    """Readbacks that conversions needed, as texture and tensor lie on different devices."""
+    staged_up: int = 0
+    bytes_down: int = 0
+    bytes_up: int = 0
+
+    def reset(self) -> None:
+        """Set everything back to zero."""
+        for item in fields(self):
+            setattr(self, item.name, 0)
+
+    def __str__(self) -> str:
+        return (
+            f"pictures: {self.on_device} converted on the GPU, {self.on_host} from or to the host's memory;"
+            f" staged copies: {self.staged_down} down ({self.bytes_down:,} bytes),"
+            f" {self.staged_up} up ({self.bytes_up:,} bytes)"
+        )
+
+
+counters = ConversionCounters()
+
+
+class StagedTensorData(TensorData):
+    """A tensor that was made on one device and is on its way to the host, for another's sake."""
+
+    def __init__(self, source: Tensor) -> None:
+        self.dtype = source.dtype
+        self.shape_or_none = tuple(source.shape)
+        self.source = source
+        self._is_handed_on = False
+        data = source.data_on_backend
+        self._read: PendingRead = data.request()
+        self._arrived: CPUTensorData | None = None
+        counters.staged_down += 1
+        counters.bytes_down += source.size * source.dtype.itemsize
+
+    def fits(self, how: TextureTransform, shape: tuple[int, ...], device: GLDevice) -> bool:
+        """Whether the source could hold another tensor of a shape, made by the same device."""
+        data = self.source.data_on_backend
+        is_there = isinstance(data, BufferTensorData) and data.backend.owner is device
+        return is_there and tuple(self.source.shape) == shape and self.dtype == np.dtype(how.dtype)
+
+    def at_hand(self) -> TensorData:
+        if self._arrived is None and self._read.done():
+            self._arrived = CPUTensorData(self._read.array())
+        return self if self._arrived is None else self._arrived
+
+    def concrete(self) -> TensorData:
+        self._read.wait()
+        return self.at_hand()
+
+    def request(self) -> PendingRead:
+        data = self.at_hand()
+        return ArrivedRead(data.elements.copy()) if isinstance(data, CPUTensorData) else _SharedRead(self)
+
+    def upload(self, array: np.ndarray) -> None:
+        self.concrete().upload(array)
+
+    def dispose(self) -> None:
+        if not self._is_handed_on:
+            self.source.dispose()
+
+    def hand_on(self) -> Tensor:
+        """The source, for the next picture: it outlives this object."""
+        self._is_handed_on = True
+        return self.source
+
+
+class _SharedRead:
+    """One of several who wait for the same copy."""
+
+    def __init__(self, data: StagedTensorData) -> None:
+        self._data = data
+
+    def done(self) -> bool:
+        return self._data.at_hand() is not self._data
+
+    def wait(self) -> None:
+        self._data.concrete()
+
+    def array(self) -> np.ndarray:
+        data = self._data.concrete()
+        assert isinstance(data, CPUTensorData)
+        return data.elements.copy()
+
+
+class _Arrival(Protocol):
+    """What is looked at until it has come."""
+
+    def done(self) -> bool: ...
+    def array(self) -> np.ndarray: ...
+
+
+@dataclass
+class _Delivery:
+    """A tensor on its way into a picture."""
+
+    tensor: Tensor
+    transform: TextureTransform
+    shape: tuple[int, ...]
+    slot: int
+    target: Picture
+    key: object
+    owner: Any
+    """The user's object, so that it lives until it is written."""
+    arriving: PendingRead | None = None
+    """The tensor, where it was a promise: asked for at once, as a later schedule may replace it."""
+    read: Readback | None = None
+    """The pixels."""
+
+    def begin(self) -> None:
+        """Convert where the tensor lies, or ask for it."""
+        data = self.tensor.data_at_hand
+        is_written = isinstance(data, CPUTensorData) and data.fence is not None
+        if isinstance(data, BufferTensorData | CPUTensorData) and not is_written:
+            self.read = self._start(data)
+        else:
+            self.arriving = data.request()
+
+    def go_on(self) -> bool:
+        """Whether it has arrived."""
+        if self.read is None:
+            if self.arriving is None or not self.arriving.done():
+                return False
+            self.read = self._start(CPUTensorData(self.arriving.array()))
+        if not self.read.done():
+            return False
+        pixels = self.read.array()
+        if isinstance(self.target, GLPicture):
+            _write_texture(self.target, pixels)
+        elif self.target.write is not None:
+            self.target.write(pixels)
+        return True
+
+    def _start(self, data: BufferTensorData | CPUTensorData) -> Readback:
+        grid = host_grid(self.target)
+        if isinstance(data, BufferTensorData):
+            backend, buffer = data.backend, data.storage
+        else:
+            assert isinstance(data, CPUTensorData)
+            backend = cpu_backend()
+            buffer = backend.create(data.elements.size, data.dtype, data.elements)
+        conversions = HostConversions.of(backend)
+        pixels = conversions.to_pixels(backend, buffer, self.transform, self.shape, self.slot, grid)
+        with backend.entered():
+            read = backend.readback(pixels)
+            backend.flush()
+        if backend.name != "cpu":
+            counters.staged_down += 1
+            counters.bytes_down += grid.size * grid.storage.itemsize
+        return read
+
+
+class Deliveries(threading.local):
+    """Each thread's tensors on their way into pictures; the latest one into a picture wins."""
+
+    def __init__(self) -> None:
+        self._pending: list[_Delivery] = []
+        self._pumped = _Pumped(self)
+
+    def __len__(self) -> int:
+        return len(self._pending)
+
+    def count(self, owner: Any) -> int:
+        """How many are on their way into one user's object."""
+        return sum(delivery.owner is owner for delivery in self._pending)
+
+    def send(
+        self, tensor: Tensor, transform: TextureTransform, slot: int, target: Picture, owner: Any
+    ) -> None:
+        """Bring a tensor into a picture: at once if it is at hand, else when `pump` finds it."""
+        if not isinstance(target, GLPicture) and target.write is None:
+            raise InputError(f"a {type(owner).__name__} of this kind cannot be written")
+        key = (target.device, target.name) if isinstance(target, GLPicture) else id(owner)
+        delivery = _Delivery(tensor, transform, tuple(tensor.shape), slot, target, key, owner)
+        delivery.begin()
+        self._pending.append(delivery)
+        counters.on_host += 1
+        self.pump()
+
+    def pump(self) -> bool:
+        """Write what has arrived; True when nothing is on its way. Raises the first error; others go on."""
+        waiting: list[_Delivery] = []
+        failed: Exception | None = None
+        for delivery in self._pending:
+            if isinstance(delivery.target, GLPicture) and delivery.target.is_released:
+                continue  # nobody will see it
+            try:
+                arrived = delivery.go_on()
+            except Exception as error:  # noqa: BLE001 - raised below
+                failed = failed or error
+                continue
+            if arrived:
+                waiting = [older for older in waiting if older.key != delivery.key]
+            else:
+                waiting.append(delivery)
+        self._pending = waiting
+        (unfinished.work.add if waiting else unfinished.work.discard)(self._pumped)
+        if failed is not None:
+            raise failed
+        return not waiting
+
+
+class _Pumped:
+    """What the host pumps; thread-local objects themselves look different to each thread."""
+
+    def __init__(self, deliveries: Deliveries) -> None:
+        self._pump: Callable[[], bool] = deliveries.pump
+
+    def pump(self, budget_ms: float | None = None) -> bool:
+        """Write what has arrived."""
+        return self._pump()
+
+
+deliveries = Deliveries()
+
+
+def host_grid(picture: Picture) -> Grid:
+    """A picture's pixels as they are kept on the host."""
+    grid = picture.grid
+    if isinstance(picture, GLPicture):
+        dtype = "uint8" if grid.rounds else "float32"
+        return Grid(grid.width, grid.height, grid.order, dtype, grid.rounds, grid.top_down)
+    return grid
+
+
+def _write_texture(target: GLPicture, pixels: np.ndarray) -> None:
+    """Upload through a buffer that nothing waits for."""
+    grid, device = target.grid, target.device
+    component = GL.UNSIGNED_BYTE if pixels.dtype == np.uint8 else GL.FLOAT
+    size = (grid.width, grid.height)
+    with device.current(after_game=True, before_game=True):
+        device.staging.write_texture(target.name, size, _FORMATS[len(grid.order)], component, pixels)
+    counters.staged_up += 1
+    counters.bytes_up += pixels.nbytes
+
+
+class _CPUBackends(threading.local):
+    """A stream of each thread's own for tensors that belong to no worker."""
+
+    def __init__(self) -> None:
+        self.backend: Backend | None = None
+
+
+_cpu = _CPUBackends()
+
+
+def cpu_backend(jobs: JobSystem | None = None) -> Backend:
+    """The CPU's stream for pictures."""
+    backend = _cpu.backend
+    is_usable = backend is not None and not backend.owner.is_closed
+    if backend is None or not is_usable or (jobs is not None and backend.owner is not jobs):
+        backend = _cpu.backend = create_backend(BackendType.CPU, None, jobs)
+    return backend

@@ -1,0 +1,212 @@
+"""Choosing by a mask: counts of each block first, and then each block's positions where they belong.
+
+Blocks of the mask without a mark are passed over. The positions of a block are collected next to each other
+and become what the hint asks for: positions, coordinates, or the slices there.
+"""
+
+from __future__ import annotations
+
+from engine.backends.cpu.cost import tasks_wanted
+from engine.backends.cpu.epilogue import emit_epilogue, unfinished
+from engine.backends.cpu.library import library_text
+from engine.backends.cpu.native_kernel import NativeKernel
+from engine.backends.cpu.printer import indent, kernel_text
+from engine.base.dtypes import INT32, INT64
+from engine.compiler.plan import Compute, Tuner
+from engine.kernels.size import largest, smallest
+from engine.kernels.value import Value
+
+BLOCK = 64
+"""Marks that are looked at together."""
+
+_NS_PER_MARK = 0.8
+_NS_PER_COUNTED = 0.03
+_NS_PER_TASK = 30.0
+
+_FIRST_WORD = 2
+_COUNT_WORDS = ("count", "blocks", "block_size")
+
+
+def tune_count(compute: Compute, tuner: Tuner, threads: int) -> bool:
+    """Rule for hints of kind "count"."""
+    assert compute.hint is not None
+    (mask,) = compute.hint.operands
+    rows, count = mask.shape
+    target = unfinished(compute, tuner, INT64)
+    _emit_counts(tuner, mask.name, rows, (count, 1, count), target)
+    emit_epilogue(compute, tuner, target, INT64)
+    return True
+
+
+def tune_select(compute: Compute, tuner: Tuner, threads: int) -> bool:
+    """Rule for hints of kind "select"."""
+    assert compute.hint is not None
+    mask, room = compute.hint.operands[0], compute.space[-1]
+    target = unfinished(compute, tuner, INT32)
+    deliver = [f"store_i32(out, row * room + filled + k, {_POSITION})"]
+    # Slots that stand for nothing are read all the same.
+    rest = ["set_bytes(out + (row * room + filled) * 4, _types.uint8(0), (room - filled) * 4)"]
+    text = select_text(["room"], [], ["for k in range(found):", *indent(deliver)], rest)
+    _emit_select(compute, tuner, threads, mask, text, (room,), (), target, 0.0)
+    emit_epilogue(compute, tuner, target, INT32)
+    return True
+
+
+def tune_nonzero(compute: Compute, tuner: Tuner, threads: int) -> bool:
+    """Rule for hints of kind "nonzero"."""
+    assert compute.hint is not None
+    (mask,), shape = compute.hint.operands, compute.hint.facts["shape"]
+    rank = len(shape)
+    target = unfinished(compute, tuner, INT64)
+    sizes = [f"size{axis}" for axis in range(rank)]
+    last = f"size{rank - 1}"
+    fresh = [f"rest = op_div(position, {last})", f"line = rest * {last}"]
+    for axis in range(rank - 2, -1, -1):
+        above = f"op_div(rest, size{axis})"
+        fresh += [f"i{axis} = rest - {above} * size{axis}", f"rest = {above}"] if axis else ["i0 = rest"]
+    each = [
+        f"position = {_POSITION}",
+        f"if position >= line + {last}:",
+        *indent(fresh),
+        *(f"store_i64(out, {axis} * total + filled + k, i{axis})" for axis in range(rank - 1)),
+        f"store_i64(out, {rank - 1} * total + filled + k, position - line)",
+    ]
+    start = [f"line = -{last}", *(f"i{axis} = 0" for axis in range(rank - 1))]
+    text = select_text(["total", *sizes], start, ["for k in range(found):", *indent(each)], [])
+    _emit_select(compute, tuner, threads, mask, text, (compute.space[-1], *shape), (), target, 1.0 * rank)
+    emit_epilogue(compute, tuner, target, INT64)
+    return True
+
+
+def tune_compress(compute: Compute, tuner: Tuner, threads: int) -> bool:
+    """Rule for hints of kind "compress"."""
+    assert compute.hint is not None
+    x, mask = compute.hint.operands
+    outer, length, inner = x.shape
+    room, size = compute.space[1], x.dtype.itemsize
+    if len(compute.space) != 3:
+        return False
+    target = unfinished(compute, tuner, x.dtype)
+    deliver = [
+        "for o in range(outer):",
+        "    for k in range(found):",
+        f"        to_at, from_at = (o * room + filled + k) * inner, (o * length + {_POSITION}) * inner",
+        f"        if inner >= {64 // size}:",
+        f"            copy_bytes(out + to_at * {size}, x + from_at * {size}, inner * {size})",
+        "        else:",
+        "            for i in range(inner):",
+        f"                store_u{8 * size}(out, to_at + i, load_u{8 * size}(x, from_at + i))",
+    ]
+    words = ["outer", "length", "inner", "room"]
+    text = select_text(words, [], deliver, [], ("x",))
+    moving = x.size * (0.5 + 0.1 * size) / max(length, 1)
+    _emit_select(compute, tuner, threads, mask, text, (outer, length, inner, room), (x.name,), target, moving)
+    emit_epilogue(compute, tuner, target, x.dtype)
+    return True
+
+
+def _emit_select(
+    compute: Compute, tuner: Tuner, threads: int, mask: Value, text: str, sizes: tuple[int, ...],
+    others: tuple[str, ...], target: str, moving: float,
+) -> None:  # fmt: skip
+    """The counts of blocks, and the choice; `moving` is what a chosen position takes, in nanoseconds."""
+    rows, count = mask.shape
+    nanoseconds = rows * count * (_NS_PER_MARK + moving / 2)
+    wanted = tasks_wanted(nanoseconds, threads)
+    blocks = largest(1, smallest(-(-wanted // rows), -(-count // (16 * BLOCK))))
+    block_size = -(-count // blocks)
+    counts = tuner.temporary(rows * blocks, INT64)
+    cut = (count, blocks, block_size)
+    _emit_counts(tuner, mask.name, rows, cut, counts)
+    tasks = rows * blocks
+    kernel = NativeKernel(compute.hint.kind if compute.hint else "select", text)
+    each = nanoseconds / tasks + _NS_PER_TASK
+    names = (mask.name, counts, *others)
+    tuner.emit(kernel, (tasks,), (each, *cut, *sizes), names, target)
+
+
+def _emit_counts(tuner: Tuner, mask: str, rows: int, cut: tuple[int, int, int], target: str) -> None:
+    _, blocks, block_size = cut
+    each = block_size * _NS_PER_COUNTED + _NS_PER_TASK
+    tuner.emit(NativeKernel("count", count_text()), (rows * blocks,), (each, *cut), (mask,), target)
+
+
+_OPEN_TASK = [
+    "row = op_div(task, blocks)",
+    "block = task - row * blocks",
+    "first = block * block_size",
+    "last = min(first + block_size, count)",
+]
+
+_POSITION = "to_int64(load_i32(local, k))"
+
+
+def count_text() -> str:
+    """The module that counts the marks of each block."""
+    pointer = _FIRST_WORD + len(_COUNT_WORDS)
+    body = [
+        *(f"{name} = arg_i64(args, {_FIRST_WORD + k})" for k, name in enumerate(_COUNT_WORDS)),
+        *(f"{name} = arg_i64(args, {pointer + k})" for k, name in enumerate(("out", "mask"))),
+        "for task in range(begin, end):",
+        *indent(
+            [
+                *_OPEN_TASK,
+                "total, p = 0, first",
+                # Bytes are added up while their sum fits in a byte.
+                "while last - p >= 128:",
+                "    part = _types.uint8(0)",
+                "    for j in range(128):",
+                "        part = _types.uint8(part + load_u8(mask, row * count + p + j))",
+                "    total += to_int64(part)",
+                "    p += 128",
+                "for q in range(p, last):",
+                "    total += to_int64(load_u8(mask, row * count + q))",
+                "store_i64(out, task, total)",
+            ]
+        ),
+    ]
+    return kernel_text(library_text(), body)
+
+
+def select_text(
+    words: list[str], start: list[str], deliver: list[str], rest: list[str], others: tuple[str, ...] = ()
+) -> str:
+    """The module that chooses.
+
+    deliver: statements about the `found` positions in `local`, of which `filled` were found before in the
+    row; rest: about the slots behind the last one. start: statements at the beginning of a block.
+    """
+    names = [*_COUNT_WORDS, *words]
+    pointer = _FIRST_WORD + len(names)
+    buffers = ("out", "mask", "counts", *others)
+    body = [
+        *(f"{name} = arg_i64(args, {_FIRST_WORD + k})" for k, name in enumerate(names)),
+        *(f"{name} = arg_i64(args, {pointer + k})" for k, name in enumerate(buffers)),
+        f"local = stack_bytes({4 * BLOCK + 64})",
+        "for task in range(begin, end):",
+        *indent(
+            [
+                *_OPEN_TASK,
+                "filled = 0",
+                "for before in range(block):",
+                "    filled += load_i64(counts, row * blocks + before)",
+                *start,
+                "p = first",
+                "while p < last:",
+                f"    size, marks = min({BLOCK}, last - p), mask + row * count + p",
+                "    any_mark = _types.uint8(0)",
+                "    for j in range(size):",
+                "        any_mark = _types.uint8(any_mark | load_u8(marks, j))",
+                "    if any_mark:",
+                "        found = 0",
+                "        for j in range(size):",
+                "            store_i32(local, found, p + j)",
+                "            found += to_int64(load_u8(marks, j))",
+                *indent(indent(deliver)),
+                "        filled += found",
+                "    p += size",
+                *(["if block == blocks - 1:", *indent(rest)] if rest else []),
+            ]
+        ),
+    ]
+    return kernel_text(library_text(), body)

@@ -1,0 +1,166 @@
+"""The CPU backend's short way from inputs to a job: arrays are copied once, large tensors not at all."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import prod
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from engine.backends.base import Repeat
+from engine.backends.cpu.memory import CPUBuffer
+from engine.backends.cpu.program import CPUProgram, released
+from engine.backends.tensor_data import CPUTensorData
+from engine.base import instrumentation
+from engine.device.jobs.system import CommandList, JobHandle, RepeatedJob
+
+if TYPE_CHECKING:
+    from engine.backends.cpu.backend import CPUBackend
+
+IN_PLACE_BYTES = 1 << 14
+"""Copying a smaller input costs less than saying where it lies."""
+
+
+class CPURepeat(Repeat):
+    """Where nothing is in flight, arrays go straight to where kernels read them, and tensors nowhere."""
+
+    __slots__ = ("_elsewhere", "_in_place", "_stream", "_views")
+
+    _program: CPUProgram
+    _targets: Sequence[CPUBuffer]
+
+    def __init__(
+        self,
+        backend: CPUBackend,
+        program: CPUProgram,
+        targets: Sequence[CPUBuffer],
+        shapes: Sequence[tuple[int, ...]],
+        in_place: Sequence[bool],
+    ) -> None:
+        super().__init__(backend, program, targets)
+        self._stream = backend.stream
+        self._in_place = in_place
+        self._views = [seen(buffer, shape) for buffer, shape in zip(targets, shapes, strict=True)]
+        self._elsewhere: InPlace | None = None
+
+    def run(self, arrays: Sequence[np.ndarray], tensors: Sequence[CPUTensorData | None] = ()) -> None:
+        program, stream, is_watched = self._program, self._stream, instrumentation.installed != 0
+        if (is_watched and not tensors) or (
+            (stream.last is not None or stream.marks) and not stream.is_idle()
+        ):
+            super().run(arrays)
+            return
+        if tensors and not program.is_short:
+            self._run_elsewhere(arrays, tensors)
+            return
+        for number, view in enumerate(self._views):
+            view[...] = arrays[number]
+        if program.is_short:
+            program.run_here()
+        elif program.commands is None:
+            released()
+        else:
+            program.job = stream.submit_repeated(program.job, program.commands, None)
+
+    def _run_elsewhere(self, arrays: Sequence[np.ndarray], tensors: Sequence[CPUTensorData | None]) -> None:
+        here = self._elsewhere
+        if here is None:
+            here = self._elsewhere = InPlace(self._program, self._targets, self._in_place)
+        if not here.is_aimed_at(arrays, tensors):
+            here.aim(arrays, tensors)
+        for number in here.copied:
+            self._views[number][...] = arrays[number]
+        job: JobHandle
+        if instrumentation.installed:
+            job = self._stream.submit_observed(here.commands, here.taken)
+        else:
+            here.job = self._stream.submit_repeated(here.job, here.commands, here.taken)
+            job = here.job.handle
+        for tensor in here.read:
+            tensor.is_read_by(job)
+
+    def again(self, tensors: Sequence[CPUTensorData | None]) -> bool:
+        here, stream = self._elsewhere, self._stream
+        # The same list is the same tensors, whose elements are where they were.
+        if here is None or here.tensors is not tensors or here.copied or instrumentation.installed:
+            return False
+        job, last = here.job, stream.last
+        if job is None:
+            return False
+        handle = job.handle
+        is_simple = (last is handle or last is None) and not stream.marks and not stream.owed
+        if not (is_simple or stream.is_idle()) or not job.again():
+            return False
+        stream.last = handle
+        for tensor in here.read:
+            if handle not in tensor.readers:
+                tensor.is_read_by(handle)
+        return True
+
+
+class InPlace:
+    """A program's commands once more, with args of their own, so that inputs may lie anywhere.
+
+    To be changed only while they are not running. `read` are the tensors that are read where they lie;
+    inputs in `copied` have to be.
+    """
+
+    __slots__ = (
+        "_allowed",
+        "_home",
+        "_places",
+        "_words",
+        "commands",
+        "copied",
+        "job",
+        "read",
+        "taken",
+        "tensors",
+    )
+
+    def __init__(self, program: CPUProgram, inputs: Sequence[CPUBuffer], allowed: Sequence[bool]) -> None:
+        assert program.commands is not None
+        block: np.ndarray = program.commands.keep_alive[0]  # type: ignore[index]
+        own = block.copy()
+        rows = program.commands.array.copy()
+        rows[:, 1] += own.ctypes.data - block.ctypes.data
+        self.commands = CommandList(rows, (own, program.commands))
+        self._words = own.data
+        self._places = [program.places.get(buffer.address, ()) for buffer in inputs]
+        self._home = [buffer.address for buffer in inputs]
+        self._allowed = [
+            may and buffer.array.nbytes >= IN_PLACE_BYTES for may, buffer in zip(allowed, inputs, strict=True)
+        ]
+        self.tensors: Sequence[CPUTensorData | None] = ()  # what `aim` was given
+        self.job: RepeatedJob | None = None  # what runs it as it is aimed
+        self.taken: list[tuple[int, np.ndarray]] = []
+        self.read: list[CPUTensorData] = []
+        self.copied: list[int] = []
+
+    def is_aimed_at(self, arrays: Sequence[np.ndarray], tensors: Sequence[CPUTensorData | None]) -> bool:
+        """Whether the commands read these tensors where they lie now."""
+        # Arrays are others where they were written while they were read.
+        if tensors != self.tensors or any(arrays[number] is not array for number, array in self.taken):
+            return False
+        self.tensors = tensors
+        return True
+
+    def aim(self, arrays: Sequence[np.ndarray], tensors: Sequence[CPUTensorData | None]) -> None:
+        """Have the commands read these tensors where they lie, as far as they may."""
+        self.tensors, self.job = tensors, None
+        self.taken, self.read, self.copied = [], [], []
+        for number, tensor in enumerate(tensors):
+            address = tensor.address if tensor is not None and self._allowed[number] else 0
+            if tensor is not None and address:
+                self.taken.append((number, arrays[number]))
+                self.read.append(tensor)
+            else:
+                self.copied.append(number)
+            for place in self._places[number]:
+                self._words[place] = address or self._home[number]
+
+
+def seen(buffer: CPUBuffer, shape: tuple[int, ...]) -> np.ndarray:
+    """A buffer's first elements in a shape."""
+    return buffer.array[: prod(shape)].reshape(shape)

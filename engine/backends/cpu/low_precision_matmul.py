@@ -1,0 +1,251 @@
+"""Matrix products of float32 with known right sides computed in bfloat16 or in bytes.
+
+A row of the left side has a range of its own where it is rounded to bytes.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+
+import numpy as np
+
+from engine.backends.cpu.cost import tasks_wanted
+from engine.backends.cpu.epilogue import Epilogue, is_float32_core, print_epilogue
+from engine.backends.cpu.low_precision import (
+    BAND_BYTES,
+    NEAR_BYTES,
+    PANEL,
+    PANEL_GROUP_BYTES,
+    SUMS,
+    column_scales,
+    head_text,
+    memory_text,
+    multiply_text,
+    near_columns,
+    pack_columns,
+    product_ns,
+    release_text,
+    row_pitch,
+    scale_text,
+    up,
+)
+from engine.backends.cpu.native_kernel import NativeKernel
+from engine.backends.cpu.packing import matrices_of
+from engine.backends.cpu.precision import Arithmetic
+from engine.backends.cpu.printer import indent, kernel_text
+from engine.compiler.plan import Compute, Tuner, storable
+from engine.kernels.size import deferred
+
+_LEAST_FLOPS = 4e5
+"""Products smaller than this take less time in float32 than rounding and starting does."""
+
+_WORDS = (
+    "m_size n_size k_size groups row_blocks column_blocks block_rows block_columns columns_at_once"
+    " rows_at_once groups_at_once pitch a_batch a_row a_column b_batch"
+).split()
+_FIRST_WORD = 2
+
+_ROUND_ROWS = {
+    False: """
+@helper
+def round_rows(band, a, rows, count, row_step, column_step, pitch):
+    for r in range(rows):
+        target = band + r * pitch
+        source = a + r * row_step * 4
+        if column_step == 1:
+            round_run(target, source, count, _types.float32(1.0), 0)
+        else:
+            for k in range(count):
+                store_u16(target, k, bf16_bits(load_f32(source, k * column_step)))
+            for k in range(count, (count + 31) & -32):
+                store_u16(target, k, 0)
+
+""",
+    True: """
+@helper
+def measure_rows(state, ranges, a, rows, count, row_step):
+    for r in range(rows):
+        start_range(state)
+        measure_run(state, a + r * row_step * 4, count)
+        end_range(state, ranges + r * 16)
+
+
+@helper
+def round_rows(band, a, rows, count, row_step, ranges, pitch):
+    for r in range(rows):
+        factor, zero = load_f32(ranges, 4 * r), load_i64(ranges, 2 * r + 1)
+        round_run(band + r * pitch, a + r * row_step * 4, count, factor, zero)
+
+""",
+}
+"""By whether elements are bytes."""
+
+
+@dataclass(frozen=True)
+class Cut:
+    """How a product is cut: tasks of `rows` x `columns` results, in which so many are held at a time."""
+
+    rows: int
+    columns: int
+    columns_at_once: int
+    rows_at_once: int
+    groups_at_once: int
+
+    def blocks(self, m: int, n: int) -> tuple[int, int]:
+        """Tasks along the rows and along the columns."""
+        return -(-m // self.rows), -(-n // self.columns)
+
+
+def tune_reduced_matmul(compute: Compute, tuner: Tuner, threads: int, arithmetic: Arithmetic) -> bool:
+    """Rule for hints of kind "matmul" with a known right side that is worth it."""
+    assert compute.hint is not None
+    facts = compute.hint.facts
+    if not is_float32_core(compute) or len(compute.space) != 3:
+        return False
+    m, n, k, batch = (facts[name] for name in ("m", "n", "k", "batch"))
+    a, b = compute.hint.operands
+    flops = 2.0 * m * n * k
+    if b.known is None or compute.space != (batch, m, n) or flops < _LEAST_FLOPS or min(n, k) < 16:
+        return False
+    a_strides, b_strides = tuple(facts["a_strides"]), tuple(facts["b_strides"])
+    elements = b.known
+    count = 1 if b_strides[0] == 0 else batch
+    if arithmetic.bytewise and (count > 1 or a_strides[2] != 1):
+        return False
+    groups = -(-k // arithmetic.group)
+    total_ns = product_ns(m, n, k, m * k) + 100.0
+    cut = deferred(cut_product, m, n, groups, batch, threads, total_ns)
+
+    at_once, sides = cut.groups_at_once, (count, k, n)
+    name = f"{b.name}|{arithmetic.precision}|{sides}|{b_strides}"
+    make = partial(pack_matrices, elements, sides, b_strides, at_once, arithmetic)
+    constants = [tuner.constant(f"{name}|{at_once}", make)]
+    if arithmetic.bytewise:
+        scales = partial(scales_of_matrices, elements, sides, b_strides)
+        constants.append(tuner.constant(f"{name}|scales", scales))
+    row_blocks, column_blocks = cut.blocks(m, n)
+    tasks = batch * row_blocks * column_blocks
+    b_batch = 0 if b_strides[0] == 0 else -(-n // PANEL) * groups * PANEL_GROUP_BYTES
+    sizes = (
+        m, n, k, groups, row_blocks, column_blocks, cut.rows, cut.columns, cut.columns_at_once,
+        cut.rows_at_once, cut.groups_at_once, row_pitch(min(groups, cut.groups_at_once)), *a_strides, b_batch,
+    )  # fmt: skip
+    epilogue = print_epilogue(compute, _FIRST_WORD + len(_WORDS))
+    values = (batch * total_ns / tasks, *sizes, *epilogue.values)
+    kernel = NativeKernel(f"matmul_{arithmetic.precision}", matmul_text(arithmetic, epilogue))
+    tuner.emit(kernel, (tasks,), values, (*epilogue.inputs, a.name, *constants), compute.output.name)
+    return True
+
+
+@storable
+def pack_matrices(
+    elements: np.ndarray,
+    sizes: tuple[int, ...],
+    strides: tuple[int, ...],
+    at_once: int,
+    arithmetic: Arithmetic,
+) -> np.ndarray:
+    """The columns of (count, k, n) matrices, packed matrix by matrix."""
+    matrices = matrices_of(elements, sizes, strides)
+    return np.concatenate([pack_columns(matrix[None], at_once, arithmetic) for matrix in matrices])
+
+
+@storable
+def scales_of_matrices(elements: np.ndarray, sizes: tuple[int, ...], strides: tuple[int, ...]) -> np.ndarray:
+    """The scales of the columns of (count, k, n) matrices."""
+    return column_scales(matrices_of(elements, sizes, strides))
+
+
+def cut_product(m: int, n: int, groups: int, batch: int, threads: int, nanoseconds: float) -> Cut:
+    """Tasks for all threads; the columns of a task are as few as stay near, its rows fit into the band."""
+    wanted = tasks_wanted(nanoseconds * batch, threads)
+    fitting = BAND_BYTES // row_pitch(groups)
+    if fitting >= min(up(m, 16), 64):
+        rows = min(up(m, 32), max(16, fitting // 32 * 32))
+        at_once = groups
+    else:
+        rows = min(up(m, 16), 64)
+        at_once = BAND_BYTES // (rows * 64) - 1
+    columns, held = near_columns(n, groups * 64)
+    if at_once < groups:
+        held = columns = min(held, SUMS // up(rows, 32) // PANEL * PANEL)
+    while -(-m // rows) * -(-n // columns) * batch < wanted:
+        narrow = columns > 64 and (n * groups * 64 > NEAR_BYTES or rows <= 64)
+        if narrow or (rows <= 32 and columns > 32):
+            columns = up(columns // 2, PANEL)
+        elif rows > 32:
+            rows = up(rows // 2, 32)
+        else:
+            break
+    held = min(held, columns)
+    return Cut(rows, columns, held, SUMS // held // 32 * 32, at_once)
+
+
+def matmul_text(arithmetic: Arithmetic, epilogue: Epilogue) -> str:
+    """The kernel's module."""
+    bytewise = arithmetic.bytewise
+    position = _FIRST_WORD + len(_WORDS) + epilogue.words
+    entry = "done + r"
+    step, zero = f"load_f32(ranges, 4 * ({entry}) + 1)", f"load_i64(ranges, 2 * ({entry}) + 1)"
+    size, last = arithmetic.group, "ranges" if bytewise else "a_column"
+    measure = ["measure_rows(state, ranges, a + (batch * a_batch + m0 * a_row) * 4, rows, k_size, a_row)"]
+    block = [
+        "columns = min(columns_at_once, task_columns - c0)",
+        "right = b + batch * b_batch + ((n0 + c0) >> 5) * panel_bytes + g0 * 2048",
+        "done = 0",
+        "while done < rows:",
+        "    count = min(rows_at_once, rows - done)",
+        "    left = band + done * pitch",
+        *indent(multiply_text(arithmetic)),
+        "    if g0 + depth >= groups:",
+        "        first_column = n0 + c0",
+        "        for r in range(count):",
+        "            i1 = m0 + done + r",
+        "            tile = sums + r * columns_at_once * 4",
+        "            start = (i0 * m_size + i1) * n_size + first_column",
+        *indent(indent(indent(scale_text(arithmetic, step, zero)))),
+        *indent(indent(indent(epilogue.store))),
+        "    done += rows_at_once",
+        "c0 += columns_at_once",
+    ]
+    body = [
+        *(f"{name} = arg_i64(args, {_FIRST_WORD + k})" for k, name in enumerate(_WORDS)),
+        *epilogue.arguments,
+        f"a = arg_i64(args, {position})",
+        f"b = arg_i64(args, {position + 1})",
+        *([f"scales = arg_i64(args, {position + 2})"] if bytewise else []),
+        *memory_text(arithmetic),
+        "offsets = stack_bytes(64)",
+        "store_i64(offsets, 0, 0)",
+        "taps = 1",
+        "panel_bytes = groups * 2048",
+        *epilogue.kernel,
+        "for task in range(begin, end):",
+        *indent(
+            [
+                "i0 = op_div(task, row_blocks * column_blocks)",
+                "block = task - i0 * row_blocks * column_blocks",
+                # Tasks that follow each other share their columns, which stay in cache.
+                "column_block = op_div(block, row_blocks)",
+                "batch = i0",
+                "m0 = (block - column_block * row_blocks) * block_rows",
+                "n0 = column_block * block_columns",
+                "rows = min(block_rows, m_size - m0)",
+                "task_columns = min(block_columns, n_size - n0)",
+                *(measure if bytewise else []),
+                "g0 = 0",
+                "while g0 < groups:",
+                "    depth = min(groups_at_once, groups - g0)",
+                f"    first = a + (batch * a_batch + m0 * a_row + g0 * {size} * a_column) * 4",
+                f"    wanted = min(depth * {size}, k_size - g0 * {size})",
+                f"    round_rows(band, first, rows, wanted, a_row, {last}, pitch)",
+                "    c0 = 0",
+                "    while c0 < task_columns:",
+                *indent(indent(block)),
+                "    g0 += groups_at_once",
+            ]
+        ),
+        *release_text(arithmetic),
+    ]
+    return kernel_text(head_text(arithmetic) + _ROUND_ROWS[bytewise], body)

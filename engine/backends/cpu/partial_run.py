@@ -1,0 +1,100 @@
+"""A recorded plan on the CPU in pieces: a job for each slice, with the clock read between its commands."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from itertools import pairwise
+from math import prod
+from time import perf_counter
+
+import numpy as np
+
+from engine.backends.cpu.program import CPUProgram
+from engine.backends.cpu.timing import Stamped
+from engine.backends.partial_dispatch import Between, Cut, Pieces, Timing, Together
+from engine.base import instrumentation
+from engine.base.errors import DisposedError
+from engine.compiler.plan import Plan
+from engine.device.jobs.stock import stock_functions
+from engine.device.jobs.system import CommandList, JobHandle
+
+_CHUNKS = 16
+"""Into how many chunks a part of a command is cut at most, where it is not cut as the command is."""
+
+
+class _Timed:
+    """What the commands of a job took, by the stamps between them."""
+
+    def __init__(self, job: JobHandle, stamped: Stamped) -> None:
+        self._job = job
+        self._stamped = stamped
+        self._worker = instrumentation.current_worker()
+
+    def result(self) -> list[float] | None:
+        """Seconds for each command, once the job is done."""
+        if not self._job.is_completed:
+            return None
+        return [after - before for before, after in pairwise(self._stamped.times())]
+
+    def poll(self) -> bool:
+        """Tell observers, once the job is done."""
+        if self._job.is_completed:
+            times = self._stamped.times()
+            instrumentation.span("jobs", "job", times[0], times[-1], worker=self._worker, backend="cpu")
+        return self._job.is_completed
+
+
+class CPUPieces(Pieces):
+    """Commands of a program, each over all of its range or a part of it.
+
+    submit: lets commands join the stream. run_here: runs the program on this thread if nothing is in flight
+    and it is short; returns whether it did.
+    """
+
+    def __init__(
+        self,
+        program: CPUProgram,
+        plan: Plan,
+        submit: Callable[[CommandList], JobHandle],
+        run_here: Callable[[CPUProgram], bool],
+    ) -> None:
+        assert program.commands is not None
+        self._program = program
+        self._submit = submit
+        self._run_here = run_here
+        self._part = stock_functions()["part"]
+        # Steps without elements have no commands.
+        steps = [k for k, step in enumerate(plan.steps) if prod(step.space)]
+        self._row_of = {step: row for row, step in enumerate(steps)}
+        self._table = program.commands.array[: len(steps)]
+        self.units = [0] * len(plan.steps)
+        for step, row in self._row_of.items():
+            self.units[step] = int(self._table[row, 2])
+        self._all = [Cut(step, 0, self.units[step]) for step in steps]
+
+    def enqueue(self, cuts: Sequence[Cut], timed: bool) -> Timing | None:
+        """One job for all of them; a short plan that is enqueued whole runs at once."""
+        if self._program.commands is None:
+            raise DisposedError("this program was released")
+        if self._program.is_short and len(cuts) == len(self._all) and list(cuts) == self._all:
+            before = perf_counter()
+            if self._run_here(self._program):
+                return Together(Between(0.0, perf_counter() - before)) if timed else None
+        rows = self._table[[self._row_of[cut.step] for cut in cuts]]
+        blocks = []
+        for row, cut in zip(rows, cuts, strict=True):
+            if cut.end - cut.first < row[2]:
+                block = np.array([row[0], row[1], cut.first], np.int64)
+                blocks.append(block)
+                count = cut.end - cut.first
+                row[:] = self._part, block.ctypes.data, count, min(row[3], max(1, -(-count // _CHUNKS)))
+        keep = (blocks, self._program.commands)
+        commands = CommandList(rows, keep)
+        if not (timed or instrumentation.installed):
+            self._submit(commands)
+            return None
+        stamped = Stamped(commands, each=True)
+        timing = _Timed(self._submit(stamped.commands), stamped)
+        if instrumentation.installed:
+            instrumentation.later(timing)
+        return timing if timed else None

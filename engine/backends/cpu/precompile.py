@@ -1,0 +1,28 @@
+"""Kernels that a first network needs besides its own, compiled together on a machine that has none yet."""
+
+from __future__ import annotations
+
+from functools import cache
+
+from engine.backends.cpu.packing import packing_source
+from engine.backends.cpu.winograd_weights import transforming_source
+from engine.device import native
+from engine.device.jobs.system import job_sources
+
+
+@cache
+def compile_ahead(is_certain: bool = False) -> None:
+    """Begin to compile them, unless that was done before, by this process or another; returns at once.
+
+    One by one, as each is asked for, they would take three seconds on one core: nothing runs without the job
+    threads' program, and weights are packed while plans are made. A process that compiles takes a second to
+    start, which is the time that a model takes to be read.
+
+    is_certain: there will be job threads, so their program, the longest, goes before a network's kernels.
+    """
+    program, *others = job_sources()
+    if native.is_kept(program):
+        return
+    if is_certain:
+        native.prepare_async([program])
+    native.prepare_ahead([program, packing_source(), transforming_source(), *others])

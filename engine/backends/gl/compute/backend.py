@@ -1,0 +1,157 @@
+"""`GLComputeBackend`: plans on compute shaders of the game's own OpenGL context."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from math import prod
+from typing import ClassVar
+
+import numpy as np
+
+from engine.backends.base import DeviceBuffer, Program, Progress
+from engine.backends.cost import formula_ns
+from engine.backends.gl.backend import GLBackend, checked_elements
+from engine.backends.gl.compute.matmul import slices_constant
+from engine.backends.gl.compute.memory import GLComputeBuffer, GLReadback, buffer_size
+from engine.backends.gl.compute.partial_dispatch import GLComputePieces
+from engine.backends.gl.compute.printer import ComputePrinter
+from engine.backends.gl.compute.programs import ComputePrograms
+from engine.backends.gl.compute.record import GLComputeProgram, Recorder, groups_of, program_key
+from engine.backends.gl.compute.shader import ShaderKernel
+from engine.backends.gl.compute.target import Target
+from engine.backends.gl.compute.tuning import tune
+from engine.backends.gl.storage import lanes, memory_dtype
+from engine.base.errors import DeviceError
+from engine.compiler.plan import AnyKernel, Compute, Plan, Step, Tuner
+from engine.device.gl.device import GLDevice
+from engine.device.gl.functions import GL
+from engine.kernels.expr import Expr
+from engine.kernels.kernel import Kernel
+from engine.kernels.value import Value
+
+# Positions are int32, and the threads beyond a tensor's end have some too.
+_MOST_ELEMENTS = 2**31 - 2**25
+
+
+# Finding an element's place and storing it.
+_ELEMENT_NS = 3.0
+
+
+class GLComputeBackend(GLBackend):
+    """One stream of compute work on a `GLDevice`, whose thread it belongs to.
+
+    texels: read tensors as buffer textures; by default where the CPU does the drawing.
+    Raises `DeviceError` on a device older than OpenGL 4.3.
+    """
+
+    name: ClassVar[str] = "gl_compute"
+
+    def __init__(self, device: GLDevice, *, texels: bool | None = None) -> None:
+        if not device.info.supports_compute:
+            raise DeviceError(
+                f"compute shaders need OpenGL 4.3, and this context has {device.info.version}; use"
+                ' BackendType.GPU_PIXEL, or GPU_COMPUTE with device="opencl"'
+            )
+        self.texels = device.info.is_software if texels is None else texels
+        limits = device.limits
+        fan_in = min(limits.max_compute_storage_blocks, limits.max_storage_buffer_bindings) - 1
+        if self.texels:
+            fan_in = min(fan_in, limits.max_compute_texture_image_units)
+        super().__init__(device, fan_in)
+        self._programs = ComputePrograms.of(device)
+        self._target = Target(device.limits, self.texels)
+
+    def elements_at_once(self, dtype: np.dtype) -> int:
+        """A 32-bit word."""
+        return lanes(np.dtype(dtype).name)
+
+    def size_refusal(self, compute: Compute, formula: Sequence[Expr], values: Sequence[Value]) -> str | None:
+        """Sizes beyond what a shader can address."""
+        for value in values:
+            itemsize = memory_dtype(value.dtype).itemsize
+            limit = min(self.device.limits.max_storage_block_size, _MOST_ELEMENTS * itemsize)
+            size = buffer_size(value.size, value.dtype)
+            if size > limit and not slices_constant(compute, value, self._target):
+                return f"{value.name} takes {size} bytes; a shader here can address {limit} of one tensor"
+        return None
+
+    @property
+    def programs(self) -> ComputePrograms:
+        """Those of the device."""
+        return self._programs
+
+    def tune(self, compute: Compute, tuner: Tuner) -> bool:
+        """Matrix products and convolutions of float32, see `tuning`."""
+        return tune(compute, tuner, self._target)
+
+    def prepare(self, kernels: Iterable[AnyKernel], progress: Progress | None = None) -> int:
+        """Compile and link what is missing; returns how many programs no stored binary could give."""
+        sources = {}
+        for kernel in kernels:
+            key = program_key(kernel, self.texels)
+            if key not in self._programs and key not in sources:
+                sources[key] = self.source(kernel)
+        return self._programs.prepare(sources, progress)
+
+    def source(self, kernel: AnyKernel) -> str:
+        """The text of the kernel's compute shader."""
+        if isinstance(kernel, ShaderKernel):
+            return kernel.source
+        assert isinstance(kernel, Kernel)
+        return ComputePrinter(kernel, self.texels).shader()
+
+    def create(self, elements: int, dtype: np.dtype, data: np.ndarray | None = None) -> GLComputeBuffer:
+        """A buffer. Raises `InputError` for integers beyond 32 bits."""
+        given = None if data is None else checked_elements(data, np.dtype(dtype), elements)
+        buffer = GLComputeBuffer(self.device, elements, dtype, given)
+        if given is not None:
+            self.device.counters.bytes_up += given.nbytes
+        return buffer
+
+    def upload(self, buffer: DeviceBuffer, data: np.ndarray) -> None:
+        """Set a buffer's value through a staging buffer that no command uses any more."""
+        target = _own(buffer)
+        given = checked_elements(data, target.dtype, target.elements)
+        if given.nbytes:
+            self.device.staging.write_buffer(target.name, given)
+
+    def copy(self, source: DeviceBuffer, target: DeviceBuffer) -> None:
+        """Copy on the device."""
+        a, b = _own(source), _own(target)
+        gl = self.device.gl
+        if not a.elements:
+            return
+        with self.device.current():
+            gl.glMemoryBarrier(GL.BUFFER_UPDATE_BARRIER_BIT)
+            gl.glBindBuffer(GL.COPY_READ_BUFFER, a.name)
+            gl.glBindBuffer(GL.COPY_WRITE_BUFFER, b.name)
+            nbytes = min(a.elements, b.elements) * memory_dtype(a.dtype).itemsize
+            gl.glCopyBufferSubData(GL.COPY_READ_BUFFER, GL.COPY_WRITE_BUFFER, 0, 0, nbytes)
+
+    def record(self, plan: Plan, buffers: Mapping[str, DeviceBuffer]) -> GLComputeProgram:
+        """Turn a plan into a command list; compiles what `prepare` was not asked for."""
+        self.prepare(step.kernel for step in plan.steps)
+        with self.device.current():
+            return Recorder(self.device, self._programs, self.texels).record(plan, buffers)
+
+    def pieces(self, program: Program, plan: Plan) -> GLComputePieces:
+        """The plan's dispatches, to be issued over parts of their grids."""
+        assert isinstance(program, GLComputeProgram)
+        return GLComputePieces(self, self._programs, program, plan)
+
+    def estimate(self, step: Step) -> float:
+        """Nanoseconds on one core of a processor."""
+        kernel = step.kernel
+        if isinstance(kernel, Kernel):
+            return prod(step.space) * (formula_ns(kernel.body, step.values) + _ELEMENT_NS)
+        assert isinstance(kernel, ShaderKernel)
+        return groups_of(step) * kernel.group_ns * max(1, prod(int(step.values[k]) for k in kernel.rounds))
+
+    def readback(self, buffer: DeviceBuffer) -> GLReadback:
+        """Start a copy of the value, as of now in the stream."""
+        return GLReadback.start(self.device, _own(buffer))
+
+
+def _own(buffer: DeviceBuffer) -> GLComputeBuffer:
+    assert isinstance(buffer, GLComputeBuffer), "a buffer of another backend"
+    return buffer

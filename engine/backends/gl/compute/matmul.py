@@ -1,0 +1,405 @@
+"""Matrix products of float32 or int32: (batch, m, k) by (batch, k, n).
+
+Where tensors are buffer textures (software rendering), a thread computes four rows by four columns and
+reads four floats a fetch wherever strides allow: along k, or along n. Elsewhere groups of 256 threads
+compute 64 by 64 through shared memory, and single rows 32 columns with k split over eight threads each.
+A known second matrix is packed as (k, n), in slices of columns where it exceeds what a shader can address.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from math import prod
+from typing import Literal
+
+import numpy as np
+
+from engine.backends.gl.compute.epilogue import FIRST_GROUP, Finish, grid_fits, has_kernels, product_ns
+from engine.backends.gl.compute.printer import flat_thread
+from engine.backends.gl.compute.target import Target
+from engine.backends.gl.glsl import COMPONENTS
+from engine.compiler.plan import Compute, Tuner
+from engine.kernels.value import Value
+
+Access = Literal["k4", "n4", "n4 shifted", "scalar"]
+"""How a matrix is read: four floats along k or along n in a fetch (or in two, where rows do not start at
+multiples of four elements), or one by one."""
+
+_LOCAL_SIZE = 64
+_ROWS = 4
+_COLUMNS = 4
+_TILE = 64
+_DEPTH = 16
+_OWN = 14
+_ROUNDS = (2,)
+# Rounds of loops at most: in a tile for each element of k, and for storing.
+_TILE_ROUNDS = 2
+_STORE_ROUNDS = 32
+_NAMES = "m n depth batch_a row_a step_a batch_b step_b column_b first width".split()
+
+
+@dataclass(frozen=True)
+class _Product:
+    """Sizes and strides in elements: (batch, row, step along k) of a, (batch, step along k, column) of b."""
+
+    batch: int
+    m: int
+    n: int
+    k: int
+    a: tuple[int, int, int]
+    b: tuple[int, int, int]
+
+
+@dataclass(frozen=True)
+class _Structure:
+    """What the shader's text depends on."""
+
+    a: Access
+    b: Access
+    rows: int
+
+
+def tune_matmul(compute: Compute, tuner: Tuner, target: Target) -> bool:
+    """Replace a matrix product; False for other types, or too many tensors in the epilogue."""
+    assert compute.hint is not None
+    a, b = compute.hint.operands
+    if not has_kernels(compute, a, b):
+        return False
+    product = _product(compute)
+    packed = _is_packable(compute)
+    if _is_endless(product, target):
+        return False
+    structure = _structure(a, b, product, packed, target)
+    slices = _slices(product, target) if packed else [(0, product.n)]
+    if not slices:
+        return False
+    for first, width in slices:
+        name = b.root.name
+        if packed:
+            pack = partial(pack_columns, b, product, first, width)
+            # One tensor may serve several products, read as it is or transposed.
+            layout = f"{product.k},{product.b[1]},{product.b[2]}:{first}+{width}"
+            name = tuner.constant(f"{b.name}:gl_columns:{layout}", pack)
+        steps = (0, -(-width // 4) * 4, 1) if packed else product.b
+        part = replace(product, b=steps)
+        if not _emit(compute, tuner, target, part, structure, (a.root.name, name), (first, width)):
+            return False
+    return True
+
+
+def tune_pointwise(compute: Compute, tuner: Tuner, target: Target) -> bool:
+    """Replace a convolution of one group by single taps without padding: weights (m, c) by pixels (c, n)."""
+    assert compute.hint is not None
+    x, w = compute.hint.operands
+    m, c = w.shape[:2]
+    pixels = prod(x.shape[2:])
+    product = _Product(x.shape[0], m, pixels, c, (0, c, 1), (c * pixels, pixels, 1))
+    if _is_endless(product, target):
+        return False
+    fixed = all(x.is_static(axis) for axis in range(2, x.rank))
+    b: Access = "n4" if fixed and pixels % 4 == 0 else "n4 shifted"
+    rows = 1 if m == 1 else _ROWS
+    structure = _Structure("k4" if c % 4 == 0 else "scalar", b, rows)
+    if not target.texels:
+        structure = _Structure("scalar", "scalar", rows)
+    name = w.root.name
+    if w.known is not None:
+        name = tuner.constant(f"{w.name}:gl_rows", lambda: np.ascontiguousarray(w.known).reshape(-1))
+    return _emit(compute, tuner, target, product, structure, (name, x.root.name), (0, pixels))
+
+
+def _emit(
+    compute: Compute,
+    tuner: Tuner,
+    target: Target,
+    product: _Product,
+    structure: _Structure,
+    operands: tuple[str, str],
+    columns: tuple[int, int],
+) -> bool:
+    """Add the dispatch for some columns (first, how many) of the product; False where it does not fit."""
+    first, width = columns
+    widths = [1 if access == "scalar" else 4 for access in (structure.a, structure.b)]
+    finish = Finish(compute, list(zip(operands, widths, strict=True)), 0, target)
+    grid, local_size = _grid(product, structure, width, target)
+    if not finish.fits() or not grid_fits(grid, target):
+        return False
+    text = _texel_main(structure, finish) if target.texels else _storage_main(structure, finish)
+    own = [product.m, product.n, product.k, *product.a, *product.b, first, width, 0, 0, 0]
+    assert len(own) == _OWN
+    round_ns = product_ns(structure.rows * _COLUMNS, 1 + structure.rows // 4)
+    kernel = finish.kernel_for(text, _OWN, local_size, _ROUNDS, round_ns, is_folded=target.texels)
+    finish.emit(tuner, kernel, grid, own)
+    return True
+
+
+def slices_constant(compute: Compute, value: Value, target: Target) -> bool:
+    """Whether this operand is a known second matrix that fits in slices."""
+    hint = compute.hint
+    if hint is None or hint.kind != "matmul" or not has_kernels(compute, *hint.operands):
+        return False
+    b = hint.operands[1]
+    return value is b.root and _is_packable(compute) and bool(_slices(_product(compute), target))
+
+
+def _product(compute: Compute) -> _Product:
+    assert compute.hint is not None
+    facts = compute.hint.facts
+    batch, m, n, k = facts["batch"], facts["m"], facts["n"], facts["k"]
+    a, b = tuple(facts["a_strides"]), tuple(facts["b_strides"])
+    if b[0] == 0 and a[0] == m * a[1]:
+        # One matrix for the whole batch: its rows are just more rows.
+        batch, m = 1, batch * m
+    return _Product(batch, m, n, k, (a[0], a[1], a[2]), (b[0], b[1], b[2]))
+
+
+def _is_packable(compute: Compute) -> bool:
+    assert compute.hint is not None
+    b, facts = compute.hint.operands[1], compute.hint.facts
+    return b.known is not None and b.size == facts["k"] * facts["n"]
+
+
+def _structure(a: Value, b: Value, p: _Product, packed: bool, target: Target) -> _Structure:
+    static = a.signature is not None and all(a.is_static(axis) for axis in range(a.rank))
+    rows = 1 if static and p.m == 1 else _ROWS
+    if not target.texels:
+        return _Structure("scalar", "scalar", rows)
+    fixed_k = (
+        b.known is not None
+        or a.known is not None
+        or _is_last_fixed(a, p.a[2], p.k)
+        or _is_last_fixed(b, p.b[1], p.k)
+    )
+    whole_k = fixed_k and p.k % 4 == 0
+    a_along_k = whole_k and p.a[2] == 1 and p.a[1] in (p.k, 0)
+    b_access: Access = "scalar"
+    if packed or (_is_last_fixed(b, p.b[2], p.n) and p.n % 4 == 0 and p.b[1] == p.n):
+        b_access = "n4"
+    elif whole_k and p.b[1] == 1 and p.b[2] == p.k:
+        b_access = "k4"
+    return _Structure("k4" if a_along_k else "scalar", b_access, rows)
+
+
+def _is_last_fixed(value: Value, step: int, size: int) -> bool:
+    """Whether `size`, along which elements are neighbours, is one size for all input shapes."""
+    return step == 1 and value.rank > 0 and value.shape[-1] == size and value.is_static(value.rank - 1)
+
+
+def _slices(p: _Product, target: Target) -> list[tuple[int, int]]:
+    """(first column, columns) of each part of the second matrix; empty if not even four columns fit."""
+    if _is_endless(p, target):
+        return []
+    columns = target.limits.max_storage_block_size // (4 * max(p.k, 1)) // 4 * 4
+    if not columns:
+        return []
+    return [(first, min(columns, p.n - first)) for first in range(0, p.n, columns)]
+
+
+def _is_endless(p: _Product, target: Target) -> bool:
+    """Whether the driver would end a thread's loops before the sum is complete."""
+    each = 1 if target.texels else _TILE_ROUNDS
+    return p.k * each + _STORE_ROUNDS > target.limits.max_loop_rounds
+
+
+def pack_columns(b: Value, p: _Product, first: int, width: int) -> np.ndarray:
+    """Columns of a known matrix as (k, width), the width padded to a multiple of four."""
+    assert b.known is not None
+    flat = np.ascontiguousarray(b.known).reshape(-1)
+    step, column = (s * flat.itemsize for s in p.b[1:])
+    part = np.lib.stride_tricks.as_strided(flat[first * p.b[2] :], (p.k, width), (step, column))
+    packed = np.zeros((p.k, -(-width // 4) * 4), flat.dtype)
+    packed[:, :width] = part
+    return packed.reshape(-1)
+
+
+def _grid(
+    p: _Product, structure: _Structure, width: int, target: Target
+) -> tuple[tuple[int, int, int], tuple[int, int]]:
+    """Groups, and threads in a group."""
+    if target.texels:
+        threads = -(-width // _COLUMNS) * -(-p.m // structure.rows)
+        groups = -(-threads // _LOCAL_SIZE)
+        across = max(1, min(groups, target.limits.max_compute_group_count[0]))
+        return (across, -(-groups // across), p.batch), (_LOCAL_SIZE, 1)
+    if structure.rows == 1:
+        return (-(-width // 32), p.m, p.batch), (32, 8)
+    return (-(-width // _TILE), -(-p.m // _TILE), p.batch), (16, 16)
+
+
+def _prologue(finish: Finish) -> list[str]:
+    return [
+        *(f"int {name} = {finish.argument(k)};" for k, name in enumerate((*_NAMES, *FIRST_GROUP))),
+        "int batch = int(gl_WorkGroupID.z) + group_z;",
+    ]
+
+
+def _texel_main(structure: _Structure, finish: Finish) -> str:
+    rows = structure.rows
+    step = 4 if "k4" in (structure.a, structure.b) else 1
+    lines = [
+        *_prologue(finish),
+        f"int thread = {flat_thread(_LOCAL_SIZE)} + group_x * {_LOCAL_SIZE};",
+        "int quads = (width + 3) / 4;",
+        "int y = thread / max(quads, 1);",
+        f"int column = (thread - y * quads) * {_COLUMNS};",
+        f"y *= {rows};",
+        "if (y >= m) return;",
+        # Rows and columns beyond the end repeat the last one, and are not stored.
+        *(f"int a{r} = batch * batch_a + min(y + {r}, m - 1) * row_a;" for r in range(rows)),
+    ]
+    if structure.a == "k4":
+        lines += [f"a{r} /= 4;" for r in range(rows)]
+    if structure.b == "n4":
+        lines.append("int at = (batch * batch_b + column) / 4; step_b /= 4;")
+    elif structure.b == "n4 shifted":
+        lines.append("int at = batch * batch_b + column;")
+    else:
+        lines += [
+            f"int at{j} = batch * batch_b + min(column + {j}, width - 1) * column_b;" for j in range(_COLUMNS)
+        ]
+        if structure.b == "k4":
+            lines += [f"at{j} /= 4;" for j in range(_COLUMNS)]
+    lines += [f"vec4 s{r} = vec4(0.0);" for r in range(rows)]
+    lines.append(f"for (int k = 0; k < depth; k += {step}) {{")
+    lines += _fetch_b(structure.b, step) + _fetch_a(structure.a, step, rows)
+    for r in range(rows):
+        if structure.b == "k4":
+            dots = ", ".join(f"dot(x{r}, w{j})" for j in range(_COLUMNS))
+            lines.append(f"    s{r} += vec4({dots});")
+        elif step == 1:
+            lines.append(f"    s{r} += x{r} * w0;")
+        else:
+            lines += [f"    s{r} += x{r}.{COMPONENTS[u]} * w{u};" for u in range(step)]
+    lines.append("}")
+    inits = ", ".join(f"s{r}.{c}" for r in range(rows) for c in COMPONENTS)
+    lines += [
+        f"float results[{rows * _COLUMNS}] = float[{rows * _COLUMNS}]({inits});",
+        f"for (int r = 0; r < {rows} && y + r < m; ++r) {{",
+        "    int i = (batch * m + y + r) * n + first + column;",
+        f"    for (int j = 0; j < {_COLUMNS} && column + j < width; ++j)"
+        f" finish(i + j, results[r * {_COLUMNS} + j]);",
+        "}",
+    ]
+    return (_SHIFTED if structure.b == "n4 shifted" else "") + _main(lines)
+
+
+_SHIFTED = """vec4 shifted(vec4 low, vec4 high, int by) {
+    bool by2 = (by & 2) != 0;
+    vec4 u = by2 ? vec4(low.zw, high.xy) : low;
+    return (by & 1) != 0 ? vec4(u.yzw, by2 ? high.z : high.x) : u;
+}
+
+"""
+"""Four of eight neighbours, from position `by` modulo four."""
+
+
+def _fetch_b(access: Access, step: int) -> list[str]:
+    """w0...: along n one vector for each step of k; along k one vector for each column."""
+    if access == "n4":
+        return [f"    vec4 w{u} = texelFetch(b1, at + (k + {u}) * step_b);" for u in range(step)]
+    if access == "n4 shifted":
+        return [
+            line
+            for u in range(step)
+            for line in (
+                f"    int p{u} = at + (k + {u}) * step_b;",
+                f"    vec4 w{u} = shifted(texelFetch(b1, p{u} >> 2), texelFetch(b1, (p{u} >> 2) + 1), p{u});",
+            )
+        ]
+    if access == "k4":
+        return [f"    vec4 w{j} = texelFetch(b1, at{j} + (k >> 2));" for j in range(_COLUMNS)]
+    lines = []
+    for u in range(step):
+        loads = ", ".join(f"texelFetch(b1, at{j} + (k + {u}) * step_b).x" for j in range(_COLUMNS))
+        lines.append(f"    vec4 w{u} = vec4({loads});")
+    return lines
+
+
+def _fetch_a(access: Access, step: int, rows: int) -> list[str]:
+    """x0...: one float or vector along k for each row."""
+    if access == "k4":
+        return [f"    vec4 x{r} = texelFetch(b0, a{r} + (k >> 2));" for r in range(rows)]
+    if step == 1:
+        return [f"    float x{r} = texelFetch(b0, a{r} + k * step_a).x;" for r in range(rows)]
+    lines = []
+    for r in range(rows):
+        loads = ", ".join(f"texelFetch(b0, a{r} + (k + {u}) * step_a).x" for u in range(4))
+        lines.append(f"    vec4 x{r} = vec4({loads});")
+    return lines
+
+
+def _storage_main(structure: _Structure, finish: Finish) -> str:
+    return _row_main(finish) if structure.rows == 1 else _tile_main(finish)
+
+
+def _row_main(finish: Finish) -> str:
+    """32 columns of one row in a group; eight threads share a column's sum."""
+    return "shared float sums[256];\n\n" + _main(
+        [
+            *_prologue(finish),
+            "int x = int(gl_LocalInvocationID.x), part = int(gl_LocalInvocationID.y);",
+            "int column = (int(gl_WorkGroupID.x) + group_x) * 32 + x;",
+            "int y = int(gl_WorkGroupID.y) + group_y;",
+            "int a = batch * batch_a + y * row_a;",
+            "int b = batch * batch_b + column * column_b;",
+            "float sum = 0.0;",
+            "if (column < width && y < m)",
+            "    for (int k = part; k < depth; k += 8) sum += b0[a + k * step_a] * b1[b + k * step_b];",
+            "sums[part * 32 + x] = sum;",
+            "barrier();",
+            "if (part != 0 || column >= width || y >= m) return;",
+            "for (int p = 1; p < 8; ++p) sum += sums[p * 32 + x];",
+            "finish((batch * m + y) * n + first + column, sum);",
+        ]
+    )
+
+
+def _tile_main(finish: Finish) -> str:
+    """64 by 64 of the output in a group; both matrices pass through shared memory, 16 of k at a time."""
+    rows = [f"vec4 s{r} = vec4(0.0);" for r in range(4)]
+    products = [f"        s{r} += left[j][y * 4 + {r}] * w;" for r in range(4)]
+    inits = ", ".join(f"s{r}.{c}" for r in range(4) for c in COMPONENTS)
+    shared_memory = f"shared float left[{_DEPTH}][{_TILE + 1}];\nshared float right[{_DEPTH}][{_TILE}];\n\n"
+    return shared_memory + _main(
+        [
+            *_prologue(finish),
+            "int x = int(gl_LocalInvocationID.x), y = int(gl_LocalInvocationID.y);",
+            "int thread = y * 16 + x;",
+            f"int row = (int(gl_WorkGroupID.y) + group_y) * {_TILE};",
+            f"int column = (int(gl_WorkGroupID.x) + group_x) * {_TILE};",
+            *rows,
+            f"for (int k = 0; k < depth; k += {_DEPTH}) {{",
+            f"    for (int e = thread; e < {_TILE * _DEPTH}; e += 256) {{",
+            # Neighbouring threads read neighbouring elements: along k of a, along n of b.
+            f"        int ka = k + e % {_DEPTH}, ra = row + e / {_DEPTH};",
+            "        bool has_a = ka < depth && ra < m;",
+            "        int at_a = has_a ? batch * batch_a + ra * row_a + ka * step_a : 0;",
+            f"        left[e % {_DEPTH}][e / {_DEPTH}] = has_a ? b0[at_a] : 0.0;",
+            f"        int kb = k + e / {_TILE}, cb = column + e % {_TILE};",
+            "        bool has_b = kb < depth && cb < width;",
+            "        int at_b = has_b ? batch * batch_b + kb * step_b + cb * column_b : 0;",
+            f"        right[e / {_TILE}][e % {_TILE}] = has_b ? b1[at_b] : 0.0;",
+            "    }",
+            "    barrier();",
+            f"    for (int j = 0; j < {_DEPTH}; ++j) {{",
+            "        vec4 w = vec4(right[j][x], right[j][x + 16], right[j][x + 32], right[j][x + 48]);",
+            *products,
+            "    }",
+            "    barrier();",
+            "}",
+            f"float results[16] = float[16]({inits});",
+            "for (int r = 0; r < 4; ++r) {",
+            "    int at = row + y * 4 + r;",
+            "    for (int j = 0; j < 4; ++j) {",
+            "        int c = column + x + j * 16;",
+            "        if (at < m && c < width) finish((batch * m + at) * n + first + c, results[r * 4 + j]);",
+            "    }",
+            "}",
+        ]
+    )
+
+
+def _main(lines: Sequence[str]) -> str:
+    return "void main() {\n" + "".join(f"    {line}\n" for line in lines) + "}\n"

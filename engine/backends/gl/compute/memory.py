@@ -1,0 +1,150 @@
+"""Buffers of the compute backend: elements in GL buffers, and views of them as buffer textures."""
+
+from __future__ import annotations
+
+import ctypes
+
+import numpy as np
+
+from engine.backends.base import DeviceBuffer, Readback
+from engine.backends.gl.memory import GLObjects
+from engine.backends.gl.storage import from_memory, memory_dtype
+from engine.base.errors import DisposedError
+from engine.device.gl.device import GLDevice
+from engine.device.gl.functions import FUNCTION_TYPE, GL
+from engine.device.gl.staging_readback import StagingReadback
+
+TEXTURE_BUFFER = 0x8C2A
+# A view as four-component texels covers whole texels only, and shaders store whole 32-bit words.
+_SIZE_STEP = 16
+
+_FORMATS = {
+    ("float32", 1): GL.R32F,
+    ("float32", 4): GL.RGBA32F,
+    ("float16", 1): GL.R16F,
+    ("int32", 1): GL.R32I,
+    ("int32", 4): GL.RGBA32I,
+    ("int16", 1): 0x8233,
+    ("int8", 1): 0x8231,
+    ("uint32", 1): 0x8236,
+    ("uint16", 1): 0x8234,
+    ("uint8", 1): 0x8232,
+}
+"""Of buffer textures, by the NumPy type of an element in memory and how many a texel has."""
+
+
+def buffer_size(elements: int, dtype: np.dtype) -> int:
+    """Bytes that a tensor takes; empty ones take a little, as OpenGL has no empty bindings."""
+    return max(1, -(-elements * memory_dtype(dtype).itemsize // _SIZE_STEP)) * _SIZE_STEP
+
+
+class GLMemory(GLObjects):
+    """One GL buffer and the buffer textures that look at ranges of it, deleted together."""
+
+    def __init__(self, device: GLDevice, nbytes: int, data: np.ndarray | None = None) -> None:
+        super().__init__(device)
+        self.nbytes = nbytes
+        self._textures: dict[tuple[int, int, int], int] = {}
+        gl = device.gl
+        with device.current(flush=False):
+            self.name = self.generate("Buffers")
+            gl.glBindBuffer(GL.COPY_WRITE_BUFFER, self.name)
+            exact = data is not None and data.nbytes == nbytes
+            pointer = data.ctypes.data if data is not None and exact else None
+            gl.glBufferData(GL.COPY_WRITE_BUFFER, nbytes, pointer, GL.DYNAMIC_COPY)
+            if data is not None and data.nbytes and not exact:
+                # The storage is new, so no command can be using it.
+                gl.glBufferSubData(GL.COPY_WRITE_BUFFER, 0, data.nbytes, data.ctypes.data)
+
+    def texture(self, memory: str, width: int, offset: int, nbytes: int) -> int:
+        """The GL name of a buffer texture over a range. memory: NumPy type of an element. width: 1 or 4."""
+        kind = _FORMATS[memory, width]
+        key = (kind, offset, nbytes)
+        if key not in self._textures:
+            gl = self.device.gl
+            with self.device.current(flush=False):
+                name = self.generate("Textures")
+                gl.glBindTexture(TEXTURE_BUFFER, name)
+                tex_buffer_range = FUNCTION_TYPE(None, *_RANGE_TYPES)(self.device.address("glTexBufferRange"))
+                tex_buffer_range(TEXTURE_BUFFER, kind, self.name, offset, nbytes)
+                gl.glBindTexture(TEXTURE_BUFFER, 0)
+            self._textures[key] = name
+        return self._textures[key]
+
+
+_RANGE_TYPES = (ctypes.c_uint, ctypes.c_uint, ctypes.c_uint, ctypes.c_ssize_t, ctypes.c_ssize_t)
+
+
+class GLComputeBuffer(DeviceBuffer):
+    """A tensor in a GL buffer of its own."""
+
+    def __init__(
+        self, device: GLDevice, elements: int, dtype: np.dtype, data: np.ndarray | None = None
+    ) -> None:
+        self.elements = elements
+        self.dtype = np.dtype(dtype)
+        self.memory = GLMemory(device, buffer_size(elements, self.dtype), data)
+
+    @property
+    def name(self) -> int:
+        """The GL name. Raises `DisposedError` after `release`."""
+        if self.is_released:
+            raise DisposedError("this buffer was released; its tensor or worker was disposed")
+        return self.memory.name
+
+    @property
+    def is_released(self) -> bool:
+        """Whether `release` was called."""
+        return self.memory.is_released
+
+    def memory_bytes(self) -> int:
+        """What it takes on the GPU."""
+        return self.memory.nbytes
+
+    def release(self) -> None:
+        """Give the memory back."""
+        self.memory.release()
+
+
+class GLReadback(Readback):
+    """Elements on their way to the CPU, given in the tensor's type."""
+
+    def __init__(self, staging: StagingReadback | None, elements: int, dtype: np.dtype) -> None:
+        self._staging = staging
+        self._elements = elements
+        self._dtype = dtype
+        self._value: np.ndarray | None = None
+
+    @classmethod
+    def start(cls, device: GLDevice, buffer: GLComputeBuffer) -> GLReadback:
+        """Copy a buffer, as it is at this point of the stream."""
+        if not buffer.elements:
+            return cls(None, 0, buffer.dtype)
+        memory = memory_dtype(buffer.dtype)
+        staging = device.staging.read_buffer(buffer.name, buffer.elements * memory.itemsize, memory)
+        return cls(staging, buffer.elements, buffer.dtype)
+
+    def done(self) -> bool:
+        """Whether they have arrived."""
+        return self._staging is None or self._value is not None or self._staging.done()
+
+    def wait(self) -> None:
+        """Block until they have."""
+        if self._staging is not None and self._value is None:
+            self._staging.wait()
+
+    def array(self) -> np.ndarray:
+        """The value, 1-D. Raises `ValuePending` before `done`."""
+        if self._value is None:
+            if self._staging is None:
+                self._value = np.empty(0, self._dtype)
+            else:
+                self._value = from_memory(self._staging.array(), self._dtype)
+        return self._value
+
+    def into(self, out: np.ndarray) -> None:
+        """Write the value's first elements into an array, from where the driver has them if types agree."""
+        if self._staging is None or self._value is not None or memory_dtype(self._dtype) != out.dtype:
+            super().into(out)
+        else:
+            np.copyto(out, self._staging.view()[: out.size].reshape(out.shape))

@@ -1,0 +1,197 @@
+"""A plan as a command list: where its tensors lie, which bindings change, where a barrier is due."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from math import prod
+
+import numpy as np
+
+from engine.backends.base import DeviceBuffer
+from engine.backends.gl.compute.memory import TEXTURE_BUFFER, GLComputeBuffer, GLMemory, buffer_size
+from engine.backends.gl.compute.printer import LOCAL_SIZE, arguments
+from engine.backends.gl.compute.programs import ComputePrograms
+from engine.backends.gl.compute.shader import ShaderKernel
+from engine.backends.gl.glsl import pack_arguments
+from engine.backends.gl.record import GLProgram, GLRecorder
+from engine.backends.gl.storage import FORMS, lanes
+from engine.compiler.memory_planner import place
+from engine.compiler.plan import AnyKernel, Plan, Step
+from engine.device.gl.device import GLDevice
+from engine.device.gl.functions import GL
+from engine.device.gl.limits import GLLimits
+from engine.kernels.kernel import Kernel
+
+# Buffer textures over parts of a buffer start at multiples of this at most (OpenGL's own upper bound).
+_TEXTURE_ALIGNMENT = 256
+_LARGE_ARENA = 256 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a tensor lies: a range of a GL buffer, in bytes."""
+
+    memory: GLMemory
+    offset: int
+    nbytes: int
+
+    def overlaps(self, other: Place) -> bool:
+        """Whether two tensors share bytes."""
+        return (
+            self.memory is other.memory
+            and self.offset < other.offset + other.nbytes
+            and other.offset < self.offset + self.nbytes
+        )
+
+
+class GLComputeProgram(GLProgram):
+    """A recorded plan, its arena of temporaries, and the buffers it refers to."""
+
+    def __init__(
+        self,
+        recorder: GLRecorder,
+        arena: GLMemory | None,
+        buffers: Sequence[GLComputeBuffer],
+        places: Mapping[str, Place],
+    ) -> None:
+        super().__init__(recorder.commands, [] if arena is None else [arena], buffers)
+        self.places = places
+        self.dispatches = 0
+        self.barriers = 0
+        self.arena_bytes = 0 if arena is None else arena.nbytes
+        """Memory of the temporaries."""
+
+
+def program_key(kernel: AnyKernel, texels: bool) -> str:
+    """Under which key a kernel's program is kept: a generic one has a text for each way of reading."""
+    return f"{kernel.key}{'t' if texels else 's'}"
+
+
+class Recorder(GLRecorder):
+    """Turns the steps of one plan into calls; see `record`."""
+
+    def __init__(self, device: GLDevice, programs: ComputePrograms, texels: bool) -> None:
+        super().__init__(device, programs)
+        self._texels = texels
+        self._storage: dict[int, Place] = {}
+        self._written: list[Place] = []
+        self._read: list[Place] = []
+        self._dispatches = self._barriers = 0
+
+    def record(self, plan: Plan, buffers: Mapping[str, DeviceBuffer]) -> GLComputeProgram:
+        """The plan as a program; `buffers` holds every tensor that is no temporary."""
+        bound: dict[str, GLComputeBuffer] = {}
+        for name, buffer in buffers.items():
+            assert isinstance(buffer, GLComputeBuffer), f"{name} is no buffer of this backend"
+            bound[name] = buffer
+        places = {name: Place(b.memory, 0, b.memory.nbytes) for name, b in bound.items()}
+        arena = self._place_temporaries(plan, places)
+        # What an earlier run or another plan wrote has to be seen.
+        self.barrier()
+        for step in plan.steps:
+            self.commands.begin_step()
+            self._step(step, plan, places)
+        self.commands.finish()
+        # Asking for errors may wait for the driver: only where running out of memory is likely.
+        if arena is not None and arena.nbytes > _LARGE_ARENA:
+            self.device.check_errors(f"reserving {arena.nbytes >> 20} MiB for a plan's temporaries")
+        program = GLComputeProgram(self, arena, list(bound.values()), places)
+        program.dispatches, program.barriers = self._dispatches, self._barriers
+        return program
+
+    def _place_temporaries(self, plan: Plan, places: dict[str, Place]) -> GLMemory | None:
+        lifetimes = plan.lifetimes()
+        if not lifetimes:
+            return None
+        specs = {name: plan.buffers[name] for name in lifetimes}
+        sizes = {name: buffer_size(spec.elements, spec.dtype) for name, spec in specs.items()}
+        alignment = max(self.device.limits.storage_buffer_offset_alignment, _TEXTURE_ALIGNMENT)
+        offsets, total = place(sizes, lifetimes, alignment)
+        arena = GLMemory(self.device, total)
+        places |= {name: Place(arena, offsets[name], sizes[name]) for name in sizes}
+        return arena
+
+    def _step(self, step: Step, plan: Plan, places: Mapping[str, Place]) -> None:
+        kernel = step.kernel
+        if not prod(step.space):
+            return
+        output = places[step.output]
+        inputs = [places[name] for name in step.inputs]
+        self._order(inputs, output)
+        self.bind(step, output, inputs)
+        if isinstance(kernel, Kernel):
+            grid = fold(groups_of(step), self.device.limits)
+        else:
+            grid = grid_of(step)
+        self.call("glDispatchCompute", *grid)
+        self._dispatches += 1
+
+    def bind(self, step: Step, output: Place, inputs: Sequence[Place]) -> np.ndarray:
+        """Make ready for the step's dispatch; returns its arguments, which may be changed before each."""
+        kernel = step.kernel
+        if isinstance(kernel, Kernel):
+            words = arguments(kernel, step.values, step.space, 0, prod(step.space))
+            storages, widths = kernel.buffers, (1,) * len(inputs)
+        else:
+            assert isinstance(kernel, ShaderKernel)
+            words = pack_arguments(kernel.params, step.values)
+            storages, widths = kernel.buffers, kernel.widths
+        self.use(program_key(kernel, self._texels), words)
+        self._bind_storage(0, output)
+        for k, (place_, storage, width) in enumerate(zip(inputs, storages, widths, strict=True)):
+            if self._texels:
+                texture = place_.memory.texture(FORMS[storage].memory, width, place_.offset, place_.nbytes)
+                self.bind_texture(k, TEXTURE_BUFFER, texture)
+            else:
+                self._bind_storage(1 + k, place_)
+        return words
+
+    def _order(self, inputs: Sequence[Place], output: Place) -> None:
+        """A barrier if the step touches what was written since the last one, or overwrites what was read."""
+        conflict = any(output.overlaps(other) for other in (*self._written, *self._read)) or any(
+            place_.overlaps(other) for place_ in inputs for other in self._written
+        )
+        if conflict:
+            self.barrier()
+        self._written.append(output)
+        self._read.extend(inputs)
+
+    def barrier(self) -> None:
+        """What was written before is seen from here on."""
+        bits = GL.SHADER_STORAGE_BARRIER_BIT | (GL.TEXTURE_FETCH_BARRIER_BIT if self._texels else 0)
+        self.call("glMemoryBarrier", bits)
+        self._barriers += 1
+        self._written.clear()
+        self._read.clear()
+
+    def _bind_storage(self, binding: int, place_: Place) -> None:
+        if self._storage.get(binding) == place_:
+            return
+        self._storage[binding] = place_
+        name = place_.memory.name
+        self.call("glBindBufferRange", GL.SHADER_STORAGE_BUFFER, binding, name, place_.offset, place_.nbytes)
+
+
+def elements_of(kernel: Kernel) -> int:
+    """How many elements a group of a generic kernel computes."""
+    return lanes(kernel.dtype) * LOCAL_SIZE
+
+
+def groups_of(step: Step) -> int:
+    """How many groups a step has."""
+    if isinstance(step.kernel, Kernel):
+        return -(-prod(step.space) // elements_of(step.kernel))
+    return prod(step.space)
+
+
+def grid_of(step: Step) -> tuple[int, int, int]:
+    """The groups of a tuned kernel's step along each axis."""
+    x, y, z = (*step.space, 1, 1)[:3]
+    return x, y, z
+
+
+def fold(groups: int, limits: GLLimits) -> tuple[int, int, int]:
+    """A row of groups as a grid within the device's limits."""
+    width = min(groups, limits.max_compute_group_count[0])
+    return width, -(-groups // width), 1

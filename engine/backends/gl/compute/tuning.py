@@ -1,0 +1,63 @@
+"""Which steps run on tuned kernels here.
+
+They store one element a thread, which a type that shares 32-bit words does not allow: there the result goes
+to 32-bit words in between.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from functools import partial
+
+import numpy as np
+
+from engine.backends.gl.compute.conv import tune_conv
+from engine.backends.gl.compute.matmul import tune_matmul
+from engine.backends.gl.compute.memory import buffer_size
+from engine.backends.gl.compute.scatter import raise_all
+from engine.backends.gl.compute.target import Target
+from engine.backends.gl.storage import lanes, type_refusal, word_type
+from engine.backends.operands import plain
+from engine.backends.scatters import tune_scatter
+from engine.base.dtypes import arithmetic_type
+from engine.compiler.plan import Compute, Tuner
+from engine.kernels.expr import FLAT, cast
+from engine.kernels.kernel import number
+from engine.kernels.value import Value
+
+TUNERS: Mapping[str, Callable[[Compute, Tuner, Target], bool]] = {
+    "conv": tune_conv,
+    "matmul": tune_matmul,
+}
+"""By the kind of a step's plain hint: the rule that emits tuned kernels, or returns False."""
+
+
+def tune(compute: Compute, tuner: Tuner, target: Target) -> bool:
+    """Replace a step by tuned kernels; False where none fits."""
+    if compute.hint is None:
+        return False
+    if compute.hint.kind == "scatter":
+        return tune_scatter(compute, tuner, partial(_fits, target), partial(raise_all, target))
+    wide_enough = plain(compute, tuner, partial(_fits, target))
+    if wide_enough is None:
+        return False
+    assert wide_enough.hint is not None
+    rule = TUNERS[wide_enough.hint.kind]
+    compute, output = wide_enough, compute.output
+    if type_refusal([output.dtype]) is not None or lanes(output.dtype.name) == 1:
+        return rule(compute, tuner, target)
+    wide = np.dtype(np.float32 if word_type(output.dtype.name) == "float" else np.int32)
+    if not _fits(target, output.size, wide):
+        return False
+    between = Value(tuner.temporary(output.size, wide), output.shape, wide)
+    if not rule(replace(compute, output=between), tuner, target):
+        return False
+    stored = cast(between.at(FLAT), arithmetic_type(output.dtype))
+    kernel, values, inputs = number(stored, 1, output.dtype)
+    tuner.emit(kernel, (output.size,), values, tuple(v.name for v in inputs), output.name)
+    return True
+
+
+def _fits(target: Target, elements: int, dtype: np.dtype) -> bool:
+    return buffer_size(elements, dtype) <= target.limits.max_storage_block_size

@@ -1,0 +1,116 @@
+"""A recorded plan on OpenGL in pieces: a list of calls for each step, aimed at a part before it is issued."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from itertools import pairwise
+from time import perf_counter
+from typing import Literal, Protocol
+
+from engine.backends.gl.commands import CommandList, Replayer
+from engine.backends.gl.record import GLProgram
+from engine.backends.gl.timer_queries import StampLaps
+from engine.backends.gl.timing import ObservedCommands
+from engine.backends.partial_dispatch import Cut, Lap, Pieces, Taken, Timing
+from engine.base import instrumentation
+from engine.device.gl.device import GLDevice
+from engine.device.gl.fence import Fence
+
+Clock = Literal["calls", "stamps", "fences"]
+"""What tells how long work took: the calls themselves, where the driver computes in them; timestamps; or
+fences behind it, where timestamps would wait for the work, and every draw for the one before (llvmpipe)."""
+
+
+class Piece(Protocol):
+    """One step's calls, from any state of the context on."""
+
+    @property
+    def commands(self) -> CommandList:
+        """The calls."""
+        ...
+
+    def aim(self, first: int, end: int) -> None:
+        """Have the calls do units `first` to `end`. What was issued before keeps what it was aimed at."""
+        ...
+
+
+class GLPieces(Pieces, ABC):
+    """The steps of a program; each one's calls are made when it is first enqueued."""
+
+    def __init__(
+        self,
+        backend: str,
+        device: GLDevice,
+        replayer: Replayer,
+        program: GLProgram,
+        clock: Clock,
+    ) -> None:
+        self._backend = backend
+        self._device = device
+        self._replayer = replayer
+        self._program = program
+        self._clock = clock
+        self._made: dict[int, Piece] = {}
+        self._latest: Lap | None = None
+        self.is_synchronous = clock != "stamps"
+
+    @abstractmethod
+    def piece(self, step: int) -> Piece:
+        """The calls of a step; the device's context is current."""
+
+    def enqueue(self, cuts: Sequence[Cut], timed: bool) -> Timing | None:
+        """Issue the calls of each."""
+        if self._program.is_released:
+            self._program.check()
+        with self._device.current():
+            if not instrumentation.installed:
+                return self._enqueue(cuts, timed)
+            watched = ObservedCommands(self._device, self._backend)
+            timing = self._enqueue(cuts, timed)
+            watched.end()
+            return timing
+
+    def _enqueue(self, cuts: Sequence[Cut], timed: bool) -> Timing | None:
+        if self._clock == "fences":
+            return self._issue_before_fence(cuts)
+        if not timed:
+            for cut in cuts:
+                self._issue(cut)
+            return None
+        if self._clock == "stamps":
+            laps = StampLaps(self._device)
+            for cut in cuts:
+                self._issue(cut)
+                laps.lap()
+            laps.end()
+            return laps
+        times = [perf_counter()]
+        for cut in cuts:
+            self._issue(cut)
+            times.append(perf_counter())
+        return Taken([after - before for before, after in pairwise(times)])
+
+    def _issue_before_fence(self, cuts: Sequence[Cut]) -> Timing:
+        # Most often the renderer first waits for work before this, at least for what comes before the latest.
+        was_busy = self.is_busy
+        started = perf_counter()
+        for cut in cuts:
+            self._issue(cut)
+        fence = Fence(self._device)
+        if self._latest is not None and was_busy:
+            self._latest.look(has_waited=True)
+        self._latest = Lap(fence.is_open, started, self._latest if was_busy else None)
+        return self._latest
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether work before the last fence still runs, where issuing more may wait for that."""
+        return self._latest is not None and self._latest.look() is None
+
+    def _issue(self, cut: Cut) -> None:
+        piece = self._made.get(cut.step)
+        if piece is None:
+            piece = self._made[cut.step] = self.piece(cut.step)
+        piece.aim(cut.first, cut.end)
+        self._replayer.run(piece.commands)

@@ -1,0 +1,157 @@
+"""`GLPixelBackend`: plans on fragment shaders, for contexts from OpenGL 3.3."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import ClassVar
+
+import numpy as np
+
+from engine.backends.base import DeviceBuffer, Program, Progress
+from engine.backends.gl.backend import GLBackend, checked_elements
+from engine.backends.gl.pixel.layout import capacity, texels_of
+from engine.backends.gl.pixel.memory import GLPixelBuffer
+from engine.backends.gl.pixel.partial_draw import GLPixelPieces
+from engine.backends.gl.pixel.printer import print_kernel
+from engine.backends.gl.pixel.programs import PixelPrograms
+from engine.backends.gl.pixel.record import GLPixelProgram, Recorder, drawn_texels, texel_nanoseconds
+from engine.backends.gl.pixel.shader import Shader
+from engine.backends.gl.pixel.transfer import GLPixelReadback, Transfers, pad
+from engine.backends.gl.pixel.tuning import TUNERS
+from engine.backends.gl.storage import memory_dtype
+from engine.base.errors import DeviceError
+from engine.compiler.plan import AnyKernel, Compute, Plan, Step, Tuner
+from engine.device.gl.device import GLDevice
+from engine.kernels.expr import Expr
+from engine.kernels.kernel import Kernel
+from engine.kernels.value import Value
+
+_OLDEST = 330
+# Per input, axis and texture a kernel takes a few arguments more than its own.
+_STAGE_ARGUMENTS = 64
+
+
+class GLPixelBackend(GLBackend):
+    """One stream of draws on a `GLDevice`, whose thread it belongs to.
+
+    deferred_transfers: see `transfer`; by default where the CPU does the drawing. Raises `DeviceError` on a
+    device older than OpenGL 3.3.
+    """
+
+    name: ClassVar[str] = "gl_pixel"
+
+    def __init__(self, device: GLDevice, *, deferred_transfers: bool | None = None) -> None:
+        if device.info.version_code < _OLDEST:
+            raise DeviceError(
+                f"fragment shaders need OpenGL 3.3, and this context has {device.info.version};"
+                " use BackendType.CPU"
+            )
+        # The last unit is for what tuned kernels keep for themselves.
+        super().__init__(device, min(device.limits.max_texture_image_units, 16) - 1)
+        self._programs = PixelPrograms.of(device)
+        deferred = device.info.is_software if deferred_transfers is None else deferred_transfers
+        self._transfers = Transfers(device, self._programs, self.replayer, deferred)
+        self._shaders: dict[str, Shader] = {}
+
+    def elements_at_once(self, dtype: np.dtype) -> int:
+        """A texel."""
+        return 4
+
+    def size_refusal(self, compute: Compute, formula: Sequence[Expr], values: Sequence[Value]) -> str | None:
+        """Tensors beyond what a texture holds, more arguments than a shader can take."""
+        limits = self.device.limits
+        side = limits.max_texture_size
+        for value in values:
+            if texels_of(value.size) > capacity(side):
+                return (
+                    f"{value.name} has {value.size} elements; a texture of {side}x{side} here holds"
+                    f" {4 * capacity(side)}"
+                )
+        room = limits.max_fragment_uniform_components - _STAGE_ARGUMENTS
+        arguments = sum(node.op == "param" for node in formula)
+        if arguments > room:
+            return f"it takes {arguments} arguments; a fragment shader here can take {room}"
+        return None
+
+    @property
+    def programs(self) -> PixelPrograms:
+        """Those of the device."""
+        return self._programs
+
+    def tune(self, compute: Compute, tuner: Tuner) -> bool:
+        """Matrix products and convolutions of float32, see `tuning`."""
+        rule = TUNERS.get(compute.hint.kind) if compute.hint is not None else None
+        return rule is not None and rule(compute, tuner, self.device.limits)
+
+    def prepare(self, kernels: Iterable[AnyKernel], progress: Progress | None = None) -> int:
+        """Compile, link and draw once what is missing; returns how many programs came from source."""
+        shaders = {k.key: self.shader(k) for k in kernels}
+        compiled = self._programs.prepare(shaders, progress)
+        # What moves tensors of these types: a plan that is recorded in a frame compiles nothing either.
+        for storage in sorted({s for x in shaders.values() for s in (*x.buffers, x.output)}):
+            self._transfers.prepare(memory_dtype(storage).name)
+        return compiled
+
+    def shader(self, kernel: AnyKernel) -> Shader:
+        """The fragment shader of a kernel."""
+        if isinstance(kernel, Shader):
+            return kernel
+        assert isinstance(kernel, Kernel)
+        if kernel.key not in self._shaders:
+            self._shaders[kernel.key] = print_kernel(kernel)
+        return self._shaders[kernel.key]
+
+    def create(self, elements: int, dtype: np.dtype, data: np.ndarray | None = None) -> GLPixelBuffer:
+        """A texture. Raises `InputError` for integers beyond 32 bits."""
+        given = None if data is None else checked_elements(data, np.dtype(dtype), elements)
+        with self.device.current():
+            buffer = GLPixelBuffer(self.device, elements, dtype)
+            self._transfers.prepare(buffer.memory.element)
+            if given is not None:
+                buffer.memory.allocate(pad(given, buffer.memory.layout))
+                self.device.counters.bytes_up += given.nbytes
+        return buffer
+
+    def upload(self, buffer: DeviceBuffer, data: np.ndarray) -> None:
+        """Set a buffer's value, in stream order."""
+        target = _own(buffer)
+        given = checked_elements(data, target.dtype, target.elements)
+        if given.nbytes:
+            self._transfers.upload(given, target.memory)
+
+    def copy(self, source: DeviceBuffer, target: DeviceBuffer) -> None:
+        """Copy on the device."""
+        a, b = _own(source), _own(target)
+        if a.elements:
+            self._transfers.copy(a.memory, b.memory, min(a.elements, b.elements))
+
+    def record(self, plan: Plan, buffers: Mapping[str, DeviceBuffer]) -> GLPixelProgram:
+        """Turn a plan into a command list; compiles what `prepare` was not asked for."""
+        self.prepare(step.kernel for step in plan.steps)
+        with self.device.current():
+            return Recorder(self.device, self._programs, self.shader).record(plan, buffers)
+
+    def pieces(self, program: Program, plan: Plan) -> GLPixelPieces:
+        """The plan's draws, to be issued over some of their rows."""
+        assert isinstance(program, GLPixelProgram)
+        return GLPixelPieces(self, self._programs, program, plan)
+
+    def estimate(self, step: Step) -> float:
+        """Nanoseconds on one core of a processor."""
+        shader = self.shader(step.kernel)
+        return drawn_texels(shader, step.space) * texel_nanoseconds(step.kernel, shader, step.values)
+
+    def readback(self, buffer: DeviceBuffer) -> GLPixelReadback:
+        """Start a copy of the value, as of now in the stream."""
+        return self._transfers.readback(_own(buffer))
+
+    def dispose(self) -> None:
+        """Free what was dropped; programs stay with the device, for other workers."""
+        if not self.device.is_disposed:
+            self._transfers.dispose()
+        super().dispose()
+
+
+def _own(buffer: DeviceBuffer) -> GLPixelBuffer:
+    assert isinstance(buffer, GLPixelBuffer), "a buffer of another backend"
+    return buffer

@@ -1,0 +1,153 @@
+"""Textures of the pixel backend, the framebuffers that draw into them, and a tensor's buffer."""
+
+from __future__ import annotations
+
+import ctypes
+from dataclasses import dataclass
+
+import numpy as np
+
+from engine.backends.base import DeviceBuffer
+from engine.backends.gl.memory import GLObjects
+from engine.backends.gl.pixel.layout import Layout, texels_of
+from engine.backends.gl.storage import memory_dtype
+from engine.base.errors import DisposedError
+from engine.device.gl.device import GLDevice
+from engine.device.gl.functions import FUNCTION_TYPE, GL
+from engine.device.gl.shared_context import SharedContext
+
+TEXTURE_2D_ARRAY = 0x8C1A
+
+
+@dataclass(frozen=True, slots=True)
+class Format:
+    """How OpenGL names a texture of four elements a texel: inside, and the pixels given to it."""
+
+    internal: int
+    pixels: int
+    component: int
+
+
+FORMATS: dict[str, Format] = {
+    "float32": Format(GL.RGBA32F, GL.RGBA, GL.FLOAT),
+    "float16": Format(GL.RGBA16F, GL.RGBA, GL.HALF_FLOAT),
+    "int32": Format(GL.RGBA32I, GL.RGBA_INTEGER, GL.INT),
+    "int16": Format(0x8D88, GL.RGBA_INTEGER, 0x1402),
+    "int8": Format(0x8D8E, GL.RGBA_INTEGER, 0x1400),
+    "uint32": Format(0x8D70, GL.RGBA_INTEGER, GL.UNSIGNED_INT),
+    "uint16": Format(0x8D76, GL.RGBA_INTEGER, 0x1403),
+    "uint8": Format(0x8D7C, GL.RGBA_INTEGER, GL.UNSIGNED_BYTE),
+}
+"""By the NumPy type of an element in memory. OpenGL 3.3 guarantees that each can be drawn to."""
+
+
+class Texture(GLObjects):
+    """A texture of four elements a texel, or with `layers` an array of them that is drawn to at once.
+
+    element: their NumPy type in memory.
+    """
+
+    def __init__(
+        self, device: GLDevice | SharedContext, layout: Layout, element: str, layers: int = 0
+    ) -> None:
+        super().__init__(device)
+        self.layout = layout
+        self.element = element
+        self.layers = layers
+        self._framebuffer = 0
+        with device.current(flush=False):
+            self.name = self.generate("Textures")
+            self.allocate(None)
+
+    @property
+    def target(self) -> int:
+        """What it is bound as."""
+        return TEXTURE_2D_ARRAY if self.layers else GL.TEXTURE_2D
+
+    @property
+    def nbytes(self) -> int:
+        """Memory of its elements."""
+        return 4 * np.dtype(self.element).itemsize * self.layout.texels * max(self.layers, 1)
+
+    def allocate(self, data: np.ndarray | None) -> None:
+        """New storage, filled if given (as much as it holds); what is in flight keeps the old."""
+        gl, layout, form = self.device.gl, self.layout, FORMATS[self.element]
+        gl.glBindTexture(self.target, self.name)
+        pointer = None if data is None else data.ctypes.data
+        if self.layers:
+            tex_image_3d = FUNCTION_TYPE(None, *_TEX_IMAGE_3D)(self.device.address("glTexImage3D"))
+            size = (layout.width, layout.height, self.layers)
+            tex_image_3d(self.target, 0, form.internal, *size, 0, form.pixels, form.component, pointer)
+        else:
+            gl.glBindBuffer(GL.PIXEL_UNPACK_BUFFER, 0)
+            size_2d = (layout.width, layout.height)
+            gl.glTexImage2D(self.target, 0, form.internal, *size_2d, 0, form.pixels, form.component, pointer)
+        for name, value in (
+            (GL.TEXTURE_MIN_FILTER, GL.NEAREST),
+            (GL.TEXTURE_MAG_FILTER, GL.NEAREST),
+            (GL.TEXTURE_MAX_LEVEL, 0),
+        ):
+            gl.glTexParameteri(self.target, name, value)
+        gl.glBindTexture(self.target, 0)
+
+    @property
+    def framebuffer(self) -> int:
+        """The GL name of a framebuffer that draws into it; the device's context must be current."""
+        if not self._framebuffer:
+            gl = self.device.gl
+            self._framebuffer = self.generate("Framebuffers")
+            gl.glBindFramebuffer(GL.FRAMEBUFFER, self._framebuffer)
+            points = [GL.COLOR_ATTACHMENT0 + k for k in range(max(self.layers, 1))]
+            for k, point in enumerate(points):
+                if self.layers:
+                    gl.glFramebufferTextureLayer(GL.FRAMEBUFFER, point, self.name, 0, k)
+                else:
+                    gl.glFramebufferTexture2D(GL.FRAMEBUFFER, point, GL.TEXTURE_2D, self.name, 0)
+            gl.glDrawBuffers(len(points), (ctypes.c_uint * len(points))(*points))
+        return self._framebuffer
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a tensor lies: in the left columns of a texture that may be larger."""
+
+    texture: Texture
+    layout: Layout
+
+
+_TEX_IMAGE_3D = (ctypes.c_uint, *[ctypes.c_int] * 6, ctypes.c_uint, ctypes.c_uint, ctypes.c_void_p)
+
+
+class GLPixelBuffer(DeviceBuffer):
+    """A tensor in a texture of its own."""
+
+    def __init__(self, device: GLDevice, elements: int, dtype: np.dtype) -> None:
+        self.elements = elements
+        self.dtype = np.dtype(dtype)
+        layout = Layout.of(texels_of(elements), device.limits.max_texture_size)
+        self._memory = Texture(device, layout, memory_dtype(self.dtype).name)
+
+    @property
+    def memory(self) -> Texture:
+        """Its texture. Raises `DisposedError` after `release`."""
+        if self.is_released:
+            raise DisposedError("this buffer was released; its tensor or worker was disposed")
+        return self._memory
+
+    @property
+    def place(self) -> Place:
+        """Where its elements are."""
+        return Place(self.memory, self.memory.layout)
+
+    @property
+    def is_released(self) -> bool:
+        """Whether `release` was called."""
+        return self._memory.is_released
+
+    def memory_bytes(self) -> int:
+        """What it takes on the GPU."""
+        return self._memory.nbytes
+
+    def release(self) -> None:
+        """Give the memory back."""
+        self._memory.release()

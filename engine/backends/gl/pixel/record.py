@@ -1,0 +1,147 @@
+"""A plan as a command list of draws: where its tensors lie, which bindings change, what is cut in parts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from math import prod
+
+from engine.backends.base import DeviceBuffer
+from engine.backends.cost import formula_ns
+from engine.backends.gl.pixel.layout import Layout, texels_of
+from engine.backends.gl.pixel.memory import GLPixelBuffer, Place, Texture
+from engine.backends.gl.pixel.printer import arguments
+from engine.backends.gl.pixel.programs import PixelPrograms
+from engine.backends.gl.pixel.shader import Shader
+from engine.backends.gl.record import GLProgram, GLRecorder
+from engine.backends.gl.storage import memory_dtype
+from engine.compiler.memory_planner import share
+from engine.compiler.plan import AnyKernel, Plan
+from engine.device.gl.device import GLDevice
+from engine.device.gl.functions import GL
+from engine.kernels.kernel import Kernel
+
+# A processor's nanoseconds of work in one draw: the slowest GPUs take as long, and drivers reset after 1-2 s.
+_DRAW_NS = 2.5e8
+
+ShaderOf = Callable[[AnyKernel], Shader]
+
+
+class GLPixelProgram(GLProgram):
+    """A recorded plan, the textures of its temporaries, and the buffers it refers to."""
+
+    def __init__(
+        self,
+        recorder: Recorder,
+        temporaries: Sequence[Texture],
+        buffers: Sequence[GLPixelBuffer],
+        places: Mapping[str, Place],
+    ) -> None:
+        super().__init__(recorder.commands, temporaries, buffers)
+        self.places = places
+        self.draws = recorder.draws
+        self.temporary_bytes = sum(t.nbytes for t in temporaries)
+        """Memory of the temporaries."""
+
+
+class Recorder(GLRecorder):
+    """Turns the steps of a plan into calls; see `record`."""
+
+    def __init__(self, device: GLDevice, programs: PixelPrograms, shader_of: ShaderOf) -> None:
+        super().__init__(device, programs)
+        self._shader_of = shader_of
+        self.draws = 0
+        self._sampled = 0
+        for function, *values in programs.drawing_state():
+            self.call(str(function), *(int(v) for v in values))
+
+    def record(self, plan: Plan, buffers: Mapping[str, DeviceBuffer]) -> GLPixelProgram:
+        """The plan as a program; `buffers` holds every tensor that is no temporary."""
+        bound: dict[str, GLPixelBuffer] = {}
+        for name, buffer in buffers.items():
+            assert isinstance(buffer, GLPixelBuffer), f"{name} is no buffer of this backend"
+            bound[name] = buffer
+        places = {name: b.place for name, b in bound.items()}
+        temporaries = self._make_temporaries(plan, places)
+        for step in plan.steps:
+            inputs = [places[name] for name in step.inputs]
+            self.commands.begin_step()
+            self.draw(step.kernel, step.values, step.space, inputs, places[step.output])
+        self.commands.finish()
+        return GLPixelProgram(self, temporaries, list(bound.values()), places)
+
+    def _make_temporaries(self, plan: Plan, places: dict[str, Place]) -> list[Texture]:
+        lifetimes = plan.lifetimes()
+        layers = {s.output: self._shader_of(s.kernel).layers for s in plan.steps}
+        kinds: dict[tuple[str, int], dict[str, int]] = {}
+        for name in lifetimes:
+            spec = plan.buffers[name]
+            texels = -(-texels_of(spec.elements) // max(layers.get(name, 0), 1))
+            kind = (memory_dtype(spec.dtype).name, layers.get(name, 0))
+            kinds.setdefault(kind, {})[name] = texels
+        made = []
+        limit = self.device.limits.max_texture_size
+        for (element, count), sizes in kinds.items():
+            slots, slot_sizes = share(sizes, {name: lifetimes[name] for name in sizes})
+            layouts = {name: Layout.of(n, limit, count > 0) for name, n in sizes.items()}
+            for slot in range(len(slot_sizes)):
+                here = [layouts[name] for name in sizes if slots[name] == slot]
+                texture = Texture(self.device, Layout.around(here), element, count)
+                places |= {n: Place(texture, layouts[n]) for n in sizes if slots[n] == slot}
+                made.append(texture)
+        return made
+
+    def draw(
+        self,
+        kernel: AnyKernel,
+        values: Sequence[int | float],
+        space: Sequence[int],
+        inputs: Sequence[Place],
+        output: Place,
+    ) -> None:
+        """Add a step's draw, in parts if it may take long."""
+        if not prod(space):
+            return
+        columns, rows = self.bind(kernel, values, space, inputs, output)
+        texel_ns = texel_nanoseconds(kernel, self._shader_of(kernel), values)
+        step = max(1, min(rows, int(_DRAW_NS // (columns * texel_ns))))
+        for first in range(0, rows, step):
+            if first:
+                self.call("glFlush")
+            self.call("glViewport", 0, first, columns, min(step, rows - first))
+            self.call("glDrawArrays", GL.TRIANGLES, 0, 3)
+            self.draws += 1
+
+    def bind(
+        self,
+        kernel: AnyKernel,
+        values: Sequence[int | float],
+        space: Sequence[int],
+        inputs: Sequence[Place],
+        output: Place,
+    ) -> tuple[int, int]:
+        """Make ready for the step's draws; returns over how many columns and rows they go."""
+        shader = self._shader_of(kernel)
+        texels = drawn_texels(shader, space)
+        shifts = [output.layout.shift, *(t.layout.shift for t in inputs)]
+        words = arguments(shader, values, space, shifts, texels)
+        self.use(kernel.key, words)
+        for k, place in enumerate(inputs):
+            if k == self._sampled:
+                self.call("glBindSampler", k, 0)
+                self._sampled += 1
+            self.bind_texture(k, place.texture.target, place.texture.name)
+        self.call("glBindFramebuffer", GL.FRAMEBUFFER, output.texture.framebuffer)
+        return output.layout.area(texels)
+
+
+def drawn_texels(shader: Shader, space: Sequence[int]) -> int:
+    """How many texels a step draws."""
+    count = prod(space)
+    return count if shader.rank is None else texels_of(count)
+
+
+def texel_nanoseconds(kernel: AnyKernel, shader: Shader, values: Sequence[int | float]) -> float:
+    """Estimated nanoseconds of one processor for one texel."""
+    if isinstance(kernel, Kernel):
+        return 4.0 * formula_ns(kernel.body, values) + 1.0
+    return shader.round_ns * max(1, prod(int(values[k]) for k in shader.rounds))

@@ -1,0 +1,258 @@
+"""Uploads, copies and readbacks of textures, none of which waits.
+
+Where the GPU draws, pixel buffers carry data both ways. Drivers that draw with the CPU fill and read those
+at once, which waits for what is in flight: there an upload goes through a texture with new storage, and a
+readback is drawn into a texture of its own that is read when its fence has passed.
+"""
+
+from __future__ import annotations
+
+import weakref
+from typing import Any, TypeVar
+
+import numpy as np
+
+from engine.backends.base import Readback
+from engine.backends.gl.commands import Replayer
+from engine.backends.gl.pixel.layout import Layout
+from engine.backends.gl.pixel.memory import FORMATS, GLPixelBuffer, Place, Texture
+from engine.backends.gl.pixel.printer import print_kernel
+from engine.backends.gl.pixel.programs import PixelPrograms
+from engine.backends.gl.pixel.record import Recorder
+from engine.backends.gl.pixel.shader import Shader
+from engine.backends.gl.storage import from_memory
+from engine.base.errors import ValuePending
+from engine.compiler.plan import AnyKernel
+from engine.device.gl.device import GLDevice
+from engine.device.gl.functions import GL
+from engine.device.gl.staging_readback import StagingReadback
+from engine.kernels.expr import FLAT
+from engine.kernels.kernel import Kernel, number
+from engine.kernels.value import Value
+
+Kept = TypeVar("Kept")
+
+_IDLE_TEXTURES = 8
+# Shapes of tensors for which textures and arrays in between are kept; more would pile up as sizes vary.
+_KEPT_LAYOUTS = 64
+
+
+class Transfers:
+    """Moves tensors in and out of textures. deferred: the driver would wait where pixel buffers are used."""
+
+    def __init__(self, device: GLDevice, programs: PixelPrograms, replayer: Replayer, deferred: bool) -> None:
+        self.device = device
+        self._programs = programs
+        self._replayer = replayer
+        self._deferred = deferred
+        self._copies = {element: _copy_kernel(element) for element in FORMATS}
+        self._shaders = {kernel.key: print_kernel(kernel) for kernel in self._copies.values()}
+        self._uploads: dict[tuple[Layout, str], Texture] = {}
+        self._idle: dict[tuple[Layout, str], list[Texture]] = {}
+        # What uploads were copied to last, as a driver takes elements before its call returns.
+        self._padded: dict[tuple[Layout, np.dtype], np.ndarray] = {}
+
+    def prepare(self, element: str) -> None:
+        """Compile what copies elements of a type in memory."""
+        key = self._copies[element].key
+        self._programs.prepare({key: self._shaders[key]})
+
+    def upload(self, data: np.ndarray, target: Texture) -> None:
+        """Set a texture's elements, in stream order."""
+        device, layout = self.device, target.layout
+        padded = pad(data, layout, self._padded)
+        if not self._deferred:
+            form = FORMATS[target.element]
+            size = (layout.width, layout.height)
+            device.staging.write_texture(target.name, size, form.pixels, form.component, padded)
+            return
+        key = (layout, target.element)
+        with device.current():
+            if key not in self._uploads:
+                for texture in _crowded_out(self._uploads):
+                    texture.release()
+                self._uploads[key] = Texture(device, layout, target.element)
+            self._uploads[key].allocate(padded)
+            self.copy(self._uploads[key], target, 4 * layout.texels)
+        device.counters.uploads += 1
+        device.counters.bytes_up += data.nbytes
+
+    def copy(self, source: Texture, target: Texture, elements: int) -> None:
+        """Copy the first so many elements on the device."""
+        kernel = self._copies[source.element]
+        self.prepare(source.element)
+        with self.device.current():
+            recorder = Recorder(self.device, self._programs, self._shader)
+            places = [Place(texture, texture.layout) for texture in (source, target)]
+            recorder.draw(kernel, (), (elements,), places[:1], places[1])
+            recorder.commands.finish()
+            self._replayer.run(recorder.commands)
+
+    def readback(self, buffer: GLPixelBuffer) -> GLPixelReadback:
+        """Start a readback of the value as of now."""
+        if not buffer.elements:
+            return GLPixelReadback(buffer, None, None)
+        source = buffer.memory
+        if not self._deferred:
+            return GLPixelReadback(buffer, self.read(source, buffer.elements), None)
+        with self.device.current():
+            snapshot = self._take_snapshot(source, buffer.elements)
+            fence = self.device.gl.glFenceSync(GL.SYNC_GPU_COMMANDS_COMPLETE, 0)
+            self.device.gl.glFlush()
+        return GLPixelReadback(buffer, None, _Snapshot(self, snapshot, fence))
+
+    def read(self, source: Texture, elements: int) -> StagingReadback:
+        """Start a readback through a pixel buffer."""
+        form, layout = FORMATS[source.element], source.layout
+        size = layout.area(-(-elements // 4))
+        shape = (size[0] * size[1] * 4,)
+        return self.device.staging.read_texture(
+            source.name, size, form.pixels, form.component, np.dtype(source.element), shape
+        )
+
+    def give_back(self, texture: Texture) -> None:
+        """Keep a snapshot's texture for the next one."""
+        key = (texture.layout, texture.element)
+        if key not in self._idle:
+            for others in _crowded_out(self._idle):
+                for other in others:
+                    other.release()
+        idle = self._idle.setdefault(key, [])
+        if len(idle) < _IDLE_TEXTURES:
+            idle.append(texture)
+        else:
+            texture.release()
+
+    def dispose(self) -> None:
+        """Free the textures in between."""
+        for texture in (*self._uploads.values(), *(t for idle in self._idle.values() for t in idle)):
+            texture.release()
+        self._uploads.clear()
+        self._padded.clear()
+        self._idle.clear()
+
+    def _take_snapshot(self, source: Texture, elements: int) -> Texture:
+        idle = self._idle.get((source.layout, source.element))
+        texture = idle.pop() if idle else Texture(self.device, source.layout, source.element)
+        self.copy(source, texture, elements)
+        return texture
+
+    def _shader(self, kernel: AnyKernel) -> Shader:
+        return self._shaders[kernel.key]
+
+
+class _Snapshot:
+    """A texture that holds a value once its fence has passed."""
+
+    def __init__(self, transfers: Transfers, texture: Texture, fence: int) -> None:
+        self.transfers = transfers
+        self.texture = texture
+        self.fence = fence
+        # May run on any thread: the device calls it later.
+        self._finalizer = weakref.finalize(
+            self, transfers.device.call_later, _End(transfers.device, transfers.give_back, texture, fence)
+        )
+        self._finalizer.atexit = False
+
+    def end(self) -> None:
+        """Give texture and fence back; commands issued so far may still read them."""
+        self._finalizer()
+
+
+class _End:
+    def __init__(self, device: GLDevice, give_back: object, texture: Texture, fence: int) -> None:
+        self._device = weakref.ref(device)
+        self._give_back = give_back
+        self._texture = texture
+        self._fence = fence
+
+    def __call__(self) -> None:
+        device = self._device()
+        if device is not None:
+            device.gl.glDeleteSync(self._fence)
+            self._give_back(self._texture)  # type: ignore[operator]
+
+
+class GLPixelReadback(Readback):
+    """Elements on their way to the CPU, given in the tensor's type."""
+
+    def __init__(
+        self, buffer: GLPixelBuffer, staging: StagingReadback | None, snapshot: _Snapshot | None
+    ) -> None:
+        self._elements = buffer.elements
+        self._dtype = buffer.dtype
+        self._staging = staging
+        self._snapshot = snapshot
+        self._value = None if staging is not None or snapshot is not None else np.empty(0, buffer.dtype)
+
+    def done(self) -> bool:
+        """Whether they have arrived."""
+        if self._value is not None:
+            return True
+        snapshot = self._snapshot
+        if snapshot is not None:
+            if not snapshot.transfers.device.poll(snapshot.fence):
+                return False
+            self._read(snapshot)
+        return self._staging is not None and self._staging.done()
+
+    def wait(self) -> None:
+        """Block until they have."""
+        if self.done():
+            return
+        if self._snapshot is not None:
+            self._snapshot.transfers.device.wait(self._snapshot.fence)
+            self._read(self._snapshot)
+        if self._staging is not None:
+            self._staging.wait()
+
+    def _read(self, snapshot: _Snapshot) -> None:
+        self._staging = snapshot.transfers.read(snapshot.texture, self._elements)
+        self._snapshot = None
+        snapshot.end()
+
+    def array(self) -> np.ndarray:
+        """The value, 1-D. Raises `ValuePending` before `done`."""
+        if self._value is None:
+            self.done()
+            if self._staging is None:
+                raise ValuePending("the readback is still on its way; poll done(), or wait()")
+            self._value = from_memory(self._staging.array()[: self._elements], self._dtype)
+        return self._value
+
+    def into(self, out: np.ndarray) -> None:
+        """Write the value's first elements into an array, from where the driver has them if types agree."""
+        if self._value is None and self.done() and self._staging is not None:
+            view = self._staging.view()
+            if view.dtype == out.dtype:
+                np.copyto(out, view[: out.size].reshape(out.shape))
+                return
+        super().into(out)
+
+
+def pad(
+    data: np.ndarray, layout: Layout, kept: dict[tuple[Layout, np.dtype], np.ndarray] | None = None
+) -> np.ndarray:
+    """Elements as many as a texture holds; in an array that is `kept` for the next time, if any is."""
+    total = 4 * layout.texels
+    if data.size == total:
+        return data
+    padded = None if kept is None else kept.get((layout, data.dtype))
+    if padded is None:
+        padded = np.zeros(total, data.dtype)
+        if kept is not None:
+            _crowded_out(kept)
+            kept[layout, data.dtype] = padded
+    padded[: data.size] = data
+    padded[data.size :] = 0
+    return padded
+
+
+def _crowded_out(kept: dict[Any, Kept]) -> list[Kept]:
+    """What has to make room before another is kept: the oldest, taken out."""
+    return [kept.pop(next(iter(kept)))] if len(kept) >= _KEPT_LAYOUTS else []
+
+
+def _copy_kernel(element: str) -> Kernel:
+    dtype = np.dtype(element)
+    return number(Value("x", (1,), dtype).at(FLAT), 1, dtype).kernel

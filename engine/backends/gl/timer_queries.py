@@ -1,0 +1,36 @@
+"""How long work on a GL device took, by timestamps that are never waited for."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+from engine.device.gl.device import GLDevice
+
+
+class StampLaps:
+    """What stretches of work took that follow each other, by the device's timestamps around them."""
+
+    def __init__(self, device: GLDevice) -> None:
+        self._device = device
+        self._stamps = [device.timer.stamp()]
+        self._times: list[float] | None = None
+
+    def lap(self) -> None:
+        """A stretch ends here, and the next one begins."""
+        self._stamps.append(self._device.timer.stamp())
+
+    def end(self) -> None:
+        """The last one has ended."""
+        self._device.timer.tell(self._stamps, self._take)
+
+    def _take(self, times: list[float]) -> None:
+        self._times = times
+
+    def result(self) -> list[float] | None:
+        """Seconds of each; None while they have not come. Never waits."""
+        if self._times is None:
+            with self._device.current(flush=False):
+                self._device.timer.collect()
+        if self._times is None:
+            return None
+        return [after - before for before, after in pairwise(self._times)]

@@ -1,0 +1,314 @@
+"""Which steps get tuned kernels, and how their operands are laid out for them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from math import prod
+
+import numpy as np
+
+from engine.backends.opencl import cpu_kernels, gpu_kernels, pool_kernels
+from engine.backends.opencl.scatter import raise_all
+from engine.backends.opencl.tuned import Epilogue, axis_names, is_float32
+from engine.backends.operands import emit, plain
+from engine.backends.scatters import tune_scatter
+from engine.compiler.plan import Compute, Tuner
+from engine.kernels.expr import arg, index, lit, load
+from engine.kernels.value import Value
+
+# Tiles read up to this many elements beyond an image; what they read there is dropped.
+_SLACK = 64
+
+
+def tune(compute: Compute, tuner: Tuner, form: str) -> bool:
+    """Replace a step by tuned kernels of a form, "cpu" or "gpu"; False leaves it to the generic kernel."""
+    if compute.hint is None:
+        return False
+    if compute.hint.kind == "pool":
+        return is_float32(compute) and _pool(compute, tuner, form)
+    if compute.hint.kind == "scatter":
+        return tune_scatter(compute, tuner, lambda elements, dtype: True, raise_all)
+    widened = plain(compute, tuner, lambda elements, dtype: True)
+    if widened is None or widened.hint is None:
+        return False
+    return _RULES[widened.hint.kind, form](widened, tuner)
+
+
+def _matmul_cpu(compute: Compute, tuner: Tuner) -> bool:
+    assert compute.hint is not None
+    (a, b), facts = compute.hint.operands, compute.hint.facts
+    m, n, k, batch = facts["m"], facts["n"], facts["k"], facts["batch"]
+    a_b, a_m, a_k = facts["a_strides"]
+    b_b, b_k, b_n = facts["b_strides"]
+    strips = -(-n // cpu_kernels.COLUMNS)
+    source, b_strip, readable = b.root.name, cpu_kernels.COLUMNS, n
+    if b.known is not None or b_n != 1:
+        slices = batch if b_b else 1
+        if b.known is not None:
+            known = b.known
+            label = f"{b.root.name}:strips:{slices}:{b_b}:{k}x{n}:{b_k}:{b_n}"
+            source = tuner.constant(label, lambda: pack_strips(known, slices, (b_b, b_k, b_n), k, n))
+        else:
+            source = tuner.temporary(slices * strips * k * cpu_kernels.COLUMNS, b.dtype)
+            matrix = (n, k, b_b, b_k, b_n, strips)
+            tuner.emit(cpu_kernels.strips(b.dtype.name), (k, strips, slices), matrix, (b.root.name,), source)
+        b_strip, b_k, readable = k * cpu_kernels.COLUMNS, cpu_kernels.COLUMNS, strips * cpu_kernels.COLUMNS
+        b_b = strips * b_strip if b_b else 0
+    row, column = axis_names(compute, 3, {0: "batch", 1: "m"}), axis_names(compute, 3, {2: "j"})
+    epilogue = Epilogue(compute, row, column)
+    rows = cpu_kernels.rows_for(6)
+    kernel = cpu_kernels.matmul(epilogue, rows)
+    numbers = (m, n, k, a_b, a_m, a_k, b_b, b_strip, b_k, readable)
+    grid = (-(-m // rows), strips, batch)
+    inputs = (*epilogue.inputs, a.root.name, source)
+    tuner.emit(kernel, grid, (*numbers, *epilogue.values), inputs, compute.output.name)
+    return True
+
+
+def _matmul_gpu(compute: Compute, tuner: Tuner) -> bool:
+    assert compute.hint is not None
+    (a, b), facts = compute.hint.operands, compute.hint.facts
+    m, n, k, batch = facts["m"], facts["n"], facts["k"], facts["batch"]
+    row, column = axis_names(compute, 3, {0: "batch", 1: "m"}), axis_names(compute, 3, {2: "j"})
+    epilogue = Epilogue(compute, row, column)
+    per_item = gpu_kernels.rows_for(64)
+    kernel = gpu_kernels.matmul(epilogue, per_item)
+    numbers = (m, n, k, *facts["a_strides"], *facts["b_strides"])
+    grid = (-(-m // (gpu_kernels.SIDE * per_item)), -(-n // gpu_kernels.COLUMNS), batch)
+    inputs = (*epilogue.inputs, a.root.name, _rows(b, tuner))
+    tuner.emit(kernel, grid, (*numbers, *epilogue.values), inputs, compute.output.name)
+    return True
+
+
+@dataclass(frozen=True)
+class _Geometry:
+    """A convolution over rows and columns; one spatial axis counts as columns of a single row.
+
+    `Hq`, `Wq`: rows and columns of a packed image; `plane`: its elements; `phases`: images per channel.
+    """
+
+    images: int
+    channels: int
+    outputs: int
+    group: int
+    sizes: tuple[int, int]
+    kernel: tuple[int, int]
+    strides: tuple[int, int]
+    dilations: tuple[int, int]
+    pads: tuple[int, int]
+    out: tuple[int, int]
+
+    @staticmethod
+    def of(compute: Compute) -> _Geometry | None:
+        """The geometry of a hinted step; None for three or more spatial axes."""
+        assert compute.hint is not None
+        (x, w), facts = compute.hint.operands, compute.hint.facts
+        rank = x.rank - 2
+        if rank not in (1, 2):
+            return None
+
+        def pair(values: object, fill: int) -> tuple[int, int]:
+            found = tuple(int(v) for v in values)  # type: ignore[attr-defined]
+            return (found[0], found[1]) if rank == 2 else (fill, found[0])
+
+        outputs = w.shape[0]
+        positions = compute.output.size // max(1, x.shape[0] * outputs)
+        sizes, strides = pair(x.shape[2:], 1), pair(facts["strides"], 1)
+        # Where spatial axes were merged, the sizes of the result follow from its elements.
+        out = pair(compute.space[2:], 1) if len(compute.space) == x.rank else (0, 0)
+        if prod(out) != positions:
+            return None
+        return _Geometry(
+            x.shape[0], x.shape[1], outputs, int(facts["group"]), sizes, pair(w.shape[2:], 1),
+            strides, pair(facts["dilations"], 1), pair(facts["pads"], 0), out,
+        )  # fmt: skip
+
+    @property
+    def is_pointwise(self) -> bool:
+        """Whether the input can be read where it lies, whatever its size: no padding at either end."""
+        return self.kernel == (1, 1) and self.strides == (1, 1) and self.out == self.sizes
+
+    @property
+    def packed(self) -> tuple[int, int]:
+        """Rows and columns of a packed image: what the last window reaches."""
+        if self.is_pointwise:
+            return self.sizes
+        reach = [
+            (o - 1) * s + (k - 1) * d + 1
+            for o, s, k, d in zip(self.out, self.strides, self.kernel, self.dilations, strict=True)
+        ]
+        rows, columns = (-(-r // s) for r, s in zip(reach, self.strides, strict=True))
+        return rows, columns
+
+    @property
+    def phases(self) -> int:
+        """Packed images per channel."""
+        return self.strides[0] * self.strides[1]
+
+
+def _pack(geometry: _Geometry, x: Value, tuner: Tuner, form: str) -> str:
+    """The name of the packed input."""
+    if geometry.is_pointwise:
+        return x.root.name
+    rows, columns = geometry.packed
+    planes = geometry.images * geometry.channels
+    scratch = tuner.temporary(planes * geometry.phases * rows * columns + _SLACK, x.dtype)
+    numbers = (*geometry.sizes, rows, columns, *geometry.strides, *geometry.pads, planes)
+    if form == "cpu":
+        grid = (-(-rows // cpu_kernels.PACK_ROWS), geometry.phases, planes)
+        tuner.emit(cpu_kernels.pack(x.dtype.name), grid, numbers, (x.root.name,), scratch)
+    else:
+        grid = (-(-rows * columns // gpu_kernels.GROUP), geometry.phases, planes)
+        tuner.emit(gpu_kernels.pack(x.dtype.name), grid, numbers, (x.root.name,), scratch)
+    return scratch
+
+
+def _conv_cpu(compute: Compute, tuner: Tuner) -> bool:
+    assert compute.hint is not None
+    x, w = compute.hint.operands
+    geometry = _Geometry.of(compute)
+    if geometry is None:
+        return False
+    per_group, channels = geometry.outputs // geometry.group, geometry.channels // geometry.group
+    rows, group = cpu_kernels.rows_for(per_group), geometry.group
+    if w.known is not None:
+        known = w.known.reshape(w.shape)
+        label = f"{w.name}:tiles:{'x'.join(map(str, w.shape))}:{group}:{rows}"
+        weights = tuner.constant(label, lambda: pack_tiles(known, group, rows))
+    else:
+        weights = _emit_tiles(tuner, w, group, rows)
+    source = _pack(geometry, x, tuner, "cpu")
+    (hq, wq), (oh, ow) = geometry.packed, geometry.out
+    plane, (sh, sw), (dh, dw) = hq * wq, geometry.strides, geometry.dilations
+    x_c = plane * geometry.phases
+    positions = (oh - 1) * wq + ow
+    span = cpu_kernels.positions_for(rows * channels * prod(geometry.kernel))
+    readable = positions if geometry.is_pointwise else 1 << 30
+    epilogue = Epilogue(compute, axis_names(compute, x.rank, {0: "n", 1: "m"}), {})
+    numbers = (
+        positions, per_group, channels, *geometry.kernel, group, oh, ow, wq,
+        x_c * geometry.channels, x_c * channels, x_c, plane, sh, sw,
+        dh // sh, dw // sw, dh % sh, dw % sw, readable, span,
+    )  # fmt: skip
+    grid = (-(-per_group // rows), -(-positions // span), geometry.images * group)
+    inputs = (*epilogue.inputs, source, weights)
+    kernel = cpu_kernels.conv(epilogue, rows)
+    tuner.emit(kernel, grid, (*numbers, *epilogue.values), inputs, compute.output.name)
+    return True
+
+
+def _conv_gpu(compute: Compute, tuner: Tuner) -> bool:
+    assert compute.hint is not None
+    x, w = compute.hint.operands
+    geometry = _Geometry.of(compute)
+    if geometry is None:
+        return False
+    per_group, channels = geometry.outputs // geometry.group, geometry.channels // geometry.group
+    if per_group < 4:
+        # A tile would be nearly empty: depthwise convolutions are left to the generic kernel.
+        return False
+    per_item = gpu_kernels.rows_for(per_group)
+    source = _pack(geometry, x, tuner, "gpu")
+    (hq, wq), (oh, ow) = geometry.packed, geometry.out
+    plane, depth = hq * wq, channels * prod(geometry.kernel)
+    x_c = plane * geometry.phases
+    taps = tuner.temporary(depth, np.dtype(np.int32))
+    numbers = (depth, *geometry.kernel, x_c, plane, wq, *geometry.strides, *geometry.dilations)
+    tuner.emit(gpu_kernels.taps(), (-(-depth // gpu_kernels.GROUP), 1, 1), numbers, (), taps)
+    positions = (oh - 1) * wq + ow
+    epilogue = Epilogue(compute, axis_names(compute, x.rank, {0: "n", 1: "m"}), {})
+    sizes = (per_group, positions, depth, geometry.group, oh, ow, wq, x_c * geometry.channels, x_c * channels)
+    grid = (
+        -(-per_group // (gpu_kernels.SIDE * per_item)),
+        -(-positions // gpu_kernels.COLUMNS),
+        geometry.images * geometry.group,
+    )
+    inputs = (*epilogue.inputs, source, _rows(w, tuner), taps)
+    kernel = gpu_kernels.conv(epilogue, per_item)
+    tuner.emit(kernel, grid, (*sizes, *epilogue.values), inputs, compute.output.name)
+    return True
+
+
+def _rows(w: Value, tuner: Tuner) -> str:
+    """The name of weights as they are: known ones may have no buffer of their own (`operands.plain`)."""
+    known = w.known
+    if known is None:
+        return w.root.name
+    return tuner.constant(f"{w.name}:rows", lambda: np.ascontiguousarray(known).reshape(-1))
+
+
+def _pool(compute: Compute, tuner: Tuner, form: str) -> bool:
+    assert compute.hint is not None
+    (x,), facts = compute.hint.operands, compute.hint.facts
+    rank = x.rank - 2
+    if rank not in (1, 2) or len(compute.space) != x.rank:
+        return False
+
+    def pair(values: Sequence[int], fill: int) -> tuple[int, ...]:
+        return (fill,) * (2 - rank) + tuple(int(v) for v in values)
+
+    sizes, out = pair(x.shape[2:], 1), pair(compute.space[2:], 1)
+    begins, ends = pair(facts["pads"], 0), pair(facts["ends"], 0)
+    margins = begins if facts["include_pad"] else (0, 0)
+    limits = [n + e if facts["include_pad"] else n for n, e in zip(sizes, ends, strict=True)]
+    planes = x.shape[0] * x.shape[1]
+    numbers: tuple[int, ...] = (
+        *sizes, *out, x.shape[1], planes, *pair(facts["kernel"], 1), *pair(facts["strides"], 1),
+        *pair(facts["dilations"], 1), *begins, *margins, *limits,
+    )  # fmt: skip
+    epilogue = Epilogue(compute, axis_names(compute, x.rank, {0: "n", 1: "m"}), {})
+    if form == "cpu":
+        kernel = pool_kernels.cpu(epilogue, facts["kind"])
+        span = pool_kernels.rows_for(out[1] * prod(facts["kernel"]))
+        numbers = (*numbers, span)
+        grid = (1, -(-out[0] // span), planes)
+    else:
+        kernel = pool_kernels.gpu(epilogue, facts["kind"])
+        grid = (-(-prod(out) // pool_kernels.GROUP), 1, planes)
+    inputs = (*epilogue.inputs, x.root.name)
+    tuner.emit(kernel, grid, (*numbers, *epilogue.values), inputs, compute.output.name)
+    return True
+
+
+def pack_strips(known: np.ndarray, batch: int, strides: tuple[int, int, int], k: int, n: int) -> np.ndarray:
+    """A strided (batch, k, n) matrix as (batch, strips, k, 16), the last strip filled up with 0."""
+    flat = np.ascontiguousarray(known).reshape(-1)
+    step = flat.itemsize
+    in_bytes = tuple(s * step for s in strides)
+    view = np.lib.stride_tricks.as_strided(flat, (batch, k, n), in_bytes, writeable=False)
+    width = cpu_kernels.COLUMNS
+    count = -(-n // width)
+    wide = np.zeros((batch, k, count * width), flat.dtype)
+    wide[:, :, :n] = view
+    return np.ascontiguousarray(wide.reshape(batch, k, count, width).transpose(0, 2, 1, 3)).reshape(-1)
+
+
+def pack_tiles(known: np.ndarray, group: int, rows: int) -> np.ndarray:
+    """Weights (M, C, *kernel) as (group, tile, *kernel, c, row); a group's last tile is filled up with 0."""
+    per_group, channels, taps = known.shape[0] // group, known.shape[1], prod(known.shape[2:])
+    tiles = -(-per_group // rows)
+    wide = np.zeros((group, tiles * rows, channels, taps), known.dtype)
+    wide[:, :per_group] = known.reshape(group, per_group, channels, taps)
+    tiled = wide.reshape(group, tiles, rows, channels, taps).transpose(0, 1, 4, 3, 2)
+    return np.ascontiguousarray(tiled).reshape(-1)
+
+
+def _emit_tiles(tuner: Tuner, w: Value, group: int, rows: int) -> str:
+    """Computed weights as `pack_tiles` lays them out; the name of the tensor."""
+    per_group, channels, taps = w.shape[0] // group, w.shape[1], prod(w.shape[2:])
+    g, tile, tap, c, row = map(index, range(5))
+    of_group = tile * lit(rows) + row
+    position = ((g * per_group + of_group) * channels + c) * taps + tap
+    space = group, -(-per_group // rows), taps, channels, rows
+    name = tuner.temporary(prod(space), w.dtype)
+    emit(tuner, load(w, position, of_group < arg(per_group)), space, w.dtype, name)
+    return name
+
+
+_RULES: dict[tuple[str, str], Callable[[Compute, Tuner], bool]] = {
+    ("matmul", "cpu"): _matmul_cpu,
+    ("matmul", "gpu"): _matmul_gpu,
+    ("conv", "cpu"): _conv_cpu,
+    ("conv", "gpu"): _conv_gpu,
+}

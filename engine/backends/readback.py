@@ -1,0 +1,129 @@
+"""Elements on their way from where they were computed to the CPU, and where they are delivered."""
+
+from __future__ import annotations
+
+from math import prod
+from typing import Protocol
+
+import numpy as np
+
+from engine.base.errors import InputError
+
+
+class PendingRead(Protocol):
+    """Elements on their way to the CPU."""
+
+    def done(self) -> bool:
+        """Whether `array` is there. Never waits."""
+        ...
+
+    def wait(self) -> None:
+        """Block until done."""
+        ...
+
+    def array(self) -> np.ndarray:
+        """The elements in their shape, after `done` or `wait`."""
+        ...
+
+
+def delivered(array: np.ndarray, out: np.ndarray | None) -> np.ndarray:
+    """An array that nobody else sees, itself or copied into `out`. Raises `InputError` where that differs."""
+    if out is None:
+        return array
+    check_out(out, array.shape, array.dtype)
+    np.copyto(out, array)
+    return out
+
+
+def check_out(out: np.ndarray, shape: tuple[int, ...], dtype: np.dtype) -> None:
+    """Raise `InputError` unless a tensor can be written into `out`."""
+    if out.shape != shape or out.dtype != dtype:
+        raise InputError(
+            f"out has shape {out.shape} and dtype {out.dtype}; the tensor has {tuple(shape)} and {dtype}"
+        )
+
+
+class ArrivedRead:
+    """A read that was done when it began."""
+
+    def __init__(self, array: np.ndarray) -> None:
+        self._array = array
+
+    def done(self) -> bool:
+        """Always true."""
+        return True
+
+    def wait(self) -> None:
+        """Nothing to wait for."""
+
+    def array(self) -> np.ndarray:
+        """The elements in their shape."""
+        return self._array
+
+
+class FlatRead(PendingRead, Protocol):
+    """A backend's read of a buffer."""
+
+    def seen(self) -> np.ndarray | None:
+        """The elements where they were computed, while they lie there and nothing has copied them."""
+        ...
+
+
+class ShapedRead:
+    """A backend's read of a buffer, seen in a tensor's shape."""
+
+    def __init__(self, read: FlatRead, shape: tuple[int, ...]) -> None:
+        self.done = read.done
+        self.wait = read.wait
+        self._read = read
+        self._shape = shape
+
+    def array(self) -> np.ndarray:
+        """The elements in their shape."""
+        return self._read.array()[: prod(self._shape)].reshape(self._shape)
+
+    def seen(self) -> np.ndarray | None:
+        """The same where they were computed, if that is where they still are: to be copied, not kept."""
+        flat = self._read.seen()
+        return None if flat is None else flat[: prod(self._shape)].reshape(self._shape)
+
+
+class Reader(Protocol):
+    """Work that reads a tensor's memory where it lies."""
+
+    @property
+    def is_completed(self) -> bool:
+        """Whether it is done; never waits."""
+        ...
+
+    def complete(self) -> bool:
+        """Block until it is done."""
+        ...
+
+
+class Writer(Reader, Protocol):
+    """A job that sets a tensor's elements where they lie."""
+
+    def then_copy(self, source: np.ndarray, target: np.ndarray) -> Reader:
+        """Work that copies an array into another once this is done."""
+        ...
+
+
+class CopiedRead:
+    """A read by a job that copies."""
+
+    def __init__(self, copying: Reader, target: np.ndarray) -> None:
+        self._copying = copying
+        self._target = target
+
+    def done(self) -> bool:
+        """Whether the copy is made."""
+        return self._copying.is_completed
+
+    def wait(self) -> None:
+        """Block until it is."""
+        self._copying.complete()
+
+    def array(self) -> np.ndarray:
+        """The copy."""
+        return self._target

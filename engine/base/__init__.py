@@ -1,0 +1,1 @@
+"""The foundation: errors, types, shapes, lifetimes, the cache folder, instrumentation, host memory."""

@@ -1,0 +1,1 @@
+"""Devices and the machine: OpenGL contexts, OpenCL queues, native code, job threads."""

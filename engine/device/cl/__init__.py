@@ -1,0 +1,1 @@
+"""OpenCL devices: runtimes, queues and stored program binaries."""

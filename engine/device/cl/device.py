@@ -1,0 +1,464 @@
+"""`CLDevice`: an OpenCL device with one in-order queue, chosen by preference, index or name."""
+
+from __future__ import annotations
+
+import ctypes
+import itertools
+import os
+import weakref
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Protocol, Self
+
+from engine.base import instrumentation
+from engine.base.cache import cache_dir
+from engine.base.errors import DeviceError, DisposedError
+from engine.device.cl.binaries import binary_path, compile_program, read_binary, write_binary
+from engine.device.cl.probe import probe_cl
+from engine.device.cl.runtimes import runtimes_registered
+from engine.device.counting import DeviceCounters
+from engine.device.probe_results import Probe
+
+if TYPE_CHECKING:
+    from types import ModuleType
+
+OPENCL_HINT = (
+    'install one for the CPU with: pip install "gameglue[intel-opencl]" (x86-64 processors of any maker) or'
+    ' pip install "gameglue[pocl]" (Linux), or the graphics card\'s driver'
+)
+"""What to do where there is no OpenCL device."""
+
+
+@dataclass(frozen=True)
+class CLInfo:
+    """What an OpenCL device says about itself."""
+
+    name: str
+    platform: str
+    vendor: str
+    version: str
+    driver_version: str
+    is_gpu: bool
+    extensions: frozenset[str] = field(repr=False)
+
+    @property
+    def is_software(self) -> bool:
+        """Whether the CPU does the work."""
+        return not self.is_gpu
+
+    @property
+    def identity(self) -> tuple[str, ...]:
+        """What compiled programs depend on, beside their source and options."""
+        return self.platform, self.name, self.vendor, self.version, self.driver_version
+
+    @property
+    def has_half(self) -> bool:
+        """Whether kernels can compute in 16-bit floats."""
+        return "cl_khr_fp16" in self.extensions
+
+    @property
+    def has_double(self) -> bool:
+        """Whether kernels can compute in 64-bit floats."""
+        return "cl_khr_fp64" in self.extensions
+
+
+@dataclass(frozen=True)
+class CLLimits:
+    """Limits of an OpenCL device; sizes in bytes unless said."""
+
+    compute_units: int
+    max_work_group_size: int
+    """Work items in one group."""
+    max_work_item_sizes: tuple[int, ...]
+    """Work items in one group along each axis."""
+    local_memory: int
+    global_memory: int
+    max_allocation: int
+    """Largest buffer."""
+    max_argument_bytes: int
+    sub_buffer_alignment: int
+    preferred_float_width: int
+    """Floats in the vector that suits the device best."""
+
+
+class Pending(Protocol):
+    """Who holds events of commands under way."""
+
+    def events(self) -> Iterable[Any]:
+        """These events."""
+        ...
+
+
+class CLDevice:
+    """An OpenCL context and in-order queue on one device.
+
+    Attributes:
+        context: the `pyopencl.Context`.
+        queue: the `pyopencl.CommandQueue`; commands run in the order of their enqueueing.
+        cl: the `pyopencl` module.
+        info, limits, counters: what the device is, allows, and did.
+        stores: what backends keep with the device, by keys of theirs.
+        keeps_times: whether the queue times its commands.
+        pending: who holds events of copies under way.
+    """
+
+    name = "opencl"
+
+    def __init__(
+        self, device: int | str | None = None, *, platform: int | str | None = None, profiling: bool = True
+    ) -> None:
+        """Open a device.
+
+        Args:
+            device: None for a device on which kernels run, a GPU before a CPU, the faster one of several;
+                else an index in the order of `list_devices`, or part of a name.
+            platform: restricts the choice to one platform, by index or part of its name.
+            profiling: have the queue time its commands, which `Worker.costs` and profilers ask for.
+
+        Raises `DeviceError` where there is no OpenCL, no such device, or where a small kernel does not run
+        on it.
+        """
+        self.cl: Any = import_pyopencl()
+        chosen = _choose(self.cl, list_cl_devices(self.cl, platform), device)
+        self.device: Any = chosen
+        try:
+            self.context: Any = self.cl.Context([chosen])
+            properties = self.cl.command_queue_properties.PROFILING_ENABLE if profiling else 0
+            self._queue: Any = self.cl.CommandQueue(self.context, chosen, properties=properties)
+        except self.cl.Error as error:
+            raise DeviceError(
+                f"the OpenCL device {chosen.name.strip()!r} cannot be opened: {error}"
+            ) from error
+        self.keeps_times = profiling
+        self.info = _describe(self.cl, chosen)
+        self.limits = _limits_of(chosen)
+        self.counters = DeviceCounters()
+        self.stores: dict[Any, Any] = {}
+        self._held: list[Any] = []
+        self.pending: weakref.WeakSet[Pending] = weakref.WeakSet()
+        self._forked = False
+        self._disposed = False
+        _devices.add(self)
+
+    @property
+    def queue(self) -> Any:
+        """The `pyopencl.CommandQueue`. Raises `DisposedError` after `dispose`, `DeviceError` after a fork."""
+        if self._queue is None:
+            self.check()
+        return self._queue
+
+    @staticmethod
+    def list_devices() -> list[CLInfo]:
+        """Every OpenCL device of this machine, in the order of the indices that the constructor takes.
+
+        Kernels may not run on all of them, see `SystemInfo.cl_devices`.
+
+        Raises `DeviceError` where there is no OpenCL.
+        """
+        cl = import_pyopencl()
+        return [_describe(cl, device) for device in list_cl_devices(cl)]
+
+    def build(self, source: str, options: tuple[str, ...] = ()) -> Any:
+        """A `pyopencl.Program`, from a binary in the cache folder if it was built before.
+
+        Raises `pyopencl.Error` if the compiler refuses the source.
+        """
+        self.check()
+        path = binary_path(cache_dir("opencl"), *self.info.identity, " ".join(options), source)
+        program = read_binary(self.cl, self.context, self.device, path)
+        if program is None:
+            program = compile_program(self.cl, self.context, source, options)
+            write_binary(self.cl, program, path)
+        return program
+
+    def finish(self) -> None:
+        """Block until the queue is empty; counted."""
+        self.check()
+        self.counters.blocking["clFinish"] += 1
+        instrumentation.count("blocking calls", 1)
+        with self.guarded("to finish"):
+            self.queue.finish()
+
+    def wait(self, event: Any) -> None:
+        """Block until an event has happened; counted."""
+        self.check()
+        self.counters.blocking["clWaitForEvents"] += 1
+        instrumentation.count("blocking calls", 1)
+        with self.guarded("to finish a command"):
+            event.wait()
+
+    @contextmanager
+    def guarded(self, doing: str) -> Iterator[None]:
+        """A block of OpenCL calls; what OpenCL raises there becomes a `DeviceError`."""
+        try:
+            yield
+        except self.cl.Error as error:
+            raise self.failed(doing, error) from error
+
+    def failed(self, doing: str, error: Exception) -> DeviceError:
+        """The error to raise where OpenCL raised one."""
+        return DeviceError(
+            f"{self.info.name} fails {doing}: {error}; if the device was removed or reset, make its workers"
+            " again, or use BackendType.CPU"
+        )
+
+    def is_complete(self, event: Any) -> bool:
+        """Whether an event has happened; never waits. Raises `DeviceError` if its command failed."""
+        if self._forked:
+            self.check()
+        try:
+            status = event.command_execution_status
+        except self.cl.Error as error:
+            raise self.failed("to tell whether a command is done", error) from error
+        if status < 0:
+            raise DeviceError(f"an OpenCL command failed on {self.info.name} with status {status}")
+        return bool(status == self.cl.command_execution_status.COMPLETE)
+
+    def hold_until_complete(self, events: Iterable[Any]) -> None:
+        """Keep events of host copies whose backend is gone: pyopencl waits where one is dropped too early."""
+        self._held += events
+        self.let_go_of_completed()
+
+    def let_go_of_completed(self) -> None:
+        """Drop the held events that have happened; never waits."""
+        if self._held:
+            # What has failed counts as over: it is below COMPLETE, which is 0.
+            self._held = [event for event in self._held if event.command_execution_status > 0]
+
+    def check(self) -> None:
+        """Raise `DisposedError` after `dispose`, `DeviceError` in a child process that inherited it."""
+        if self._disposed:
+            raise DisposedError("this OpenCL device was disposed; create another one")
+        if self._forked:
+            raise DeviceError(
+                "an OpenCL device does not survive a fork: make devices and workers in the child process"
+                " itself"
+            )
+
+    @property
+    def is_disposed(self) -> bool:
+        """Whether `dispose` was called."""
+        return self._disposed
+
+    def dispose(self) -> None:
+        """Finish the queue and let go of the context. A second call does nothing."""
+        if self._disposed:
+            return
+        if not self._forked:
+            # A device that was removed has nothing left to finish.
+            with suppress(self.cl.Error):
+                self._queue.finish()
+        self._held.clear()
+        self.stores.clear()
+        self._disposed = True
+        self._queue = self.context = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.dispose()
+
+    def __repr__(self) -> str:
+        return f"<CLDevice {self.info.name}{', disposed' if self._disposed else ''}>"
+
+
+_devices: weakref.WeakSet[CLDevice] = weakref.WeakSet()
+
+
+def _after_fork_in_child() -> None:
+    for device in list(_devices):
+        # For good: to release them would wait for threads that only the parent has.
+        events = (event for pending in device.pending for event in pending.events())
+        for kept in (device._queue, device.context, *device._held, *events):
+            ctypes.pythonapi.Py_IncRef(ctypes.py_object(kept))
+        device._forked, device._queue = True, None
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork_in_child)
+
+
+def import_pyopencl() -> ModuleType:
+    """The module `pyopencl`. Raises `DeviceError` where it is missing or cannot be loaded."""
+    # Imported on use: it takes 0.2 s, and its native part fails to load on some machines without OpenCL.
+    try:
+        import pyopencl
+    except ImportError as error:
+        raise DeviceError(
+            f"OpenCL needs the package pyopencl ({error}); install it with: pip install pyopencl"
+        ) from error
+    return pyopencl
+
+
+def list_cl_devices(cl: Any, platform: int | str | None = None) -> list[Any]:
+    """The `pyopencl.Device` objects of every platform, or of one.
+
+    Raises `DeviceError` where there is none.
+    """
+    try:
+        with runtimes_registered():
+            platforms = cl.get_platforms()
+    except cl.Error as error:
+        raise DeviceError(f"this machine has no OpenCL platform ({error}); {OPENCL_HINT}") from error
+    names = [found.name.strip() for found in platforms]
+    if isinstance(platform, int):
+        if not 0 <= platform < len(platforms):
+            raise DeviceError(f"there is no OpenCL platform {platform}; found: {', '.join(names)}")
+        platforms = [platforms[platform]]
+    elif platform is not None:
+        platforms = [found for found in platforms if platform.lower() in found.name.lower()]
+        if not platforms:
+            raise DeviceError(f"no OpenCL platform is called {platform!r}; found: {', '.join(names)}")
+    devices = []
+    for found in platforms:
+        try:
+            devices.extend(found.get_devices())
+        except cl.Error:
+            # A platform without devices reports an error rather than an empty list.
+            continue
+    if not devices:
+        raise DeviceError(f"OpenCL offers no device on this machine; {OPENCL_HINT}")
+    return devices
+
+
+@contextmanager
+def counting_cl_calls() -> Iterator[dict[str, int]]:
+    """Count the blocking OpenCL calls that anybody makes through pyopencl in a block, for tests.
+
+    Counted: finishing a queue, waiting for events, copies between host and device that block (pyopencl's
+    default), and events of unfinished host copies that are dropped, as pyopencl waits there. What it yields
+    is filled as the calls happen.
+    """
+    cl: Any = import_pyopencl()
+    counts: dict[str, int] = {}
+
+    def count(name: str) -> None:
+        counts[name] = counts.get(name, 0) + 1
+
+    def counted(name: str, function: Any) -> Any:
+        def call(*arguments: Any, **keywords: Any) -> Any:
+            count(name)
+            return function(*arguments, **keywords)
+
+        return call
+
+    def counted_copy(function: Any) -> Any:
+        def call(queue: Any, destination: Any, source: Any, **keywords: Any) -> Any:
+            touches_host = not (
+                isinstance(destination, cl.MemoryObjectHolder) and isinstance(source, cl.MemoryObjectHolder)
+            )
+            if touches_host and keywords.get("is_blocking", True):
+                count("enqueue_copy")
+            event = function(queue, destination, source, **keywords)
+            if touches_host and event.command_execution_status > 0:
+                # Goes with the event, before pyopencl waits.
+                twin = cl.Event.from_int_ptr(event.int_ptr)
+                event._dropped = _Dropped(twin, lambda: count("dropped event"))
+            return event
+
+        return call
+
+    def counted_map(function: Any) -> Any:
+        def call(*arguments: Any, **keywords: Any) -> Any:
+            if keywords.get("is_blocking", True):
+                count("enqueue_map_buffer")
+            return function(*arguments, **keywords)
+
+        return call
+
+    replaced = [
+        (cl.CommandQueue, "finish", counted("clFinish", cl.CommandQueue.finish)),
+        (cl.Event, "wait", counted("clWaitForEvents", cl.Event.wait)),
+        (cl, "wait_for_events", counted("clWaitForEvents", cl.wait_for_events)),
+        (cl, "enqueue_copy", counted_copy(cl.enqueue_copy)),
+        (cl, "enqueue_map_buffer", counted_map(cl.enqueue_map_buffer)),
+    ]
+    originals = [(owner, name, getattr(owner, name)) for owner, name, _ in replaced]
+    for owner, name, function in replaced:
+        setattr(owner, name, function)
+    try:
+        yield counts
+    finally:
+        for owner, name, function in originals:
+            setattr(owner, name, function)
+
+
+class _Dropped:
+    """Reports when it goes while an event has not happened yet."""
+
+    def __init__(self, event: Any, report: Callable[[], None]) -> None:
+        self._event = event
+        self._report = report
+
+    def __del__(self) -> None:
+        if self._event.command_execution_status > 0:
+            self._report()
+
+
+def try_cl_devices() -> list[tuple[CLInfo, Probe]]:
+    """Every OpenCL device of this machine, and whether kernels run on it.
+
+    Raises `DeviceError` where there is no OpenCL.
+    """
+    cl = import_pyopencl()
+    return [(_describe(cl, device), probe_cl(cl, device)) for device in list_cl_devices(cl)]
+
+
+def _choose(cl: Any, devices: list[Any], wanted: int | str | None) -> Any:
+    names = [device.name.strip() for device in devices]
+    if wanted is None:
+        candidates = devices
+    elif isinstance(wanted, int):
+        if not 0 <= wanted < len(devices):
+            raise DeviceError(f"there is no OpenCL device {wanted}; found: {', '.join(names)}")
+        candidates = [devices[wanted]]
+    else:
+        candidates = [device for device in devices if wanted.lower() in device.name.lower()]
+        if not candidates:
+            raise DeviceError(f"no OpenCL device is called {wanted!r}; found: {', '.join(names)}")
+    problems = []
+    ranked = sorted(candidates, key=_preference)
+    for _, equals in itertools.groupby(ranked, key=_preference):
+        probes = [(probe_cl(cl, device), device) for device in equals]
+        running = [(probe.seconds, device) for probe, device in probes if probe.runs]
+        if running:
+            return min(running, key=lambda pair: pair[0])[1]
+        problems += [
+            f"{device.name.strip()} ({device.platform.name.strip()}): {probe.problem}"
+            for probe, device in probes
+        ]
+    raise DeviceError(f"no kernel runs on OpenCL here: {'; '.join(problems)}; {OPENCL_HINT}")
+
+
+def _preference(device: Any) -> int:
+    gpu, accelerator = 1 << 2, 1 << 3
+    return 0 if device.type & gpu else 2 if device.type & accelerator else 1
+
+
+def _describe(cl: Any, device: Any) -> CLInfo:
+    return CLInfo(
+        name=device.name.strip(),
+        platform=device.platform.name.strip(),
+        vendor=device.vendor.strip(),
+        version=device.version.strip(),
+        driver_version=device.driver_version.strip(),
+        is_gpu=bool(device.type & cl.device_type.GPU),
+        extensions=frozenset(device.extensions.split()),
+    )
+
+
+def _limits_of(device: Any) -> CLLimits:
+    return CLLimits(
+        compute_units=device.max_compute_units,
+        max_work_group_size=device.max_work_group_size,
+        max_work_item_sizes=tuple(device.max_work_item_sizes),
+        local_memory=device.local_mem_size,
+        global_memory=device.global_mem_size,
+        max_allocation=device.max_mem_alloc_size,
+        max_argument_bytes=device.max_parameter_size,
+        # OpenCL states it in bits.
+        sub_buffer_alignment=device.mem_base_addr_align // 8,
+        preferred_float_width=device.preferred_vector_width_float,
+    )

@@ -1,0 +1,1 @@
+"""OpenGL devices: contexts, fences, staging buffers, timer queries and limits."""

@@ -1,0 +1,83 @@
+"""OpenGL contexts through CGL: every context on macOS, whatever created it."""
+
+from __future__ import annotations
+
+import ctypes
+from typing import Any
+
+from engine.base.errors import DeviceError
+from engine.device.gl.context import Binding, NativeContext, Platform, bind_functions
+
+_LIBRARY = "/System/Library/Frameworks/OpenGL.framework/OpenGL"
+
+_p, _i = ctypes.c_void_p, ctypes.c_int
+_FUNCTIONS: dict[str, tuple[Any, ...]] = {
+    "CGLGetCurrentContext": (_p,),
+    "CGLSetCurrentContext": (_i, _p),
+    "CGLGetPixelFormat": (_p, _p),
+    "CGLCreateContext": (_i, _p, _p, _p),
+    "CGLDestroyContext": (_i, _p),
+}
+
+
+class CGL(Platform):
+    """CGL, bound from the OpenGL framework."""
+
+    name = "CGL"
+
+    def __init__(self, library: ctypes.CDLL) -> None:
+        self._library = library
+        self._cgl = bind_functions(library, _FUNCTIONS)
+
+    @classmethod
+    def loaded(cls) -> CGL | None:
+        """CGL, which every Mac has; None where the framework cannot be loaded."""
+        try:
+            return cls(ctypes.CDLL(_LIBRARY))
+        except OSError:
+            return None
+
+    def current_context(self) -> int:
+        """The handle of the context that is current on this thread, 0 if none."""
+        return self._cgl.CGLGetCurrentContext() or 0
+
+    def binding(self) -> Binding:
+        """(context,) of this thread: CGL ties the window to the context."""
+        return (self.current_context(),)
+
+    def make_current(self, binding: Binding) -> None:
+        """Make a context current on this thread. Raises `DeviceError`."""
+        error = self._cgl.CGLSetCurrentContext(*binding)
+        if error:
+            raise DeviceError(f"CGL cannot make an OpenGL context current (error {error})")
+
+    def release_current(self, binding: Binding) -> None:
+        """Leave this thread without a current context."""
+        self._cgl.CGLSetCurrentContext(None)
+
+    def load_opengl_function(self, name: str) -> int:
+        """The address of an OpenGL function, 0 if unknown."""
+        function = getattr(self._library, name, None)
+        return ctypes.cast(function, ctypes.c_void_p).value or 0 if function is not None else 0
+
+    def create_sibling(self, version: tuple[int, int]) -> NativeContext:
+        """A context that shares objects with the current one and has its pixel format, so its version too.
+
+        Raises `DeviceError`.
+        """
+        game = self.current_context()
+        handle = ctypes.c_void_p()
+        error = self._cgl.CGLCreateContext(self._cgl.CGLGetPixelFormat(game), game, ctypes.byref(handle))
+        if error or not handle.value:
+            raise DeviceError(
+                f"CGL cannot create a context that shares objects with the game's (error {error}); let the"
+                " window library create its context with version 3.3 or later and the core profile"
+            )
+        return NativeContext(self, (handle.value,))
+
+    def destroy(self, context: NativeContext) -> None:
+        """Destroy a context."""
+        self._cgl.CGLDestroyContext(context.handle)
+
+    def check_alive(self, context: NativeContext) -> None:
+        """Nothing to do: a CGL context needs no window."""

@@ -1,0 +1,87 @@
+"""Native OpenGL contexts: which one is current on this thread, a sibling that shares its objects, switching.
+
+A sibling has state of its own (so nothing that inference sets can leak into a game's drawing, and nothing
+that the game set can reach inference) but the same buffers, textures, programs and fences. Saving and
+restoring the game's state instead would need `glGet*` calls, which wait on many drivers, and could not
+restore an active query.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from abc import ABC, abstractmethod
+from types import SimpleNamespace
+from typing import Any
+
+from engine.device.gl.functions import FUNCTION_TYPE
+
+# What is current on a thread, as one platform describes it; the last item is the context's handle.
+Binding = tuple[int, ...]
+
+# The same numbers hold in EGL, GLX and WGL.
+CONTEXT_RELEASE_BEHAVIOR = 0x2097
+CONTEXT_RELEASE_BEHAVIOR_NONE = 0
+
+
+def bind_functions(library: ctypes.CDLL, functions: dict[str, tuple[Any, ...]]) -> Any:
+    """A namespace of C functions, from a table of names and (result type, argument types...).
+
+    Prototypes of our own: the attributes of a `CDLL` object belong to everyone who holds it.
+    Raises `AttributeError` where the library lacks one.
+    """
+    bound = {}
+    for name, (result, *arguments) in functions.items():
+        bound[name] = FUNCTION_TYPE(result, *arguments)((name, library))
+    return SimpleNamespace(**bound)
+
+
+class Platform(ABC):
+    """One way in which the operating system hands out OpenGL contexts."""
+
+    name: str
+
+    @abstractmethod
+    def current_context(self) -> int:
+        """The handle of the context that is current on this thread, 0 if none."""
+
+    @abstractmethod
+    def binding(self) -> Binding:
+        """Everything needed to make the current context current again."""
+
+    @abstractmethod
+    def make_current(self, binding: Binding) -> None:
+        """Make a context current on this thread. Raises `DeviceError`."""
+
+    @abstractmethod
+    def release_current(self, binding: Binding) -> None:
+        """Leave this thread without a current context; `binding` is what is current now."""
+
+    @abstractmethod
+    def create_sibling(self, version: tuple[int, int]) -> NativeContext:
+        """A core-profile context that shares objects with the current one. Raises `DeviceError`."""
+
+    @abstractmethod
+    def destroy(self, context: NativeContext) -> None:
+        """Destroy a context that is not current anywhere; does nothing if its display is gone."""
+
+    @abstractmethod
+    def load_opengl_function(self, name: str) -> int:
+        """The address of an OpenGL function, 0 if unknown."""
+
+    @abstractmethod
+    def check_alive(self, context: NativeContext) -> None:
+        """Raise `DeviceError` if the display connection behind the context was closed."""
+
+
+class NativeContext:
+    """A context that this package owns, with the binding that makes it current."""
+
+    def __init__(self, platform: Platform, binding: Binding, resources: tuple[Any, ...] = ()) -> None:
+        self.platform = platform
+        self.binding = binding
+        self.handle = binding[-1]
+        self.resources = resources
+
+    def destroy(self) -> None:
+        """Destroy the context and the surface made for it."""
+        self.platform.destroy(self)

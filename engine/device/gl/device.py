@@ -1,0 +1,414 @@
+"""`GLDevice`: the OpenGL context in which inference runs, beside the game's and sharing its objects."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import os
+import threading
+import weakref
+from collections import deque
+from collections.abc import Callable
+from time import perf_counter
+from typing import Any, NoReturn, Protocol, Self, cast
+
+import moderngl
+
+from engine.base import instrumentation
+from engine.base.errors import DeviceError, DisposedError, OutOfMemoryError, ThreadError
+from engine.device.counting import DeviceCounters
+from engine.device.gl import counting_contexts
+from engine.device.gl.block import DISPOSED, CurrentBlock, DeviceLoader
+from engine.device.gl.create import (
+    create_native,
+    create_sibling,
+    default_context_if_current,
+    destroy_abandoned,
+    made_current,
+    wrap_in_moderngl,
+)
+from engine.device.gl.fence import has_passed
+from engine.device.gl.functions import GL, GLFunctions, Loader
+from engine.device.gl.limits import GLInfo, GLLimits
+from engine.device.gl.shared_context import SharedContext
+from engine.device.gl.staging import StagingPool
+from engine.device.gl.switch import Switch, current_platform
+from engine.device.gl.timer_queries import GLTimer
+
+_LOST = "the OpenGL context was lost (driver reset); create the window and its workers again"
+_FORKED = "an OpenGL context does not survive a fork: make devices and workers in the child process itself"
+
+
+class Releasable(Protocol):
+    """Anything with `release()`: every moderngl object."""
+
+    def release(self) -> Any:
+        """Give the object up, on the context's thread with the context current."""
+
+
+class GLDevice:
+    """An OpenGL context of the engine's own, on the thread that created it.
+
+    With a moderngl context (or one that is current on this thread) it is a sibling of that context: it shares
+    buffers, textures, programs and fences, and has all other state to itself, so the game's drawing and the
+    engine's work cannot disturb each other. Otherwise it is a private context without a window.
+
+    Attributes:
+        ctx: a moderngl context over the device's own context; use it inside `with device.current():` only.
+        gl: the raw entry points, see `GLFunctions`; likewise.
+        info: renderer, vendor, version, extensions.
+        limits: what kernels must respect: the context's own limits, or stricter ones given by the caller.
+        counters: what was moved and waited for.
+        staging: buffers for readbacks and uploads that never wait.
+        shares_with_game: whether the device is a sibling of the game's context.
+    """
+
+    name = "gl"
+
+    def __init__(
+        self,
+        ctx: moderngl.Context | None = None,
+        *,
+        limits: GLLimits | None = None,
+        loader_wrapper: Callable[[Loader], Loader] | None = None,
+    ) -> None:
+        """Create the context.
+
+        Args:
+            ctx: the game's moderngl context, current on this thread; None takes the one that is current,
+                or creates a private one.
+            limits: limits to pretend, never looser than the context's own; for tests.
+            loader_wrapper: wraps the loader, such as `CountingLoader`; for tests.
+
+        Raises `DeviceError` where the platform offers no such context.
+        """
+        self._thread = threading.get_ident()
+        self._lost = ""
+        self._native, self._game_handle = create_native(ctx)
+        self.shares_with_game = self._game_handle != 0
+        self._switch = Switch(self._native)
+        self._disposed = False
+        self._trash: deque[Callable[[], Any]] = deque()
+        loader: Loader = DeviceLoader(self._native.platform)
+        wrap = loader_wrapper or counting_contexts.loader_wrapper()
+        if wrap is not None:
+            loader = wrap(loader)
+        self.counters = DeviceCounters()
+        self.gl = GLFunctions(loader)
+        self._timer: GLTimer | None = None
+        self._wants_flush = self._wants_publishing = False
+        self._switch.enter()
+        try:
+            self.info = GLInfo.query(self.gl)
+            own_limits = GLLimits.query(self.gl, self.info.version_code)
+            self.limits = own_limits if limits is None else limits.restricted_to(own_limits)
+            self.ctx = wrap_in_moderngl(loader)
+            self._sentinel = self.gl.glFenceSync(GL.SYNC_GPU_COMMANDS_COMPLETE, 0)
+            self.gl.glPixelStorei(GL.PACK_ALIGNMENT, 1)
+            self.gl.glPixelStorei(GL.UNPACK_ALIGNMENT, 1)
+        finally:
+            self._switch.leave()
+        self.staging = StagingPool(self)
+        self._spare: list[SharedContext] = []
+        self._lent: list[SharedContext] = []
+        self._finalizer = weakref.finalize(self, destroy_abandoned, self._native, self._thread)
+        self._finalizer.atexit = False
+        _cache.register(self)
+        _devices.add(self)
+
+    @classmethod
+    def for_context(cls, ctx: moderngl.Context | None = None) -> GLDevice:
+        """The device of a moderngl context, the same one each time; contexts are expensive.
+
+        With None: the device of the context that is current on this thread, else this thread's private one.
+        """
+        return _cache.device_for(ctx)
+
+    @classmethod
+    def existing(cls, ctx: moderngl.Context) -> GLDevice | None:
+        """The device that was made for a context, if one was."""
+        return _cache.existing(ctx)
+
+    def current(
+        self, *, after_game: bool = False, before_game: bool = False, flush: bool = True
+    ) -> CurrentBlock:
+        """A block in which the device's context is current: `with device.current(): ...`; may be nested.
+
+        Leaving makes current what was so before, be it none.
+
+        Args:
+            after_game: what the block does on the GPU waits there for what the game issued before; needed
+                to read what the game has just drawn or written.
+            before_game: what the game issues afterwards waits, on the GPU, for what the block did; needed
+                when the game reads a result as a texture or buffer.
+            flush: hand the commands to the GPU on leaving; False for blocks that issued none.
+        """
+        return CurrentBlock(self, after_game, before_game, flush)
+
+    def create_shared(self) -> SharedContext:
+        """Another context with the same objects, for one other thread: to compile programs in the background.
+
+        Raises `DeviceError` where the platform refuses.
+        """
+        with self.current(flush=False):
+            return SharedContext(create_sibling(self.info.version_code), self.limits)
+
+    @property
+    def timer(self) -> GLTimer:
+        """The timestamps of this context: to be used inside `current()`."""
+        if self._timer is None:
+            self._timer = GLTimer(self.gl)
+        return self._timer
+
+    def borrow_shared(self) -> SharedContext:
+        """One from `create_shared`, or one that was given back; making one takes milliseconds."""
+        self.check()
+        context = self._spare.pop() if self._spare else self.create_shared()
+        self._lent.append(context)
+        return context
+
+    def give_back_shared(self, context: SharedContext) -> None:
+        """Keep a context for the next who borrows one; its thread must be done with it."""
+        context.hand_over()
+        self._lent.remove(context)
+        if self._disposed:
+            context.dispose()
+        else:
+            self._spare.append(context)
+
+    def address(self, name: str) -> int:
+        """The address of an OpenGL function, for native code that replays command lists."""
+        return self.gl.address(name)
+
+    def poll(self, fence: int) -> bool:
+        """Whether the GPU has passed a fence; never waits, and needs no switch while the game's context is
+        current.
+
+        Raises `DeviceError` if the driver cannot tell, as when the context was lost.
+        """
+        self.check()
+        current = self._native.platform.current_context()
+        # A private device has no game's context: 0, as is the answer where nothing is current.
+        if current and current in (self._native.handle, self._game_handle):
+            return self._has_passed(self.gl.glClientWaitSync(fence, 0, 0))
+        with self.current(flush=False):
+            return self._has_passed(self.gl.glClientWaitSync(fence, 0, 0))
+
+    def wait(self, fence: int) -> None:
+        """Block until the GPU has passed a fence; counted as a blocking call.
+
+        Raises `DeviceError` if the driver cannot tell, as when the context was lost.
+        """
+        with self.current():
+            self.counters.blocking["glClientWaitSync"] += 1
+            instrumentation.count("blocking calls", 1)
+            flush, second = GL.SYNC_FLUSH_COMMANDS_BIT, 1_000_000_000
+            while not self._has_passed(self.gl.glClientWaitSync(fence, flush, second)):
+                pass
+
+    def _has_passed(self, status: int) -> bool:
+        if status == GL.WAIT_FAILED:
+            self.lose(_LOST)
+        return has_passed(status)
+
+    def lose(self, reason: str) -> NoReturn:
+        """Raise `DeviceError(reason)`, now and at every further use: the context is gone."""
+        self._lost = reason
+        self._thread = 0  # the one test that `check` makes fails from here on
+        raise DeviceError(reason)
+
+    def check_errors(self, doing: str) -> None:
+        """Raise `DeviceError` (`OutOfMemoryError`) if OpenGL recorded an error.
+
+        Asks the driver, so not for the frame loop.
+        """
+        with self.current(flush=False):
+            error = self.gl.glGetError()
+        if error == GL.CONTEXT_LOST:
+            self.lose(_LOST)
+        if error != GL.NO_ERROR:
+            if error == GL.OUT_OF_MEMORY:
+                raise OutOfMemoryError(f"OpenGL reports that it is out of memory while {doing}")
+            raise DeviceError(f"OpenGL reports error 0x{error:04x} while {doing}")
+
+    def release_later(self, resource: Releasable) -> None:
+        """Have a moderngl object released by the next `collect`; may be called from any thread."""
+        self._trash.append(resource.release)
+
+    def call_later(self, function: Callable[[], Any]) -> None:
+        """Have a function called, with the context current, by the next `collect`; from any thread."""
+        self._trash.append(function)
+
+    def collect(self) -> int:
+        """Release what was dropped since the last time; called by itself when the context is entered.
+
+        Returns how many objects were released.
+        """
+        self.check()
+        self._switch.enter()
+        try:
+            return self._collect()
+        finally:
+            self._switch.leave()
+
+    def dispose(self) -> None:
+        """Destroy the context; call it before the game's window closes. A second call does nothing.
+
+        Raises `ThreadError` on another thread than the device's.
+        """
+        if self._disposed:
+            return
+        if not self._lost:
+            self.check()
+        # A window that was closed first took its objects with it: what is left is to forget them.
+        with contextlib.suppress(DeviceError), self.current():
+            self.staging.dispose()
+            if self._timer is not None:
+                self._timer.release()
+            self.gl.glDeleteSync(self._sentinel)
+            self._collect()
+        for shared in (*self._spare, *self._lent):
+            shared.dispose()
+        self._spare.clear()
+        self._disposed = True
+        self._finalizer.detach()
+        if self._lost != _FORKED:
+            self._native.destroy()
+        self.ctx = cast(moderngl.Context, DISPOSED)
+        self.gl = cast(GLFunctions, DISPOSED)
+
+    def check(self) -> None:
+        """Raise `DisposedError` after `dispose`, `ThreadError` on another thread than the device's, and
+        `DeviceError` where the context was lost.
+        """
+        if self._disposed:
+            raise DisposedError("this OpenGL device was disposed; create another one")
+        if threading.get_ident() != self._thread:
+            if self._lost:
+                raise DeviceError(self._lost)
+            raise ThreadError(
+                "an OpenGL device belongs to the thread that created it; schedule, poll and dispose there,"
+                " and pass arrays to other threads"
+            )
+
+    @property
+    def is_disposed(self) -> bool:
+        """Whether `dispose` was called."""
+        return self._disposed
+
+    @property
+    def is_lost(self) -> bool:
+        """Whether the context was found to be gone: a driver reset, or a fork."""
+        return bool(self._lost)
+
+    @property
+    def platform_name(self) -> str:
+        """The window system interface in use: EGL, GLX, WGL or CGL."""
+        return self._native.platform.name
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.dispose()
+
+    def __repr__(self) -> str:
+        state = (
+            "disposed"
+            if self._disposed
+            else f"{self.info.renderer}, OpenGL {self.info.version_code / 100:.1f}"
+        )
+        return f"<GLDevice {state}>"
+
+    def is_shared_with_current(self) -> bool:
+        """Whether the context current on this thread shares objects with the device's; asks the driver."""
+        is_current = self._native.platform.current_context() != 0
+        is_usable = not self._disposed and not self._lost
+        return is_usable and is_current and bool(self.gl.glIsSync(self._sentinel))
+
+    def _collect(self, seconds: float = math.inf) -> int:
+        """Release what was dropped, for so long; the rest waits for the next time."""
+        count, end = 0, perf_counter() + seconds
+        while self._trash:
+            self._trash.popleft()()
+            count += 1
+            if perf_counter() > end:
+                return count
+        # Not `ctx.gc()`: it fails on an object that was released before it was dropped.
+        dropped = self.ctx.objects
+        while dropped:
+            release = getattr(dropped.popleft(), "release", None)
+            if release is not None:
+                release()
+                count += 1
+        return count
+
+
+class _DeviceCache:
+    """The device of each context; it keeps no context alive."""
+
+    def __init__(self) -> None:
+        self._by_context: weakref.WeakKeyDictionary[moderngl.Context, GLDevice] = weakref.WeakKeyDictionary()
+        # The device's own context leads to the device too.
+        self._by_own_context: weakref.WeakKeyDictionary[moderngl.Context, weakref.ref[GLDevice]]
+        self._by_own_context = weakref.WeakKeyDictionary()
+        self._by_handle: weakref.WeakValueDictionary[tuple[str, int], GLDevice] = (
+            weakref.WeakValueDictionary()
+        )
+        self._private: weakref.WeakValueDictionary[int, GLDevice] = weakref.WeakValueDictionary()
+
+    def register(self, device: GLDevice) -> None:
+        self._by_own_context[device.ctx] = weakref.ref(device)
+
+    def existing(self, ctx: moderngl.Context) -> GLDevice | None:
+        device = self._by_context.get(ctx)
+        return None if device is None or device.is_disposed else device
+
+    def device_for(self, ctx: moderngl.Context | None) -> GLDevice:
+        if ctx is None:
+            ctx = default_context_if_current()
+        if ctx is not None:
+            return self._device_for_context(ctx)
+        return self._private_device() if current_platform() is None else self._device_of_current(None)
+
+    def _device_for_context(self, ctx: moderngl.Context) -> GLDevice:
+        own = self._by_own_context.get(ctx)
+        device = own() if own is not None else self._by_context.get(ctx)
+        if device is None or device.is_disposed or device.is_lost:
+            with made_current(ctx):
+                device = self._by_context[ctx] = self._device_of_current(ctx)
+        return device
+
+    def _device_of_current(self, ctx: moderngl.Context | None) -> GLDevice:
+        """The device of what is current on this thread, whichever moderngl context it was first asked by."""
+        platform = current_platform()
+        if platform is None:
+            return GLDevice(ctx)
+        key = (platform.name, platform.current_context())
+        device = self._by_handle.get(key)
+        # The handle of a destroyed context may return as that of an unrelated one.
+        if device is None or not device.is_shared_with_current():
+            device = self._by_handle[key] = GLDevice(ctx)
+        return device
+
+    def _private_device(self) -> GLDevice:
+        key = threading.get_ident()
+        device = self._private.get(key)
+        if device is None or device.is_disposed or device.is_lost:
+            device = self._private[key] = GLDevice()
+        return device
+
+
+_cache = _DeviceCache()
+_devices: weakref.WeakSet[GLDevice] = weakref.WeakSet()
+
+
+def _after_fork_in_child() -> None:
+    for device in list(_devices):
+        with contextlib.suppress(DeviceError):
+            device.lose(_FORKED)
+        device._finalizer.detach()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork_in_child)

@@ -1,0 +1,56 @@
+"""`Fence`: a mark in an OpenGL command stream that can be asked whether it was passed."""
+
+from __future__ import annotations
+
+import weakref
+from typing import TYPE_CHECKING
+
+from engine.base.errors import DeviceError
+from engine.device.gl.functions import GL
+
+if TYPE_CHECKING:
+    from engine.device.gl.device import GLDevice
+
+
+def has_passed(status: int) -> bool:
+    """Whether an answer of `glClientWaitSync` says that the fence was passed.
+
+    Raises `DeviceError` for an answer that says nothing, as drivers give where no context is current.
+    """
+    if status in (GL.ALREADY_SIGNALED, GL.CONDITION_SATISFIED):
+        return True
+    if status == GL.TIMEOUT_EXPIRED:
+        return False
+    raise DeviceError(f"OpenGL cannot tell whether a fence was passed (answer 0x{status:04x})")
+
+
+class Fence:
+    """A mark behind what was issued in the context that is current, the device's or the game's beside it.
+
+    It is deleted once it was seen open.
+    """
+
+    def __init__(self, device: GLDevice) -> None:
+        self._device = device
+        self._name: int = device.gl.glFenceSync(GL.SYNC_GPU_COMMANDS_COMPLETE, 0)
+        # May run on any thread, also where nobody asks any more: the device calls it later.
+        deletion = _DeleteFence(weakref.ref(device), self._name)
+        self._finalizer = weakref.finalize(self, device.call_later, deletion)
+        self._finalizer.atexit = False
+
+    def is_open(self) -> bool:
+        """Whether the device has done what was issued before it. Never waits."""
+        if self._finalizer.alive and self._device.poll(self._name):
+            self._finalizer()
+        return not self._finalizer.alive
+
+
+class _DeleteFence:
+    def __init__(self, device: weakref.ref[GLDevice], fence: int) -> None:
+        self._device = device
+        self._fence = fence
+
+    def __call__(self) -> None:
+        device = self._device()
+        if device is not None:
+            device.gl.glDeleteSync(self._fence)

@@ -1,0 +1,241 @@
+"""OpenGL contexts through GLX: windows of SDL (pygame) and glfw on X11."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from engine.base.errors import DeviceError
+from engine.device.gl.context import (
+    CONTEXT_RELEASE_BEHAVIOR,
+    CONTEXT_RELEASE_BEHAVIOR_NONE,
+    Binding,
+    NativeContext,
+    Platform,
+    bind_functions,
+)
+
+_FBCONFIG_ID, _SCREEN, _DRAWABLE_TYPE, _PBUFFER_BIT = 0x8013, 0x800C, 0x8010, 0x0004
+_PBUFFER_HEIGHT, _PBUFFER_WIDTH = 0x8040, 0x8041
+_CONTEXT_MAJOR, _CONTEXT_MINOR = 0x2091, 0x2092
+_CONTEXT_PROFILE_MASK, _CORE_PROFILE_BIT = 0x9126, 0x0001
+_CONTEXT_FLAGS, _ROBUST_ACCESS_BIT = 0x2094, 0x0004
+_RESET_STRATEGY, _LOSE_CONTEXT_ON_RESET = 0x8256, 0x8252
+_NO_ERROR = 0x31B3
+
+_p, _i, _xid = ctypes.c_void_p, ctypes.c_int, ctypes.c_ulong
+_GLX_FUNCTIONS: dict[str, tuple[Any, ...]] = {
+    "glXGetCurrentContext": (_p,),
+    "glXGetCurrentDisplay": (_p,),
+    "glXGetCurrentDrawable": (_xid,),
+    "glXGetCurrentReadDrawable": (_xid,),
+    "glXMakeContextCurrent": (_i, _p, _xid, _xid, _p),
+    "glXQueryContext": (_i, _p, _p, _i, _p),
+    "glXQueryExtensionsString": (ctypes.c_char_p, _p, _i),
+    "glXGetFBConfigs": (_p, _p, _i, _p),
+    "glXGetFBConfigAttrib": (_i, _p, _p, _i, _p),
+    "glXCreatePbuffer": (_xid, _p, _p, _p),
+    "glXDestroyPbuffer": (None, _p, _xid),
+    "glXDestroyContext": (None, _p, _p),
+    "glXGetProcAddressARB": (_p, ctypes.c_char_p),
+}
+_X11_FUNCTIONS: dict[str, tuple[Any, ...]] = {
+    "XSync": (_i, _p, _i),
+    "XFree": (_i, _p),
+    "XSetErrorHandler": (_p, _p),
+    "XConnectionNumber": (_i, _p),
+}
+_ERROR_HANDLER = ctypes.CFUNCTYPE(_i, _p, _p)
+
+
+def _attributes(*values: int) -> Any:
+    return (ctypes.c_int * (len(values) + 1))(*values, 0)
+
+
+class GLX(Platform):
+    """GLX and the four functions of Xlib that go with it."""
+
+    name = "GLX"
+
+    def __init__(self, library: ctypes.CDLL, x11: ctypes.CDLL) -> None:
+        self._glx = bind_functions(library, _GLX_FUNCTIONS)
+        self._x11 = bind_functions(x11, _X11_FUNCTIONS)
+        self._library = library
+
+    @classmethod
+    def loaded(cls) -> GLX | None:
+        """GLX if this process has loaded its library and Xlib, else None."""
+        mode = os.RTLD_NOLOAD | os.RTLD_LAZY
+        try:
+            x11 = ctypes.CDLL("libX11.so.6", mode=mode)
+        except OSError:
+            return None
+        for name in ("libGL.so.1", "libGLX.so.0"):
+            try:
+                return cls(ctypes.CDLL(name, mode=mode), x11)
+            except (OSError, AttributeError):
+                continue
+        return None
+
+    def current_context(self) -> int:
+        """The handle of the context that is current on this thread, 0 if none."""
+        return self._glx.glXGetCurrentContext() or 0
+
+    def binding(self) -> Binding:
+        """(display, draw surface, read surface, context) of this thread."""
+        return (
+            self._glx.glXGetCurrentDisplay() or 0,
+            self._glx.glXGetCurrentDrawable(),
+            self._glx.glXGetCurrentReadDrawable(),
+            self._glx.glXGetCurrentContext() or 0,
+        )
+
+    def make_current(self, binding: Binding) -> None:
+        """Make a context current on this thread. Raises `DeviceError`."""
+        if not self._glx.glXMakeContextCurrent(*binding):
+            raise DeviceError("GLX cannot make an OpenGL context current; was its window closed?")
+
+    def release_current(self, binding: Binding) -> None:
+        """Leave this thread without a current context."""
+        self._glx.glXMakeContextCurrent(binding[0], 0, 0, None)
+
+    def load_opengl_function(self, name: str) -> int:
+        """The address of an OpenGL function, 0 if unknown."""
+        function = getattr(self._library, name, None)
+        if function is not None:
+            return ctypes.cast(function, ctypes.c_void_p).value or 0
+        return self._glx.glXGetProcAddressARB(name.encode()) or 0
+
+    def create_sibling(self, version: tuple[int, int]) -> NativeContext:
+        """A core-profile context that shares objects with the current one. Raises `DeviceError`."""
+        game = self.binding()
+        display = game[0]
+        config = self._config_of(display, game[-1])
+        # X reports a refusal through a handler whose default ends the process.
+        with self._errors_ignored(display):
+            handle = self._create_context(display, config, game[-1], version)
+            drawable, pbuffer = self._drawable_for(game, config, handle)
+        binding = (display, drawable, drawable, handle)
+        return NativeContext(self, binding, (pbuffer, self._connection(display)))
+
+    def destroy(self, context: NativeContext) -> None:
+        """Destroy a context and the surface made for it."""
+        display = context.binding[0]
+        if not self._is_open(context):
+            return
+        if context.resources[0]:
+            self._glx.glXDestroyPbuffer(display, context.resources[0])
+        self._glx.glXDestroyContext(display, context.handle)
+
+    def check_alive(self, context: NativeContext) -> None:
+        """Raise `DeviceError` if the display connection behind the context was closed."""
+        # Xlib would crash the process on a display that the window library has closed.
+        if not self._is_open(context):
+            raise DeviceError(
+                "the window that this OpenGL device belongs to was closed; dispose workers and devices before"
+                " it, and create new ones for a new window"
+            )
+
+    def _is_open(self, context: NativeContext) -> bool:
+        connection = context.resources[1]
+        if self._glx.glXGetCurrentDisplay() == context.binding[0]:
+            return True
+        try:
+            status = os.fstat(connection[0])
+        except OSError:
+            return False
+        return bool((status.st_dev, status.st_ino) == connection[1:])
+
+    def _connection(self, display: int) -> tuple[int, int, int]:
+        """What identifies the socket behind a display: it outlives the display's pointer, which is freed."""
+        number = int(self._x11.XConnectionNumber(display))
+        status = os.fstat(number)
+        return number, status.st_dev, status.st_ino
+
+    def _config_of(self, display: int, context: int) -> int:
+        number, screen, count, found = (ctypes.c_int(0) for _ in range(4))
+        self._glx.glXQueryContext(display, context, _FBCONFIG_ID, ctypes.byref(number))
+        self._glx.glXQueryContext(display, context, _SCREEN, ctypes.byref(screen))
+        # glXChooseFBConfig finds only those for windows, and moderngl's standalone contexts may have another.
+        configs = self._glx.glXGetFBConfigs(display, screen.value, ctypes.byref(count))
+        every = ctypes.cast(configs, ctypes.POINTER(ctypes.c_void_p))[: count.value] if configs else []
+        self._x11.XFree(configs)
+        for config in filter(None, every):
+            self._glx.glXGetFBConfigAttrib(display, config, _FBCONFIG_ID, ctypes.byref(found))
+            if found.value == number.value:
+                return int(config)
+        raise DeviceError(
+            "GLX does not tell the configuration of the game's OpenGL context; let the window library"
+            " create the context with version 3.3 or later and the core profile"
+        )
+
+    def _create_context(self, display: int, config: int, share: int, version: tuple[int, int]) -> int:
+        address = self._glx.glXGetProcAddressARB(b"glXCreateContextAttribsARB")
+        if not address:
+            raise DeviceError(
+                "GLX lacks glXCreateContextAttribsARB; a graphics driver with OpenGL 3.3 is needed"
+            )
+        create = ctypes.CFUNCTYPE(_p, _p, _p, _p, _i, _p)(address)
+        base = (
+            *(_CONTEXT_MAJOR, version[0], _CONTEXT_MINOR, version[1]),
+            *(_CONTEXT_PROFILE_MASK, _CORE_PROFILE_BIT),
+        )
+        screen = ctypes.c_int(0)
+        self._glx.glXQueryContext(display, share, _SCREEN, ctypes.byref(screen))
+        extensions = (self._glx.glXQueryExtensionsString(display, screen.value) or b"").decode().split()
+        attempts: list[tuple[int, ...]] = [()]
+        if "GLX_ARB_context_flush_control" in extensions:
+            attempts.insert(0, (CONTEXT_RELEASE_BEHAVIOR, CONTEXT_RELEASE_BEHAVIOR_NONE))
+        # Sharing demands that both contexts agree on these, and GLX cannot be asked what the game chose.
+        if "GLX_ARB_create_context_robustness" in extensions:
+            attempts.append((_CONTEXT_FLAGS, _ROBUST_ACCESS_BIT, _RESET_STRATEGY, _LOSE_CONTEXT_ON_RESET))
+        if "GLX_ARB_create_context_no_error" in extensions:
+            attempts.append((_NO_ERROR, 1))
+        for attempt in attempts:
+            handle = create(display, config, share, 1, _attributes(*base, *attempt))
+            if handle:
+                return int(handle)
+        raise DeviceError(
+            f"GLX cannot create an OpenGL {version[0]}.{version[1]} context that shares objects with the"
+            " game's; update the graphics driver"
+        )
+
+    def _drawable_for(self, game: Binding, config: int, handle: int) -> tuple[int, int]:
+        """(what the context draws to by default, the pixel buffer made for it); the draws go elsewhere."""
+        display = game[0]
+        for make_pbuffer in (False, True):
+            pbuffer = self._pbuffer(display, config) if make_pbuffer else 0
+            if make_pbuffer and not pbuffer:
+                continue
+            works = self._glx.glXMakeContextCurrent(display, pbuffer, pbuffer, handle)
+            self._x11.XSync(display, 0)
+            works = works and self._glx.glXGetCurrentContext() == handle
+            self._glx.glXMakeContextCurrent(*game)
+            if works:
+                return pbuffer, pbuffer
+            if pbuffer:
+                self._glx.glXDestroyPbuffer(display, pbuffer)
+        return game[1], 0
+
+    def _pbuffer(self, display: int, config: int) -> int:
+        kinds = ctypes.c_int(0)
+        self._glx.glXGetFBConfigAttrib(display, config, _DRAWABLE_TYPE, ctypes.byref(kinds))
+        if not kinds.value & _PBUFFER_BIT:
+            return 0
+        return int(
+            self._glx.glXCreatePbuffer(display, config, _attributes(_PBUFFER_WIDTH, 1, _PBUFFER_HEIGHT, 1))
+        )
+
+    @contextmanager
+    def _errors_ignored(self, display: int) -> Iterator[None]:
+        handler = _ERROR_HANDLER(lambda display, event: 0)
+        self._x11.XSync(display, 0)
+        previous = self._x11.XSetErrorHandler(ctypes.cast(handler, ctypes.c_void_p))
+        try:
+            yield
+        finally:
+            self._x11.XSync(display, 0)
+            self._x11.XSetErrorHandler(previous)

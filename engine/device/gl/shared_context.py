@@ -1,0 +1,91 @@
+"""A further context with a device's objects, for a thread that compiles programs in the background."""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from engine.base.errors import DeviceError, DisposedError
+from engine.device.gl.context import NativeContext
+from engine.device.gl.fence import has_passed
+from engine.device.gl.functions import GL, GLFunctions
+from engine.device.gl.limits import GLLimits
+from engine.device.gl.switch import Switch
+
+_SECOND = 1_000_000_000
+"""In the nanoseconds of OpenGL."""
+
+
+class SharedContext:
+    """Made by `GLDevice.create_shared`; belongs to the thread that enters it first.
+
+    Attributes:
+        gl: the raw entry points, for use inside `with shared.current():` only. Calls release the GIL.
+        limits: those of the device that it was made for.
+    """
+
+    def __init__(self, native: NativeContext, limits: GLLimits) -> None:
+        self.limits = limits
+        self._trash: deque[Callable[[], Any]] = deque()
+        self._depth = 0
+        self._in_use = threading.RLock()
+        self._native = native
+        self._switch = Switch(native)
+        self._thread: int | None = None
+        self._disposed = False
+        self.gl = GLFunctions(native.platform)
+
+    def address(self, name: str) -> int:
+        """The address of an OpenGL function."""
+        return self.gl.address(name)
+
+    def call_later(self, function: Callable[[], Any]) -> None:
+        """Have a function called, with the context current, when it is left."""
+        self._trash.append(function)
+
+    @contextmanager
+    def current(self, *, flush: bool = True) -> Iterator[SharedContext]:
+        """A block in which the context is current on this thread; may be nested.
+
+        What the block made may be used by other contexts afterwards: it ends by waiting until the GPU has
+        finished, which concerns this thread only. Raises `DeviceError` on a second thread, `DisposedError`
+        after `dispose`. `flush` is there for those who take this for a device.
+        """
+        if self._disposed:
+            raise DisposedError("this shared OpenGL context was disposed; create another one")
+        thread = threading.get_ident()
+        if self._thread is None:
+            self._thread = thread
+        if self._thread != thread:
+            raise DeviceError("a shared OpenGL context belongs to the thread that entered it first")
+        self._in_use.acquire()
+        self._switch.enter()
+        self._depth += 1
+        try:
+            yield self
+            if self._depth > 1:
+                return
+            while self._trash:
+                self._trash.popleft()()
+            fence = self.gl.glFenceSync(GL.SYNC_GPU_COMMANDS_COMPLETE, 0)
+            while not has_passed(self.gl.glClientWaitSync(fence, GL.SYNC_FLUSH_COMMANDS_BIT, _SECOND)):
+                pass
+            self.gl.glDeleteSync(fence)
+        finally:
+            self._depth -= 1
+            self._switch.leave()
+            self._in_use.release()
+
+    def hand_over(self) -> None:
+        """Let another thread have it, which is the one that enters it next; it must not be in use."""
+        self._thread = None
+
+    def dispose(self) -> None:
+        """Destroy the context, once its thread has left it. A second call does nothing."""
+        with self._in_use:
+            if not self._disposed:
+                self._disposed = True
+                self._native.destroy()

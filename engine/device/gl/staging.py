@@ -1,0 +1,297 @@
+"""Readbacks and uploads that never wait: staging buffers, fences, and a pool that uses them again."""
+
+from __future__ import annotations
+
+import ctypes
+import weakref
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from engine.base.errors import DisposedError, OutOfMemoryError
+from engine.device.gl.functions import GL
+from engine.device.gl.staging_readback import StagingBuffer, StagingReadback
+
+if TYPE_CHECKING:
+    from engine.device.gl.device import GLDevice
+
+_SMALLEST = 4096
+# Idle staging memory kept for the next readback: about ten full-HD RGBA images.
+_IDLE_LIMIT = 64 << 20
+
+
+class StagingPool:
+    """The staging buffers of one device, by size and direction.
+
+    With buffer storage (OpenGL 4.4) a buffer stays mapped for its life, and reading a finished one is a
+    memory copy without any OpenGL call; without, it is mapped after its fence was seen to have passed,
+    which does not wait.
+    """
+
+    def __init__(self, device: GLDevice) -> None:
+        # The device owns the pool: a strong reference back would keep both until the garbage collector
+        # runs.
+        self._device_ref = weakref.ref(device)
+        self._persistent = device.info.has_buffer_storage
+        self._idle: dict[tuple[int, bool], list[StagingBuffer]] = {}
+        self._idle_bytes = 0
+        self._busy_uploads: list[StagingBuffer] = []
+        self._framebuffer = 0
+        self._all: set[StagingBuffer] = set()
+
+    def read_buffer(
+        self,
+        buffer: int,
+        nbytes: int,
+        dtype: npt.DTypeLike,
+        shape: tuple[int, ...] | None = None,
+        *,
+        offset: int = 0,
+        written_by_shader: bool = True,
+    ) -> StagingReadback:
+        """Start copying a range of a buffer to the CPU, in order with what was issued before.
+
+        Args:
+            buffer: OpenGL name of the buffer.
+            nbytes: how much, in bytes.
+            dtype: of the array that is read.
+            shape: of the array that is read, one-dimensional if None.
+            offset: where in the buffer, in bytes.
+            written_by_shader: whether a shader may have stored into it: the copy then needs a barrier
+                (on which llvmpipe waits).
+        """
+        device = self._device
+        gl = device.gl
+        with device.current():
+            staging = self._acquire(nbytes, upload=False)
+            if written_by_shader and device.info.supports_compute:
+                gl.glMemoryBarrier(GL.BUFFER_UPDATE_BARRIER_BIT)
+            gl.glBindBuffer(GL.COPY_READ_BUFFER, buffer)
+            gl.glBindBuffer(GL.COPY_WRITE_BUFFER, staging.buffer)
+            gl.glCopyBufferSubData(GL.COPY_READ_BUFFER, GL.COPY_WRITE_BUFFER, offset, 0, nbytes)
+            return self._finish_read(staging, nbytes, dtype, shape)
+
+    def read_texture(
+        self,
+        texture: int,
+        size: tuple[int, int],
+        pixel_format: int,
+        pixel_type: int,
+        dtype: npt.DTypeLike,
+        shape: tuple[int, ...],
+        *,
+        origin: tuple[int, int] = (0, 0),
+    ) -> StagingReadback:
+        """Start copying a rectangle of a two-dimensional texture to the CPU, bottom row first, rows tight.
+
+        Args:
+            texture: OpenGL name of the texture; it must be of a kind that can be drawn to.
+            size: width and height, in texels.
+            pixel_format: such as `GL.RGBA` or `GL.RGBA_INTEGER`.
+            pixel_type: such as `GL.FLOAT` or `GL.INT`.
+            dtype: of the array that is read.
+            shape: of the array that is read; its bytes must be those of the rectangle.
+            origin: left column and bottom row, in texels.
+        """
+        device = self._device
+        gl = device.gl
+        nbytes = int(np.prod(shape, dtype=np.int64)) * np.dtype(dtype).itemsize
+        with device.current():
+            staging = self._acquire(nbytes, upload=False)
+            if not self._framebuffer:
+                self._framebuffer = _generate(gl.glGenFramebuffers)
+            # Only the read binding: a framebuffer that is bound for drawing stays so.
+            gl.glBindFramebuffer(GL.READ_FRAMEBUFFER, self._framebuffer)
+            gl.glFramebufferTexture2D(GL.READ_FRAMEBUFFER, GL.COLOR_ATTACHMENT0, GL.TEXTURE_2D, texture, 0)
+            gl.glReadBuffer(GL.COLOR_ATTACHMENT0)
+            gl.glPixelStorei(GL.PACK_ALIGNMENT, 1)
+            gl.glBindBuffer(GL.PIXEL_PACK_BUFFER, staging.buffer)
+            gl.glReadPixels(*origin, *size, pixel_format, pixel_type, None)
+            gl.glBindBuffer(GL.PIXEL_PACK_BUFFER, 0)
+            # Left attached, the texture would live on after its deletion.
+            gl.glFramebufferTexture2D(GL.READ_FRAMEBUFFER, GL.COLOR_ATTACHMENT0, GL.TEXTURE_2D, 0, 0)
+            return self._finish_read(staging, nbytes, dtype, shape)
+
+    def write_buffer(
+        self,
+        buffer: int,
+        data: npt.NDArray[Any] | bytes,
+        *,
+        offset: int = 0,
+        written_by_shader: bool = False,
+    ) -> None:
+        """Copy data into a buffer, in order with what was issued before and without waiting for its users.
+
+        Args:
+            buffer: OpenGL name of the buffer.
+            data: what to copy; it may be changed once this returns.
+            offset: where in the buffer, in bytes.
+            written_by_shader: as in `read_buffer`; False for buffers that only uploads change.
+        """
+        device = self._device
+        gl = device.gl
+        source = np.frombuffer(data, np.uint8) if isinstance(data, bytes) else _bytes_of(data)
+        if not source.nbytes:
+            return
+        with device.current():
+            staging = self._fill(source)
+            gl.glBindBuffer(GL.COPY_READ_BUFFER, staging.buffer)
+            gl.glBindBuffer(GL.COPY_WRITE_BUFFER, buffer)
+            if written_by_shader and device.info.supports_compute:
+                gl.glMemoryBarrier(GL.BUFFER_UPDATE_BARRIER_BIT)
+            gl.glCopyBufferSubData(GL.COPY_READ_BUFFER, GL.COPY_WRITE_BUFFER, 0, offset, source.nbytes)
+            self._finish_write(staging, source.nbytes)
+
+    def write_texture(
+        self,
+        texture: int,
+        size: tuple[int, int],
+        pixel_format: int,
+        pixel_type: int,
+        data: npt.NDArray[Any],
+        *,
+        origin: tuple[int, int] = (0, 0),
+    ) -> None:
+        """Copy data into a rectangle of a two-dimensional texture; like `write_buffer`, rows tight, bottom
+        first.
+
+        It leaves the texture unit that is active bound to nothing.
+        """
+        gl = self._device.gl
+        source = _bytes_of(data)
+        with self._device.current():
+            staging = self._fill(source)
+            gl.glPixelStorei(GL.UNPACK_ALIGNMENT, 1)
+            gl.glBindBuffer(GL.PIXEL_UNPACK_BUFFER, staging.buffer)
+            gl.glBindTexture(GL.TEXTURE_2D, texture)
+            gl.glTexSubImage2D(GL.TEXTURE_2D, 0, *origin, *size, pixel_format, pixel_type, None)
+            gl.glBindTexture(GL.TEXTURE_2D, 0)
+            gl.glBindBuffer(GL.PIXEL_UNPACK_BUFFER, 0)
+            self._finish_write(staging, source.nbytes)
+
+    def dispose(self) -> None:
+        """Delete every staging buffer; the device's context must be current."""
+        gl = self._device.gl
+        for staging in list(self._all):
+            self._delete(staging)
+        if self._framebuffer:
+            gl.glDeleteFramebuffers(1, ctypes.byref(ctypes.c_uint(self._framebuffer)))
+        self._idle.clear()
+        self._busy_uploads.clear()
+        self._framebuffer = self._idle_bytes = 0
+
+    @property
+    def _device(self) -> GLDevice:
+        device = self._device_ref()
+        if device is None:
+            raise DisposedError("the OpenGL device behind this readback is gone")
+        return device
+
+    def _finish_read(
+        self, staging: StagingBuffer, nbytes: int, dtype: npt.DTypeLike, shape: tuple[int, ...] | None
+    ) -> StagingReadback:
+        device = self._device
+        staging.fence = device.gl.glFenceSync(GL.SYNC_GPU_COMMANDS_COMPLETE, 0)
+        # Without it a poll might ask for ever about a fence that never left for the GPU.
+        device.gl.glFlush()
+        device.counters.readbacks += 1
+        device.counters.bytes_down += nbytes
+        item = np.dtype(dtype)
+        return StagingReadback(
+            device, staging, nbytes, item, (nbytes // item.itemsize,) if shape is None else shape
+        )
+
+    def _finish_write(self, staging: StagingBuffer, nbytes: int) -> None:
+        device = self._device
+        staging.fence = device.gl.glFenceSync(GL.SYNC_GPU_COMMANDS_COMPLETE, 0)
+        self._busy_uploads.append(staging)
+        device.counters.uploads += 1
+        device.counters.bytes_up += nbytes
+
+    def _fill(self, source: npt.NDArray[np.uint8]) -> StagingBuffer:
+        """An upload buffer with these bytes in it."""
+        gl = self._device.gl
+        # In order of issue: the first that is still in use ends the search.
+        while self._busy_uploads and self._device.poll(self._busy_uploads[0].fence):
+            self.recycle(self._busy_uploads.pop(0))
+        staging = self._acquire(source.nbytes, upload=True)
+        pointer = staging.pointer
+        if not staging.persistent:
+            gl.glBindBuffer(GL.COPY_READ_BUFFER, staging.buffer)
+            # Its last use is behind a fence that has passed, so there is nothing to synchronise with.
+            access = GL.MAP_WRITE_BIT | GL.MAP_INVALIDATE_RANGE_BIT | GL.MAP_UNSYNCHRONIZED_BIT
+            pointer = gl.glMapBufferRange(GL.COPY_READ_BUFFER, 0, source.nbytes, access)
+            if not pointer:
+                raise OutOfMemoryError(
+                    f"OpenGL cannot map {source.nbytes} bytes for an upload; is memory exhausted?"
+                )
+        ctypes.memmove(pointer, source.ctypes.data, source.nbytes)
+        if not staging.persistent:
+            gl.glUnmapBuffer(GL.COPY_READ_BUFFER)
+        return staging
+
+    def _acquire(self, nbytes: int, *, upload: bool) -> StagingBuffer:
+        size = max(_SMALLEST, 1 << max(0, nbytes - 1).bit_length())
+        idle = self._idle.get((size, upload))
+        if idle:
+            self._idle_bytes -= size
+            return idle.pop()
+        return self._create(size, upload)
+
+    def _create(self, size: int, upload: bool) -> StagingBuffer:
+        gl = self._device.gl
+        buffer = _generate(gl.glGenBuffers)
+        gl.glBindBuffer(GL.COPY_WRITE_BUFFER, buffer)
+        pointer = 0
+        if self._persistent:
+            access = GL.MAP_WRITE_BIT if upload else GL.MAP_READ_BIT
+            access |= GL.MAP_PERSISTENT_BIT | GL.MAP_COHERENT_BIT
+            storage = access if upload else access | GL.CLIENT_STORAGE_BIT
+            gl.glBufferStorage(GL.COPY_WRITE_BUFFER, size, None, storage)
+            pointer = gl.glMapBufferRange(GL.COPY_WRITE_BUFFER, 0, size, access) or 0
+            if not pointer:
+                self._delete(StagingBuffer(buffer, size, 0, upload))
+                gl.glGetError()  # known now, and not to be taken for another's
+                raise OutOfMemoryError(f"OpenGL has no memory for a staging buffer of {size} bytes")
+        else:
+            gl.glBufferData(GL.COPY_WRITE_BUFFER, size, None, GL.STREAM_DRAW if upload else GL.STREAM_READ)
+        staging = StagingBuffer(buffer, size, pointer, upload)
+        self._all.add(staging)
+        return staging
+
+    def recycle(self, staging: StagingBuffer) -> None:
+        """Keep a buffer for the next use; on the device's thread with its context current."""
+        gl = self._device.gl
+        if staging.fence:
+            gl.glDeleteSync(staging.fence)
+            staging.fence = 0
+        if not staging.persistent and staging.pointer:
+            gl.glBindBuffer(GL.COPY_READ_BUFFER, staging.buffer)
+            gl.glUnmapBuffer(GL.COPY_READ_BUFFER)
+            staging.pointer = 0
+        if self._idle_bytes + staging.size > _IDLE_LIMIT:
+            self._delete(staging)
+            return
+        self._idle_bytes += staging.size
+        self._idle.setdefault((staging.size, staging.upload), []).append(staging)
+
+    def _delete(self, staging: StagingBuffer) -> None:
+        gl = self._device.gl
+        if staging.fence:
+            gl.glDeleteSync(staging.fence)
+            staging.fence = 0
+        # Deleting a buffer unmaps it.
+        gl.glDeleteBuffers(1, ctypes.byref(ctypes.c_uint(staging.buffer)))
+        staging.pointer = 0
+        self._all.discard(staging)
+
+
+def _generate(generate: Any) -> int:
+    name = ctypes.c_uint(0)
+    generate(1, ctypes.byref(name))
+    return name.value
+
+
+def _bytes_of(data: npt.NDArray[Any]) -> npt.NDArray[np.uint8]:
+    return np.ascontiguousarray(data).reshape(-1).view(np.uint8)

@@ -1,0 +1,126 @@
+"""One readback on its way from the GPU, and the buffer that it travels in."""
+
+from __future__ import annotations
+
+import ctypes
+import weakref
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from engine.base.errors import DeviceError, DisposedError, ValuePending
+from engine.device.gl.functions import GL
+
+if TYPE_CHECKING:
+    from engine.device.gl.device import GLDevice
+    from engine.device.gl.staging import StagingPool
+
+
+class StagingBuffer:
+    """One buffer; `pointer` is where it is mapped, 0 if it is not."""
+
+    __slots__ = ("buffer", "fence", "persistent", "pointer", "size", "upload")
+
+    def __init__(self, buffer: int, size: int, pointer: int, upload: bool) -> None:
+        self.buffer = buffer
+        self.size = size
+        self.pointer = pointer
+        self.persistent = pointer != 0
+        self.upload = upload
+        self.fence = 0
+
+
+class StagingReadback:
+    """Data on its way from the GPU. Made by `StagingPool.read_buffer` and `read_texture`."""
+
+    def __init__(
+        self,
+        device: GLDevice,
+        staging: StagingBuffer,
+        nbytes: int,
+        dtype: np.dtype[Any],
+        shape: tuple[int, ...],
+    ) -> None:
+        self._device = device
+        self._staging = staging
+        self._nbytes = nbytes
+        self._dtype = dtype
+        self._shape = shape
+        self._is_done = False
+        self._value: npt.NDArray[Any] | None = None
+        # May run on any thread: it only leaves the buffer for the device to collect.
+        self._finalizer = weakref.finalize(self, device.call_later, _Recycle(device.staging, staging))
+        self._finalizer.atexit = False
+
+    def done(self) -> bool:
+        """Whether the data has arrived; never waits. Raises `DeviceError` if the context was lost."""
+        if not self._is_done:
+            self._is_done = self._device.poll(self._staging.fence)
+        return self._is_done
+
+    def wait(self) -> None:
+        """Block until the data has arrived; for a script, not for a frame loop."""
+        if not self.done():
+            self._device.wait(self._staging.fence)
+            self._is_done = True
+
+    def array(self, out: npt.NDArray[Any] | None = None) -> npt.NDArray[Any]:
+        """The data in an array of its own (or in `out`); the staging buffer goes back to the pool.
+
+        Raises `ValuePending` before `done()` is true.
+        """
+        if self._value is None:
+            view = self.view()
+            if out is not None:
+                np.copyto(out, view, casting="same_kind")
+                return out
+            self._value = view.copy()
+            self.release()
+        if out is None:
+            return self._value
+        np.copyto(out, self._value, casting="same_kind")
+        return out
+
+    def view(self) -> npt.NDArray[Any]:
+        """The data where it lies, read-only, valid until `release`.
+
+        Raises `ValuePending` before `done()` is true.
+        """
+        if not self._finalizer.alive:
+            raise DisposedError("this readback was released; its data is in what array() returned")
+        if not self.done():
+            raise ValuePending("the readback is still on its way; poll done(), or wait()")
+        if not self._nbytes:
+            return np.empty(self._shape, self._dtype)
+        staging = self._staging
+        if not staging.pointer:
+            gl = self._device.gl
+            with self._device.current(flush=False):
+                gl.glBindBuffer(GL.COPY_READ_BUFFER, staging.buffer)
+                staging.pointer = (
+                    gl.glMapBufferRange(GL.COPY_READ_BUFFER, 0, self._nbytes, GL.MAP_READ_BIT) or 0
+                )
+            if not staging.pointer:
+                raise DeviceError(
+                    f"OpenGL cannot map a readback of {self._nbytes} bytes; was the context lost?"
+                )
+        memory = memoryview((ctypes.c_ubyte * self._nbytes).from_address(staging.pointer))
+        view = np.frombuffer(memory, self._dtype).reshape(self._shape)
+        view.flags.writeable = False
+        return view
+
+    def release(self) -> None:
+        """Give the staging buffer back; its data is gone unless `array()` copied it."""
+        self._finalizer()
+
+
+class _Recycle:
+    """Gives a staging buffer back to its pool; holds no reference to the readback."""
+
+    def __init__(self, pool: StagingPool, staging: StagingBuffer) -> None:
+        self._pool = pool
+        self._staging = staging
+
+    def __call__(self) -> None:
+        self._pool.recycle(self._staging)

@@ -1,0 +1,112 @@
+"""OpenGL contexts through WGL: windows on Windows."""
+
+from __future__ import annotations
+
+import ctypes
+from typing import Any
+
+from engine.base.errors import DeviceError
+from engine.device.gl.context import (
+    CONTEXT_RELEASE_BEHAVIOR,
+    CONTEXT_RELEASE_BEHAVIOR_NONE,
+    Binding,
+    NativeContext,
+    Platform,
+    bind_functions,
+)
+from engine.device.gl.functions import FUNCTION_TYPE
+
+_CONTEXT_MAJOR, _CONTEXT_MINOR = 0x2091, 0x2092
+_CONTEXT_PROFILE_MASK, _CORE_PROFILE_BIT = 0x9126, 0x0001
+_CONTEXT_FLAGS, _ROBUST_ACCESS_BIT = 0x2094, 0x0004
+_RESET_STRATEGY, _LOSE_CONTEXT_ON_RESET = 0x8256, 0x8252
+
+_p, _i = ctypes.c_void_p, ctypes.c_int
+_FUNCTIONS: dict[str, tuple[Any, ...]] = {
+    "wglGetCurrentContext": (_p,),
+    "wglGetCurrentDC": (_p,),
+    "wglMakeCurrent": (_i, _p, _p),
+    "wglDeleteContext": (_i, _p),
+    "wglGetProcAddress": (_p, ctypes.c_char_p),
+}
+# What wglGetProcAddress answers, beside NULL, for a function that it does not know.
+_UNKNOWN_ADDRESSES = (1, 2, 3, ctypes.c_void_p(-1).value)
+
+
+class WGL(Platform):
+    """WGL, bound from opengl32.dll."""
+
+    name = "WGL"
+
+    def __init__(self, library: ctypes.CDLL) -> None:
+        self._library = library
+        self._wgl = bind_functions(library, _FUNCTIONS)
+
+    @classmethod
+    def loaded(cls) -> WGL | None:
+        """WGL if this process has loaded its library, else None."""
+        windows: Any = ctypes
+        get_module = windows.WinDLL("kernel32").GetModuleHandleW
+        get_module.restype = ctypes.c_void_p
+        return cls(windows.WinDLL("opengl32.dll")) if get_module("opengl32.dll") else None
+
+    def current_context(self) -> int:
+        """The handle of the context that is current on this thread, 0 if none."""
+        return self._wgl.wglGetCurrentContext() or 0
+
+    def binding(self) -> Binding:
+        """(device context of the window, OpenGL context) of this thread."""
+        return self._wgl.wglGetCurrentDC() or 0, self._wgl.wglGetCurrentContext() or 0
+
+    def make_current(self, binding: Binding) -> None:
+        """Make a context current on this thread. Raises `DeviceError`."""
+        if not self._wgl.wglMakeCurrent(*binding):
+            raise DeviceError("WGL cannot make an OpenGL context current; was its window closed?")
+
+    def release_current(self, binding: Binding) -> None:
+        """Leave this thread without a current context."""
+        self._wgl.wglMakeCurrent(None, None)
+
+    def load_opengl_function(self, name: str) -> int:
+        """The address of an OpenGL function, 0 if unknown; a context must be current."""
+        address = self._wgl.wglGetProcAddress(name.encode()) or 0
+        if address and address not in _UNKNOWN_ADDRESSES:
+            return int(address)
+        # The functions of OpenGL 1.1 are the library's own.
+        function = getattr(self._library, name, None)
+        return ctypes.cast(function, ctypes.c_void_p).value or 0 if function is not None else 0
+
+    def create_sibling(self, version: tuple[int, int]) -> NativeContext:
+        """A core-profile context that shares objects with the current one. Raises `DeviceError`."""
+        window, game = self.binding()
+        address = self._wgl.wglGetProcAddress(b"wglCreateContextAttribsARB")
+        if not address:
+            raise DeviceError("WGL lacks wglCreateContextAttribsARB; install the graphics card's own driver")
+        create = FUNCTION_TYPE(_p, _p, _p, _p)(address)
+        base = (
+            *(_CONTEXT_MAJOR, version[0], _CONTEXT_MINOR, version[1]),
+            *(_CONTEXT_PROFILE_MASK, _CORE_PROFILE_BIT),
+        )
+        attempts: tuple[tuple[int, ...], ...] = (
+            (CONTEXT_RELEASE_BEHAVIOR, CONTEXT_RELEASE_BEHAVIOR_NONE),
+            (),
+            # Sharing demands that both contexts agree on it, and WGL cannot be asked what the game chose.
+            (_CONTEXT_FLAGS, _ROBUST_ACCESS_BIT, _RESET_STRATEGY, _LOSE_CONTEXT_ON_RESET),
+        )
+        for attempt in attempts:
+            attributes = (*base, *attempt, 0)
+            handle = create(window, game, (ctypes.c_int * len(attributes))(*attributes))
+            if handle:
+                # The window's device context serves both: the engine never draws to it.
+                return NativeContext(self, (window, int(handle)))
+        raise DeviceError(
+            f"WGL cannot create an OpenGL {version[0]}.{version[1]} context that shares objects with the"
+            " game's; update the graphics driver"
+        )
+
+    def destroy(self, context: NativeContext) -> None:
+        """Destroy a context."""
+        self._wgl.wglDeleteContext(context.handle)
+
+    def check_alive(self, context: NativeContext) -> None:
+        """Nothing to do: WGL itself refuses the device context of a closed window."""

@@ -1,0 +1,79 @@
+"""The commands that every command list may use: copy, fill, parts of commands, lists of them, the clock."""
+
+from __future__ import annotations
+
+from engine.device import native
+from engine.device.jobs.waiting import CALL_OS
+from engine.device.native import NativeSource
+from engine.device.native.prelude import PRELUDE
+
+_STOCK_TEXT = """
+def copy(args, begin, end):
+    copy_bytes(arg_i64(args, 0) + begin, arg_i64(args, 1) + begin, end - begin)
+
+
+def fill(args, begin, end):
+    address = arg_i64(args, 0)
+    pattern = arg_i64(args, 1)
+    width = arg_i64(args, 2)
+    if width == 1:
+        set_bytes(address + begin, pattern & 0xFF, end - begin)
+    elif width == 2:
+        for index in range(begin, end):
+            store_i16(address, index, pattern)
+    elif width == 4:
+        for index in range(begin, end):
+            store_i32(address, index, pattern)
+    else:
+        for index in range(begin, end):
+            store_i64(address, index, pattern)
+"""
+
+_PART_TEXT = """
+def part(args, begin, end):
+    first = arg_i64(args, 2)
+    call_kernel(arg_i64(args, 0), arg_i64(args, 1), first + begin, first + end)
+"""
+
+_LISTS_TEXT = """
+def lists(args, begin, end):
+    for k in range(begin, end):
+        rows = arg_i64(args, 2 * k)
+        for row in range(arg_i64(args, 2 * k + 1)):
+            record = rows + 32 * row
+            total, grain = load_i64(record, 2), load_i64(record, 3)
+            first = 0
+            while first < total:
+                last = min(first + grain, total)
+                call_kernel(load_i64(record, 0), load_i64(record, 1), first, last)
+                first = last
+"""
+
+_STAMP_TEXT = """
+def stamp(args, begin, end):
+    call_os(arg_i64(args, 0), arg_i64(args, 1), arg_i64(args, 2), 0, 0, 0, 0)
+"""
+
+COPY = NativeSource("copy", PRELUDE + _STOCK_TEXT, "copy")
+FILL = NativeSource("fill", PRELUDE + _STOCK_TEXT, "fill")
+PART = NativeSource("part of a command", PRELUDE + _PART_TEXT, "part")
+LISTS = NativeSource("lists of commands", PRELUDE + _LISTS_TEXT, "lists")
+STAMP = NativeSource("stamp", PRELUDE + CALL_OS + _STAMP_TEXT, "stamp")
+
+
+COPY_GRAIN = 1 << 18
+"""Bytes that one thread copies at a time; fewer are copied by who asks, where nothing is in flight."""
+
+
+def stock_functions() -> dict[str, int]:
+    """Addresses of the stock commands.
+
+    "copy": args (destination, source), total in bytes. "fill": args (destination, pattern, width in bytes: 1,
+    2, 4 or 8), total in elements. "part": args (function, its args, first), total in that function's units.
+    "stamp": args (function of the system, its first two arguments), total 1. "lists": args (address of a
+    command list, how many commands it has) for each list, total the number of lists; each is run by one
+    thread.
+    """
+    stock = {"copy": COPY, "fill": FILL, "part": PART, "stamp": STAMP, "lists": LISTS}
+    addresses = native.load([*stock.values()])
+    return {name: addresses[source.key] for name, source in stock.items()}

@@ -1,0 +1,580 @@
+"""Jobs: lists of native commands that threads run without the GIL, with dependencies between them.
+
+A command is a parallel loop, `function(args, begin, end)` for the chunks of `range(total)`: `begin` is a
+multiple of `grain` and `end` is `min(begin + grain, total)`. The commands of a list run one after another;
+the chunks of one command run on all job threads. Job threads enter native code when they start and come back
+when they stop (`engine.device.jobs.program`), so jobs start, run, release their dependents and raise their
+completion flags while the main thread runs Python.
+
+Kernels cannot raise. One that writes outside its buffers ends the process: what a command is given must have
+been checked when the command list was made.
+
+After a fork, job threads exist only in the parent; in the child every use of an inherited `JobSystem` raises
+`DeviceError`, and `shared_job_system()` makes a new one.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import functools
+import os
+import sys
+import threading
+import time
+import weakref
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+
+from engine.base import thread_scheduling
+from engine.base.errors import DeviceError, DisposedError, InputError
+from engine.device import native
+from engine.device.jobs.program import (
+    INLINE_EDGES,
+    JOB_WORDS,
+    LAYOUT,
+    OP_AGAIN,
+    OP_PAUSE,
+    OP_RUN,
+    OP_STOP,
+    OP_SUBMIT,
+    OP_WAIT,
+    OP_WORK,
+    SYSTEM_WORDS,
+    program_source,
+)
+from engine.device.jobs.stack import job_stacks
+from engine.device.jobs.stock import COPY, COPY_GRAIN, FILL, LISTS, PART, STAMP, stock_functions
+from engine.device.jobs.waiting import MOST_CORES, waiting_functions
+
+Priority = Literal["normal", "below_normal"]
+
+_STATE, _COMMANDS, _COUNT = LAYOUT["STATE"], LAYOUT["COMMANDS"], LAYOUT["COUNT"]
+_USERS, _PINS, _REQUEST = LAYOUT["USERS"], LAYOUT["PINS"], LAYOUT["REQUEST"]
+_EDGES, _FIRST_EDGE = LAYOUT["EDGES"], LAYOUT["FIRST_EDGE"]
+_RECORDS_PER_BLOCK = 64
+# Among the pins: the record's job is not to run again, which ends with its handle.
+_KEPT = 1 << 32
+# A blocked call comes back to Python this often, so that Ctrl-C works.
+_SLICE_NS = 100_000_000
+# Seconds that a thread spins while a job is in flight: longer than most steps that one thread runs alone. And
+# after one: a caller that reads each result and schedules again does so within two tenths of a millisecond,
+# and waking a thread costs it a good part of that.
+_LONG_SPIN = 200e-6
+# Where the job threads leave a core to the game, and where they do not.
+_SHORT_SPIN, _SHORTEST_SPIN = 50e-6, 5e-6
+# No argument types: the caller passes a ready c_int64, which is four times as fast as converting an int.
+_PROGRAM = ctypes.CFUNCTYPE(ctypes.c_int64)
+# The same with the GIL held, for what never waits: while it is let go of, another Python thread may take it.
+_HOLDING = ctypes.PYFUNCTYPE(ctypes.c_int64)
+_Program = Callable[[Any], int]
+
+
+class _Record(NamedTuple):
+    """One job's native memory: where it is, and the ready requests that submit it and wait for it."""
+
+    words: memoryview
+    base: int
+    address: int
+    request: ctypes.c_int64
+    wait_request: ctypes.c_int64
+
+
+class CommandList:
+    """Commands in native memory: int64 (n, 4) rows of (function, args, total, grain).
+
+    It may be submitted any number of times, also while it is running; it must not change meanwhile.
+    `keep_alive` is held as long as the list is: what the args point to. A plain array works wherever a
+    `CommandList` does, and is checked at every call.
+    Raises `InputError` for rows that cannot run.
+    """
+
+    __slots__ = ("_request", "address", "array", "count", "keep_alive", "run_request")
+
+    def __init__(
+        self, rows: np.ndarray | Sequence[tuple[int, int, int, int]], keep_alive: object = None
+    ) -> None:
+        array = np.ascontiguousarray(rows, dtype=np.int64).reshape(-1, 4)
+        if array.size and (array[:, 0].min() <= 0 or array[:, 3].min() < 1):
+            raise InputError("a command needs a function address and a grain of at least 1")
+        self.array = array if array.size else _EMPTY
+        self.count = len(self.array)
+        self.address = int(self.array.ctypes.data)
+        self.keep_alive = keep_alive
+        self._request = np.array([OP_RUN, self.address, self.count, 0], np.int64)
+        self.run_request = ctypes.c_int64(self._request.ctypes.data)
+
+    @classmethod
+    def single(
+        cls, function: int, words: Sequence[int], total: int, grain: int, keep_alive: object
+    ) -> CommandList:
+        """A list of one command with these words as its args; what is given is taken to be right."""
+        made = cls.__new__(cls)
+        block = np.array([function, 0, total, grain, OP_RUN, 0, 1, 0, *words], np.int64)
+        address = block.__array_interface__["data"][0]
+        block[1], block[5] = address + 64, address
+        made.array, made.count, made.address = block[:4].reshape(1, 4), 1, address
+        made.keep_alive = keep_alive
+        made._request = block
+        made.run_request = ctypes.c_int64(address + 32)
+        return made
+
+
+# A job of no commands still has to come round to its dependents: one command over an empty range.
+_EMPTY = np.array([[0, 0, 0, 1]], np.int64)
+_NOTHING = CommandList(np.zeros((0, 4), np.int64))
+
+
+class JobHandle:
+    """A submitted job. `is_completed` polls a flag in native memory; `complete` waits for it."""
+
+    __slots__ = ("__weakref__", "_base", "_finished", "_keep", "_record", "_system", "_words")
+
+    def __init__(self, system: JobSystem, record: _Record, keep: Any, finished: bool = False) -> None:
+        self._system = system
+        self._record = record
+        self._words = record.words
+        self._base = record.base
+        self._keep = keep
+        self._finished = finished
+
+    @property
+    def is_completed(self) -> bool:
+        """Whether every command has run; never waits."""
+        if self._finished:
+            return True
+        # Bound before the second look: another thread may retire this handle and reuse its record.
+        done = self._words[self._base + _STATE] == 1
+        return done or self._finished
+
+    def complete(self, timeout: float | None = None) -> bool:
+        """Waits without the GIL; returns whether the job is done.
+
+        timeout: seconds. With None it takes as long as it takes, and this thread helps with the job.
+        """
+        if self.is_completed:
+            return True
+        with self._system._lock:
+            if self._finished:
+                return True
+            self._words[self._base + _PINS] += 1
+        try:
+            return self._system._wait(self, timeout)
+        finally:
+            with self._system._lock:
+                self._words[self._base + _PINS] -= 1
+
+    @property
+    def system(self) -> JobSystem:
+        """Whose job it is."""
+        return self._system
+
+    def then_copy(self, source: np.ndarray, target: np.ndarray) -> JobHandle:
+        """A job that copies an array's bytes into another array of the same size, once this one is done."""
+        return self._system.copy(source, target, [self])
+
+    @staticmethod
+    def combine_dependencies(handles: Iterable[JobHandle]) -> JobHandle:
+        """A handle that is completed when all of them are. Needs at least one handle."""
+        handles = tuple(handles)
+        if not handles:
+            raise InputError("combine_dependencies needs at least one handle")
+        return handles[0]._system.submit(_NOTHING, handles, inline=True)
+
+    def of_this_run(self) -> JobHandle:
+        """The handle, for somebody who keeps it: it will be of no later run than this, see `RepeatedJob`."""
+        with self._system._lock:
+            if not self._finished:
+                self._words[self._base + _PINS] |= _KEPT
+        return self
+
+    def _retire(self) -> _Record:
+        self._finished = True
+        self._keep = None
+        return self._record
+
+
+class RepeatedJob:
+    """A list of commands that is queued again and again, see `JobSystem.submit_repeated`.
+
+    handle: of the latest run. again: queues the list behind nothing, and gives 1; or 0 where it is not done,
+    somebody waits for it or keeps its handle, or the system takes no jobs. Needs no Python, and never waits.
+    """
+
+    __slots__ = ("_keep", "again", "handle")
+
+    def __init__(self, system: JobSystem, record: _Record, commands: CommandList, keep_alive: object) -> None:
+        words, base = record.words, record.base
+        words[base + _COMMANDS], words[base + _COUNT] = commands.address, commands.count
+        words[base + _STATE], words[base + _REQUEST] = 1, OP_AGAIN
+        self._keep = (commands, keep_alive)
+        # It does not hold what the commands need: tensors keep the handles of what has read them.
+        self.handle = JobHandle(system, record, None)
+        self.again: Callable[[], int] = functools.partial(system._submit, record.request)
+
+    def __del__(self) -> None:
+        # It may be running still. No lock, as this may come at any time, and `append` needs none; no globals,
+        # as at exit there may be none.
+        handle = self.handle
+        handle._keep = self._keep
+        handle._system._live.append(handle)
+
+
+class JobSystem:
+    """Native threads, and the queue that they work from.
+
+    threads: how many, at least 1 (default: one per core). priority: "below_normal" lets the game's own
+    threads go first where the system has per-thread priorities (Linux, Windows). spin: how many pauses
+    (10 to 50 ns each) a thread without work spins before it sleeps; by default, long while a job is in flight
+    and no more threads are awake than there are cores, else only where there is a core to spare. waiting:
+    the way to sleep, for tests.
+    """
+
+    def __init__(
+        self,
+        threads: int | None = None,
+        *,
+        priority: Priority = "normal",
+        spin: int | None = None,
+        waiting: str | None = None,
+    ) -> None:
+        cores = os.cpu_count() or 1
+        count = cores if threads is None else threads
+        if count < 1:
+            raise InputError(f"a job system needs at least 1 thread, not {count}")
+        kind, functions, futex = waiting_functions(waiting)
+        source = program_source(kind, futex)
+        entry = native.load([source])[source.key]
+        self._call, self._submit = _PROGRAM(entry), _HOLDING(entry)
+        block, words, address = _aligned_words(SYSTEM_WORDS)
+        pause = _pause_seconds(self._call)
+        short = _SHORT_SPIN if count < cores else _SHORTEST_SPIN
+        words[LAYOUT["SPIN"]] = spin if spin is not None else round(short / pause)
+        words[LAYOUT["LONG_SPIN"]] = spin if spin is not None else round(_LONG_SPIN / pause)
+        words[LAYOUT["CORES"]], words[LAYOUT["THREADS"]] = cores, count
+        words[LAYOUT["ROOM"]] = max(cores, count)
+        for name, value in functions.items():
+            words[LAYOUT[name]] = value
+        _say_which_cores(words)
+        self._address = address
+        self._lock = threading.Lock()
+        self._free: list[_Record] = []
+        self._live: deque[JobHandle] = deque()
+        self._closed = False
+        self._forked = False
+        self._blank = _Record(words, 0, 0, ctypes.c_int64(0), ctypes.c_int64(0))
+        self._memory: list[np.ndarray] = [block]
+        body = functools.partial(_thread_body, self._call, address, priority)
+        self._threads = [
+            threading.Thread(target=body, args=(index,), name=f"gameglue-job-{index}", daemon=True)
+            for index in range(count)
+        ]
+        with job_stacks():
+            for thread in self._threads:
+                thread.start()
+        # Also runs at exit. It holds the memory that the threads use, and not the system.
+        self._finalizer = weakref.finalize(self, _abandon, self._call, address, self._threads, self._memory)
+        _systems.add(self)
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether `close` was called, or this process is a fork of the one that has the threads."""
+        return self._closed or self._forked
+
+    @property
+    def thread_count(self) -> int:
+        """How many job threads there are."""
+        return len(self._threads)
+
+    def submit(
+        self,
+        commands: CommandList | np.ndarray,
+        depends_on: Sequence[JobHandle] = (),
+        *,
+        inline: bool = False,
+        keep_alive: object = None,
+    ) -> JobHandle:
+        """Queues the list behind the jobs in `depends_on`; never waits for anything to run.
+
+        inline: run it now on this thread if nothing is left to wait for: for lists that take less time
+        than waking a thread. keep_alive: held until the job is done.
+        Raises `InputError`, and `DisposedError` after `close`.
+        """
+        listed = commands if isinstance(commands, CommandList) else CommandList(commands)
+        if inline and all(handle.is_completed for handle in depends_on):
+            self._check_open()
+            self._call(listed.run_request)
+            return JobHandle(self, self._blank, None, finished=True)
+        with self._lock:
+            self._check_open()
+            self._sweep()
+            record = self._free.pop() if self._free else self._grow()
+            edges = 0
+            keep: object = (listed, keep_alive)
+            if depends_on:
+                edges, more = self._write_edges(record, depends_on)
+                keep = (listed, keep_alive, more)
+            words, base = record.words, record.base
+            words[base + _COMMANDS], words[base + _COUNT] = listed.address, listed.count
+            words[base + _REQUEST], words[base + _REQUEST + 3] = OP_SUBMIT, edges
+            handle = JobHandle(self, record, keep)
+            self._live.append(handle)
+            self._submit(record.request)
+        return handle
+
+    def copy(self, source: np.ndarray, target: np.ndarray, depends_on: Sequence[JobHandle] = ()) -> JobHandle:
+        """A job that copies an array's bytes into another array of the same size."""
+        words = np.array([target.ctypes.data, source.ctypes.data], np.int64)
+        row = (stock_functions()["copy"], words.ctypes.data, source.nbytes, COPY_GRAIN)
+        return self.submit(CommandList([row], (words, source, target)), depends_on)
+
+    def submit_repeated(
+        self, before: RepeatedJob | None, commands: CommandList, keep_alive: object = None
+    ) -> RepeatedJob:
+        """Queues the list behind nothing, by the job that ran it `before` if that can be: in a fifth of the
+        time of `submit`. Otherwise by a new one. keep_alive: held as long as that is, with the list.
+        """
+        if before is not None and before.again():
+            return before
+        with self._lock:
+            self._check_open()
+            self._sweep()
+            record = self._free.pop() if self._free else self._grow()
+            job = RepeatedJob(self, record, commands, keep_alive)
+            job.again()
+        return job
+
+    def run_inline(self, commands: CommandList | np.ndarray) -> None:
+        """Runs the list on the calling thread, without the GIL, chunk by chunk in order."""
+        if self._closed or self._forked:
+            self._check_open()
+        listed = commands if isinstance(commands, CommandList) else CommandList(commands)
+        self._call(listed.run_request)
+
+    def runner(self, commands: CommandList) -> Callable[[], object]:
+        """`run_inline` of one list, as a function to be called again and again; it holds the list."""
+        call, request = self._call, commands.run_request
+
+        # The request is an address inside the list: the list must live as long as the function.
+        def run(_held: CommandList = commands) -> None:
+            if self._closed or self._forked:
+                self._check_open()
+            call(request)
+
+        return run
+
+    def close(self) -> None:
+        """Lets every submitted job finish, then ends the threads. Further calls do nothing."""
+        if self._closed or self._forked:
+            return
+        with self._lock:
+            self._closed = True
+            unfinished = list(self._live)
+        for handle in unfinished:
+            while not handle.is_completed:
+                _ask(self._call, OP_WAIT, self._address, handle._record.address, -_SLICE_NS)
+        _ask(self._call, OP_STOP, self._address, 1, 0)
+        for thread in self._threads:
+            thread.join()
+        self._finalizer.detach()
+
+    def __enter__(self) -> JobSystem:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise DisposedError("the job system is closed")
+        if self._forked:
+            raise DeviceError("job threads do not survive a fork: make a new JobSystem in the child process")
+
+    def _wait(self, handle: JobHandle, timeout: float | None) -> bool:
+        if timeout is None:
+            while not self._forked:
+                if self._call(handle._record.wait_request):
+                    return True
+            self._check_open()
+        deadline = time.monotonic_ns() + int((timeout or 0.0) * 1e9)
+        while True:
+            left = max(min(deadline - time.monotonic_ns(), _SLICE_NS), 0)
+            if self._forked:
+                self._check_open()
+            if _ask(self._call, OP_WAIT, self._address, handle._record.address, left):
+                return True
+            if time.monotonic_ns() >= deadline:
+                return handle.is_completed
+
+    def _sweep(self) -> None:
+        """Takes back the records of a few finished jobs: several per submission, so they cannot pile up."""
+        live = self._live
+        for _ in range(min(4, len(live))):
+            handle = live.popleft()
+            words, base = handle._words, handle._base
+            if words[base + _STATE] == 1 and words[base + _USERS] == 0 and words[base + _PINS] % _KEPT == 0:
+                words[base + _PINS] = 0
+                self._free.append(handle._retire())
+            else:
+                live.append(handle)
+
+    def _grow(self) -> _Record:
+        block, words, address = _aligned_words(_RECORDS_PER_BLOCK * JOB_WORDS)
+        self._memory.append(block)
+        for base in range(0, _RECORDS_PER_BLOCK * JOB_WORDS, JOB_WORDS):
+            here = address + 8 * base
+            words[base + _REQUEST + 1] = self._address
+            words[base + _REQUEST + 2] = here
+            waiting = base + _REQUEST + 4
+            words[waiting] = OP_WAIT
+            words[waiting + 1] = self._address
+            words[waiting + 2] = here
+            words[waiting + 3] = -_SLICE_NS
+            requests = (ctypes.c_int64(here + 8 * _REQUEST), ctypes.c_int64(address + 8 * waiting))
+            self._free.append(_Record(words, base, here, requests[0], requests[1]))
+        return self._free.pop()
+
+    def _write_edges(self, record: _Record, depends_on: Sequence[JobHandle]) -> tuple[int, object]:
+        """How many jobs are left to wait for, and the memory that says which."""
+        earlier: list[int] = []
+        for handle in depends_on:
+            if handle._system is not self:
+                raise InputError("a job can only depend on jobs of its own job system")
+            if not handle._finished:
+                earlier.append(handle._record.address)
+        words, base = record.words, record.base
+        if len(earlier) <= INLINE_EDGES:
+            words[base + _EDGES] = record.address + 8 * _FIRST_EDGE
+            for index, other in enumerate(earlier):
+                words[base + _FIRST_EDGE + 2 * index] = other
+            return len(earlier), None
+        edges = np.zeros((len(earlier), 2), np.int64)
+        edges[:, 0] = earlier
+        words[base + _EDGES] = edges.ctypes.data
+        return len(earlier), edges
+
+
+def shared_job_system() -> JobSystem:
+    """The process's own job system, made on first use: one thread per core, or as a game loop asked for."""
+    with _shared_lock:
+        if not _shared or _shared[0]._closed:
+            threads, priority = _shared_wishes[-1]
+            _shared[:] = [JobSystem(threads, priority=priority)]
+        return _shared[0]
+
+
+def shared_thread_count() -> int:
+    """How many threads the process's own job system has, or would have if it were made now."""
+    with _shared_lock:
+        if _shared and not _shared[0]._closed:
+            return _shared[0].thread_count
+        return _shared_wishes[-1][0] or os.cpu_count() or 1
+
+
+def leave_a_core_to_the_game() -> None:
+    """Have the shared job system, if it does not exist yet, use one core less, below normal priority.
+
+    For frame loops: jobs then compete with drawing as little as they can. So do the processes that compile
+    kernels, while the main thread does not wait for them, and so does drawing itself on a machine
+    without a GPU, if no OpenGL context exists yet: Mesa's llvmpipe gets as many threads, unless the
+    environment's LP_NUM_THREADS says otherwise.
+    """
+    threads = max(1, (os.cpu_count() or 2) - 1)
+    os.environ.setdefault("LP_NUM_THREADS", str(threads))
+    native.leave_a_core()
+    with _shared_lock:
+        _shared_wishes.append((threads, "below_normal"))
+
+
+def job_sources() -> list[native.NativeSource]:
+    """Everything that a job system loads, for those who prepare kernels ahead of time."""
+    kind, _, futex = waiting_functions(None)
+    return [program_source(kind, futex), COPY, FILL, LISTS, PART, STAMP]
+
+
+_pause: list[float] = []
+_PAUSES_TIMED = 1000
+
+
+def _pause_seconds(program: _Program) -> float:
+    """How long a pause takes here: a dozen cycles on some processors, 140 on others."""
+    if not _pause:
+        times = []
+        for _ in range(3):  # the shortest counts, as any may be interrupted
+            before = time.perf_counter()
+            _ask(program, OP_PAUSE, _PAUSES_TIMED)
+            times.append(time.perf_counter() - before)
+        _pause.append(max(min(times) / _PAUSES_TIMED, 1e-9))
+    return _pause[0]
+
+
+def _ask(program: _Program, operation: int, *operands: int) -> int:
+    return program((ctypes.c_int64 * 4)(operation, *operands))
+
+
+def _say_which_cores(words: memoryview) -> None:
+    """Have the first thread kept off the core of whoever submits, where there are two to choose from."""
+    cores = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else set()
+    if len(cores) < 2 or max(cores) >= MOST_CORES:
+        words[LAYOUT["OS_CORE"]] = 0
+    for core in cores if words[LAYOUT["OS_CORE"]] else ():
+        word = LAYOUT["ALLOWED"] + core // 64
+        bits = (words[word] & (1 << 64) - 1) | 1 << core % 64
+        words[word] = bits - (1 << 64) if bits >> 63 else bits
+
+
+def _thread_body(program: _Program, address: int, priority: Priority, number: int) -> None:
+    thread_scheduling.wait_for_turn()
+    if number == 0:
+        ctypes.c_int64.from_address(address + 8 * LAYOUT["FIRST_THREAD"]).value = threading.get_native_id()
+    if priority == "below_normal":
+        thread_scheduling.set_slice(0, thread_scheduling.LONG_SLICE)
+        if sys.platform == "linux":
+            # A container may forbid it; the jobs run all the same. Linux allows 19 at most.
+            with contextlib.suppress(OSError):
+                os.setpriority(os.PRIO_PROCESS, 0, os.getpriority(os.PRIO_PROCESS, 0) + 5)
+        elif sys.platform == "win32":
+            kernel = ctypes.windll.kernel32
+            kernel.SetThreadPriority(kernel.GetCurrentThread(), -1)
+    _ask(program, OP_WORK, address, number)
+
+
+def _abandon(
+    program: _Program, address: int, threads: list[threading.Thread], memory: list[np.ndarray]
+) -> None:
+    """Ends the threads after their current chunks; jobs that have not run by then never will."""
+    _ask(program, OP_STOP, address, 2)
+    for thread in threads:
+        # A chunk that takes longer than this must not keep the game from quitting.
+        thread.join(timeout=5.0)
+    if not any(thread.is_alive() for thread in threads):
+        memory.clear()
+
+
+def _aligned_words(count: int) -> tuple[np.ndarray, memoryview, int]:
+    """Zeroed int64 words that start on a cache line: their owner, a view, and the address."""
+    block = np.zeros(count + 8, np.int64)
+    skip = -(block.ctypes.data // 8) % 8
+    return block, block.data[skip : skip + count], block.ctypes.data + 8 * skip
+
+
+_systems: weakref.WeakSet[JobSystem] = weakref.WeakSet()
+_shared: list[JobSystem] = []
+_shared_wishes: list[tuple[int | None, Priority]] = [(None, "normal")]
+_shared_lock = threading.Lock()
+
+
+def _after_fork_in_child() -> None:
+    for system in list(_systems):
+        system._forked = True
+        system._blank.words[LAYOUT["STOP"]] = 1  # repeated jobs look nowhere else
+        system._lock = threading.Lock()
+        system._finalizer.detach()
+    _shared.clear()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork_in_child)

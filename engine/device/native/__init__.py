@@ -1,0 +1,29 @@
+"""Native code from kernel text: kept on disk, compiled in child processes where it is missing."""
+
+from engine.device.native.store import (
+    NativeSource,
+    NativeStore,
+    PendingLoad,
+    compilations,
+    is_kept,
+    leave_a_core,
+    load,
+    load_stored,
+    machine_identity,
+    prepare_ahead,
+    prepare_async,
+)
+
+__all__ = [
+    "NativeSource",
+    "NativeStore",
+    "PendingLoad",
+    "compilations",
+    "is_kept",
+    "leave_a_core",
+    "load",
+    "load_stored",
+    "machine_identity",
+    "prepare_ahead",
+    "prepare_async",
+]

@@ -1,0 +1,286 @@
+"""Child processes that compile kernels, so that neither the GIL nor numba's lock ever holds up a frame.
+
+A `CompilePool` keeps one daemon thread per child. Each thread sends its child one kernel at a time and waits
+for the reply without the GIL. It takes one once its child is ready, those first that somebody waits for.
+Children stay for a while after the last kernel, because importing numba costs them more than compiling a few
+kernels. Where no child can be started the thread compiles in this process.
+"""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import json
+import os
+import tempfile
+import threading
+import weakref
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future
+from dataclasses import dataclass
+from typing import IO, Any
+
+from engine.device.native import children
+from engine.device.native.child import COMPILER_ARGUMENT
+from engine.device.native.prelude import SHARED_ABOVE
+
+# A child costs about eight kernels' worth of time to start.
+KERNELS_PER_CHILD = 6
+IDLE_SECONDS = 20.0
+
+
+class CompileError(Exception):
+    """One kernel was refused; the message is the compiler's."""
+
+
+@dataclass(frozen=True)
+class CompileRequest:
+    """What a child needs to know of one kernel."""
+
+    name: str
+    source: str
+    entry: str
+    signature: str
+    symbol: str
+
+
+@dataclass(frozen=True)
+class CompiledObject:
+    """An object file and the process symbols that it refers to."""
+
+    code: bytes
+    externals: tuple[str, ...]
+    is_prebuilt: bool = False
+
+
+@dataclass(eq=False)
+class _Task:
+    request: CompileRequest
+    keep: Callable[[CompiledObject], None]
+    future: Future[CompiledObject]
+    is_ahead: bool
+
+
+class _Child:
+    """One running compiler process."""
+
+    def __init__(self) -> None:
+        # Numba's own settings must not change what is stored under a key that does not hold them.
+        environment = {name: value for name, value in os.environ.items() if not name.startswith("NUMBA_")}
+        environment["NUMBA_DISABLE_INTEL_SVML"] = "1"
+        self._log = _log_file()
+        try:
+            self._process = children.start(COMPILER_ARGUMENT, self._log, environment)
+        except OSError:
+            self._log.close()
+            raise
+
+    def be_ready(self) -> None:
+        """Wait until it has imported what it needs. Raises OSError where the process has died."""
+        self._ask({"shared_above": SHARED_ABOVE})
+
+    def compile(self, request: CompileRequest) -> CompiledObject:
+        """Raises `CompileError` for a refused kernel and OSError where the process has died."""
+        reply = self._ask(vars(request))
+        if "error" in reply:
+            raise CompileError(reply["error"])
+        return CompiledObject(base64.b64decode(reply["object"]), tuple(reply["externals"]))
+
+    def _ask(self, message: Mapping[str, object]) -> dict[str, Any]:
+        children.send(self._process, message)
+        assert self._process.stdout is not None
+        line = self._process.stdout.readline()
+        if not line.endswith(b"\n"):
+            raise OSError(self._last_words())
+        try:
+            reply: dict[str, Any] = json.loads(line)
+        except ValueError as error:
+            raise OSError(f"the compiling process answered {line[:200]!r}") from error
+        return reply
+
+    def _last_words(self) -> str:
+        self._log.seek(0)
+        text = self._log.read().decode(errors="replace").strip()
+        return f"the compiling process ended with status {self._process.wait()}: {text[-2000:]}"
+
+    def close(self) -> None:
+        children.end(self._process)
+        self._log.close()
+
+
+class CompilePool:
+    """Compiles kernels on up to `limit` children (default: one per core), started as they are needed.
+
+    Where a game was left a core (`leave_a_core`) there is one less, until somebody waits (`hurry`).
+
+    in_process: compile on this process's thread instead, which holds the GIL; for tests and frozen programs.
+    """
+
+    def __init__(self, limit: int | None = None, in_process: bool = False) -> None:
+        self._cores = max(1, limit if limit is not None else os.cpu_count() or 1)
+        self._limit = self._hurried = self._cores
+        self._in_process = in_process or not children.can_start()
+        # The first call holds a lock, which a fork of this process would never see free again.
+        with contextlib.suppress(OSError):
+            tempfile.gettempdir()
+        self.forget()
+
+    def forget(self) -> None:
+        """Have nothing to do, as after a fork: threads are gone, and pipes and processes are the parent's."""
+        self._tasks: list[_Task] = []
+        self._changed = threading.Condition()
+        self._unfinished = 0
+        self._threads = 0
+        self._children: set[_Child] = set()
+        self._closing = threading.Event()
+        weakref.finalize(self, _close_children, self._children, self._closing)
+
+    @property
+    def is_beside(self) -> bool:
+        """Whether compiling goes on beside this process."""
+        return not self._in_process
+
+    def submit(
+        self,
+        request: CompileRequest,
+        keep: Callable[[CompiledObject], None],
+        is_ahead: bool = False,
+        is_urgent: bool = True,
+    ) -> Future[CompiledObject]:
+        """Starts compiling; the future raises `CompileError`.
+
+        keep: called with the object before the future is done, on the thread that waited for it. is_ahead:
+        behind what others submit, as nobody waits for it yet. is_urgent: worth more than one child.
+        """
+        future: Future[CompiledObject] = Future()
+        if self._in_process:
+            try:
+                result = compile_here(request)
+                keep(result)
+                future.set_result(result)
+            except CompileError as error:
+                future.set_exception(error)
+            return future
+        with self._changed:
+            self._tasks.append(_Task(request, keep, future, is_ahead))
+            self._unfinished += 1
+            self._changed.notify()
+            self._start(self._limit if is_urgent else 1)
+        return future
+
+    def is_wanted(self, future: Future[CompiledObject]) -> None:
+        """Now somebody waits for what was submitted ahead."""
+        with self._changed:
+            for task in self._tasks:
+                if task.future is future:
+                    task.is_ahead = False
+
+    def leave_a_core(self, always: bool = False) -> None:
+        """From now on start one child less than there might be: a frame that meets them all is late.
+
+        always: even where somebody waits, as the frames are those of another process.
+        """
+        self._limit = max(1, self._cores - 1)
+        if always:
+            self._hurried = self._limit
+
+    def hurry(self) -> None:
+        """Start all children that the waiting kernels are worth, as the frames stand still for them."""
+        with self._changed:
+            self._start(self._hurried)
+
+    def _start(self, limit: int) -> None:
+        wanted = min(limit, 1 + self._unfinished // KERNELS_PER_CHILD) if self._unfinished else 0
+        while self._threads < wanted:
+            self._threads += 1
+            threading.Thread(target=self._run, name="gameglue-compile", daemon=True).start()
+
+    def _run(self) -> None:
+        child: _Child | None = None
+        with contextlib.suppress(OSError):  # the first task tries again, or is compiled in this process
+            child = self._started()
+        while (task := self._take()) is not None:
+            try:
+                child, result = self._compile(child, task.request)
+                task.keep(result)
+                task.future.set_result(result)
+            except CompileError as error:
+                task.future.set_exception(error)
+            with self._changed:
+                self._unfinished -= 1
+        if child is not None:
+            self._end(child)
+
+    def _take(self) -> _Task | None:
+        """The next task; None after a while without one, when this thread is to end."""
+        with self._changed:
+            if not self._changed.wait_for(lambda: self._tasks, IDLE_SECONDS):
+                self._threads -= 1
+                return None
+            task = next((task for task in self._tasks if not task.is_ahead), self._tasks[0])
+            self._tasks.remove(task)
+            return task
+
+    def _started(self) -> _Child:
+        child = _Child()
+        self._children.add(child)
+        try:
+            child.be_ready()
+        except OSError:
+            self._end(child)
+            raise
+        return child
+
+    def _end(self, child: _Child) -> None:
+        self._children.discard(child)
+        child.close()
+
+    def _compile(self, child: _Child | None, request: CompileRequest) -> tuple[_Child | None, CompiledObject]:
+        last_error: OSError | None = None
+        for _ in range(2):
+            try:
+                if self._closing.is_set():
+                    raise CompileError("the program is ending")
+                if child is None:
+                    child = self._started()
+                return child, child.compile(request)
+            except OSError as error:
+                last_error = error
+                if child is None:
+                    return None, compile_here(request)
+                self._end(child)
+                child = None
+        raise CompileError(str(last_error))
+
+
+def _log_file() -> IO[bytes]:
+    """What a child writes to; nothing keeps that where there is no temporary directory."""
+    try:
+        return tempfile.TemporaryFile()
+    except OSError:
+        return open(os.devnull, "w+b")
+
+
+def _close_children(children: set[_Child], closing: threading.Event) -> None:
+    closing.set()
+    for child in list(children):
+        child.close()
+
+
+def compile_here(request: CompileRequest) -> CompiledObject:
+    """Compiles on the calling thread."""
+    # Numba takes a third of a second to import, and a warm start never gets here.
+    from engine.device.native import compile as compiler
+
+    with _in_process_lock:
+        if not _in_process_compiler:
+            _in_process_compiler.append(compiler.Compiler(SHARED_ABOVE))
+        try:
+            code, externals = _in_process_compiler[0].compile(**vars(request))
+        except compiler.CompileFailure as error:
+            raise CompileError(str(error)) from error
+    return CompiledObject(code, tuple(externals))
+
+
+_in_process_lock = threading.Lock()
+_in_process_compiler: list[Any] = []

@@ -1,0 +1,1 @@
+"""The graph: models, layers, and the importers that read them from files."""

@@ -1,0 +1,1 @@
+"""Runs models: plans, compiled segments, submission, pending work, readback and background loading."""

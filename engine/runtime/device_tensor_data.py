@@ -1,0 +1,208 @@
+"""Storage of tensors that lie on a backend."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
+from math import prod
+from typing import Any, ClassVar, Self
+
+import moderngl
+import numpy as np
+
+from engine.backends.base import Backend, BackendType, DeviceBuffer
+from engine.backends.gl.sharing import element_type, game_context, in_turn, shared_object
+from engine.backends.readback import PendingRead, Reader, Writer
+from engine.backends.select import DeviceChoice, shared_backend
+from engine.backends.tensor_data import CPUTensorData, JobMemory, TensorData
+from engine.base.errors import DisposedError
+from engine.device.cl.device import CLDevice
+from engine.device.gl.device import GLDevice
+from engine.runtime.tensor import Tensor
+
+
+class BufferTensorData(TensorData):
+    """Elements in a backend's buffer."""
+
+    shape_or_none: tuple[int, ...]
+
+    def __init__(
+        self, backend: Backend, buffer: DeviceBuffer, shape: tuple[int, ...], owned: bool = True
+    ) -> None:
+        self.backend = backend
+        self.storage = buffer
+        self.dtype = buffer.dtype
+        self.shape_or_none = shape
+        self._owned = owned
+
+    def request(self) -> PendingRead:
+        return self.backend.requester(self.storage, self.shape_or_none)()
+
+    def download(self, out: np.ndarray | None = None) -> np.ndarray:
+        return self.backend.reader(self.storage, self.shape_or_none)(out)
+
+    def upload(self, array: np.ndarray) -> None:
+        self.backend.upload(self.storage, array)
+
+    def dispose(self) -> None:
+        if self._owned:
+            self._owned = False
+            self.storage.release()
+
+
+class _Pinned(BufferTensorData):
+    """What the GPU storages have in common."""
+
+    _backend_type: ClassVar[BackendType]
+    _tensor: weakref.ref[Tensor] | None = None
+    _object: Any = None
+
+    @classmethod
+    def pin(cls, tensor: Tensor, device: DeviceChoice = None) -> Self:
+        """Move a tensor's elements to this kind of storage and return it.
+
+        Elements on the CPU are uploaded without waiting; elements on another backend are downloaded first,
+        which blocks, and those that a job is writing are waited for.
+        """
+        data = tensor.data_on_backend
+        if isinstance(data, cls):
+            data._tensor = weakref.ref(tensor)
+            return data
+        backend = shared_backend(cls._backend_type, device)
+        array = data.array if type(data) is CPUTensorData else tensor.download_to_array()
+        shape = tuple(tensor.shape)
+        with backend.entered():
+            buffer = backend.create(max(prod(shape), 1), tensor.dtype, array if array.size else None)
+        pinned = cls(backend, buffer, shape)
+        tensor.replace_data(pinned)
+        pinned._tensor = weakref.ref(tensor)
+        return pinned
+
+    @property
+    def device(self) -> GLDevice | CLDevice:
+        """Where the elements are."""
+        found: GLDevice | CLDevice = self.backend.owner
+        return found
+
+    @property
+    def element_dtype(self) -> np.dtype:
+        """The type of an element as it lies there: int64 in 32 bits, bool in a byte of 0 or 1, others as they
+        are.
+        """
+        return element_type(self.backend, self.dtype)
+
+    def shared(self, ctx: moderngl.Context | None = None) -> Any:
+        """The elements as an object of a moderngl context of the game, by default the current one.
+
+        The object does not own them: it is good for as long as the tensor's storage is.
+        """
+        storage: Any = self.storage
+        if not isinstance(self.device, GLDevice):
+            return storage.mem
+        if storage.is_released:
+            raise DisposedError("this tensor or its worker was disposed, and its memory with it")
+        if self._object is None or (ctx is not None and self._object.ctx is not ctx):
+            self._object = shared_object(storage, ctx if ctx is not None else game_context(self.device))
+        return self._object
+
+    @contextmanager
+    def _in_turn(self, ctx: moderngl.Context | None) -> Iterator[Any]:
+        found = self.shared(ctx)
+        if isinstance(self.device, GLDevice):
+            with in_turn(self.device, found.ctx):
+                yield found
+        else:
+            yield found
+
+    def reading(self, ctx: moderngl.Context | None = None) -> AbstractContextManager[Any]:
+        """A block whose own commands read the elements: `with data.reading() as shared: ...`.
+
+        They come after what the engine has enqueued so far, and before what it enqueues later; nothing but
+        the GPU waits. With OpenCL the queue sees to that: use `data.device.queue`.
+        """
+        return self._in_turn(ctx)
+
+    @contextmanager
+    def writing(self, ctx: moderngl.Context | None = None) -> Iterator[Any]:
+        """The same for commands that write them."""
+        with self._in_turn(ctx) as found:
+            yield found
+        tensor = self._tensor() if self._tensor is not None else None
+        if tensor is not None:
+            tensor.has_changed()
+
+
+class ComputeTensorData(_Pinned):
+    """Elements in a GPU buffer (GL shader storage, or OpenCL), one behind the other, in row-major order."""
+
+    _backend_type = BackendType.GPU_COMPUTE
+
+    @property
+    def buffer(self) -> Any:
+        """The `moderngl.Buffer` for the game's context, or with OpenCL the `pyopencl.Buffer`.
+
+        Use it in a block of `reading` or `writing`. Raises `DeviceError` if the game's context is not the
+        current one.
+        """
+        return self.shared()
+
+
+class TextureTensorData(_Pinned):
+    """Elements in a texture, four to a texel, in row-major order.
+
+    Element e is component e % 4 of texel e // 4, which is at column t % width and row t // width.
+    """
+
+    _backend_type = BackendType.GPU_PIXEL
+
+    @property
+    def texture(self) -> moderngl.Texture:
+        """The `moderngl.Texture` for the game's context; wider and higher than the elements need.
+
+        Use it in a block of `reading` or `writing`. Raises `DeviceError` if the game's context is not the
+        current one.
+        """
+        found: moderngl.Texture = self.shared()
+        return found
+
+
+class CPUBufferTensorData(BufferTensorData, CPUTensorData):
+    """Elements in memory that the CPU backend's jobs write to."""
+
+    @property
+    def array(self) -> np.ndarray:
+        """A copy of the elements; blocks until the jobs that write them are done."""
+        return self.download()
+
+    @property
+    def fence(self) -> Writer | None:
+        """The last job that was queued on the worker's stream, which writes or reads them; None once it is
+        done.
+        """
+        last = self.backend.fence()
+        return None if last is None else last.of_this_run()
+
+    @property
+    def reuse(self) -> tuple[Reader, ...]:
+        """The same: a stream runs its jobs in turn."""
+        fence = self.fence
+        return () if fence is None else (fence,)
+
+    def for_job(self, writes: bool) -> JobMemory:
+        # What is scheduled later writes the same memory: it waits for the job.
+        shape = self.shape_or_none
+        array = self.storage.array[: prod(shape)].reshape(shape)  # type: ignore[attr-defined]
+        last = self.backend.fence()
+        before = () if last is None else (last,)
+        return JobMemory(array, before, self.backend.owner, self.backend.after)
+
+
+def storage_of(backend: Backend) -> type[BufferTensorData]:
+    """The storage class of a backend's buffers."""
+    return {
+        "cpu": CPUBufferTensorData,
+        "gl_compute": ComputeTensorData,
+        "opencl": ComputeTensorData,
+        "gl_pixel": TextureTensorData,
+    }[backend.name]

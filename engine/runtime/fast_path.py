@@ -1,0 +1,298 @@
+"""The short way of a schedule: inputs like the last one's go into the buffers of a plan of one program."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from engine.backends.base import Backend, DeviceBuffer, Program, Read, Repeat
+from engine.backends.readback import PendingRead
+from engine.backends.tensor_data import CPUTensorData, changes
+from engine.compiler.trace import SCHEDULE_COUNT
+from engine.compiler.walk import Elements
+from engine.kernels.value import Entry, Value, leaves
+from engine.runtime.execution import Run
+from engine.runtime.inputs import Named, Positional
+from engine.runtime.segments import Part
+from engine.runtime.session import Session, digest
+from engine.runtime.tensor import Tensor
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """Where an output of the plan comes from: `read` waits for its elements, `request` asks for them."""
+
+    name: str
+    dtype: np.dtype
+    read: Read
+    request: Callable[[], PendingRead]
+    buffer: DeviceBuffer
+
+
+class Direct:
+    """What a schedule comes down to once a plan exists: arrays, or tensors on the CPU, of these shapes and
+    types go into its buffers, and one program runs. All that can be looked up has been, as a small network
+    takes no longer than that.
+
+    `outputs` has those outputs that are plain tensors in buffers, by name, by number, and the first as None.
+    """
+
+    __slots__ = (
+        "_arrays",
+        "_checked",
+        "_count",
+        "_decided",
+        "_facts",
+        "_form",
+        "_names",
+        "_repeat",
+        "_same",
+        "_tensors",
+        "_waits_for",
+        "backend",
+        "outputs",
+        "part",
+        "program",
+        "session",
+        "targets",
+    )
+
+    def __init__(
+        self,
+        session: Session,
+        part: Part,
+        names: Sequence[str],
+        facts: Sequence[tuple[tuple[int, ...], np.dtype]],
+        repeat: Repeat,
+        outputs: dict[str | int | None, Source],
+        waits_for: Callable[[object], bool],
+        backend: Backend,
+        program: Program,
+        targets: Sequence[DeviceBuffer | None],
+        decided: Sequence[tuple[int, object]],
+        count: np.ndarray | None,
+    ) -> None:
+        self.session = session
+        self.part = part
+        self.outputs = outputs
+        self._names = tuple(names)
+        self._facts = tuple(facts)
+        self._repeat = repeat
+        self._waits_for = waits_for
+        self.backend = backend
+        self.program = program
+        self.targets = tuple(targets)
+        # Those of the last schedule that were right: storage keeps its shape and type.
+        self._tensors: list[CPUTensorData | None] = []
+        # Where the last schedule was given nothing but tensors: its place or name, each, its storage, and the
+        # elements there.
+        self._same: list[tuple[int | str, Tensor, CPUTensorData, np.ndarray]] = []
+        self._arrays: list[np.ndarray] = []
+        # Whether it came by place or by name: the type of what it came in; None where nothing can come again.
+        self._form: type | None = None
+        # What `changes.latest` was when these were those that `set_input` gave, and right.
+        self._checked: object = None
+        self._count = count
+        self._decided = decided
+
+    @classmethod
+    def of(
+        cls,
+        session: Session,
+        part: Part,
+        names: Sequence[str],
+        known: Elements,
+        count: np.ndarray | None = None,
+    ) -> Direct | None:
+        """A plan in short, where it is one program over inputs that come as arrays.
+
+        known: elements of inputs that have decided the plan, which is for those only.
+        count: the number of schedules before the next one, for layers that draw random numbers.
+        """
+        trace, stages = part.lowered.trace, part.stages
+        if trace.stop is not None or len(stages) != 1 or stages[0].moves:
+            return None
+        place, program = stages[0].place, stages[0].program
+        facts, targets = [], []
+        taken = names if count is None else (*names, SCHEDULE_COUNT)
+        for name in taken:
+            if name == SCHEDULE_COUNT:
+                value: Entry = session.planner.tracer.count
+            else:
+                value = trace.values[name]
+            found = part.inputs.get(name, [])
+            if not isinstance(value, Value) or not value.size or any(at != place for at, _ in found):
+                return None
+            facts.append((value.shape, value.dtype))
+            targets.append(found[0][1] if found else None)
+        outputs: dict[str | int | None, Source] = {}
+        for number, item in enumerate(session.source.outputs):
+            value = trace.values[item.name]
+            if not isinstance(value, Value) or value.bound is not None:
+                continue
+            location = part.locate(value)
+            if location.buffer is None or location.place is None:
+                continue
+            backend, seen = session.backends[location.place], (location.buffer, value.shape)
+            reader, requester = backend.reader(*seen), backend.requester(*seen)
+            source = Source(item.name, value.dtype, reader, requester, location.buffer)
+            outputs[item.name] = outputs[number] = source
+            if number == 0:
+                outputs[None] = source
+        shown = {v.root.name for item in session.source.outputs for v in leaves(trace.values[item.name])}
+        in_place = [name not in shown for name in taken]
+        repeat = session.backends[place].repeater(program, targets, [shape for shape, _ in facts], in_place)
+        takes_all = all(target is not None for target in targets)
+        waits_for = session.backends[place].waits_for if takes_all else _never
+        backend = session.backends[place]
+        if count is not None:
+            facts.pop()
+        decided = [(names.index(name), digest(array)) for name, array in known.items()]
+        return cls(
+            session, part, names, facts, repeat, outputs, waits_for, backend, program, targets, decided, count
+        )
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether inputs of these shapes and types are all that decides and goes in."""
+        return not self._decided and self._count is None
+
+    def facts(self, number: int) -> tuple[tuple[int, ...], np.dtype]:
+        """Shape and type of an input."""
+        return self._facts[number]
+
+    def take_again(self, given: Named | Positional) -> bool:
+        """Schedule, if these are the very tensors of the last schedule, with their elements where they were.
+
+        Half of what `take` asks is known then. A network's work throws what Python needs out of the cache, so
+        every function that is called here costs the calling thread microseconds.
+        """
+        if type(given) is not self._form or len(given) != len(self._same):
+            return False
+        try:
+            for key, tensor, storage, elements in self._same:
+                if given[key] is not tensor or tensor.elements_on_cpu is not storage:  # type: ignore[index]
+                    return False
+                if storage.elements is not elements or storage.writer is not None:
+                    return False
+        except KeyError:
+            return False
+        repeat, tensors = self._repeat, self._tensors
+        if not repeat.again(tensors):
+            repeat.run(self._arrays, tensors)
+        return True
+
+    def take_kept(self, kept: Named) -> bool:
+        """The same for what `set_input` gave. While no tensor and no kept input changes, there is nothing to
+        check: `set_input` has looked at each of them, as `take_again` does at what it is given.
+        """
+        if self._checked is changes.latest:
+            repeat, tensors = self._repeat, self._tensors
+            if not repeat.again(tensors):
+                repeat.run(self._arrays, tensors)
+            return True
+        mark = changes.latest
+        if not self.take_again(kept):
+            return False
+        self._checked = mark
+        return True
+
+    def take(self, inputs: Positional, given: Named | Positional | None = None) -> bool:
+        """Schedule, if these are inputs of exactly the kind that this is for.
+
+        given: the same as the caller gave them, where that may come again.
+        """
+        if len(inputs) != len(self._facts):
+            return False
+        for number, (shape, dtype) in enumerate(self._facts):
+            array = inputs[number]  # half the time of a strict zip
+            if type(array) is not np.ndarray:
+                return self._take_tensors(inputs, given)
+            if array.shape != shape or array.dtype != dtype:
+                return False
+        if self._decided and not self._are_as_decided(inputs):
+            return False
+        self._repeat.run(inputs if self._count is None else (*inputs, self._count))  # type: ignore[arg-type]
+        return True
+
+    def _take_tensors(self, inputs: Positional, given: Named | Positional | None) -> bool:
+        """The same, where some are tensors on the CPU."""
+        tensors: list[CPUTensorData | None] = []
+        arrays: list[np.ndarray] = []
+        known, is_awaited = self._tensors, False
+        for number, (shape, dtype) in enumerate(self._facts):
+            item = inputs[number]
+            tensor = item.elements_on_cpu if type(item) is Tensor else None
+            array = item if tensor is None else tensor.elements
+            if tensor is None or number >= len(known) or tensor is not known[number]:
+                if type(array) is not np.ndarray or array.shape != shape or array.dtype != dtype:
+                    return False
+            if tensor is not None and (fence := tensor.fence) is not None:
+                if not self._waits_for(fence):
+                    return False
+                is_awaited = True
+            tensors.append(tensor)
+            arrays.append(array)  # type: ignore[arg-type]
+        if self._decided and (is_awaited or not self._are_as_decided(arrays)):
+            return False
+        is_of_tensors = None not in tensors and not self._decided
+        if self._count is not None:
+            tensors.append(None)
+            arrays.append(self._count)
+        self._tensors, self._arrays, self._form, self._checked = tensors, arrays, None, None
+        if is_awaited:
+            self._repeat.run_behind(arrays, tensors)
+            return True
+        self._repeat.run(arrays, tensors)
+        if given is not None and is_of_tensors:
+            keys = self._names if type(given) is dict else range(len(inputs))
+            self._form = type(given)
+            # The number of schedules may come last.
+            self._same = list(zip(keys, inputs, tensors, arrays, strict=False))  # type: ignore[arg-type]
+        return True
+
+    def _are_as_decided(self, arrays: Sequence[object]) -> bool:
+        """Whether inputs have the elements that the plan is for."""
+        return all(digest(arrays[number]) == wanted for number, wanted in self._decided)  # type: ignore[arg-type]
+
+
+def _never(mark: object) -> bool:
+    """Some input is read by nothing, and has no buffer to wait with."""
+    return False
+
+
+class DirectRun(Run):
+    """Schedules that went the short way, one after another: all their work was enqueued when they began."""
+
+    started = True
+    finished = True
+    error = None
+    reported = False
+
+    def __init__(self, direct: Direct) -> None:
+        self.direct = direct
+        self.part = direct.part
+        self.turn = 0
+
+    @property
+    def session(self) -> Session:  # type: ignore[override]
+        """Whose plan it is."""
+        return self.direct.session
+
+    @classmethod
+    def after(cls, before: Run | None, direct: Direct) -> DirectRun:
+        """The first run of what a plan in short has taken; the run before it needs its plans no more."""
+        direct.part.users += 1
+        if before is not None:
+            before.let_go()
+        return cls(direct)
+
+    @property
+    def parts(self) -> tuple[Part, ...]:
+        """The one stretch of the model that was planned."""
+        return (self.part,)
+
+    def let_go(self) -> None:
+        self.part.users -= 1

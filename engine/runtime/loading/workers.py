@@ -1,0 +1,259 @@
+"""A worker made beside a game's frames, and plans made ahead of the first schedule.
+
+Plans are made, and kernels compiled, on a `SlicedThread` (the CPU's kernels in processes of their own, GL
+programs in a context that shares the device's objects). Buffers, textures and command lists of a GL device
+are made on the caller's thread, a few at a time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from engine.backends.base import Backend, Progress
+from engine.backends.partial_dispatch import Cut
+from engine.base.errors import DeviceError, InputError
+from engine.base.sliced_thread import SlicedThread
+from engine.compiler.lower import Lowered
+from engine.compiler.trace import InputShapes
+from engine.compiler.walk import Elements
+from engine.graph.model import Input, Model
+from engine.runtime.loading.handle import Loading, Steps
+from engine.runtime.segments import Part
+from engine.runtime.session import Session
+
+Shapes = Mapping[str, Any]
+"""Sizes of named dimensions, or shapes of inputs (arrays stand for their shapes), or both, by name."""
+
+Plans = list[tuple[object, Lowered]]
+
+READING, COMPILING, RECORDING, RUNNING = (
+    "reading the model", "compiling kernels", "recording", "running once",
+)  # fmt: skip
+
+
+def session_steps(
+    loading: Loading[Any],
+    open_session: Callable[[], Session],
+    is_on_gl: bool,
+    rehearsal: Callable[[], object] | None = None,
+) -> Steps[Session]:
+    """A session with its kernels compiled and, where the model's shapes are fixed, its plan recorded.
+
+    open_session: makes it, on another thread. rehearsal: makes the same worker in another process.
+    """
+    progress = _progress_of(loading, COMPILING, 0.2, 0.7)
+    if not is_on_gl:
+
+        def prepared() -> Session:
+            session = open_session()
+            session.prepare(progress)
+            return session
+
+        session: Session = yield SlicedThread(prepared)
+        return session
+    session = yield SlicedThread(open_session)
+    native = session.backends["native"]
+    compiled, plans = yield from _beside(native, partial(session.prepare_plans, progress))
+    if compiled and rehearsal is not None and native.owner.info.is_software:
+        # Such drivers compile for each context again, when a program is used; but they keep what they have
+        # compiled on disk, for all processes.
+        loading.report(f"{COMPILING} for {native.owner.info.renderer}", 0.6)
+        yield SlicedThread(rehearsal)
+    loading.report(RECORDING, 0.7)
+    for key, lowered in plans:
+        session.parts[key] = yield from _recorded(session, lowered)
+    return session
+
+
+def warm_up_steps(
+    loading: Loading[Any], session: Session, wanted: Sequence[tuple[InputShapes, Elements]], is_fresh: bool
+) -> Steps[None]:
+    """Plans for these input shapes, each run once on nothing.
+
+    is_fresh: whether no output of the session was seen yet, so that runs may write where outputs lie.
+    """
+    native = session.backends["native"]
+    for number, (shapes, known) in enumerate(wanted):
+        share = 0.3 / len(wanted)
+        done = 0.7 + number * share
+        key = session.key(shapes, known)
+        if key not in session.parts:
+            loading.report(COMPILING, done)
+            part = yield from _new_part(loading, session, key, shapes, known)
+            if part is None:
+                continue
+            session.keep(key, part)
+        loading.report(RUNNING, done + share / 2)
+        part = session.parts.get(key)
+        # Plans may share the memory of inputs and outputs, in which a game's last result may lie.
+        if part is not None and (is_fresh or not (native.shares or part.users)):
+            yield from _first_run(session, part)
+
+
+def _new_part(
+    loading: Loading[Any], session: Session, key: object, shapes: InputShapes, known: Elements
+) -> Steps[Part | None]:
+    """A plan, recorded; None where somebody else made it meanwhile."""
+    native = session.backends["native"]
+    if native.name == "cpu":
+        # It packs weights, which are copied without the GIL: not on the caller's thread.
+        part: Part = yield from _guarded(
+            session, lambda: session.record(session.planned(key, shapes, known), None)
+        )
+    else:
+        lowered = yield from _guarded(session, lambda: session.planned(key, shapes, known), native)
+        loading.report(RECORDING, loading.progress)
+        part = yield from _recorded(session, lowered)
+    if key in session.parts:
+        part.release()
+        return None
+    return part
+
+
+def _guarded(session: Session, work: Callable[[], Any], native: Backend | None = None) -> Steps[Any]:
+    """Run work on the session on another thread; whoever needs a plan meanwhile waits for its end."""
+    while session.background is not None:
+        yield None
+    if native is None:
+        thread = SlicedThread(work)
+        session.background = thread.wait
+        try:
+            return (yield thread)
+        finally:
+            session.background = None
+    return (yield from _beside(native, work, session))
+
+
+def _beside(native: Backend, work: Callable[[], Any], session: Session | None = None) -> Steps[Any]:
+    """Run work that compiles kernels for a backend on another thread."""
+    try:
+        opened = native.compiling_beside()
+        entered = opened.__enter__()
+    except DeviceError:
+        # The platform gives no further context: the programs compile here, and cost this frame its time.
+        yield None
+        with native.entered():
+            return work()
+
+    def there() -> Any:
+        with entered():
+            return work()
+
+    thread = SlicedThread(there)
+    if session is not None:
+        session.background = thread.wait
+    try:
+        return (yield thread)
+    finally:
+        if session is not None:
+            session.background = None
+        thread.wait()
+        opened.__exit__(None, None, None)
+
+
+def _recorded(session: Session, lowered: Lowered) -> Steps[Part]:
+    """A plan's buffers and commands, made on the caller's thread, a few at a time."""
+    native = session.backends["native"]
+    steps = session.recording(lowered, None)
+    while True:
+        try:
+            with native.entered():
+                next(steps)
+        except StopIteration as end:
+            part: Part = end.value
+            return part
+        yield None
+
+
+def _first_run(session: Session, part: Part) -> Steps[None]:
+    """Have a part run on zeros: drivers compile when programs are used with real bindings.
+
+    It ends at the first stage that takes data from another backend. Uploads and a readback come along.
+    """
+    for copies in part.inputs.values():
+        for place, buffer in copies:
+            backend = session.backends[place]
+            if not backend.shares:
+                with backend.entered():
+                    backend.upload(buffer, np.zeros(buffer.elements, buffer.dtype))
+                yield None
+    for stage in part.stages:
+        if stage.moves:
+            return
+        backend = session.backends[stage.place]
+        pieces = backend.pieces(stage.program, stage.plan)
+        # A part of each step: drivers compile for what is bound, however much of it is computed.
+        for step, units in enumerate(pieces.units):
+            if units:
+                with backend.entered():
+                    pieces.enqueue([Cut(step, 0, 1)], False)
+                    backend.flush()
+                yield None
+    for name, place in part.home.items():
+        backend = session.backends[place]
+        if name in part.lowered.trace.values and (place, name) in part.buffers and not backend.shares:
+            with backend.entered():
+                read = backend.readback(part.buffers[place, name])
+                backend.flush()
+            while not read.done():
+                yield None
+            return
+
+
+def _progress_of(loading: Loading[Any], stage: str, start: float, end: float) -> Progress:
+    def progress(ready: int, total: int) -> None:
+        loading.report(f"{stage} {ready}/{total}", start + (end - start) * ready / max(total, 1))
+
+    return progress
+
+
+def shapes_of(model: Model, host_inputs: frozenset[str], given: Shapes) -> tuple[InputShapes, Elements]:
+    """Input shapes from sizes and shapes by name; and the elements that decide a plan, of inputs that do so.
+
+    Raises `InputError` that names what is unknown, does not fit, or is missing.
+    """
+    inputs = {item.name: item for item in model.inputs}
+    dims = model.dim_names
+    unknown = [name for name in given if name not in inputs and name not in dims]
+    if unknown:
+        named = ", ".join(f"'{n}'" for n in (*inputs, *dims))
+        raise InputError(f"model '{model.name}' has no input or dimension '{unknown[0]}'; it has {named}")
+    shapes: dict[str, tuple[int, ...]] = {}
+    known: dict[str, np.ndarray] = {}
+    for name, item in inputs.items():
+        if item.kind != "tensor":
+            raise InputError(f"input '{name}' is a {item.kind}: only plans for tensors are made ahead")
+        value = given.get(name)
+        if value is None:
+            shapes[name] = _shape_of(item, given)
+        elif isinstance(value, tuple | list) and all(isinstance(d, int | np.integer) for d in value):
+            shapes[name] = tuple(int(d) for d in value)
+        else:
+            array = np.asarray(value, item.dtype)
+            shapes[name] = array.shape
+            if name in host_inputs:
+                known[name] = array
+        if item.shape is not None and not item.shape.matches(shapes[name]):
+            raise InputError(f"input '{name}' needs the shape {item.shape}, got {shapes[name]}")
+        if name in host_inputs and name not in known:
+            raise InputError(
+                f"the elements of input '{name}' decide the plan: give an array instead of its shape"
+            )
+    return shapes, known
+
+
+def _shape_of(item: Input, given: Shapes) -> tuple[int, ...]:
+    """The declared shape with the sizes that were given for its names."""
+    sizes = [given.get(d, d) if isinstance(d, str) else d for d in item.shape or ()]
+    still_open = [d for d in sizes if not isinstance(d, int | np.integer)]
+    if item.shape is None or still_open:
+        name = next((d for d in still_open if d), item.name)
+        raise InputError(
+            f"input '{item.name}' has the shape {item.shape}: give the sizes of what is open in it, or its "
+            f"shape, as in warm_up({{{name!r}: ...}})"
+        )
+    return tuple(int(d or 0) for d in sizes)

@@ -1,0 +1,95 @@
+"""How much memory a worker holds, by what it is for and where it lies: what `Worker.memory` returns."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from engine.backends.base import Backend, DeviceBuffer
+from engine.compiler.lower import Place
+from engine.runtime.segments import Part
+from engine.runtime.session import Session
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerMemory:
+    """Bytes that a worker holds, on the host and on its device.
+
+    weights: constants, packed ones among them. temporaries: what lies between layers. tensors: inputs and
+    outputs. The CPU backend may read weights where the model has them; its temporaries are one block, which
+    all plans share.
+    """
+
+    host_weights: int = 0
+    host_temporaries: int = 0
+    host_tensors: int = 0
+    device_weights: int = 0
+    device_temporaries: int = 0
+    device_tensors: int = 0
+    plans: int = 0
+
+    @property
+    def host(self) -> int:
+        """Bytes in the processor's memory."""
+        return self.host_weights + self.host_temporaries + self.host_tensors
+
+    @property
+    def device(self) -> int:
+        """Bytes in a GPU's memory, or what an OpenCL device has for it."""
+        return self.device_weights + self.device_temporaries + self.device_tensors
+
+    @property
+    def total(self) -> int:
+        """All of it."""
+        return self.host + self.device
+
+    def __str__(self) -> str:
+        parts = []
+        for place, whole in (("host", self.host), ("device", self.device)):
+            if whole:
+                kinds = [(k, getattr(self, f"{place}_{k}")) for k in ("weights", "temporaries", "tensors")]
+                listed = ", ".join(f"{kind} {megabytes(n)}" for kind, n in kinds if n)
+                parts.append(f"{place} {megabytes(whole)} ({listed})")
+        return "; ".join(parts) or "nothing"
+
+
+def megabytes(nbytes: int) -> str:
+    """Bytes as a person reads them."""
+    return f"{nbytes / 1e6:.1f} MB" if nbytes >= 100_000 else f"{nbytes / 1e3:.1f} KB"
+
+
+def memory_of(session: Session) -> WorkerMemory:
+    """What a session holds now."""
+    sums = dict.fromkeys(WorkerMemory.__dataclass_fields__, 0)
+    parts = [*session.parts.values(), *session.later]
+    sums["plans"] = len(parts)
+    for place, backend in session.backends.items():
+        side = "host" if backend.name == "cpu" else "device"
+        constants = {id(b): b for (at, _), (_, b) in session.constants.items() if at == place}
+        sums[f"{side}_weights"] += _bytes_of(constants.values())
+        sums[f"{side}_tensors"] += _bytes_of(_tensors(session, place, backend, parts, constants))
+        temporaries: dict[int, int] = {}
+        for part in parts:
+            for stage in part.stages:
+                if stage.place == place:
+                    temporaries.update(stage.program.temporaries())
+        sums[f"{side}_temporaries"] += sum(temporaries.values())
+    return WorkerMemory(**sums)
+
+
+def _tensors(
+    session: Session,
+    place: Place,
+    backend: Backend,
+    parts: Iterable[Part],
+    constants: dict[int, DeviceBuffer],
+) -> list[DeviceBuffer]:
+    """The buffers of inputs and outputs at a place; those of plans that share memory are counted once."""
+    if backend.shares:
+        return [room for (at, _), room in session.rooms.items() if at == place]
+    found = {id(b): b for part in parts for (at, _), b in part.buffers.items() if at == place}
+    return [buffer for key, buffer in found.items() if key not in constants]
+
+
+def _bytes_of(buffers: Iterable[DeviceBuffer]) -> int:
+    return sum(buffer.memory_bytes() for buffer in buffers)

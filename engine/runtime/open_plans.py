@@ -1,0 +1,250 @@
+"""Plans for all sizes: a model planned once with its open dimensions as variables, under guards."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from engine.backends.base import DeviceBuffer, Template
+from engine.base.errors import EngineError
+from engine.compiler.lower import Lowered, Segment
+from engine.compiler.plan import BufferSpec, Plan
+from engine.compiler.trace import InputShapes, SequenceShape
+from engine.compiler.walk import Elements, Trace
+from engine.graph.model import Model
+from engine.kernels.evaluate_sizes import holds_sizes
+from engine.kernels.size import Number, SizeRecorder, put_together, taken_apart
+from engine.kernels.value import Entry, Value, leaves
+from engine.runtime.segments import Part, Stage
+
+if TYPE_CHECKING:
+    from engine.runtime.session import Session
+
+MOST_PLANS = 16
+"""How many plans for all sizes a model keeps, each for sizes that others' guards refuse."""
+
+
+class OpenSizes:
+    """Which dimensions of a model's inputs are open, and what they are for some shapes."""
+
+    def __init__(self, model: Model) -> None:
+        self._names: dict[tuple[str, int], object] = {}
+        self._first: dict[object, tuple[str, int]] = {}
+        self.is_possible = True
+        for item in model.inputs:
+            if item.shape is None or item.kind != "tensor":
+                self.is_possible = False
+                return
+            for axis, dim in enumerate(item.shape):
+                if not isinstance(dim, int):
+                    name: object = (item.name, axis) if dim is None else dim
+                    self._names[item.name, axis] = name
+                    self._first.setdefault(name, (item.name, axis))
+        self.is_possible = bool(self._first)
+
+    def of(self, shapes: InputShapes) -> tuple[int, ...] | None:
+        """The open sizes in their order; None where equal names have other sizes, or nothing can be open."""
+        if not self.is_possible:
+            return None
+        found = {name: shapes[at[0]][at[1]] for name, at in self._first.items()}  # type: ignore[index]
+        if any(shapes[at[0]][at[1]] != found[name] for at, name in self._names.items()):  # type: ignore[index]
+            return None
+        return tuple(found.values())  # type: ignore[arg-type]
+
+    def opened(self, shapes: InputShapes, recorder: SizeRecorder) -> dict[str, Any] | None:
+        """The shapes with open sizes in them; None where equal names have other sizes."""
+        if not self.is_possible or any(isinstance(s, SequenceShape) or s is None for s in shapes.values()):
+            return None
+        sizes = self.of(shapes)
+        if sizes is None:
+            return None
+        opened = dict(zip(self._first, map(recorder.input, sizes), strict=True))
+        return {
+            name: tuple(
+                opened[self._names[name, axis]] if (name, axis) in self._names else size
+                for axis, size in enumerate(shape or ())
+            )
+            for name, shape in shapes.items()
+        }
+
+
+@dataclass
+class _Recorded:
+    """What filling in sizes needs: made once, when the plan is first used."""
+
+    template: Template
+    constants: Mapping[str, DeviceBuffer]
+    program: Any
+    ends: list[int]
+    tables: list[tuple[BufferSpec, Callable[..., np.ndarray], Any, int]]
+
+
+class SizedPlan:
+    """One plan for all sizes that its guards admit."""
+
+    decided: object = None
+    """Elements of inputs that decided the plan, which is for those only, as a key."""
+
+    def __init__(self, lowered: Lowered, recorder: SizeRecorder) -> None:
+        self.lowered = lowered
+        self.recorder = recorder
+        self.owner = Part(lowered)
+        (self.segment,) = lowered.segments
+        plan = self.segment.plan
+        self._tables = [(plan.buffers[name], table) for name, table in plan.tables.items()]
+        self._outer = [spec for spec in plan.buffers.values() if spec.role in ("input", "output")]
+        self._values = {
+            name: entry for name, entry in lowered.trace.values.items() if isinstance(entry, Value)
+        }
+        self._recorded: _Recorded | None = None
+        self._programs: dict[bool, Any] = {}
+
+    def takes(self, sizes: Sequence[int]) -> bool:
+        """Whether the guards admit these sizes."""
+        return self._all_numbers(())(*sizes) is not None
+
+    def _record(self, session: Session) -> _Recorded:
+        """Bind constants, and turn the record of sizes into a program."""
+        backend = session.backends["native"]
+        constants = session.bound_constants(self.owner, self.segment)
+        template = backend.template(self.segment.plan, constants)
+        assert template is not None
+        wanted = outer_names(session.source)
+        self._values = {n: v for n, v in self._values.items() if n in wanted}
+        self.lowered.trace.values = {}
+        numbers: list[Number] = [*template.numbers, *(spec.elements for spec in self._outer)]
+        ends = [len(template.numbers), len(numbers)]
+        for value in self._values.values():
+            numbers += value.shape
+            ends.append(len(numbers))
+        forms = []
+        for spec, table in self._tables:
+            given: list[Number] = []
+            forms.append((spec, table.function, taken_apart(table.args, given), len(numbers)))
+            numbers += given
+        self.lowered.trace.settle()
+        return _Recorded(template, constants, self.recorder.program(numbers), ends, forms)
+
+    def part(self, session: Session, sizes: Sequence[int]) -> Part | None:
+        """The plan for some sizes; None where its guards refuse them."""
+        recorded = self._recorded
+        if recorded is None:
+            if not self.takes(sizes):
+                return None
+            recorded = self._recorded = self._record(session)
+        numbers = recorded.program(*sizes)
+        if numbers is None:
+            return None
+        ends = recorded.ends
+        shapes = [numbers[begin:end] for begin, end in pairwise(ends[1:])]
+        values: dict[str, Entry] = {
+            name: Value(value.root.name, shape, value.dtype, None, value.known)
+            for (name, value), shape in zip(self._values.items(), shapes, strict=True)
+        }
+        trace = Trace(values, [], {})
+        part = Part(SizedLowered(trace, self, tuple(sizes)))
+        for spec, elements in zip(self._outer, numbers[ends[0] : ends[1]], strict=True):
+            buffer = session.buffer_of(part, "native", spec.name, elements, spec.dtype)
+            if spec.role == "input":
+                part.inputs[spec.name] = [("native", buffer)]
+            part.home[spec.name] = "native"
+        for item in session.source.inputs:
+            part.inputs.setdefault(item.name, [])
+        for value in session.extra_inputs():
+            part.inputs.setdefault(value.name, [])
+        bound = {name: buffer for (_, name), buffer in part.buffers.items()}
+        for spec, function, form, begin in recorded.tables:
+            elements = function(*put_together(form, iter(numbers[begin:])))
+            bound[spec.name] = session.backends["native"].constant(elements.astype(spec.dtype).reshape(-1))
+            part.owned.append(bound[spec.name])
+        program = recorded.template.fill(numbers[: ends[0]], bound)
+        make_plan = partial(self.plan, tuple(sizes))
+        part.stages.append(Stage("native", program, make_plan, ()))
+        return part
+
+    def plan(self, sizes: Sequence[int]) -> Plan:
+        """The plan with its sizes filled in."""
+        plan = self.segment.plan
+        numbers: list[Number] = []
+        for step in plan.steps:
+            numbers += [*step.space, *step.values]
+        numbers += [spec.elements for spec in plan.buffers.values()]
+        found = self._all_numbers(tuple(numbers))(*sizes)
+        assert found is not None
+        supply = iter(found)
+        steps = []
+        for step in plan.steps:
+            space = tuple(next(supply) for _ in step.space)
+            steps.append(replace(step, space=space, values=tuple(next(supply) for _ in step.values)))
+        buffers = {
+            name: BufferSpec(name, next(supply), spec.dtype, spec.role) for name, spec in plan.buffers.items()
+        }
+        return Plan(steps, buffers)
+
+    def _all_numbers(self, numbers: tuple[Number, ...]) -> Any:
+        program = self._programs.get(bool(numbers))
+        if program is None:
+            program = self._programs[bool(numbers)] = self.recorder.program(numbers)
+        return program
+
+    def release(self) -> None:
+        """Free what only this plan has."""
+        self.owner.release()
+
+
+class SizedLowered(Lowered):
+    """What a part for some sizes was made of: its steps are filled in when they are asked for."""
+
+    def __init__(self, trace: Trace, sized: SizedPlan, sizes: tuple[int, ...]) -> None:
+        self.trace = trace
+        self.fallbacks = []
+        self._sized = sized
+        self._sizes = sizes
+
+    @property
+    def segments(self) -> list[Segment]:  # type: ignore[override]
+        """The one segment, with its sizes."""
+        segment = self._sized.segment
+        return [Segment(segment.place, self._sized.plan(self._sizes), segment.imports, segment.exports)]
+
+
+def plan_for_all_sizes(session: Session, shapes: InputShapes, known: Elements) -> SizedPlan | None:
+    """A plan for all sizes like those of some shapes; None for a model that cannot be planned so."""
+    recorder = SizeRecorder()
+    opened = session.open_sizes.opened(shapes, recorder)
+    if opened is None or not session.backends["native"].has_templates:
+        return None
+    if session.planner.tracer.grows_with_sizes:
+        # A plan has as many steps as a size says, so each serves that size alone.
+        session.open_sizes.is_possible = False
+        return None
+    try:
+        lowered = session.planner.lower_open(opened, known)
+    except (EngineError, ArithmeticError, LookupError, TypeError, ValueError, RecursionError):
+        return None
+    trace, segments = lowered.trace, lowered.segments
+    if trace.stop is None and len(segments) == 1 and segments[0].place == "native" and not lowered.fallbacks:
+        entries = [trace.values[name] for name in outer_names(session.source)]
+        unread = {item.name for item in session.source.inputs} - segments[0].plan.buffers.keys()
+        outputs = leaves(*(trace.values[item.name] for item in session.source.outputs))
+        # An input that no kernel reads has no buffer from which it could be an output.
+        is_passed_on = any(v.known is None and v.root.name in unread for v in outputs)
+        if all(map(_is_plain, entries)) and not is_passed_on:
+            return SizedPlan(lowered, recorder)
+    # Not for other sizes either.
+    session.open_sizes.is_possible = False
+    return None
+
+
+def outer_names(model: Model) -> set[str]:
+    """The names of a model's inputs and outputs."""
+    return {item.name for item in model.inputs} | {item.name for item in model.outputs}
+
+
+def _is_plain(entry: Entry) -> bool:
+    return isinstance(entry, Value) and entry.bound is None and not holds_sizes(entry)

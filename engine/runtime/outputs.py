@@ -1,0 +1,438 @@
+"""The tensors that a schedule yields: promises until its work is enqueued, and readbacks of them."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable, Sequence
+from math import prod
+from threading import get_ident
+from typing import Any
+
+import numpy as np
+
+from engine.backends.base import Readback
+from engine.backends.readback import PendingRead, delivered
+from engine.backends.tensor_data import CPUTensorData, JobMemory, TensorData
+from engine.base.errors import (
+    DisposedError,
+    InputError,
+    OutOfMemoryError,
+    ShapePending,
+    StaleTensorError,
+    ValuePending,
+)
+from engine.base.memory.out_of_memory import shortage
+from engine.compiler.passes.remove_dead_layers import remove_dead_layers
+from engine.graph.model import Model, Output
+from engine.kernels.value import Entry, MapsValue, Value, leaves
+from engine.runtime.device_tensor_data import storage_of
+from engine.runtime.execution import Run
+from engine.runtime.fast_path import DirectRun, Source
+from engine.runtime.owner import Owner
+from engine.runtime.segments import Location
+from engine.runtime.session import Session
+from engine.runtime.tensor import Tensor
+
+
+class Outputs:
+    """A model's outputs: which is meant, and its tensors in the form that it has."""
+
+    def __init__(self, model: Model) -> None:
+        self._model = model.name
+        self._items = {item.name: item for item in model.outputs}
+        self._names = tuple(self._items)
+
+    def name(self, which: str | int | None) -> str:
+        """An output's name, given that, its number, or None for the first. Raises `InputError` for others."""
+        names = self._names
+        if which is None:
+            return names[0]
+        if isinstance(which, int):
+            if not 0 <= which < len(names):
+                raise InputError(f"model '{self._model}' has {len(names)} output(s), no number {which}")
+            return names[which]
+        if which not in self._items:
+            known = ", ".join(f"'{name}'" for name in names)
+            raise InputError(f"model '{self._model}' has no output '{which}'; its outputs: {known}")
+        return which
+
+    def of(
+        self, worker: Owner, run: Run, name: str, tensor: Callable[[RunOutput], Tensor]
+    ) -> Tensor | list[Tensor] | None:
+        """What a run yields: a tensor, a list for a sequence, None for an optional without an element.
+
+        Raises `ShapePending` for a sequence whose length depends on data that is still being computed.
+        """
+        entry: Entry | str = run.part.lowered.trace.values.get(name, "pending")
+        if isinstance(entry, MapsValue) or (entry == "pending" and self._items[name].kind == "maps"):
+            return tensor(MapsOutput(worker, run, name, np.dtype(object)))
+        if isinstance(entry, Value):
+            return tensor(RunOutput(worker, run, name, entry.dtype))
+        if isinstance(entry, str):
+            declared = self._items[name]
+            if declared.kind != "tensor":
+                raise ShapePending(
+                    f"output '{name}' is a {declared.kind} whose length is still being computed; pump the "
+                    "worker, then ask again"
+                )
+            dtype = np.dtype(np.float32) if declared.dtype is None else declared.dtype
+            return tensor(RunOutput(worker, run, name, dtype))
+        if entry is None:
+            return None
+        return [tensor(RunOutput(worker, run, name, v.dtype, i)) for i, v in enumerate(entry.items)]
+
+
+class RunOutput(TensorData):
+    """An output of a run, or a tensor of one that is a sequence (`position`): a promise until the run has
+    enqueued all its work.
+    """
+
+    position = 0
+    _count: ValueRead | None = None
+
+    def __init__(self, worker: Owner, run: Run, name: str, dtype: np.dtype, position: int = 0) -> None:
+        self.worker = worker
+        self.run = run
+        self._turn = run.turn
+        self.name = name
+        self.dtype = dtype
+        self.position = position
+
+    def copied(self) -> Tensor:
+        """A copy on the same backend, that the caller owns; once all work of the run is enqueued."""
+        value = self.value()
+        if value.bound is not None:
+            return Tensor.wrap(np.ascontiguousarray(self.download()))
+        location = self.run.part.locate(value)
+        if location.buffer is None or location.place is None:
+            return Tensor.wrap(location.array())
+        backend = self.run.session.backends[location.place]
+        with backend.entered():
+            buffer = backend.create(location.buffer.elements, location.buffer.dtype)
+            backend.copy(location.buffer, buffer)
+        return Tensor.of(storage_of(backend)(backend, buffer, value.shape))
+
+    @property
+    def shape_or_none(self) -> tuple[int, ...] | None:  # type: ignore[override]
+        """The shape, once every stretch of the model that it depends on is planned and, where data decides
+        how much of a tensor is meant, that has been read back. Asking takes continuations up again.
+        """
+        self._check()
+        if self.name not in self.run.part.lowered.trace.values:
+            self.worker._advance(self.run)
+            self.run.check()
+            if self.name not in self.run.part.lowered.trace.values:
+                return None
+        value = self.value()
+        if value.bound is None:
+            return value.shape
+        if self._count is None and self.worker._advance(self.run):
+            self._count = ValueRead(self.run, value.bound.count)
+        self.run.check()
+        if self._count is None or not self._count.done():
+            return None
+        axis, count = value.bound.axis, int(self._count.array().reshape(-1)[0])
+        return (*value.shape[:axis], count, *value.shape[axis + 1 :])
+
+    def value(self) -> Value:
+        """The tensor in the run's plan; only once planned to the end."""
+        entry = self.run.part.lowered.trace.values[self.name]
+        return entry if isinstance(entry, Value) else leaves(entry)[self.position]
+
+    def _check(self) -> None:
+        self.worker._check_thread()
+        if self.worker.is_disposed:
+            raise DisposedError(
+                f"output '{self.name}' belongs to a worker that was disposed; copy_output outlives it"
+            )
+        if self.worker._latest is not self.run or self.run.turn != self._turn:
+            raise StaleTensorError(
+                f"output '{self.name}' was replaced by a newer schedule; peek_output again, request its "
+                "readback before the next schedule, or use copy_output"
+            )
+        self.run.check()
+
+    def concrete(self) -> TensorData:
+        self._check()
+        self.worker._drive(self.run)
+        return self._data()
+
+    def _data(self) -> TensorData:
+        value = self.value()
+        if value.bound is not None:
+            # How much of the buffer is meant is known on the device only.
+            return CPUTensorData(self.download())
+        return data_at(self.run.session, self.run.part.locate(value))
+
+    def at_hand(self) -> TensorData:
+        self._check()
+        if not self.worker._advance(self.run) or self.value().bound is not None:
+            return self
+        return self._data()
+
+    def for_job(self, writes: bool) -> JobMemory | None:
+        raise ValuePending(
+            f"output '{self.name}' is not placed yet: its schedule waits for data (a size, a readback, a job "
+            "of another JobSystem); pump the worker until it has enqueued everything, then schedule the job"
+        )
+
+    def request(self) -> PendingRead:
+        self._check()
+        try:
+            if self.run.finished and (value := self.value()).bound is None:
+                return ValueRead(self.run, value)
+            return LateRead(self)
+        except (MemoryError, OutOfMemoryError) as error:
+            raise self._no_room(error) from error
+
+    def download(self, out: np.ndarray | None = None) -> np.ndarray:
+        if not self.run.finished:
+            return super().download(out)
+        value = self.value()
+        self._check()
+        try:
+            if value.bound is None:
+                return self._read(value, value.shape, out)
+            count = self._read(value.bound.count, value.bound.count.shape)
+            axis, size = value.bound.axis, int(count.reshape(-1)[0])
+            shape = (*value.shape[:axis], size, *value.shape[axis + 1 :])
+            if prod(shape[:axis]) == 1:
+                return self._read(value, shape, out)
+            return delivered(first_along(self._read(value, value.shape), axis, size), out)
+        except (MemoryError, OutOfMemoryError) as error:
+            raise self._no_room(error) from error
+
+    def _read(self, value: Value, shape: tuple[int, ...], out: np.ndarray | None = None) -> np.ndarray:
+        """The first elements of a tensor of the run, in a shape."""
+        location = self.run.part.locate(value)
+        if location.buffer is None or location.place is None:
+            return delivered(location.array().reshape(-1)[: prod(shape)].reshape(shape), out)
+        return self.run.session.backends[location.place].reader(location.buffer, shape)(out)
+
+    def _no_room(self, error: Exception) -> OutOfMemoryError:
+        return shortage(self.name, self.value().shape, self.dtype, "the CPU", error)
+
+    def upload(self, array: np.ndarray) -> None:
+        self.concrete().upload(array)
+
+
+class MapsOutput(RunOutput):
+    """An output that is a sequence of maps: a tensor (rows) of dicts, which are made when it is read."""
+
+    @property
+    def shape_or_none(self) -> tuple[int, ...] | None:  # type: ignore[override]
+        shape = super().shape_or_none
+        return None if shape is None else shape[:1]
+
+    def maps(self, rows: np.ndarray) -> np.ndarray:
+        """The numbers of all rows as dicts."""
+        entry = self.run.part.lowered.trace.values[self.name]
+        assert isinstance(entry, MapsValue)
+        return entry.maps(rows)
+
+    def request(self) -> PendingRead:
+        return MapsRead(self, super().request())
+
+    def download(self, out: np.ndarray | None = None) -> np.ndarray:
+        return TensorData.download(self, out)
+
+    def copied(self) -> Tensor:
+        return Tensor.wrap(self.download())
+
+    def _data(self) -> TensorData:
+        return CPUTensorData(self.download())
+
+    def at_hand(self) -> TensorData:
+        self._check()
+        return self
+
+
+class DirectOutput(RunOutput):
+    """An output of a run whose plan is at hand in short: what has to be looked up for it has been."""
+
+    def __init__(self, worker: Owner, run: DirectRun, source: Source) -> None:
+        self.worker = worker
+        self.run = run
+        self._turn = run.turn
+        self.name = source.name
+        self.dtype = source.dtype
+        self._source = source
+
+    def request(self) -> PendingRead:
+        worker = self.worker
+        run = self.run
+        if worker._latest is not run or run.turn != self._turn or get_ident() != worker._thread:
+            self._check()
+        try:
+            return self._source.request()
+        except (MemoryError, OutOfMemoryError) as error:
+            raise self._no_room(error) from error
+
+    def download(self, out: np.ndarray | None = None) -> np.ndarray:
+        worker = self.worker
+        run = self.run
+        if worker._latest is not run or run.turn != self._turn or get_ident() != worker._thread:
+            self._check()
+        try:
+            return self._source.read(out)
+        except (MemoryError, OutOfMemoryError) as error:
+            raise self._no_room(error) from error
+
+
+def data_at(session: Session, location: Location) -> TensorData:
+    """A location as storage of a tensor that does not own it."""
+    if location.buffer is None or location.place is None:
+        return CPUTensorData(location.array())
+    backend = session.backends[location.place]
+    return storage_of(backend)(backend, location.buffer, location.value.shape, owned=False)
+
+
+class ValueRead:
+    """A readback of one tensor of a run."""
+
+    __slots__ = ("_array", "_location", "_read")
+
+    def __init__(self, run: Run, value: Value) -> None:
+        self._location = location = run.part.locate(value)
+        self._read: Readback | None = None
+        self._array: np.ndarray | None = None
+        if location.buffer is None or location.place is None:
+            self._array = location.array()
+            return
+        backend = run.session.backends[location.place]
+        with backend.entered():
+            self._read = backend.readback(location.buffer)
+            backend.flush()
+
+    def done(self) -> bool:
+        """Whether the elements have arrived."""
+        return self._read is None or self._read.done()
+
+    def wait(self) -> None:
+        """Block until done."""
+        if self._read is not None:
+            self._read.wait()
+
+    def array(self) -> np.ndarray:
+        """The elements in their shape."""
+        if self._read is not None:
+            return self._location.seen_in(self._read.array())
+        assert self._array is not None
+        return self._array
+
+
+class LateRead:
+    """A readback of a run's output; it joins the stream when the run has enqueued all its work.
+
+    Where data decides the output's size, what says how much is meant comes with it.
+    """
+
+    __slots__ = ("_axis", "_count", "_output", "_read", "_run")
+
+    def __init__(self, output: RunOutput) -> None:
+        self._output = output
+        self._run = output.run
+        self._read: ValueRead | None = None
+        self._count: ValueRead | None = None
+        self._axis = 0
+        if self._run.finished:
+            self._begin()
+        else:
+            self._run.on_finished.append(self._begin)
+
+    def _begin(self) -> None:
+        value = self._output.value()
+        self._read = ValueRead(self._run, value)
+        if value.bound is not None:
+            self._axis = value.bound.axis
+            self._count = ValueRead(self._run, value.bound.count)
+
+    def done(self) -> bool:
+        """Whether the elements have arrived; takes the worker's continuations up again."""
+        if self._read is None:
+            self._output.worker._advance(self._run)
+            self._run.check()
+        return self._read is not None and self._read.done() and (self._count is None or self._count.done())
+
+    def wait(self) -> None:
+        """Block until done."""
+        if self._read is None:
+            self._output.worker._drive(self._run)
+        for read in (self._read, self._count):
+            if read is not None:
+                read.wait()
+
+    def array(self) -> np.ndarray:
+        """The elements in their shape."""
+        assert self._read is not None
+        array = self._read.array()
+        if self._count is None:
+            return array
+        return first_along(array, self._axis, int(self._count.array().reshape(-1)[0]))
+
+
+def first_along(array: np.ndarray, axis: int, count: int) -> np.ndarray:
+    """A copy of the first entries along an axis."""
+    return array[(slice(None),) * axis + (slice(count),)].copy()
+
+
+class MapsRead:
+    """A readback of numbers that arrive as dicts."""
+
+    def __init__(self, output: MapsOutput, rows: PendingRead) -> None:
+        self.done = rows.done
+        self.wait = rows.wait
+        self._output = output
+        self._rows = rows
+
+    def array(self) -> np.ndarray:
+        """A dict for each row."""
+        return self._output.maps(self._rows.array())
+
+
+def fetch(worker: Owner, name: str) -> Any:
+    """An output of the latest schedule, waited for: an array, a list of them, None for an empty optional.
+
+    A sequence of maps comes as a list of dicts.
+    """
+    value: Any
+    try:
+        value = worker.peek_output(name)
+    except ShapePending:
+        value = worker.copy_output(name)
+    if isinstance(value, list):
+        return [tensor.download_to_array() for tensor in value]
+    if value is None:
+        return None
+    found = value.download_to_array()
+    return found.tolist() if isinstance(value.data_at_hand, MapsOutput) else found
+
+
+def as_list(value: Any, name: str | int | None) -> list[Tensor]:
+    """The tensors of an output that is a sequence. Raises `InputError` where it is none."""
+    if not isinstance(value, list):
+        found = "an optional without an element" if value is None else f"a {type(value).__name__}"
+        which = "the first output" if name is None else f"output {name!r}"
+        raise InputError(f"{which} is {found}, not a list")
+    return value
+
+
+def with_outputs(model: Model, names: Sequence[str]) -> Model:
+    """A model that yields these values and has the layers that they need.
+
+    Raises `InputError` with likely names for a value that the model does not have.
+    """
+    if isinstance(names, str) or not names:
+        raise InputError("outputs needs the names of one or more values, as a list")
+    declared = {item.name: item for item in model.outputs}
+    known = {**declared, **{name: Output(name, None, None) for name in model.producers()}, **declared}
+    for name in names:
+        if name not in known:
+            near = difflib.get_close_matches(str(name), known, n=3)
+            hint = f"did you mean {' or '.join(map(repr, near))}? " if near else ""
+            raise InputError(
+                f"model '{model.name}' has no value {name!r}; {hint}`gameglue inspect MODEL --layers` lists "
+                "what its layers yield"
+            )
+    chosen = tuple(known[name] for name in dict.fromkeys(names))
+    return remove_dead_layers(model.replace(outputs=chosen))

@@ -1,0 +1,611 @@
+"""How plans and graphs are written as data: streams of integers, floats, names and the bytes of arrays.
+
+A `Column` says how values of one type are written; `Rows` puts columns together to records. Streams have one
+type each, so what is read has the right one. Checked are the names of a record's fields, names from closed
+tables, sizes, and that arrays are inside the file, or inside those that the reader has too (`owners`), which
+are referred to. No code is read: a function call is a name of `engine.compiler.plan.STORABLE` and arguments
+of the types that the function is annotated with.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+import sys
+from bisect import bisect_right
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cache, partial
+from itertools import chain, islice, repeat
+from typing import Any, Generic, NamedTuple, Protocol, TypeVar
+
+import numpy as np
+
+from engine.base.dtypes import STORAGE_TYPES, as_dtype
+from engine.base.errors import EngineError
+from engine.compiler.plan import STORABLE
+
+LARGEST_INLINE = 1 << 23
+"""Bytes of arrays that a file may hold: small ones, and weights that were computed from the model's."""
+
+DEEPEST = 32
+"""Levels of values in values: tuples in tuples, subgraphs in subgraphs."""
+
+UNREADABLE = (
+    ValueError, LookupError, TypeError, AttributeError, ArithmeticError, RecursionError, MemoryError,
+    EngineError,
+)  # fmt: skip
+"""What reading a file raises that was damaged in a way that its digest does not show."""
+
+_TYPES = {name: as_dtype(name) for name in (*STORAGE_TYPES, "object", "void", "complex64", "complex128")}
+
+_HEAD = np.dtype("<u4")
+_HEADS = 4
+_SMALL, _LARGE, _REAL = np.dtype("<i2"), np.dtype("<i8"), np.dtype("<f8")
+_ELSEWHERE = -(1 << 15)
+"""In the place of an integer that needs more than 16 bits: the next one of a list."""
+
+T = TypeVar("T")
+
+
+class NotStorableError(Exception):
+    """There is something that a file cannot hold."""
+
+
+class Column(Protocol[T]):
+    """How values of one type are written."""
+
+    def write(self, values: Sequence[T], file: Writer) -> None:
+        """Append the values. Raises `NotStorableError` or one of `UNREADABLE` where that cannot be."""
+        ...
+
+    def read(self, count: int, file: Reader) -> list[T]:
+        """The next values that were written. Raises one of `UNREADABLE` where there are no such values."""
+        ...
+
+
+class Writer:
+    """Collects what a file holds. Arrays inside `owners` are referred to."""
+
+    def __init__(self, owners: Mapping[str, np.ndarray]) -> None:
+        self.integers: list[int] = []
+        self.reals: list[float] = []
+        self.depth = 0
+        self._names: dict[str, int] = {}
+        self._arrays: list[bytes] = []
+        self._size = 0
+        self._owners = owners
+        spans = [(*_span(x), name) for name, x in owners.items() if x.size and x.dtype != object]
+        self._spans = sorted(spans)
+        self._starts = [start for start, _, _ in self._spans]
+
+    def body(self, column: Column[T], value: T) -> bytes:
+        """The bytes that stand for a value. Raises `NotStorableError`."""
+        try:
+            column.write([value], self)
+            names = json.dumps([*self._names], separators=(",", ":")).encode()
+            small = [n if _ELSEWHERE < n < -_ELSEWHERE else _ELSEWHERE for n in self.integers]
+            large = [n for n in self.integers if not _ELSEWHERE < n < -_ELSEWHERE]
+            streams: list[np.ndarray] = [
+                np.array(large, _LARGE),
+                np.array(self.reals, _REAL),
+                np.array(small, _SMALL),
+            ]
+        except UNREADABLE as error:
+            raise NotStorableError(str(error)) from error
+        head = np.array([*map(len, streams), len(names)], _HEAD)
+        return b"".join([head.tobytes(), *(stream.tobytes() for stream in streams), names, *self._arrays])
+
+    def number(self, name: str) -> int:
+        """The number that stands for a text."""
+        if type(name) is not str:
+            raise NotStorableError(f"{name!r} is no text")
+        return self._names.setdefault(name, len(self._names))
+
+    def place(self, data: bytes) -> int:
+        """Where bytes begin, behind the streams."""
+        start, self._size = self._size, self._size + len(data)
+        if self._size > LARGEST_INLINE:
+            raise NotStorableError("it holds weights that the model does not")
+        self._arrays.append(data)
+        return start
+
+    def owner(self, array: np.ndarray) -> tuple[str, int] | None:
+        """The owner whose memory holds an array, and at which byte; None where there is none."""
+        if not array.size or array.dtype == object or min(array.strides, default=0) < 0:
+            return None
+        start, end = _span(array)
+        position = bisect_right(self._starts, start) - 1
+        if position < 0:
+            return None
+        first, last, name = self._spans[position]
+        owner = self._owners[name]
+        if not _is_plain(owner):
+            is_alike = (array.shape, array.strides, array.dtype) == (owner.shape, owner.strides, owner.dtype)
+            return (name, 0) if is_alike and start == first else None
+        return (name, start - first) if end <= last and array.nbytes <= owner.nbytes else None
+
+
+class Reader:
+    """What a file holds, for columns to read. Raises one of `UNREADABLE` where it is no such file."""
+
+    def __init__(self, body: bytes, owners: Mapping[str, np.ndarray]) -> None:
+        large, reals, small, names = np.frombuffer(body, _HEAD, _HEADS).tolist()
+        end = _HEAD.itemsize * _HEADS
+        streams = []
+        for count, dtype in ((large, _LARGE), (reals, _REAL), (small, _SMALL)):
+            streams.append(np.frombuffer(body, dtype, count, end))
+            end += count * dtype.itemsize
+        self._integers: list[int] = streams[2].tolist()
+        places = np.flatnonzero(streams[2] == _ELSEWHERE).tolist()
+        for place, value in zip(places, streams[0].tolist(), strict=True):
+            self._integers[place] = value
+        self._reals: list[float] = streams[1].tolist()
+        self.names: list[str] = json.loads(body[end : end + names].decode())
+        if type(self.names) is not list or not {str}.issuperset(map(type, self.names)):
+            raise ValueError("the names are no texts")
+        self._data = memoryview(body)[end + names :]
+        self._next = self._next_real = self.depth = 0
+        self._owners = dict(owners)
+        self._makers: dict[str, Callable[[], np.ndarray]] = {}
+        self._flat: dict[str, np.ndarray] = {}
+
+    def value(self, column: Column[T]) -> T:
+        """The value that the file holds."""
+        (value,) = column.read(1, self)
+        if self._next != len(self._integers) or self._next_real != len(self._reals):
+            raise ValueError("there is more than one value")
+        return value
+
+    def integers(self, count: int) -> list[int]:
+        """So many next integers."""
+        start, self._next = self._next, self._next + count
+        if self._next > len(self._integers):
+            raise ValueError("the file ends early")
+        return self._integers[start : self._next]
+
+    def reals(self, count: int) -> list[float]:
+        """So many next floats."""
+        start, self._next_real = self._next_real, self._next_real + count
+        if self._next_real > len(self._reals):
+            raise ValueError("the file ends early")
+        return self._reals[start : self._next_real]
+
+    def bytes_at(self, start: int, size: int) -> memoryview:
+        """Bytes behind the streams."""
+        if start + size > len(self._data):
+            raise ValueError("an array lies outside the file")
+        return self._data[start : start + size]
+
+    def take_makers(self, makers: Mapping[str, Callable[[], np.ndarray]]) -> None:
+        """Further arrays, made when one is first referred to."""
+        self._makers.update(makers)
+
+    def owner(self, name: str) -> np.ndarray:
+        """An array that the reader has. Raises `LookupError` where there is none of this name."""
+        if name not in self._owners:
+            self._owners[name] = self._makers[name]()
+        return self._owners[name]
+
+    def bytes_of(self, name: str) -> np.ndarray:
+        """The bytes of an array that the reader has. Raises `ValueError` unless its elements lie in order."""
+        if name not in self._flat:
+            owner = self.owner(name)
+            if not _is_plain(owner):
+                raise ValueError("an array has parts only where its elements lie in order")
+            self._flat[name] = owner.reshape(-1).view(np.uint8)
+            self._flat[name].flags.writeable = False
+        return self._flat[name]
+
+
+class _Integers:
+    """Integers that 64 bits hold, not below `least`."""
+
+    def __init__(self, least: int | None = None) -> None:
+        self._least = least
+
+    def write(self, values: Sequence[int], file: Writer) -> None:
+        """See `Column`."""
+        file.integers += values if {int}.issuperset(map(type, values)) else map(_as_integer, values)
+
+    def read(self, count: int, file: Reader) -> list[int]:
+        """See `Column`."""
+        found = file.integers(count)
+        if self._least is not None and found and min(found) < self._least:
+            raise ValueError("an integer is too small")
+        return found
+
+
+class _Reals:
+    """Floats."""
+
+    def write(self, values: Sequence[float], file: Writer) -> None:
+        """See `Column`."""
+        file.reals += map(float, values)
+
+    def read(self, count: int, file: Reader) -> list[float]:
+        """See `Column`."""
+        return file.reals(count)
+
+
+class _Numbers:
+    """Integers and floats: where floats are, these, and all integers, with 0 in the place of a float."""
+
+    def write(self, values: Sequence[int | float], file: Writer) -> None:
+        """See `Column`."""
+        places = [place for place, value in enumerate(values) if isinstance(value, float)]
+        Many(SIZE).write([places], file)
+        REAL.write([values[place] for place in places], file)
+        INTEGER.write([0 if isinstance(value, float) else value for value in values], file)
+
+    def read(self, count: int, file: Reader) -> list[int | float]:
+        """See `Column`."""
+        (places,) = Many(SIZE).read(1, file)
+        reals = file.reals(len(places))
+        found: list[int | float] = [*file.integers(count)]
+        for place, real in zip(places, reals, strict=True):
+            found[place] = real
+        return found
+
+
+class _Flags:
+    """Truth values."""
+
+    def write(self, values: Sequence[bool], file: Writer) -> None:
+        """See `Column`."""
+        file.integers += map(int, values)
+
+    def read(self, count: int, file: Reader) -> list[bool]:
+        """See `Column`."""
+        return [*map(_BOTH.__getitem__, SIZE.read(count, file))]
+
+
+class _Names:
+    """Texts."""
+
+    def write(self, values: Sequence[str], file: Writer) -> None:
+        """See `Column`."""
+        file.integers += map(file.number, values)
+
+    def read(self, count: int, file: Reader) -> list[str]:
+        """See `Column`."""
+        found = file.integers(count)
+        if found and min(found) < 0:
+            raise ValueError("a name has no number")
+        return [*map(file.names.__getitem__, found)]
+
+
+class _Types:
+    """Element types, by their names."""
+
+    def write(self, values: Sequence[np.dtype], file: Writer) -> None:
+        """See `Column`."""
+        for dtype in set(values):
+            if _TYPES.get(dtype.name) != dtype:
+                raise NotStorableError(f"{dtype} is a type without a name")
+        NAME.write([dtype.name for dtype in values], file)
+
+    def read(self, count: int, file: Reader) -> list[np.dtype]:
+        """See `Column`."""
+        return [*map(_TYPES.__getitem__, NAME.read(count, file))]
+
+
+class Maybe(Generic[T]):
+    """Values of a column, or None."""
+
+    def __init__(self, column: Column[T]) -> None:
+        self._column = column
+
+    def write(self, values: Sequence[T | None], file: Writer) -> None:
+        """See `Column`."""
+        FLAG.write([value is not None for value in values], file)
+        self._column.write([value for value in values if value is not None], file)
+
+    def read(self, count: int, file: Reader) -> list[T | None]:
+        """See `Column`."""
+        flags = FLAG.read(count, file)
+        left = iter(self._column.read(flags.count(True), file))
+        return [next(left) if flag else None for flag in flags]
+
+
+class Many(Generic[T]):
+    """Tuples of any length, of values of one column."""
+
+    def __init__(self, column: Column[T]) -> None:
+        self._column = column
+
+    def write(self, values: Sequence[Sequence[T]], file: Writer) -> None:
+        """See `Column`."""
+        SIZE.write([*map(len, values)], file)
+        self._column.write([*chain.from_iterable(values)], file)
+
+    def read(self, count: int, file: Reader) -> list[tuple[T, ...]]:
+        """See `Column`."""
+        lengths = SIZE.read(count, file)
+        left = iter(self._column.read(sum(lengths), file))
+        return [*map(tuple, map(islice, repeat(left), lengths))]
+
+
+class Rows(Generic[T]):
+    """Records: `make` called with one value of each column. Attributes of the same names are written."""
+
+    def __init__(self, make: Callable[..., T], /, **columns: Column[Any]) -> None:
+        self._make = make
+        self._columns = columns
+        self._title = ",".join(columns)
+
+    def write(self, values: Sequence[T], file: Writer) -> None:
+        """See `Column`."""
+        if values:
+            NAME.write([self._title], file)
+            for name, column in self._columns.items():
+                column.write([getattr(value, name) for value in values], file)
+
+    def read(self, count: int, file: Reader) -> list[T]:
+        """See `Column`."""
+        if not count:
+            return []
+        if NAME.read(1, file) != [self._title]:
+            raise ValueError("a record has other fields")
+        return self._made([column.read(count, file) for column in self._columns.values()])
+
+    def _made(self, columns: list[list[Any]]) -> list[T]:
+        return [*map(self._make, *columns)]
+
+
+class Tuples(Rows[Any]):
+    """Records that are read as plain tuples, which takes a third of the time."""
+
+    def _made(self, columns: list[list[Any]]) -> list[Any]:
+        return [*zip(*columns, strict=True)]
+
+
+class _Array(NamedTuple):
+    """Where an array is: at a byte of an owner, or, where that is '', of the file; texts are listed.
+
+    `strides` are empty where one element follows another.
+    """
+
+    owner: str
+    dtype: np.dtype
+    start: int
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+
+
+class _Arrays:
+    """Arrays; those inside the reader's own are views of these."""
+
+    def write(self, values: Sequence[np.ndarray], file: Writer) -> None:
+        """See `Column`."""
+        _PLACES.write([self._place(array, file) for array in values], file)
+        NAME.write([text for array in values if array.dtype == object for text in array.reshape(-1)], file)
+
+    def _place(self, array: np.ndarray, file: Writer) -> _Array:
+        if array.dtype == object:
+            return _Array("", array.dtype, 0, array.shape, ())
+        found = file.owner(array)
+        if found is None:
+            return _Array("", array.dtype, file.place(array.tobytes()), array.shape, ())
+        name, start = found
+        return _Array(
+            name, array.dtype, start, array.shape, () if array.flags.c_contiguous else array.strides
+        )
+
+    def read(self, count: int, file: Reader) -> list[np.ndarray]:
+        """See `Column`."""
+        places = _PLACES.read(count, file)
+        return [_texts(x[3], file) if x[1] is _TEXT else _view(x, file) for x in places]
+
+
+def _texts(shape: tuple[int, ...], file: Reader) -> np.ndarray:
+    texts = NAME.read(math.prod(shape), file)
+    array: np.ndarray = np.empty(len(texts), object)
+    array[:] = texts
+    return array.reshape(shape)
+
+
+def _view(place: Any, file: Reader) -> np.ndarray:
+    name, dtype, start, shape, strides = place
+    if not name:
+        found: np.ndarray = np.frombuffer(file.bytes_at(start, math.prod(shape) * dtype.itemsize), dtype)
+        found = np.not_equal(found.view(np.uint8), 0) if dtype is _BOOL else found.copy()
+        found = found.reshape(shape)
+        found.flags.writeable = False
+        return found
+    owner = file.owner(name)
+    if not start and owner.shape == shape and owner.dtype == dtype:
+        if owner.strides == strides if strides else owner.flags.c_contiguous:
+            return owner
+    size = math.prod(shape) * dtype.itemsize
+    end = start + size
+    if strides:
+        end = start + sum((n - 1) * step for n, step in zip(shape, strides, strict=True)) + dtype.itemsize
+    if not size or max(size, end) > owner.nbytes:
+        raise ValueError("an array lies outside the one that it is a part of")
+    return np.ndarray(shape, dtype, file.bytes_of(name), start, strides or None)
+
+
+class _Blobs:
+    """Bytes."""
+
+    def write(self, values: Sequence[bytes], file: Writer) -> None:
+        """See `Column`."""
+        ARRAY.write([np.frombuffer(value, np.uint8) if value else _NONE for value in values], file)
+
+    def read(self, count: int, file: Reader) -> list[bytes]:
+        """See `Column`."""
+        return [array.tobytes() for array in ARRAY.read(count, file)]
+
+
+class _Dims:
+    """Declared dimensions: sizes, names, or None."""
+
+    def write(self, values: Sequence[int | str | None], file: Writer) -> None:
+        """See `Column`."""
+        for value in values:
+            if value is None:
+                file.integers.append(-1)
+            else:
+                file.integers.append(
+                    -2 - file.number(value) if isinstance(value, str) else _as_integer(value)
+                )
+
+    def read(self, count: int, file: Reader) -> list[int | str | None]:
+        """See `Column`."""
+        return [n if n >= 0 else None if n == -1 else file.names[-2 - n] for n in INTEGER.read(count, file)]
+
+
+class _Nothing:
+    """None."""
+
+    def write(self, values: Sequence[None], file: Writer) -> None:
+        """See `Column`."""
+
+    def read(self, count: int, file: Reader) -> list[None]:
+        """See `Column`."""
+        return [None] * count
+
+
+class Trees:
+    """Numbers, texts, None, tuples of values, and values of further columns; those of each kind together."""
+
+    def __init__(self, *others: tuple[type, Column[Any]]) -> None:
+        self._kinds: list[tuple[type, Column[Any]]] = [
+            (type(None), _Nothing()), (bool, FLAG), (int, INTEGER), (float, REAL), (str, NAME),
+            (tuple, Many(self)), (tuple, Many(INTEGER)), *others,
+        ]  # fmt: skip
+
+    def write(self, values: Sequence[Any], file: Writer) -> None:
+        """See `Column`."""
+        file.depth += 1
+        if file.depth > DEEPEST:
+            raise NotStorableError("values are nested too deeply")
+        kinds = [self._kind_of(value) for value in values]
+        SIZE.write(kinds, file)
+        for kind in dict.fromkeys(kinds):
+            _, column = self._kinds[kind]
+            column.write([value for value, other in zip(values, kinds, strict=True) if other == kind], file)
+        file.depth -= 1
+
+    def _kind_of(self, value: Any) -> int:
+        if type(value) is tuple and {int}.issuperset(map(type, value)):
+            return _INTEGRAL
+        for number, (kind, _) in enumerate(self._kinds):
+            if isinstance(value, kind):
+                return number
+        raise NotStorableError(f"{type(value).__name__} is no type that a file can hold")
+
+    def read(self, count: int, file: Reader) -> list[Any]:
+        """See `Column`."""
+        file.depth += 1
+        if file.depth > DEEPEST:
+            raise ValueError("values are nested too deeply")
+        kinds = SIZE.read(count, file)
+        found = {}
+        for kind, times in Counter(kinds).items():
+            found[kind] = iter(self._kinds[kind][1].read(times, file))
+        file.depth -= 1
+        return [next(found[kind]) for kind in kinds]
+
+
+class _Calls:
+    """Calls of storable functions, still to be made: those of each function as columns of its arguments."""
+
+    def write(self, values: Sequence[Callable[[], Any]], file: Writer) -> None:
+        """See `Column`."""
+        calls: dict[str, list[tuple[Any, ...]]] = {}
+        names = []
+        for value in values:
+            if not isinstance(value, partial) or value.keywords:
+                raise NotStorableError(f"{value} is no call of a storable function")
+            names.append(_name_of(value.func))
+            calls.setdefault(names[-1], []).append(value.args)
+        NAME.write(names, file)
+        for name, given in calls.items():
+            columns = _arguments(name)
+            for column, arguments in zip(columns, zip(*given, strict=True), strict=True):
+                column.write(arguments, file)
+
+    def read(self, count: int, file: Reader) -> list[Callable[[], Any]]:
+        """See `Column`."""
+        names = NAME.read(count, file)
+        calls: dict[str, Iterator[tuple[Any, ...]]] = {}
+        for name, times in Counter(names).items():
+            calls[name] = zip(*(column.read(times, file) for column in _arguments(name)), strict=True)
+        return [partial(STORABLE[name], *next(calls[name])) for name in names]
+
+
+def _name_of(made: Any) -> str:
+    name = f"{made.__module__}.{made.__qualname__}"
+    if STORABLE.get(name) is not made:
+        raise NotStorableError(f"{name} is not storable")
+    return name
+
+
+@cache
+def _arguments(name: str) -> list[Column[Any]]:
+    """The columns of a function's arguments, by the types that it is annotated with."""
+    made = STORABLE[name]
+    annotations = [text for argument, text in made.__annotations__.items() if argument != "return"]
+    if isinstance(made, type):
+        raise TypeError(f"{name} is a record")
+    return [_column_of(annotation, made) for annotation in annotations]
+
+
+def _column_of(annotation: str, made: Callable[..., Any]) -> Column[Any]:
+    if annotation in _ANNOTATED:
+        return _ANNOTATED[annotation]
+    record = vars(sys.modules[made.__module__])[annotation]
+    _name_of(record)
+    fields = {field.name: _ANNOTATED[str(field.type)] for field in dataclasses.fields(record)}
+    return Rows(record, **fields)
+
+
+_BOTH = (False, True)
+_TEXT, _BOOL = _TYPES["object"], _TYPES["bool"]
+_INTEGRAL = 6
+_NONE = np.empty(0, np.uint8)
+
+INTEGER = _Integers()
+SIZE = _Integers(least=0)
+REAL = _Reals()
+NUMBER = _Numbers()
+FLAG = _Flags()
+NAME = _Names()
+DTYPE = _Types()
+DIM = _Dims()
+_PLACES = Tuples(_Array, owner=NAME, dtype=DTYPE, start=SIZE, shape=Many(SIZE), strides=Many(SIZE))
+ARRAY = _Arrays()
+BYTES = _Blobs()
+CALL = _Calls()
+
+_ANNOTATED: dict[str, Column[Any]] = {
+    "np.ndarray": ARRAY,
+    "Callable[[], np.ndarray]": CALL,
+    "int": INTEGER,
+    "str": NAME,
+    "bool": FLAG,
+    "Precision": NAME,
+    "Unit": NAME,
+    "tuple[int, ...]": Many(INTEGER),
+}
+"""What the arguments of storable functions may be, beside storable records of these."""
+
+
+def _as_integer(value: Any) -> int:
+    if not isinstance(value, int | np.integer):
+        raise NotStorableError(f"{value!r} is no integer")
+    return int(value)
+
+
+def _is_plain(array: np.ndarray) -> bool:
+    """Whether the bytes of an array lie one behind the other, in the order of its elements."""
+    return array.dtype != object and bool(array.flags.c_contiguous) and bool(array.size)
+
+
+def _span(array: np.ndarray) -> tuple[int, int]:
+    """The addresses between which an array's elements lie."""
+    low, high = np.lib.array_utils.byte_bounds(array)
+    return int(low), int(high)

@@ -1,0 +1,362 @@
+"""Plans on disk: what loading has worked out for a model once is read back the next time.
+
+A file holds the plans of one model on the CPU backend, for so many threads: steps, buffers and constants,
+without formulas. Its key is a digest of everything that a plan depends on: the model (structure and
+elements), the engine's own sources, this processor, the compilers. Elements of the model's constants are not
+stored but referred to; what packs them is stored as a function's name and arguments.
+
+Models with operators of a game's own are not stored, nor plans that stop for data.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NamedTuple, cast
+
+import numpy as np
+
+from engine.backends.base import Backend
+from engine.backends.cpu.arguments import count_words
+from engine.backends.cpu.backend import CPUBackend
+from engine.backends.cpu.cost import step_ns
+from engine.backends.cpu.native_kernel import source_of
+from engine.backends.cpu.tiles import host_tile
+from engine.backends.cpu.winograd_partition import LARGEST, scratch_bytes
+from engine.base import source_files
+from engine.compiler.lower import Lowered, Segment
+from engine.compiler.plan import AnyKernel, BufferSpec, Packed, Plan, Step, StoredKernel
+from engine.compiler.walk import Trace
+from engine.device.native.prebuilt import ABI
+from engine.graph.model import Model
+from engine.kernels.kernel import Kernel
+from engine.kernels.value import Value
+from engine.runtime.plan_store import files, is_storing
+from engine.runtime.plan_store.cache_keys import digest_of_engine, digest_of_model
+from engine.runtime.plan_store.codec import (
+    ARRAY,
+    CALL,
+    DTYPE,
+    FLAG,
+    NAME,
+    NUMBER,
+    REAL,
+    SIZE,
+    UNREADABLE,
+    Column,
+    Many,
+    Maybe,
+    NotStorableError,
+    Reader,
+    Rows,
+    Tuples,
+    Writer,
+)  # fmt: skip
+from engine.runtime.plan_store.graphs import is_plain
+
+_FORM = b"GGPLAN3 %d\n" % ABI
+_KEY = re.compile("[0-9a-f]{64}")
+
+
+@dataclass
+class StoredModel:
+    """What is known of a model before it is planned.
+
+    `kernels` are all that its symbolic shapes can reach; `plans` those for given input shapes, by the key of
+    the session. `lasting` are the plans' constants that belong to the model.
+    """
+
+    host_inputs: frozenset[str]
+    is_random: bool
+    kernels: list[tuple[str, str, bool]]
+    plans: dict[object, Lowered] = field(default_factory=dict)
+    lasting: frozenset[str] = frozenset()
+
+    @property
+    def words(self) -> dict[str, int]:
+        """By the kernels' keys, with how many words of arguments plans call them at least; 0 if none does."""
+        found = dict.fromkeys((key for key, _, _ in self.kernels), 0)
+        for lowered in self.plans.values():
+            for segment in lowered.segments:
+                for step in segment.plan.steps:
+                    key, count = stored_key(step.kernel), count_words(step)
+                    found[key] = min(found[key], count) if found[key] else count
+        return found
+
+
+class PlanFile:
+    """The file of one model's plans."""
+
+    def __init__(self, path: Path | None, model: Model) -> None:
+        self.path = path
+        self.model = model
+        self.read: StoredModel | None = None
+        body = files.read(path, _FORM)
+        if body is not None:
+            try:
+                self.read = _restored(Reader(body, model.constants).value(_FILE))
+            except UNREADABLE:
+                # Damaged in a way that its digest does not tell: as good as none.
+                self.read = None
+
+    def write(self, found: StoredModel, planned: Model) -> None:
+        """Store the plans; does nothing where they cannot be stored, or when the engine's sources changed.
+
+        planned: the model after the backend's passes, whose constants need not be stored where `makers` say
+        how they come of the model's.
+        """
+        if not source_files.are_unchanged():
+            return
+        given = self.model.constants
+        made = {name: planned.constants[name] for name in planned.makers if name in planned.constants}
+        owners = {**made, **given}
+        makers = [_Maker(name, planned.makers[name]) for name in made if name not in given]
+        try:
+            body = Writer(owners).body(_FILE, _flat(found, self.model, makers))
+        except (NotStorableError, *UNREADABLE):
+            return
+        files.write(self.path, _FORM, body)
+
+
+def plan_file(model: Model, backend: Backend) -> PlanFile | None:
+    """Where a model's plans are kept; None for models and backends that have none."""
+    if not isinstance(backend, CPUBackend) or not is_storing():
+        return None
+    engine = digest_of_engine()
+    if not engine or not is_plain(model):
+        return None
+    winograd = f"{LARGEST} {scratch_bytes(host_tile())}"
+    setting = f"{engine} {backend.planned_threads} {backend.arithmetics} {winograd}"
+    return PlanFile(files.path_of(digest_of_model(model, setting), "plan"), model)
+
+
+# What is written
+
+
+class _Kernel(NamedTuple):
+    key: str
+    name: str
+    is_tuned: bool
+
+
+class _Step(NamedTuple):
+    """A `Step`; its kernel by its place in the list of kernels."""
+
+    layer: str
+    op_type: str
+    kernel: int
+    nanoseconds: float
+    space: tuple[int, ...]
+    values: tuple[int | float, ...]
+    inputs: tuple[str, ...]
+    output: str
+
+
+class _Constant(NamedTuple):
+    name: str
+    array: np.ndarray
+
+
+class _Packing(NamedTuple):
+    name: str
+    make: Callable[[], np.ndarray]
+    size: int
+    dtype: np.dtype
+
+
+class _Segment(NamedTuple):
+    steps: Sequence[_Step]
+    buffers: Sequence[BufferSpec]
+    constants: Sequence[_Constant]
+    packed: Sequence[_Packing]
+    imports: tuple[str, ...]
+    exports: tuple[str, ...]
+
+
+class _Tensor(NamedTuple):
+    """A `Value` that a name of the model stands for; `root` is the name of its buffer."""
+
+    name: str
+    root: str
+    shape: tuple[int, ...]
+    dtype: np.dtype
+    known: np.ndarray | None
+
+
+class _Input(NamedTuple):
+    name: str
+    shape: tuple[int, ...]
+
+
+class _Plan(NamedTuple):
+    inputs: Sequence[_Input]
+    tensors: Sequence[_Tensor]
+    outputs: Sequence[str]
+    segments: Sequence[_Segment]
+
+
+class _Maker(NamedTuple):
+    """A constant that a pass has made of the model's."""
+
+    name: str
+    make: Callable[[], np.ndarray]
+
+
+class _Makers:
+    """Makers, whose constants what is written behind them may refer to."""
+
+    _COLUMN: Column[Any] = Many(Tuples(_Maker, name=NAME, make=CALL))
+
+    def write(self, values: Sequence[Sequence[_Maker]], file: Writer) -> None:
+        """See `Column`."""
+        self._COLUMN.write(values, file)
+
+    def read(self, count: int, file: Reader) -> list[tuple[_Maker, ...]]:
+        """See `Column`."""
+        found: list[tuple[_Maker, ...]] = self._COLUMN.read(count, file)
+        for makers in found:
+            file.take_makers(dict(makers))
+        return found
+
+
+class _File(NamedTuple):
+    makers: Sequence[_Maker]
+    host_inputs: Sequence[str]
+    is_random: bool
+    kernels: Sequence[_Kernel]
+    plans: Sequence[_Plan]
+    lasting: Sequence[str]
+
+
+_STEP = Tuples(
+    _Step, layer=NAME, op_type=NAME, kernel=SIZE, nanoseconds=REAL, space=Many(SIZE), values=Many(NUMBER),
+    inputs=Many(NAME), output=NAME,
+)  # fmt: skip
+_SEGMENT = Rows(
+    _Segment,
+    steps=Many(_STEP),
+    buffers=Many(Rows(BufferSpec, name=NAME, elements=SIZE, dtype=DTYPE, role=NAME)),
+    constants=Many(Tuples(_Constant, name=NAME, array=ARRAY)),
+    packed=Many(Tuples(_Packing, name=NAME, make=CALL, size=SIZE, dtype=DTYPE)),
+    imports=Many(NAME),
+    exports=Many(NAME),
+)
+_PLAN = Rows(
+    _Plan,
+    inputs=Many(Tuples(_Input, name=NAME, shape=Many(SIZE))),
+    tensors=Many(Tuples(_Tensor, name=NAME, root=NAME, shape=Many(SIZE), dtype=DTYPE, known=Maybe(ARRAY))),
+    outputs=Many(NAME),
+    segments=Many(_SEGMENT),
+)
+_FILE = Rows(
+    _File,
+    makers=_Makers(),
+    host_inputs=Many(NAME),
+    is_random=FLAG,
+    kernels=Many(Tuples(_Kernel, key=NAME, name=NAME, is_tuned=FLAG)),
+    plans=Many(_PLAN),
+    lasting=Many(NAME),
+)
+
+
+def _flat(found: StoredModel, model: Model, makers: Sequence[_Maker]) -> _File:
+    kernels = [_Kernel(*facts) for facts in found.kernels]
+    numbers = {kernel.key: position for position, kernel in enumerate(kernels)}
+    plans = [_flat_plan(key, lowered, model, numbers) for key, lowered in found.plans.items()]
+    return _File(makers, sorted(found.host_inputs), found.is_random, kernels, plans, sorted(found.lasting))
+
+
+def _flat_plan(key: object, lowered: Lowered, model: Model, numbers: Mapping[str, int]) -> _Plan:
+    if lowered.trace.stop is not None or lowered.fallbacks:
+        raise NotStorableError("the plan goes on when data has arrived")
+    shapes, known = cast(tuple[Any, Any], key)
+    inputs = [_Input(name, shape) for name, shape in shapes if type(shape) is tuple]
+    if known or len(inputs) < len(shapes):
+        raise NotStorableError("the plan depends on more than shapes")
+    outputs = [output.name for output in model.outputs]
+    tensors = []
+    for name, value in lowered.trace.values.items():
+        if name in model.constants and name not in outputs:
+            continue
+        if not isinstance(value, Value) or value.bound is not None or value.dtype == object:
+            raise NotStorableError(f"'{name}' is more than a tensor")
+        tensors.append(_Tensor(name, value.root.name, value.shape, value.dtype, value.known))
+    return _Plan(inputs, tensors, outputs, [_flat_segment(s, numbers) for s in lowered.segments])
+
+
+def _flat_segment(segment: Segment, numbers: Mapping[str, int]) -> _Segment:
+    plan = segment.plan
+    if segment.place != "native":
+        raise NotStorableError("a step runs elsewhere")
+    steps = []
+    for s in plan.steps:
+        number = numbers[stored_key(s.kernel)]
+        steps.append(_Step(s.layer, s.op_type, number, step_ns(s), s.space, s.values, s.inputs, s.output))
+    constants = [_Constant(*item) for item in plan.constants.items()]
+    packed = [_Packing(name, p.make, p.size, p.dtype) for name, p in plan.packed.items()]
+    return _Segment(steps, [*plan.buffers.values()], constants, packed, segment.imports, segment.exports)
+
+
+def stored_key(kernel: AnyKernel) -> str:
+    """The key of a kernel's compiled code."""
+    return kernel.key if isinstance(kernel, StoredKernel) else source_of(kernel).key
+
+
+def stored_facts(kernels: Iterable[AnyKernel]) -> list[tuple[str, str, bool]]:
+    """Key, name and whether it is tuned, of each kernel once."""
+    found = {}
+    for kernel in kernels:
+        key = stored_key(kernel)
+        is_tuned = kernel.is_tuned if isinstance(kernel, StoredKernel) else not isinstance(kernel, Kernel)
+        found[key] = (key, str(getattr(kernel, "name", "generic")), is_tuned)
+    return list(found.values())
+
+
+def _restored(flat: _File) -> StoredModel:
+    for key, _, _ in flat.kernels:
+        if not _KEY.fullmatch(key):
+            raise ValueError("a kernel's key is none")  # it becomes the name of a file
+    return StoredModel(
+        frozenset(flat.host_inputs),
+        flat.is_random,
+        [*flat.kernels],
+        {(tuple(plan.inputs), ()): _restored_plan(plan, flat.kernels) for plan in flat.plans},
+        frozenset(flat.lasting),
+    )
+
+
+def _restored_plan(flat: _Plan, kernels: Sequence[_Kernel]) -> Lowered:
+    values: dict[str, Any] = {}
+    roots: dict[str, Value] = {}
+    for name, root, shape, dtype, known in flat.tensors:
+        if known is not None and (known.shape, known.dtype) != (shape, dtype):
+            raise ValueError(f"{name} has other elements than its shape says")
+        value = values[name] = Value(root, shape, dtype, None, known, roots.get(root))
+        roots.setdefault(root, value)
+    trace = Trace(values, [], {}, kept=[values[name] for name in flat.outputs])
+    return Lowered(trace, [_restored_segment(s, kernels, roots) for s in flat.segments])
+
+
+def _restored_segment(flat: _Segment, kernels: Sequence[_Kernel], roots: Mapping[str, Value]) -> Segment:
+    plan = Plan()
+    for spec in flat.buffers:
+        if spec.role not in ("constant", "input", "output", "temporary"):
+            raise ValueError(f"there are no buffers that are {spec.role}")
+        if spec.name in roots and spec.elements != roots[spec.name].size:
+            raise ValueError(f"the buffer of {spec.name} has another size")
+        plan.buffers[spec.name] = spec
+    for layer, op_type, number, nanoseconds, space, step_values, inputs, output in flat.steps:
+        kernel = StoredKernel(*kernels[number], nanoseconds)
+        plan.steps.append(Step(layer, op_type, kernel, space, step_values, inputs, output))
+    used = {name for step in plan.steps for name in (*step.inputs, step.output)}
+    if not used.union(flat.imports, flat.exports) <= plan.buffers.keys():
+        raise ValueError("a step has no buffer")
+    plan.constants.update(flat.constants)
+    plan.packed.update((name, Packed(make, size, dtype)) for name, make, size, dtype in flat.packed)
+    held: dict[str, np.ndarray | Packed] = {**plan.constants, **plan.packed}
+    for name, array in held.items():
+        if (array.size, array.dtype) != (plan.buffers[name].elements, plan.buffers[name].dtype):
+            raise ValueError(f"the constant {name} has another size")
+    return Segment("native", plan, flat.imports, flat.exports)

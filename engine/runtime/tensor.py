@@ -1,0 +1,359 @@
+"""Tensors: values that may still be on their way from a backend.
+
+A `Tensor` has a shape, a dtype and a `TensorData`, which says where the elements lie. Asking for the
+elements is a request that is polled; only `download_to_array` and `readback_and_clone` wait.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Generator, Mapping, Sequence
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import ArrayLike, DTypeLike
+
+from engine.backends.readback import PendingRead, ShapedRead, delivered
+from engine.backends.tensor_data import CPUTensorData, JobMemory, TensorData, changes
+from engine.base import instrumentation
+from engine.base.errors import EngineError, InputError, ShapePending, ValuePending
+from engine.base.lifetime import Disposable
+from engine.base.memory.aligned import aligned
+from engine.base.shapes import DynamicTensorShape as DynamicTensorShape
+from engine.base.shapes import TensorShape
+from engine.base.spelling import answers_spelling
+
+POLL_SECONDS = 0.0005
+"""How long an awaited readback sleeps between polls in an asyncio loop."""
+
+
+@answers_spelling
+class Tensor(Disposable):
+    """A tensor of any backend.
+
+    `Tensor(array)` copies the array; `Tensor.wrap(array)` uses it in place, so changing the array before the
+    work that reads it is done is the caller's error. Writing a tensor itself (`upload`, indexing) is right at
+    any time. Tensors that `Worker.peek_output` returns belong to the
+    worker: they are stale after its next `schedule`, except for a readback that was requested before.
+    """
+
+    def __init__(self, data: ArrayLike, dtype: DTypeLike | None = None) -> None:
+        super().__init__()
+        if isinstance(data, TensorShape):
+            # As in Unity: a shape stands for zeros of it.
+            data = np.zeros(data, np.float32 if dtype is None else dtype)
+        array = np.asarray(data, dtype=dtype)
+        if dtype is None and array.dtype == np.float64 and not isinstance(data, np.ndarray | np.generic):
+            # Python floats are meant as what networks compute in.
+            array = array.astype(np.float32)
+        if array.dtype.kind in "UST":
+            array = array.astype(object)
+        elif array.dtype == object:
+            for element in array.reshape(-1):
+                if not isinstance(element, str | bytes | Mapping):
+                    found = type(element).__name__
+                    raise InputError(
+                        f"a Tensor takes an array, numbers, text or a TensorShape, not {found}"
+                        if array.ndim == 0
+                        else f"the elements of a Tensor are numbers or text, not {found}; rows of different "
+                        "lengths make no tensor"
+                    )
+            array = np.array(array, order="C")
+        if array.dtype != object:
+            # Where kernels can read it in place, and nobody else writes.
+            array, given = aligned(array.shape, array.dtype), array
+            array[...] = given
+        self._data: TensorData = CPUTensorData(array, owned=True)
+        self.elements_on_cpu = self._data
+
+    # What most tensors of a frame leave as it is, so that making one costs little.
+    _view: tuple[int, ...] | None = None
+    _pending: PendingRead | None = None
+    _arrived: np.ndarray | None = None
+    _callbacks: Sequence[Callable[[bool], None]] = ()
+    _owns_memory = False
+
+    elements_on_cpu: CPUTensorData | None = None
+    """The storage, where it is an array in the tensor's own shape and alive; else None."""
+
+    @classmethod
+    def of(cls, data: TensorData, *, owned: bool = True) -> Tensor:
+        """A tensor over existing storage; `owned` storage is freed with the tensor."""
+        tensor = cls.__new__(cls)
+        if owned:  # of what owns no memory, nothing can be left undisposed
+            Disposable.__init__(tensor)
+            tensor._owns_memory = True
+        tensor._data = data
+        if type(data) is CPUTensorData:
+            tensor.elements_on_cpu = data
+        return tensor
+
+    @classmethod
+    def wrap(cls, array: np.ndarray) -> Tensor:
+        """A tensor over the array itself. Raises `InputError` if its elements are not in row-major order."""
+        if not isinstance(array, np.ndarray) or not array.flags.c_contiguous:
+            raise InputError("Tensor.wrap needs a C-contiguous numpy array; use Tensor(array), which copies")
+        return cls.of(CPUTensorData(array), owned=False)
+
+    # Facts
+
+    @property
+    def dtype(self) -> np.dtype:
+        """Element type."""
+        return self._data.dtype
+
+    @property
+    def shape_or_none(self) -> TensorShape | None:
+        """Shape, or None while it depends on data that is still being computed."""
+        self._check_alive()
+        if self._arrived is not None:
+            return TensorShape(self._arrived.shape)
+        shape = self._view if self._view is not None else self._data.shape_or_none
+        return None if shape is None else TensorShape(shape)
+
+    @property
+    def shape(self) -> TensorShape:
+        """Shape; raises `ShapePending` while it depends on data that is still being computed."""
+        shape = self.shape_or_none
+        if shape is None:
+            raise ShapePending("this output's shape depends on data still being computed; poll shape_or_none")
+        return shape
+
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        """The shape as a plain tuple. Raises as `shape` does."""
+        self._check_alive()
+        found = self._view if self._view is not None else self._data.shape_or_none
+        return tuple(self.shape) if found is None else found
+
+    @property
+    def size(self) -> int:
+        """Number of elements."""
+        return self.shape.size
+
+    @property
+    def data_on_backend(self) -> TensorData:
+        """The storage: `CPUTensorData`, `ComputeTensorData` or `TextureTensorData`."""
+        self._check_alive()
+        return self._data.concrete()
+
+    @property
+    def data_at_hand(self) -> TensorData:
+        """The storage, or a promise of it while the work that makes it is not enqueued yet. Never waits."""
+        self._check_alive()
+        return self._data.at_hand()
+
+    def has_changed(self) -> None:
+        """Forget what was read back: the elements were written where they lie."""
+        self._pending = self._arrived = None
+
+    def for_job(self, writes: bool) -> JobMemory | None:
+        """The elements for a job of one's own; None where jobs cannot reach them. Never waits."""
+        memory = self.data_at_hand.for_job(writes)
+        if memory is not None:
+            if self._view is not None:
+                memory.array = memory.array.reshape(self._view)
+            if writes:
+                self.has_changed()
+        return memory
+
+    def __repr__(self) -> str:
+        if self._disposed:
+            return "Tensor(disposed)"
+        try:
+            shape = str(tuple(self.shape))
+        except EngineError as error:
+            shape = type(error).__name__
+        return f"Tensor(shape={shape}, dtype={self.dtype.name}, data={type(self._data).__name__})"
+
+    # Elements
+
+    def reshape(self, *shape: int | Sequence[int]) -> Self:
+        """Give this tensor another shape of the same size; one entry may be -1. Returns the tensor."""
+        wanted = tuple(shape[0]) if len(shape) == 1 and isinstance(shape[0], Sequence) else shape
+        sizes = [int(n) for n in wanted]  # type: ignore[arg-type]
+        known = int(np.prod([n for n in sizes if n != -1]))
+        if sizes.count(-1) == 1 and known:
+            sizes[sizes.index(-1)] = self.size // known
+        if int(np.prod(sizes)) != self.size or min(sizes, default=0) < 0:
+            raise InputError(f"cannot reshape a tensor of shape {tuple(self.shape)} to {tuple(wanted)}")
+        self._view = tuple(sizes)
+        self.elements_on_cpu = None
+        changes.add()
+        if self._arrived is not None:
+            self._arrived = self._arrived.reshape(self._view)
+        return self
+
+    def upload(self, array: ArrayLike) -> None:
+        """Replace all elements. The array is converted to the tensor's dtype; its size must fit."""
+        self._check_alive()
+        source = np.ascontiguousarray(array, dtype=self.dtype)
+        if source.size != self.size:
+            raise InputError(f"upload of {source.size} elements into a tensor of shape {tuple(self.shape)}")
+        self._pending = self._arrived = None
+        self._data.upload(source)
+
+    def __getitem__(self, key: Any) -> Any:
+        return self._on_cpu("index it")[key]
+
+    def __setitem__(self, key: Any, value: Any) -> None:
+        data = self.data_on_backend
+        if type(data) is not CPUTensorData:
+            raise ValuePending(
+                "this tensor lies on a backend; CPUTensorData.pin(tensor) before writing elements"
+            )
+        self._pending = self._arrived = None
+        data.to_write().reshape(self.shape)[key] = value
+
+    def __array__(self, dtype: DTypeLike | None = None, copy: bool | None = None) -> np.ndarray:
+        array = self._shared("convert it")
+        if copy is False and dtype is not None and np.dtype(dtype) != array.dtype:
+            raise ValueError(f"a conversion from {array.dtype} to {np.dtype(dtype)} needs a copy")
+        return np.array(array, dtype=dtype, copy=copy)
+
+    def __dlpack__(self, **options: Any) -> Any:
+        return self._shared("share it").__dlpack__(**options)
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return self._on_cpu("share it").__dlpack_device__()
+
+    def _shared(self, purpose: str) -> np.ndarray:
+        """The elements, if they are on the CPU already, for others to see what is written to them."""
+        array = self._on_cpu(purpose)
+        if type(self._data) is CPUTensorData:
+            self._data.is_shared()
+        return array
+
+    def _on_cpu(self, purpose: str) -> np.ndarray:
+        """The elements, if they are on the CPU already."""
+        self._check_alive()
+        if self.is_readback_request_done():
+            return self._arrive() if self._arrived is None else self._arrived
+        if type(self._data) is CPUTensorData and self._data.fence is None:
+            return self._data.elements.reshape(self.shape)
+        raise ValuePending(
+            f"the value is not on the CPU yet; await a readback or download it, then {purpose}"
+        )
+
+    # Readback
+
+    def readback_request(self, callback: Callable[[bool], None] | None = None) -> None:
+        """Start copying the elements, as they are at this point of the schedule, to the CPU.
+
+        `callback(True)` is called by the first `is_readback_request_done` that finds the copy arrived.
+        """
+        self._check_alive()
+        if self._pending is None and self._arrived is None:
+            self._pending = self._data.request()
+            if instrumentation.installed and instrumentation.here():
+                data = self._data
+                worker, name = getattr(data, "worker", None), getattr(data, "name", "")
+                self._pending = instrumentation.ObservedRead(self._pending, worker, name)
+        if callback is not None:
+            self._callbacks = (*self._callbacks, callback)
+
+    def is_readback_request_done(self) -> bool:
+        """Whether the requested elements have arrived. Never waits; False without a request."""
+        self._check_alive()
+        pending = self._pending
+        if pending is not None:
+            if not pending.done():
+                return False
+            if self._seen() is None:
+                self._arrive()
+        elif self._arrived is None:
+            return False
+        if self._callbacks:
+            callbacks, self._callbacks = self._callbacks, ()
+            for callback in callbacks:
+                callback(True)
+        return True
+
+    def _seen(self) -> np.ndarray | None:
+        """What a request that is done has not copied yet: whoever wants it makes the only copy."""
+        return self._pending.seen() if type(self._pending) is ShapedRead else None
+
+    def _arrive(self) -> np.ndarray:
+        assert self._pending is not None
+        self._arrived = self._in_shape(self._pending.array())
+        self._pending = None
+        return self._arrived
+
+    def _in_shape(self, array: np.ndarray) -> np.ndarray:
+        return array if self._view is None else array.reshape(self._view)
+
+    def download_to_array(self, out: np.ndarray | None = None) -> np.ndarray:
+        """The elements as an array of the tensor's shape and dtype, or in `out`. Blocks until they arrive."""
+        self._check_alive()
+        pending = self._pending
+        if pending is not None:
+            pending.wait()
+            seen = self._seen()
+            if seen is not None:
+                seen = self._in_shape(seen)
+                return seen.copy() if out is None else delivered(seen, out)
+            self._arrive()
+        elif self._arrived is None:
+            if self._view is None:
+                return self._data.download(out)
+            # Nobody else sees this array, so it needs no copy.
+            return delivered(self._in_shape(self._data.download()), out)
+        array = self._arrived
+        assert array is not None
+        return array.copy() if out is None else delivered(array, out)
+
+    def readback_and_clone(self) -> Tensor:
+        """A CPU tensor with the elements. Blocks until they are there."""
+        array = np.ascontiguousarray(self.download_to_array())
+        return Tensor.of(CPUTensorData(array, owned=True), owned=False)
+
+    def readback_and_clone_async(self) -> Readable:
+        """An awaitable that yields a CPU tensor; from an asyncio loop or from the host's async hooks."""
+        self.readback_request()
+        return Readable(self)
+
+    def replace_data(self, data: TensorData) -> None:
+        """Take over storage with the same elements; a requested readback goes on."""
+        if self._owns_memory:
+            self._data.dispose()
+        self._data = data
+        self._view = None
+        self.elements_on_cpu = data if type(data) is CPUTensorData else None
+        changes.add()
+        self._owns_memory = type(data) is not CPUTensorData
+
+    def _dispose(self) -> None:
+        if self.elements_on_cpu is not None:
+            self.elements_on_cpu = None
+            changes.add()
+        self._pending = self._arrived = None
+        if self._owns_memory:
+            self._data.dispose()
+
+
+class Readable:
+    """Awaits a requested readback by polling it: once a frame under the host, now and then under asyncio."""
+
+    def __init__(self, tensor: Tensor) -> None:
+        self._tensor = tensor
+
+    def done(self) -> bool:
+        """Whether awaiting would not suspend."""
+        return self._tensor.is_readback_request_done()
+
+    def __await__(self) -> Generator[Any, None, Tensor]:
+        while not self._tensor.is_readback_request_done():
+            if in_asyncio():
+                yield from asyncio.sleep(POLL_SECONDS).__await__()
+            else:
+                yield None
+        return self._tensor.readback_and_clone()
+
+
+def in_asyncio() -> bool:
+    """Whether the caller runs in an event loop of asyncio's, which waits by sleeping."""
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return False
+    return True

@@ -1,0 +1,1 @@
+"""The host: the app, its frame and clock, the life cycle of components, resources."""

@@ -1,0 +1,233 @@
+"""The frame, written down as a list: what happens in which order, and why there.
+
+`FRAME` is the list that an app starts with. A game inserts phases of its own with
+`app.frame.insert(Phase("physics", "...", run), after="fixed_update")`. The order of the hooks within a phase
+is each component's `execution_order`.
+"""
+
+from __future__ import annotations
+
+import time as clock
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from engine import advance_loads
+from engine.device.native import children
+from gameglue.errors import FrameError
+from gameglue.input import FocusChanged, QuitRequested, Resized
+from gameglue.scripting.coroutines import ResumePoint
+
+if TYPE_CHECKING:
+    from gameglue.host.app import App
+
+
+@dataclass(frozen=True)
+class Phase:
+    """One named part of the frame. `doc` says what belongs there; `run` does it.
+
+    goes_on: whether it is run while the app is halted (`app.halted`); without it a phase is left out then.
+    """
+
+    name: str
+    doc: str
+    run: Callable[[App], None]
+    goes_on: bool = False
+
+
+def _input(app: App) -> None:
+    app.input.begin_frame(app.player_time, app.time.unscaled_delta_time, records=not app.stands_still)
+    if app.input.replay is not None and app.headless:
+        for event in app.input.events:
+            if isinstance(event, Resized):
+                app.graphics.surface.size = (event.width, event.height)
+    app.graphics.follow_window_size()
+    if any(isinstance(event, QuitRequested) for event in app.input.events):
+        app.quit()
+    for event in app.input.events:
+        if isinstance(event, FocusChanged):
+            app.lifecycle.tell_all("on_application_focus", event.focused)
+    app.lifecycle.follow_pause()
+
+
+def _poll(app: App) -> None:
+    advance_loads(app.loading_budget_ms)
+    app.hot_reload.poll()
+    if app.stands_still:
+        return
+    app.inference.poll()
+    app.coroutines.step(ResumePoint.RESULTS)
+
+
+def _wake(app: App) -> None:
+    app.lifecycle.wake_new()
+
+
+def _fixed_update(app: App) -> None:
+    time = app.time
+    steps = time.fixed.steps_due(time.game.delta)
+    time.in_fixed_step = True
+    try:
+        for _ in range(steps):
+            time.fixed.advance()
+            app.lifecycle.hooks["fixed_update"].run()
+            app.coroutines.step(ResumePoint.FIXED)
+    finally:
+        time.in_fixed_step = False
+
+
+def _update(app: App) -> None:
+    app.lifecycle.hooks["update"].run()
+
+
+def _coroutines(app: App) -> None:
+    app.coroutines.step(ResumePoint.FRAME)
+    app.lifecycle.timers.run()
+
+
+def _late_update(app: App) -> None:
+    app.lifecycle.hooks["late_update"].run()
+
+
+def _draw(app: App) -> None:
+    app.graphics.draw_cameras()
+
+
+def _render_image(app: App) -> None:
+    app.graphics.apply_image_effects(app.lifecycle.hooks["on_render_image"])
+
+
+def _gui(app: App) -> None:
+    app.lifecycle.hooks["on_gui"].run()
+    app.overlay.draw(app)
+    app.graphics.draw_gui()
+    app.inspector.draw(app)
+
+
+def _inference(app: App) -> None:
+    if app.rest.took_inference():
+        return
+    budget, slack = app.frame_budget_ms, app.slack
+    app.inference.pump(slack.budget_ms(clock.perf_counter()) if budget == "slack" else budget)
+    slack.end_spending(clock.perf_counter())
+
+
+def _present(app: App) -> None:
+    if app.waits_for_display:
+        # Most of the frame may pass in there, without any work.
+        children.let_go()
+    app.graphics.present()
+
+
+def _end_of_frame(app: App) -> None:
+    if not app.stands_still:
+        app.coroutines.step(ResumePoint.END)
+    app.lifecycle.sweep()
+
+
+FRAME: Final[tuple[Phase, ...]] = (
+    Phase(
+        "input",
+        "The window's and the script's events become this frame's `self.input`.",
+        _input,
+        goes_on=True,
+    ),
+    Phase(
+        "poll",
+        "What is being loaded goes on, within `app.loading_budget_ms`, and what changed on disk is taken "
+        "up. Readbacks that have come are delivered: callbacks, and code that awaits them. It is early, so "
+        "that a result is used in the frame that finds it.",
+        _poll,
+        goes_on=True,
+    ),
+    Phase(
+        "wake",
+        "`awake` and `on_enable` of what is new, then `start`, so that a start finds its neighbours awake.",
+        _wake,
+    ),
+    Phase(
+        "fixed_update",
+        "None, one or several steps of equal length, as game time has passed; capped, the rest is dropped.",
+        _fixed_update,
+    ),
+    Phase("update", "The game's own logic, once a frame.", _update),
+    Phase(
+        "coroutines",
+        "Waiting generators and `async def` whose condition holds go on; then what `invoke` and "
+        "`invoke_repeating` have due is called.",
+        _coroutines,
+    ),
+    Phase("late_update", "What follows something else: cameras, labels. All else has moved.", _late_update),
+    Phase(
+        "draw",
+        "Each camera clears if it has a background, and draws the scene's renderers.",
+        _draw,
+        goes_on=True,
+    ),
+    Phase(
+        "render_image",
+        "`on_render_image(source, destination)`: image effects, each fed with what the one before wrote.",
+        _render_image,
+        goes_on=True,
+    ),
+    Phase(
+        "gui", "`on_gui`: text, plots and panels in pixels, untouched by image effects.", _gui, goes_on=True
+    ),
+    Phase(
+        "inference",
+        "Requests and registered work submit their next slices, within `app.frame_budget_ms`. It stands "
+        "behind the drawing, so that the GPU has the frame's picture first; where the processor draws, "
+        "before it, as all that is enqueued behind a picture would wait there for the picture.",
+        _inference,
+    ),
+    Phase(
+        "present",
+        "The picture goes to the window. Screenshots that were asked for are taken.",
+        _present,
+        goes_on=True,
+    ),
+    Phase(
+        "end_of_frame",
+        "Coroutines that wait for it; then what was destroyed goes.",
+        _end_of_frame,
+        goes_on=True,
+    ),
+)
+
+
+class Frame:
+    """The phases of one app, in order; may be changed between frames."""
+
+    def __init__(self, phases: tuple[Phase, ...] = FRAME) -> None:
+        self._phases = list(phases)
+
+    def __iter__(self) -> Iterator[Phase]:
+        return iter(tuple(self._phases))
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names in order."""
+        return tuple(phase.name for phase in self._phases)
+
+    def insert(self, phase: Phase, *, before: str | None = None, after: str | None = None) -> None:
+        """Put `phase` before or after the one of that name."""
+        if (before is None) == (after is None):
+            raise FrameError(f"say where {phase.name!r} goes: either before=... or after=...")
+        if phase.name in self.names:
+            raise FrameError(f"the frame already has a phase {phase.name!r}")
+        position = self._position(before if before is not None else after)
+        self._phases.insert(position + (before is None), phase)
+
+    def remove(self, name: str) -> Phase:
+        """Take the phase of that name out, and return it."""
+        return self._phases.pop(self._position(name))
+
+    def describe(self) -> str:
+        """The list as text, a line for each phase."""
+        return "\n".join(f"{phase.name}: {phase.doc}" for phase in self._phases)
+
+    def _position(self, name: str | None) -> int:
+        for position, phase in enumerate(self._phases):
+            if phase.name == name:
+                return position
+        raise FrameError(f"the frame has no phase {name!r}; its phases: {', '.join(self.names)}")

@@ -1,0 +1,32 @@
+"""What a demo is told when it is built, and what it tells when it has been played."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from gameglue.inference.backend_choice import BackendChoice, Progress
+
+if TYPE_CHECKING:
+    from gameglue.host.app import App
+
+Facts = Callable[[], Mapping[str, object]]
+"""What a demo wants in the report, asked for after the last frame."""
+
+
+@dataclass(frozen=True)
+class PlayOptions:
+    """What the player asked for.
+
+    choice: the backend, `None` if the demo is to take what suits the machine. autoplay: play by itself.
+    seed: what was given as `--seed`; `app.random` is seeded with it already. progress: for `Worker`.
+    """
+
+    choice: BackendChoice | None = None
+    autoplay: bool = False
+    seed: int | None = None
+    progress: Progress | None = None
+
+
+Build = Callable[["App", PlayOptions], Facts | None]

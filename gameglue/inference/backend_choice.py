@@ -1,0 +1,84 @@
+"""The backends as players name them, which one suits this machine, and workers on them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal
+
+from engine import BackendType, CLDevice, GLDevice, Model, SystemInfo, Worker
+from engine.backends.base import Precision
+from engine.base.errors import EngineError
+
+Device = Literal["gl", "opencl"]
+
+BACKEND_NAMES = ("cpu", "gpu_compute", "gpu_pixel")
+
+Progress = Callable[[int, int], None]
+"""Called with (kernels ready, kernels wanted)."""
+
+
+@dataclass(frozen=True)
+class BackendChoice:
+    """A backend and, for GPU_COMPUTE, the kind of device; `None` takes OpenGL where it can. `precision` is
+    for the CPU.
+    """
+
+    backend: BackendType
+    device: Device | None = None
+    precision: Precision = "float32"
+
+    @property
+    def label(self) -> str:
+        """As the command line writes it: "cpu", "cpu (bf16)", "gpu_compute", "gpu_compute (opencl)"."""
+        detail = self.device if self.precision == "float32" else self.precision
+        return self.backend.value + (f" ({detail})" if detail is not None else "")
+
+
+ALL_CHOICES = (
+    BackendChoice(BackendType.CPU),
+    BackendChoice(BackendType.GPU_COMPUTE, "gl"),
+    BackendChoice(BackendType.GPU_COMPUTE, "opencl"),
+    BackendChoice(BackendType.GPU_PIXEL),
+)
+"""Every way to run a model."""
+
+
+def default_choice(has_opengl: bool) -> tuple[BackendChoice, str]:
+    """The backend that suits a game on this thread's OpenGL context, and the reason in a few words.
+
+    A software renderer computes on the same cores as the CPU backend, only slower, so there the CPU is taken.
+    """
+    if not has_opengl:
+        return BackendChoice(BackendType.CPU), "there is no OpenGL here"
+    try:
+        info = GLDevice.for_context().info
+    except EngineError as error:
+        return BackendChoice(BackendType.CPU), str(error)
+    if info.is_software:
+        return BackendChoice(BackendType.CPU), f"OpenGL is drawn by the processor here ({info.renderer})"
+    if info.supports_compute:
+        return BackendChoice(BackendType.GPU_COMPUTE, "gl"), f"compute shaders on {info.renderer}"
+    return BackendChoice(BackendType.GPU_PIXEL), f"{info.renderer} has no compute shaders"
+
+
+def open_worker(model: Model, choice: BackendChoice, progress: Progress | None = None) -> Worker:
+    """A worker on this thread's OpenGL context, or on what `choice` names; raises `EngineError`."""
+    return Worker(model, choice.backend, device=choice.device, precision=choice.precision, progress=progress)
+
+
+def exact_choice(choice: BackendChoice, worker: Worker) -> BackendChoice:
+    """`choice` with the kind of device that `worker` has found: one of `ALL_CHOICES`."""
+    if choice.backend is not BackendType.GPU_COMPUTE:
+        return choice
+    return BackendChoice(choice.backend, "opencl" if isinstance(worker.device, CLDevice) else "gl")
+
+
+def why_unavailable(choice: BackendChoice, info: SystemInfo) -> str | None:
+    """Why this machine cannot offer a backend, or `None` if it can."""
+    if choice.backend is BackendType.CPU:
+        return None
+    if choice.device == "opencl":
+        return None if info.cl_devices else (info.cl_reason or "there is no OpenCL device")
+    reason = info.gl_pixel_reason if choice.backend is BackendType.GPU_PIXEL else info.gl_compute_reason
+    return reason or None

@@ -1,0 +1,150 @@
+"""`Brain`: a component that owns a worker, asks it what a game asks, and tells how long answers take."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from statistics import median
+from typing import TYPE_CHECKING, Any, Self
+
+from engine import Model, Worker
+from gameglue.host.playing import PlayOptions
+from gameglue.inference import InferenceRequest
+from gameglue.inference.backend_choice import BackendChoice, default_choice, exact_choice, open_worker
+from gameglue.inference.request import Callback
+from gameglue.scripting.behaviour import MonoBehaviour
+
+if TYPE_CHECKING:
+    from gameglue.scene.game_object import GameObject
+
+_KEPT = 60
+
+Shapes = Mapping[str, Any]
+
+
+class Brain(MonoBehaviour):
+    """A network that a game asks, frame by frame. It owns its worker, and disposes it with itself.
+
+        brain = Brain.open(app.scene.create("guard"), "guard.onnx", shapes={"batch": 1})
+        brain.ask(senses, callback=self.take, latest_only=True)
+
+    Components that have it as a field share it; one that derives from it asks `self`.
+    """
+
+    worker: Worker
+    """What runs the network; disposed with the component."""
+    choice: BackendChoice | None = None
+    """The backend that was asked for; `None` is the worker's own."""
+
+    answers = 0
+    """How many have come."""
+    _waits: tuple[tuple[int, float], ...] = ()
+    _asked: Sequence[InferenceRequest] = ()
+    _label = ""
+
+    @classmethod
+    def open(
+        cls,
+        game_object: GameObject,
+        model: str,
+        options: PlayOptions | None = None,
+        shapes: Shapes | Sequence[Shapes] | None = None,
+        **fields: object,
+    ) -> Self:
+        """Give `game_object` a brain, which runs where the player wants it or where this machine does best.
+
+        Args:
+            game_object: whose component it becomes.
+            model: a file's name, as for `resources`.
+            options: with the player's choice of a backend; without them what `default_choice` takes.
+            shapes: what the inputs will have, as for `Worker.warm_up`, so that no frame pays for a first run;
+                `{}` where the model has no open dimensions.
+            fields: those of a class that derives from this one.
+
+        Raises what loading a model and making a worker raise.
+        """
+        app, options = game_object.scene.app, options or PlayOptions()
+        choice = options.choice or default_choice(app.ctx is not None)[0]
+        worker = open_worker(app.resources.load(model, Model), choice, options.progress)
+        try:
+            if shapes is not None:
+                worker.warm_up(shapes).wait()
+        except Exception:
+            worker.dispose()
+            raise
+        return game_object.add_component(cls, worker=worker, choice=choice, **fields)
+
+    def ask(
+        self,
+        *inputs: Any,
+        callback: Callback | None = None,
+        **options: Any,
+    ) -> InferenceRequest:
+        """`app.inference.submit` for this worker: all that it takes, and the answer is counted."""
+
+        def take(request: InferenceRequest) -> None:
+            if request.error is None:
+                self.answers += 1
+                self._waits = (*self._waits[1 - _KEPT :], (request.age_frames, request.age_ms))
+            if callback is not None:
+                callback(request)
+
+        request = self.app.inference.submit(self.worker, *inputs, callback=take, **options)
+        self._asked = [*(asked for asked in self._asked if not asked.is_done()), request]
+        return request
+
+    @property
+    def pending(self) -> int:
+        """How many questions have no answer yet."""
+        return sum(not asked.is_done() for asked in self._asked)
+
+    def cancel(self) -> None:
+        """Give up what is asked: no answer to it comes any more."""
+        self.app.inference.cancel_all(self.worker)
+
+    @property
+    def answer_ms(self) -> float:
+        """Milliseconds from a question to its answer: the latest ones' median; 0 before the first."""
+        return median(ms for _, ms in self._waits) if self._waits else 0.0
+
+    @property
+    def answer_frames(self) -> float:
+        """Frames from a question to its answer: the latest ones' median; 0 before the first."""
+        return median(frames for frames, _ in self._waits) if self._waits else 0.0
+
+    @property
+    def answer_after(self) -> str:
+        """How long an answer takes, in words for a screen: "1 frame, 4.2 ms"; "..." before the first."""
+        frames = f"{self.answer_frames:.0f} frame{'s' if round(self.answer_frames) != 1 else ''}"
+        return f"{frames}, {self.answer_ms:.1f} ms" if self._waits else "..."
+
+    @property
+    def label(self) -> str:
+        """Where it runs, such as "gpu_pixel on llvmpipe"; once it is destroyed, where it ran."""
+        if not self._label:
+            choice = exact_choice(self.choice or BackendChoice(self.worker.backend_type), self.worker)
+            self._label = f"{choice.label} on {self.worker.plan_report().device}"
+        return self._label
+
+    @property
+    def facts(self) -> dict[str, object]:
+        """What a report tells of it: where it runs, how many answers it gave, and how fast."""
+        told: dict[str, object] = {"backend": self.label, "answers": self.answers}
+        if self._waits:
+            frames, ms = self.answer_frames, self.answer_ms
+            told["answer after"] = f"{frames:.0f} frame(s), {ms:.2f} ms (median)"
+        return told
+
+    def employ(self, worker: Worker, choice: BackendChoice | None = None) -> None:
+        """Go on with another worker: the one before is disposed, its questions are cancelled."""
+        self._dismiss()
+        self.worker, self.choice, self._waits, self._label = worker, choice, (), ""
+
+    def on_destroy(self) -> None:
+        """Cancel what is asked, and free what the worker holds."""
+        self._dismiss()
+
+    def _dismiss(self) -> None:
+        self.cancel()
+        if not self.worker.is_disposed:
+            self._label = self.label  # for a report after the end
+        self.worker.dispose()

@@ -1,0 +1,1 @@
+"""Scenes: objects, transforms, and the files that hold them."""

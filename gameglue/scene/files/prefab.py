@@ -1,0 +1,32 @@
+"""`Prefab`: a template for objects, read from a file once."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from gameglue.scene.game_object import GameObject
+from gameglue.scene.transform import Transform
+
+
+class Prefab:
+    """An object with all below it that is not in the game, and of which there may be many instances.
+
+    Made by naming a file: in `scene.instantiate("enemy.prefab")`, or as the value of a field of this type.
+    """
+
+    def __init__(self, name: str, path: Path, template: GameObject) -> None:
+        self.name = name
+        """The file's name, as `resources` finds it."""
+        self.path = path
+        self.template = template
+        """What instances are copied from. It never wakes; what is changed in it, later instances have."""
+
+    def place(self, scene: Any, parent: Transform | None) -> GameObject:
+        """A new instance in `scene`, under `parent`."""
+        made = self.template._clone(scene, parent, from_template=True)
+        made.prefab = self
+        return made
+
+    def __repr__(self) -> str:
+        return f"<Prefab {self.name!r}>"

@@ -1,0 +1,165 @@
+"""`Scene`: the objects that are in the game together."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from engine.base.spelling import answers_spelling
+from gameglue.scene.files.locations import PREFAB, SCENE, place_to_save, write_text
+from gameglue.scene.files.overrides import apply_overrides
+from gameglue.scene.files.prefab import Prefab
+from gameglue.scene.files.saving import prefab_text, scene_text
+from gameglue.scene.finding import Finder
+from gameglue.scene.game_object import GameObject
+from gameglue.scene.transform import Rotation, Transform
+from gameglue.scripting.behaviour import MonoBehaviour
+
+if TYPE_CHECKING:
+    from gameglue.host.app import App
+
+
+@answers_spelling
+class Scene(Finder):
+    """Holds game objects. Nothing in it wakes before the app loads it (`app.load_scene(scene)`)."""
+
+    def __init__(self, app: App, name: str = "scene") -> None:
+        self.app = app
+        self.name = name
+        self._objects: dict[int, GameObject] = {}
+        self._loaded = False
+
+    @property
+    def is_loaded(self) -> bool:
+        """True while its components live in the frame loop."""
+        return self._loaded
+
+    @property
+    def objects(self) -> tuple[GameObject, ...]:
+        """Every object in the scene, the oldest first."""
+        return tuple(self._objects.values())
+
+    @property
+    def roots(self) -> tuple[GameObject, ...]:
+        """The objects that hang under no other."""
+        return tuple(o for o in self._objects.values() if o.transform.parent is None)
+
+    def __iter__(self) -> Iterator[GameObject]:
+        return iter(self.objects)
+
+    def __len__(self) -> int:
+        return len(self._objects)
+
+    def create(
+        self,
+        name: str = "object",
+        *components: type[MonoBehaviour],
+        position: Iterable[float] = (0.0, 0.0),
+        rotation: Rotation = 0.0,
+        scale: Iterable[float] | float = 1.0,
+        parent: GameObject | Transform | None = None,
+        tag: str = "",
+        layer: int = 0,
+    ) -> GameObject:
+        """Make an object; place and size are relative to `parent`, the rotation in degrees around z.
+
+        Raises `FrameError` where the app has ended.
+        """
+        self.app.check_not_over()
+        made = GameObject(self, name, tag=tag, layer=layer)
+        self._enter(made)
+        if parent is not None:
+            above = parent.transform if isinstance(parent, GameObject) else parent
+            made.transform.set_parent(above, keep_world=False)
+        made.transform.local_position = position
+        made.transform.local_rotation = rotation
+        made.transform.local_scale = scale
+        for kind in components:
+            made.add_component(kind)
+        return made
+
+    def instantiate(
+        self,
+        prefab: GameObject | Prefab | str | Path,
+        *,
+        position: Iterable[float] | None = None,
+        rotation: Rotation | None = None,
+        parent: GameObject | Transform | None = None,
+        overrides: Mapping[str, object] | None = None,
+    ) -> GameObject:
+        """Copy `prefab` with its components, field values and everything below it into this scene.
+
+        `prefab` is a prefab's file by name, or an object, maybe in a scene that is not loaded: a shelf of
+        templates. Place and rotation are the prefab's, unless given (in the world). overrides: values by
+        name, such as `{"Enemy.speed": 3.0, "tag": "boss", "gun/Gun.damage": 7}`, where `gun` lies below.
+        Fields that hold a part of the prefab hold that of the copy. Raises `SceneError`.
+        """
+        above = parent.transform if isinstance(parent, GameObject) else parent
+        if isinstance(prefab, str | Path):
+            prefab = self.app.prefabs.load(prefab)
+        made = prefab.place(self, above) if isinstance(prefab, Prefab) else prefab.clone_into(self, above)
+        if overrides:
+            try:
+                apply_overrides(made, overrides)
+            except Exception:
+                self.app.lifecycle.remove(made)
+                raise
+        if position is not None:
+            made.transform.position = position
+        if rotation is not None:
+            made.transform.rotation = rotation
+        return made
+
+    # -- files ----------------------------------------------------------------------------------
+
+    def save(self, path: str | Path, *, strict: bool = True) -> Path:
+        """Write the scene as it is now into a file that `app.load_scene` reads; returns where that is.
+
+        Written are objects, components and their fields, references between them, resources by file name,
+        instances of prefabs as what they have otherwise, and what a component's `on_save` returns. Timers,
+        coroutines, listeners and private attributes are not: after loading, `awake` and `start` run again.
+        An object whose `is_saved` is False is left out. path: relative to the game's folder.
+
+        Raises `SceneError` for a field that cannot be written (a worker, a picture made in code), all of them
+        at once; with `strict=False` such fields are left out.
+        """
+        place = place_to_save(self.app.resources, path, SCENE)
+        write_text(place, scene_text(self.name, self.roots, self.app.resources, strict=strict))
+        return place
+
+    def save_prefab(self, owner: GameObject, path: str | Path, *, strict: bool = True) -> Path:
+        """Write an object with all below it as a prefab; else as `save`."""
+        place = place_to_save(self.app.resources, path, PREFAB)
+        write_text(place, prefab_text(owner, self.app.resources, strict=strict))
+        return place
+
+    # -- for the host ---------------------------------------------------------------------------
+
+    def load(self) -> None:
+        """Hand every component to the frame loop; they wake in the next wake phase."""
+        if self._loaded:
+            return
+        self._loaded = True
+        for owner in self:
+            for component in owner.components:
+                self.app.lifecycle.add(component)
+
+    def unload(self) -> None:
+        """Disable and destroy everything in the scene now."""
+        for owner in self:
+            if owner.transform.parent is None and not owner.is_destroyed:
+                self.app.lifecycle.remove(owner)
+        self._loaded = False
+
+    def _every_object(self) -> Iterator[GameObject]:
+        return iter(self._objects.values())
+
+    def _enter(self, owner: GameObject) -> None:
+        self._objects[id(owner)] = owner
+
+    def _forget(self, owner: GameObject) -> None:
+        self._objects.pop(id(owner), None)
+
+    def __repr__(self) -> str:
+        return f"<Scene {self.name!r}, {len(self._objects)} objects>"

@@ -1,0 +1,1 @@
+"""Components: `MonoBehaviour`, its hooks and fields, coroutines, events and timers."""

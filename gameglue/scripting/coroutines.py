@@ -1,0 +1,330 @@
+"""Code that spreads over frames: generators and `async def`, driven by the host without asyncio.
+
+A coroutine runs until it yields (or awaits) something to wait for:
+
+- nothing (`yield`, `await app.next_frame()`): go on in the next frame, after `update`;
+- `WaitForSeconds`, `WaitUntil`, `WaitForEndOfFrame` and their like, below;
+- another coroutine, or a generator: go on when it has ended, with what it returned;
+- anything that can be asked whether it is done: `is_readback_request_done()`, `is_done()` or `done()`.
+
+A wait always gives up control, even where its condition already holds: a loop of waits cannot hang a frame.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Generator, Iterator
+from collections.abc import Coroutine as NativeCoroutine
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Any
+
+from gameglue.errors import GameError
+from gameglue.host.clock import Time
+
+# Generators are often annotated as iterators; what runs must be able to take values and exceptions.
+Routine = Iterator[Any] | NativeCoroutine[Any, Any, Any]
+_Driven = Generator[Any, Any, Any] | NativeCoroutine[Any, Any, Any]
+
+
+class ResumePoint(Enum):
+    """The places in a frame where waiting code goes on."""
+
+    RESULTS = "poll"
+    FIXED = "fixed_update"
+    FRAME = "coroutines"
+    END = "end_of_frame"
+
+
+@dataclass(frozen=True)
+class Wait:
+    """One wait that has begun: where to look, whether it is over, and what it yields."""
+
+    points: tuple[ResumePoint, ...]
+    is_over: Callable[[], bool]
+    value: Callable[[], object] = lambda: None
+
+
+_FRAME = (ResumePoint.FRAME,)
+_RESULTS = (ResumePoint.RESULTS, ResumePoint.FRAME)
+
+
+class YieldInstruction(ABC):
+    """Something to `yield` in a generator or `await` in an `async def`; may be used many times."""
+
+    @abstractmethod
+    def begin(self, time: Time) -> Wait:
+        """Start one wait."""
+
+    def __await__(self) -> Generator[Any, Any, Any]:
+        return (yield self)
+
+
+class NextFrame(YieldInstruction):
+    """Go on in the next frame, after `update`."""
+
+    def begin(self, time: Time) -> Wait:
+        """Start one wait."""
+        return Wait(_FRAME, lambda: True)
+
+
+@dataclass(frozen=True)
+class WaitForSeconds(YieldInstruction):
+    """Go on when `seconds` of game time have passed: slower in slow motion, never while paused."""
+
+    seconds: float
+
+    def begin(self, time: Time) -> Wait:
+        """Start one wait."""
+        end = time.game.time + self.seconds - 1e-9
+        return Wait(_FRAME, lambda: time.game.time >= end)
+
+
+@dataclass(frozen=True)
+class WaitForSecondsRealtime(YieldInstruction):
+    """Go on when `seconds` of real time have passed, also while the game is paused."""
+
+    seconds: float
+
+    def begin(self, time: Time) -> Wait:
+        """Start one wait."""
+        end = time.real.time + self.seconds - 1e-9
+        return Wait(_FRAME, lambda: time.real.time >= end)
+
+
+@dataclass(frozen=True)
+class WaitUntil(YieldInstruction):
+    """Go on in the first frame in which `condition()` is true."""
+
+    condition: Callable[[], bool]
+
+    def begin(self, time: Time) -> Wait:
+        """Start one wait."""
+        return Wait(_FRAME, self.condition)
+
+
+@dataclass(frozen=True)
+class WaitWhile(YieldInstruction):
+    """Go on in the first frame in which `condition()` is false."""
+
+    condition: Callable[[], bool]
+
+    def begin(self, time: Time) -> Wait:
+        """Start one wait."""
+        return Wait(_FRAME, lambda: not self.condition())
+
+
+class WaitForFixedUpdate(YieldInstruction):
+    """Go on after the next fixed step."""
+
+    def begin(self, time: Time) -> Wait:
+        """Start one wait."""
+        return Wait((ResumePoint.FIXED,), lambda: True)
+
+
+class WaitForEndOfFrame(YieldInstruction):
+    """Go on when the frame has been presented."""
+
+    def begin(self, time: Time) -> Wait:
+        """Start one wait."""
+        return Wait((ResumePoint.END,), lambda: True)
+
+
+@dataclass(frozen=True)
+class WaitUntilDone(YieldInstruction):
+    """Go on when `handle` says that it is done; yields its result, or the handle if it has none."""
+
+    handle: object
+
+    def begin(self, time: Time) -> Wait:
+        """Start one wait."""
+        wait = _poll_handle(self.handle)
+        if wait is None:
+            raise GameError(
+                f"cannot wait for {type(self.handle).__name__}: it has none of the methods "
+                "is_readback_request_done(), is_done() and done()"
+            )
+        return wait
+
+
+def seconds(duration: float) -> WaitForSeconds:
+    """What to `yield` or `await` to let that much game time pass."""
+    return WaitForSeconds(duration)
+
+
+def next_frame() -> NextFrame:
+    """What to `yield` or `await` to go on in the next frame."""
+    return NextFrame()
+
+
+def _poll_handle(handle: object) -> Wait | None:
+    for name in ("is_readback_request_done", "is_done", "done"):
+        asked = getattr(handle, name, None)
+        if asked is None:
+            continue
+        is_done = asked if callable(asked) else functools.partial(getattr, handle, name)
+        result = getattr(handle, "result", None)
+        return Wait(_RESULTS, is_done, result if callable(result) else lambda: handle)
+    return None
+
+
+@dataclass(eq=False)
+class Coroutine(YieldInstruction):
+    """A running generator or `async def`. Yield or await it to wait for its end; `stop()` ends it early."""
+
+    routine: _Driven
+    owner: object | None
+    name: str
+    stack: list[_Driven] = field(default_factory=list)
+    wait: Wait | None = None
+    stopped: bool = False
+    finished: bool = False
+    returned: object = None
+    _running: bool = False
+
+    def is_done(self) -> bool:
+        """True when it has ended, was stopped, or raised."""
+        return self.finished or self.stopped
+
+    def result(self) -> object:
+        """What the coroutine returned; `None` before its end, or if it was stopped."""
+        return self.returned
+
+    def stop(self) -> None:
+        """End it now: its `finally` blocks run, and whoever waits for it goes on."""
+        self.stopped = True
+        self.wait = None
+        if not self._running:  # A generator cannot be closed from inside itself; it is when it yields.
+            while self.stack:
+                self.stack.pop().close()
+
+    def begin(self, time: Time) -> Wait:
+        """Start one wait."""
+        return Wait(_RESULTS, self.is_done, self.result)
+
+
+ErrorHandler = Callable[[object, str, Exception], None]
+
+
+class CoroutineRunner:
+    """Keeps the waiting coroutines of one app and drives them at their resume points."""
+
+    def __init__(self, time: Time, on_error: ErrorHandler) -> None:
+        self._time = time
+        self._on_error = on_error
+        self._waiting: list[Coroutine] = []
+
+    def __len__(self) -> int:
+        return sum(not coroutine.is_done() for coroutine in self._waiting)
+
+    def start(self, routine: object, owner: object | None = None, name: str = "") -> Coroutine:
+        """Run `routine` up to its first wait, and keep it. `owner` is told of an exception."""
+        if not _is_routine(routine):
+            hint = "; call it: start_coroutine(self.blink())" if callable(routine) else ""
+            raise GameError(
+                f"start_coroutine needs a generator or coroutine, got {type(routine).__name__}{hint}"
+            )
+        assert inspect.isgenerator(routine) or inspect.iscoroutine(routine)
+        coroutine = Coroutine(routine, owner, name or routine.__qualname__, [routine])
+        self._advance(coroutine, None)
+        return coroutine
+
+    def stop_all(self, owner: object) -> None:
+        """Stop every coroutine of `owner`."""
+        for coroutine in self._waiting:
+            if coroutine.owner is owner:
+                self._stop(coroutine)
+
+    def step(self, point: ResumePoint) -> None:
+        """Drive whatever waits for `point`; what begins to wait now is not looked at before the next one."""
+        batch, self._waiting = self._waiting, []
+        for coroutine in batch:
+            wait = coroutine.wait
+            if coroutine.is_done() or wait is None:
+                continue
+            if point not in wait.points:
+                self._waiting.append(coroutine)
+                continue
+            try:
+                over = wait.is_over()
+                value = wait.value() if over else None
+            except Exception as error:  # noqa: BLE001 - it belongs to the code that waits
+                self._advance(coroutine, None, error)
+                continue
+            if over:
+                self._advance(coroutine, value)
+            else:
+                self._waiting.append(coroutine)
+
+    def _advance(self, coroutine: Coroutine, value: object, error: Exception | None = None) -> None:
+        coroutine.wait = None
+        coroutine._running = True
+        try:
+            yielded = self._resume(coroutine, value, error)
+            if coroutine.is_done():
+                return
+            coroutine.wait = self._as_wait(coroutine, yielded)
+            self._waiting.append(coroutine)
+        except Exception as failure:  # noqa: BLE001 - one component's fault must not end the loop
+            coroutine.finished = True
+            self._on_error(coroutine.owner, coroutine.name, failure)
+        finally:
+            coroutine._running = False
+            if coroutine.stopped:
+                self._stop(coroutine)
+
+    @staticmethod
+    def _resume(coroutine: Coroutine, value: object, error: Exception | None) -> object:
+        """Run the innermost routine to its next yield; return what it yielded."""
+        stack = coroutine.stack
+        while True:
+            try:
+                if error is not None:
+                    failure, error = error, None
+                    yielded = stack[-1].throw(failure)
+                else:
+                    yielded = stack[-1].send(value)
+            except StopIteration as end:
+                stack.pop()
+                value = end.value
+                if not stack:
+                    coroutine.finished = True
+                    coroutine.returned = value
+                    return None
+                continue
+            except Exception as failure:
+                stack.pop()
+                if not stack:
+                    raise
+                error = failure
+                continue
+            if not _is_routine(yielded):
+                return yielded
+            stack.append(yielded)
+            value = None
+
+    def _as_wait(self, coroutine: Coroutine, yielded: object) -> Wait:
+        if yielded is None:
+            return NextFrame().begin(self._time)
+        if isinstance(yielded, YieldInstruction):
+            return yielded.begin(self._time)
+        wait = _poll_handle(yielded)
+        if wait is not None:
+            return wait
+        hint = f"; write WaitForSeconds({yielded!r})" if isinstance(yielded, int | float) else ""
+        raise GameError(
+            f"{coroutine.name} yielded {type(yielded).__name__}, expected nothing, a wait such as "
+            f"WaitForSeconds, a coroutine, or something with is_done(){hint}"
+        )
+
+    def _stop(self, coroutine: Coroutine) -> None:
+        try:
+            coroutine.stop()
+        except Exception as failure:  # noqa: BLE001 - raised by a `finally` block of the game's
+            self._on_error(coroutine.owner, coroutine.name, failure)
+
+
+def _is_routine(value: object) -> bool:
+    return inspect.isgenerator(value) or inspect.iscoroutine(value)

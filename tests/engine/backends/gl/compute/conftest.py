@@ -1,0 +1,40 @@
+"""Backends on the device of the session: reading buffer textures, and reading storage buffers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import moderngl
+import pytest
+
+from engine.backends.gl.compute.backend import GLComputeBackend
+from engine.device.gl.device import GLDevice
+from engine.device.gl.limits import GLLimits
+
+
+def made(device: GLDevice, texels: bool) -> GLComputeBackend:
+    if not device.info.supports_compute:
+        pytest.skip("no OpenGL 4.3 here")
+    return GLComputeBackend(device, texels=texels)
+
+
+@pytest.fixture(params=["texels", "storage"])
+def backend(gl_device: GLDevice, request: pytest.FixtureRequest) -> GLComputeBackend:
+    """Each way of reading tensors in turn."""
+    return made(gl_device, request.param == "texels")
+
+
+@pytest.fixture
+def texel_backend(gl_device: GLDevice) -> GLComputeBackend:
+    """The way that software rendering takes."""
+    return made(gl_device, True)
+
+
+@pytest.fixture(scope="session")
+def minimal_device(game_context: moderngl.Context) -> Iterator[GLDevice]:
+    """A device that pretends to have only what OpenGL 4.3 guarantees."""
+    device = GLDevice(game_context, limits=GLLimits.minimum(430))
+    if not device.info.supports_compute:
+        pytest.skip("no OpenGL 4.3 here")
+    yield device
+    device.dispose()

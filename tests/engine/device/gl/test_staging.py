@@ -1,0 +1,243 @@
+"""Readbacks and uploads: in order, never waiting, giving back what they take."""
+
+from __future__ import annotations
+
+import gc
+import os
+import time
+from collections.abc import Iterator
+
+import moderngl
+import numpy as np
+import pytest
+
+from engine.base.errors import DisposedError, ValuePending
+from engine.device.counting import CountingLoader
+from engine.device.gl.device import GLDevice
+from engine.device.gl.functions import GL
+
+pytestmark = pytest.mark.gl
+
+
+class Slow:
+    """A texture that takes llvmpipe a good while to draw; each value is a sum of sines."""
+
+    def __init__(self, device: GLDevice) -> None:
+        ctx = device.ctx
+        self.texture = ctx.texture((128, 128), 4, dtype="f4")
+        self.framebuffer = ctx.framebuffer([self.texture])
+        self.program = ctx.program(
+            vertex_shader="""#version 330
+            void main() { gl_Position = vec4(gl_VertexID % 2 * 4 - 1, gl_VertexID / 2 * 4 - 1, 0, 1); }""",
+            fragment_shader="""#version 330
+            uniform int steps; out vec4 color;
+            void main() {
+                float sum = 0.0;
+                for (int i = 0; i < steps; ++i) sum += sin(float(i) + gl_FragCoord.x);
+                color = vec4(sum, gl_FragCoord.xy, 1.0);
+            }""",
+        )
+        self.array = ctx.vertex_array(self.program, [])
+        self.device = device
+
+    def draw(self, steps: int) -> None:
+        self.program["steps"] = steps
+        self.framebuffer.use()
+        self.array.render(vertices=3)
+
+    def release(self) -> None:
+        with self.device.current():
+            self.device.ctx.screen.use()
+            for part in (self.array, self.program, self.framebuffer, self.texture):
+                part.release()
+
+
+@pytest.fixture
+def slow(gl_device: GLDevice) -> Iterator[Slow]:
+    with gl_device.current():
+        slow = Slow(gl_device)
+        slow.draw(1)
+    yield slow
+    slow.release()
+
+
+def test_a_readback_is_not_there_before_the_work_is_done(gl_device: GLDevice, slow: Slow) -> None:
+    if "llvmpipe" not in gl_device.info.renderer:
+        pytest.skip("how long the work takes is only known of llvmpipe")
+    if os.environ.get("LP_NUM_THREADS") == "0":
+        pytest.skip("llvmpipe draws within the calls here; see tests/drivers, which runs this with threads")
+    values = np.arange(8, dtype=np.float32)
+    with gl_device.current():
+        buffer = gl_device.ctx.buffer(values.tobytes())
+        gl_device.wait(gl_device.gl.glFenceSync(GL.SYNC_GPU_COMMANDS_COMPLETE, 0))
+        gl_device.counters.reset()
+        slow.draw(5000)
+        # Not the texture itself: llvmpipe waits when it is asked to read one, whatever it reads into.
+        readback = gl_device.staging.read_buffer(buffer.glo, 32, np.float32, written_by_shader=False)
+    assert not readback.done()
+    with pytest.raises(ValuePending):
+        readback.array()
+    polls = 0
+    while not readback.done():
+        polls += 1
+        time.sleep(0.001)
+    assert polls > 2
+    assert np.array_equal(readback.array(), values)
+    assert gl_device.counters.blocking.total() == 0
+    buffer.release()
+
+
+def test_a_drawn_texture_arrives_as_it_was_drawn(gl_device: GLDevice, slow: Slow) -> None:
+    with gl_device.current():
+        slow.draw(10)
+        readback = gl_device.staging.read_texture(
+            slow.texture.glo, (128, 128), GL.RGBA, GL.FLOAT, np.float32, (128, 128, 4)
+        )
+    readback.wait()
+    value = readback.array()
+    x = np.arange(128) + 0.5
+    expected = np.sin(np.arange(10)[:, None] + x).sum(axis=0)
+    assert np.abs(value[5, :, 0] - expected).max() < 1e-3
+    assert np.array_equal(value[7, :, 1], x)
+    assert np.all(value[7, :, 2] == 7.5)
+
+
+def test_a_readback_is_a_snapshot(game: moderngl.Context, gl_device: GLDevice) -> None:
+    values = np.arange(6, dtype=np.int32)
+    with gl_device.current():
+        buffer = gl_device.ctx.buffer(values.tobytes())
+        before = gl_device.staging.read_buffer(buffer.glo, 24, np.int32, (2, 3))
+        gl_device.staging.write_buffer(buffer.glo, -values)
+        after = gl_device.staging.read_buffer(buffer.glo, 24, np.int32, (2, 3))
+    after.wait()
+    assert before.done()
+    assert np.array_equal(before.array(), values.reshape(2, 3))
+    assert np.array_equal(after.array(), -values.reshape(2, 3))
+    assert gl_device.counters.readbacks == 2
+    assert gl_device.counters.bytes_down == 48
+    assert gl_device.counters.bytes_up == 24
+    buffer.release()
+
+
+def test_parts_of_buffers_and_textures(gl_device: GLDevice) -> None:
+    staging = gl_device.staging
+    image = np.random.default_rng(3).integers(-9, 9, (6, 8, 4), dtype=np.int32)
+    with gl_device.current():
+        buffer = gl_device.ctx.buffer(bytes(range(64)))
+        staging.write_buffer(buffer.glo, b"abcd", offset=8)
+        part = staging.read_buffer(buffer.glo, 8, np.uint8, offset=6)
+        texture = gl_device.ctx.texture((8, 6), 4, image.tobytes(), dtype="i4")
+        staging.write_texture(
+            texture.glo, (2, 1), GL.RGBA_INTEGER, GL.INT, np.full(8, 77, np.int32), origin=(3, 2)
+        )
+        pixels = staging.read_texture(
+            texture.glo, (4, 3), GL.RGBA_INTEGER, GL.INT, np.int32, (3, 4, 4), origin=(2, 1)
+        )
+    part.wait()
+    pixels.wait()
+    assert bytes(part.array()) == bytes([6, 7]) + b"abcd" + bytes([12, 13])
+    image[2, 3:5] = 77
+    assert np.array_equal(pixels.array(), image[1:4, 2:6])
+    with gl_device.current():
+        buffer.release()
+        texture.release()
+
+
+def test_array_fills_what_it_is_given_and_keeps_the_value(gl_device: GLDevice) -> None:
+    values = np.arange(4, dtype=np.float32)
+    with gl_device.current():
+        buffer = gl_device.ctx.buffer(values.tobytes())
+        readback = gl_device.staging.read_buffer(buffer.glo, 16, np.float32)
+    readback.wait()
+    view = readback.view()
+    assert not view.flags.writeable
+    out = np.zeros(4, np.float32)
+    assert readback.array(out) is out
+    assert np.array_equal(out, values)
+    first = readback.array()
+    assert np.array_equal(first, values)
+    assert readback.array() is first
+    with pytest.raises(DisposedError, match="released"):
+        readback.view()
+    buffer.release()
+
+
+def test_staging_buffers_are_used_again(gl_device: GLDevice) -> None:
+    with gl_device.current():
+        buffer = gl_device.ctx.buffer(reserve=1024)
+    pool = gl_device.staging
+
+    def round_trip() -> None:
+        pool.write_buffer(buffer.glo, np.zeros(256, np.float32))
+        readback = pool.read_buffer(buffer.glo, 1024, np.float32)
+        readback.wait()
+        readback.array()
+        gl_device.collect()
+
+    round_trip()
+    round_trip()
+    before = len(pool._all)
+    for _ in range(20):
+        round_trip()
+    assert len(pool._all) == before
+    buffer.release()
+
+
+def test_a_dropped_readback_gives_its_buffer_back(gl_device: GLDevice) -> None:
+    pool = gl_device.staging
+    with gl_device.current():
+        buffer = gl_device.ctx.buffer(reserve=64)
+        readback = pool.read_buffer(buffer.glo, 64, np.float32)
+        idle = pool._idle_bytes
+        del readback
+        gc.collect()
+        gl_device.collect()
+        assert pool._idle_bytes > idle
+        buffer.release()
+
+
+def test_empty_readbacks_and_uploads(gl_device: GLDevice) -> None:
+    with gl_device.current():
+        buffer = gl_device.ctx.buffer(reserve=16)
+        gl_device.staging.write_buffer(buffer.glo, np.zeros(0, np.float32))
+        readback = gl_device.staging.read_buffer(buffer.glo, 0, np.float32, (0, 3))
+    readback.wait()
+    assert readback.array().shape == (0, 3)
+    buffer.release()
+
+
+@pytest.mark.parametrize("persistent", [True, False], ids=["mapped for life", "mapped when done"])
+def test_nothing_blocks(game: moderngl.Context, persistent: bool) -> None:
+    loaders: list[CountingLoader] = []
+
+    def count(loader: object) -> CountingLoader:
+        loaders.append(CountingLoader(loader))
+        return loaders[0]
+
+    with GLDevice(game, loader_wrapper=count) as device:
+        device.staging._persistent = device.staging._persistent and persistent
+        values = np.arange(100, dtype=np.float32)
+        with device.current():
+            buffer = device.ctx.buffer(reserve=400)
+            texture = device.ctx.texture((5, 5), 4, dtype="f4")
+        with loaders[0].watching() as counts:
+            for step in range(5):
+                device.staging.write_buffer(buffer.glo, values + step)
+                device.staging.write_texture(texture.glo, (5, 5), GL.RGBA, GL.FLOAT, values - step)
+                first = device.staging.read_buffer(buffer.glo, 400, np.float32)
+                second = device.staging.read_texture(
+                    texture.glo, (5, 5), GL.RGBA, GL.FLOAT, np.float32, (5, 5, 4)
+                )
+                while not (first.done() and second.done()):
+                    time.sleep(0.0001)
+                assert np.array_equal(first.array(), values + step)
+                assert np.array_equal(second.array().ravel(), values - step)
+        assert not counts
+        with loaders[0].watching() as counts, device.current():
+            buffer.read()
+            device.gl.glFinish()
+        assert set(counts) == {"glFinish"} | ({"glMapBufferRange"} & set(counts))
+        with device.current():
+            buffer.release()
+            texture.release()
+        device.check_errors("testing")

@@ -1,0 +1,66 @@
+"""The calling convention of compiled kernels, pinned: code and plans that are stored rely on it.
+
+Where one of these fails, raise `engine.device.native.prebuilt.ABI` and write the new convention down here.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from engine.backends.cpu.arguments import argument_words, float_bits, generic_words
+from engine.device.jobs.system import CommandList, JobSystem
+from engine.device.native import NativeSource, NativeStore, store
+from engine.device.native.pool import CompilePool
+from engine.device.native.prebuilt import ABI
+from engine.runtime.plan_store import plans
+from tests.engine.device.native.test_store import kernel, load_one
+
+
+def test_the_number_belongs_to_this_convention() -> None:
+    assert ABI == 1
+    assert NativeSource("name", "text", "entry").signature == "void(int64, int64, int64)"
+    # Sizes, run-time arguments (a float as its bits), then the addresses of the output and of the inputs.
+    assert argument_words((2, 3), (4, 0.5), (16, 32)) == [2, 3, 4, float_bits(0.5), 16, 32]
+    assert float_bits(0.5) == 0x3FE0000000000000
+    # Printed kernels also get the number of blocks of a row, and the elements of one.
+    assert generic_words((2, 7), (4,), (16,), blocks=3) == [2, 7, 3, 3, 4, 16]
+    assert generic_words((7,), (4,), (16,), blocks=3) == [7, 4, 16]
+    # A command: function, arguments, range, grain.
+    assert CommandList([(8, 16, 100, 10)]).array.tolist() == [[8, 16, 100, 10]]
+    single = CommandList.single(8, (5, 6), 100, 10, None)
+    function, arguments, total, grain = single.array[0].tolist()
+    assert (function, total, grain) == (8, 100, 10)
+    assert arguments == single.array.ctypes.data + 64
+
+
+def test_the_kernels_read_their_words_as_they_are_written(tmp_path: Path) -> None:
+    """A compiled kernel against the words that `argument_words` lists."""
+    source = kernel("store_f64(y, i, 0.0)", "words").source.rpartition("def ")[0] + (
+        "def words(args, begin, end):\n"
+        "    target = arg_i64(args, 3)\n"
+        "    store_f64(target, 0, arg_i64(args, 0) + arg_i64(args, 1))\n"
+        "    store_f64(target, 1, arg_f64(args, 2))\n"
+        "    store_i64(target, 2, begin)\n"
+        "    store_i64(target, 3, end)\n"
+    )
+    result = np.zeros(4)
+    address = load_one(NativeStore(tmp_path, CompilePool(limit=1)), NativeSource("words", source, "words"))
+    words = np.array(argument_words((20,), (3, 0.25), (result.ctypes.data,)), np.int64)
+    commands = CommandList([(address, words.ctypes.data, 11, 16)], (words, result))
+    with JobSystem(1) as jobs:
+        jobs.submit(commands).complete()
+    assert result[:2].tolist() == [23.0, 0.25]
+    assert result.view(np.int64)[2:].tolist() == [0, 11]
+
+
+def test_another_number_is_another_key(monkeypatch: pytest.MonkeyPatch) -> None:
+    before = NativeSource("name", "text", "entry").key
+    monkeypatch.setattr(store, "ABI", ABI + 1)
+    assert NativeSource("name", "text", "entry").key != before
+
+
+def test_stored_plans_say_the_number() -> None:
+    assert f"GGPLAN3 {ABI}\n".encode() == plans._FORM

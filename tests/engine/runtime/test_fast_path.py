@@ -1,0 +1,261 @@
+"""The fast path: inputs that are kept, given by name or by place, changed or not, agree with NumPy."""
+
+from __future__ import annotations
+
+from threading import Thread
+
+import numpy as np
+import pytest
+
+from engine import (
+    CommandBuffer,
+    DisposedError,
+    Graphics,
+    InputError,
+    JobSystem,
+    Tensor,
+    ThreadError,
+    Worker,
+    job,
+)
+from engine.backends.tensor_data import CPUTensorData, changes
+from engine.runtime.fast_path import DirectRun
+from tests.engine.conftest import MakeWorker
+from tests.graphs import model, node
+
+SIZES = (3, 20_000)
+"""Inputs that are copied, and inputs that the CPU backend reads where they are."""
+
+
+@job
+def fill(begin, end, out, value):
+    for i in range(begin, end):
+        out[i] = value
+
+
+@pytest.fixture(params=SIZES)
+def size(request: pytest.FixtureRequest) -> int:
+    """Few elements, and many."""
+    return int(request.param)
+
+
+def difference(make_worker: MakeWorker, channel: str, **options: object) -> Worker:
+    """y = a - 2 b."""
+    nodes = [node("Add", ["b", "b"], ["c"]), node("Sub", ["a", "c"], ["y"])]
+    ends = {"a": ("float32", ["n"]), "b": ("float32", ["n"])}, {"y": ("float32", ["n"])}
+    return make_worker(model(nodes, *ends), channel, **options)
+
+
+def result(worker: Worker) -> np.ndarray:
+    return np.asarray(worker.peek_output().download_to_array())
+
+
+def numbers(size: int, seed: int) -> np.ndarray:
+    return np.random.default_rng(seed).integers(-50, 50, size).astype(np.float32)
+
+
+def is_direct(worker: Worker) -> bool:
+    return type(worker._latest) is DirectRun
+
+
+def test_kept_tensors_that_change_between_schedules(channel: str, make_worker: MakeWorker, size: int) -> None:
+    worker = difference(make_worker, channel)
+    arrays = [numbers(size, seed) for seed in range(6)]
+    a, b, other = Tensor(arrays[0]), Tensor(arrays[1]), Tensor(arrays[2])
+    for _ in range(4):
+        worker.set_input("a", a)
+        worker.set_input("b", b)
+        worker.schedule()
+        np.testing.assert_array_equal(result(worker), arrays[0] - 2 * arrays[1])
+    assert is_direct(worker)
+    worker.set_input("a", other)
+    worker.schedule()
+    np.testing.assert_array_equal(result(worker), arrays[2] - 2 * arrays[1])
+    other.upload(arrays[3])
+    worker.schedule()
+    np.testing.assert_array_equal(result(worker), arrays[3] - 2 * arrays[1])
+    worker.schedule()
+    b.upload(arrays[4])  # while the schedule before may still read it
+    worker.schedule()
+    np.testing.assert_array_equal(result(worker), arrays[3] - 2 * arrays[4])
+    b[0] = 7
+    worker.schedule()
+    assert result(worker)[0] == arrays[3][0] - 14
+    # Another plan in between, and inputs given beside kept ones.
+    worker.schedule(np.ones(5, np.float32), np.ones(5, np.float32))
+    np.testing.assert_array_equal(result(worker), -np.ones(5))
+    worker.schedule(a=arrays[5])
+    assert result(worker)[0] == arrays[5][0] - 14
+    worker.schedule({"b": arrays[5]})
+    np.testing.assert_array_equal(result(worker), arrays[3] - 2 * arrays[5])
+    worker.schedule()
+    assert result(worker)[0] == arrays[3][0] - 14
+    for tensor in (a, b, other):
+        tensor.dispose()
+
+
+def test_kept_tensors_after_schedules_of_another_shape(channel: str, make_worker: MakeWorker) -> None:
+    worker = difference(make_worker, channel)
+    one, two = np.full(4, 1, np.float32), np.full(4, 2, np.float32)
+    few, many = Tensor(one), Tensor(np.full(9, 5, np.float32))
+    for _ in range(3):
+        worker.set_input("a", few)
+        worker.set_input("b", few)
+        worker.schedule()
+    worker.schedule({"a": many, "b": many})
+    worker.set_input("a", Tensor(two))  # while the plan for nine is the latest
+    worker.schedule({"a": one, "b": one})
+    np.testing.assert_array_equal(result(worker), -one)
+    worker.schedule()
+    np.testing.assert_array_equal(result(worker), two - 2 * one)
+    few.reshape(2, 2)
+    with pytest.raises(InputError, match="input 'b' needs"):
+        worker.schedule()
+    few.reshape(4)
+    worker.schedule()
+    np.testing.assert_array_equal(result(worker), two - 2 * one)
+    few.dispose()
+    with pytest.raises(DisposedError):
+        worker.schedule()
+
+
+def test_kept_arrays_are_read_when_scheduled(channel: str, make_worker: MakeWorker, size: int) -> None:
+    worker = difference(make_worker, channel)
+    a, b = numbers(size, 0), numbers(size, 1)
+    worker.set_input("a", a)
+    worker.set_input("b", b)
+    for step in range(4):
+        a += step
+        worker.schedule()
+        np.testing.assert_array_equal(result(worker), a - 2 * b)
+    assert is_direct(worker)
+
+
+def test_lists_take_the_plan_of_arrays(channel: str, make_worker: MakeWorker) -> None:
+    worker = difference(make_worker, channel)
+    for step in range(4):
+        worker.schedule([1.0, 2.0, step], b=[1.0, 1.0, 1.0])
+        assert result(worker).tolist() == [-1, 0, step - 2]
+    assert is_direct(worker)
+    with pytest.raises(InputError, match="no array of them"):
+        worker.schedule([1.0, 2.0, 3.0], ["one", "two", "three"])
+
+
+def test_kept_tensors_that_jobs_write(make_worker: MakeWorker) -> None:
+    with JobSystem(2) as jobs:
+        worker = difference(make_worker, "cpu", jobs=jobs)
+        a, b = Tensor(np.zeros(20_000, np.float32)), Tensor(np.ones(20_000, np.float32))
+        worker.set_input("a", a)
+        worker.set_input("b", b)
+        for step in range(6):
+            if step % 3:
+                fill.schedule(a, float(step), jobs=jobs)
+            worker.schedule()
+            wanted = float(step if step % 3 else max(step - 1, 0)) - 2
+            np.testing.assert_array_equal(result(worker), np.full(20_000, wanted))
+        worker.dispose()
+
+
+def test_set_input_checks_the_thread_and_whether_it_is_alive(make_worker: MakeWorker) -> None:
+    worker = difference(make_worker, "cpu")
+    a = Tensor(np.zeros(3, np.float32))
+    worker.set_input("a", a)
+    errors: list[Exception] = []
+
+    def set_there() -> None:
+        worker.set_input("a", a)  # which it is
+        try:
+            worker.set_input("a", Tensor(np.ones(3, np.float32)))
+        except ThreadError as error:
+            errors.append(error)
+
+    thread = Thread(target=set_there)
+    thread.start()
+    thread.join()
+    assert len(errors) == 1
+    worker.dispose()
+    with pytest.raises(DisposedError):
+        worker.set_input("a", a)
+
+
+def test_random_numbers_go_on_by_either_way(channel: str, make_worker: MakeWorker) -> None:
+    """The second worker is asked with other shapes in between, and so draws by the other way."""
+    noisy = model(
+        [node("RandomNormalLike", ["x"], ["r"], seed=3.0), node("Add", ["r", "x"], ["y"])],
+        {"x": ("float32", ["n"])},
+        {"y": ("float32", ["n"])},
+    )
+    fast, slow = make_worker(noisy, channel), make_worker(noisy, channel)
+    x = np.zeros(8, np.float32)
+    kept = Tensor(x)
+    fast.set_input("x", kept)
+    drawn = []
+    for step in range(6):
+        fast.schedule(*([x] if step % 2 else []))
+        slow.reset_random(step)
+        list(slow.schedule_iterable(x))
+        drawn.append(result(fast))
+        np.testing.assert_array_equal(drawn[-1], result(slow))
+    assert is_direct(fast)
+    assert len({tuple(draw) for draw in drawn}) == 6
+    fast.reset_random(2)
+    fast.schedule()
+    np.testing.assert_array_equal(result(fast), drawn[2])
+
+
+def test_elements_that_decide_a_plan_are_compared(channel: str, make_worker: MakeWorker) -> None:
+    tiled = model(
+        [node("Tile", ["x", "repeats"], ["y"])],
+        {"x": ("float32", [2]), "repeats": ("int64", [1])},
+        {"y": ("float32", [None])},
+    )
+    worker = make_worker(tiled, channel)
+    repeats, x = np.array([2]), Tensor(np.array([1, 2], np.float32))
+    for wanted in (2, 2, 2, 3, 3, 1, 2):
+        repeats[0] = wanted
+        worker.schedule(x, repeats)
+        assert result(worker).tolist() == [1, 2] * wanted
+        worker.schedule({"x": x, "repeats": Tensor(repeats)})
+        assert result(worker).tolist() == [1, 2] * wanted
+    if channel == "cpu":
+        assert is_direct(worker)
+
+
+def test_changes_are_noted() -> None:
+    tensor = Tensor(np.zeros(4, np.float32))
+    storage = tensor.data_on_backend
+    assert type(storage) is CPUTensorData
+    before = changes.latest
+    tensor.upload(np.ones(4))
+    assert changes.latest is before  # in place: whoever reads it there finds the new elements
+    tensor.reshape(2, 2)
+    assert changes.latest is not before
+    other = Tensor(np.zeros(4))
+    before = changes.latest
+    other.dispose()
+    assert changes.latest is not before
+
+
+def test_command_buffers_schedule_what_elements_or_chance_decide(
+    channel: str, make_worker: MakeWorker
+) -> None:
+    tiled = model(
+        [node("Tile", ["x", "repeats"], ["y"])],
+        {"x": ("float32", [2]), "repeats": ("int64", [1])},
+        {"y": ("float32", [None])},
+    )
+    noisy = model(
+        [node("RandomUniformLike", ["x"], ["y"], seed=1.0)], {"x": ("float32", [4])}, {"y": ("float32", [4])}
+    )
+    tiles, dice = make_worker(tiled, channel), make_worker(noisy, channel)
+    x, repeats, given = Tensor(np.array([1, 2], np.float32)), np.array([2]), np.zeros(4, np.float32)
+    buffer = CommandBuffer()
+    buffer.schedule_worker(tiles, {"x": x, "repeats": repeats})
+    buffer.schedule_worker(dice, {"x": given})
+    drawn = []
+    for wanted in (2, 2, 2, 3, 1, 1):
+        repeats[0] = wanted
+        Graphics.execute_command_buffer(buffer)
+        assert result(tiles).tolist() == [1, 2] * wanted
+        drawn.append(tuple(result(dice)))
+    assert len(set(drawn)) == 6

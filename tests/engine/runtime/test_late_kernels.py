@@ -1,0 +1,112 @@
+"""Kernels that turn up after a worker is ready are compiled beside the frames, never by the caller."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from engine import Worker
+from engine.base.errors import KernelCompileError
+from engine.device.jobs.system import shared_job_system
+from engine.device.native import NativeSource, NativeStore
+from engine.device.native import pool as native_pool
+from engine.device.native import store as native_store
+from engine.device.native.pool import CompilePool
+from engine.runtime.session import Session
+from tests.graphs import model, node
+
+
+@pytest.fixture(scope="module")
+def pool() -> CompilePool:
+    """One child for the whole file."""
+    return CompilePool(limit=1)
+
+
+@pytest.fixture
+def unprepared(tmp_path: Path, pool: CompilePool, monkeypatch: pytest.MonkeyPatch) -> NativeStore:
+    """Nothing was ever compiled, and workers prepare nothing."""
+    shared_job_system()  # with the real store, whose kernels are there
+    store = NativeStore(tmp_path, pool)
+
+    def refuse(request: object) -> None:
+        raise AssertionError("compiled in the game's process")
+
+    monkeypatch.setattr(native_store, "process_store", lambda: store)
+    monkeypatch.setattr(native_pool, "compile_here", refuse)
+    monkeypatch.setattr("engine.backends.cpu.backend.compile_ahead", lambda is_certain: None)
+    monkeypatch.setattr(Session, "prepare", lambda self, progress=None: 0)
+    return store
+
+
+def waves() -> Worker:
+    nodes = [node("Sin", ["x"], ["s"]), node("Mul", ["s", "x"], ["y"])]
+    return Worker(model(nodes, {"x": ("float32", ["n"])}, {"y": ("float32", ["n"])}))
+
+
+@pytest.mark.usefixtures("unprepared")
+def test_schedule_returns_and_the_result_comes_later() -> None:
+    with waves() as worker:
+        x = np.linspace(-3, 3, 100, dtype=np.float32)
+        given = x.copy()
+        worker.schedule(given)
+        given[:] = 0
+        out = worker.peek_output()
+        assert out.shape == (100,)
+        out.readback_request()
+        assert not out.is_readback_request_done()
+        report = worker.plan_report()
+        assert report.compiling == 1
+        assert "waits for 1 kernel being compiled" in str(report)
+        while not out.is_readback_request_done():
+            time.sleep(0.001)
+        np.testing.assert_allclose(out.download_to_array(), np.sin(x) * x, atol=1e-6)
+        assert worker.plan_report().compiling == 0
+        worker.schedule(x * 2)
+        np.testing.assert_allclose(worker.peek_output().download_to_array(), np.sin(x * 2) * x * 2, atol=1e-5)
+
+
+@pytest.mark.usefixtures("unprepared")
+def test_schedules_queue_behind_it_and_a_blocking_read_waits() -> None:
+    with waves() as worker:
+        x = np.linspace(-3, 3, 7, dtype=np.float32)
+        worker.schedule(x)
+        first = worker.peek_output()
+        first.readback_request()
+        worker.schedule(x + 1)
+        assert not worker.pump()
+        np.testing.assert_allclose(
+            worker.peek_output().download_to_array(), np.sin(x + 1) * (x + 1), atol=1e-6
+        )
+        np.testing.assert_allclose(first.download_to_array(), np.sin(x) * x, atol=1e-6)
+
+
+@pytest.mark.usefixtures("unprepared")
+def test_a_slice_at_a_time_waits_too() -> None:
+    with waves() as worker:
+        x = np.linspace(-3, 3, 9, dtype=np.float32)
+        for _ in worker.schedule_iterable(x):
+            time.sleep(0.001)
+        np.testing.assert_allclose(worker.peek_output().download_to_array(), np.sin(x) * x, atol=1e-6)
+
+
+def test_a_kernel_that_is_refused_is_reported_with_the_result(
+    unprepared: NativeStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(kernel: object) -> NativeSource:
+        return NativeSource("broken", "def kernel(args, begin, end):\n    undefined()\n", "kernel")
+
+    monkeypatch.setattr("engine.backends.cpu.backend.source_of", broken)
+    with waves() as worker:
+        worker.schedule(np.ones(3, np.float32))
+        with pytest.raises(KernelCompileError, match="broken"):
+            worker.peek_output().download_to_array()
+
+
+def test_disposing_does_not_wait(unprepared: NativeStore) -> None:
+    worker = waves()
+    worker.schedule(np.ones(3, np.float32))
+    worker.dispose()
+    assert unprepared.compilations == 1

@@ -1,0 +1,257 @@
+"""Plans for all sizes: the same answers, to the bit, as plans made for the sizes at hand."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+import onnx.parser
+import pytest
+
+from engine import BackendType, Model, ModelLoader, Worker
+from engine.backends.cpu.backend import CPUBackend
+from engine.base.errors import InputError, ShapeError
+from engine.runtime.open_plans import MOST_PLANS
+from tests.engine.runtime.test_new_shapes import picture_network, sequence_network, weights
+from tests.graphs import node, proto
+from tests.random_graphs import RandomGraph
+
+ASSETS = Path(__file__).resolve().parents[3] / "assets"
+LENGTHS = (1, 2, 3, 4, 5, 7, 8, 9, 15, 16, 17, 23, 31, 32, 33, 47, 48, 63, 64, 65)
+
+SUMS = """<ir_version: 9, opset_import: ["": 18]>
+g (float[n, 2] x) => (float[n, 2] y) {
+    begin = Constant<value = float[2] {0.0, 0.0}>()
+    last, y = Scan(begin, x) <
+        num_scan_inputs = 1,
+        body = step (float[2] before, float[2] here) => (float[2] after, float[2] out) {
+            after = Add(before, here)
+            out = Identity(after)
+        }
+    >
+}"""
+
+Feeds = dict[str, np.ndarray]
+Inputs = Mapping[str, tuple[str, Sequence[int | str | None] | None]]
+
+
+def recurrent_network() -> bytes:
+    """A recurrent layer over sequences of any number and length, with first states."""
+    nodes = [
+        node("Transpose", ["x"], ["t"], perm=[1, 0, 2]),
+        node("LSTM", ["t", "w", "r", "b"], ["all", "last", ""], hidden_size=12),
+        node("Squeeze", ["last", "zero"], ["y"]),
+        node("ReduceMax", ["all", "zero"], ["z"], keepdims=0),
+    ]
+    constants = {
+        "w": weights(1, 48, 6), "r": weights(1, 48, 12), "b": weights(1, 96), "zero": np.array([0], np.int64),
+    }  # fmt: skip
+    inputs: Inputs = {"x": ("float32", ["n", "t", 6])}
+    return proto(nodes, inputs, {"y": ("float32", None), "z": ("float32", None)}, constants)
+
+
+def shape_network() -> bytes:
+    """Sizes as elements: ranges, masks and factors that depend on them."""
+    nodes = [
+        node("Shape", ["x"], ["shape"]),
+        node("Gather", ["shape", "one"], ["length"], axis=0),
+        node("Range", ["nought", "length", "step"], ["places"]),
+        node("Unsqueeze", ["places", "axis"], ["column"]),
+        node("LessOrEqual", ["places", "column"], ["mask"]),
+        node("Cast", ["length"], ["factor"], to=1),
+        node("Div", ["x", "factor"], ["scaled"]),
+        node("MatMul", ["scaled", "w"], ["m"]),
+        node("Transpose", ["m"], ["mt"], perm=[0, 2, 1]),
+        node("MatMul", ["m", "mt"], ["scores"]),
+        node("Where", ["mask", "scores", "low"], ["kept"]),
+        node("Softmax", ["kept"], ["y"], axis=-1),
+        node("Slice", ["x", "begin", "end", "along"], ["z"]),
+    ]
+    constants = {
+        "one": np.array(1, np.int64), "nought": np.array(0, np.int64), "step": np.array(1, np.int64),
+        "axis": np.array([1], np.int64), "w": weights(8, 8), "low": np.array(-1e9, np.float32),
+        "begin": np.array([-3], np.int64), "end": np.array([2**63 - 1], np.int64),
+        "along": np.array([1], np.int64),
+    }  # fmt: skip
+    inputs: Inputs = {"x": ("float32", ["n", "t", 8])}
+    return proto(nodes, inputs, {"y": ("float32", None), "z": ("float32", None)}, constants)
+
+
+def resized_network() -> bytes:
+    """A picture brought to the size of another, whose tables the host computes."""
+    nodes = [
+        node("Shape", ["like"], ["shape"], start=2),
+        node("Shape", ["x"], ["first"], end=2),
+        node("Concat", ["first", "shape"], ["sizes"], axis=0),
+        node("Resize", ["x", "", "", "sizes"], ["big"], mode="linear"),
+        node("Resize", ["big", "", "halves"], ["small"], mode="nearest"),
+        node("Conv", ["big", "w"], ["y"], pads=[1, 1, 1, 1]),
+        node("Identity", ["small"], ["z"]),
+    ]
+    constants = {"w": weights(4, 3, 3, 3), "halves": np.array([1, 1, 0.5, 0.5], np.float32)}
+    inputs: Inputs = {"x": ("float32", ["n", 3, "h", "w"]), "like": ("float32", ["n", 1, "a", "b"])}
+    return proto(nodes, inputs, {"y": ("float32", None), "z": ("float32", None)}, constants)
+
+
+NETWORKS: dict[str, tuple[Callable[[], Model], int]] = {
+    "pictures": (lambda: ModelLoader.load(picture_network()), 6),
+    "sequences": (lambda: ModelLoader.load(sequence_network()), 8),
+    "recurrent": (lambda: ModelLoader.load(recurrent_network()), 2),
+    "shapes": (lambda: ModelLoader.load(shape_network()), 6),
+    "resized": (lambda: ModelLoader.load(resized_network()), 14),
+    "digits": (lambda: ModelLoader.load(ASSETS / "digits" / "digits.onnx"), 4),
+    "swarm": (lambda: ModelLoader.load(ASSETS / "swarm" / "swarm.onnx"), 2),
+    "chatter": (lambda: ModelLoader.load(ASSETS / "chatter" / "chatter.onnx"), 6),
+    "upscale": (lambda: ModelLoader.load(ASSETS / "upscale" / "upscale.onnx"), 6),
+}
+"""Networks, and how many plans they may take at most for all sizes here."""
+
+
+def feeds_for(model: Model, rng: np.random.Generator) -> Feeds:
+    sizes: dict[object, int] = {}
+    feeds = {}
+    for item in model.inputs:
+        assert item.shape is not None
+        shape = [
+            dim if isinstance(dim, int) else sizes.setdefault(dim, int(rng.choice(LENGTHS)))
+            for dim in item.shape
+        ]
+        if item.dtype.kind == "f":
+            feeds[item.name] = rng.normal(size=shape).astype(item.dtype)
+        else:
+            feeds[item.name] = rng.integers(0, 2, shape).astype(item.dtype)
+    return feeds
+
+
+def answers(worker: Worker, feeds: Feeds) -> list[np.ndarray]:
+    worker.schedule(feeds)
+    return [worker.peek_output(item.name).download_to_array() for item in worker.model.outputs]
+
+
+def planned_apart(model: Model, feeds: Feeds, monkeypatch: pytest.MonkeyPatch) -> list[np.ndarray]:
+    """What a worker answers whose plans are for the sizes at hand."""
+    with monkeypatch.context() as patch:
+        patch.setattr(CPUBackend, "has_templates", False)
+        with Worker(model, BackendType.CPU) as worker:
+            found = answers(worker, feeds)
+            assert not worker._session.sized
+            return found
+
+
+@pytest.mark.parametrize("name", NETWORKS)
+def test_any_size_answers_as_a_plan_of_its_own_does(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    check_sizes(name, 12, 11, monkeypatch)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("name", NETWORKS)
+def test_many_sizes_answer_as_plans_of_their_own_do(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    check_sizes(name, 50, 12, monkeypatch)
+
+
+def check_sizes(name: str, count: int, seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    make, most_plans = NETWORKS[name]
+    model = make()
+    rng = np.random.default_rng(seed)
+    with Worker(model, BackendType.CPU) as worker:
+        worker._session.stored = worker._session.file = None
+        for _ in range(count):
+            feeds = feeds_for(model, rng)
+            shapes = str({name: x.shape for name, x in feeds.items()})
+            try:
+                expected = planned_apart(model, feeds, monkeypatch)
+            except ShapeError:
+                with pytest.raises(ShapeError):
+                    answers(worker, feeds)
+                continue
+            for one, other in zip(answers(worker, feeds), expected, strict=True):
+                np.testing.assert_array_equal(one, other, err_msg=shapes)
+        assert 1 <= len(worker._session.sized) + len(worker._session._waiting) <= most_plans
+
+
+@pytest.mark.parametrize("seed", range(900, 906))
+def test_random_graphs_answer_the_same(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    check_random_graph(seed, monkeypatch)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("seed", range(1000, 1150))
+def test_many_random_graphs_answer_the_same(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    check_random_graph(seed, monkeypatch)
+
+
+def check_random_graph(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    graph = RandomGraph(seed)
+    model = ModelLoader.load(graph.source)
+    with Worker(model, BackendType.CPU) as worker:
+        for feeds in [*graph.feeds, *graph.feeds]:
+            found = answers(worker, feeds)
+            for one, other in zip(found, planned_apart(model, feeds, monkeypatch), strict=True):
+                np.testing.assert_array_equal(one, other)
+
+
+def test_a_size_never_seen_is_not_planned() -> None:
+    model = ModelLoader.load(ASSETS / "swarm" / "swarm.onnx")
+    rng = np.random.default_rng(3)
+    with Worker(model, BackendType.CPU) as worker:
+        session = worker._session
+        (item,) = model.inputs
+        for count in (1, 5, 7, *range(1, 300)):
+            x = rng.normal(size=[d if isinstance(d, int) else count for d in item.shape or ()])
+            answers(worker, {item.name: x.astype(item.dtype)})
+            if count == 7:
+                session.planner.lower = None  # type: ignore[assignment,method-assign]
+                session.planner.lower_open = None  # type: ignore[assignment,method-assign]
+        assert len(session.parts) <= 300
+
+
+def test_a_size_that_is_a_number_of_steps_is_planned_for_itself() -> None:
+    source = onnx.parser.parse_model(SUMS).SerializeToString()
+    with Worker(ModelLoader.load(source), BackendType.CPU) as worker:
+        for length in (3, 5, 1):
+            x = np.arange(2.0 * length, dtype=np.float32).reshape(length, 2)
+            (found,) = answers(worker, {"x": x})
+            np.testing.assert_allclose(found, np.cumsum(x, 0))
+        assert not worker._session.sized
+        assert not worker._session._waiting
+
+
+def test_no_more_plans_are_kept_than_may_be() -> None:
+    # Its result has another form at every size, as it is told as text which axes were cut.
+    nodes = [node("Reshape", ["x", "shape"], ["r"]), node("ReduceSum", ["r", "axis"], ["y"], keepdims=0)]
+    constants = {"shape": np.array([-1, 2], np.int64), "axis": np.array([0], np.int64)}
+    model = ModelLoader.load(proto(nodes, {"x": ("float32", ["n"])}, {"y": ("float32", None)}, constants))
+    with Worker(model, BackendType.CPU) as worker:
+        for count in range(2, 120, 2):
+            x = np.arange(count, dtype=np.float32)
+            (found,) = answers(worker, {"x": x})
+            np.testing.assert_allclose(found, x.reshape(-1, 2).sum(0), rtol=1e-6)
+        assert len(worker._session.sized) <= MOST_PLANS
+
+
+def test_a_size_that_does_not_fit_is_refused_as_ever() -> None:
+    model = ModelLoader.load(shape_network())
+    with Worker(model, BackendType.CPU) as worker:
+        answers(worker, {"x": np.zeros((2, 5, 8), np.float32)})
+        answers(worker, {"x": np.zeros((3, 6, 8), np.float32)})
+        with pytest.raises(InputError):
+            worker.schedule(np.zeros((3, 6, 7), np.float32))
+        assert answers(worker, {"x": np.zeros((0, 4, 8), np.float32)})[0].shape == (0, 4, 4)
+
+
+def test_slices_and_reports_see_the_steps_of_a_size() -> None:
+    model = ModelLoader.load(ASSETS / "digits" / "digits.onnx")
+    rng = np.random.default_rng(5)
+    with Worker(model, BackendType.CPU) as worker:
+        for _ in range(4):
+            feeds = feeds_for(model, rng)
+            whole = answers(worker, feeds)
+            steps = worker.schedule_iterable(feeds)
+            for _ in steps:
+                pass
+            sliced = [worker.peek_output(o.name).download_to_array() for o in model.outputs]
+            for one, other in zip(whole, sliced, strict=True):
+                np.testing.assert_array_equal(one, other)
+            assert worker.plan_report().steps >= 5
+        assert worker._session.sized

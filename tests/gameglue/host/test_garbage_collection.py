@@ -1,0 +1,49 @@
+"""What a game has loaded is not searched for garbage while it runs; what it makes is."""
+
+from __future__ import annotations
+
+import gc
+import weakref
+
+from gameglue import App, MonoBehaviour
+from gameglue.host.garbage_collection import long_lived_kept
+
+
+class Knot:
+    """An object that refers to itself."""
+
+    def __init__(self) -> None:
+        self.itself = self
+
+
+def test_what_was_there_is_left_alone_until_the_end() -> None:
+    frozen = gc.get_freeze_count()
+    early = weakref.ref(Knot())
+    gc.collect()
+    assert early() is None  # garbage of before is not kept
+    knot = Knot()
+    early = weakref.ref(knot)
+    with long_lived_kept():
+        assert gc.get_freeze_count() > frozen
+        del knot
+        late = weakref.ref(Knot())
+        gc.collect()
+        assert early() is not None
+        assert late() is None
+    gc.collect()
+    assert early() is None
+
+
+def test_an_app_keeps_it_while_it_runs() -> None:
+    counts = []
+
+    class Counting(MonoBehaviour):
+        def update(self) -> None:
+            counts.append(gc.get_freeze_count())
+
+    before = gc.get_freeze_count()
+    with App("garbage", headless=True) as app:
+        app.scene.create("counting").add_component(Counting)
+        app.run(2)
+    assert min(counts) > before
+    assert gc.get_freeze_count() <= before
