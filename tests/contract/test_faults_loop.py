@@ -118,7 +118,7 @@ class Game(MonoBehaviour):
             self.worker.dispose()
         print("destroyed", flush=True)
 
-with App("interrupted", size=(32, 32), headless=True) as app:
+with App("interrupted", size=(32, 32), headless=True, on_error="raise") as app:
     app.scene.create("game", Game)
     app.run()
     assert app.was_interrupted

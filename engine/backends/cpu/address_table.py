@@ -248,4 +248,4 @@ def table_kernel(epilogue: Epilogue, makers: str, rows: int, sums: int, tiles: l
         ),
     ]
     helpers = _HELPERS.replace("{rows}", str(rows))
-    return kernel_text(library_text("vectors", "finish", "gemm", helpers=helpers) + makers, body)
+    return kernel_text(library_text("vectors", "epilogue", "gemm", helpers=helpers) + makers, body)

@@ -219,4 +219,4 @@ def conv_first_text(tile: Tile, epilogue: Epilogue, rank: int) -> str:
         ),
     ]
     makers = tile_makers(tile, "make_plane_tile", False, epilogue.recipe)
-    return kernel_text(library_text("vectors", "finish", "gemm", helpers=_HELPERS) + makers, body)
+    return kernel_text(library_text("vectors", "epilogue", "gemm", helpers=_HELPERS) + makers, body)

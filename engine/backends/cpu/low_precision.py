@@ -180,7 +180,7 @@ def head_text(arithmetic: Arithmetic) -> str:
                 made = f"make_vector_product({rows}, {columns}, {bytewise}, {arithmetic.lanes})"
             lines.append(f"{name}_{columns} = {made}\n")
     lines.append(f"round_group, round_part = make_rounding({bytewise}, {arithmetic.lanes})\n")
-    text = library_text("vectors", "reduced") + "".join(lines) + _HELPERS.format(group=arithmetic.group)
+    text = library_text("vectors", "low_precision") + "".join(lines) + _HELPERS.format(group=arithmetic.group)
     return text + (_RANGES if bytewise else _BITS)
 
 

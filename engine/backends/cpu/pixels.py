@@ -90,7 +90,7 @@ def pixels_text(kind: str, lanes: int, recipe: Recipe | None = None) -> str:
     sizes = dict.fromkeys([*TILES, *((pixels, 1) for pixels, _ in TILES)])
     how = f"{lanes}, {recipe!r}"
     tiles = "".join(f"tile_{p}_{v} = make_pixel_tile({kind!r}, {p}, {v}, {how})\n" for p, v in sizes)
-    return library_text("vectors", "finish", "pixels", helpers=_HELPERS) + tiles
+    return library_text("vectors", "epilogue", "pixels", helpers=_HELPERS) + tiles
 
 
 def pixel_memory(lanes: int) -> list[str]:
