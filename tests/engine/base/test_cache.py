@@ -273,7 +273,7 @@ if sys.argv[1] == "no temporary folder":
     def none(): raise FileNotFoundError("No usable temporary directory found")
     tempfile.gettempdir = tempfile._get_default_tempdir = none
 from engine import BackendType, ModelLoader, Worker
-from engine import native
+from engine.device import native
 with Worker(ModelLoader.load(mlp((3, 4, 2), 0)), BackendType.CPU) as worker:
     worker.schedule(np.ones((1, 3), np.float32))
     print(worker.peek_output().download_to_array().tolist(), native.compilations())

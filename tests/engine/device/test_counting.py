@@ -176,7 +176,8 @@ def test_overwriting_or_mapping_a_buffer_in_use_is_counted(counted: Counted) -> 
 
 CHILD_GAME = """
 import moderngl, glcontext, numpy as np
-from engine.device import CountingLoader, GLDevice
+from engine.device.counting import CountingLoader
+from engine.device.gl.device import GLDevice
 
 loader = CountingLoader(glcontext.get_backend_by_name("egl")(mode="standalone", glversion=330))
 game = moderngl.create_context(context=loader)

@@ -32,7 +32,7 @@ def nothing_known(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 ASK = """
 import json
 from engine import SystemInfo
-from engine.device import CLDevice
+from engine.device.cl.device import CLDevice
 from engine.base.errors import DeviceError
 info = SystemInfo.query()
 answer = {
@@ -170,11 +170,11 @@ def test_runtimes_of_the_environment_are_registered_beside_the_systems(
 CHILD_WITHOUT = """
 import sys
 {before}
-import engine.device
+import engine.device.cl.device
 from engine.base.errors import DeviceError
 assert "pyopencl" not in sys.modules or sys.modules["pyopencl"] is None
 try:
-    engine.device.CLDevice()
+    engine.device.cl.device.CLDevice()
 except DeviceError as error:
     print("said:", error)
 """

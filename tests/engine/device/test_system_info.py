@@ -36,7 +36,7 @@ def test_the_cpu_is_described() -> None:
 
 
 CHILD = """
-from engine.device import SystemInfo
+from engine.device.system_info import SystemInfo
 info = SystemInfo.query()
 assert info.gl is None and info.gl_limits is None, info
 assert not SystemInfo.supports_compute_shaders

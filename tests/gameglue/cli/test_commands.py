@@ -148,7 +148,7 @@ def test_warmup_compiles_ahead_and_goes_on_after_a_failure(
     tmp_path: Path, capsys: Capture, run_child: RunChild
 ) -> None:
     code = """
-from engine import native
+from engine.device import native
 from gameglue.cli import main
 print(main(["warmup", "digits"]), native.compilations())
 """

@@ -158,9 +158,11 @@ def test_elsewhere_it_goes_by_way_of_the_host_and_is_counted(
 
 CHILD = """
 import glcontext, moderngl, numpy as np
-from engine.device import CountingLoader, GLDevice, counting_cl_calls
+from engine.device.cl.device import counting_cl_calls
+from engine.device.counting import CountingLoader
+from engine.device.gl.device import GLDevice
 from gameglue import App, BackendType
-from tests.gameglue import test_image_effects_network as effects
+from tests.gameglue.graphics import test_image_effects_network as effects
 
 loaders = []
 
@@ -171,7 +173,7 @@ def wrap(loader):
 backend = glcontext.get_backend_by_name("egl")
 game = moderngl.create_context(context=wrap(backend(mode="standalone", glversion=430)))
 gl = GLDevice(game, loader_wrapper=wrap)
-from engine.device import gl as module
+from engine.device.gl import device as module
 module._cache._by_context[game] = gl
 kind, device = {
     "cpu": (BackendType.CPU, None),

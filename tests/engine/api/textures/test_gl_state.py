@@ -47,7 +47,7 @@ for kind in (BackendType.GPU_PIXEL, BackendType.GPU_COMPUTE):
     while TextureConverter.poll():
         unchanged("polling")
     unchanged("a staged picture")
-    from engine.device import GL
+    from engine.device.gl.functions import GL
     for texture in (target, fresh):
         kind = (GL.RGBA, GL.UNSIGNED_BYTE, np.uint8)
         read = device.staging.read_texture(texture.glo, (7, 5), *kind, image.shape)

@@ -389,7 +389,8 @@ def test_a_context_of_another_thread_compiles_for_the_device(gl_device: GLDevice
 
 CHILD_3_3 = """
 import moderngl, numpy as np
-from engine.device import GL, GLDevice
+from engine.device.gl.device import GLDevice
+from engine.device.gl.functions import GL
 ctx = moderngl.create_standalone_context(backend="egl")
 with GLDevice(ctx) as device:
     assert ctx.version_code == device.info.version_code == device.ctx.version_code == 330, device.info
@@ -418,8 +419,8 @@ def test_a_machine_held_to_opengl_3_3(run_child, held_to_3_3) -> None:
 
 CHILD_UNUSUAL_GAME = """
 import moderngl
-from engine.device import GLDevice
-from engine.device import gl_egl
+from engine.device.gl.device import GLDevice
+from engine.device.gl import egl as gl_egl
 
 extra = {
     "robust": (gl_egl._ROBUST_ACCESS, 1, gl_egl._RESET_STRATEGY, gl_egl._LOSE_CONTEXT_ON_RESET),
@@ -467,7 +468,7 @@ def test_a_device_that_is_dropped_goes_at_once(game: moderngl.Context) -> None:
 
 CHILD_TOO_OLD = """
 import moderngl
-from engine.device import GLDevice
+from engine.device.gl.device import GLDevice
 from engine.base.errors import DeviceError
 try:
     GLDevice()

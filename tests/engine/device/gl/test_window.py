@@ -10,7 +10,8 @@ WINDOW = """
 import numpy as np
 import pygame
 import moderngl
-from engine.device import GL, GLDevice
+from engine.device.gl.device import GLDevice
+from engine.device.gl.functions import GL
 from engine.device.gl.functions import GLFunctions
 from engine.base.errors import DeviceError
 
@@ -135,7 +136,7 @@ def test_a_private_device_beside_a_window(run_child, display: str) -> None:
     """A headless EGL context while the window's GLX context is current: no library replaces another's."""
     code = """
 import pygame, moderngl
-from engine.device import GLDevice
+from engine.device.gl.device import GLDevice
 private = GLDevice()
 assert not private.shares_with_game
 pygame.display.init()

@@ -23,12 +23,12 @@ MARGIN = 1 << 18
 CHILD = """
 import numpy as np
 from engine import BackendType, JobSystem, ModelLoader, Worker
-from engine.backends.cpu import winograd_cut
+from engine.backends.cpu import winograd_partition
 from engine.backends.cpu.tiles import host_tile
 from tests.graphs import node, proto
 from tests.networks import reference
 
-assert winograd_cut.scratch_bytes(host_tile()) == {scratch}
+assert winograd_partition.scratch_bytes(host_tile()) == {scratch}
 rng = np.random.default_rng(0)
 w = (rng.normal(size=(64, 64, 3, 3)) / 24).astype(np.float32)
 nodes = [node("Conv", ["x", "w"], ["y"], pads=[1] * 4)]

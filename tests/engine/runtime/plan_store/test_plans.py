@@ -333,7 +333,7 @@ def test_sources_that_change_under_a_running_process_are_not_those_of_its_plans(
     monkeypatch.setattr(os, "scandir", None)
     digest_of_engine.cache_clear()
     assert digest_of_engine() == before
-    assert any("sources.py " in fact for fact in source_files.AT_IMPORT)
+    assert any("source_files.py " in fact for fact in source_files.AT_IMPORT)
 
 
 def test_nothing_is_stored_once_the_sources_have_changed(

@@ -15,7 +15,8 @@ pytestmark = pytest.mark.gl
 _CHAIN = """
 import numpy as np
 from engine.backends.gl.pixel.backend import GLPixelBackend
-from engine.device import GLDevice, GLLimits
+from engine.device.gl.device import GLDevice
+from engine.device.gl.limits import GLLimits
 from tests.engine.backends.gl.test_tuned import CONVOLUTIONS, convolve
 from tests.engine.backends.steps import bound_chain, chain_expected
 
