@@ -18,14 +18,14 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import gameglue
-from engine import support
-from engine.errors import EngineError
+from engine.api import operator_support
+from engine.base.errors import EngineError
 from gameglue import MonoBehaviour
 from gameglue.cli import COMMANDS, build_parser
 from gameglue.cli.environment import VARIABLES
 from gameglue.errors import HookWarning
-from gameglue.fields import MISSING, Field, fields_of
-from gameglue.hooks import HOOKS
+from gameglue.scripting.fields import MISSING, Field, fields_of
+from gameglue.scripting.hooks import HOOKS
 
 TOPICS: dict[str, tuple[str, str, tuple[str, ...]]] = {
     "models": (
@@ -286,7 +286,7 @@ def _type_of(field: Field) -> str:
 
 
 def _plain(name: str) -> str:
-    """A resolved type without modules: `engine.tensor.Tensor | None` as `Tensor | None`."""
+    """A resolved type without modules: `engine.runtime.tensor.Tensor | None` as `Tensor | None`."""
     tree = ast.parse(name, mode="eval")
 
     class Shorten(ast.NodeTransformer):
@@ -379,7 +379,7 @@ def _escaped(text: str) -> str:
 
 def operators() -> str:
     """Every operator with the opset versions and backends, as `gameglue operators` tells."""
-    rows = support.supported()
+    rows = operator_support.supported()
     native = sum(row.on("gl_compute") == "native" for row in rows)
     text = [
         "# Operators",
@@ -389,16 +389,16 @@ def operators() -> str:
         "",
         "*native*: the backend runs the operator. *fallback*: the CPU runs it, and its data is transferred.",
         "",
-        *(f"- {note}" for note in support.type_notes()),
+        *(f"- {note}" for note in operator_support.type_notes()),
         "",
     ]
     for domain in dict.fromkeys(row.domain for row in rows):
         text += [f"## {domain or 'ai.onnx'}", ""]
         mine = [row for row in rows if row.domain == domain]
-        cells = [(f"`{row.name}`", row.versions, *map(row.on, support.BACKENDS)) for row in mine]
-        text += [*_table(("operator", "opsets", *support.BACKENDS.values()), cells), ""]
+        cells = [(f"`{row.name}`", row.versions, *map(row.on, operator_support.BACKENDS)) for row in mine]
+        text += [*_table(("operator", "opsets", *operator_support.BACKENDS.values()), cells), ""]
     text += [_NOT_SUPPORTED]
-    if missing := support.absent():
+    if missing := operator_support.absent():
         names = ", ".join(f"`{row.title}`" for row in missing)
         text += [f"Nor are these operators of the installed `onnx` package: {names}.", ""]
     return "\n".join(text)

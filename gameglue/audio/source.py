@@ -7,8 +7,8 @@ from typing import Annotated
 
 from gameglue.audio.clip import AudioClip
 from gameglue.audio.device import Voice
-from gameglue.scripting.behaviour import MonoBehaviour
 from gameglue.errors import GameError
+from gameglue.scripting.behaviour import MonoBehaviour
 from gameglue.scripting.fields import Range
 
 

@@ -7,13 +7,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
-from gameglue.scripting.behaviour import MonoBehaviour
-from gameglue.scripting.fields import Range
 from gameglue.graphics.batch import View
 from gameglue.graphics.canvas import Align, Canvas, VerticalAlign
 from gameglue.graphics.colors import Color, Palette
 from gameglue.graphics.device import RenderTarget, Texture
 from gameglue.graphics.sprite_sheet import SpriteSheet
+from gameglue.scripting.behaviour import MonoBehaviour
+from gameglue.scripting.fields import Range
 
 
 def world_view(center: tuple[float, float], height: float, angle: float, size: tuple[int, int]) -> View:

@@ -10,13 +10,13 @@ import numpy as np
 from pyglm import glm
 
 from gameglue.errors import GraphicsError
-from gameglue.fields import Range
 from gameglue.graphics.batch import Picture
 from gameglue.graphics.camera import Camera
 from gameglue.graphics.colors import Color
 from gameglue.graphics.mesh import Mesh
 from gameglue.scene.vector import Vec3
 from gameglue.scripting.behaviour import MonoBehaviour
+from gameglue.scripting.fields import Range
 
 
 class Camera3D(Camera):

@@ -5,11 +5,11 @@ from __future__ import annotations
 import re
 from typing import Annotated, Any, ClassVar
 
-from gameglue.scripting.behaviour import MonoBehaviour
 from gameglue.errors import GraphicsError
-from gameglue.scripting.fields import Range, fields_of
 from gameglue.graphics.colors import Color, parse_color
 from gameglue.graphics.device import Effect, RenderTarget, Texture
+from gameglue.scripting.behaviour import MonoBehaviour
+from gameglue.scripting.fields import Range, fields_of
 
 _BASE_FIELDS = ("strength",)
 

@@ -9,9 +9,9 @@ from typing import Annotated, Final
 
 import numpy as np
 
+from gameglue.graphics.colors import Color, parse_color
 from gameglue.scripting.behaviour import MonoBehaviour
 from gameglue.scripting.fields import Range
-from gameglue.graphics.colors import Color, parse_color
 
 MAX_LIGHTS: Final = 4
 _WHITE = (1.0, 1.0, 1.0)

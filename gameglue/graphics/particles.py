@@ -9,11 +9,11 @@ from typing import Annotated
 import numpy as np
 
 from gameglue.errors import GraphicsError
-from gameglue.fields import Range
 from gameglue.graphics.batch import Picture
 from gameglue.graphics.camera import Renderer
 from gameglue.graphics.canvas import Canvas
 from gameglue.graphics.colors import Color, parse_color
+from gameglue.scripting.fields import Range
 
 Span = tuple[float, float] | float
 """One number, or a range of which each particle gets some."""

@@ -20,8 +20,8 @@ from engine import (
     TextureTransform,
     Worker,
 )
-from gameglue.scripting.coroutines import NextFrame
 from gameglue.graphics.device import RenderTarget, Texture
+from gameglue.scripting.coroutines import NextFrame
 
 if TYPE_CHECKING:
     from gameglue.host.app import App

@@ -8,13 +8,13 @@ from typing import Annotated
 import numpy as np
 
 from gameglue.errors import GraphicsError
-from gameglue.fields import Range
 from gameglue.graphics.batch import View
 from gameglue.graphics.camera import Renderer
 from gameglue.graphics.canvas import Canvas
 from gameglue.graphics.colors import Color
 from gameglue.graphics.sprite_sheet import SpriteSheet
 from gameglue.scene.vector import Vec3
+from gameglue.scripting.fields import Range
 
 
 class TileMap(Renderer):

@@ -10,11 +10,11 @@ from types import ModuleType
 import pytest
 
 import gameglue
-from engine import support
+from engine.api import operator_support
 from gameglue import MonoBehaviour
 from gameglue.cli import COMMANDS
 from gameglue.cli.environment import VARIABLES
-from gameglue.hooks import HOOKS
+from gameglue.scripting.hooks import HOOKS
 from tests.conftest import ROOT
 
 
@@ -92,7 +92,7 @@ def test_the_command_line_has_every_command() -> None:
 
 
 def test_every_operator_has_a_row() -> None:
-    names = {row.name for row in support.supported()}
+    names = {row.name for row in operator_support.supported()}
     assert names <= set(rows(PAGES["reference/operators.md"]))
 
 

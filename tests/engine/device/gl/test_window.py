@@ -160,7 +160,7 @@ def test_a_standalone_context_through_glx(run_child, display: str) -> None:
     """moderngl's contexts without a window have configurations that GLX does not choose for windows."""
     code = """
 import moderngl
-from engine.devices import GLDevice
+from engine.device.gl.device import GLDevice
 game = moderngl.create_context(standalone=True)
 buffer = game.buffer(b"12345678")
 device = GLDevice.for_context(game)
