@@ -36,6 +36,7 @@ _GLX_FUNCTIONS: dict[str, tuple[Any, ...]] = {
     "glXQueryContext": (_i, _p, _p, _i, _p),
     "glXQueryExtensionsString": (ctypes.c_char_p, _p, _i),
     "glXGetFBConfigs": (_p, _p, _i, _p),
+    "glXChooseFBConfig": (_p, _p, _i, _p, _p),
     "glXGetFBConfigAttrib": (_i, _p, _p, _i, _p),
     "glXCreatePbuffer": (_xid, _p, _p, _p),
     "glXDestroyPbuffer": (None, _p, _xid),
@@ -160,17 +161,28 @@ class GLX(Platform):
         self._glx.glXQueryContext(display, context, _FBCONFIG_ID, ctypes.byref(number))
         self._glx.glXQueryContext(display, context, _SCREEN, ctypes.byref(screen))
         # glXChooseFBConfig finds only those for windows, and moderngl's standalone contexts may have another.
-        configs = self._glx.glXGetFBConfigs(display, screen.value, ctypes.byref(count))
-        every = ctypes.cast(configs, ctypes.POINTER(ctypes.c_void_p))[: count.value] if configs else []
-        self._x11.XFree(configs)
-        for config in filter(None, every):
+        configs = self._configs(self._glx.glXGetFBConfigs(display, screen.value, ctypes.byref(count)), count)
+        for config in configs:
             self._glx.glXGetFBConfigAttrib(display, config, _FBCONFIG_ID, ctypes.byref(found))
             if found.value == number.value:
-                return int(config)
+                return config
+        # Mesa reports "don't care" for a context created from a visual, which then matches every window's.
+        wanted = _attributes(_FBCONFIG_ID, number.value)
+        chosen = self._glx.glXChooseFBConfig(display, screen.value, wanted, ctypes.byref(count))
+        for config in self._configs(chosen, count):
+            return config
         raise DeviceError(
             "GLX does not tell the configuration of the game's OpenGL context; let the window library"
             " create the context with version 3.3 or later and the core profile"
         )
+
+    def _configs(self, array: int | None, count: ctypes.c_int) -> list[int]:
+        """The handles in an array that GLX allocated, which is freed."""
+        if not array:
+            return []
+        handles = ctypes.cast(array, ctypes.POINTER(ctypes.c_void_p))[: count.value]
+        self._x11.XFree(array)
+        return [handle for handle in handles if handle]
 
     def _create_context(self, display: int, config: int, share: int, version: tuple[int, int]) -> int:
         address = self._glx.glXGetProcAddressARB(b"glXCreateContextAttribsARB")

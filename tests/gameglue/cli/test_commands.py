@@ -58,7 +58,7 @@ def test_list_shows_each_demo_with_its_first_line(capsys: Capture) -> None:
     assert main(["list"]) == 0
     printed = capsys.readouterr().out
     assert "digits" in printed
-    assert "Draw a digit with the mouse; a network reads it in every frame." in printed
+    assert "Draw a digit with the mouse; a network classifies it in every frame." in printed
     assert "play one with:\n  gameglue play " in printed
 
 
