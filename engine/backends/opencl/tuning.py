@@ -25,14 +25,16 @@ def tune(compute: Compute, tuner: Tuner, form: str) -> bool:
     """Replace a step by tuned kernels of a form, "cpu" or "gpu"; False leaves it to the generic kernel."""
     if compute.hint is None:
         return False
-    if compute.hint.kind == "pool":
-        return is_float32(compute) and _pool(compute, tuner, form)
-    if compute.hint.kind == "scatter":
-        return tune_scatter(compute, tuner, lambda elements, dtype: True, raise_all)
+    if compute.hint.kind in _RULES:
+        return _RULES[compute.hint.kind](compute, tuner, form)
     widened = plain(compute, tuner, lambda elements, dtype: True)
     if widened is None or widened.hint is None:
         return False
-    return _RULES[widened.hint.kind, form](widened, tuner)
+    return _PRODUCTS[widened.hint.kind, form](widened, tuner)
+
+
+def _scatter(compute: Compute, tuner: Tuner, form: str) -> bool:
+    return tune_scatter(compute, tuner, lambda elements, dtype: True, raise_all)
 
 
 def _matmul_cpu(compute: Compute, tuner: Tuner) -> bool:
@@ -242,7 +244,7 @@ def _pool(compute: Compute, tuner: Tuner, form: str) -> bool:
     assert compute.hint is not None
     (x,), facts = compute.hint.operands, compute.hint.facts
     rank = x.rank - 2
-    if rank not in (1, 2) or len(compute.space) != x.rank:
+    if not is_float32(compute) or rank not in (1, 2) or len(compute.space) != x.rank:
         return False
 
     def pair(values: Sequence[int], fill: int) -> tuple[int, ...]:
@@ -306,9 +308,13 @@ def _emit_tiles(tuner: Tuner, w: Value, group: int, rows: int) -> str:
     return name
 
 
-_RULES: dict[tuple[str, str], Callable[[Compute, Tuner], bool]] = {
+_RULES: dict[str, Callable[[Compute, Tuner, str], bool]] = {"pool": _pool, "scatter": _scatter}
+"""By the kind of a step's hint: rules that take operands as they are."""
+
+_PRODUCTS: dict[tuple[str, str], Callable[[Compute, Tuner], bool]] = {
     ("matmul", "cpu"): _matmul_cpu,
     ("matmul", "gpu"): _matmul_gpu,
     ("conv", "cpu"): _conv_cpu,
     ("conv", "gpu"): _conv_gpu,
 }
+"""By the kind of a step's plain hint and the form: products, whose operands are made float32 or int32 first."""

@@ -1,7 +1,7 @@
 """Which steps run on tuned kernels here.
 
-They store one element a thread, which a type that shares 32-bit words does not allow: there the result goes
-to 32-bit words in between.
+Those of products store one element a thread, which a type that shares 32-bit words does not allow: there the
+result goes to 32-bit words in between.
 """
 
 from __future__ import annotations
@@ -26,24 +26,37 @@ from engine.kernels.expr import FLAT, cast
 from engine.kernels.kernel import number
 from engine.kernels.value import Value
 
-TUNERS: Mapping[str, Callable[[Compute, Tuner, Target], bool]] = {
+Rule = Callable[[Compute, Tuner, Target], bool]
+"""Emits tuned kernels for a step, or returns False."""
+
+PRODUCTS: Mapping[str, Rule] = {
     "conv": tune_conv,
     "matmul": tune_matmul,
 }
-"""By the kind of a step's plain hint: the rule that emits tuned kernels, or returns False."""
+"""By the kind of a step's plain hint: products, whose operands are brought to float32 or int32 first."""
+
+
+def _scatter(compute: Compute, tuner: Tuner, target: Target) -> bool:
+    return tune_scatter(compute, tuner, partial(_fits, target), partial(raise_all, target))
+
+
+TUNERS: Mapping[str, Rule] = {
+    "scatter": _scatter,
+}
+"""By the kind of a step's hint: rules that take operands as they are."""
 
 
 def tune(compute: Compute, tuner: Tuner, target: Target) -> bool:
     """Replace a step by tuned kernels; False where none fits."""
     if compute.hint is None:
         return False
-    if compute.hint.kind == "scatter":
-        return tune_scatter(compute, tuner, partial(_fits, target), partial(raise_all, target))
+    if compute.hint.kind in TUNERS:
+        return TUNERS[compute.hint.kind](compute, tuner, target)
     wide_enough = plain(compute, tuner, partial(_fits, target))
     if wide_enough is None:
         return False
     assert wide_enough.hint is not None
-    rule = TUNERS[wide_enough.hint.kind]
+    rule = PRODUCTS[wide_enough.hint.kind]
     compute, output = wide_enough, compute.output
     if type_refusal([output.dtype]) is not None or lanes(output.dtype.name) == 1:
         return rule(compute, tuner, target)
