@@ -317,4 +317,4 @@ _PRODUCTS: dict[tuple[str, str], Callable[[Compute, Tuner], bool]] = {
     ("conv", "cpu"): _conv_cpu,
     ("conv", "gpu"): _conv_gpu,
 }
-"""By the kind of a step's plain hint and the form: products, whose operands are made float32 or int32 first."""
+"""By the kind of a step's plain hint and the form: products, of operands made float32 or int32 first."""
