@@ -43,7 +43,7 @@ from engine.graph.model import Model
 from engine.kernels.value import Value
 from engine.runtime.cost_model import StepCosts
 from engine.runtime.execution import Run
-from engine.runtime.fast_path import Direct, DirectRun
+from engine.runtime.fast_path import FastPath, FastPathRun
 from engine.runtime.inputs import Given, Inputs, InputValue, Named, Positional, check_kinds
 from engine.runtime.loading.driver_warm_up import rehearse
 from engine.runtime.loading.handle import Loading, Steps
@@ -239,8 +239,8 @@ class Worker(Disposable):
         self._may_be_direct = not (debug or self._inputs.have_wide_integers)
         # How many schedules there were before, for layers that draw random numbers.
         self._count = np.zeros(1, np.uint32) if session.is_random else None
-        self._direct: Direct | None = None
-        self._directs: dict[tuple[InputShape, ...], Direct] = {}
+        self._direct: FastPath | None = None
+        self._directs: dict[tuple[InputShape, ...], FastPath] = {}
         self._queue = RunQueue()
         self._is_unfinished = False
         self._is_observed = False
@@ -283,18 +283,18 @@ class Worker(Disposable):
     # Scheduling
 
     @property
-    def _fast_path(self) -> Direct | None:
+    def _fast_path(self) -> FastPath | None:
         """What the latest schedule comes down to, if the next one like it needs nothing else."""
         self._check_alive()
         return self._direct if self._direct is not None and self._direct.is_plain else None
 
-    def _took_fast_path(self, direct: Direct) -> None:
+    def _took_fast_path(self, fast_path: FastPath) -> None:
         """Note a schedule whose commands were enqueued by a plan in short."""
         latest = self._latest
-        if direct is self._direct and type(latest) is DirectRun:
+        if fast_path is self._direct and type(latest) is FastPathRun:
             latest.turn += 1  # its plan is in use by one run as before
         else:
-            self._direct, self._latest = direct, DirectRun.after(latest, direct)
+            self._direct, self._latest = fast_path, FastPathRun.after(latest, fast_path)
 
     @property
     def inputs(self) -> Inputs:
@@ -355,8 +355,8 @@ class Worker(Disposable):
         if instrumentation.installed and not self._is_observed and instrumentation.here():
             self._schedule_observed(inputs, named)
             return
-        direct = self._direct  # None where anything is left to do first
-        if direct is not None:
+        fast_path = self._direct  # None where anything is left to do first
+        if fast_path is not None:
             if get_ident() != self._thread:
                 self._check_thread()
             if self._count is not None:
@@ -366,19 +366,19 @@ class Worker(Disposable):
             given: Any = inputs
             if not inputs and not named:
                 given = self._kept
-                if type(latest) is DirectRun and direct.take_kept(given):
+                if type(latest) is FastPathRun and fast_path.take_kept(given):
                     latest.turn += 1
                     return
             elif named:
                 given = () if inputs else named
             elif len(inputs) == 1 and type(inputs[0]) is dict:
                 given = inputs[0]
-            if type(latest) is DirectRun and direct.take_again(given):
+            if type(latest) is FastPathRun and fast_path.take_again(given):
                 latest.turn += 1
                 return
             ordered = self._inputs.in_order(given) if type(given) is dict else given
-            if direct.take(ordered, given):
-                self._took_fast_path(direct)
+            if fast_path.take(ordered, given):
+                self._took_fast_path(fast_path)
                 return
             other = self._direct_for(ordered)
             if other is not None and other.take(ordered):
@@ -391,12 +391,12 @@ class Worker(Disposable):
             return
         shapes, known, prepared = checked
         with self._entered():
-            run = Run(self._session, self._session.part(shapes, known), prepared)
+            run = Run(self._session, self._session.recorded_plan(shapes, known), prepared)
             self._begin(run)
         run.check()
-        if run.finished and self._may_be_direct and len(run.parts) == 1:
-            run.part.short = self._direct = run.part.short or Direct.of(
-                self._session, run.part, self._inputs.names, known, self._count
+        if run.finished and self._may_be_direct and len(run.recorded_plans) == 1:
+            run.recorded.fast_path = self._direct = run.recorded.fast_path or FastPath.of(
+                self._session, run.recorded, self._inputs.names, known, self._count
             )
             if self._direct is not None and not known:
                 self._directs[tuple(shapes.values())] = self._direct
@@ -412,7 +412,9 @@ class Worker(Disposable):
         with instrumentation.working_for(self), instrumentation.spanning("schedule"):
             shapes, known, prepared = self._prepared(inputs, named)
             with self._entered():
-                run = SlicedRun(self._session, self._session.part(shapes, known), prepared, self.costs)
+                run = SlicedRun(
+                    self._session, self._session.recorded_plan(shapes, known), prepared, self.costs
+                )
                 self._begin(run)
         if instrumentation.installed:
             self._tell_inputs(inputs, named)
@@ -469,28 +471,28 @@ class Worker(Disposable):
             if isinstance(value, np.ndarray):
                 instrumentation.value(self, name, value)
 
-    def _direct_for(self, given: Sequence[Any]) -> Direct | None:
+    def _direct_for(self, given: Sequence[Any]) -> FastPath | None:
         """The short way of a plan that was used before, for arrays of other shapes than the last ones."""
         if any(type(array) is not np.ndarray for array in given):
             return None
         shapes = tuple([array.shape for array in given])
         return self._direct_of(shapes)
 
-    def _direct_of(self, shapes: tuple[InputShape, ...]) -> Direct | None:
-        direct = self._directs.get(shapes)
-        if direct is not None and direct.part.short is not direct:
+    def _direct_of(self, shapes: tuple[InputShape, ...]) -> FastPath | None:
+        fast_path = self._directs.get(shapes)
+        if fast_path is not None and fast_path.recorded.fast_path is not fast_path:
             # Its plan was dropped, as others may have been.
-            self._directs = {key: d for key, d in self._directs.items() if d.part.short is d}
+            self._directs = {key: d for key, d in self._directs.items() if d.recorded.fast_path is d}
             return None
-        return direct
+        return fast_path
 
     def _take_checked(self, given: Given) -> bool:
         """Schedule by a plan that was used before, where all checked inputs are arrays."""
-        direct = self._direct_of(tuple(given.shapes.values()))
+        fast_path = self._direct_of(tuple(given.shapes.values()))
         arrays: Any = tuple(given.tensors[name] for name in given.shapes if name in given.tensors)
-        if direct is None or not direct.take(arrays):
+        if fast_path is None or not fast_path.take(arrays):
             return False
-        self._took_fast_path(direct)
+        self._took_fast_path(fast_path)
         return True
 
     def pump(self, budget_ms: float | None = None) -> bool:
@@ -558,7 +560,7 @@ class Worker(Disposable):
         if kind is not None:
             return as_list(self.peek_output(name), name)
         run = self._latest
-        if type(run) is DirectRun and (source := run.direct.outputs.get(name)) is not None:
+        if type(run) is FastPathRun and (source := run.fast_path.outputs.get(name)) is not None:
             return Tensor.of(DirectOutput(self, run, source), owned=False)
         return self._output_of(*self._output(name))
 
@@ -566,10 +568,10 @@ class Worker(Disposable):
         """An output of a run, in the form of `peek_output`."""
         self._check_alive()
         name = self._outputs.name(name)
-        entry = run.part.lowered.trace.values.get(name)
+        entry = run.recorded.lowered.trace.values.get(name)
         if type(entry) is Value:
             return Tensor.of(RunOutput(self, run, name, entry.dtype), owned=False)
-        if run.error is None and name not in run.part.lowered.trace.values:
+        if run.error is None and name not in run.recorded.lowered.trace.values:
             self._advance(run)
         return self._outputs.of(self, run, name, lambda output: Tensor.of(output, owned=False))
 
@@ -593,14 +595,16 @@ class Worker(Disposable):
     def plan_report(self) -> PlanReport:
         """How the latest plan runs, as far as it was made; before the first schedule, how one may run."""
         self._check_alive()
-        latest = self._latest.parts if self._latest is not None else ()
-        compiling = sum(load.missing for part in latest for load in part.compiling)
+        latest = self._latest.recorded_plans if self._latest is not None else ()
+        compiling = sum(load.missing for recorded in latest for load in recorded.compiling)
         return report_on(self.model, self._native, self.plans, self._session.unprepared, compiling)
 
     @property
     def plans(self) -> Sequence[Lowered]:
         """The latest plan, stretch by stretch, as far as it was made; before any schedule, a likely one."""
-        plans = [part.lowered for part in self._latest.parts] if self._latest is not None else []
+        plans = (
+            [recorded.lowered for recorded in self._latest.recorded_plans] if self._latest is not None else []
+        )
         return plans or self._session.outlook
 
     def memory(self) -> WorkerMemory:

@@ -16,7 +16,7 @@ import numpy as np
 from engine.base.memory.pool import Pool
 from engine.compiler.fusion import fuse_elementwise
 from engine.compiler.loop_splitting import Temporary
-from engine.compiler.plan import BufferSpec, Compute, Packed, Plan, Role, Step, Tuner
+from engine.compiler.plan import AnyKernel, BufferSpec, Compute, Packed, Plan, Role, Step, Tuner
 from engine.compiler.plan_memo import Recall, Tuned
 from engine.compiler.size_tensors import with_sizes_computed
 from engine.compiler.trace import InputShapes, Tracer, live
@@ -74,6 +74,10 @@ class Lowered:
     trace: Trace
     segments: list[Segment] = field(default_factory=list)
     fallbacks: list[Fallback] = field(default_factory=list)
+
+    def kernels(self, place: Place = "native") -> list[AnyKernel]:
+        """The kernels of all steps at a place."""
+        return [step.kernel for s in self.segments if s.place == place for step in s.plan.steps]
 
 
 class Planner:

@@ -15,7 +15,7 @@ from engine.base import instrumentation
 from engine.compiler.entries import arrays_in
 from engine.kernels.value import Entry, Value
 from engine.runtime.device_tensor_data import BufferTensorData
-from engine.runtime.segments import Part, Stage
+from engine.runtime.recorded_plan import RecordedPlan, Submission
 from engine.runtime.session import Session
 
 
@@ -29,11 +29,11 @@ class Run:
     def __init__(
         self,
         session: Session,
-        part: Part,
+        recorded: RecordedPlan,
         feeds: Mapping[str, TensorData | np.ndarray],
     ) -> None:
         self.session = session
-        self.part = part
+        self.recorded = recorded
         self.turn = 0
         self.started = False
         self.finished = False
@@ -52,8 +52,8 @@ class Run:
         self._reads: dict[str, Readback] = {}
         # What a NumPy function has yielded, for the part that follows it.
         self._results: tuple[np.ndarray, ...] = ()
-        self._held = [part]
-        part.users += 1
+        self._held = [recorded]
+        recorded.users += 1
 
     def hold_inputs(self) -> None:
         """Take copies of the inputs: this run starts later, when they may have changed."""
@@ -72,35 +72,35 @@ class Run:
             return True
         backends = self.session.backends
         while True:
-            if not self.session.is_ready(self.part, wait) or not (self.started or self._start(wait)):
+            if not self.session.is_ready(self.recorded, wait) or not (self.started or self._start(wait)):
                 return False
-            for value, array in zip(self.part.lowered.trace.received, self._results, strict=False):
+            for value, array in zip(self.recorded.lowered.trace.received, self._results, strict=False):
                 self._upload(value.name, array)
             self._results = ()
-            while self._stage < len(self.part.stages):
-                stage = self.part.stages[self._stage]
-                moves = stage.moves if not self._has_moved else ()
-                if moves and not self._move({n: s for n, s, _ in moves}, wait):
+            while self._stage < len(self.recorded.submissions):
+                submission = self.recorded.submissions[self._stage]
+                transfers = submission.transfers if not self._has_moved else ()
+                if transfers and not self._move({n: s for n, s, _ in transfers}, wait):
                     return False
-                for name, _, target in moves:
-                    backends[stage.place].upload(target, self._reads[name].array())
+                for name, _, target in transfers:
+                    backends[submission.place].upload(target, self._reads[name].array())
                 self._reads.clear()
                 self._has_moved = True
-                if not self._enqueue(stage):
+                if not self._enqueue(submission):
                     return False
                 self._stage += 1
                 self._has_moved = False
-            stop = self.part.lowered.trace.stop
+            stop = self.recorded.lowered.trace.stop
             if stop is None:
                 break
             fetched = self._fetch(stop.needs, wait)
             if fetched is None:
                 return False
             if stop.call is None:
-                self._go_on(self.session.continuation(self.part, fetched))
+                self._go_on(self.session.continuation(self.recorded, fetched))
             else:
                 results = stop.call.run(partial(self._elements, fetched))
-                self._go_on(self.session.continuation(self.part, {}, results))
+                self._go_on(self.session.continuation(self.recorded, {}, results))
                 self._results = tuple(arrays_in(results))
         self.finished = True
         self._feeds = {}
@@ -111,24 +111,24 @@ class Run:
         self.on_finished.clear()
         return True
 
-    def _enqueue(self, stage: Stage) -> bool:
+    def _enqueue(self, submission: Submission) -> bool:
         """Enqueue a stage, whose inputs are there; True once all of it is."""
-        backend = self.session.backends[stage.place]
+        backend = self.session.backends[submission.place]
         if instrumentation.installed:
             with instrumentation.spanning("enqueue", backend=backend.name):
-                backend.run(stage.program)
+                backend.run(submission.program)
         else:
-            backend.run(stage.program)
+            backend.run(submission.program)
         return True
 
-    def _go_on(self, part: Part) -> None:
-        part.users += 1
-        self.part = part
-        self._held.append(part)
+    def _go_on(self, recorded: RecordedPlan) -> None:
+        recorded.users += 1
+        self.recorded = recorded
+        self._held.append(recorded)
         self._stage = 0
 
     @property
-    def parts(self) -> tuple[Part, ...]:
+    def recorded_plans(self) -> tuple[RecordedPlan, ...]:
         """The stretches of the model that were planned for this run, while it holds them."""
         return tuple(self._held)
 
@@ -154,8 +154,8 @@ class Run:
 
     def let_go(self) -> None:
         """Let this run's plans be dropped: its outputs are used no more."""
-        for part in self._held:
-            part.users -= 1
+        for recorded in self._held:
+            recorded.users -= 1
         self._held.clear()
 
     def _start(self, wait: bool) -> bool:
@@ -171,7 +171,7 @@ class Run:
             if not read.done():
                 return False
         backends = self.session.backends
-        for name, places in self.part.inputs.items():
+        for name, places in self.recorded.inputs.items():
             feed = self._feeds[name]
             if name in self._arriving:
                 self._upload(name, self._arriving[name].array())
@@ -195,7 +195,7 @@ class Run:
         """Bring an array to the places that read it; an empty one has a buffer and nothing to bring."""
         if array.size:
             started = perf_counter() if instrumentation.installed else 0.0
-            for place, buffer in self.part.inputs[name]:
+            for place, buffer in self.recorded.inputs[name]:
                 self.session.backends[place].upload(buffer, array)
                 if started:
                     instrumentation.span("main", "upload", started, bytes=array.nbytes)
@@ -203,7 +203,7 @@ class Run:
 
     def _copies(self, name: str, feed: TensorData) -> bool:
         """Whether an input can be copied on the device itself, behind the work that makes it."""
-        places = self.part.inputs[name]
+        places = self.recorded.inputs[name]
         if type(feed) is CPUTensorData:  # which a job is writing
             fence = feed.fence
             return all(self.session.backends[p].waits_for(fence) for p, _ in places)
@@ -214,7 +214,7 @@ class Run:
         """Read buffers back to the CPU; True once all have arrived in `_reads`."""
         for name, buffer in sources.items():
             if name not in self._reads:
-                backend = self.session.backends[self.part.home[name]]
+                backend = self.session.backends[self.recorded.placement[name]]
                 self._reads[name] = backend.readback(buffer)
                 backend.flush()
         for name in sources:
@@ -226,7 +226,7 @@ class Run:
 
     def _fetch(self, values: tuple[Value, ...], wait: bool) -> dict[str, np.ndarray] | None:
         """The buffers of tensors that the plan waits for, by name, or None while they are on their way."""
-        located = [self.part.locate(value) for value in values]
+        located = [self.recorded.locate(value) for value in values]
         buffers = {x.value.root.name: x.buffer for x in located if x.buffer is not None}
         if not self._move(buffers, wait):
             return None
@@ -236,13 +236,13 @@ class Run:
 
     def _elements(self, fetched: Mapping[str, np.ndarray], value: Value) -> np.ndarray:
         """A tensor's elements, from what was fetched or known ahead of time."""
-        location = self.part.locate(value)
+        location = self.recorded.locate(value)
         flat = fetched.get(value.root.name)
         return location.array() if flat is None else location.seen_in(flat)
 
     def entry(self, name: str) -> Entry:
         """What an output is; only once planned to the end."""
-        return self.part.lowered.trace.values[name]
+        return self.recorded.lowered.trace.values[name]
 
 
 def same_device(one: Backend, other: Backend) -> bool:

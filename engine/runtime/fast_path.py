@@ -15,7 +15,7 @@ from engine.compiler.walk import Elements
 from engine.kernels.value import Entry, Value, leaves
 from engine.runtime.execution import Run
 from engine.runtime.inputs import Named, Positional
-from engine.runtime.segments import Part
+from engine.runtime.recorded_plan import RecordedPlan
 from engine.runtime.session import Session, digest
 from engine.runtime.tensor import Tensor
 
@@ -31,7 +31,7 @@ class Source:
     buffer: DeviceBuffer
 
 
-class Direct:
+class FastPath:
     """What a schedule comes down to once a plan exists: arrays, or tensors on the CPU, of these shapes and
     types go into its buffers, and one program runs. All that can be looked up has been, as a small network
     takes no longer than that.
@@ -53,8 +53,8 @@ class Direct:
         "_waits_for",
         "backend",
         "outputs",
-        "part",
         "program",
+        "recorded",
         "session",
         "targets",
     )
@@ -62,7 +62,7 @@ class Direct:
     def __init__(
         self,
         session: Session,
-        part: Part,
+        recorded: RecordedPlan,
         names: Sequence[str],
         facts: Sequence[tuple[tuple[int, ...], np.dtype]],
         repeat: Repeat,
@@ -75,7 +75,7 @@ class Direct:
         count: np.ndarray | None,
     ) -> None:
         self.session = session
-        self.part = part
+        self.recorded = recorded
         self.outputs = outputs
         self._names = tuple(names)
         self._facts = tuple(facts)
@@ -101,20 +101,20 @@ class Direct:
     def of(
         cls,
         session: Session,
-        part: Part,
+        recorded: RecordedPlan,
         names: Sequence[str],
         known: Elements,
         count: np.ndarray | None = None,
-    ) -> Direct | None:
+    ) -> FastPath | None:
         """A plan in short, where it is one program over inputs that come as arrays.
 
         known: elements of inputs that have decided the plan, which is for those only.
         count: the number of schedules before the next one, for layers that draw random numbers.
         """
-        trace, stages = part.lowered.trace, part.stages
-        if trace.stop is not None or len(stages) != 1 or stages[0].moves:
+        trace, submissions = recorded.lowered.trace, recorded.submissions
+        if trace.stop is not None or len(submissions) != 1 or submissions[0].transfers:
             return None
-        place, program = stages[0].place, stages[0].program
+        place, program = submissions[0].place, submissions[0].program
         facts, targets = [], []
         taken = names if count is None else (*names, SCHEDULE_COUNT)
         for name in taken:
@@ -122,7 +122,7 @@ class Direct:
                 value: Entry = session.planner.tracer.count
             else:
                 value = trace.values[name]
-            found = part.inputs.get(name, [])
+            found = recorded.inputs.get(name, [])
             if not isinstance(value, Value) or not value.size or any(at != place for at, _ in found):
                 return None
             facts.append((value.shape, value.dtype))
@@ -132,7 +132,7 @@ class Direct:
             value = trace.values[item.name]
             if not isinstance(value, Value) or value.bound is not None:
                 continue
-            location = part.locate(value)
+            location = recorded.locate(value)
             if location.buffer is None or location.place is None:
                 continue
             backend, seen = session.backends[location.place], (location.buffer, value.shape)
@@ -151,7 +151,18 @@ class Direct:
             facts.pop()
         decided = [(names.index(name), digest(array)) for name, array in known.items()]
         return cls(
-            session, part, names, facts, repeat, outputs, waits_for, backend, program, targets, decided, count
+            session,
+            recorded,
+            names,
+            facts,
+            repeat,
+            outputs,
+            waits_for,
+            backend,
+            program,
+            targets,
+            decided,
+            count,
         )
 
     @property
@@ -263,7 +274,7 @@ def _never(mark: object) -> bool:
     return False
 
 
-class DirectRun(Run):
+class FastPathRun(Run):
     """Schedules that went the short way, one after another: all their work was enqueued when they began."""
 
     started = True
@@ -271,28 +282,28 @@ class DirectRun(Run):
     error = None
     reported = False
 
-    def __init__(self, direct: Direct) -> None:
-        self.direct = direct
-        self.part = direct.part
+    def __init__(self, fast_path: FastPath) -> None:
+        self.fast_path = fast_path
+        self.recorded = fast_path.recorded
         self.turn = 0
 
     @property
     def session(self) -> Session:  # type: ignore[override]
         """Whose plan it is."""
-        return self.direct.session
+        return self.fast_path.session
 
     @classmethod
-    def after(cls, before: Run | None, direct: Direct) -> DirectRun:
+    def after(cls, before: Run | None, fast_path: FastPath) -> FastPathRun:
         """The first run of what a plan in short has taken; the run before it needs its plans no more."""
-        direct.part.users += 1
+        fast_path.recorded.users += 1
         if before is not None:
             before.let_go()
-        return cls(direct)
+        return cls(fast_path)
 
     @property
-    def parts(self) -> tuple[Part, ...]:
+    def recorded_plans(self) -> tuple[RecordedPlan, ...]:
         """The one stretch of the model that was planned."""
-        return (self.part,)
+        return (self.recorded,)
 
     def let_go(self) -> None:
-        self.part.users -= 1
+        self.recorded.users -= 1

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from engine.backends.base import Backend, DeviceBuffer
 from engine.compiler.lower import Place
-from engine.runtime.segments import Part
+from engine.runtime.recorded_plan import RecordedPlan
 from engine.runtime.session import Session
 
 
@@ -61,18 +61,18 @@ def megabytes(nbytes: int) -> str:
 def memory_of(session: Session) -> WorkerMemory:
     """What a session holds now."""
     sums = dict.fromkeys(WorkerMemory.__dataclass_fields__, 0)
-    parts = [*session.parts.values(), *session.later]
-    sums["plans"] = len(parts)
+    recorded_plans = [*session.cache.plans.values(), *session.cache.continuations]
+    sums["plans"] = len(recorded_plans)
     for place, backend in session.backends.items():
         side = "host" if backend.name == "cpu" else "device"
-        constants = {id(b): b for (at, _), (_, b) in session.constants.items() if at == place}
+        constants = {id(b): b for (at, _), (_, b) in session.recorder.constants.items() if at == place}
         sums[f"{side}_weights"] += _bytes_of(constants.values())
-        sums[f"{side}_tensors"] += _bytes_of(_tensors(session, place, backend, parts, constants))
+        sums[f"{side}_tensors"] += _bytes_of(_tensors(session, place, backend, recorded_plans, constants))
         temporaries: dict[int, int] = {}
-        for part in parts:
-            for stage in part.stages:
-                if stage.place == place:
-                    temporaries.update(stage.program.temporaries())
+        for recorded in recorded_plans:
+            for submission in recorded.submissions:
+                if submission.place == place:
+                    temporaries.update(submission.program.temporaries())
         sums[f"{side}_temporaries"] += sum(temporaries.values())
     return WorkerMemory(**sums)
 
@@ -81,13 +81,15 @@ def _tensors(
     session: Session,
     place: Place,
     backend: Backend,
-    parts: Iterable[Part],
+    recorded_plans: Iterable[RecordedPlan],
     constants: dict[int, DeviceBuffer],
 ) -> list[DeviceBuffer]:
     """The buffers of inputs and outputs at a place; those of plans that share memory are counted once."""
     if backend.shares:
-        return [room for (at, _), room in session.rooms.items() if at == place]
-    found = {id(b): b for part in parts for (at, _), b in part.buffers.items() if at == place}
+        return [buffer for (at, _), buffer in session.recorder.shared_buffers.items() if at == place]
+    found = {
+        id(b): b for recorded in recorded_plans for (at, _), b in recorded.buffers.items() if at == place
+    }
     return [buffer for key, buffer in found.items() if key not in constants]
 
 

@@ -20,13 +20,16 @@ from engine.graph.model import Model
 from engine.kernels.evaluate_sizes import holds_sizes
 from engine.kernels.size import Number, SizeRecorder, put_together, taken_apart
 from engine.kernels.value import Entry, Value, leaves
-from engine.runtime.segments import Part, Stage
+from engine.runtime.recorded_plan import RecordedPlan, Submission
 
 if TYPE_CHECKING:
     from engine.runtime.session import Session
 
 MOST_PLANS = 16
 """How many plans for all sizes a model keeps, each for sizes that others' guards refuse."""
+
+MOST_DECIDED = 4
+"""How many of them may be decided by other elements of inputs; with more, no further ones are made."""
 
 
 class OpenSizes:
@@ -93,7 +96,7 @@ class SizedPlan:
     def __init__(self, lowered: Lowered, recorder: SizeRecorder) -> None:
         self.lowered = lowered
         self.recorder = recorder
-        self.owner = Part(lowered)
+        self.owner = RecordedPlan(lowered)
         (self.segment,) = lowered.segments
         plan = self.segment.plan
         self._tables = [(plan.buffers[name], table) for name, table in plan.tables.items()]
@@ -111,7 +114,7 @@ class SizedPlan:
     def _record(self, session: Session) -> _Recorded:
         """Bind constants, and turn the record of sizes into a program."""
         backend = session.backends["native"]
-        constants = session.bound_constants(self.owner, self.segment)
+        constants = session.recorder.bound_constants(self.owner, self.segment)
         template = backend.template(self.segment.plan, constants)
         assert template is not None
         wanted = outer_names(session.source)
@@ -130,42 +133,42 @@ class SizedPlan:
         self.lowered.trace.settle()
         return _Recorded(template, constants, self.recorder.program(numbers), ends, forms)
 
-    def part(self, session: Session, sizes: Sequence[int]) -> Part | None:
+    def recorded_plan(self, session: Session, sizes: Sequence[int]) -> RecordedPlan | None:
         """The plan for some sizes; None where its guards refuse them."""
-        recorded = self._recorded
-        if recorded is None:
+        made = self._recorded
+        if made is None:
             if not self.takes(sizes):
                 return None
-            recorded = self._recorded = self._record(session)
-        numbers = recorded.program(*sizes)
+            made = self._recorded = self._record(session)
+        numbers = made.program(*sizes)
         if numbers is None:
             return None
-        ends = recorded.ends
+        ends = made.ends
         shapes = [numbers[begin:end] for begin, end in pairwise(ends[1:])]
         values: dict[str, Entry] = {
             name: Value(value.root.name, shape, value.dtype, None, value.known)
             for (name, value), shape in zip(self._values.items(), shapes, strict=True)
         }
         trace = Trace(values, [], {})
-        part = Part(SizedLowered(trace, self, tuple(sizes)))
+        recorded = RecordedPlan(SizedLowered(trace, self, tuple(sizes)))
         for spec, elements in zip(self._outer, numbers[ends[0] : ends[1]], strict=True):
-            buffer = session.buffer_of(part, "native", spec.name, elements, spec.dtype)
+            buffer = session.recorder.buffer_of(recorded, "native", spec.name, elements, spec.dtype)
             if spec.role == "input":
-                part.inputs[spec.name] = [("native", buffer)]
-            part.home[spec.name] = "native"
+                recorded.inputs[spec.name] = [("native", buffer)]
+            recorded.placement[spec.name] = "native"
         for item in session.source.inputs:
-            part.inputs.setdefault(item.name, [])
+            recorded.inputs.setdefault(item.name, [])
         for value in session.extra_inputs():
-            part.inputs.setdefault(value.name, [])
-        bound = {name: buffer for (_, name), buffer in part.buffers.items()}
-        for spec, function, form, begin in recorded.tables:
+            recorded.inputs.setdefault(value.name, [])
+        bound = {name: buffer for (_, name), buffer in recorded.buffers.items()}
+        for spec, function, form, begin in made.tables:
             elements = function(*put_together(form, iter(numbers[begin:])))
             bound[spec.name] = session.backends["native"].constant(elements.astype(spec.dtype).reshape(-1))
-            part.owned.append(bound[spec.name])
-        program = recorded.template.fill(numbers[: ends[0]], bound)
+            recorded.owned.append(bound[spec.name])
+        program = made.template.fill(numbers[: ends[0]], bound)
         make_plan = partial(self.plan, tuple(sizes))
-        part.stages.append(Stage("native", program, make_plan, ()))
-        return part
+        recorded.submissions.append(Submission("native", program, make_plan, ()))
+        return recorded
 
     def plan(self, sizes: Sequence[int]) -> Plan:
         """The plan with its sizes filled in."""
@@ -198,7 +201,7 @@ class SizedPlan:
 
 
 class SizedLowered(Lowered):
-    """What a part for some sizes was made of: its steps are filled in when they are asked for."""
+    """The lowered plan of some sizes, whose steps are filled in when they are first needed."""
 
     def __init__(self, trace: Trace, sized: SizedPlan, sizes: tuple[int, ...]) -> None:
         self.trace = trace
@@ -213,15 +216,83 @@ class SizedLowered(Lowered):
         return [Segment(segment.place, self._sized.plan(self._sizes), segment.imports, segment.exports)]
 
 
+class OpenPlans:
+    """The plans for all sizes of one model, the most recently used first."""
+
+    def __init__(self, session: Session, model: Model) -> None:
+        self._session = session
+        self.sizes = OpenSizes(model)
+        self.ready: list[SizedPlan] = []
+        # Those whose kernels are being compiled.
+        self.waiting: list[SizedPlan] = []
+
+    def is_made_for(self, shapes: InputShapes, known: Elements) -> bool:
+        """Whether a plan for all sizes takes these once its kernels are compiled."""
+        sizes, decided = self.sizes.of(shapes), self._session.key({}, known)
+        return sizes is not None and any(p.decided == decided and p.takes(sizes) for p in self.waiting)
+
+    def make(self, shapes: InputShapes, known: Elements) -> SizedPlan | None:
+        """A new plan for all sizes like these; None for a model that cannot be planned so."""
+        made = plan_for_all_sizes(self._session, shapes, known)
+        if made is not None:
+            made.decided = self._session.key({}, known)
+            self.waiting.append(made)
+        return made
+
+    def make_ready(self, shapes: InputShapes, known: Elements) -> bool:
+        """`make`, and take those whose kernels are compiled into use; whether there was one."""
+        decided = self._session.key({}, known)
+        # Where other elements come with every schedule, a plan for them is used once.
+        others = sum(plan.decided != decided for plan in self.ready)
+        if others < MOST_DECIDED and not self.is_made_for(shapes, known):
+            self.make(shapes, known)
+        native = self._session.backends["native"]
+        compiled = [p for p in self.waiting if native.prepare_beside(p.lowered.kernels()) is None]
+        self.waiting = [p for p in self.waiting if p not in compiled]
+        self.ready = compiled + self.ready
+        for old in self.ready[MOST_PLANS:]:
+            old.release()
+        del self.ready[MOST_PLANS:]
+        return bool(compiled)
+
+    def recorded_plan(self, shapes: InputShapes, known: Elements) -> RecordedPlan | None:
+        """The plan for some shapes, filled in; None where no plan for all sizes takes them."""
+        sizes = self.sizes.of(shapes) if self.ready else None
+        if sizes is None:
+            return None
+        decided = self._session.key({}, known)
+        for position, sized in enumerate(self.ready):
+            if sized.decided != decided:
+                continue
+            try:
+                recorded = sized.recorded_plan(self._session, sizes)
+            except BaseException:
+                # Where memory for constants ran out, some of them are missing from now on.
+                self.ready.remove(sized)
+                sized.release()
+                raise
+            if recorded is not None:
+                if position:
+                    self.ready.insert(0, self.ready.pop(position))
+                return recorded
+        return None
+
+    def release(self) -> None:
+        """Free what only these plans have."""
+        for sized in self.ready:
+            sized.release()
+        self.ready.clear()
+
+
 def plan_for_all_sizes(session: Session, shapes: InputShapes, known: Elements) -> SizedPlan | None:
     """A plan for all sizes like those of some shapes; None for a model that cannot be planned so."""
     recorder = SizeRecorder()
-    opened = session.open_sizes.opened(shapes, recorder)
+    opened = session.open_plans.sizes.opened(shapes, recorder)
     if opened is None or not session.backends["native"].has_templates:
         return None
     if session.planner.tracer.grows_with_sizes:
         # A plan has as many steps as a size says, so each serves that size alone.
-        session.open_sizes.is_possible = False
+        session.open_plans.sizes.is_possible = False
         return None
     try:
         lowered = session.planner.lower_open(opened, known)
@@ -237,7 +308,7 @@ def plan_for_all_sizes(session: Session, shapes: InputShapes, known: Elements) -
         if all(map(_is_plain, entries)) and not is_passed_on:
             return SizedPlan(lowered, recorder)
     # Not for other sizes either.
-    session.open_sizes.is_possible = False
+    session.open_plans.sizes.is_possible = False
     return None
 
 

@@ -27,9 +27,9 @@ from engine.graph.model import Model, Output
 from engine.kernels.value import Entry, MapsValue, Value, leaves
 from engine.runtime.device_tensor_data import storage_of
 from engine.runtime.execution import Run
-from engine.runtime.fast_path import DirectRun, Source
+from engine.runtime.fast_path import FastPathRun, Source
 from engine.runtime.owner import Owner
-from engine.runtime.segments import Location
+from engine.runtime.recorded_plan import Location
 from engine.runtime.session import Session
 from engine.runtime.tensor import Tensor
 
@@ -63,7 +63,7 @@ class Outputs:
 
         Raises `ShapePending` for a sequence whose length depends on data that is still being computed.
         """
-        entry: Entry | str = run.part.lowered.trace.values.get(name, "pending")
+        entry: Entry | str = run.recorded.lowered.trace.values.get(name, "pending")
         if isinstance(entry, MapsValue) or (entry == "pending" and self._items[name].kind == "maps"):
             return tensor(MapsOutput(worker, run, name, np.dtype(object)))
         if isinstance(entry, Value):
@@ -103,7 +103,7 @@ class RunOutput(TensorData):
         value = self.value()
         if value.bound is not None:
             return Tensor.wrap(np.ascontiguousarray(self.download()))
-        location = self.run.part.locate(value)
+        location = self.run.recorded.locate(value)
         if location.buffer is None or location.place is None:
             return Tensor.wrap(location.array())
         backend = self.run.session.backends[location.place]
@@ -118,10 +118,10 @@ class RunOutput(TensorData):
         how much of a tensor is meant, that has been read back. Asking takes continuations up again.
         """
         self._check()
-        if self.name not in self.run.part.lowered.trace.values:
+        if self.name not in self.run.recorded.lowered.trace.values:
             self.worker._advance(self.run)
             self.run.check()
-            if self.name not in self.run.part.lowered.trace.values:
+            if self.name not in self.run.recorded.lowered.trace.values:
                 return None
         value = self.value()
         if value.bound is None:
@@ -136,7 +136,7 @@ class RunOutput(TensorData):
 
     def value(self) -> Value:
         """The tensor in the run's plan; only once planned to the end."""
-        entry = self.run.part.lowered.trace.values[self.name]
+        entry = self.run.recorded.lowered.trace.values[self.name]
         return entry if isinstance(entry, Value) else leaves(entry)[self.position]
 
     def _check(self) -> None:
@@ -162,7 +162,7 @@ class RunOutput(TensorData):
         if value.bound is not None:
             # How much of the buffer is meant is known on the device only.
             return CPUTensorData(self.download())
-        return data_at(self.run.session, self.run.part.locate(value))
+        return data_at(self.run.session, self.run.recorded.locate(value))
 
     def at_hand(self) -> TensorData:
         self._check()
@@ -204,7 +204,7 @@ class RunOutput(TensorData):
 
     def _read(self, value: Value, shape: tuple[int, ...], out: np.ndarray | None = None) -> np.ndarray:
         """The first elements of a tensor of the run, in a shape."""
-        location = self.run.part.locate(value)
+        location = self.run.recorded.locate(value)
         if location.buffer is None or location.place is None:
             return delivered(location.array().reshape(-1)[: prod(shape)].reshape(shape), out)
         return self.run.session.backends[location.place].reader(location.buffer, shape)(out)
@@ -226,7 +226,7 @@ class MapsOutput(RunOutput):
 
     def maps(self, rows: np.ndarray) -> np.ndarray:
         """The numbers of all rows as dicts."""
-        entry = self.run.part.lowered.trace.values[self.name]
+        entry = self.run.recorded.lowered.trace.values[self.name]
         assert isinstance(entry, MapsValue)
         return entry.maps(rows)
 
@@ -250,7 +250,7 @@ class MapsOutput(RunOutput):
 class DirectOutput(RunOutput):
     """An output of a run whose plan is at hand in short: what has to be looked up for it has been."""
 
-    def __init__(self, worker: Owner, run: DirectRun, source: Source) -> None:
+    def __init__(self, worker: Owner, run: FastPathRun, source: Source) -> None:
         self.worker = worker
         self.run = run
         self._turn = run.turn
@@ -293,7 +293,7 @@ class ValueRead:
     __slots__ = ("_array", "_location", "_read")
 
     def __init__(self, run: Run, value: Value) -> None:
-        self._location = location = run.part.locate(value)
+        self._location = location = run.recorded.locate(value)
         self._read: Readback | None = None
         self._array: np.ndarray | None = None
         if location.buffer is None or location.place is None:

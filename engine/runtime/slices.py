@@ -16,7 +16,7 @@ from engine.base.errors import CancelledError
 from engine.runtime.cost_model import SELDOM, SURE, Expected, StepCosts
 from engine.runtime.execution import Run
 from engine.runtime.owner import Owner
-from engine.runtime.segments import Part, Stage
+from engine.runtime.recorded_plan import RecordedPlan, Submission
 from engine.runtime.session import Session
 
 
@@ -59,9 +59,13 @@ class SlicedRun(Run):
     """A run that enqueues what it was allowed to, and all of it only for who blocks for its outputs."""
 
     def __init__(
-        self, session: Session, part: Part, feeds: Mapping[str, TensorData | np.ndarray], costs: StepCosts
+        self,
+        session: Session,
+        recorded: RecordedPlan,
+        feeds: Mapping[str, TensorData | np.ndarray],
+        costs: StepCosts,
     ) -> None:
-        super().__init__(session, part, feeds)
+        super().__init__(session, recorded, feeds)
         self.costs = costs
         costs.runs += 1
         costs.collect()
@@ -90,11 +94,11 @@ class SlicedRun(Run):
         finally:
             self.allowance = before
 
-    def _enqueue(self, stage: Stage) -> bool:
+    def _enqueue(self, submission: Submission) -> bool:
         allowance = self.allowance
         if allowance is _NOTHING:
             return False
-        slicing = self._slicing(stage)
+        slicing = self._slicing(submission)
         pieces, steps = slicing.pieces, slicing.steps
         if pieces.is_busy and not (allowance.everything or allowance.parts):
             return False
@@ -116,14 +120,16 @@ class SlicedRun(Run):
             if not cuts:
                 return self._step == len(steps) and self._end_stage()
             if instrumentation.installed:
-                with instrumentation.spanning("enqueue", backend=self.session.backends[stage.place].name):
+                with instrumentation.spanning(
+                    "enqueue", backend=self.session.backends[submission.place].name
+                ):
                     timing = pieces.enqueue(cuts, timed)
             else:
                 timing = pieces.enqueue(cuts, timed)
             known = timing.seconds if isinstance(timing, Taken) else None
             allowance.take(expected if known is None else 1000.0 * sum(known), pieces.is_synchronous)
             if timing is not None:
-                self.costs.watch(stage.place, steps, pieces.units, cuts, timing)
+                self.costs.watch(submission.place, steps, pieces.units, cuts, timing)
         return self._end_stage()
 
     def _end_stage(self) -> bool:
@@ -163,12 +169,12 @@ class SlicedRun(Run):
     def _ms_of(self, slicing: Slicing, cut: Cut) -> float:
         return slicing.steps[cut.step].ms((cut.end - cut.first) / slicing.pieces.units[cut.step])
 
-    def _slicing(self, stage: Stage) -> Slicing:
-        if stage.slicing is None:
-            backend = self.session.backends[stage.place]
-            pieces = backend.pieces(stage.program, stage.plan)
-            stage.slicing = Slicing(pieces, self.costs.of_plan(stage.place, stage.plan))
-        found: Slicing = stage.slicing
+    def _slicing(self, submission: Submission) -> Slicing:
+        if submission.slicing is None:
+            backend = self.session.backends[submission.place]
+            pieces = backend.pieces(submission.program, submission.plan)
+            submission.slicing = Slicing(pieces, self.costs.of_plan(submission.place, submission.plan))
+        found: Slicing = submission.slicing
         return found
 
     # What is left
@@ -178,10 +184,12 @@ class SlicedRun(Run):
         """Expected milliseconds of what is planned and not enqueued."""
         if self.is_over:
             return 0.0
-        return sum(self._left(self._slicing(stage), k) for k, stage in enumerate(self._stages_left()))
+        return sum(
+            self._left(self._slicing(submission), k) for k, submission in enumerate(self._submissions_left())
+        )
 
-    def _stages_left(self) -> Sequence[Stage]:
-        return self.part.stages[self._stage :]
+    def _submissions_left(self) -> Sequence[Submission]:
+        return self.recorded.submissions[self._stage :]
 
     def _left(self, slicing: Slicing, position: int) -> float:
         """What is left of the stage that is so many stages ahead."""
@@ -195,8 +203,8 @@ class SlicedRun(Run):
     @property
     def next_ms(self) -> float:
         """Expected milliseconds of the smallest part that can be enqueued next."""
-        for position, stage in enumerate(self._stages_left() if not self.is_over else ()):
-            slicing = self._slicing(stage)
+        for position, submission in enumerate(self._submissions_left() if not self.is_over else ()):
+            slicing = self._slicing(submission)
             first = self._step if position == 0 else 0
             for k in range(first, len(slicing.steps)):
                 if slicing.pieces.units[k]:
@@ -210,12 +218,12 @@ class SlicedRun(Run):
         if self.finished:
             return 1.0
         done = total = 0.0
-        for part in self.parts:
-            for number, stage in enumerate(part.stages):
-                slicing = self._slicing(stage)
+        for recorded in self.recorded_plans:
+            for number, submission in enumerate(recorded.submissions):
+                slicing = self._slicing(submission)
                 whole = sum(step.estimate for step in slicing.steps)
                 total += whole
-                if part is not self.part or number < self._stage:
+                if recorded is not self.recorded or number < self._stage:
                     done += whole
                 elif number == self._stage:
                     done += sum(step.estimate for step in slicing.steps[: self._step])

@@ -298,7 +298,7 @@ def _on_the_cpu(worker: Worker) -> dict[str, float]:
     run = worker._latest
     if worker.plan_report().backend == "cpu" or run is None:
         return {}
-    values = run.parts[0].lowered.trace.values
+    values = run.recorded_plans[0].lowered.trace.values
     rng = np.random.default_rng(0)
     inputs = {}
     for item in worker.model.inputs:

@@ -42,13 +42,13 @@ class Replay:
         assert run is not None, "schedule first"
         assert run.finished, "wait for an output first"
         self._stages = [
-            (run.session.backends[stage.place], stage.program, segment.plan)
-            for part in run.parts
-            for stage, segment in zip(part.stages, part.lowered.segments, strict=True)
+            (run.session.backends[submission.place], submission.program, segment.plan)
+            for recorded in run.recorded_plans
+            for submission, segment in zip(recorded.submissions, recorded.lowered.segments, strict=True)
         ]
         held: dict[str, dict[str, tuple[int, ...]]] = {}
-        for part in run.parts:
-            for name, entry in part.lowered.trace.values.items():
+        for recorded in run.recorded_plans:
+            for name, entry in recorded.lowered.trace.values.items():
                 for value in leaves(entry):
                     if value.known is None:
                         held.setdefault(value.root.name, {})[in_model(name)] = value.shape

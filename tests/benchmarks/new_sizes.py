@@ -90,7 +90,7 @@ def _measured(worker: Worker, path: Path, options: argparse.Namespace) -> list[s
             theirs.append(took)
     ratio = median(theirs) / median(whole)
     shown = [median(new), max(new), median(again), median(whole), median(theirs)]
-    sized = len(worker._session.sized)
+    sized = len(worker._session.open_plans.ready)
     return [*(f"{1e3 * seconds:.2f}" for seconds in shown), f"{ratio:.2f}", str(sized)]
 
 

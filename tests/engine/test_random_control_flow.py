@@ -12,8 +12,8 @@ import pytest
 from engine import Model, ModelLoader, ShapePending, Tensor, Worker
 from engine.compiler.interpreter import interpret
 from engine.compiler.trace import Tracer
-from engine.runtime.segments import Part
-from engine.runtime.session import KEPT_CONTINUATIONS, KEPT_PLANS
+from engine.runtime.plan_cache import KEPT_CONTINUATIONS, KEPT_PLANS
+from engine.runtime.recorded_plan import RecordedPlan
 from tests.engine.conftest import MakeWorker
 from tests.engine.runtime.test_continuations import held
 from tests.networks import error
@@ -252,7 +252,9 @@ def test_a_run_made_in_advance_waits_for_no_data_of_its_own(channel: str, make_w
     assert worker.peek_output("y").download_to_array().tolist() == [60]
     assert worker.peek_output("total").download_to_array() == 150
     assert worker._latest is not None
-    made = [c.output.size for part in worker._latest.parts for c in part.lowered.trace.computes]
+    made = [
+        c.output.size for recorded in worker._latest.recorded_plans for c in recorded.lowered.trace.computes
+    ]
     assert max(made) <= 3
 
 
@@ -487,8 +489,8 @@ BRANCHING = """g (float[4] sizes) => (float[m] y) {
 }"""
 
 
-def parts_of(part: Part) -> int:
-    return 1 + sum(map(parts_of, part.later.values()))
+def plans_in(recorded: RecordedPlan) -> int:
+    return 1 + sum(map(plans_in, recorded.continuations.values()))
 
 
 def test_plans_that_stop_often_do_not_pile_up(
@@ -498,7 +500,7 @@ def test_plans_that_stop_often_do_not_pile_up(
     and nine sizes, nearly a thousand plans with their buffers. There is one limit for all of them now.
     """
     assert KEPT_CONTINUATIONS < KEPT_PLANS**2 * 2
-    monkeypatch.setattr("engine.runtime.session.KEPT_CONTINUATIONS", 12)
+    monkeypatch.setattr("engine.runtime.plan_cache.KEPT_CONTINUATIONS", 12)
     worker = make_worker(load(BRANCHING), channel)
     rng = np.random.default_rng(0)
     for _ in range(40):
@@ -507,5 +509,7 @@ def test_plans_that_stop_often_do_not_pile_up(
         expected = np.concatenate([np.arange(n) for n in sizes[:3]])
         np.testing.assert_array_equal(worker.peek_output().download_to_array(), expected)
         session = worker._session
-        assert sum(map(parts_of, session.parts.values())) == len(session.parts) + len(session.later)
-        assert len(session.later) <= 12 + 3
+        assert sum(map(plans_in, session.cache.plans.values())) == len(session.cache.plans) + len(
+            session.cache.continuations
+        )
+        assert len(session.cache.continuations) <= 12 + 3

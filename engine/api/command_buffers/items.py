@@ -13,7 +13,7 @@ from engine.api.job_arguments import Bound
 from engine.api.jobs import Job
 from engine.api.worker import Worker
 from engine.backends.base import Backend, DeviceBuffer
-from engine.runtime.fast_path import Direct
+from engine.runtime.fast_path import FastPath
 from engine.runtime.tensor import Tensor
 
 
@@ -35,12 +35,12 @@ class ScheduleCommand:
 
     worker: Worker
     given: dict[str, Any]
-    direct: Direct | None = None
+    fast_path: FastPath | None = None
 
     def execute(self) -> None:
         """Schedule it the usual way."""
         self.worker.schedule({n: now(value) for n, value in self.given.items()})
-        self.direct = self.worker._fast_path
+        self.fast_path = self.worker._fast_path
 
 
 @dataclass
@@ -124,21 +124,21 @@ class Slot:
     dtype: np.dtype
     is_tensor: bool = False
     output: WorkerOutput | None = None
-    output_direct: Direct | None = None
+    output_direct: FastPath | None = None
     source: DeviceBuffer | None = None
 
     @classmethod
-    def of(cls, value: Any, direct: Direct, number: int, latest: dict[int, Direct]) -> Slot | None:
+    def of(cls, value: Any, fast_path: FastPath, number: int, latest: dict[int, FastPath]) -> Slot | None:
         """A slot for what an input is now; None where it cannot be replayed."""
-        buffer = direct.targets[number]
-        shape, dtype = direct.facts(number)
+        buffer = fast_path.targets[number]
+        shape, dtype = fast_path.facts(number)
         if buffer is None:
             return None
         slot = cls(buffer, shape, dtype)
         if isinstance(value, WorkerOutput):
             other = latest.get(id(value.worker)) or value.worker._fast_path
             source = None if other is None else other.outputs.get(value.name)
-            if other is None or source is None or not _same_place(other.backend, direct.backend):
+            if other is None or source is None or not _same_place(other.backend, fast_path.backend):
                 return None
             if source.dtype != dtype or source.buffer.elements != buffer.elements:
                 return None
@@ -172,7 +172,7 @@ class Item:
     """A schedule with its slots."""
 
     command: ScheduleCommand
-    direct: Direct
+    fast_path: FastPath
     slots: list[Slot]
 
     def fixed_arrays(self) -> list[np.ndarray | None] | None:
@@ -187,8 +187,8 @@ class Item:
 
     def values(self) -> list[Any] | None:
         """The inputs as they are now; None where something is not as it was recorded."""
-        worker, direct = self.command.worker, self.direct
-        if not is_ready(worker, direct):
+        worker, fast_path = self.command.worker, self.fast_path
+        if not is_ready(worker, fast_path):
             return None
         values = worker.inputs.completed(self.command.given)
         if values is None:
@@ -199,8 +199,8 @@ class Item:
         return values
 
 
-def is_ready(worker: Worker, direct: Direct) -> bool:
+def is_ready(worker: Worker, fast_path: FastPath) -> bool:
     """Whether a schedule needs nothing but its commands; what else is wrong, `schedule` tells."""
     # Asked for every worker in every frame, so without the detour of a property.
-    is_alike = worker._direct is not None and direct.part.short is direct
+    is_alike = worker._direct is not None and fast_path.recorded.fast_path is fast_path
     return is_alike and worker._thread == get_ident()

@@ -21,7 +21,7 @@ from engine.backends.tensor_data import CPUTensorData
 from engine.base.memory.aligned import allocate
 from engine.device.jobs.stock import COPY_GRAIN, stock_functions
 from engine.device.jobs.system import CommandList, JobHandle, JobSystem, RepeatedJob
-from engine.runtime.fast_path import Direct, DirectRun
+from engine.runtime.fast_path import FastPath, FastPathRun
 
 Row = tuple[int, int, int, int]
 """A native command: function, args, total, grain."""
@@ -67,36 +67,36 @@ class CPUSegment:
 
     stays = False
 
-    def __init__(self, parts: Sequence[Item | JobCommand], jobs: JobSystem) -> None:
-        self._parts = list(parts)
+    def __init__(self, items: Sequence[Item | JobCommand], jobs: JobSystem) -> None:
+        self._items = list(items)
         self._jobs = jobs
-        self.commands = [part.command if isinstance(part, Item) else part for part in parts]
-        self.count = len(parts)
-        self._bound = {k: part.bound() for k, part in enumerate(parts) if isinstance(part, JobCommand)}
+        self.commands = [item.command if isinstance(item, Item) else item for item in items]
+        self.count = len(items)
+        self._bound = {k: item.bound() for k, item in enumerate(items) if isinstance(item, JobCommand)}
         self._variants: list[Variant] = []
-        items = [part for part in parts if isinstance(part, Item)]
-        backends: list[Backend] = [item.direct.backend for item in items]
-        inside = {id(item.command.worker) for item in items}
-        self._outside: list[tuple[Worker, Direct]] = []
-        for slot in (slot for item in items for slot in item.slots):
+        scheduled = [item for item in items if isinstance(item, Item)]
+        backends: list[Backend] = [item.fast_path.backend for item in scheduled]
+        inside = {id(item.command.worker) for item in scheduled}
+        self._outside: list[tuple[Worker, FastPath]] = []
+        for slot in (slot for item in scheduled for slot in item.slots):
             if slot.output is not None and slot.output_direct is not None:
                 backends.append(slot.output_direct.backend)
                 if id(slot.output.worker) not in inside:
                     self._outside.append((slot.output.worker, slot.output_direct))
         self._streams = [b.stream for b in dict.fromkeys(backends) if isinstance(b, CPUBackend)]
-        fixed = [(item, arrays) for item in items if (arrays := item.fixed_arrays()) is not None]
+        fixed = [(item, arrays) for item in scheduled if (arrays := item.fixed_arrays()) is not None]
         self._fixed = {id(item): arrays for item, arrays in fixed}
-        self._ready = [(item.command.worker, item.direct) for item, _ in fixed]
+        self._ready = [(item.command.worker, item.fast_path) for item, _ in fixed]
         self._shapes = [
             (array, slot.shape)
             for item, arrays in fixed
             for array, slot in zip(arrays, item.slots, strict=True)
             if array is not None
         ]
-        self._loose = [item for item in items if id(item) not in self._fixed]
-        self._taken = [(item.command.worker, item.direct) for item in items]
+        self._loose = [item for item in scheduled if id(item) not in self._fixed]
+        self._taken = [(item.command.worker, item.fast_path) for item in scheduled]
         self._last: JobHandle | None = None
-        programs = [item.direct.program for item in items]
+        programs = [item.fast_path.program for item in scheduled]
         estimate = sum(p.fastest_ns for p in programs if isinstance(p, CPUProgram) and p.is_short)
         is_short = all(isinstance(p, CPUProgram) and p.is_short for p in programs) and not self._bound
         self._runs_here = is_short and estimate < INLINE_NS
@@ -106,12 +106,16 @@ class CPUSegment:
         """Take the inputs and submit; short work is done at once if nothing is in flight."""
         given: list[list[Any]] = []
         self.stays = False
-        for worker, direct in self._outside:
-            if worker._fast_path is not direct or type(worker._latest) is not DirectRun:
+        for worker, fast_path in self._outside:
+            if worker._fast_path is not fast_path or type(worker._latest) is not FastPathRun:
                 return False
         here = get_ident()
-        for worker, direct in self._ready:  # as `is_ready`
-            if worker._direct is None or direct.part.short is not direct or worker._thread != here:
+        for worker, fast_path in self._ready:  # as `is_ready`
+            if (
+                worker._direct is None
+                or fast_path.recorded.fast_path is not fast_path
+                or worker._thread != here
+            ):
                 return False
         for array, shape in self._shapes:
             if array.shape != shape:
@@ -135,16 +139,16 @@ class CPUSegment:
             self._run_here(variant)
         else:
             self._submit(variant, before, read)
-        for worker, direct in self._taken:
-            worker._took_fast_path(direct)
+        for worker, fast_path in self._taken:
+            worker._took_fast_path(fast_path)
         return True
 
     def _binds_alike(self) -> bool:
         """Whether the jobs' arguments lie where they did; takes note of what they wait for now."""
         for number, bound in self._bound.items():
-            part = self._parts[number]
-            assert isinstance(part, JobCommand)
-            now = part.bound()
+            item = self._items[number]
+            assert isinstance(item, JobCommand)
+            now = item.bound()
             if now.words != bound.words or now.kinds != bound.kinds:
                 return False
             self._bound[number] = now
@@ -230,21 +234,21 @@ class CPUSegment:
     def _make(self) -> Variant:
         making = _Making()
         group: list[Item] = []
-        for number, part in enumerate(self._parts):
-            if isinstance(part, JobCommand):
+        for number, item in enumerate(self._items):
+            if isinstance(item, JobCommand):
                 self._add_group(group, making)
-                made = part.job.commands(self._bound[number], part.count, part.grain, self._jobs.thread_count)
+                made = item.job.commands(self._bound[number], item.count, item.grain, self._jobs.thread_count)
                 making.rows += _tuples(made.array)
                 making.keep.append(made)
-            elif not (isinstance(part.direct.program, CPUProgram) and part.direct.program.is_short):
+            elif not (isinstance(item.fast_path.program, CPUProgram) and item.fast_path.program.is_short):
                 self._add_group(group, making)
-                making.rows += self._rows(part, making)
+                making.rows += self._rows(item, making)
             else:
                 workers = {id(item.command.worker) for item in group}
-                needed = {id(slot.output.worker) for slot in part.slots if slot.output is not None}
-                if workers & {*needed, id(part.command.worker)}:
+                needed = {id(slot.output.worker) for slot in item.slots if slot.output is not None}
+                if workers & {*needed, id(item.command.worker)}:
                     self._add_group(group, making)
-                group.append(part)
+                group.append(item)
         self._add_group(group, making)
         fill = CommandList(making.fill, making.keep)
         return Variant(CommandList(making.rows, making.keep), fill, making.stagings, making.sources, [])
@@ -262,7 +266,7 @@ class CPUSegment:
 
     def _rows(self, item: Item, making: _Making) -> list[Row]:
         """One schedule's commands: its inputs' copies, then the plan's."""
-        program = item.direct.program
+        program = item.fast_path.program
         assert isinstance(program, CPUProgram)
         assert program.commands is not None
         rows: list[Row] = []

@@ -16,7 +16,7 @@ from engine.api.command_buffers.items import (
 )
 from engine.api.command_buffers.jobs import CPUSegment
 from engine.device.jobs.system import JobSystem
-from engine.runtime.fast_path import Direct
+from engine.runtime.fast_path import FastPath
 from engine.runtime.tensor import Tensor
 
 
@@ -25,7 +25,7 @@ def segments_of(commands: Sequence[Command]) -> list[Segment]:
     found: list[Segment] = []
     together: list[Item | JobCommand] = []
     place: object = None
-    latest: dict[int, Direct] = {}
+    latest: dict[int, FastPath] = {}
 
     def close() -> None:
         if len(together) > 1:
@@ -45,20 +45,20 @@ def segments_of(commands: Sequence[Command]) -> list[Segment]:
             together.append(command)
         elif item is not None:
             together.append(item)
-            latest[id(item.command.worker)] = item.direct
+            latest[id(item.command.worker)] = item.fast_path
         else:
             found.append(PlainSegment(command))
     close()
     return found
 
 
-def _item(command: ScheduleCommand, latest: dict[int, Direct]) -> Item | None:
-    direct, values = command.direct, command.worker.inputs.completed(command.given)
-    if direct is None or values is None or direct.part.short is not direct:
+def _item(command: ScheduleCommand, latest: dict[int, FastPath]) -> Item | None:
+    fast_path, values = command.fast_path, command.worker.inputs.completed(command.given)
+    if fast_path is None or values is None or fast_path.recorded.fast_path is not fast_path:
         return None
-    slots = [Slot.of(value, direct, number, latest) for number, value in enumerate(values)]
+    slots = [Slot.of(value, fast_path, number, latest) for number, value in enumerate(values)]
     kept = [slot for slot in slots if slot is not None]
-    return Item(command, direct, kept) if len(kept) == len(slots) else None
+    return Item(command, fast_path, kept) if len(kept) == len(slots) else None
 
 
 def _where(item: Item | None, command: Command, place: object) -> object:
@@ -67,13 +67,13 @@ def _where(item: Item | None, command: Command, place: object) -> object:
         return place if isinstance(place, JobSystem) else None
     if item is None:
         return None
-    backend = item.direct.backend
+    backend = item.fast_path.backend
     return backend.owner if backend.name == "cpu" else (backend.name, id(backend.owner))
 
 
 def _breaks(item: Item, together: Sequence[Item | JobCommand]) -> bool:
     """Whether a schedule on a GPU needs those before it to be enqueued: its inputs are uploaded first."""
-    if item.direct.backend.name == "cpu":
+    if item.fast_path.backend.name == "cpu":
         return False
     before = {id(other.command.worker) for other in together if isinstance(other, Item)}
     needed = {id(slot.output.worker) for slot in item.slots if slot.output is not None}
@@ -89,8 +89,8 @@ class StreamSegment:
         self._items = list(items)
         self.commands = [item.command for item in items]
         self.count = len(items)
-        self._backend = items[0].direct.backend
-        self._run = self._backend.join([item.direct.program for item in items])
+        self._backend = items[0].fast_path.backend
+        self._run = self._backend.join([item.fast_path.program for item in items])
 
     def replay(self) -> bool:
         """Upload and run, with one change of context."""
@@ -102,7 +102,7 @@ class StreamSegment:
             given.append(values)
         with self._backend.entered():
             for item, values in zip(self._items, given, strict=True):
-                backend = item.direct.backend
+                backend = item.fast_path.backend
                 for slot, value in zip(item.slots, values, strict=True):
                     if slot.source is not None:
                         backend.copy(slot.source, slot.buffer)
@@ -113,7 +113,7 @@ class StreamSegment:
             self._run()
             self._backend.flush()
         for item in self._items:
-            item.command.worker._took_fast_path(item.direct)
+            item.command.worker._took_fast_path(item.fast_path)
         return True
 
 

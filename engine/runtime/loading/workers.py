@@ -22,7 +22,7 @@ from engine.compiler.trace import InputShapes
 from engine.compiler.walk import Elements
 from engine.graph.model import Input, Model
 from engine.runtime.loading.handle import Loading, Steps
-from engine.runtime.segments import Part
+from engine.runtime.recorded_plan import RecordedPlan
 from engine.runtime.session import Session
 
 Shapes = Mapping[str, Any]
@@ -65,7 +65,7 @@ def session_steps(
         yield SlicedThread(rehearsal)
     loading.report(RECORDING, 0.7)
     for key, lowered in plans:
-        session.parts[key] = yield from _recorded(session, lowered)
+        session.cache.plans[key] = yield from _recording(session, lowered)
     return session
 
 
@@ -81,37 +81,37 @@ def warm_up_steps(
         share = 0.3 / len(wanted)
         done = 0.7 + number * share
         key = session.key(shapes, known)
-        if key not in session.parts:
+        if key not in session.cache.plans:
             loading.report(COMPILING, done)
-            part = yield from _new_part(loading, session, key, shapes, known)
-            if part is None:
+            recorded = yield from _new_plan(loading, session, key, shapes, known)
+            if recorded is None:
                 continue
-            session.keep(key, part)
+            session.cache.keep(key, recorded)
         loading.report(RUNNING, done + share / 2)
-        part = session.parts.get(key)
+        recorded = session.cache.plans.get(key)
         # Plans may share the memory of inputs and outputs, in which a game's last result may lie.
-        if part is not None and (is_fresh or not (native.shares or part.users)):
-            yield from _first_run(session, part)
+        if recorded is not None and (is_fresh or not (native.shares or recorded.users)):
+            yield from _first_run(session, recorded)
 
 
-def _new_part(
+def _new_plan(
     loading: Loading[Any], session: Session, key: object, shapes: InputShapes, known: Elements
-) -> Steps[Part | None]:
+) -> Steps[RecordedPlan | None]:
     """A plan, recorded; None where somebody else made it meanwhile."""
     native = session.backends["native"]
     if native.name == "cpu":
         # It packs weights, which are copied without the GIL: not on the caller's thread.
-        part: Part = yield from _guarded(
+        recorded: RecordedPlan = yield from _guarded(
             session, lambda: session.record(session.planned(key, shapes, known), None)
         )
     else:
         lowered = yield from _guarded(session, lambda: session.planned(key, shapes, known), native)
         loading.report(RECORDING, loading.progress)
-        part = yield from _recorded(session, lowered)
-    if key in session.parts:
-        part.release()
+        recorded = yield from _recording(session, lowered)
+    if key in session.cache.plans:
+        recorded.release()
         return None
-    return part
+    return recorded
 
 
 def _guarded(session: Session, work: Callable[[], Any], native: Backend | None = None) -> Steps[Any]:
@@ -155,7 +155,7 @@ def _beside(native: Backend, work: Callable[[], Any], session: Session | None = 
         opened.__exit__(None, None, None)
 
 
-def _recorded(session: Session, lowered: Lowered) -> Steps[Part]:
+def _recording(session: Session, lowered: Lowered) -> Steps[RecordedPlan]:
     """A plan's buffers and commands, made on the caller's thread, a few at a time."""
     native = session.backends["native"]
     steps = session.recording(lowered, None)
@@ -164,28 +164,28 @@ def _recorded(session: Session, lowered: Lowered) -> Steps[Part]:
             with native.entered():
                 next(steps)
         except StopIteration as end:
-            part: Part = end.value
-            return part
+            recorded: RecordedPlan = end.value
+            return recorded
         yield None
 
 
-def _first_run(session: Session, part: Part) -> Steps[None]:
+def _first_run(session: Session, recorded: RecordedPlan) -> Steps[None]:
     """Have a part run on zeros: drivers compile when programs are used with real bindings.
 
     It ends at the first stage that takes data from another backend. Uploads and a readback come along.
     """
-    for copies in part.inputs.values():
+    for copies in recorded.inputs.values():
         for place, buffer in copies:
             backend = session.backends[place]
             if not backend.shares:
                 with backend.entered():
                     backend.upload(buffer, np.zeros(buffer.elements, buffer.dtype))
                 yield None
-    for stage in part.stages:
-        if stage.moves:
+    for submission in recorded.submissions:
+        if submission.transfers:
             return
-        backend = session.backends[stage.place]
-        pieces = backend.pieces(stage.program, stage.plan)
+        backend = session.backends[submission.place]
+        pieces = backend.pieces(submission.program, submission.plan)
         # A part of each step: drivers compile for what is bound, however much of it is computed.
         for step, units in enumerate(pieces.units):
             if units:
@@ -193,11 +193,11 @@ def _first_run(session: Session, part: Part) -> Steps[None]:
                     pieces.enqueue([Cut(step, 0, 1)], False)
                     backend.flush()
                 yield None
-    for name, place in part.home.items():
+    for name, place in recorded.placement.items():
         backend = session.backends[place]
-        if name in part.lowered.trace.values and (place, name) in part.buffers and not backend.shares:
+        if name in recorded.lowered.trace.values and (place, name) in recorded.buffers and not backend.shares:
             with backend.entered():
-                read = backend.readback(part.buffers[place, name])
+                read = backend.readback(recorded.buffers[place, name])
                 backend.flush()
             while not read.done():
                 yield None

@@ -53,12 +53,12 @@ class Picky(CPUBackend):
 def run(session: Session, feeds: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
     """One schedule, waited for."""
     shapes = {name: array.shape for name, array in feeds.items()}
-    going = Run(session, session.part(shapes, {}), dict(feeds))
+    going = Run(session, session.recorded_plan(shapes, {}), dict(feeds))
     assert going.advance(wait=True)
     outputs = {}
     for output in session.model.outputs:
         (value,) = leaves(going.entry(output.name))
-        outputs[output.name] = data_at(session, going.part.locate(value)).download()
+        outputs[output.name] = data_at(session, going.recorded.locate(value)).download()
     going.let_go()
     return outputs
 
@@ -98,7 +98,7 @@ def test_what_a_backend_lacks_runs_beside_it(lacks: tuple[str, ...]) -> None:
         result = run(session, {"x": x})
         for name, array in expected(made, x).items():
             np.testing.assert_allclose(result[name], array, rtol=1e-5, atol=1e-6)
-    lowered = next(iter(session.parts.values())).lowered
+    lowered = next(iter(session.cache.plans.values())).lowered
     assert {f.op_type for f in lowered.fallbacks} == set(lacks)
     assert all(f.reason.startswith("no ") for f in lowered.fallbacks)
     assert {s.place for s in lowered.segments} == ({"native", "cpu"} if lacks else {"native"})
@@ -171,8 +171,8 @@ def test_packed_weights_lie_in_their_buffers_alone() -> None:
     run(session, {"x": normal(2, 4)})
     (packed,) = session.planner.packed.values()
     assert packed._array is None
-    for part in session.parts.values():
-        assert not any(s.plan.constants or s.plan.packed for s in part.lowered.segments)
+    for recorded in session.cache.plans.values():
+        assert not any(s.plan.constants or s.plan.packed for s in recorded.lowered.segments)
     np.testing.assert_array_equal(packed.elements(), session.model.constants["w"].T)
     assert (packed.size, packed.dtype, native.packings) == (16, np.float32, 2)
     session.release()
@@ -191,8 +191,8 @@ def test_what_is_packed_for_one_plan_goes_with_it(monkeypatch: pytest.MonkeyPatc
         {"y": ("float32", None)},
         {"one": np.array([1])},
     )
-    monkeypatch.setattr("engine.runtime.session.KEPT_PLANS", 2)
-    monkeypatch.setattr("engine.runtime.session.KEPT_BYTES", 0)
+    monkeypatch.setattr("engine.runtime.plan_cache.KEPT_PLANS", 2)
+    monkeypatch.setattr("engine.runtime.plan_cache.KEPT_BYTES", 0)
     # A plan for all sizes knows no elements, so it packs none.
     monkeypatch.setattr(Packing, "has_templates", False)
     native = Packing()
@@ -211,14 +211,14 @@ def test_what_is_packed_for_one_plan_goes_with_it(monkeypatch: pytest.MonkeyPatc
 
 
 def test_plans_that_were_dropped_and_made_again_answer_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("engine.runtime.session.KEPT_PLANS", 2)
-    monkeypatch.setattr("engine.runtime.session.KEPT_BYTES", 0)
+    monkeypatch.setattr("engine.runtime.plan_cache.KEPT_PLANS", 2)
+    monkeypatch.setattr("engine.runtime.plan_cache.KEPT_BYTES", 0)
     made = branching()
     native = Picky(("Transpose",))
     session = Session(made, native, CPUBackend(), allow_fallback=True)
     inputs = {rows: normal(rows, 4) for rows in (1, 2, 3, 4)}
     first = {rows: run(session, {"x": x}) for rows, x in inputs.items()}
-    assert len(session.parts) == 2
+    assert len(session.cache.plans) == 2
     alive = native.alive
     for rows, x in inputs.items():
         again = run(session, {"x": x})
@@ -235,14 +235,14 @@ def test_a_constant_has_one_buffer_for_all_plans() -> None:
     for rows in (2, 3, 4):
         run(session, {"x": normal(rows, 4)})
     # One input and two outputs a plan; the rest are constants, but those that kernels read where they lie.
-    assert 0 < len(session.constants) <= 2
-    assert 0 <= len(native.made) - 3 * 3 <= len(session.constants)
+    assert 0 < len(session.recorder.constants) <= 2
+    assert 0 <= len(native.made) - 3 * 3 <= len(session.recorder.constants)
     session.release()
 
 
 def test_continuations_are_kept_by_what_they_were_made_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("engine.runtime.session.KEPT_PLANS", 2)
-    monkeypatch.setattr("engine.runtime.session.KEPT_BYTES", 0)
+    monkeypatch.setattr("engine.runtime.plan_cache.KEPT_PLANS", 2)
+    monkeypatch.setattr("engine.runtime.plan_cache.KEPT_BYTES", 0)
     made = model(
         [
             node("ReduceMax", ["x"], ["top"], keepdims=1),
@@ -259,8 +259,8 @@ def test_continuations_are_kept_by_what_they_were_made_for(monkeypatch: pytest.M
     for count in (1, 2, 3, 4, 3, 2):
         assert run(session, {"x": np.array([count], np.float32)})["y"].tolist() == [-count] * count
         alive.append(native.alive)
-    (part,) = session.parts.values()
-    assert len(part.later) == 2
+    (recorded,) = session.cache.plans.values()
+    assert len(recorded.continuations) == 2
     assert len(set(alive[2:])) == 1
     session.release()
     assert native.alive == 0
@@ -271,23 +271,23 @@ def test_disposal_frees_every_buffer_of_a_worker() -> None:
         for rows in (1, 2):
             worker.schedule(normal(rows, 4))
         session = worker._session
-        owned = [b for part in session.parts.values() for b in part.owned]
+        owned = [b for recorded in session.cache.plans.values() for b in recorded.owned]
         assert owned
     assert all(isinstance(b, CPUBuffer) and b._array is None for b in owned)
-    assert not session.parts
-    assert not session.constants
+    assert not session.cache.plans
+    assert not session.recorder.constants
 
 
 def test_plans_for_other_shapes_share_memory_and_leave_each_other_s_results() -> None:
     session = Session(branching(), CPUBackend(), None, allow_fallback=False)
-    rooms = set()
+    shared_buffers = set()
     for rows in (7, 3, 5, 7, 9, 3):
         x = normal(rows, 4)
         result = run(session, {"x": x})
         for name, array in expected(session.model, x).items():
             np.testing.assert_allclose(result[name], array, rtol=1e-5, atol=1e-6)
-        rooms.add(id(session.rooms["native", "x"]))
-    assert len(rooms) == 2
-    assert session.rooms["native", "x"].elements == (9 + 4) * 4 + 2
+        shared_buffers.add(id(session.recorder.shared_buffers["native", "x"]))
+    assert len(shared_buffers) == 2
+    assert session.recorder.shared_buffers["native", "x"].elements == (9 + 4) * 4 + 2
     session.release()
-    assert not session.rooms
+    assert not session.recorder.shared_buffers

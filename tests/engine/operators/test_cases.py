@@ -127,11 +127,11 @@ def test_the_definition_gives_onnx_s_answer(case: Case, record_property: Note) -
 def kernels(worker: Worker) -> list[str]:
     """The keys of all kernels that a worker has recorded plans with."""
     found: set[str] = set()
-    waiting = [*worker._session.parts.values()]
+    waiting = [*worker._session.cache.plans.values()]
     while waiting:
-        part = waiting.pop()
-        waiting.extend(part.later.values())
-        found.update(step.kernel.key for segment in part.lowered.segments for step in segment.plan.steps)
+        recorded = waiting.pop()
+        waiting.extend(recorded.continuations.values())
+        found.update(step.kernel.key for segment in recorded.lowered.segments for step in segment.plan.steps)
     return sorted(found)
 
 

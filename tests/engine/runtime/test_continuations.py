@@ -22,7 +22,7 @@ from engine import (
     unfinished_workers,
 )
 from engine.backends.base import DeviceBuffer, Readback
-from engine.runtime.segments import Part
+from engine.runtime.recorded_plan import RecordedPlan
 from engine.runtime.session import Session
 from tests.engine.conftest import MakeWorker
 from tests.graphs import model, node
@@ -287,8 +287,8 @@ def test_disposal_ends_what_is_on_its_way(channel: str, make_worker: MakeWorker)
 def test_plans_that_runs_still_need_are_kept(
     channel: str, make_worker: MakeWorker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("engine.runtime.session.KEPT_PLANS", 2)
-    monkeypatch.setattr("engine.runtime.session.KEPT_BYTES", 0)
+    monkeypatch.setattr("engine.runtime.plan_cache.KEPT_PLANS", 2)
+    monkeypatch.setattr("engine.runtime.plan_cache.KEPT_BYTES", 0)
     worker = make_worker(folding(), channel)
     outputs = []
     with held(worker) as gate:
@@ -296,14 +296,14 @@ def test_plans_that_runs_still_need_are_kept(
             worker.schedule(np.full(2 * rows, 2, np.float32))
             outputs.append(worker.peek_output())
             outputs[-1].readback_request()
-        assert len(worker._session.parts) >= 6
+        assert len(worker._session.cache.plans) >= 6
         gate.is_open = True
         finish(worker)
     for rows, output in enumerate(outputs, 1):
         assert output.download_to_array().tolist() == [[-2, -2]] * rows
     worker.schedule(numbers(1, 5))
     worker.schedule(numbers(1, 5, 6))
-    assert len(worker._session.parts) == 2
+    assert len(worker._session.cache.plans) == 2
     assert worker.peek_output().download_to_array().tolist() == [[-1], [-5], [-6]]
 
 
@@ -311,15 +311,15 @@ def test_the_latest_output_survives_new_plans_of_others(
     channel: str, make_worker: MakeWorker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A plan is dropped while its output is being read back, and while it is the latest."""
-    monkeypatch.setattr("engine.runtime.session.KEPT_PLANS", 1)
-    monkeypatch.setattr("engine.runtime.session.KEPT_BYTES", 0)
+    monkeypatch.setattr("engine.runtime.plan_cache.KEPT_PLANS", 1)
+    monkeypatch.setattr("engine.runtime.plan_cache.KEPT_BYTES", 0)
     worker = make_worker(doubling(), channel)
     reads = []
     for n in range(1, 6):
         worker.schedule(np.full(n, n, np.float32), np.ones(n, np.float32))
         reads.append(worker.peek_output())
         reads[-1].readback_request()
-    assert len(worker._session.parts) <= 2
+    assert len(worker._session.cache.plans) <= 2
     kept = reads[-1].data_on_backend
     for n, read in enumerate(reads, 1):
         assert read.download_to_array().tolist() == [n + 1] * n
@@ -344,17 +344,17 @@ def test_a_session_counts_who_uses_a_plan(make_worker: MakeWorker) -> None:
     session: Session = worker._session
     for n in (1, 2, 3, 2):
         worker.schedule(np.ones(n, np.float32), np.ones(n, np.float32))
-    users = {dict(key[0])["a"]: part.users for key, part in session.parts.items()}  # type: ignore[index]
+    users = {dict(key[0])["a"]: recorded.users for key, recorded in session.cache.plans.items()}  # type: ignore[index]
     assert users == {(1,): 0, (2,): 1, (3,): 0}
 
 
 def test_a_chain_of_any_length_is_dropped(make_worker: MakeWorker) -> None:
     session = make_worker(counting(), "cpu")._session
-    chain = [Part(session.outlook[0]) for _ in range(3000)]
-    session.parts["first"] = chain[0]
-    for part, following in pairwise(chain):
-        part.later["next"] = following
-        session.later[following] = part.later, "next"
-    session._drop(session.parts, "first")
-    assert "first" not in session.parts
-    assert not session.later
+    chain = [RecordedPlan(session.outlook[0]) for _ in range(3000)]
+    session.cache.plans["first"] = chain[0]
+    for recorded, following in pairwise(chain):
+        recorded.continuations["next"] = following
+        session.cache.continuations[following] = recorded.continuations, "next"
+    session.cache.drop(session.cache.plans, "first")
+    assert "first" not in session.cache.plans
+    assert not session.cache.continuations

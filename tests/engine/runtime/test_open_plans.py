@@ -135,7 +135,7 @@ def planned_apart(model: Model, feeds: Feeds, monkeypatch: pytest.MonkeyPatch) -
         patch.setattr(CPUBackend, "has_templates", False)
         with Worker(model, BackendType.CPU) as worker:
             found = answers(worker, feeds)
-            assert not worker._session.sized
+            assert not worker._session.open_plans.ready
             return found
 
 
@@ -167,7 +167,9 @@ def check_sizes(name: str, count: int, seed: int, monkeypatch: pytest.MonkeyPatc
                 continue
             for one, other in zip(answers(worker, feeds), expected, strict=True):
                 np.testing.assert_array_equal(one, other, err_msg=shapes)
-        assert 1 <= len(worker._session.sized) + len(worker._session._waiting) <= most_plans
+        assert (
+            1 <= len(worker._session.open_plans.ready) + len(worker._session.open_plans.waiting) <= most_plans
+        )
 
 
 @pytest.mark.parametrize("seed", range(900, 906))
@@ -203,7 +205,7 @@ def test_a_size_never_seen_is_not_planned() -> None:
             if count == 7:
                 session.planner.lower = None  # type: ignore[assignment,method-assign]
                 session.planner.lower_open = None  # type: ignore[assignment,method-assign]
-        assert len(session.parts) <= 300
+        assert len(session.cache.plans) <= 300
 
 
 def test_a_size_that_is_a_number_of_steps_is_planned_for_itself() -> None:
@@ -213,8 +215,8 @@ def test_a_size_that_is_a_number_of_steps_is_planned_for_itself() -> None:
             x = np.arange(2.0 * length, dtype=np.float32).reshape(length, 2)
             (found,) = answers(worker, {"x": x})
             np.testing.assert_allclose(found, np.cumsum(x, 0))
-        assert not worker._session.sized
-        assert not worker._session._waiting
+        assert not worker._session.open_plans.ready
+        assert not worker._session.open_plans.waiting
 
 
 def test_no_more_plans_are_kept_than_may_be() -> None:
@@ -227,7 +229,7 @@ def test_no_more_plans_are_kept_than_may_be() -> None:
             x = np.arange(count, dtype=np.float32)
             (found,) = answers(worker, {"x": x})
             np.testing.assert_allclose(found, x.reshape(-1, 2).sum(0), rtol=1e-6)
-        assert len(worker._session.sized) <= MOST_PLANS
+        assert len(worker._session.open_plans.ready) <= MOST_PLANS
 
 
 def test_a_size_that_does_not_fit_is_refused_as_ever() -> None:
@@ -254,4 +256,4 @@ def test_slices_and_reports_see_the_steps_of_a_size() -> None:
             for one, other in zip(whole, sliced, strict=True):
                 np.testing.assert_array_equal(one, other)
             assert worker.plan_report().steps >= 5
-        assert worker._session.sized
+        assert worker._session.open_plans.ready

@@ -472,7 +472,7 @@ def test_timestamps_tell_what_parts_took(gl_device: GLDevice) -> None:
         schedule = worker.schedule_iterable(picture(0))
         assert schedule.remaining_ms > 0.0
         assert worker._latest is not None
-        pieces = worker._latest.part.stages[0].slicing.pieces
+        pieces = worker._latest.recorded.submissions[0].slicing.pieces
         pieces._clock, pieces.is_synchronous = "stamps", False
         for _ in range(4):
             run(schedule)

@@ -46,7 +46,7 @@ def worker(make_worker: MakeWorker) -> Worker:
 def spoil(worker: Worker) -> None:
     """Make what an input is copied to useless for whoever reads it without a copy before."""
     assert worker._latest is not None
-    ((_, buffer),) = worker._latest.parts[0].inputs["x"]
+    ((_, buffer),) = worker._latest.recorded_plans[0].inputs["x"]
     buffer.array[:] = np.nan  # type: ignore[attr-defined]
 
 
@@ -194,9 +194,9 @@ def repeating(make_worker: MakeWorker) -> tuple[Worker, Tensor]:
 
 
 def repeated_job(worker: Worker) -> RepeatedJob:
-    direct = worker._fast_path
-    assert direct is not None
-    job = direct._repeat._elsewhere.job  # type: ignore[attr-defined]
+    fast_path = worker._fast_path
+    assert fast_path is not None
+    job = fast_path._repeat._elsewhere.job  # type: ignore[attr-defined]
     assert isinstance(job, RepeatedJob)
     return job
 
@@ -266,7 +266,7 @@ def test_a_tensor_does_not_hold_what_has_read_it() -> None:
         for _ in range(6):
             worker.schedule(tensor)
             result(worker)
-        ((_, buffer),) = worker._session.constants.values()
+        ((_, buffer),) = worker._session.recorder.constants.values()
         assert isinstance(buffer, CPUBuffer)
         weights = weakref.ref(buffer.array)
         del buffer
@@ -458,10 +458,10 @@ def test_shapes_that_take_turns_keep_their_short_ways(make_worker: MakeWorker) -
             assert worker.peek_output().download_to_array() == n * (turn + 1) ** 2
     shorts = dict(worker._directs)
     assert sorted(shorts) == [((3,),), ((5,),), ((8,),)]
-    for key in [*worker._session.parts]:
-        part = worker._session.parts[key]
-        if not part.users:
-            worker._session._drop(worker._session.parts, key)
+    for key in [*worker._session.cache.plans]:
+        recorded = worker._session.cache.plans[key]
+        if not recorded.users:
+            worker._session.cache.drop(worker._session.cache.plans, key)
     for n in (3, 8, 5):
         worker.schedule(np.full(n, 2, np.float32))
         assert worker.peek_output().download_to_array() == n * 4

@@ -114,6 +114,6 @@ def test_a_table_is_read_where_it_lies(
         worker.schedule(np.array(positions))
         result = worker.peek_output().readback_and_clone().download_to_array()
         np.testing.assert_array_equal(result, table[positions])
-    held, buffer = worker._session.constants["native", "table"]
+    held, buffer = worker._session.recorder.constants["native", "table"]
     assert held is made.constants["table"]
     assert not isinstance(buffer, CPUBuffer) or np.shares_memory(buffer.array, held)

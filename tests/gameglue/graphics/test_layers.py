@@ -74,7 +74,12 @@ def picture(seed: int) -> np.ndarray:
 
 def plan_steps(worker: Worker) -> list[Any]:
     assert worker._latest is not None
-    return [s for part in worker._latest.parts for g in part.lowered.segments for s in g.plan.steps]
+    return [
+        s
+        for recorded in worker._latest.recorded_plans
+        for g in recorded.lowered.segments
+        for s in g.plan.steps
+    ]
 
 
 @pytest.mark.parametrize("channel", CHANNELS)
@@ -87,7 +92,7 @@ def test_steps_are_the_plans_and_are_run_again(channel: str, make: Make) -> None
     run = worker._latest
     assert run is not None
     for repeat, seed in ((replay.stepwise, 2), (replay.whole, 3)):
-        for place, buffer in run.part.inputs["x"]:
+        for place, buffer in run.recorded.inputs["x"]:
             run.session.backends[place].upload(buffer, picture(seed))
         began = time.perf_counter()
         times = repeat()
@@ -109,10 +114,10 @@ def test_a_step_without_elements_takes_no_time(channel: str, make: Make) -> None
     infer(worker, {"x": np.zeros((4, 4), np.float32)})
     run = worker._latest
     assert run is not None
-    (segment,) = run.part.lowered.segments
+    (segment,) = run.recorded.lowered.segments
     (step,) = segment.plan.steps
     backend = run.session.backends[segment.place]
-    buffers = {name: buffer for (_, name), buffer in run.part.buffers.items()}
+    buffers = {name: buffer for (_, name), buffer in run.recorded.buffers.items()}
     empty = replace(step, space=tuple(0 for _ in step.space))
     plan = Plan([empty, step, empty], segment.plan.buffers, segment.plan.constants)
     program = backend.record(plan, buffers)
@@ -140,8 +145,11 @@ def test_every_stretch_of_a_plan_and_every_place_counts(make: Make) -> None:
     np.testing.assert_allclose(y, expected / expected.sum(), rtol=1e-4)
     run = worker._latest
     assert run is not None
-    assert len(run.parts) == 2
-    assert {stage.place for part in run.parts for stage in part.stages} == {"native", "cpu"}
+    assert len(run.recorded_plans) == 2
+    assert {submission.place for recorded in run.recorded_plans for submission in recorded.submissions} == {
+        "native",
+        "cpu",
+    }
     replay = Replay(worker)
     assert [planned.step for planned in replay.steps] == plan_steps(worker)
     assert [s.step.layer for s in replay.steps][:: len(replay.steps) - 1] == ["a_layer", "y_layer"]

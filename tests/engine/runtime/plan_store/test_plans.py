@@ -265,7 +265,7 @@ def test_the_first_input_shape_is_recorded_when_loading_the_next_time() -> None:
         check(worker, source, 3)
         check(worker, source, 2)
     with open_worker(source) as worker:
-        assert len(worker._session.parts) == 1
+        assert len(worker._session.cache.plans) == 1
         check(worker, source, 3)
         assert was_read(worker)
         before = native.compilations()
@@ -366,8 +366,8 @@ def test_a_plan_tells_how_many_arguments_its_kernels_are_called_with() -> None:
     assert file is not None
     assert file.read is not None
     with open_worker(network()) as worker:
-        (part,) = worker._session.parts.values()
-        program = part.stages[0].program
+        (recorded,) = worker._session.cache.plans.values()
+        program = recorded.submissions[0].program
         assert isinstance(program, CPUProgram)
         assert program.commands is not None
         starts = [*program.commands.array[:, 1].tolist()]

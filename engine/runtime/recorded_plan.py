@@ -1,0 +1,107 @@
+"""Recorded plans: the programs and buffers of a model's segments for one set of input shapes."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from engine.backends.base import Compiling, DeviceBuffer, Program
+from engine.compiler.lower import Lowered, Place
+from engine.compiler.plan import Plan
+from engine.kernels.value import Value
+
+PLAN_BYTES = 256 << 10
+"""Estimated memory of a plan without its buffers: steps, values and commands."""
+
+
+@dataclass
+class Location:
+    """The location of a tensor: a buffer on a backend, or elements known while planning."""
+
+    value: Value
+    place: Place | None = None
+    buffer: DeviceBuffer | None = None
+
+    def array(self) -> np.ndarray:
+        """A copy of elements that are in no buffer: known while planning, or empty."""
+        value = self.value
+        if value.known is None:
+            return np.empty(value.shape, value.dtype)
+        return value.known.reshape(value.shape).copy()
+
+    def seen_in(self, flat: np.ndarray) -> np.ndarray:
+        """The tensor's elements in a copy of its buffer, which may be larger."""
+        return flat[: self.value.size].reshape(self.value.shape)
+
+
+@dataclass
+class Submission:
+    """A program for one backend, and the tensors to transfer there from the other backend first."""
+
+    place: Place
+    program: Program
+    make_plan: Callable[[], Plan]
+    transfers: tuple[tuple[str, DeviceBuffer, DeviceBuffer], ...] = ()
+    slicing: Any = None
+    """Partial dispatches and expected costs of the program's steps, created when it is first sliced."""
+
+    @cached_property
+    def plan(self) -> Plan:
+        """The steps of the program, with their sizes."""
+        return self.make_plan()
+
+
+@dataclass
+class Pending:
+    """How a plan is recorded once its kernels are compiled, and what is called then."""
+
+    before: RecordedPlan | None
+    on_compiled: Callable[[], None] | None
+
+
+@dataclass(eq=False)
+class RecordedPlan:
+    """A recorded plan: submissions in order, and the buffers that outlive them.
+
+    It covers the model up to its end or to the first stop for data; `continuations` follow a stop. `users`
+    counts the runs that execute it or whose outputs are in its buffers; at 0 it may be dropped.
+    """
+
+    lowered: Lowered
+    compiling: tuple[Compiling, ...] = ()
+    """The compilation of its kernels; nothing below exists before that is done."""
+    submissions: list[Submission] = field(default_factory=list)
+    buffers: dict[tuple[Place, str], DeviceBuffer] = field(default_factory=dict)
+    placement: dict[str, Place] = field(default_factory=dict)
+    owned: list[DeviceBuffer] = field(default_factory=list)
+    inputs: dict[str, list[tuple[Place, DeviceBuffer]]] = field(default_factory=dict)
+    continuations: OrderedDict[object, RecordedPlan] = field(default_factory=OrderedDict)
+    users: int = 0
+    nbytes: int = PLAN_BYTES
+    """Estimated memory that is freed with the plan."""
+    pending: Pending | None = None
+    """What to do once the kernels are compiled; None after that."""
+    fast_path: Any = None
+    """The plan's `FastPath`, once one exists."""
+
+    def locate(self, value: Value) -> Location:
+        """Where a tensor is after the plan has run."""
+        if value.known is not None or value.size == 0:
+            return Location(value)
+        root = value.root.name
+        place = self.placement[root]
+        return Location(value, place, self.buffers[place, root])
+
+    def release(self) -> None:
+        """Free programs and buffers."""
+        self.fast_path = self.pending = None
+        for submission in self.submissions:
+            submission.program.release()
+            submission.slicing = None
+        for buffer in self.owned:
+            buffer.release()

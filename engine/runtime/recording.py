@@ -1,0 +1,251 @@
+"""Recording: turns lowered plans into programs and buffers, and holds the buffers that plans share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from contextlib import AbstractContextManager, contextmanager
+from typing import TypeVar
+
+import numpy as np
+
+from engine.backends.base import Backend, DeviceBuffer
+from engine.base.errors import OutOfMemoryError
+from engine.base.lifetime import drop_aside
+from engine.base.memory.out_of_memory import LARGE, MOST_BYTES, naming_shortage, shortage
+from engine.base.memory.parallel import made_ahead
+from engine.base.memory.pool import Pool
+from engine.compiler.lower import Place, Segment
+from engine.compiler.plan import Packed, Plan
+from engine.graph.model import Model
+from engine.kernels.value import Value
+from engine.runtime.integer_checks import INT32_BACKENDS, check_int32
+from engine.runtime.recorded_plan import RecordedPlan, Submission
+
+T = TypeVar("T")
+
+DROPPED_AT_ONCE = 1 << 18
+"""Elements of constants that are freed at once with a worker; more are freed beside the game."""
+
+
+class Recorder:
+    """Records plans of one model: binds constants, allocates buffers, and builds the backends' programs.
+
+    Args:
+        model: The model; its name is used in messages.
+        backends: The backends by place.
+        pool: Memory from which packed weights are made.
+        lasting: Returns the names of the model's own constants, which keep one buffer for all plans.
+    """
+
+    def __init__(
+        self,
+        model: Model,
+        backends: Mapping[Place, Backend],
+        pool: Pool,
+        lasting: Callable[[], AbstractSet[str]],
+    ) -> None:
+        self._model = model
+        self._backends = backends
+        self._pool = pool
+        self._lasting = lasting
+        self.constants: dict[tuple[Place, str], tuple[np.ndarray | None, DeviceBuffer]] = {}
+        # Runs follow each other, so inputs and outputs of plans for other shapes share memory.
+        self.shared_buffers: dict[tuple[Place, str], DeviceBuffer] = {}
+
+    def recording(
+        self,
+        recorded: RecordedPlan,
+        before: RecordedPlan | None,
+        inputs: Sequence[Value],
+        kept: AbstractSet[str],
+    ) -> Generator[None, None, None]:
+        """Create a plan's buffers and programs in small steps, between which the caller may do other work.
+
+        Args:
+            recorded: The plan, which is released where this fails.
+            before: The plan that it continues, whose tensors keep their buffers.
+            inputs: The tensors that come in.
+            kept: Names of those that are needed later even if no segment reads them.
+
+        Raises:
+            OutOfMemoryError: A buffer cannot be allocated.
+        """
+        try:
+            with naming_shortage(f"a plan of model '{self._model.name}'"):
+                if before is not None:
+                    recorded.buffers.update(before.buffers)
+                    recorded.placement.update(before.placement)
+                self._input_buffers(recorded, inputs, kept)
+                yield
+                for segment in recorded.lowered.segments:
+                    recorded.submissions.append((yield from self._submission(recorded, segment)))
+                recorded.lowered.trace.settle()
+        except BaseException:
+            recorded.release()
+            recorded.submissions.clear()
+            recorded.owned.clear()
+            raise
+
+    def _input_buffers(self, recorded: RecordedPlan, inputs: Sequence[Value], kept: AbstractSet[str]) -> None:
+        """A buffer for each input on each backend that reads it, or where it is kept for later."""
+        for value in inputs:
+            places: list[Place] = [s.place for s in recorded.lowered.segments if value.name in s.imports]
+            recorded.inputs[value.name] = []
+            if value.dtype == object:
+                continue
+            if not places and value.name in kept:
+                places.append("native" if self._backends["native"].holds(value.dtype) else "cpu")
+            for place in dict.fromkeys(places):
+                buffer = self.buffer_of(recorded, place, value.name, value.size, value.dtype)
+                recorded.inputs[value.name].append((place, buffer))
+            if places:
+                recorded.placement[value.name] = recorded.inputs[value.name][0][0]
+
+    def buffer_of(
+        self, recorded: RecordedPlan, place: Place, name: str, elements: int, dtype: np.dtype
+    ) -> DeviceBuffer:
+        """A buffer for a plan's input or output. Raises `OutOfMemoryError` with the tensor's name."""
+        backend, elements = self._backends[place], max(elements, 1)
+        whole = self.shared_buffers.get((place, name))
+        buffer = None if whole is None else backend.share(whole, elements)
+        if buffer is None:
+            with self._allocating(backend, name, elements, dtype):
+                buffer = self._new_buffer(recorded, backend, (place, name), elements, dtype)
+        recorded.buffers[place, name] = buffer
+        recorded.owned.append(buffer)
+        return buffer
+
+    @contextmanager
+    def _allocating(self, backend: Backend, name: str, elements: int, dtype: np.dtype) -> Iterator[None]:
+        """A block that allocates a tensor. Raises `OutOfMemoryError` with the tensor's name."""
+        try:
+            if elements * dtype.itemsize > MOST_BYTES:
+                raise MemoryError("no computer has as much")
+            yield
+            if elements * dtype.itemsize >= LARGE:
+                backend.check_memory()
+        except (MemoryError, OutOfMemoryError) as error:
+            raise shortage(name, (elements,), dtype, backend.name, error) from error
+
+    def _new_buffer(
+        self, recorded: RecordedPlan, backend: Backend, key: tuple[Place, str], elements: int, dtype: np.dtype
+    ) -> DeviceBuffer:
+        """A buffer of a plan, in memory that plans for other shapes share where the backend can do so."""
+        if backend.shares:
+            # What has grown once is likely to grow on.
+            whole = backend.create(elements + (elements // 2 if key in self.shared_buffers else 0), dtype)
+            if key in self.shared_buffers:
+                # Plans that use it hold its memory.
+                self.shared_buffers[key].release()
+            self.shared_buffers[key] = whole
+            shared = backend.share(whole, elements)
+            assert shared is not None
+            return shared
+        recorded.nbytes += elements * dtype.itemsize
+        return backend.create(elements, dtype)
+
+    def _submission(self, recorded: RecordedPlan, segment: Segment) -> Generator[None, None, Submission]:
+        place, plan = segment.place, segment.plan
+        transfers = []
+        bound: dict[str, DeviceBuffer] = {}
+        with self._packing(place, plan) as take:
+            for name, spec in plan.buffers.items():
+                if spec.role == "constant":
+                    bound[name] = self._constant(place, name, plan, recorded, take)
+                    yield
+        for name, spec in plan.buffers.items():
+            if spec.role == "input":
+                if (place, name) not in recorded.buffers:
+                    source = recorded.buffers[recorded.placement[name], name]
+                    target = self.buffer_of(recorded, place, name, spec.elements, spec.dtype)
+                    transfers.append((name, source, target))
+                bound[name] = recorded.buffers[place, name]
+            elif spec.role == "output":
+                bound[name] = self.buffer_of(recorded, place, name, spec.elements, spec.dtype)
+                recorded.placement[name] = place
+        own = [(spec.elements, name) for name, spec in plan.buffers.items() if spec.role == "temporary"]
+        elements, largest = max(own, default=(0, ""))
+        dtype = plan.buffers[largest].dtype if own else np.dtype(np.float32)
+        backend = self._backends[place]
+        with self._allocating(backend, largest, elements, dtype):
+            program = yield from backend.recording(plan, bound)
+        return Submission(place, program, lambda: plan, tuple(transfers))
+
+    def bound_constants(self, recorded: RecordedPlan, segment: Segment) -> dict[str, DeviceBuffer]:
+        """The buffers of a segment's constants; those of no other plan are released with this one."""
+        place, plan = segment.place, segment.plan
+        names = [name for name, spec in plan.buffers.items() if spec.role == "constant"]
+        with self._packing(place, plan) as take:
+            return {name: self._constant(place, name, plan, recorded, take) for name in names}
+
+    def _packing(self, place: Place, plan: Plan) -> AbstractContextManager[Callable[[str], np.ndarray]]:
+        """A block in which packed constants that have no buffer yet are computed ahead, on other threads."""
+
+        def maker(packed: Packed) -> Callable[[], np.ndarray]:
+            def make() -> np.ndarray:
+                with self._pool.open():
+                    return packed.elements()
+
+            return make
+
+        return made_ahead(
+            {
+                name: (maker(packed), packed.size * packed.dtype.itemsize)
+                for name, packed in plan.packed.items()
+                if name in plan.buffers and (place, name) not in self.constants
+            }
+        )
+
+    def _constant(
+        self, place: Place, name: str, plan: Plan, recorded: RecordedPlan, take: Callable[[str], np.ndarray]
+    ) -> DeviceBuffer:
+        """The buffer of a constant, one for all plans if it is the model's or packed from the model's.
+
+        The plan drops its reference to the elements, so that packed ones exist in the buffer only.
+        """
+        packed = plan.packed.pop(name, None)
+        held = self.constants.get((place, name))
+        if packed is not None:
+            if held is None:
+                held = self.constants[place, name] = (None, self._filled(place, name, take(name)))
+            packed.drop()
+            return held[1]
+        array = plan.constants.pop(name)
+        if held is not None and held[0] is array:
+            return held[1]
+        buffer = self._filled(place, name, array)
+        if name in self._lasting():
+            self.constants[place, name] = (array, buffer)
+        else:
+            recorded.owned.append(buffer)
+        return buffer
+
+    def _filled(self, place: Place, name: str, array: np.ndarray) -> DeviceBuffer:
+        backend = self._backends[place]
+        if backend.name in INT32_BACKENDS:
+            check_int32(array, f"the constant '{name}' of model '{self._model.name}'", backend.name)
+        with self._allocating(backend, name, array.size, array.dtype):
+            return backend.constant(array) if array.size else backend.create(1, array.dtype)
+
+    def release(self) -> None:
+        """Free constants and shared buffers."""
+        for place, backend in self._backends.items():
+            backend.let_go([buffer for (at, _), (_, buffer) in self.constants.items() if at == place])
+        constants = [*self.constants.values()]
+        self.constants.clear()
+        if sum(buffer.elements for _, buffer in constants) > DROPPED_AT_ONCE:
+            drop_aside(constants)
+        for buffer in self.shared_buffers.values():
+            buffer.release()
+        self.shared_buffers.clear()
+
+
+def finish(steps: Generator[None, None, T]) -> T:
+    """Run a generator to its end, and return what it returns."""
+    try:
+        while True:
+            next(steps)
+    except StopIteration as end:
+        found: T = end.value
+        return found
