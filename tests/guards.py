@@ -82,7 +82,7 @@ def install() -> None:
     cpu.place = _place
     cpu.CPUBackend.arena_of = _arena_of  # type: ignore[assignment,method-assign]
     # Their temporaries share slots, which have no guards between them.
-    cpu.CPUBackend.has_templates = False
+    cpu.CPUBackend.plans_for_all_sizes = False
 
 
 def check() -> None:

@@ -127,6 +127,20 @@ class Template(Protocol):
         ...
 
 
+class PlanTemplate:
+    """A plan with open sizes that is recorded once more for each set of sizes."""
+
+    def __init__(self, backend: Backend, plan: Plan, constants: Mapping[str, DeviceBuffer]) -> None:
+        self._backend = backend
+        self._plan = plan
+        self._constants = dict(constants)
+        self.numbers: tuple[Number, ...] = tuple(plan.numbers())
+
+    def fill(self, values: Sequence[int | float], buffers: Mapping[str, DeviceBuffer]) -> Program:
+        """The program for one set of sizes."""
+        return self._backend.record(self._plan.filled(values), {**self._constants, **buffers})
+
+
 class Compiling(Protocol):
     """Kernels that are compiled beside the frames."""
 
@@ -153,8 +167,8 @@ class Backend(ABC):
     shares: ClassVar[bool] = False
     """Whether `share` gives buffers over a part of others."""
 
-    has_templates: ClassVar[bool] = False
-    """Whether plans with open sizes can be recorded, see `template`."""
+    plans_for_all_sizes: ClassVar[bool] = True
+    """Whether models are planned once for all sizes, see `template`."""
 
     chooses_by_size: ClassVar[bool] = False
     """Whether `tune` takes other kernels for other sizes, so that more sizes are planned while loading."""
@@ -258,9 +272,9 @@ class Backend(ABC):
         yield
         return self.record(plan, buffers)
 
-    def template(self, plan: Plan, constants: Mapping[str, DeviceBuffer]) -> Template | None:
-        """Record a plan whose sizes are open, its kernels compiled; None where `has_templates` is False."""
-        return None
+    def template(self, plan: Plan, constants: Mapping[str, DeviceBuffer]) -> Template:
+        """Record a plan whose sizes are open; its kernels are compiled."""
+        return PlanTemplate(self, plan, constants)
 
     def compiling_beside(self) -> AbstractContextManager[Callable[[], AbstractContextManager[Any]]]:
         """What another thread needs to call `prepare`: a block here, which yields one to enter there."""

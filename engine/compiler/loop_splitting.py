@@ -28,6 +28,7 @@ from engine.kernels.expr import (
     reduce,
     substitute,
 )
+from engine.kernels.size import largest, whole
 from engine.kernels.value import Value
 
 Temporary = Callable[[tuple[int, ...], np.dtype], Value]
@@ -96,7 +97,7 @@ class Extents:
     def most(self, loop: Expr) -> int:
         """The largest number of rounds of one loop."""
         high = self._range(loop.args[0])[1]
-        return 1 if high == inf else max(int(high), 0)
+        return 1 if high == inf else largest(whole(high), 0)
 
     def is_exact(self, loop: Expr) -> bool:
         """Whether a loop takes `most` rounds for every element."""

@@ -6,8 +6,8 @@ may replace those that carry a `Hint` by tuned kernels. Then every formula is nu
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal, NamedTuple, Protocol, TypeVar
 
 import numpy as np
@@ -16,6 +16,7 @@ from engine.base.memory.paged import let_go_of_sources
 from engine.kernels.expr import Expr, nodes, substitute
 from engine.kernels.hint import Hint as Hint
 from engine.kernels.kernel import Kernel, number
+from engine.kernels.size import Number
 from engine.kernels.value import HostTable, Signature, Value
 
 
@@ -178,6 +179,25 @@ class Plan:
     constants: dict[str, np.ndarray] = field(default_factory=dict)
     packed: dict[str, Packed] = field(default_factory=dict)
     tables: dict[str, HostTable] = field(default_factory=dict)
+
+    def numbers(self) -> list[Number]:
+        """Every size and argument, of which those of a plan for all sizes may be open."""
+        numbers: list[Number] = []
+        for step in self.steps:
+            numbers += [*step.space, *step.values]
+        return numbers + [spec.elements for spec in self.buffers.values()]
+
+    def filled(self, numbers: Iterable[Any]) -> Plan:
+        """The plan with other sizes and arguments, in the order of `numbers`; without constants."""
+        supply = iter(numbers)
+        steps = []
+        for step in self.steps:
+            space = tuple(next(supply) for _ in step.space)
+            steps.append(replace(step, space=space, values=tuple(next(supply) for _ in step.values)))
+        buffers = {
+            name: BufferSpec(name, next(supply), spec.dtype, spec.role) for name, spec in self.buffers.items()
+        }
+        return Plan(steps, buffers)
 
     def lifetimes(self) -> dict[str, tuple[int, int]]:
         """First and last step that touches each temporary buffer."""

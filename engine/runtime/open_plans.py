@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
@@ -173,21 +173,9 @@ class SizedPlan:
     def plan(self, sizes: Sequence[int]) -> Plan:
         """The plan with its sizes filled in."""
         plan = self.segment.plan
-        numbers: list[Number] = []
-        for step in plan.steps:
-            numbers += [*step.space, *step.values]
-        numbers += [spec.elements for spec in plan.buffers.values()]
-        found = self._all_numbers(tuple(numbers))(*sizes)
+        found = self._all_numbers(tuple(plan.numbers()))(*sizes)
         assert found is not None
-        supply = iter(found)
-        steps = []
-        for step in plan.steps:
-            space = tuple(next(supply) for _ in step.space)
-            steps.append(replace(step, space=space, values=tuple(next(supply) for _ in step.values)))
-        buffers = {
-            name: BufferSpec(name, next(supply), spec.dtype, spec.role) for name, spec in plan.buffers.items()
-        }
-        return Plan(steps, buffers)
+        return plan.filled(found)
 
     def _all_numbers(self, numbers: tuple[Number, ...]) -> Any:
         program = self._programs.get(bool(numbers))
@@ -288,7 +276,7 @@ def plan_for_all_sizes(session: Session, shapes: InputShapes, known: Elements) -
     """A plan for all sizes like those of some shapes; None for a model that cannot be planned so."""
     recorder = SizeRecorder()
     opened = session.open_plans.sizes.opened(shapes, recorder)
-    if opened is None or not session.backends["native"].has_templates:
+    if opened is None or not session.backends["native"].plans_for_all_sizes:
         return None
     if session.planner.tracer.grows_with_sizes:
         # A plan has as many steps as a size says, so each serves that size alone.
@@ -296,7 +284,7 @@ def plan_for_all_sizes(session: Session, shapes: InputShapes, known: Elements) -
         return None
     try:
         lowered = session.planner.lower_open(opened, known)
-    except (EngineError, ArithmeticError, LookupError, TypeError, ValueError, RecursionError):
+    except (EngineError, ArithmeticError, AttributeError, LookupError, TypeError, ValueError, RecursionError):
         return None
     trace, segments = lowered.trace, lowered.segments
     if trace.stop is None and len(segments) == 1 and segments[0].place == "native" and not lowered.fallbacks:

@@ -149,7 +149,7 @@ class Session:
         """
         kernels: list[AnyKernel] = []
         tracer, native = self.planner.tracer, self.backends["native"]
-        is_open = native.has_templates and not self.host_inputs
+        is_open = native.plans_for_all_sizes and not self.host_inputs
         # Plans for the representatives were made before.
         likely, others = tracer.representatives() if is_open else [], tracer.others()
         for shapes in [*likely, *others]:

@@ -62,7 +62,6 @@ class CPUBackend(Backend):
     name: ClassVar[str] = "cpu"
     shares: ClassVar[bool] = True
     chooses_by_size: ClassVar[bool] = True
-    has_templates: ClassVar[bool] = True
     fan_in = 16
     whole = frozenset({"recurrence"})
     passes = (join_quantized, remove_dead_layers, unpack_weights, channels_last)

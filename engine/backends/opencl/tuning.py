@@ -15,6 +15,7 @@ from engine.backends.operands import emit, plain
 from engine.backends.scatters import tune_scatter
 from engine.compiler.plan import Compute, Tuner
 from engine.kernels.expr import arg, index, lit, load
+from engine.kernels.size import largest, whole
 from engine.kernels.value import Value
 
 # Tiles read up to this many elements beyond an image; what they read there is dropped.
@@ -111,11 +112,11 @@ class _Geometry:
             return None
 
         def pair(values: object, fill: int) -> tuple[int, int]:
-            found = tuple(int(v) for v in values)  # type: ignore[attr-defined]
+            found = tuple(whole(v) for v in values)  # type: ignore[attr-defined]
             return (found[0], found[1]) if rank == 2 else (fill, found[0])
 
         outputs = w.shape[0]
-        positions = compute.output.size // max(1, x.shape[0] * outputs)
+        positions = compute.output.size // largest(1, x.shape[0] * outputs)
         sizes, strides = pair(x.shape[2:], 1), pair(facts["strides"], 1)
         # Where spatial axes were merged, the sizes of the result follow from its elements.
         out = pair(compute.space[2:], 1) if len(compute.space) == x.rank else (0, 0)
@@ -248,7 +249,7 @@ def _pool(compute: Compute, tuner: Tuner, form: str) -> bool:
         return False
 
     def pair(values: Sequence[int], fill: int) -> tuple[int, ...]:
-        return (fill,) * (2 - rank) + tuple(int(v) for v in values)
+        return (fill,) * (2 - rank) + tuple(whole(v) for v in values)
 
     sizes, out = pair(x.shape[2:], 1), pair(compute.space[2:], 1)
     begins, ends = pair(facts["pads"], 0), pair(facts["ends"], 0)

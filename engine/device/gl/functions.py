@@ -217,6 +217,8 @@ class GLFunctions:
 
     def __init__(self, loader: Loader) -> None:
         self._loader = loader
+        # Recorded plans name the same few functions thousands of times.
+        self._addresses: dict[str, int] = {}
 
     def __getattr__(self, name: str) -> Callable[..., Any]:
         signature = SIGNATURES.get(name)
@@ -231,9 +233,12 @@ class GLFunctions:
 
         Raises `DeviceError` where the driver does not have the function.
         """
-        address = self._loader.load_opengl_function(name)
+        address = self._addresses.get(name, 0)
         if not address:
-            raise DeviceError(f"the OpenGL driver has no function {name}; a newer driver is needed")
+            address = self._loader.load_opengl_function(name)
+            if not address:
+                raise DeviceError(f"the OpenGL driver has no function {name}; a newer driver is needed")
+            self._addresses[name] = address
         return address
 
     def has(self, name: str) -> bool:

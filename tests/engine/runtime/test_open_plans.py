@@ -10,9 +10,9 @@ import onnx.parser
 import pytest
 
 from engine import BackendType, Model, ModelLoader, Worker
-from engine.backends.cpu.backend import CPUBackend
 from engine.base.errors import InputError, ShapeError
 from engine.runtime.open_plans import MOST_PLANS
+from tests.engine.conftest import MakeWorker
 from tests.engine.runtime.test_new_shapes import picture_network, sequence_network, weights
 from tests.graphs import node, proto
 from tests.random_graphs import RandomGraph
@@ -129,68 +129,81 @@ def answers(worker: Worker, feeds: Feeds) -> list[np.ndarray]:
     return [worker.peek_output(item.name).download_to_array() for item in worker.model.outputs]
 
 
-def planned_apart(model: Model, feeds: Feeds, monkeypatch: pytest.MonkeyPatch) -> list[np.ndarray]:
-    """What a worker answers whose plans are for the sizes at hand."""
-    with monkeypatch.context() as patch:
-        patch.setattr(CPUBackend, "has_templates", False)
-        with Worker(model, BackendType.CPU) as worker:
-            found = answers(worker, feeds)
-            assert not worker._session.open_plans.ready
-            return found
+def plan_apart(worker: Worker) -> Worker:
+    """Have a worker plan each size for itself."""
+    session = worker._session
+    session.open_plans.waiting.clear()
+    session.backends["native"].plans_for_all_sizes = False  # type: ignore[misc]
+    return worker
 
 
 @pytest.mark.parametrize("name", NETWORKS)
-def test_any_size_answers_as_a_plan_of_its_own_does(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    check_sizes(name, 12, 11, monkeypatch)
+def test_any_size_answers_as_a_plan_of_its_own_does(name: str, make_worker: MakeWorker) -> None:
+    check_sizes(name, 12, 11, "cpu", make_worker)
+
+
+@pytest.mark.parametrize("name", ["pictures", "shapes", "swarm"])
+@pytest.mark.parametrize("channel", ["gl_compute", "gl_pixel", "opencl"], indirect=True)
+def test_any_size_does_so_on_a_gpu(name: str, channel: str, make_worker: MakeWorker) -> None:
+    check_sizes(name, 5, 13, channel, make_worker)
 
 
 @pytest.mark.long
 @pytest.mark.parametrize("name", NETWORKS)
-def test_many_sizes_answer_as_plans_of_their_own_do(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    check_sizes(name, 50, 12, monkeypatch)
+def test_many_sizes_answer_as_plans_of_their_own_do(name: str, channel: str, make_worker: MakeWorker) -> None:
+    check_sizes(name, 50 if channel == "cpu" else 12, 12, channel, make_worker)
 
 
-def check_sizes(name: str, count: int, seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def check_sizes(name: str, count: int, seed: int, channel: str, make_worker: MakeWorker) -> None:
     make, most_plans = NETWORKS[name]
     model = make()
     rng = np.random.default_rng(seed)
-    with Worker(model, BackendType.CPU) as worker:
-        worker._session.stored = worker._session.file = None
-        for _ in range(count):
-            feeds = feeds_for(model, rng)
-            shapes = str({name: x.shape for name, x in feeds.items()})
-            try:
-                expected = planned_apart(model, feeds, monkeypatch)
-            except ShapeError:
-                with pytest.raises(ShapeError):
-                    answers(worker, feeds)
-                continue
-            for one, other in zip(answers(worker, feeds), expected, strict=True):
-                np.testing.assert_array_equal(one, other, err_msg=shapes)
-        assert (
-            1 <= len(worker._session.open_plans.ready) + len(worker._session.open_plans.waiting) <= most_plans
-        )
+    apart = plan_apart(make_worker(model, channel))
+    worker = make_worker(model, channel)
+    worker._session.stored = worker._session.file = None
+    for _ in range(count):
+        feeds = feeds_for(model, rng)
+        shapes = str({name: x.shape for name, x in feeds.items()})
+        try:
+            expected = answers(apart, feeds)
+        except ShapeError:
+            with pytest.raises(ShapeError):
+                answers(worker, feeds)
+            continue
+        for one, other in zip(answers(worker, feeds), expected, strict=True):
+            np.testing.assert_array_equal(one, other, err_msg=shapes)
+    assert not apart._session.open_plans.ready
+    plans = worker._session.open_plans
+    assert 1 <= len(plans.ready) + len(plans.waiting) <= most_plans
 
 
 @pytest.mark.parametrize("seed", range(900, 906))
-def test_random_graphs_answer_the_same(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    check_random_graph(seed, monkeypatch)
+def test_random_graphs_answer_the_same(seed: int, make_worker: MakeWorker) -> None:
+    check_random_graph(seed, "cpu", make_worker)
 
 
 @pytest.mark.long
 @pytest.mark.parametrize("seed", range(1000, 1150))
-def test_many_random_graphs_answer_the_same(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    check_random_graph(seed, monkeypatch)
+def test_many_random_graphs_answer_the_same(seed: int, make_worker: MakeWorker) -> None:
+    check_random_graph(seed, "cpu", make_worker)
 
 
-def check_random_graph(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.long
+@pytest.mark.parametrize("seed", range(1000, 1020))
+@pytest.mark.parametrize("channel", ["gl_compute", "gl_pixel", "opencl"], indirect=True)
+def test_random_graphs_do_so_on_a_gpu(seed: int, channel: str, make_worker: MakeWorker) -> None:
+    check_random_graph(seed, channel, make_worker)
+
+
+def check_random_graph(seed: int, channel: str, make_worker: MakeWorker) -> None:
     graph = RandomGraph(seed)
     model = ModelLoader.load(graph.source)
-    with Worker(model, BackendType.CPU) as worker:
-        for feeds in [*graph.feeds, *graph.feeds]:
-            found = answers(worker, feeds)
-            for one, other in zip(found, planned_apart(model, feeds, monkeypatch), strict=True):
-                np.testing.assert_array_equal(one, other)
+    options = {} if channel == "cpu" else {"allow_fallback": True}
+    apart = plan_apart(make_worker(model, channel, **options))
+    worker = make_worker(model, channel, **options)
+    for feeds in [*graph.feeds, *graph.feeds]:
+        for one, other in zip(answers(worker, feeds), answers(apart, feeds), strict=True):
+            np.testing.assert_array_equal(one, other)
 
 
 def test_a_size_never_seen_is_not_planned() -> None:

@@ -21,6 +21,7 @@ from engine.backends.gl.compute.printer import flat_thread
 from engine.backends.gl.compute.target import Target
 from engine.backends.gl.glsl import COMPONENTS
 from engine.compiler.plan import Compute, Tuner
+from engine.kernels.size import largest, smallest
 from engine.kernels.value import Value
 
 Access = Literal["k4", "n4", "n4 shifted", "scalar"]
@@ -221,7 +222,7 @@ def _grid(
     if target.texels:
         threads = -(-width // _COLUMNS) * -(-p.m // structure.rows)
         groups = -(-threads // _LOCAL_SIZE)
-        across = max(1, min(groups, target.limits.max_compute_group_count[0]))
+        across = largest(1, smallest(groups, target.limits.max_compute_group_count[0]))
         return (across, -(-groups // across), p.batch), (_LOCAL_SIZE, 1)
     if structure.rows == 1:
         return (-(-width // 32), p.m, p.batch), (32, 8)

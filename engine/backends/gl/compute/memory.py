@@ -13,6 +13,7 @@ from engine.base.errors import DisposedError
 from engine.device.gl.device import GLDevice
 from engine.device.gl.functions import FUNCTION_TYPE, GL
 from engine.device.gl.staging_readback import StagingReadback
+from engine.kernels.size import largest
 
 TEXTURE_BUFFER = 0x8C2A
 # A view as four-component texels covers whole texels only, and shaders store whole 32-bit words.
@@ -35,7 +36,7 @@ _FORMATS = {
 
 def buffer_size(elements: int, dtype: np.dtype) -> int:
     """Bytes that a tensor takes; empty ones take a little, as OpenGL has no empty bindings."""
-    return max(1, -(-elements * memory_dtype(dtype).itemsize // _SIZE_STEP)) * _SIZE_STEP
+    return largest(1, -(-elements * memory_dtype(dtype).itemsize // _SIZE_STEP)) * _SIZE_STEP
 
 
 class GLMemory(GLObjects):

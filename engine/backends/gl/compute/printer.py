@@ -18,6 +18,7 @@ from engine.backends.gl.glsl import GLSLPrinter, pack_arguments, unravel
 from engine.backends.gl.storage import decoded, lanes, memory_word, packed, unpacked, word_type
 from engine.kernels.expr import LOOPS, nodes
 from engine.kernels.kernel import Kernel
+from engine.kernels.size import deferred
 
 LOCAL_SIZE = 64
 """Threads in a group of a generic kernel."""
@@ -194,6 +195,10 @@ def arguments(
 
 def divisor(size: int) -> tuple[int, int]:
     """(multiplier, shift) with which `k_divide` divides any n below 2**31 by `size`; int32 bit patterns."""
+    return _divisor(size) if type(size) is int else deferred(_divisor, size)
+
+
+def _divisor(size: int) -> tuple[int, int]:
     size = max(size, 1)
     shift = (size - 1).bit_length()
     multiplier = (((1 << 32) * ((1 << shift) - size)) // size + 1) & 0xFFFFFFFF

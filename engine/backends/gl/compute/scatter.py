@@ -10,6 +10,7 @@ from engine.backends.gl.glsl import argument, argument_vectors
 from engine.backends.scatters import Raises
 from engine.base.dtypes import ArithmeticType
 from engine.compiler.plan import Tuner
+from engine.kernels.size import largest, smallest
 
 _LOCAL_SIZE = 64
 _NAMES = ("total", "count", "columns", "places", *FIRST_GROUP)
@@ -18,7 +19,7 @@ _NAMES = ("total", "count", "columns", "places", *FIRST_GROUP)
 def raise_all(target: Target, tuner: Tuner, raises: Raises, targets: str, table: str) -> bool:
     """Emit the step: a thread for each target."""
     groups = -(-raises.total // _LOCAL_SIZE)
-    across = max(1, min(groups, target.limits.max_compute_group_count[0]))
+    across = largest(1, smallest(groups, target.limits.max_compute_group_count[0]))
     grid = (across, -(-groups // across), 1)
     if not grid_fits(grid, target):
         return False

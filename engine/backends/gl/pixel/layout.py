@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from engine.kernels.size import largest
+
 _SMALLEST_WIDTH = 8
 _USUAL_WIDTH = 1024
 _LARGEST_WIDTH = 16384
@@ -72,7 +74,7 @@ class Layout:
 
 def texels_of(elements: int) -> int:
     """Texels that a tensor takes; an empty one takes one."""
-    return max(1, -(-elements // 4))
+    return largest(1, -(-elements // 4))
 
 
 def capacity(limit: int) -> int:

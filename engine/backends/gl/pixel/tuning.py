@@ -15,6 +15,7 @@ from engine.compiler.plan import Compute, Tuner
 from engine.device.gl.limits import GLLimits
 from engine.kernels.expr import acc
 from engine.kernels.kernel import number
+from engine.kernels.size import whole
 from engine.kernels.value import Value
 
 _FLOAT32 = np.dtype(np.float32)
@@ -61,7 +62,7 @@ def _conv(compute: Compute, tuner: Tuner, limits: GLLimits) -> bool:
         return False
 
     def pair(values: object, fill: int) -> tuple[int, int]:
-        found = tuple(int(v) for v in values)  # type: ignore[attr-defined]
+        found = tuple(whole(v) for v in values)  # type: ignore[attr-defined]
         return (found[0], found[1]) if rank == 2 else (fill, found[0])
 
     group = int(facts["group"])
@@ -149,7 +150,7 @@ def _matmul(compute: Compute, tuner: Tuner, limits: GLLimits) -> bool:
     assert compute.hint is not None
     (a, b), facts = compute.hint.operands, compute.hint.facts
     m, n, depth, batch = facts["m"], facts["n"], facts["k"], facts["batch"]
-    if not _is_float32(compute) or not min(m, n, depth, batch):
+    if not _is_float32(compute) or 0 in (m, n, depth, batch):
         return False
     a_set, a_m, a_k = facts["a_strides"]
     b_set, b_k, b_n = facts["b_strides"]
