@@ -82,6 +82,7 @@ def frames(place: Place, name: str, runs: int) -> Clocked:
     for _ in range(runs):
         asked(clocked, worker, inputs, queue, out)
     sliced(clocked, worker, inputs)
+    resized(clocked, place, runs)
     disposed(clocked, place, name)
     worker.dispose()
     return clocked
@@ -95,6 +96,19 @@ def sliced(clocked: Clocked, worker: Any, inputs: Any) -> None:
         while not schedule.is_done:
             clock.call("advance", partial(schedule.advance, SLICE_MS, force=True))
             time.sleep(0.002)
+
+
+def resized(clocked: Clocked, place: Place, runs: int) -> None:
+    """A policy network that has another number of agents in each frame; the first two make its plans."""
+    worker = place.worker(policy())
+    for count in range(1, runs + 3):
+        inputs = {"x": agents(count)}
+        known = clocked if count > 2 else Clocked()
+        known.call("schedule at a new size", partial(worker.schedule, inputs))
+        tensor = worker.peek_output()
+        tensor.readback_request()
+        settle(tensor.is_readback_request_done)
+    worker.dispose()
 
 
 def asked(clocked: Clocked, worker: Any, inputs: Any, queue: InferenceQueue, out: np.ndarray) -> None:
