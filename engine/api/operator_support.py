@@ -8,8 +8,7 @@ from typing import Literal
 
 from onnx import defs
 
-from engine.backends.gl.storage import FORMS
-from engine.backends.opencl import storage
+from engine.backends import table
 from engine.base.dtypes import STORAGE_TYPES
 from engine.graph.importers.onnx_importer import OLDEST_OPSET
 from engine.graph.model import qualified_op
@@ -19,7 +18,7 @@ from engine.operators.registry import Kind, Operator, Registry
 Status = Literal["native", "fallback", "refused"]
 """How a backend takes an operator: itself, by the CPU beside it, or not at all."""
 
-BACKENDS = {"cpu": "CPU", "gl_compute": "GPU_COMPUTE", "opencl": "OpenCL", "gl_pixel": "GPU_PIXEL"}
+BACKENDS = {entry.name: entry.title for entry in table.BACKENDS}
 """The backends, and what the table calls them."""
 
 CPU_REASON = "a NumPy function, which runs on the CPU"
@@ -101,12 +100,8 @@ def _range(since: int, until: int | None) -> str:
 
 def lacking_types(backend: str) -> tuple[str, ...]:
     """Element types that the engine's kernels hold and this backend's do not: the CPU takes their steps."""
-    words: dict[str, tuple[str, ...]] = {
-        "gl_compute": tuple(FORMS),
-        "gl_pixel": tuple(FORMS),
-        "opencl": tuple(storage.WORDS),
-    }
-    return tuple(name for name in STORAGE_TYPES if name not in words.get(backend, STORAGE_TYPES))
+    held = table.named(backend).load().storage_types
+    return tuple(name for name in STORAGE_TYPES if name not in held)
 
 
 def type_notes() -> list[str]:

@@ -21,8 +21,8 @@ from engine.backends.select import (
     DeviceChoice,
     create_backend,
     create_backends,
-    is_opencl,
     load_backends,
+    may_use_opengl,
 )
 from engine.backends.tensor_data import changes
 from engine.base import instrumentation
@@ -38,6 +38,7 @@ from engine.base.sliced_thread import SlicedThread
 from engine.base.spelling import answers_spelling
 from engine.compiler.lower import Lowered
 from engine.compiler.trace import SCHEDULE_COUNT, InputShape, InputShapes
+from engine.device.gl.device import GLDevice
 from engine.device.jobs.system import JobHandle, JobSystem
 from engine.graph.model import Model
 from engine.kernels.value import Value
@@ -161,11 +162,11 @@ class Worker(Disposable):
             loading.report(COMPILING, 0.2)
             options = (jobs, precision, deterministic)
             native, is_on_gl = None, False
-            if backend_type is not BackendType.CPU and not is_opencl(device):
+            if may_use_opengl(backend_type, device):
                 yield SlicedThread(load_backends)
                 # The context belongs to the caller's thread.
                 native = create_backend(backend_type, device, jobs, precision, deterministic)
-                is_on_gl = native.name != "opencl"
+                is_on_gl = isinstance(native.owner, GLDevice)
                 yield None
 
             def open_session() -> Session:

@@ -19,6 +19,7 @@ from engine.backends.partial_dispatch import Pieces
 from engine.backends.readback import PendingRead, ShapedRead, check_out
 from engine.backends.tensor_data import CPUTensorData
 from engine.base import instrumentation
+from engine.base.dtypes import STORAGE_TYPES
 from engine.base.spelling import raise_unknown
 from engine.compiler.loop_splitting import Temporary
 from engine.compiler.passes import Pass, fold_weights
@@ -162,7 +163,7 @@ class Backend(ABC):
     """One ordered stream of work on one device."""
 
     name: ClassVar[str]
-    """"cpu", "gl_compute", "gl_pixel" or "opencl"."""
+    """As in `engine.backends.table`: "cpu", "gl_compute", "gl_pixel", "opencl"."""
 
     shares: ClassVar[bool] = False
     """Whether `share` gives buffers over a part of others."""
@@ -184,6 +185,27 @@ class Backend(ABC):
 
     passes: ClassVar[tuple[Pass, ...]] = (fold_weights,)
     """What rewrites a model for this backend, after the passes that all have in common."""
+
+    keeps_int64: ClassVar[bool] = True
+    """Whether 64-bit integers have 64 bits here; else inputs and constants are checked for 32."""
+
+    storage_types: ClassVar[Sequence[str]] = STORAGE_TYPES
+    """The element types that tensors may have here; the CPU takes steps over others."""
+
+    @classmethod
+    def device_for(cls, device: Any) -> Any:
+        """The device to run on: the one given, or for None the natural one.
+
+        Raises `DeviceError` where there is none on which kernels run. A backend without devices has one for
+        all workers, the class itself.
+        """
+        return cls if device is None else device
+
+    @classmethod
+    def on(cls, device: Any) -> Backend:
+        """A new stream of work on a device that `device_for` has returned."""
+        make: Callable[[Any], Backend] = cls
+        return make(device)
 
     @property
     def owner(self) -> Any:

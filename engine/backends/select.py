@@ -2,24 +2,22 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Any
 from weakref import WeakKeyDictionary, WeakValueDictionary
 
+from engine.backends import table
 from engine.backends.base import Backend, BackendType, Precision
+from engine.backends.table import DeviceName, Entry
 from engine.base.errors import DeviceError, InputError
 from engine.device.cl.device import CLDevice
 from engine.device.gl.device import GLDevice
-from engine.device.gl.probe import probe_gl
 from engine.device.jobs.system import JobSystem
 
-DeviceChoice = GLDevice | CLDevice | Literal["gl", "opencl"] | None
+DeviceChoice = GLDevice | CLDevice | DeviceName | None
 """A device, or the name of the kind of device, or None for the natural one."""
 
-# One queue serves all workers: OpenCL contexts cost time and memory, and streams of one queue are ordered.
-_cl_devices: WeakValueDictionary[str, CLDevice] = WeakValueDictionary()
-_shared: WeakKeyDictionary[GLDevice | CLDevice, WeakValueDictionary[BackendType, Backend]] = (
-    WeakKeyDictionary()
-)
+_shared: WeakKeyDictionary[Any, WeakValueDictionary[str, Backend]] = WeakKeyDictionary()
+"""By device and name."""
 
 
 def create_backend(
@@ -36,7 +34,8 @@ def create_backend(
     if backend_type is not BackendType.CPU:
         if precision != "float32":
             raise InputError(f"precision={precision!r} is for BackendType.CPU; GPUs compute in float32 here")
-        return _backend_on(backend_type, _choose_device(backend_type, device))
+        entry, chosen = _choose(backend_type, device)
+        return entry.load().on(chosen)
     if device is not None:
         raise InputError("BackendType.CPU runs on job threads and takes no device")
     # Imported where it is chosen, as it brings the kernels of numba.
@@ -63,7 +62,7 @@ def create_backends(
 
 def load_backends() -> None:
     """Have ready what the OpenGL backends take time for when one is first made; any thread may do it."""
-    # They are imported when they are needed, see `_backend_on`.
+    # They are imported when they are needed, as in `engine.backends.table`.
     from engine.backends.gl.commands import Replayer
     from engine.backends.gl.compute import backend as _compute
     from engine.backends.gl.pixel import backend as _pixel
@@ -72,80 +71,51 @@ def load_backends() -> None:
     Replayer().wait()
 
 
-def is_opencl(device: DeviceChoice) -> bool:
-    """Whether a device, or the name of one, means OpenCL."""
-    return device == "opencl" or isinstance(device, CLDevice)
+def may_use_opengl(backend_type: BackendType, device: DeviceChoice) -> bool:
+    """Whether a worker that is asked for so may run on OpenGL."""
+    return "gl" in {entry.device for entry in _fitting(backend_type, device)}
 
 
 def shared_backend(backend_type: BackendType, device: DeviceChoice = None) -> Backend:
     """The GPU backend for tensors that belong to no worker: one for each kind and device."""
-    chosen = _choose_device(backend_type, device)
+    entry, chosen = _choose(backend_type, device)
     backends = _shared.setdefault(chosen, WeakValueDictionary())
-    backend = backends.get(backend_type)
+    backend = backends.get(entry.name)
     if backend is None:
-        backend = backends[backend_type] = _backend_on(backend_type, chosen)
+        backend = backends[entry.name] = entry.load().on(chosen)
     return backend
 
 
-def _choose_device(backend_type: BackendType, device: DeviceChoice) -> GLDevice | CLDevice:
-    """The device given, the one beside the current context, or a private one."""
+def _fitting(backend_type: BackendType, device: DeviceChoice) -> list[Entry]:
+    """The backends of a type that run on a device, the preferred one first."""
+    name = device if isinstance(device, str) else getattr(device, "name", None)
+    return [
+        entry
+        for entry in table.BACKENDS
+        if entry.backend_type is backend_type and (device is None or entry.device == name)
+    ]
+
+
+def _choose(backend_type: BackendType, device: DeviceChoice) -> tuple[Entry, Any]:
+    """A backend, and the device given, the one beside the current context, or a private one."""
     if not isinstance(backend_type, BackendType):
         raise InputError(f"backend_type is {backend_type!r}; one of {', '.join(map(str, BackendType))}")
-    if isinstance(device, str) and device not in ("gl", "opencl"):
-        raise InputError(f"device is {device!r}; one of 'gl', 'opencl', a GLDevice, a CLDevice, None")
-    if device == "opencl" or isinstance(device, CLDevice):
-        if backend_type is BackendType.GPU_PIXEL:
-            raise InputError(
-                "BackendType.GPU_PIXEL draws with OpenGL; for OpenCL use BackendType.GPU_COMPUTE"
-            )
-        return device if isinstance(device, CLDevice) else _cl_device()
-    if backend_type is BackendType.GPU_PIXEL:
-        chosen = _gl_device(device)
-        problem = probe_gl(chosen, "pixel").problem
-        if problem:
-            raise DeviceError(f"{problem}; update the graphics card's driver, or use BackendType.CPU")
-        return chosen
-    try:
-        chosen = _gl_device(device)
-        problem = probe_gl(chosen, "compute").problem
-        if not problem:
-            return chosen
-    except DeviceError as error:
-        if device is not None:
-            raise
-        problem = str(error)
-    if device is not None:
-        raise DeviceError(f"{problem}; BackendType.GPU_PIXEL needs OpenGL 3.3 only")
-    try:
-        return _cl_device()
-    except DeviceError as error:
-        raise DeviceError(
-            f"BackendType.GPU_COMPUTE needs OpenGL 4.3 or OpenCL. OpenGL: {problem}. OpenCL: {error}. "
-            "BackendType.GPU_PIXEL needs OpenGL 3.3 only, BackendType.CPU nothing"
-        ) from error
-
-
-def _gl_device(device: GLDevice | Literal["gl"] | None) -> GLDevice:
-    return device if isinstance(device, GLDevice) else GLDevice.for_context()
-
-
-def _cl_device() -> CLDevice:
-    found = _cl_devices.get("default")
-    if found is None or found.is_disposed:
-        found = _cl_devices["default"] = CLDevice()
-    return found
-
-
-def _backend_on(backend_type: BackendType, device: GLDevice | CLDevice) -> Backend:
-    # Each backend is imported where it is chosen: a game needs one of them, and pays for its kernels only.
-    if isinstance(device, CLDevice):
-        from engine.backends.opencl import OpenCLBackend
-
-        return OpenCLBackend(device)
-    if backend_type is BackendType.GPU_PIXEL:
-        from engine.backends.gl.pixel.backend import GLPixelBackend
-
-        return GLPixelBackend(device)
-    from engine.backends.gl.compute.backend import GLComputeBackend
-
-    return GLComputeBackend(device)
+    name = device if isinstance(device, str) else getattr(device, "name", None)
+    runs = [entry.backend_type for entry in table.BACKENDS if entry.device == name]
+    if device is not None and (name is None or not runs):
+        kinds = dict.fromkeys(repr(entry.device) for entry in table.BACKENDS if entry.device is not None)
+        raise InputError(f"device is {device!r}; one of {', '.join(kinds)}, a GLDevice, a CLDevice, None")
+    entries = _fitting(backend_type, device)
+    if not entries:
+        raise InputError(f"{backend_type} does not run on {name!r}; for that use {runs[0]}")
+    problems: list[str] = []
+    for entry in entries:
+        try:
+            return entry, entry.load().device_for(None if isinstance(device, str) else device)
+        except DeviceError as error:
+            if len(entries) == 1:
+                raise
+            problems.append(f"{entry.device}: {error}")
+    raise DeviceError(
+        f"no device here runs {backend_type} (BackendType.CPU needs none). {'. '.join(problems)}"
+    )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from math import prod
 from typing import Any, ClassVar, Self
@@ -200,9 +200,13 @@ class CPUBufferTensorData(BufferTensorData, CPUTensorData):
 
 def storage_of(backend: Backend) -> type[BufferTensorData]:
     """The storage class of a backend's buffers."""
-    return {
-        "cpu": CPUBufferTensorData,
-        "gl_compute": ComputeTensorData,
-        "opencl": ComputeTensorData,
-        "gl_pixel": TextureTensorData,
-    }[backend.name]
+    return _STORAGES.get(backend.name, BufferTensorData)
+
+
+_STORAGES: Mapping[str, type[BufferTensorData]] = {
+    "cpu": CPUBufferTensorData,
+    "gl_compute": ComputeTensorData,
+    "opencl": ComputeTensorData,
+    "gl_pixel": TextureTensorData,
+}
+"""By the names of backends whose storage users may reach."""

@@ -13,7 +13,7 @@ from engine.backends.tensor_data import CPUTensorData, TensorData, changes
 from engine.base.errors import InputError
 from engine.compiler.trace import InputShape, SequenceShape, leaf_names
 from engine.graph.model import Input, Model
-from engine.runtime.integer_checks import INT32_BACKENDS, check_computed_integers, check_int32
+from engine.runtime.integer_checks import check_computed_integers, check_int32
 from engine.runtime.session import HOST_INPUT_LIMIT, Session
 from engine.runtime.tensor import Tensor
 
@@ -53,8 +53,9 @@ class Inputs:
 
     def __init__(self, session: Session, check_integers: bool = False) -> None:
         self._session = session
-        self._backend = session.backends["native"].name
-        self._is_narrow = self._backend in INT32_BACKENDS
+        native = session.backends["native"]
+        self._backend = native.name
+        self._is_narrow = not native.keeps_int64
         self._checks_integers = check_integers and self._is_narrow
         self._items: dict[str, Input] = {item.name: item for item in session.source.inputs}
         dims = [{d for d in item.shape or () if isinstance(d, str)} for item in self._items.values()]

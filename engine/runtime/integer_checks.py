@@ -12,8 +12,6 @@ from engine.compiler.interpreter import leaf_arrays, run_computes, shape_of
 from engine.compiler.trace import SCHEDULE_COUNT, Tracer
 from engine.kernels.value import leaves
 
-INT32_BACKENDS = frozenset({"gl_compute", "gl_pixel", "opencl"})
-
 
 def beyond_int32(array: np.ndarray) -> int | None:
     """An element of a 64-bit integer array that 32 bits do not hold, or None."""

@@ -19,7 +19,7 @@ from engine.compiler.lower import Place, Segment
 from engine.compiler.plan import Packed, Plan
 from engine.graph.model import Model
 from engine.kernels.value import Value
-from engine.runtime.integer_checks import INT32_BACKENDS, check_int32
+from engine.runtime.integer_checks import check_int32
 from engine.runtime.recorded_plan import RecordedPlan, Submission
 
 T = TypeVar("T")
@@ -223,7 +223,7 @@ class Recorder:
 
     def _filled(self, place: Place, name: str, array: np.ndarray) -> DeviceBuffer:
         backend = self._backends[place]
-        if backend.name in INT32_BACKENDS:
+        if not backend.keeps_int64:
             check_int32(array, f"the constant '{name}' of model '{self._model.name}'", backend.name)
         with self._allocating(backend, name, array.size, array.dtype):
             return backend.constant(array) if array.size else backend.create(1, array.dtype)

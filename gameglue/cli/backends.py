@@ -7,6 +7,7 @@ from typing import get_args
 
 from engine import BackendType
 from engine.backends.base import Precision
+from engine.backends.table import BACKENDS
 from engine.base.errors import InputError
 from gameglue.inference.backend_choice import BACKEND_NAMES, BackendChoice
 
@@ -21,7 +22,7 @@ def add_backend_options(parser: argparse.ArgumentParser, default: str) -> None:
     )
     parser.add_argument(
         "--device",
-        choices=("gl", "opencl"),
+        choices=[entry.device for entry in BACKENDS if entry.backend_type is BackendType.GPU_COMPUTE],
         help="for --backend gpu_compute: which interface to use. Default: gl",
     )
 

@@ -11,14 +11,14 @@ from typing import Any
 
 import numpy as np
 
-from engine import BackendType, Layer, Model
+from engine import Layer, Model
 from engine.base.errors import InputError
 from engine.operators import OPERATORS
 from gameglue.cli.backends import add_backend_options, add_precision_option, choice_of
 from gameglue.cli.console import add_json_option, facts, output, paragraph, plain, print_json, table, title
 from gameglue.cli.models import add_input_options, add_model_options, load_model, make_inputs
 from gameglue.cli.sides import EngineSide, OnnxRuntimeSide, OnnxSide, ReferenceSide, Side, chunks
-from gameglue.inference.backend_choice import BackendChoice
+from gameglue.inference.backend_choice import ALL_CHOICES, BackendChoice
 
 TOLERANCE, NARROW_TOLERANCE = 1e-4, 4e-3
 """What may differ unless --tolerance says otherwise; the second is for floats of 16 bits."""
@@ -30,11 +30,8 @@ DIVERGED = 1
 """Exit code where a layer differs."""
 
 _OTHERS: dict[str, type[OnnxSide]] = {"onnxruntime": OnnxRuntimeSide, "onnx-reference": ReferenceSide}
-_BACKENDS = {
-    "cpu": BackendChoice(BackendType.CPU),
-    "gpu_compute": BackendChoice(BackendType.GPU_COMPUTE, "gl"),
-    "gpu_pixel": BackendChoice(BackendType.GPU_PIXEL),
-    "opencl": BackendChoice(BackendType.GPU_COMPUTE, "opencl"),
+_BACKENDS: dict[str, BackendChoice] = {
+    choice.backend.value if choice.device in (None, "gl") else choice.device: choice for choice in ALL_CHOICES
 }
 _WORST = 20  # rows of the table
 

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from engine.api import operator_support
 from engine.api.operator_support import Support
+from engine.backends.table import BACKENDS
 from engine.base.errors import InputError
 from gameglue.cli.backends import add_backend_options, choice_of
 from gameglue.cli.console import add_json_option, output, paragraph, print_json, table
@@ -108,9 +109,11 @@ def chosen(names: list[str], domain: str | None) -> list[Support]:
 
 def engine_name(choice: BackendChoice) -> str:
     """The engine's own name of a backend."""
-    if choice.device is None:
-        return "cpu" if choice.backend.value == "cpu" else "gl_pixel"
-    return "opencl" if choice.device == "opencl" else "gl_compute"
+    return next(
+        entry.name
+        for entry in BACKENDS
+        if entry.backend_type is choice.backend and choice.device in (None, entry.device)
+    )
 
 
 def write_table(path: Path) -> None:

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import cast
 
 from engine import BackendType
+from engine.backends.table import DeviceName
 from engine.base.errors import EngineError, InputError
 from gameglue.cli import INTERRUPTED
 from gameglue.cli.backends import add_backend_options, choice_of
@@ -22,7 +23,7 @@ from gameglue.graphics.surface import has_display
 from gameglue.host import watchdog
 from gameglue.host.app import App
 from gameglue.host.playing import PlayOptions
-from gameglue.inference.backend_choice import BackendChoice, Device, default_choice
+from gameglue.inference.backend_choice import BackendChoice, default_choice
 from gameglue.input import InputRecording
 from gameglue.profiling import FrameReport
 
@@ -180,7 +181,7 @@ def _options(app: App, arguments: argparse.Namespace, replay: InputRecording | N
     if replay is not None:
         facts = replay.facts
         if choice is None:
-            choice = BackendChoice(BackendType(facts["backend"]), cast("Device | None", facts["device"]))
+            choice = BackendChoice(BackendType(facts["backend"]), cast("DeviceName | None", facts["device"]))
         autoplay = bool(facts["autoplay"])
     elif choice is None and arguments.record is not None:
         choice = default_choice(app.ctx is not None)[0]

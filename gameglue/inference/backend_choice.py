@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal
 
-from engine import BackendType, CLDevice, GLDevice, Model, SystemInfo, Worker
+from engine import BackendType, GLDevice, Model, SystemInfo, Worker
 from engine.backends.base import Precision
+from engine.backends.table import BACKENDS, DeviceName
 from engine.base.errors import EngineError
-
-Device = Literal["gl", "opencl"]
 
 BACKEND_NAMES = ("cpu", "gpu_compute", "gpu_pixel")
 
@@ -25,7 +23,7 @@ class BackendChoice:
     """
 
     backend: BackendType
-    device: Device | None = None
+    device: DeviceName | None = None
     precision: Precision = "float32"
 
     @property
@@ -35,11 +33,9 @@ class BackendChoice:
         return self.backend.value + (f" ({detail})" if detail is not None else "")
 
 
-ALL_CHOICES = (
-    BackendChoice(BackendType.CPU),
-    BackendChoice(BackendType.GPU_COMPUTE, "gl"),
-    BackendChoice(BackendType.GPU_COMPUTE, "opencl"),
-    BackendChoice(BackendType.GPU_PIXEL),
+ALL_CHOICES = tuple(
+    BackendChoice(entry.backend_type, entry.device if entry.backend_type is BackendType.GPU_COMPUTE else None)
+    for entry in BACKENDS
 )
 """Every way to run a model."""
 
@@ -71,7 +67,7 @@ def exact_choice(choice: BackendChoice, worker: Worker) -> BackendChoice:
     """`choice` with the kind of device that `worker` has found: one of `ALL_CHOICES`."""
     if choice.backend is not BackendType.GPU_COMPUTE:
         return choice
-    return BackendChoice(choice.backend, "opencl" if isinstance(worker.device, CLDevice) else "gl")
+    return BackendChoice(choice.backend, getattr(worker.device, "name", choice.device))
 
 
 def why_unavailable(choice: BackendChoice, info: SystemInfo) -> str | None:
@@ -80,5 +76,7 @@ def why_unavailable(choice: BackendChoice, info: SystemInfo) -> str | None:
         return None
     if choice.device == "opencl":
         return None if info.cl_devices else (info.cl_reason or "there is no OpenCL device")
+    if choice.device not in (None, "gl"):
+        return None
     reason = info.gl_pixel_reason if choice.backend is BackendType.GPU_PIXEL else info.gl_compute_reason
     return reason or None

@@ -7,10 +7,14 @@ from typing import Any
 
 import pytest
 
-from engine import BackendType, Model, Worker
+from engine import Model, Worker
+from engine.backends import table
 
-CHANNELS = ("cpu", "gl_compute", "gl_pixel", "opencl")
-"""The four backends by name."""
+CHANNELS = tuple(entry.name for entry in table.BACKENDS)
+"""The backends by name."""
+
+_DEVICES = {"gl": "gl_device", "opencl": "cl_device"}
+"""Fixtures by kind of device."""
 
 MakeWorker = Callable[..., Worker]
 
@@ -28,16 +32,11 @@ def make_worker(request: pytest.FixtureRequest) -> Iterator[MakeWorker]:
 
     def make(model: Model, channel: str, **options: Any) -> Worker:
         options.setdefault("allow_fallback", False)
-        if channel in ("gl_compute", "gl_pixel"):
-            device = request.getfixturevalue("gl_device")
-            kind = BackendType.GPU_COMPUTE if channel == "gl_compute" else BackendType.GPU_PIXEL
-            worker = Worker(model, kind, device=device, **options)
-        elif channel == "opencl":
-            worker = Worker(
-                model, BackendType.GPU_COMPUTE, device=request.getfixturevalue("cl_device"), **options
-            )
-        else:
-            worker = Worker(model, BackendType.CPU, **options)
+        entry = table.named(channel)
+        device: Any = entry.device
+        if device in _DEVICES:
+            device = request.getfixturevalue(_DEVICES[device])
+        worker = Worker(model, entry.backend_type, device=device, **options)
         made.append(worker)
         return worker
 

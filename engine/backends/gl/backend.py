@@ -8,7 +8,7 @@ from contextlib import AbstractContextManager, contextmanager
 from functools import partial
 from itertools import pairwise
 from time import perf_counter
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -16,7 +16,7 @@ from engine.backends.base import Backend, DeviceBuffer, Program
 from engine.backends.gl.commands import CommandList, Replayer
 from engine.backends.gl.programs import ProgramStore
 from engine.backends.gl.record import GLProgram
-from engine.backends.gl.storage import to_memory, type_refusal
+from engine.backends.gl.storage import FORMS, to_memory, type_refusal
 from engine.backends.gl.timing import ObservedCommands
 from engine.backends.integers import check_integers
 from engine.base import instrumentation
@@ -35,6 +35,9 @@ _HARDWARE_RATE = 0.02
 
 class GLBackend(Backend):
     """One stream of work on a `GLDevice`, whose thread it belongs to."""
+
+    keeps_int64: ClassVar[bool] = False
+    storage_types: ClassVar[Sequence[str]] = tuple(FORMS)
 
     def __init__(self, device: GLDevice, fan_in: int) -> None:
         self.device = device

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from math import prod
 from time import perf_counter
 from typing import Any, ClassVar
+from weakref import WeakValueDictionary
 
 import numpy as np
 
@@ -35,6 +36,9 @@ _PRODUCT_NS = 0.05
 # OpenCL promises room for 1024 bytes of arguments, and a pointer takes 8.
 _FAN_IN = 32
 
+# One queue serves all workers: OpenCL contexts cost time and memory, and streams of one queue are ordered.
+_devices: WeakValueDictionary[str, CLDevice] = WeakValueDictionary()
+
 
 class OpenCLBackend(Backend):
     """Runs plans on an OpenCL device.
@@ -45,6 +49,8 @@ class OpenCLBackend(Backend):
 
     name: ClassVar[str] = "opencl"
     fan_in = _FAN_IN
+    keeps_int64: ClassVar[bool] = False
+    storage_types: ClassVar[Sequence[str]] = tuple(WORDS)
 
     def __init__(self, device: CLDevice, *, form: str | None = None, pinned: bool | None = None) -> None:
         device.check()
@@ -55,6 +61,16 @@ class OpenCLBackend(Backend):
         self.programs = ProgramStore.of(device, cache_dir("opencl"))
         is_apart = device.info.is_gpu and not device.device.host_unified_memory
         self._transfers = Transfers(device, HostPool(device, is_apart if pinned is None else pinned))
+
+    @classmethod
+    def device_for(cls, device: CLDevice | None) -> CLDevice:
+        """The device given, or the preferred one."""
+        if device is not None:
+            return device
+        found = _devices.get("default")
+        if found is None or found.is_disposed:
+            found = _devices["default"] = CLDevice()
+        return found
 
     def refusal(self, compute: Compute) -> str | None:
         """Why this device cannot run a step, or None."""

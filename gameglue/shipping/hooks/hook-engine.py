@@ -8,4 +8,4 @@ module_collection_mode = {"engine": "pyz+py"}
 # Versions are part of the keys that compiled code is stored under.
 datas = [*copy_metadata("numba"), *copy_metadata("llvmlite")]
 # Kernels that an installed wheel brings along; a source tree has none.
-datas += collect_data_files("engine", includes=["native/objects/*"])
+datas += collect_data_files("engine", includes=["device/native/objects/*"])

@@ -25,6 +25,7 @@ from engine.base.errors import DeviceError
 from engine.compiler.plan import AnyKernel, Compute, Plan, Step, Tuner
 from engine.device.gl.device import GLDevice
 from engine.device.gl.functions import GL
+from engine.device.gl.probe import probe_gl
 from engine.kernels.expr import Expr
 from engine.kernels.kernel import Kernel
 from engine.kernels.value import Value
@@ -60,6 +61,14 @@ class GLComputeBackend(GLBackend):
         super().__init__(device, fan_in)
         self._programs = ComputePrograms.of(device)
         self._target = Target(device.limits, self.texels)
+
+    @classmethod
+    def device_for(cls, device: GLDevice | None) -> GLDevice:
+        """The device given, or the one beside the current context, if compute shaders run on it."""
+        chosen = GLDevice.for_context() if device is None else device
+        if problem := probe_gl(chosen, "compute").problem:
+            raise DeviceError(f"{problem}; BackendType.GPU_PIXEL needs OpenGL 3.3 only")
+        return chosen
 
     def elements_at_once(self, dtype: np.dtype) -> int:
         """A 32-bit word."""

@@ -22,6 +22,7 @@ from engine.backends.gl.storage import memory_dtype
 from engine.base.errors import DeviceError
 from engine.compiler.plan import AnyKernel, Compute, Plan, Step, Tuner
 from engine.device.gl.device import GLDevice
+from engine.device.gl.probe import probe_gl
 from engine.kernels.expr import Expr
 from engine.kernels.kernel import Kernel
 from engine.kernels.value import Value
@@ -52,6 +53,14 @@ class GLPixelBackend(GLBackend):
         deferred = device.info.is_software if deferred_transfers is None else deferred_transfers
         self._transfers = Transfers(device, self._programs, self.replayer, deferred)
         self._shaders: dict[str, Shader] = {}
+
+    @classmethod
+    def device_for(cls, device: GLDevice | None) -> GLDevice:
+        """The device given, or the one beside the current context, if fragment shaders run on it."""
+        chosen = GLDevice.for_context() if device is None else device
+        if problem := probe_gl(chosen, "pixel").problem:
+            raise DeviceError(f"{problem}; update the graphics card's driver, or use BackendType.CPU")
+        return chosen
 
     def elements_at_once(self, dtype: np.dtype) -> int:
         """A texel."""
