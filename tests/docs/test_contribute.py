@@ -18,7 +18,7 @@ CHAPTERS = ("how-it-works", "contribute")
 PAGES = sorted(path for chapter in CHAPTERS for path in (ROOT / "docs" / "pages" / chapter).glob("*.md"))
 NAMES = [path.relative_to(ROOT / "docs" / "pages").as_posix() for path in PAGES]
 CHECKLISTS = (
-    "index", "add-an-operator", "add-a-tuned-kernel", "add-a-demo", "write-documentation",
+    "index", "add-an-operator", "add-a-tuned-kernel", "add-a-backend", "add-a-demo", "write-documentation",
 )  # fmt: skip
 
 FOLDERS = "assets|building|demos|docs|engine|gameglue|tests"
