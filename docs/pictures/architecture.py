@@ -43,7 +43,7 @@ STEPS = (
     ("model file", "", "ONNX"),
     ("Model", "engine/graph/importers", "layers, constants, inputs"),
     ("Model", "engine/compiler/passes", "after passes: fewer, joined layers"),
-    ("computes", "engine/compiler/trace.py", "formulas of the kernel language"),
+    ("formulas", "engine/compiler/trace.py", "in the kernel language, one for each tensor"),
     ("Plan", "engine/compiler/lower.py", "fused, lowered to steps and buffers"),
     ("Program", "engine/backends", "a recorded command list"),
     ("outputs", "engine/runtime/execution.py", "enqueued, not yet computed"),
@@ -129,7 +129,7 @@ def inference() -> str:
             if not (ROOT / file).exists():
                 raise ValueError(f"there is no {file}; change the drawing and architecture.md")
             parts.append(note(left + 172, y + 36, file, GREY, 12))
-    brackets = (("once a model", 1, 2), ("once for its sizes", 3, 5), ("every schedule", 6, 7))
+    brackets = (("once per model", 1, 2), ("once for all sizes", 3, 5), ("every schedule", 6, 7))
     for text, first, last in brackets:
         a, b = top + row * first + 2, top + row * (last + 1) - 18
         parts.append(f'<path d="M 560 {a} h 8 V {b} h -8" fill="none" stroke="{GREY}" stroke-width="2"/>')
