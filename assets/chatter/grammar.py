@@ -141,7 +141,7 @@ def _greeting(s: Scene, turn: int, mood: str) -> Rule:
 def _trade(s: Scene, turn: int, mood: str) -> Rule:
     good, price = GOODS[s.second], NUMBERS[s.price]
     if turn == 0:
-        asked = [
+        asked: Rule = [
             f"will you take {price} coins for your {good} ?",
             f"i offer you {price} coins for your {good} .",
         ]
@@ -159,11 +159,11 @@ def _trade(s: Scene, turn: int, mood: str) -> Rule:
         return answers[mood]
     if s.moods[1] in ("cheerful", "gloomy"):
         return [f"{price} coins it is , {s.second}", f"give me the {good} then"]
-    asked = NUMBERS[s.price + 1]
+    price = NUMBERS[s.price + 1]
     reactions: dict[str, Rule] = {
-        "cheerful": f"{asked} coins it is , {s.second}",
-        "gloomy": f"{asked} coins is all i have",
-        "angry": [f"{asked} coins is robbery", f"keep your {good}"],
+        "cheerful": f"{price} coins it is , {s.second}",
+        "gloomy": f"{price} coins is all i have",
+        "angry": [f"{price} coins is robbery", f"keep your {good}"],
         "shy": f"then i cannot pay for the {good}",
     }
     return reactions[mood]
@@ -191,7 +191,7 @@ def _gossip(s: Scene, turn: int, mood: str) -> Rule:
 
 def _lost(s: Scene, turn: int, mood: str) -> Rule:
     if turn == 0:
-        asked = [
+        asked: Rule = [
             f"have you seen my {s.animal} ?",
             f"i cannot find my {s.animal} .",
             f"where is my {s.animal} ?",

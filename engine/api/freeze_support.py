@@ -20,11 +20,11 @@ def freeze_support() -> None:
     compile in the game's own process. Elsewhere it does nothing.
     """
     allow_reentry()
-    if sys.argv[1:] not in ([child.COMPILER_ARGUMENT], [child.REHEARSAL_ARGUMENT]):
+    if sys.argv[1:] not in ([child.COMPILER_ARGUMENT], [child.DRIVER_WARM_UP_ARGUMENT]):
         return
     child.begin(is_frozen=True)
-    if sys.argv[1] == child.REHEARSAL_ARGUMENT:
-        rehearse_here()
+    if sys.argv[1] == child.DRIVER_WARM_UP_ARGUMENT:
+        run_driver_warm_up()
     else:
         # Numba takes a third of a second to import, and only these processes need it.
         from engine.device.native import compile as compiler
@@ -33,7 +33,7 @@ def freeze_support() -> None:
     raise SystemExit(0)
 
 
-def rehearse_here() -> None:
+def run_driver_warm_up() -> None:
     """Make the worker that standard input describes and run it once (`runtime.loading.driver_warm_up`)."""
     request = json.loads(sys.stdin.readline())
     loading = Worker.load_async(

@@ -46,11 +46,11 @@ from engine.runtime.cost_model import StepCosts
 from engine.runtime.execution import Run
 from engine.runtime.fast_path import FastPath, FastPathRun
 from engine.runtime.inputs import Given, Inputs, InputValue, Named, Positional, check_kinds
-from engine.runtime.loading.driver_warm_up import rehearse
+from engine.runtime.loading.driver_warm_up import warm_up_driver
 from engine.runtime.loading.handle import Loading, Steps
 from engine.runtime.loading.workers import COMPILING, READING, Shapes, session_steps, shapes_of, warm_up_steps
 from engine.runtime.memory_report import WorkerMemory, memory_of
-from engine.runtime.outputs import DirectOutput, Outputs, RunOutput, as_list, with_outputs
+from engine.runtime.outputs import FastPathOutput, Outputs, RunOutput, as_list, with_outputs
 from engine.runtime.pending_work import unfinished
 from engine.runtime.session import Session
 from engine.runtime.slices import Schedule, SlicedRun
@@ -174,10 +174,10 @@ class Worker(Disposable):
                 return Session(found, *opened, allow_fallback)
 
             source = model.path if isinstance(model, ModelAsset) else model
-            rehearsal = None
+            driver_warm_up = None
             if isinstance(source, str | os.PathLike) and outputs is None:
-                rehearsal = partial(rehearse, source, backend_type, shapes, allow_fallback)
-            session = yield from session_steps(loading, open_session, is_on_gl, rehearsal)
+                driver_warm_up = partial(warm_up_driver, source, backend_type, shapes, allow_fallback)
+            session = yield from session_steps(loading, open_session, is_on_gl, driver_warm_up)
             worker = cls.__new__(cls)
             Disposable.__init__(worker)
             worker._take(session, backend_type, debug, slice_ms)
@@ -562,7 +562,7 @@ class Worker(Disposable):
             return as_list(self.peek_output(name), name)
         run = self._latest
         if type(run) is FastPathRun and (source := run.fast_path.outputs.get(name)) is not None:
-            return Tensor.of(DirectOutput(self, run, source), owned=False)
+            return Tensor.of(FastPathOutput(self, run, source), owned=False)
         return self._output_of(*self._output(name))
 
     def _output_of(self, run: Run, name: str | int | None) -> Any:

@@ -1,8 +1,7 @@
-"""What each step of a model takes on its device: estimated at first, then measured while it runs in slices.
+"""The cost model: what each step takes on its device, estimated first and measured while it runs in slices.
 
-An estimate is right in proportion only. The first measurements of a kernel tell how it compares; those of
-other kernels what the device makes of estimates at all. Nothing here waits: times are taken in when they
-have arrived.
+An estimate is relative only. Measurements of a kernel scale its estimates; those of all kernels scale the
+estimates of kernels that were never measured. Nothing here waits: times are read once they have arrived.
 """
 
 from __future__ import annotations
@@ -19,27 +18,27 @@ from engine.compiler.lower import Lowered, Place
 from engine.compiler.plan import Plan, Step
 
 SURE = 6
-"""Measurements of a step after which it is measured in one run of `SELDOM` only."""
+"""After so many measurements, a step is measured in one of `SELDOM` runs only."""
 
 SELDOM = 16
 
 _MOST_PENDING = 1024
-# Each older measurement counts for so much of the next one.
+# Weight of a measurement relative to the one after it.
 _FADING = 0.9
-# What disturbs a part makes it longer: longer ones count for less, and as no more than so many times as long.
+# Disturbances make a dispatch longer: longer times weigh less, and are capped at a multiple of the expected.
 _LONGER = 0.4
 _OUTLIER = 2.0
 _UNQUESTIONED = 2
-# Parts whose shares vary by less tell nothing of what is fixed.
+# With shares that vary by less, the fixed time cannot be fitted.
 _SAME_SIZE = 0.1
 _LEAST_SLOPE = 0.2
-# What a kernel shows moves its rate by so much.
+# Weight of a new measurement in the rate of its kernel.
 _WEIGHT = 0.2
-# What starting a part takes is no more than that.
+# Upper bound of the fixed time of a dispatch.
 _MOST_OVERHEAD_MS = 0.1
-# Kernels nobody has measured may take so many times as long as others let expect.
+# Kernels that were never measured may take so many times their estimate.
 _CAUTION = 2.0
-# Bounds so close, of what they bound, tell what something took.
+# Bounds that are so close relative to their value count as a measurement.
 _NARROW = 0.3
 
 StepKey = tuple[object, ...]
@@ -47,9 +46,14 @@ StepKey = tuple[object, ...]
 
 @dataclass(frozen=True, slots=True)
 class StepCost:
-    """What one step of a plan takes: `ms` expected on the device, after so many `measurements`.
+    """The expected cost of one step of a plan.
 
-    place: "native" for the worker's backend, "cpu" for a layer that falls back.
+    Attributes:
+        layer: Name of the layer.
+        op_type: Its operator.
+        place: "native" for the worker's backend, "cpu" for a layer that falls back.
+        ms: Expected milliseconds on the device.
+        measurements: How many measurements that is based on; 0 for an estimate.
     """
 
     layer: str
@@ -60,10 +64,10 @@ class StepCost:
 
 
 class Expected:
-    """What is known of one step, shared by all plans that have the same step.
+    """The expected cost of one step, shared by all plans with the same step.
 
-    A part takes a fixed time and one in proportion to its share of the step. Both are fitted to what parts of
-    different sizes took lately: least squares, older measurements counting for less.
+    A partial dispatch takes a fixed time and a time proportional to its share of the step. Both are fitted to
+    recent measurements by weighted least squares.
     """
 
     __slots__ = ("__weakref__", "_fixed", "_slope", "_sums", "estimate", "kernel", "measurements", "rates")
@@ -79,25 +83,25 @@ class Expected:
 
     @property
     def fixed_ms(self) -> float:
-        """What starting a part takes."""
+        """Fixed time of a dispatch, in milliseconds."""
         return self._fixed if self.measurements else self.rates.overhead_ms
 
     @property
     def slope_ms(self) -> float:
-        """What the whole step takes beyond that."""
+        """Time of the whole step without the fixed time, in milliseconds."""
         return self._slope if self.measurements else self.estimate * self.rates.of(self.kernel)
 
     @property
     def caution(self) -> float:
-        """By how much to expect more, as long as nobody has measured the kernel."""
+        """Safety factor while the kernel has not been measured."""
         return 1.0 if self.measurements or self.rates.knows(self.kernel) else _CAUTION
 
     def ms(self, share: float = 1.0) -> float:
-        """Milliseconds for a part of the step."""
+        """Expected milliseconds of a share of the step."""
         return self.fixed_ms + self.slope_ms * share
 
     def learn(self, ms: float, share: float) -> None:
-        """Take in what a part took."""
+        """Add the measurement of a share of the step."""
         weight = 1.0
         if self.measurements >= _UNQUESTIONED and ms > self.ms(share):
             ms, weight = min(ms, _OUTLIER * self.ms(share)), _LONGER
@@ -108,12 +112,12 @@ class Expected:
         share, ms = x / n, y / n
         spread = xx / n - share * share
         if spread > (_SAME_SIZE * share) ** 2:
-            # Between all of it in proportion, and most of it fixed.
+            # Between all proportional and mostly fixed.
             slope = min(max((xy / n - share * ms) / spread, _LEAST_SLOPE * ms / share), ms / share)
         else:
             slope = max(ms - self.rates.overhead_ms, _LEAST_SLOPE * ms) / share
             if share < 0.5 and self.estimate:
-                # What is far from the estimate is rather fixed: so parts grow, and will tell.
+                # Time far beyond the estimate is assumed to be fixed, so that shares grow and can be fitted.
                 slope = min(slope, _CAUTION * self.estimate * self.rates.general)
         self._slope, self._fixed = slope, max(ms - slope * share, 0.0)
         self.measurements += 1
@@ -121,7 +125,7 @@ class Expected:
 
 
 class Rates:
-    """How milliseconds compare with estimates at one place: for each kernel, and in general."""
+    """Milliseconds per unit of estimate at one place: for each kernel, and in general."""
 
     def __init__(self, general: float) -> None:
         self.general = general
@@ -134,11 +138,11 @@ class Rates:
         return kernel in self._kernels
 
     def of(self, kernel: str) -> float:
-        """Milliseconds for an estimate of 1."""
+        """Milliseconds per unit of estimate."""
         return self._kernels.get(kernel, self.general)
 
     def learn(self, kernel: str, rate: float) -> None:
-        """Take in what a step of a kernel has shown."""
+        """Add the measured rate of a kernel."""
         known = self._kernels.get(kernel)
         self._kernels[kernel] = rate if known is None else known + _WEIGHT * (rate - known)
         if known is None:
@@ -146,13 +150,13 @@ class Rates:
             self.general = rates[len(rates) // 2]
 
     def started(self, ms: float) -> None:
-        """A part took so long, starting it included."""
+        """Add the measured time of a dispatch, of which the shortest bounds the fixed time."""
         if ms < self._shortest:
             self._shortest = self.overhead_ms = ms
 
 
 class StepCosts:
-    """What the steps of a worker's plans take, by what was measured while `schedule_iterable` ran them.
+    """The expected costs of a worker's steps, measured while `schedule_iterable` runs them.
 
     Iterating yields a `StepCost` for each step of the latest plan, in order.
     """
@@ -162,7 +166,7 @@ class StepCosts:
         self._plans = plans
         self._rates = {place: Rates(backend.first_rate * 1e-6) for place, backend in backends.items()}
         self._known: weakref.WeakValueDictionary[StepKey, Expected] = weakref.WeakValueDictionary()
-        # Plans are dropped and made again; what is known of their steps stays for a while.
+        # Plans are dropped and made again: their steps' costs are kept for a while.
         self._lately: deque[Expected] = deque(maxlen=4096)
         self._pending: dict[Place, deque[tuple[list[Expected], list[float], Timing]]]
         self._pending = {place: deque(maxlen=_MOST_PENDING) for place in backends}
@@ -186,7 +190,7 @@ class StepCosts:
 
     @property
     def total_ms(self) -> float:
-        """Expected milliseconds of the latest plan, as far as it was made."""
+        """Expected milliseconds of the latest plan, up to its first stop for data."""
         return sum(step.ms for step in self)
 
     @property
@@ -195,11 +199,11 @@ class StepCosts:
         return all(step.measurements for step in self)
 
     def overhead_ms(self, place: Place) -> float:
-        """What starting a part takes."""
+        """Fixed time of a dispatch at a place, in milliseconds."""
         return self._rates[place].overhead_ms
 
     def of_plan(self, place: Place, plan: Plan) -> list[Expected]:
-        """What is known of each step of a plan."""
+        """The expected cost of each step of a plan."""
         return [self._of_step(place, step) for step in plan.steps]
 
     def _of_step(self, place: Place, step: Step) -> Expected:
@@ -219,13 +223,13 @@ class StepCosts:
         cuts: Sequence[Cut],
         timing: Timing,
     ) -> None:
-        """Have what cuts take taken in, once it is known. steps, units: of their plan."""
+        """Measure partial dispatches, whose times `collect` adds once they have arrived."""
         watched = [steps[cut.step] for cut in cuts]
         shares = [(cut.end - cut.first) / units[cut.step] for cut in cuts]
         self._pending[place].append((watched, shares, timing))
 
     def collect(self) -> None:
-        """Take in what has become known. Never waits."""
+        """Add the measurements that have arrived. Never waits."""
         for place, pending in self._pending.items():
             rates = self._rates[place]
             while pending:
@@ -244,7 +248,7 @@ class StepCosts:
 
 
 def _learn_together(steps: Sequence[Expected], shares: Sequence[float], bounds: Between) -> None:
-    """Where bounds are narrow they are a measurement; what lies outside wide ones is drawn inside them."""
+    """Take narrow bounds as a measurement, and move expected times into wide ones."""
     expected = sum(step.ms(share) for step, share in zip(steps, shares, strict=True))
     least, most = 1000.0 * bounds.least, 1000.0 * bounds.most
     if expected <= 0.0:

@@ -1,4 +1,4 @@
-"""Storage of tensors that lie on a backend."""
+"""Storage of tensors on a backend."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class BufferTensorData(TensorData):
 
 
 class _Pinned(BufferTensorData):
-    """What the GPU storages have in common."""
+    """Base class of the GPU storages."""
 
     _backend_type: ClassVar[BackendType]
     _tensor: weakref.ref[Tensor] | None = None
@@ -60,10 +60,10 @@ class _Pinned(BufferTensorData):
 
     @classmethod
     def pin(cls, tensor: Tensor, device: DeviceChoice = None) -> Self:
-        """Move a tensor's elements to this kind of storage and return it.
+        """Move a tensor's elements to this type of storage and return it.
 
-        Elements on the CPU are uploaded without waiting; elements on another backend are downloaded first,
-        which blocks, and those that a job is writing are waited for.
+        Elements on the CPU are uploaded without waiting. Elements on another backend are downloaded first,
+        and elements that a job is writing are waited for; both block.
         """
         data = tensor.data_on_backend
         if isinstance(data, cls):
@@ -81,21 +81,19 @@ class _Pinned(BufferTensorData):
 
     @property
     def device(self) -> GLDevice | CLDevice:
-        """Where the elements are."""
+        """The device with the elements."""
         found: GLDevice | CLDevice = self.backend.owner
         return found
 
     @property
     def element_dtype(self) -> np.dtype:
-        """The type of an element as it lies there: int64 in 32 bits, bool in a byte of 0 or 1, others as they
-        are.
-        """
+        """The type of an element on the device: int32 for int64, uint8 for bool, else the tensor's."""
         return element_type(self.backend, self.dtype)
 
     def shared(self, ctx: moderngl.Context | None = None) -> Any:
         """The elements as an object of a moderngl context of the game, by default the current one.
 
-        The object does not own them: it is good for as long as the tensor's storage is.
+        The object does not own the elements and is valid as long as the tensor's storage.
         """
         storage: Any = self.storage
         if not isinstance(self.device, GLDevice):
@@ -118,14 +116,14 @@ class _Pinned(BufferTensorData):
     def reading(self, ctx: moderngl.Context | None = None) -> AbstractContextManager[Any]:
         """A block whose own commands read the elements: `with data.reading() as shared: ...`.
 
-        They come after what the engine has enqueued so far, and before what it enqueues later; nothing but
-        the GPU waits. With OpenCL the queue sees to that: use `data.device.queue`.
+        They run after what the engine has enqueued so far, and before what it enqueues later; only the GPU
+        waits. With OpenCL, enqueue them to `data.device.queue`.
         """
         return self._in_turn(ctx)
 
     @contextmanager
     def writing(self, ctx: moderngl.Context | None = None) -> Iterator[Any]:
-        """The same for commands that write them."""
+        """A block whose own commands write the elements, like `reading`."""
         with self._in_turn(ctx) as found:
             yield found
         tensor = self._tensor() if self._tensor is not None else None
@@ -134,7 +132,7 @@ class _Pinned(BufferTensorData):
 
 
 class ComputeTensorData(_Pinned):
-    """Elements in a GPU buffer (GL shader storage, or OpenCL), one behind the other, in row-major order."""
+    """Elements in a GPU buffer (OpenGL shader storage or OpenCL), contiguous and in row-major order."""
 
     _backend_type = BackendType.GPU_COMPUTE
 
@@ -149,9 +147,9 @@ class ComputeTensorData(_Pinned):
 
 
 class TextureTensorData(_Pinned):
-    """Elements in a texture, four to a texel, in row-major order.
+    """Elements in a texture, four per texel, in row-major order.
 
-    Element e is component e % 4 of texel e // 4, which is at column t % width and row t // width.
+    Element e is component e % 4 of texel t = e // 4, which is at column t % width and row t // width.
     """
 
     _backend_type = BackendType.GPU_PIXEL
@@ -168,7 +166,7 @@ class TextureTensorData(_Pinned):
 
 
 class CPUBufferTensorData(BufferTensorData, CPUTensorData):
-    """Elements in memory that the CPU backend's jobs write to."""
+    """Elements in memory that the CPU backend's jobs write."""
 
     @property
     def array(self) -> np.ndarray:
@@ -177,20 +175,18 @@ class CPUBufferTensorData(BufferTensorData, CPUTensorData):
 
     @property
     def fence(self) -> Writer | None:
-        """The last job that was queued on the worker's stream, which writes or reads them; None once it is
-        done.
-        """
+        """The last job of the worker's stream, which writes or reads the elements; None once it is done."""
         last = self.backend.fence()
         return None if last is None else last.of_this_run()
 
     @property
     def reuse(self) -> tuple[Reader, ...]:
-        """The same: a stream runs its jobs in turn."""
+        """The last job of the stream, too: a stream runs its jobs in order."""
         fence = self.fence
         return () if fence is None else (fence,)
 
     def for_job(self, writes: bool) -> JobMemory:
-        # What is scheduled later writes the same memory: it waits for the job.
+        # Later schedules write the same memory, so they wait for the job.
         shape = self.shape_or_none
         array = self.storage.array[: prod(shape)].reshape(shape)  # type: ignore[attr-defined]
         last = self.backend.fence()

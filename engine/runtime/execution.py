@@ -1,4 +1,4 @@
-"""One schedule on its way through a session."""
+"""`Run`: one schedule, from its inputs to its last enqueued program."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ from engine.runtime.session import Session
 
 
 class Run:
-    """One schedule. Enqueues what it can, and goes on whenever data that it waits for has arrived.
+    """One schedule: enqueues what it can, and continues when the data that it waits for has arrived.
 
-    What goes wrong on the way stays in `error`: `check` raises it to whoever asks for the outputs. `turn`
-    tells schedules apart where one run stands for several.
+    An error is kept in `error`, and `check` raises it when the outputs are read. `turn` distinguishes the
+    schedules of a run that stands for several.
     """
 
     def __init__(
@@ -41,22 +41,22 @@ class Run:
         self.reported = False
         self.on_finished: list[Callable[[], None]] = []
         self._feeds = feeds
-        # What is but a promise yet is asked for at once: a later schedule may replace it.
+        # Outputs that are not computed yet are requested now: a later schedule may replace them.
         self._arriving: dict[str, PendingRead] = {
             name: feed.request()
             for name, feed in feeds.items()
             if not (isinstance(feed, np.ndarray | BufferTensorData) or type(feed) is CPUTensorData)
         }
-        self._stage = 0
-        self._has_moved = False
+        self._position = 0
+        self._has_transferred = False
         self._reads: dict[str, Readback] = {}
-        # What a NumPy function has yielded, for the part that follows it.
+        # Results of a NumPy function, for the plan that follows it.
         self._results: tuple[np.ndarray, ...] = ()
         self._held = [recorded]
         recorded.users += 1
 
     def hold_inputs(self) -> None:
-        """Take copies of the inputs: this run starts later, when they may have changed."""
+        """Copy the inputs, as this run starts later, when they may have changed."""
         held: dict[str, TensorData | np.ndarray] = {}
         for name, feed in self._feeds.items():
             held[name] = feed
@@ -67,7 +67,7 @@ class Run:
         self._feeds = held
 
     def advance(self, wait: bool = False) -> bool:
-        """Enqueue up to the end, or to the first thing that is not there yet; True at the end."""
+        """Enqueue up to the end, or up to data that has not arrived. Returns True at the end."""
         if self.finished:
             return True
         backends = self.session.backends
@@ -77,19 +77,19 @@ class Run:
             for value, array in zip(self.recorded.lowered.trace.received, self._results, strict=False):
                 self._upload(value.name, array)
             self._results = ()
-            while self._stage < len(self.recorded.submissions):
-                submission = self.recorded.submissions[self._stage]
-                transfers = submission.transfers if not self._has_moved else ()
-                if transfers and not self._move({n: s for n, s, _ in transfers}, wait):
+            while self._position < len(self.recorded.submissions):
+                submission = self.recorded.submissions[self._position]
+                transfers = submission.transfers if not self._has_transferred else ()
+                if transfers and not self._transfer({n: s for n, s, _ in transfers}, wait):
                     return False
                 for name, _, target in transfers:
                     backends[submission.place].upload(target, self._reads[name].array())
                 self._reads.clear()
-                self._has_moved = True
+                self._has_transferred = True
                 if not self._enqueue(submission):
                     return False
-                self._stage += 1
-                self._has_moved = False
+                self._position += 1
+                self._has_transferred = False
             stop = self.recorded.lowered.trace.stop
             if stop is None:
                 break
@@ -97,10 +97,10 @@ class Run:
             if fetched is None:
                 return False
             if stop.call is None:
-                self._go_on(self.session.continuation(self.recorded, fetched))
+                self._continue_with(self.session.continuation(self.recorded, fetched))
             else:
                 results = stop.call.run(partial(self._elements, fetched))
-                self._go_on(self.session.continuation(self.recorded, {}, results))
+                self._continue_with(self.session.continuation(self.recorded, {}, results))
                 self._results = tuple(arrays_in(results))
         self.finished = True
         self._feeds = {}
@@ -112,7 +112,7 @@ class Run:
         return True
 
     def _enqueue(self, submission: Submission) -> bool:
-        """Enqueue a stage, whose inputs are there; True once all of it is."""
+        """Enqueue a program whose inputs are there. Returns True once all of it is enqueued."""
         backend = self.session.backends[submission.place]
         if instrumentation.installed:
             with instrumentation.spanning("enqueue", backend=backend.name):
@@ -121,19 +121,19 @@ class Run:
             backend.run(submission.program)
         return True
 
-    def _go_on(self, recorded: RecordedPlan) -> None:
+    def _continue_with(self, recorded: RecordedPlan) -> None:
         recorded.users += 1
         self.recorded = recorded
         self._held.append(recorded)
-        self._stage = 0
+        self._position = 0
 
     @property
     def recorded_plans(self) -> tuple[RecordedPlan, ...]:
-        """The stretches of the model that were planned for this run, while it holds them."""
+        """The plans of this run, one more after each stop for data, while it holds them."""
         return tuple(self._held)
 
     def fail(self, error: Exception) -> None:
-        """End this run without a result. If a readback waits for it, that is where `error` will be raised."""
+        """End this run with an error, which a waiting readback raises."""
         self.error = error
         self.reported = bool(self.on_finished)
         self._feeds = {}
@@ -142,7 +142,7 @@ class Run:
         self.on_finished.clear()
 
     def check(self) -> None:
-        """Raise what ended this run, if anything did."""
+        """Raise the error that ended this run, if any."""
         if self.error is not None:
             self.reported = True
             raise self.error
@@ -153,13 +153,13 @@ class Run:
         return self.finished or self.error is not None
 
     def let_go(self) -> None:
-        """Let this run's plans be dropped: its outputs are used no more."""
+        """Release this run's plans: its outputs are no longer used."""
         for recorded in self._held:
             recorded.users -= 1
         self._held.clear()
 
     def _start(self, wait: bool) -> bool:
-        """Bring the inputs to the places that read them; False while one of them is still on its way."""
+        """Bring the inputs to the backends that read them. Returns False while one has not arrived."""
         for name, feed in self._feeds.items():
             if isinstance(feed, np.ndarray) or name in self._arriving:
                 continue
@@ -185,14 +185,14 @@ class Run:
                 for place, buffer in places:
                     backends[place].after(feed.backend.fence())
                     backends[place].copy(feed.storage, buffer)
-                    # Its owner may write it again as soon as this returns.
+                    # The owner of the buffer may write it again once this returns.
                     feed.backend.after(backends[place].fence())
         self._arriving.clear()
         self.started = True
         return True
 
     def _upload(self, name: str, array: np.ndarray) -> None:
-        """Bring an array to the places that read it; an empty one has a buffer and nothing to bring."""
+        """Upload an array to the backends that read it; an empty one needs no upload."""
         if array.size:
             started = perf_counter() if instrumentation.installed else 0.0
             for place, buffer in self.recorded.inputs[name]:
@@ -202,16 +202,16 @@ class Run:
                     instrumentation.count("bytes up", array.nbytes)
 
     def _copies(self, name: str, feed: TensorData) -> bool:
-        """Whether an input can be copied on the device itself, behind the work that makes it."""
+        """Whether an input can be copied on the device, after the work that computes it."""
         places = self.recorded.inputs[name]
-        if type(feed) is CPUTensorData:  # which a job is writing
+        if type(feed) is CPUTensorData:  # a job is writing it
             fence = feed.fence
             return all(self.session.backends[p].waits_for(fence) for p, _ in places)
         assert isinstance(feed, BufferTensorData)
         return all(same_device(self.session.backends[place], feed.backend) for place, _ in places)
 
-    def _move(self, sources: Mapping[str, DeviceBuffer], wait: bool) -> bool:
-        """Read buffers back to the CPU; True once all have arrived in `_reads`."""
+    def _transfer(self, sources: Mapping[str, DeviceBuffer], wait: bool) -> bool:
+        """Read buffers back to the CPU. Returns True once all have arrived in `_reads`."""
         for name, buffer in sources.items():
             if name not in self._reads:
                 backend = self.session.backends[self.recorded.placement[name]]
@@ -225,23 +225,23 @@ class Run:
         return True
 
     def _fetch(self, values: tuple[Value, ...], wait: bool) -> dict[str, np.ndarray] | None:
-        """The buffers of tensors that the plan waits for, by name, or None while they are on their way."""
+        """The tensors that the plan waits for, by name; None while they have not arrived."""
         located = [self.recorded.locate(value) for value in values]
         buffers = {x.value.root.name: x.buffer for x in located if x.buffer is not None}
-        if not self._move(buffers, wait):
+        if not self._transfer(buffers, wait):
             return None
         arrays = {name: self._reads[name].array() for name in buffers}
         self._reads.clear()
         return arrays
 
     def _elements(self, fetched: Mapping[str, np.ndarray], value: Value) -> np.ndarray:
-        """A tensor's elements, from what was fetched or known ahead of time."""
+        """A tensor's elements: fetched, or known while planning."""
         location = self.recorded.locate(value)
         flat = fetched.get(value.root.name)
         return location.array() if flat is None else location.seen_in(flat)
 
     def entry(self, name: str) -> Entry:
-        """What an output is; only once planned to the end."""
+        """An output in the plan. Only once the model is planned to its end."""
         return self.recorded.lowered.trace.values[name]
 
 

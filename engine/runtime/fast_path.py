@@ -1,4 +1,4 @@
-"""The short way of a schedule: inputs like the last one's go into the buffers of a plan of one program."""
+"""The fast path of a schedule: inputs like the last ones, in the buffers of a plan with one program."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from engine.runtime.tensor import Tensor
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """Where an output of the plan comes from: `read` waits for its elements, `request` asks for them."""
+    """An output of the plan: `read` waits for its elements, `request` starts a readback."""
 
     name: str
     dtype: np.dtype
@@ -32,11 +32,10 @@ class Source:
 
 
 class FastPath:
-    """What a schedule comes down to once a plan exists: arrays, or tensors on the CPU, of these shapes and
-    types go into its buffers, and one program runs. All that can be looked up has been, as a small network
-    takes no longer than that.
+    """Repeated schedules of one plan: arrays or CPU tensors of these shapes and types, and one program.
 
-    `outputs` has those outputs that are plain tensors in buffers, by name, by number, and the first as None.
+    Everything that can be looked up is looked up once, as a small network takes no longer than that.
+    `outputs` has the outputs that are plain tensors in buffers: by name, by number, and the first as None.
     """
 
     __slots__ = (
@@ -84,15 +83,14 @@ class FastPath:
         self.backend = backend
         self.program = program
         self.targets = tuple(targets)
-        # Those of the last schedule that were right: storage keeps its shape and type.
+        # The checked tensors of the last schedule: storage keeps its shape and type.
         self._tensors: list[CPUTensorData | None] = []
-        # Where the last schedule was given nothing but tensors: its place or name, each, its storage, and the
-        # elements there.
+        # If the last schedule was given tensors only: each one's position or name, its storage and elements.
         self._same: list[tuple[int | str, Tensor, CPUTensorData, np.ndarray]] = []
         self._arrays: list[np.ndarray] = []
-        # Whether it came by place or by name: the type of what it came in; None where nothing can come again.
+        # The type of the collection they came in, by position or by name; None if they cannot come again.
         self._form: type | None = None
-        # What `changes.latest` was when these were those that `set_input` gave, and right.
+        # `changes.latest` when the inputs of `set_input` were last checked.
         self._checked: object = None
         self._count = count
         self._decided = decided
@@ -106,10 +104,14 @@ class FastPath:
         known: Elements,
         count: np.ndarray | None = None,
     ) -> FastPath | None:
-        """A plan in short, where it is one program over inputs that come as arrays.
+        """The fast path of a plan, or None if the plan is more than one program over arrays.
 
-        known: elements of inputs that have decided the plan, which is for those only.
-        count: the number of schedules before the next one, for layers that draw random numbers.
+        Args:
+            session: The session of the plan.
+            recorded: The plan.
+            names: Names of the inputs.
+            known: Elements of inputs on which the plan depends.
+            count: The number of schedules before the next one, for layers that draw random numbers.
         """
         trace, submissions = recorded.lowered.trace, recorded.submissions
         if trace.stop is not None or len(submissions) != 1 or submissions[0].transfers:
@@ -167,7 +169,7 @@ class FastPath:
 
     @property
     def is_plain(self) -> bool:
-        """Whether inputs of these shapes and types are all that decides and goes in."""
+        """Whether the plan depends on the shapes and types of its inputs only."""
         return not self._decided and self._count is None
 
     def facts(self, number: int) -> tuple[tuple[int, ...], np.dtype]:
@@ -175,10 +177,10 @@ class FastPath:
         return self._facts[number]
 
     def take_again(self, given: Named | Positional) -> bool:
-        """Schedule, if these are the very tensors of the last schedule, with their elements where they were.
+        """Schedule, if these are the very tensors of the last schedule, with elements in the same memory.
 
-        Half of what `take` asks is known then. A network's work throws what Python needs out of the cache, so
-        every function that is called here costs the calling thread microseconds.
+        Most checks of `take` are not needed then. A network's work evicts Python's data from the caches, so
+        every function called here costs the calling thread microseconds.
         """
         if type(given) is not self._form or len(given) != len(self._same):
             return False
@@ -196,8 +198,9 @@ class FastPath:
         return True
 
     def take_kept(self, kept: Named) -> bool:
-        """The same for what `set_input` gave. While no tensor and no kept input changes, there is nothing to
-        check: `set_input` has looked at each of them, as `take_again` does at what it is given.
+        """`take_again` for the inputs of `set_input`.
+
+        While no tensor and no kept input changes, nothing has to be checked.
         """
         if self._checked is changes.latest:
             repeat, tensors = self._repeat, self._tensors
@@ -211,14 +214,19 @@ class FastPath:
         return True
 
     def take(self, inputs: Positional, given: Named | Positional | None = None) -> bool:
-        """Schedule, if these are inputs of exactly the kind that this is for.
+        """Schedule, if the inputs have the shapes and types of this plan.
 
-        given: the same as the caller gave them, where that may come again.
+        Args:
+            inputs: The inputs in order.
+            given: The collection that the caller gave, if it may come again.
+
+        Returns:
+            Whether it was scheduled.
         """
         if len(inputs) != len(self._facts):
             return False
         for number, (shape, dtype) in enumerate(self._facts):
-            array = inputs[number]  # half the time of a strict zip
+            array = inputs[number]  # takes half the time of a strict zip
             if type(array) is not np.ndarray:
                 return self._take_tensors(inputs, given)
             if array.shape != shape or array.dtype != dtype:
@@ -229,7 +237,7 @@ class FastPath:
         return True
 
     def _take_tensors(self, inputs: Positional, given: Named | Positional | None) -> bool:
-        """The same, where some are tensors on the CPU."""
+        """`take`, where some inputs are tensors on the CPU."""
         tensors: list[CPUTensorData | None] = []
         arrays: list[np.ndarray] = []
         known, is_awaited = self._tensors, False
@@ -265,17 +273,17 @@ class FastPath:
         return True
 
     def _are_as_decided(self, arrays: Sequence[object]) -> bool:
-        """Whether inputs have the elements that the plan is for."""
+        """Whether inputs have the elements on which the plan depends."""
         return all(digest(arrays[number]) == wanted for number, wanted in self._decided)  # type: ignore[arg-type]
 
 
 def _never(mark: object) -> bool:
-    """Some input is read by nothing, and has no buffer to wait with."""
+    """For plans with an input that nothing reads, and that has no buffer to wait with."""
     return False
 
 
 class FastPathRun(Run):
-    """Schedules that went the short way, one after another: all their work was enqueued when they began."""
+    """Schedules of one fast path, one after another, whose work is enqueued at once."""
 
     started = True
     finished = True
@@ -289,12 +297,12 @@ class FastPathRun(Run):
 
     @property
     def session(self) -> Session:  # type: ignore[override]
-        """Whose plan it is."""
+        """The session of the plan."""
         return self.fast_path.session
 
     @classmethod
     def after(cls, before: Run | None, fast_path: FastPath) -> FastPathRun:
-        """The first run of what a plan in short has taken; the run before it needs its plans no more."""
+        """The first run of a fast path; the run before it releases its plans."""
         fast_path.recorded.users += 1
         if before is not None:
             before.let_go()
@@ -302,7 +310,7 @@ class FastPathRun(Run):
 
     @property
     def recorded_plans(self) -> tuple[RecordedPlan, ...]:
-        """The one stretch of the model that was planned."""
+        """The one plan."""
         return (self.recorded,)
 
     def let_go(self) -> None:

@@ -31,13 +31,12 @@ def check_kinds(model: Model) -> None:
     for item in model.inputs:
         if item.kind not in ("tensor", "sequence", "optional", "map"):
             raise InputError(
-                f"input '{item.name}' is of the kind {item.kind}; workers take tensors, sequences, optionals "
-                "and maps"
+                f"input '{item.name}' is a {item.kind}; workers take tensors, sequences, optionals and maps"
             )
 
 
 class Given(NamedTuple):
-    """Inputs that fit: their shapes, the elements that decide a plan, and their tensors."""
+    """Checked inputs: shapes, the elements on which the plan depends, and tensors."""
 
     shapes: dict[str, InputShape]
     known: dict[str, np.ndarray]
@@ -45,10 +44,12 @@ class Given(NamedTuple):
 
 
 class Inputs:
-    """A session's inputs. `kept` are values for those that a schedule does not give.
+    """A session's inputs, and the values that `set_input` keeps for later schedules.
 
-    `check_integers`: whether integers that are computed from them have to fit 32 bits, on a backend that has
-    no more.
+    Args:
+        session: The session.
+        check_integers: Whether to check that computed integers fit 32 bits, on a backend without 64-bit
+            integers.
     """
 
     def __init__(self, session: Session, check_integers: bool = False) -> None:
@@ -62,29 +63,29 @@ class Inputs:
         self._has_shared_dims = len(set().union(*dims)) < sum(map(len, dims))
         self._count, self._first = len(self._items), next(iter(self._items), "")
         self._pick: Callable[[Any], tuple[Any, ...]] = itemgetter(*(tuple(self._items) or ("",)))
-        # The last shape of each input that was found to fit: the next is most often the same.
+        # The last valid shape of each input: the next one is usually the same.
         self._fitting: dict[str, tuple[int, ...]] = {}
         self.kept: dict[str, InputValue] = {}
 
     @property
     def names(self) -> tuple[str, ...]:
-        """In the model's order."""
+        """The inputs' names in the model's order."""
         return tuple(self._items)
 
     @property
     def have_wide_integers(self) -> bool:
-        """Whether elements have to be looked at, as the backend may not hold them."""
+        """Whether elements have to be checked, as the backend holds 32-bit integers only."""
         return self._is_narrow and any(item.dtype.itemsize == 8 for item in self._items.values())
 
     def keep(self, name: str, value: InputValue) -> None:
-        """Use a value for an input whenever it is not given."""
+        """Use a value for an input in every schedule that does not give one."""
         if name not in self._items:
             raise InputError(self._unknown(name))
         self.kept[name] = value
         changes.add()
 
     def in_order(self, given: Named) -> tuple[Any, ...]:
-        """What is given by name or kept, in the model's order; nothing where that takes a closer look."""
+        """Given or kept values in the model's order; empty if they need the full check."""
         if len(given) != self._count:
             if not self.kept or not given.keys() <= self._items.keys():
                 return ()
@@ -95,14 +96,14 @@ class Inputs:
             return ()
 
     def completed(self, given: Named) -> list[InputValue] | None:
-        """A value for each input in the model's order, given or kept; None where one lacks."""
+        """Given or kept values in the model's order; None if one is missing."""
         try:
             return [given[name] if name in given else self.kept[name] for name in self._items]
         except KeyError:
             return None
 
     def collect(self, inputs: Positional, named: Named) -> dict[str, InputValue]:
-        """The value of each input: given by position, as one dict or by name, or kept."""
+        """The value of each input: given by position, as a dict or by name, or kept."""
         feeds: dict[str, InputValue] = dict(self.kept)
         if len(inputs) == 1 and isinstance(inputs[0], Mapping):
             feeds.update(inputs[0])
@@ -120,11 +121,11 @@ class Inputs:
                 if name not in self._items:
                     raise InputError(self._unknown(name))
             missing = next(name for name in self._items if name not in feeds)
-            raise InputError(f"schedule lacks the input '{missing}': {_described(self._items[missing])}")
+            raise InputError(f"schedule needs the input '{missing}': {_described(self._items[missing])}")
         return feeds
 
     def check(self, inputs: Positional, named: Named) -> Given:
-        """Everything a run needs of its inputs. Raises `InputError` that names the one that is wrong."""
+        """Check the inputs of a run. Raises `InputError` with the name of the wrong one."""
         feeds = self.collect(inputs, named)
         given = Given({}, {}, {})
         shapes, known, prepared = given
@@ -133,7 +134,7 @@ class Inputs:
                 prepared[name], shapes[name] = self._feed(item, feeds[name])  # type: ignore[arg-type]
             else:
                 shapes[name] = self._collection(item, feeds[name], prepared)
-        # Elements that lie on a device are not waited for here: the plan stops where it needs them.
+        # Elements on a device are not waited for here: the plan stops where it needs them.
         for name in self._session.host_inputs:
             for leaf, shape in leaf_names(name, shapes[name]):
                 feed = prepared[leaf]
@@ -155,7 +156,7 @@ class Inputs:
     def _collection(
         self, item: Input, value: InputValue, prepared: dict[str, TensorData | np.ndarray]
     ) -> InputShape:
-        """Put the tensors of a sequence, optional or map, checked, into `prepared`; returns their shape."""
+        """Check a sequence, optional or map and add its tensors to `prepared`; returns their shapes."""
         if item.kind == "map":
             if not isinstance(value, Mapping):
                 raise InputError(f"input '{item.name}' is a map to {_type_name(item.dtype)}: give a dict")
@@ -180,7 +181,7 @@ class Inputs:
         return SequenceShape(shapes)
 
     def _feed(self, item: Input, value: TensorLike) -> tuple[TensorData | np.ndarray, tuple[int, ...]]:
-        """One tensor, checked: storage on a backend, or an array; and its shape."""
+        """Check one tensor; returns its storage on a backend or an array, and its shape."""
         feed: TensorData | np.ndarray
         shape: tuple[int, ...]
         if isinstance(value, Tensor):
@@ -235,7 +236,7 @@ class Inputs:
         return array
 
     def _check_dims(self, shapes: Mapping[str, InputShape]) -> None:
-        """A named dimension has one size in all inputs of a schedule."""
+        """Check that a named dimension has the same size in all inputs."""
         sizes: dict[str, tuple[int, str]] = {}
         for name, shape in shapes.items():
             if shape is None or isinstance(shape, SequenceShape):
@@ -251,7 +252,7 @@ class Inputs:
     def _check_computed(
         self, shapes: Mapping[str, InputShape], prepared: Mapping[str, TensorData | np.ndarray]
     ) -> None:
-        """Work the model out with NumPy and refuse integers that 32 bits do not hold."""
+        """Compute the model with NumPy and raise `InputError` for integers that do not fit 32 bits."""
 
         def array(name: str, shape: tuple[int, ...]) -> np.ndarray:
             feed = prepared[name]

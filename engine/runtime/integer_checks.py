@@ -1,4 +1,4 @@
-"""Integers that GPU backends cannot hold: they keep 64-bit ones in 32 bits."""
+"""Range checks of 64-bit integers, which GPU backends store in 32 bits."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from engine.kernels.value import leaves
 
 
 def beyond_int32(array: np.ndarray) -> int | None:
-    """An element of a 64-bit integer array that 32 bits do not hold, or None."""
+    """An element of a 64-bit integer array that does not fit 32 bits, or None."""
     if array.dtype not in (np.int64, np.uint64) or not array.size:
         return None
     low, high = int(array.min()), int(array.max())
@@ -22,7 +22,7 @@ def beyond_int32(array: np.ndarray) -> int | None:
 
 
 def check_int32(array: np.ndarray, subject: str, backend: str) -> None:
-    """Refuse an input or constant that does not fit; raises `InputError` that names it."""
+    """Raise `InputError` for an input or constant that does not fit 32 bits."""
     if (found := beyond_int32(array)) is not None:
         raise InputError(
             f"{subject} holds {found}, beyond the 32-bit integers of {backend}; "
@@ -31,9 +31,9 @@ def check_int32(array: np.ndarray, subject: str, backend: str) -> None:
 
 
 def check_computed_integers(tracer: Tracer, inputs: Mapping[str, Any], backend: str) -> None:
-    """Work out every tensor with NumPy and refuse 64-bit integers that a GPU's 32 bits would wrap.
+    """Compute every tensor with NumPy and raise `InputError` for integers that a GPU would wrap to 32 bits.
 
-    For `Worker(debug=True)`. Covers the layers before the first whose shape depends on data. Slow.
+    For `Worker(debug=True)`. Covers the layers before the first one whose shape depends on data. Slow.
     """
     arrays = leaf_arrays(inputs) | {SCHEDULE_COUNT: np.zeros(1, np.uint32)}
     texts = {name: array for name, array in arrays.items() if array.dtype == object}

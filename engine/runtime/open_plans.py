@@ -78,7 +78,7 @@ class OpenSizes:
 
 @dataclass
 class _Recorded:
-    """What filling in sizes needs: made once, when the plan is first used."""
+    """What is needed to fill in sizes; created when the plan is first used."""
 
     template: Template
     constants: Mapping[str, DeviceBuffer]
@@ -88,10 +88,10 @@ class _Recorded:
 
 
 class SizedPlan:
-    """One plan for all sizes that its guards admit."""
+    """One plan for all sizes that its guards accept."""
 
     decided: object = None
-    """Elements of inputs that decided the plan, which is for those only, as a key."""
+    """Key of the input elements on which the plan depends."""
 
     def __init__(self, lowered: Lowered, recorder: SizeRecorder) -> None:
         self.lowered = lowered
@@ -108,7 +108,7 @@ class SizedPlan:
         self._programs: dict[bool, Any] = {}
 
     def takes(self, sizes: Sequence[int]) -> bool:
-        """Whether the guards admit these sizes."""
+        """Whether the guards accept these sizes."""
         return self._all_numbers(())(*sizes) is not None
 
     def _record(self, session: Session) -> _Recorded:
@@ -134,7 +134,7 @@ class SizedPlan:
         return _Recorded(template, constants, self.recorder.program(numbers), ends, forms)
 
     def recorded_plan(self, session: Session, sizes: Sequence[int]) -> RecordedPlan | None:
-        """The plan for some sizes; None where its guards refuse them."""
+        """The recorded plan for some sizes; None if the guards refuse them."""
         made = self._recorded
         if made is None:
             if not self.takes(sizes):
@@ -230,7 +230,7 @@ class OpenPlans:
     def make_ready(self, shapes: InputShapes, known: Elements) -> bool:
         """`make`, and take those whose kernels are compiled into use; whether there was one."""
         decided = self._session.key({}, known)
-        # Where other elements come with every schedule, a plan for them is used once.
+        # If other elements come with every schedule, each plan is used once.
         others = sum(plan.decided != decided for plan in self.ready)
         if others < MOST_DECIDED and not self.is_made_for(shapes, known):
             self.make(shapes, known)
@@ -255,7 +255,7 @@ class OpenPlans:
             try:
                 recorded = sized.recorded_plan(self._session, sizes)
             except BaseException:
-                # Where memory for constants ran out, some of them are missing from now on.
+                # If memory for constants ran out, some of them are missing.
                 self.ready.remove(sized)
                 sized.release()
                 raise
@@ -279,7 +279,7 @@ def plan_for_all_sizes(session: Session, shapes: InputShapes, known: Elements) -
     if opened is None or not session.backends["native"].plans_for_all_sizes:
         return None
     if session.planner.tracer.grows_with_sizes:
-        # A plan has as many steps as a size says, so each serves that size alone.
+        # The number of steps depends on a size, so each plan serves that size only.
         session.open_plans.sizes.is_possible = False
         return None
     try:

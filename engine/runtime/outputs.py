@@ -1,4 +1,4 @@
-"""The tensors that a schedule yields: promises until its work is enqueued, and readbacks of them."""
+"""Outputs of a schedule: tensors whose work may not be enqueued yet, and their readbacks."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from engine.runtime.tensor import Tensor
 
 
 class Outputs:
-    """A model's outputs: which is meant, and its tensors in the form that it has."""
+    """A model's outputs by name or number, as tensors, lists or None."""
 
     def __init__(self, model: Model) -> None:
         self._model = model.name
@@ -59,9 +59,10 @@ class Outputs:
     def of(
         self, worker: Owner, run: Run, name: str, tensor: Callable[[RunOutput], Tensor]
     ) -> Tensor | list[Tensor] | None:
-        """What a run yields: a tensor, a list for a sequence, None for an optional without an element.
+        """An output of a run: a tensor, a list for a sequence, None for an empty optional.
 
-        Raises `ShapePending` for a sequence whose length depends on data that is still being computed.
+        Raises:
+            ShapePending: The length of a sequence depends on data that is still being computed.
         """
         entry: Entry | str = run.recorded.lowered.trace.values.get(name, "pending")
         if isinstance(entry, MapsValue) or (entry == "pending" and self._items[name].kind == "maps"):
@@ -83,12 +84,13 @@ class Outputs:
 
 
 class RunOutput(TensorData):
-    """An output of a run, or a tensor of one that is a sequence (`position`): a promise until the run has
-    enqueued all its work.
+    """An output of a run, or the tensor at `position` of an output that is a sequence.
+
+    Its work may not be enqueued yet.
     """
 
     position = 0
-    _count: ValueRead | None = None
+    _count: ValueReadback | None = None
 
     def __init__(self, worker: Owner, run: Run, name: str, dtype: np.dtype, position: int = 0) -> None:
         self.worker = worker
@@ -99,7 +101,7 @@ class RunOutput(TensorData):
         self.position = position
 
     def copied(self) -> Tensor:
-        """A copy on the same backend, that the caller owns; once all work of the run is enqueued."""
+        """A copy on the same backend, owned by the caller. Only once all work of the run is enqueued."""
         value = self.value()
         if value.bound is not None:
             return Tensor.wrap(np.ascontiguousarray(self.download()))
@@ -114,9 +116,7 @@ class RunOutput(TensorData):
 
     @property
     def shape_or_none(self) -> tuple[int, ...] | None:  # type: ignore[override]
-        """The shape, once every stretch of the model that it depends on is planned and, where data decides
-        how much of a tensor is meant, that has been read back. Asking takes continuations up again.
-        """
+        """The shape; None while it depends on data that was not read back yet. Advances the run."""
         self._check()
         if self.name not in self.run.recorded.lowered.trace.values:
             self.worker._advance(self.run)
@@ -127,7 +127,7 @@ class RunOutput(TensorData):
         if value.bound is None:
             return value.shape
         if self._count is None and self.worker._advance(self.run):
-            self._count = ValueRead(self.run, value.bound.count)
+            self._count = ValueReadback(self.run, value.bound.count)
         self.run.check()
         if self._count is None or not self._count.done():
             return None
@@ -135,7 +135,7 @@ class RunOutput(TensorData):
         return (*value.shape[:axis], count, *value.shape[axis + 1 :])
 
     def value(self) -> Value:
-        """The tensor in the run's plan; only once planned to the end."""
+        """The tensor in the run's plan. Only once the model is planned to its end."""
         entry = self.run.recorded.lowered.trace.values[self.name]
         return entry if isinstance(entry, Value) else leaves(entry)[self.position]
 
@@ -160,7 +160,7 @@ class RunOutput(TensorData):
     def _data(self) -> TensorData:
         value = self.value()
         if value.bound is not None:
-            # How much of the buffer is meant is known on the device only.
+            # Only the device knows how many elements of the buffer are valid.
             return CPUTensorData(self.download())
         return data_at(self.run.session, self.run.recorded.locate(value))
 
@@ -172,7 +172,7 @@ class RunOutput(TensorData):
 
     def for_job(self, writes: bool) -> JobMemory | None:
         raise ValuePending(
-            f"output '{self.name}' is not placed yet: its schedule waits for data (a size, a readback, a job "
+            f"output '{self.name}' has no memory yet: its schedule waits for data (a size, a readback, a job "
             "of another JobSystem); pump the worker until it has enqueued everything, then schedule the job"
         )
 
@@ -180,8 +180,8 @@ class RunOutput(TensorData):
         self._check()
         try:
             if self.run.finished and (value := self.value()).bound is None:
-                return ValueRead(self.run, value)
-            return LateRead(self)
+                return ValueReadback(self.run, value)
+            return DeferredReadback(self)
         except (MemoryError, OutOfMemoryError) as error:
             raise self._no_room(error) from error
 
@@ -203,7 +203,7 @@ class RunOutput(TensorData):
             raise self._no_room(error) from error
 
     def _read(self, value: Value, shape: tuple[int, ...], out: np.ndarray | None = None) -> np.ndarray:
-        """The first elements of a tensor of the run, in a shape."""
+        """The first elements of a tensor of the run, in the given shape."""
         location = self.run.recorded.locate(value)
         if location.buffer is None or location.place is None:
             return delivered(location.array().reshape(-1)[: prod(shape)].reshape(shape), out)
@@ -217,7 +217,7 @@ class RunOutput(TensorData):
 
 
 class MapsOutput(RunOutput):
-    """An output that is a sequence of maps: a tensor (rows) of dicts, which are made when it is read."""
+    """An output that is a sequence of maps: a tensor (rows) of dicts, created when it is read."""
 
     @property
     def shape_or_none(self) -> tuple[int, ...] | None:  # type: ignore[override]
@@ -231,7 +231,7 @@ class MapsOutput(RunOutput):
         return entry.maps(rows)
 
     def request(self) -> PendingRead:
-        return MapsRead(self, super().request())
+        return MapsReadback(self, super().request())
 
     def download(self, out: np.ndarray | None = None) -> np.ndarray:
         return TensorData.download(self, out)
@@ -247,8 +247,8 @@ class MapsOutput(RunOutput):
         return self
 
 
-class DirectOutput(RunOutput):
-    """An output of a run whose plan is at hand in short: what has to be looked up for it has been."""
+class FastPathOutput(RunOutput):
+    """An output of a `FastPathRun`, whose reader and buffer are known."""
 
     def __init__(self, worker: Owner, run: FastPathRun, source: Source) -> None:
         self.worker = worker
@@ -280,14 +280,14 @@ class DirectOutput(RunOutput):
 
 
 def data_at(session: Session, location: Location) -> TensorData:
-    """A location as storage of a tensor that does not own it."""
+    """The storage at a location, not owned by the tensor that gets it."""
     if location.buffer is None or location.place is None:
         return CPUTensorData(location.array())
     backend = session.backends[location.place]
     return storage_of(backend)(backend, location.buffer, location.value.shape, owned=False)
 
 
-class ValueRead:
+class ValueReadback:
     """A readback of one tensor of a run."""
 
     __slots__ = ("_array", "_location", "_read")
@@ -314,17 +314,17 @@ class ValueRead:
             self._read.wait()
 
     def array(self) -> np.ndarray:
-        """The elements in their shape."""
+        """The elements in the tensor's shape."""
         if self._read is not None:
             return self._location.seen_in(self._read.array())
         assert self._array is not None
         return self._array
 
 
-class LateRead:
-    """A readback of a run's output; it joins the stream when the run has enqueued all its work.
+class DeferredReadback:
+    """A readback of an output, enqueued when the run has enqueued all its work.
 
-    Where data decides the output's size, what says how much is meant comes with it.
+    If the output's size depends on data, the count is read back with it.
     """
 
     __slots__ = ("_axis", "_count", "_output", "_read", "_run")
@@ -332,8 +332,8 @@ class LateRead:
     def __init__(self, output: RunOutput) -> None:
         self._output = output
         self._run = output.run
-        self._read: ValueRead | None = None
-        self._count: ValueRead | None = None
+        self._read: ValueReadback | None = None
+        self._count: ValueReadback | None = None
         self._axis = 0
         if self._run.finished:
             self._begin()
@@ -342,13 +342,13 @@ class LateRead:
 
     def _begin(self) -> None:
         value = self._output.value()
-        self._read = ValueRead(self._run, value)
+        self._read = ValueReadback(self._run, value)
         if value.bound is not None:
             self._axis = value.bound.axis
-            self._count = ValueRead(self._run, value.bound.count)
+            self._count = ValueReadback(self._run, value.bound.count)
 
     def done(self) -> bool:
-        """Whether the elements have arrived; takes the worker's continuations up again."""
+        """Whether the elements have arrived. Advances the run."""
         if self._read is None:
             self._output.worker._advance(self._run)
             self._run.check()
@@ -376,8 +376,8 @@ def first_along(array: np.ndarray, axis: int, count: int) -> np.ndarray:
     return array[(slice(None),) * axis + (slice(count),)].copy()
 
 
-class MapsRead:
-    """A readback of numbers that arrive as dicts."""
+class MapsReadback:
+    """A readback of rows of numbers, converted to dicts."""
 
     def __init__(self, output: MapsOutput, rows: PendingRead) -> None:
         self.done = rows.done
@@ -391,9 +391,11 @@ class MapsRead:
 
 
 def fetch(worker: Owner, name: str) -> Any:
-    """An output of the latest schedule, waited for: an array, a list of them, None for an empty optional.
+    """Wait for an output of the latest schedule.
 
-    A sequence of maps comes as a list of dicts.
+    Returns:
+        An array, a list of arrays for a sequence, None for an empty optional, a list of dicts for a sequence
+        of maps.
     """
     value: Any
     try:
@@ -409,7 +411,7 @@ def fetch(worker: Owner, name: str) -> Any:
 
 
 def as_list(value: Any, name: str | int | None) -> list[Tensor]:
-    """The tensors of an output that is a sequence. Raises `InputError` where it is none."""
+    """The tensors of an output that is a sequence. Raises `InputError` for other outputs."""
     if not isinstance(value, list):
         found = "an optional without an element" if value is None else f"a {type(value).__name__}"
         which = "the first output" if name is None else f"output {name!r}"
@@ -418,9 +420,10 @@ def as_list(value: Any, name: str | int | None) -> list[Tensor]:
 
 
 def with_outputs(model: Model, names: Sequence[str]) -> Model:
-    """A model that yields these values and has the layers that they need.
+    """A model with these values as its outputs, and only the layers that they need.
 
-    Raises `InputError` with likely names for a value that the model does not have.
+    Raises:
+        InputError: The model has no such value; the message suggests names.
     """
     if isinstance(names, str) or not names:
         raise InputError("outputs needs the names of one or more values, as a list")
@@ -432,7 +435,7 @@ def with_outputs(model: Model, names: Sequence[str]) -> Model:
             hint = f"did you mean {' or '.join(map(repr, near))}? " if near else ""
             raise InputError(
                 f"model '{model.name}' has no value {name!r}; {hint}`gameglue inspect MODEL --layers` lists "
-                "what its layers yield"
+                "the outputs of its layers"
             )
     chosen = tuple(known[name] for name in dict.fromkeys(names))
     return remove_dead_layers(model.replace(outputs=chosen))

@@ -1,4 +1,4 @@
-"""`Owner`: what schedules and their outputs need of the worker that they belong to."""
+"""`Owner`: the protocol of a worker that its schedules and outputs use."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from engine.runtime.execution import Run
 
 
 class Owner(Protocol):
-    """A worker as its schedules see it. Users have no need of these methods, so they are private there."""
+    """A worker as its schedules and outputs use it; most of these methods are private there."""
 
     slice_ms: float
     _latest: Run | None
@@ -33,7 +33,7 @@ class Owner(Protocol):
         """Make the device's context current."""
 
     def _advance(self, run: Run) -> bool:
-        """Enqueue what can be enqueued without waiting; returns whether the run has enqueued all its work."""
+        """Enqueue what needs no waiting. Returns whether the run has enqueued all its work."""
 
     def _drive(self, run: Run) -> None:
         """Enqueue all work of a run. Blocks where a size depends on data."""

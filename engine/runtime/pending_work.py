@@ -1,4 +1,4 @@
-"""What goes on by itself once started, and has to be taken up again until it is done: a host pumps it."""
+"""Pending work: what waits for data after it was started, and is pumped by a host until it is done."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from typing import Protocol
 
 
 class Pumped(Protocol):
-    """Work that waits for data of its own: a worker's split plan, a picture on its way through the host."""
+    """Work that waits for data: a worker's split plan, or an image that is copied through host memory."""
 
     def pump(self, budget_ms: float | None = None) -> bool:
-        """Go on as far as data has arrived, without waiting; True when nothing is left."""
+        """Continue as far as data has arrived, without waiting. Returns True when nothing is left."""
         ...
 
 
 class _Unfinished(threading.local):
-    """Each thread's own: no other thread may take it up."""
+    """The pending work of each thread. No other thread may pump it."""
 
     def __init__(self) -> None:
         self.work: weakref.WeakSet[Pumped] = weakref.WeakSet()
@@ -26,5 +26,5 @@ unfinished = _Unfinished()
 
 
 def unfinished_workers() -> tuple[Pumped, ...]:
-    """This thread's workers and pictures that wait for data of their own: a host pumps them every frame."""
+    """The workers and image transfers of this thread that wait for data. A host pumps them every frame."""
     return tuple(unfinished.work)

@@ -59,7 +59,7 @@ class Session:
 
     @cached_property
     def model(self) -> Model:
-        """The model as the backend wants it."""
+        """The model after the backend's passes."""
         model = self.source
         with naming_shortage(f"preparing model '{model.name}'"):
             for step in self.backends["native"].passes:
@@ -68,13 +68,13 @@ class Session:
 
     @cached_property
     def planner(self) -> Planner:
-        """Makes plans; a model whose plans are all read from disk needs none."""
+        """Makes plans; not created if all plans are read from disk."""
         return Planner(self.model, self.backends["native"], self.backends.get("cpu"), self.packed, self.pool)
 
     def _host_inputs(self) -> frozenset[str]:
-        """Inputs whose values decide a plan.
+        """Inputs on whose elements a plan depends.
 
-        Those that a layer reads on the host, and integers from which such an input is computed.
+        These are inputs that a layer reads on the host, and integers from which such an input is computed.
         """
         needed: set[str] = set()
         direct: set[str] = set()
@@ -94,7 +94,7 @@ class Session:
         return frozenset(names)
 
     def _read_on_host(self, layer: Layer) -> set[str]:
-        """Names whose elements a layer reads on the host, itself or in a subgraph of its own."""
+        """Names of tensors that a layer, or a layer in its subgraphs, reads on the host."""
         operator = self.planner.tracer.operator_of(layer)
         found = {layer.inputs[i] for i in operator.host_positions(layer)} - {""}
         for body in layer.subgraphs:
@@ -103,23 +103,23 @@ class Session:
                 inside |= self._read_on_host(inner)
                 if inside.intersection(inner.outputs):
                     inside.update(inner.dependencies)
-            # What the body calls its inputs may be any of the layer's.
+            # An input of the body may be any input of the layer.
             if inside.intersection(item.name for item in body.inputs):
                 found.update(n for n in layer.inputs if n)
             found |= inside
         return found
 
-    # Making parts
+    # Making plans
 
     def prepare(self, progress: Progress | None = None) -> int:
-        """Compile every kernel that the model's symbolic shapes can reach; returns how many were compiled."""
+        """Compile every kernel that the model's open dimensions can need; returns how many were compiled."""
         compiled, plans = self.prepare_plans(progress)
         for key, lowered in plans:
             self.cache.plans[key] = self.record(lowered, None)
         return compiled
 
     def prepare_plans(self, progress: Progress | None = None) -> tuple[int, list[tuple[object, Lowered]]]:
-        """What of `prepare` any thread may do: how many kernels were compiled, and the plans to record."""
+        """The part of `prepare` that any thread may run: compiles kernels, returns the plans to record."""
         if (plans := self._restored()) is not None:
             if progress is not None and self.stored is not None:
                 progress(len(self.stored.kernels), len(self.stored.kernels))
@@ -145,7 +145,8 @@ class Session:
     def _kernels_of_others(self) -> list[AnyKernel]:
         """The kernels of plans for other sizes than the likely ones.
 
-        Those of plans for all sizes, if there are such; else, where the backend chooses by size, of some.
+        These are plans for all sizes, if the model can be planned so. Otherwise some sizes are sampled if the
+        backend chooses kernels by size.
         """
         kernels: list[AnyKernel] = []
         tracer, native = self.planner.tracer, self.backends["native"]
@@ -153,7 +154,7 @@ class Session:
         # Plans for the representatives were made before.
         likely, others = tracer.representatives() if is_open else [], tracer.others()
         for shapes in [*likely, *others]:
-            # What the model cannot take at such sizes is no reason to refuse it.
+            # The model may not accept sizes that were only guessed.
             with suppress(EngineError):
                 if self.open_plans.is_made_for(shapes, {}):
                     continue
@@ -164,7 +165,7 @@ class Session:
         return kernels
 
     def _restored(self) -> list[tuple[object, Lowered]] | None:
-        """The plans that a file holds of this model, if its kernels are still there."""
+        """The stored plans of this model, if their kernels are still cached."""
         stored, native = self.stored, self.backends["native"]
         if stored is None or not native.prepare_stored(stored.words):
             self.stored = None
@@ -177,7 +178,7 @@ class Session:
     def _store(
         self, kernels: Sequence[AnyKernel], key: object = None, lowered: Lowered | None = None
     ) -> None:
-        """Write a file, for the next time that this model is loaded."""
+        """Store plans and kernels for the next load of this model."""
         if self.file is None:
             return
         plans = {} if lowered is None else {key: lowered}
@@ -187,9 +188,9 @@ class Session:
         self.file.write(self.stored, self.model)
 
     def _likely(self) -> Iterator[tuple[InputShapes, Lowered]]:
-        """Plans for the model's input shapes, or for some that stand for all that it can take.
+        """Plans for the model's input shapes, or for sample sizes of its open dimensions.
 
-        Sizes that are only guessed are no reason to refuse a model: those that fail are left out.
+        Sample sizes that the model does not accept are left out.
         """
         for shapes in self.planner.tracer.representatives():
             try:
@@ -203,18 +204,18 @@ class Session:
 
     @property
     def outlook(self) -> list[Lowered]:
-        """How the model may be planned: up to its end, or stop by stop."""
+        """A likely plan: up to the model's end, or one for each stop for data."""
         if not self._outlook:
             self._outlook = [lowered for _, lowered in islice(self._likely(), 1)]
         return self._outlook
 
     @property
     def unprepared(self) -> str:
-        """Why nothing was prepared when the session was made, '' where something was."""
+        """Why nothing was prepared when the session was created; '' if something was."""
         return "" if self._outlook or "planner" not in self.__dict__ else self.planner.tracer.refusal
 
     def _prepare_further(self, lowered: Lowered, progress: Progress | None) -> int:
-        """Compile what comes after the plan's stops for data, as far as that can be guessed."""
+        """Compile what follows the plan's stops for data, with guessed data."""
         compiled = 0
         for condition in (True, False):
             guesses, going = Guesses(SAMPLES[-1], condition), lowered
@@ -225,13 +226,13 @@ class Session:
                     if condition and self._outlook[0] is lowered:
                         self._outlook.append(going)
             except (ShapeError, OutOfMemoryError):
-                pass  # a guess that the model cannot take
+                pass  # the model does not accept the guess
             if not guesses.conditions:
                 break
         return compiled
 
     def compile(self, lowered: Lowered, progress: Progress | None = None) -> int:
-        """Have the backends compile the kernels of a plan."""
+        """Compile the kernels of a plan on its backends."""
         with instrumentation.spanning("compile", model=self.source) as facts:
             facts["compiled"] = compiled = sum(
                 backend.prepare(kernels, progress)
@@ -245,12 +246,12 @@ class Session:
         shapes: InputShapes,
         known: Elements,
     ) -> Lowered:
-        """Plan the model, up to its end or to where it stops for data."""
+        """Plan the model up to its end or to its first stop for data."""
         with naming_shortage(f"a plan of model '{self.source.name}'"):
             return self._allowed(self.planner.lower(shapes, known))
 
     def _allowed(self, lowered: Lowered) -> Lowered:
-        """Refuse fallbacks where they are not allowed."""
+        """Return the plan; raise `UnsupportedLayerError` for fallbacks that are not allowed."""
         if lowered.fallbacks and ("cpu" not in self.backends or not self.allow_fallback):
             reasons = "; ".join(f"layer '{f.layer}' ({f.op_type}): {f.reason}" for f in lowered.fallbacks[:8])
             raise UnsupportedLayerError(
@@ -261,7 +262,7 @@ class Session:
 
     @staticmethod
     def key(shapes: InputShapes, known: Elements) -> object:
-        """What a plan depends on: shapes, and the elements that decide shapes."""
+        """The cache key of a plan: input shapes, and the input elements on which it depends."""
         return tuple(shapes.items()), tuple((n, a.shape, digest(a)) for n, a in known.items())
 
     def recorded_plan(self, shapes: InputShapes, known: Elements) -> RecordedPlan:
@@ -321,21 +322,21 @@ class Session:
         return True
 
     def finish_background(self) -> None:
-        """Wait for a thread that is making a plan: two do not at a time."""
+        """Wait for the thread that is making a plan: only one does at a time."""
         if self.background is not None:
             self.background()
 
     def planned(self, key: object, shapes: InputShapes, known: Elements) -> Lowered:
-        """A plan for these input shapes, its kernels compiled; what of `part` any thread may do."""
+        """A plan for these input shapes, its kernels compiled. Any thread may call this."""
         lowered = self.lower(shapes, known)
         self.compile(lowered)
         self._store_plan(key, lowered, known)
         return lowered
 
     def _store_plan(self, key: object, lowered: Lowered, known: Elements) -> None:
-        """Write the first plan that was wanted."""
+        """Store the first plan that was used."""
         if lowered.trace.stop is None and not known and self.stored is not None:
-            # The shapes that come first are likely to be those that come first the next time.
+            # The first shapes of a run are likely to be the first ones of the next.
             before = [StoredKernel(*kernel, nanoseconds=0.0) for kernel in self.stored.kernels]
             self._store([*before, *lowered.kernels()], key, lowered)
             self.file = None
@@ -402,7 +403,7 @@ class Session:
 
 
 def digest(array: np.ndarray) -> object:
-    """The elements as a part of a key."""
+    """The elements, as part of a cache key."""
     return tuple(array.reshape(-1)) if array.dtype == object else array.tobytes()
 
 

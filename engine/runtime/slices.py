@@ -22,7 +22,7 @@ from engine.runtime.session import Session
 
 @dataclass(slots=True)
 class Slicing:
-    """A stage in pieces, and what is known of its steps' costs."""
+    """The partial dispatches of a program, and the expected costs of its steps."""
 
     pieces: Pieces
     steps: list[Expected]
@@ -30,9 +30,15 @@ class Slicing:
 
 @dataclass(slots=True)
 class Allowance:
-    """How much may be enqueued now: milliseconds of the device's time, or all there is.
+    """How much may be enqueued now.
 
-    force: at least a part, where nothing fits. spent: what was enqueued under it. began: when it was given.
+    Attributes:
+        ms: Milliseconds of the device's time.
+        force: Whether to enqueue the smallest part if nothing fits.
+        everything: Whether to enqueue everything, whatever it takes.
+        spent: Expected milliseconds enqueued so far.
+        parts: Partial dispatches enqueued so far.
+        began: When this began, by `perf_counter`.
     """
 
     ms: float
@@ -43,20 +49,20 @@ class Allowance:
     began: float = field(default_factory=perf_counter)
 
     def take(self, expected: float, is_synchronous: bool) -> None:
-        """So much was enqueued. Where that takes the time itself, all that went by counts."""
+        """Count what was enqueued. If the driver computes in the call, elapsed time counts."""
         self.spent += expected
         if is_synchronous:
             self.spent = max(self.spent, 1000.0 * (perf_counter() - self.began))
 
 
-# Of a budget, where the driver computes in the call: no two take the same time.
+# Share of a budget to use where the driver computes in the call, as times vary.
 _SHARE = 0.8
 
 _NOTHING = Allowance(0.0)
 
 
 class SlicedRun(Run):
-    """A run that enqueues what it was allowed to, and all of it only for who blocks for its outputs."""
+    """A run that enqueues as much as its allowance permits; all of it if a caller blocks for its outputs."""
 
     def __init__(
         self,
@@ -116,9 +122,9 @@ class SlicedRun(Run):
                     expected += self._ms_of(slicing, cut)
                     timed = timed or steps[self._step].measurements < SURE
                     allowance.parts += 1
-                self._move_on(pieces, max(count, 0))
+                self._skip(pieces, max(count, 0))
             if not cuts:
-                return self._step == len(steps) and self._end_stage()
+                return self._step == len(steps) and self._end_submission()
             if instrumentation.installed:
                 with instrumentation.spanning(
                     "enqueue", backend=self.session.backends[submission.place].name
@@ -130,21 +136,23 @@ class SlicedRun(Run):
             allowance.take(expected if known is None else 1000.0 * sum(known), pieces.is_synchronous)
             if timing is not None:
                 self.costs.watch(submission.place, steps, pieces.units, cuts, timing)
-        return self._end_stage()
+        return self._end_submission()
 
-    def _end_stage(self) -> bool:
+    def _end_submission(self) -> bool:
         self._step = self._unit = 0
         return True
 
-    def _move_on(self, pieces: Pieces, count: int) -> None:
+    def _skip(self, pieces: Pieces, count: int) -> None:
         self._unit += count
         if self._unit >= pieces.units[self._step]:
             self._step, self._unit = self._step + 1, 0
 
     def _count(self, slicing: Slicing, ahead: float) -> int:
-        """How many units of the next step may be enqueued; -1 where it has none, 0 where none fits.
+        """How many units of the next step may be enqueued; -1 if it has none, 0 if none fits.
 
-        ahead: milliseconds of cuts that were chosen and are not enqueued yet.
+        Args:
+            slicing: The partial dispatches of the program.
+            ahead: Milliseconds of partial dispatches that are chosen and not enqueued yet.
         """
         pieces, allowance = slicing.pieces, self.allowance
         units = pieces.units[self._step]
@@ -158,7 +166,7 @@ class SlicedRun(Run):
             share = _SHARE if pieces.is_synchronous else 1.0
             room = share * allowance.ms - allowance.spent - ahead
             if fixed + each * left > room:
-                # Whatever is too small to be worth starting waits for the next time.
+                # A dispatch that is mostly fixed time waits for the next allowance.
                 count = int((room - fixed) / each) if each > 0.0 and room > 2.0 * fixed else 0
                 if count < 1 and not allowance.parts and allowance.force:
                     count = max(1, int(fixed / each)) if each > 0.0 else 1
@@ -181,7 +189,7 @@ class SlicedRun(Run):
 
     @property
     def remaining_ms(self) -> float:
-        """Expected milliseconds of what is planned and not enqueued."""
+        """Expected milliseconds of what is planned and not yet enqueued."""
         if self.is_over:
             return 0.0
         return sum(
@@ -189,10 +197,10 @@ class SlicedRun(Run):
         )
 
     def _submissions_left(self) -> Sequence[Submission]:
-        return self.recorded.submissions[self._stage :]
+        return self.recorded.submissions[self._position :]
 
     def _left(self, slicing: Slicing, position: int) -> float:
-        """What is left of the stage that is so many stages ahead."""
+        """Expected milliseconds left of a submission, by its position among those that are left."""
         units, total = slicing.pieces.units, 0.0
         for k in range(self._step if position == 0 else 0, len(units)):
             if units[k]:
@@ -202,7 +210,7 @@ class SlicedRun(Run):
 
     @property
     def next_ms(self) -> float:
-        """Expected milliseconds of the smallest part that can be enqueued next."""
+        """Expected milliseconds of the smallest partial dispatch that comes next."""
         for position, submission in enumerate(self._submissions_left() if not self.is_over else ()):
             slicing = self._slicing(submission)
             first = self._step if position == 0 else 0
@@ -214,7 +222,7 @@ class SlicedRun(Run):
 
     @property
     def progress(self) -> float:
-        """The share that is enqueued of what is planned; never goes back, 1 only at the end."""
+        """The enqueued share of what is planned. Never decreases, and is 1 only at the end."""
         if self.finished:
             return 1.0
         done = total = 0.0
@@ -223,9 +231,9 @@ class SlicedRun(Run):
                 slicing = self._slicing(submission)
                 whole = sum(step.estimate for step in slicing.steps)
                 total += whole
-                if recorded is not self.recorded or number < self._stage:
+                if recorded is not self.recorded or number < self._position:
                     done += whole
-                elif number == self._stage:
+                elif number == self._position:
                     done += sum(step.estimate for step in slicing.steps[: self._step])
                     if self._unit:
                         part_of = self._unit / slicing.pieces.units[self._step]
@@ -236,17 +244,16 @@ class SlicedRun(Run):
 
 
 class Schedule:
-    """One inference that is enqueued slice by slice; what `Worker.schedule_iterable` returns.
+    """One inference that is enqueued slice by slice; returned by `Worker.schedule_iterable`.
 
     Iterating enqueues one slice each time, worth the worker's `slice_ms` of the device's time::
 
         for _ in worker.schedule_iterable(x):
             yield                                    # a frame goes by
 
-    `advance` enqueues what fits into a budget. Where the plan has to wait for data of its own, or for an
-    earlier schedule of the worker, both do nothing until that is there. Nothing else takes an inference
-    further: only a blocking read of its outputs drives it to its end. A `Schedule` that is dropped before
-    its end is cancelled.
+    `advance` enqueues what fits into a budget. While the plan waits for its own data or for an earlier
+    schedule of the worker, both do nothing. Otherwise only a blocking read of the outputs enqueues the rest.
+    A `Schedule` that is deleted before its end is cancelled.
     """
 
     def __init__(self, worker: Owner, run: SlicedRun) -> None:
@@ -254,25 +261,34 @@ class Schedule:
         self._run = run
 
     def __del__(self) -> None:
-        # May be called on any thread: the worker looks when it is next asked for anything.
+        # May be called on any thread: the worker checks the flag at its next call.
         self._run.is_dropped = True
 
     def __iter__(self) -> Self:
         return self
 
     def __next__(self) -> None:
-        """Enqueue the next slice. Raises what went wrong, and `StopIteration` when nothing is left."""
+        """Enqueue the next slice. Raises the error of the inference, and `StopIteration` at its end."""
         if self.is_done:
             self._check()
             raise StopIteration
         self.advance(self._worker.slice_ms, force=True)
 
     def advance(self, budget_ms: float, *, force: bool = False) -> float:
-        """Enqueue what is expected to fit into a budget, in milliseconds of the device's time.
+        """Enqueue what is expected to fit into a budget. Never waits.
 
-        A step that does not fit is cut; where not even a part of it does, nothing is enqueued, or with
-        `force` the smallest part. Returns the milliseconds expected to be spent (those that were, where the
-        driver computes in the call). Never waits. Raises what ended the inference, and `DisposedError`.
+        A step that does not fit is cut into partial dispatches.
+
+        Args:
+            budget_ms: Milliseconds of the device's time.
+            force: Whether to enqueue the smallest partial dispatch if nothing fits.
+
+        Returns:
+            Expected milliseconds of what was enqueued; measured, if the driver computes in the call.
+
+        Raises:
+            DisposedError: The worker was disposed.
+            Exception: The error that ended the inference.
         """
         worker, run = self._worker, self._run
         self._check()
@@ -297,35 +313,38 @@ class Schedule:
 
     @property
     def is_done(self) -> bool:
-        """Whether nothing is left to enqueue: all of it was, or it failed or was cancelled."""
+        """Whether nothing is left to enqueue: everything was enqueued, failed or was cancelled."""
         return self._run.is_over
 
     @property
     def is_cancelled(self) -> bool:
-        """Whether it ended by `cancel`."""
+        """Whether `cancel` ended it."""
         return isinstance(self._run.error, CancelledError)
 
     @property
     def progress(self) -> float:
-        """The share of the work that is enqueued, 0 to 1, as far as the plan is known."""
+        """The enqueued share of the work that is planned so far, 0 to 1."""
         return self._run.progress
 
     @property
     def next_cost_ms(self) -> float:
-        """Expected milliseconds of the smallest part that can be enqueued next: what a budget has to have."""
+        """Expected milliseconds of the smallest partial dispatch that comes next: the least useful budget."""
         return self._run.next_ms
 
     @property
     def remaining_ms(self) -> float:
-        """Expected milliseconds of the device's time for what is left, as far as the plan is known."""
+        """Expected milliseconds of the device's time for what is planned and not yet enqueued."""
         return self._run.remaining_ms
 
     def output(self, name: str | int | None = None) -> Any:
-        """As `Worker.peek_output`, of this inference: stale once a newer one was scheduled."""
+        """The same as `Worker.peek_output`, for this inference. Stale once a newer one is scheduled."""
         return self._worker._output_of(self._run, name)
 
     def cancel(self) -> None:
-        """Enqueue no more; reading its outputs raises `CancelledError`. Too late once all was enqueued."""
+        """Cancel what is not enqueued yet; reading the outputs raises `CancelledError`.
+
+        Has no effect once everything is enqueued.
+        """
         if not self._run.is_over:
             self._worker._cancel(
                 self._run, CancelledError("this inference was cancelled before all of it was enqueued")

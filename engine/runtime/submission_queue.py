@@ -1,4 +1,4 @@
-"""`RunQueue`: the schedules of one worker that have not enqueued all their work, in order."""
+"""`RunQueue`: the per-worker queue of schedules that have not enqueued all their work."""
 
 from __future__ import annotations
 
@@ -10,8 +10,9 @@ from engine.runtime.execution import Run
 
 
 class RunQueue:
-    """Runs that wait their turn. `latest`, where asked for, is the run whose outputs the worker shows: it
-    keeps its plans when it is over.
+    """Pending runs of one worker, oldest first.
+
+    `latest` in the methods is the run whose outputs the worker shows; it keeps its plans when it is over.
     """
 
     def __init__(self) -> None:
@@ -22,23 +23,23 @@ class RunQueue:
         return len(self._waiting)
 
     def append(self, run: Run) -> None:
-        """The run that comes last."""
+        """Add a run at the end."""
         self._waiting.append(run)
 
     def take_up(self, latest: Run | None, budget_ms: float | None = None) -> None:
-        """Enqueue whatever can be without waiting, in order; errors stay with their runs."""
+        """Advance the runs in order, without waiting. An error ends its run and is kept there."""
         started = perf_counter()
         while self._waiting and self.step(latest):
             if budget_ms is not None and (perf_counter() - started) * 1000 >= budget_ms:
                 break
 
     def step(self, latest: Run | None, wait: bool = False) -> bool:
-        """Take up the oldest run; False where it has to wait for data."""
+        """Advance the oldest run. Returns False if it waits for data."""
         run = self._waiting[0]
         try:
             if not run.advance(wait):
                 return False
-        except Exception as error:  # noqa: BLE001 - it belongs to whoever asks for this run's outputs
+        except Exception as error:  # noqa: BLE001 - raised when this run's outputs are read
             run.fail(error)
             run.reported |= isinstance(error, CancelledError)
             self._failed = [r for r in (*self._failed, run) if not r.reported]
@@ -48,13 +49,13 @@ class RunQueue:
         return True
 
     def raise_failed(self) -> None:
-        """Raise the error of a run whose outputs nobody has read, once."""
+        """Raise, once, the error of a run whose outputs were never read."""
         while self._failed:
             if not (run := self._failed.pop(0)).reported:
                 run.check()
 
     def cancel(self, run: Run, reason: CancelledError, latest: Run | None) -> bool:
-        """Take a run out; whether it was waiting. Its outputs raise `reason`."""
+        """Remove a run, whose outputs raise `reason` from now on. Returns whether it was pending."""
         run.fail(reason)
         run.reported = True
         if run not in self._waiting:

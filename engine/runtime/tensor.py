@@ -1,7 +1,7 @@
-"""Tensors: values that may still be on their way from a backend.
+"""Tensors: arrays on the CPU or on a device, possibly still being computed.
 
-A `Tensor` has a shape, a dtype and a `TensorData`, which says where the elements lie. Asking for the
-elements is a request that is polled; only `download_to_array` and `readback_and_clone` wait.
+A `Tensor` has a shape, a dtype and a `TensorData`, the storage of its elements. Reading elements back is a
+request that is polled; only `download_to_array` and `readback_and_clone` block.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class Tensor(Disposable):
             data = np.zeros(data, np.float32 if dtype is None else dtype)
         array = np.asarray(data, dtype=dtype)
         if dtype is None and array.dtype == np.float64 and not isinstance(data, np.ndarray | np.generic):
-            # Python floats are meant as what networks compute in.
+            # Networks compute in float32, so Python floats become that.
             array = array.astype(np.float32)
         if array.dtype.kind in "UST":
             array = array.astype(object)
@@ -66,7 +66,7 @@ class Tensor(Disposable):
         self._data: TensorData = CPUTensorData(array, owned=True)
         self.elements_on_cpu = self._data
 
-    # What most tensors of a frame leave as it is, so that making one costs little.
+    # Class attributes are the defaults, so that creating a tensor costs little.
     _view: tuple[int, ...] | None = None
     _pending: PendingRead | None = None
     _arrived: np.ndarray | None = None
@@ -74,13 +74,13 @@ class Tensor(Disposable):
     _owns_memory = False
 
     elements_on_cpu: CPUTensorData | None = None
-    """The storage, where it is an array in the tensor's own shape and alive; else None."""
+    """The storage if it is a CPU array in the tensor's shape and the tensor is not disposed, else None."""
 
     @classmethod
     def of(cls, data: TensorData, *, owned: bool = True) -> Tensor:
         """A tensor over existing storage; `owned` storage is freed with the tensor."""
         tensor = cls.__new__(cls)
-        if owned:  # of what owns no memory, nothing can be left undisposed
+        if owned:  # a tensor that owns no memory needs no disposal
             Disposable.__init__(tensor)
             tensor._owns_memory = True
         tensor._data = data
@@ -95,7 +95,7 @@ class Tensor(Disposable):
             raise InputError("Tensor.wrap needs a C-contiguous numpy array; use Tensor(array), which copies")
         return cls.of(CPUTensorData(array), owned=False)
 
-    # Facts
+    # Properties
 
     @property
     def dtype(self) -> np.dtype:
@@ -139,16 +139,16 @@ class Tensor(Disposable):
 
     @property
     def data_at_hand(self) -> TensorData:
-        """The storage, or a promise of it while the work that makes it is not enqueued yet. Never waits."""
+        """The storage, or a placeholder while the work that computes it is not enqueued yet. Never waits."""
         self._check_alive()
         return self._data.at_hand()
 
     def has_changed(self) -> None:
-        """Forget what was read back: the elements were written where they lie."""
+        """Drop the readback: the elements were written in place."""
         self._pending = self._arrived = None
 
     def for_job(self, writes: bool) -> JobMemory | None:
-        """The elements for a job of one's own; None where jobs cannot reach them. Never waits."""
+        """The elements for a user's job; None if jobs cannot access them. Never waits."""
         memory = self.data_at_hand.for_job(writes)
         if memory is not None:
             if self._view is not None:
@@ -200,7 +200,7 @@ class Tensor(Disposable):
         data = self.data_on_backend
         if type(data) is not CPUTensorData:
             raise ValuePending(
-                "this tensor lies on a backend; CPUTensorData.pin(tensor) before writing elements"
+                "this tensor is on a backend; call CPUTensorData.pin(tensor) before writing elements"
             )
         self._pending = self._arrived = None
         data.to_write().reshape(self.shape)[key] = value
@@ -218,7 +218,7 @@ class Tensor(Disposable):
         return self._on_cpu("share it").__dlpack_device__()
 
     def _shared(self, purpose: str) -> np.ndarray:
-        """The elements, if they are on the CPU already, for others to see what is written to them."""
+        """The elements, if they are on the CPU already, shared with the caller."""
         array = self._on_cpu(purpose)
         if type(self._data) is CPUTensorData:
             self._data.is_shared()
@@ -270,7 +270,7 @@ class Tensor(Disposable):
         return True
 
     def _seen(self) -> np.ndarray | None:
-        """What a request that is done has not copied yet: whoever wants it makes the only copy."""
+        """The elements of a finished request that were not copied yet, so that they are copied once."""
         return self._pending.seen() if type(self._pending) is ShapedRead else None
 
     def _arrive(self) -> np.ndarray:
@@ -296,7 +296,7 @@ class Tensor(Disposable):
         elif self._arrived is None:
             if self._view is None:
                 return self._data.download(out)
-            # Nobody else sees this array, so it needs no copy.
+            # This array is not shared, so it needs no copy.
             return delivered(self._in_shape(self._data.download()), out)
         array = self._arrived
         assert array is not None
@@ -313,7 +313,7 @@ class Tensor(Disposable):
         return Readable(self)
 
     def replace_data(self, data: TensorData) -> None:
-        """Take over storage with the same elements; a requested readback goes on."""
+        """Use other storage with the same elements; a requested readback continues."""
         if self._owns_memory:
             self._data.dispose()
         self._data = data
@@ -332,7 +332,7 @@ class Tensor(Disposable):
 
 
 class Readable:
-    """Awaits a requested readback by polling it: once a frame under the host, now and then under asyncio."""
+    """Awaits a requested readback: polls it once a frame in an `App`, every 0.5 ms under asyncio."""
 
     def __init__(self, tensor: Tensor) -> None:
         self._tensor = tensor
@@ -351,7 +351,7 @@ class Readable:
 
 
 def in_asyncio() -> bool:
-    """Whether the caller runs in an event loop of asyncio's, which waits by sleeping."""
+    """Whether the caller runs in an asyncio event loop."""
     try:
         asyncio.get_running_loop()
     except RuntimeError:

@@ -19,7 +19,7 @@ from pathlib import Path
 COMPILER_ARGUMENT = "--gameglue-compile"
 """A process that compiles kernels; see `engine.device.native.compile`."""
 
-REHEARSAL_ARGUMENT = "--gameglue-rehearse"
+DRIVER_WARM_UP_ARGUMENT = "--gameglue-warm-up-driver"
 """Argument of the process that warms a driver up (`engine.runtime.loading.driver_warm_up`)."""
 
 _SET_PARENT_DEATH_SIGNAL = 1
@@ -51,8 +51,8 @@ if __name__ == "__main__":
     import runpy
 
     begin()
-    if sys.argv[1] == REHEARSAL_ARGUMENT:
+    if sys.argv[1] == DRIVER_WARM_UP_ARGUMENT:
         # Named only, as processes that compile have no use for the engine.
-        importlib.import_module("engine.api.freeze_support").rehearse_here()
+        importlib.import_module("engine.api.freeze_support").run_driver_warm_up()
     else:
         runpy.run_path(str(Path(__file__).with_name("compile.py")), run_name="__main__")

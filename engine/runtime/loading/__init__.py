@@ -1,1 +1,1 @@
-"""What is made ready beside a game's frames: models read, workers made, plans and kernels prepared."""
+"""Background loading: reads models, creates workers, prepares plans and kernels without delaying frames."""

@@ -1,8 +1,8 @@
-"""A process that makes a worker and runs it once, so that the driver has on disk what it compiled for it.
+"""Driver warm-up: runs a worker once in another process, so that the driver's disk cache has its programs.
 
-Drivers that draw on the processor compile a program when a context first uses it, for what is bound, on the
-thread that asks: a shared context does not help. But they keep the code on disk, where the game's own context
-finds it a moment later. `engine.api.freeze_support` is the other end.
+Software renderers compile a program when a context first uses it with its bindings, on the calling thread: a
+shared context does not help. But they cache the code on disk, where the game's own context finds it.
+`engine.api.freeze_support` is the code that runs in the other process.
 """
 
 from __future__ import annotations
@@ -17,18 +17,25 @@ import numpy as np
 
 from engine.backends.base import BackendType
 from engine.device.native import children
-from engine.device.native.child import REHEARSAL_ARGUMENT
+from engine.device.native.child import DRIVER_WARM_UP_ARGUMENT
 
 LIMIT = 300.0
-"""Seconds after which it is ended."""
+"""Seconds after which the process is ended."""
 
 
-def rehearse(
+def warm_up_driver(
     model: str | os.PathLike[str], backend_type: BackendType, shapes: object, allow_fallback: bool
 ) -> bool:
-    """Have another process make the worker; whether that went well. Blocks, mostly without the GIL.
+    """Create and run the worker in another process. Blocks, mostly without the GIL.
 
-    shapes: as `Worker.load_async` takes them; arrays stand for their shapes.
+    Args:
+        model: The model's file.
+        backend_type: The worker's backend.
+        shapes: As for `Worker.load_async`; arrays stand for their shapes.
+        allow_fallback: As for `Worker`.
+
+    Returns:
+        Whether that succeeded.
     """
     if not children.can_start():
         return False
@@ -39,7 +46,7 @@ def rehearse(
         "allow_fallback": allow_fallback,
     }
     try:
-        process = children.start(REHEARSAL_ARGUMENT, subprocess.DEVNULL)
+        process = children.start(DRIVER_WARM_UP_ARGUMENT, subprocess.DEVNULL)
     except OSError:
         return False
     try:

@@ -1,8 +1,8 @@
-"""`Loading`: the handle of something that is made ready beside a game's frames.
+"""`Loading`: the handle of background loading.
 
-What makes it is a generator: between two of its yields it works on the caller's thread, and it yields a
-`SlicedThread` whose result it wants. `advance_loads` gives this thread's loads a little time; a host
-calls it every frame, and so does every poll of a handle that nobody has advanced lately.
+The work is a generator: between two yields it runs on the caller's thread, and it yields a `SlicedThread`
+whose result it needs. `advance_loads` advances the loads of this thread; a host calls it every frame, and
+polling a handle advances it if it was not advanced lately.
 """
 
 from __future__ import annotations
@@ -22,33 +22,33 @@ from engine.runtime.tensor import in_asyncio
 
 T = TypeVar("T")
 Steps = Generator[SlicedThread[Any] | None, Any, T]
-"""Yields None where a slice may end, or a thread whose result it is to be sent."""
+"""Yields None where a slice may end, or a thread whose result is sent back."""
 
 log = logging.getLogger("engine")
 
 SLICE_MS = 0.5
-"""What a poll may spend of the caller's time, in milliseconds."""
+"""Milliseconds of the caller's time that a poll may take."""
 
 _PAUSE = 0.004
 _ASLEEP = 0.002
 
 
 class Loading(Generic[T]):
-    """Something on its way: poll `is_done()`, `await` it, `yield` it in a coroutine, or `wait()` for it.
+    """A load in progress: poll `is_done()`, `await` it, `yield` it in a coroutine, or `wait()` for it.
 
-    It is used on the thread that made it, and goes on a slice at a time: in an `App` by itself, elsewhere
-    whenever `is_done()` is asked.
+    It belongs to the thread that created it and advances in slices: by itself in an `App`, elsewhere whenever
+    `is_done()` is called.
 
     Attributes:
-        progress: from 0 to 1, as far as that can be told.
-        stage: what is being done, for a loading screen.
-        worker: whose work it is, from when there is a worker until it is over.
-        longest_ms: the longest time that it has kept the caller's thread at once, in milliseconds;
-            `longest_stage` is where.
+        progress: Estimated progress, 0 to 1.
+        stage: Current stage, for a loading screen.
+        worker: The worker that is loaded, while there is one.
+        longest_ms: The longest time that the caller's thread was blocked at once, in milliseconds.
+        longest_stage: The stage in which that was.
     """
 
     def __init__(self, steps: Steps[T] | None = None, *, name: str = "", worker: object = None) -> None:
-        """`worker`: whose work it is, where there is one already, for observers."""
+        """Begin with `steps`, if given. `worker` is for observers."""
         self.name = name
         self.worker = worker
         self.progress = 0.0
@@ -67,26 +67,26 @@ class Loading(Generic[T]):
             self.begin(steps)
 
     def begin(self, steps: Steps[T]) -> Loading[T]:
-        """Have the steps run; for those who need the handle to make them. Returns the handle."""
+        """Begin with steps that needed the handle to be created. Returns the handle."""
         self._steps = steps
         _active.loads.append(self)
         return self
 
     @property
     def is_over(self) -> bool:
-        """Whether nothing of it is left to do."""
+        """Whether no work is left."""
         return self._is_over
 
     def report(self, stage: str, progress: float) -> None:
-        """Say how far it is; may be called from its threads."""
+        """Set stage and progress. May be called from any thread."""
         self.stage, self.progress = stage, progress
 
-    # Asking
+    # Polling
 
     def is_done(self) -> bool:
-        """Whether `result()` can be had: it is ready, has failed or was cancelled. Never waits.
+        """Whether the load is ready, has failed or was cancelled. Never waits.
 
-        Where nobody else does, asking gives it half a millisecond to go on.
+        If no host advances the load, this call does, for up to half a millisecond.
         """
         if not self._is_over and not self._is_cancelled and perf_counter() - self._last > _PAUSE:
             if threading.get_ident() == self._owner:
@@ -94,9 +94,11 @@ class Loading(Generic[T]):
         return self._is_over or self._is_cancelled
 
     def result(self) -> T:
-        """What was loaded; raises why it could not be, `CancelledError` after `cancel`.
+        """What was loaded.
 
-        Only once `is_done()`: before, it raises that too.
+        Raises:
+            CancelledError: The load was cancelled, or is not done yet.
+            Exception: Whatever made the load fail.
         """
         if self._is_cancelled:
             raise CancelledError(f"loading {self.name} was cancelled")
@@ -110,26 +112,26 @@ class Loading(Generic[T]):
 
     @property
     def error(self) -> BaseException | None:
-        """Why it failed; None while it has not."""
+        """The exception that made the load fail, or None."""
         return self._error
 
     def wait(self) -> T:
-        """Block until it is ready and return it: for scripts, not for frames."""
+        """Block until the load is done and return its result. For scripts, not for frames."""
         children.let_go()
         while not self._is_over and not self._is_cancelled:
             self._advance(None)
         return self.result()
 
     def cancel(self) -> None:
-        """Give it up: `is_done()` from now on, and `result()` raises.
+        """Cancel the load: `is_done()` returns True and `result()` raises from now on.
 
-        What has begun goes on unseen to a place where it can end.
+        Work in progress continues in the background up to the next point where it can end.
         """
         if not self._is_over:
             self._is_cancelled = True
 
     def stop(self) -> None:
-        """Give it up and block until nothing of it is left: before what it uses is closed."""
+        """Cancel the load and block until its work has ended. Call this before closing what it uses."""
         self.cancel()
         while not self._is_over:
             self._advance(None)
@@ -146,12 +148,13 @@ class Loading(Generic[T]):
         state = "cancelled" if self._is_cancelled else "done" if self._is_over else f"{self.progress:.0%}"
         return f"<Loading {self.name}: {state}>"
 
-    # Going on
+    # Advancing
 
     def advance(self, budget_ms: float) -> None:
-        """Go on for about so many milliseconds of the caller's time.
+        """Work for about so many milliseconds of the caller's time.
 
-        Raises `DeviceError` on another thread.
+        Raises:
+            DeviceError: Called on another thread than the one that began the load.
         """
         if threading.get_ident() != self._owner:
             raise DeviceError("a load is advanced on the thread that began it")
@@ -159,7 +162,7 @@ class Loading(Generic[T]):
             self._advance(budget_ms * 1e-3)
 
     def _advance(self, seconds: float | None) -> None:
-        """Go on for so long; with None, until something happened."""
+        """Work for so many seconds; with None, wait until a step is done."""
         began = now = perf_counter()
         stage = self.stage
         try:
@@ -178,7 +181,7 @@ class Loading(Generic[T]):
                     self.longest_ms, self.longest_stage = spent, stage
 
     def _step(self, seconds: float | None) -> bool:
-        """One step; False where it waits for its thread."""
+        """One step. Returns False if it waits for its thread."""
         thread = self._thread
         if thread is not None:
             if not (thread.wait() if seconds is None else thread.advance(seconds)):
@@ -186,10 +189,10 @@ class Loading(Generic[T]):
             self._thread = None
         try:
             if self.worker is None:
-                self._go_on(thread)
+                self._resume(thread)
             else:
                 with instrumentation.working_for(self.worker):
-                    self._go_on(thread)
+                    self._resume(thread)
         except StopIteration as end:
             self._result = end.value
             self.progress = 1.0
@@ -199,8 +202,8 @@ class Loading(Generic[T]):
             self._end()
         return True
 
-    def _go_on(self, thread: SlicedThread[Any] | None) -> None:
-        """Up to the next yield, with what a thread has found if it was waited for."""
+    def _resume(self, thread: SlicedThread[Any] | None) -> None:
+        """Run up to the next yield, sending the result of the thread that was waited for."""
         assert self._steps is not None
         if self._is_cancelled:
             self._steps.close()
@@ -210,7 +213,7 @@ class Loading(Generic[T]):
         else:
             try:
                 found = thread.result()
-            except Exception as error:  # noqa: BLE001 - the steps decide what becomes of it
+            except Exception as error:  # noqa: BLE001 - the steps handle it
                 self._thread = self._steps.throw(error)
             else:
                 self._thread = self._steps.send(found)
@@ -223,7 +226,7 @@ class Loading(Generic[T]):
 
 
 class _Active(threading.local):
-    """The loads of each thread that have not ended."""
+    """The unfinished loads of each thread."""
 
     def __init__(self) -> None:
         self.loads: list[Loading[Any]] = []
@@ -233,9 +236,12 @@ _active = _Active()
 
 
 def advance_loads(budget_ms: float = SLICE_MS) -> int:
-    """Give this thread's loads about so many milliseconds of its time, in turn; how many are on their way.
+    """Advance this thread's loads in turn for about so many milliseconds.
 
-    A host calls it once a frame, and again where it has time to spare.
+    A host calls it once a frame, and again in frame idle time.
+
+    Returns:
+        How many loads are unfinished.
     """
     loads = _active.loads
     if not loads:
@@ -247,6 +253,6 @@ def advance_loads(budget_ms: float = SLICE_MS) -> int:
             break
         load.advance(left)
     if len(loads) > 1:
-        # The next round begins with another one.
+        # The next call begins with another load.
         loads.append(loads.pop(0))
     return len(loads)

@@ -1,4 +1,4 @@
-"""A game's own shaders, tried out beside its frames before they are compiled where they are used."""
+"""Trial compilation of a game's shaders in the background, before they are compiled for use."""
 
 from __future__ import annotations
 
@@ -15,15 +15,18 @@ _VERTEX, _FRAGMENT = 0x8B31, 0x8B30
 
 
 def try_program(device: GLDevice, vertex: str, fragment: str) -> Loading[str]:
-    """Compile and link a program in a context of another thread; the driver's complaints, "" for none.
+    """Compile and link a program in a shared context on another thread, and delete it.
 
-    Drivers keep what they have compiled, so the same program takes less time afterwards. Nothing of it stays.
+    Drivers cache what they compile, so the same program compiles faster afterwards.
+
+    Returns:
+        A handle whose result is the driver's log, "" if the program is valid.
     """
     loading: Loading[str] = Loading(name="a shader")
 
     def steps() -> Steps[str]:
         shared = device.borrow_shared()
-        thread = SlicedThread(lambda: _complaints(shared, vertex, fragment))
+        thread = SlicedThread(lambda: _compile_log(shared, vertex, fragment))
         try:
             found: str = yield thread
             return found
@@ -34,7 +37,7 @@ def try_program(device: GLDevice, vertex: str, fragment: str) -> Loading[str]:
     return loading.begin(steps())
 
 
-def _complaints(shared: SharedContext, vertex: str, fragment: str) -> str:
+def _compile_log(shared: SharedContext, vertex: str, fragment: str) -> str:
     gl = shared.gl
     with shared.current():
         program = gl.glCreateProgram()

@@ -1,8 +1,8 @@
-"""A worker made beside a game's frames, and plans made ahead of the first schedule.
+"""Background creation of workers, and plans made before the first schedule.
 
-Plans are made, and kernels compiled, on a `SlicedThread` (the CPU's kernels in processes of their own, GL
-programs in a context that shares the device's objects). Buffers, textures and command lists of a GL device
-are made on the caller's thread, a few at a time.
+A `SlicedThread` makes plans and compiles kernels (the CPU's kernels in compile processes, GL programs in a
+shared context). Buffers, textures and command lists of a GL device are created on the caller's thread, a few
+at a time.
 """
 
 from __future__ import annotations
@@ -39,11 +39,15 @@ def session_steps(
     loading: Loading[Any],
     open_session: Callable[[], Session],
     is_on_gl: bool,
-    rehearsal: Callable[[], object] | None = None,
+    driver_warm_up: Callable[[], object] | None = None,
 ) -> Steps[Session]:
-    """A session with its kernels compiled and, where the model's shapes are fixed, its plan recorded.
+    """Create a session with its kernels compiled and, if the model's shapes are static, its plan recorded.
 
-    open_session: makes it, on another thread. rehearsal: makes the same worker in another process.
+    Args:
+        loading: The handle to report to.
+        open_session: Creates the session; called on another thread.
+        is_on_gl: Whether its buffers have to be created on the caller's thread.
+        driver_warm_up: Creates the same worker in another process.
     """
     progress = _progress_of(loading, COMPILING, 0.2, 0.7)
     if not is_on_gl:
@@ -58,11 +62,10 @@ def session_steps(
     session = yield SlicedThread(open_session)
     native = session.backends["native"]
     compiled, plans = yield from _beside(native, partial(session.prepare_plans, progress))
-    if compiled and rehearsal is not None and native.owner.info.is_software:
-        # Such drivers compile for each context again, when a program is used; but they keep what they have
-        # compiled on disk, for all processes.
+    if compiled and driver_warm_up is not None and native.owner.info.is_software:
+        # Software renderers compile again in each context, when a program is used, but cache that on disk.
         loading.report(f"{COMPILING} for {native.owner.info.renderer}", 0.6)
-        yield SlicedThread(rehearsal)
+        yield SlicedThread(driver_warm_up)
     loading.report(RECORDING, 0.7)
     for key, lowered in plans:
         session.cache.plans[key] = yield from _recording(session, lowered)
@@ -72,9 +75,13 @@ def session_steps(
 def warm_up_steps(
     loading: Loading[Any], session: Session, wanted: Sequence[tuple[InputShapes, Elements]], is_fresh: bool
 ) -> Steps[None]:
-    """Plans for these input shapes, each run once on nothing.
+    """Make plans for these input shapes, and run each once on zeros.
 
-    is_fresh: whether no output of the session was seen yet, so that runs may write where outputs lie.
+    Args:
+        loading: The handle to report to.
+        session: The session.
+        wanted: Input shapes, and the input elements on which plans depend.
+        is_fresh: Whether no output of the session was read yet, so that runs may overwrite outputs.
     """
     native = session.backends["native"]
     for number, (shapes, known) in enumerate(wanted):
@@ -89,7 +96,7 @@ def warm_up_steps(
             session.cache.keep(key, recorded)
         loading.report(RUNNING, done + share / 2)
         recorded = session.cache.plans.get(key)
-        # Plans may share the memory of inputs and outputs, in which a game's last result may lie.
+        # Plans may share the memory of outputs, which may hold the game's last result.
         if recorded is not None and (is_fresh or not (native.shares or recorded.users)):
             yield from _first_run(session, recorded)
 
@@ -97,10 +104,10 @@ def warm_up_steps(
 def _new_plan(
     loading: Loading[Any], session: Session, key: object, shapes: InputShapes, known: Elements
 ) -> Steps[RecordedPlan | None]:
-    """A plan, recorded; None where somebody else made it meanwhile."""
+    """Make and record a plan; None if another call made it meanwhile."""
     native = session.backends["native"]
     if native.name == "cpu":
-        # It packs weights, which are copied without the GIL: not on the caller's thread.
+        # Packing weights takes time but not the GIL, so it runs on another thread.
         recorded: RecordedPlan = yield from _guarded(
             session, lambda: session.record(session.planned(key, shapes, known), None)
         )
@@ -115,7 +122,7 @@ def _new_plan(
 
 
 def _guarded(session: Session, work: Callable[[], Any], native: Backend | None = None) -> Steps[Any]:
-    """Run work on the session on another thread; whoever needs a plan meanwhile waits for its end."""
+    """Run work on the session on another thread. A schedule that needs a new plan meanwhile waits for it."""
     while session.background is not None:
         yield None
     if native is None:
@@ -129,12 +136,12 @@ def _guarded(session: Session, work: Callable[[], Any], native: Backend | None =
 
 
 def _beside(native: Backend, work: Callable[[], Any], session: Session | None = None) -> Steps[Any]:
-    """Run work that compiles kernels for a backend on another thread."""
+    """Run work that compiles a backend's kernels on another thread."""
     try:
         opened = native.compiling_beside()
         entered = opened.__enter__()
     except DeviceError:
-        # The platform gives no further context: the programs compile here, and cost this frame its time.
+        # Without a shared context, the programs compile here, within this frame.
         yield None
         with native.entered():
             return work()
@@ -156,7 +163,7 @@ def _beside(native: Backend, work: Callable[[], Any], session: Session | None = 
 
 
 def _recording(session: Session, lowered: Lowered) -> Steps[RecordedPlan]:
-    """A plan's buffers and commands, made on the caller's thread, a few at a time."""
+    """Create a plan's buffers and commands on the caller's thread, a few at a time."""
     native = session.backends["native"]
     steps = session.recording(lowered, None)
     while True:
@@ -170,9 +177,9 @@ def _recording(session: Session, lowered: Lowered) -> Steps[RecordedPlan]:
 
 
 def _first_run(session: Session, recorded: RecordedPlan) -> Steps[None]:
-    """Have a part run on zeros: drivers compile when programs are used with real bindings.
+    """Run a plan on zeros, as drivers compile when programs are used with real bindings.
 
-    It ends at the first stage that takes data from another backend. Uploads and a readback come along.
+    It ends at the first submission that needs data from another backend, and includes uploads and a readback.
     """
     for copies in recorded.inputs.values():
         for place, buffer in copies:
@@ -186,7 +193,7 @@ def _first_run(session: Session, recorded: RecordedPlan) -> Steps[None]:
             return
         backend = session.backends[submission.place]
         pieces = backend.pieces(submission.program, submission.plan)
-        # A part of each step: drivers compile for what is bound, however much of it is computed.
+        # Part of each step is enough: drivers compile for the bindings, not for the size.
         for step, units in enumerate(pieces.units):
             if units:
                 with backend.entered():

@@ -341,7 +341,7 @@ def test_the_next_schedule_is_checked_like_the_first(channel: str, make_worker: 
         assert worker.peek_output().download_to_array().tolist() == [-2, -4, -6]
     with pytest.raises(InputError, match="no input 'z'"):
         worker.schedule({"z": x})
-    with pytest.raises(InputError, match="lacks the input 'x'"):
+    with pytest.raises(InputError, match="needs the input 'x'"):
         worker.schedule({})
     worker.schedule(x[::-1])
     output = worker.peek_output()

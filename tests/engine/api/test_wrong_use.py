@@ -96,7 +96,7 @@ TABLE: dict[str, tuple[Use, type[EngineError], str]] = {
     ),
     "wrong input name": (lambda p: worker().schedule(z=X), InputError, "no input 'z'; its inputs: 'x'"),
     "wrong set_input name": (lambda p: worker().set_input("z", X), InputError, "no input 'z'"),
-    "missing input": (lambda p: worker().schedule(), InputError, "lacks the input 'x'"),
+    "missing input": (lambda p: worker().schedule(), InputError, "needs the input 'x'"),
     "too many inputs": (lambda p: worker().schedule(X, X), InputError, r"takes 1 input\(s\), got 2"),
     "wrong rank": (
         lambda p: worker().schedule(X[0]),

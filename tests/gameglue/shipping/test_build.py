@@ -23,7 +23,7 @@ from engine.device.native.child import COMPILER_ARGUMENT
 from engine.device.native.children import allow_reentry
 from engine.device.native.pool import CompilePool
 from engine.device.native.prelude import PRELUDE
-from engine.runtime.loading.driver_warm_up import rehearse
+from engine.runtime.loading.driver_warm_up import warm_up_driver
 from gameglue.cli import main
 from gameglue.cli.demos import Demo, find_demo, find_demos
 from gameglue.cli.new import make_game
@@ -293,8 +293,8 @@ def test_a_built_game_rehearses_in_itself_started_again(
     monkeypatch.setattr("engine.device.native.children._may_reenter", [])
     allow_reentry()
     model = ROOT / "assets/digits/digits.onnx"
-    assert rehearse(model, BackendType.GPU_PIXEL, {"batch": 1}, True)
-    assert not rehearse(tmp_path / "nowhere.onnx", BackendType.GPU_PIXEL, None, True)
+    assert warm_up_driver(model, BackendType.GPU_PIXEL, {"batch": 1}, True)
+    assert not warm_up_driver(tmp_path / "nowhere.onnx", BackendType.GPU_PIXEL, None, True)
 
 
 @pytest.mark.long
