@@ -27,7 +27,7 @@ ROOT = Path(__file__).resolve().parent.parent
 # Tests put other rules in place of the engine's, of which the keys of stored plans know nothing; thousands of
 # small models are no use on disk either. Tests of stored plans turn them on again.
 os.environ.setdefault("GAMEGLUE_STORED_PLANS", "off")
-# Threads of Mesa's llvmpipe write to fences that were freed (README, Limits), which now and then crashes a
+# Threads of Mesa's llvmpipe write to fences that were freed (docs: limits), which now and then crashes a
 # process on a busy machine. Without them it draws within the calls.
 os.environ.setdefault("LP_NUM_THREADS", "0")
 RunChild = Callable[..., str]

@@ -1,4 +1,4 @@
-"""What Unity's functional methods compute, by NumPy: for the README's translations to be compared with."""
+"""What Unity's functional methods compute, by NumPy, to compare the Unity page's translations with."""
 
 from __future__ import annotations
 

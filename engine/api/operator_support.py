@@ -119,7 +119,7 @@ def type_notes() -> list[str]:
 
 
 def markdown(registry: Registry = OPERATORS) -> str:
-    """The table for a README: one row per domain, operators listed by where they run."""
+    """A table in Markdown: one row per domain, operators listed by where they run."""
     rows = supported(registry)
     native = sum(row.on("gl_compute") == "native" for row in rows)
     lines = [

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import difflib
-from pathlib import Path
 
 from engine.api import operator_support
 from engine.api.operator_support import Support
@@ -13,10 +12,6 @@ from engine.base.errors import InputError
 from gameglue.cli.backends import add_backend_options, choice_of
 from gameglue.cli.console import add_json_option, output, paragraph, print_json, table
 from gameglue.inference.backend_choice import ALL_CHOICES, BackendChoice
-
-BEGIN = "<!-- operators: made by `gameglue operators --markdown README.md` -->"
-END = "<!-- end of operators -->"
-"""Comments between which a file holds the table."""
 
 
 def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser], name: str, line: str) -> None:
@@ -36,24 +31,15 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser], na
     parser.add_argument("names", nargs="*", metavar="NAME", help="an operator, in upper or lower case")
     add_backend_options(parser, "all of them")
     parser.add_argument("--domain", help="only operators of this domain; ai.onnx is ONNX's own")
-    parser.add_argument(
-        "--markdown",
-        nargs="?",
-        const="-",
-        metavar="FILE",
-        help="print the table for a README; with FILE, write it there between its two marker comments",
-    )
+    parser.add_argument("--markdown", action="store_true", help="print one row per domain, as Markdown")
     add_json_option(parser)
     parser.set_defaults(run=run)
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Print the table, or write it."""
-    if arguments.markdown is not None:
-        if arguments.markdown == "-":
-            print(operator_support.markdown())
-        else:
-            write_table(Path(arguments.markdown))
+    """Print the table."""
+    if arguments.markdown:
+        print(operator_support.markdown())
         return 0
     rows = chosen(arguments.names, arguments.domain)
     wanted = choice_of(arguments)
@@ -114,18 +100,3 @@ def engine_name(choice: BackendChoice) -> str:
         for entry in BACKENDS
         if entry.backend_type is choice.backend and choice.device in (None, entry.device)
     )
-
-
-def write_table(path: Path) -> None:
-    """Replace what lies between the marker comments of a file; `InputError` where they are missing."""
-    text = path.read_text(encoding="utf-8")
-    if BEGIN not in text or END not in text:
-        raise InputError(f"{path} needs the lines {BEGIN} and {END}: the table goes between them")
-    path.write_text(with_table(text), encoding="utf-8")
-
-
-def with_table(text: str) -> str:
-    """A text with today's table between its marker comments."""
-    before, _, rest = text.partition(BEGIN)
-    _, _, after = rest.partition(END)
-    return f"{before}{BEGIN}\n{operator_support.markdown()}\n{END}{after}"

@@ -16,6 +16,7 @@ from engine import BackendType
 from engine.backends.table import DeviceName
 from engine.base.errors import EngineError, InputError
 from gameglue.cli import INTERRUPTED
+from gameglue.cli.animation import SECONDS, Animation
 from gameglue.cli.backends import add_backend_options, choice_of
 from gameglue.cli.console import CompileProgress, facts, output, paragraph
 from gameglue.cli.demos import Demo, find_game
@@ -31,6 +32,8 @@ HEADLESS_FRAMES = 600
 """How many frames a run without a window has, if nothing else is said: ten seconds of the game."""
 
 DEFAULT_SIZE = (960, 640)
+FRAMES_PER_SECOND = 60.0
+"""Frames of game time in a second: without a window, every frame stands for as long."""
 
 
 def window_size(text: str) -> tuple[int, int]:
@@ -89,6 +92,12 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--screenshot", type=Path, metavar="FILE", help="save the last picture as PNG")
     parser.add_argument(
+        "--animation",
+        type=Path,
+        metavar="FILE",
+        help=f"save the last {SECONDS:.0f} s as an animated .gif, .png or .webp, at the game's own speed",
+    )
+    parser.add_argument(
         "--report", type=Path, metavar="FILE", help="save frame times, as JSON or as text (.txt)"
     )
     kept.add_argument("--record", type=Path, metavar="FILE", help="keep what is played, frame by frame")
@@ -108,6 +117,7 @@ def play_game(demo: Demo, arguments: argparse.Namespace) -> int:
     build = demo.load()
     headless = arguments.headless or not has_display()
     replay = None if arguments.replay is None else _recording_of(demo.name, arguments.replay)
+    animation = None if arguments.animation is None else Animation(arguments.animation, FRAMES_PER_SECOND)
     with App(
         f"gameglue: {demo.name}",
         size=arguments.size if replay is None else replay.size,
@@ -137,13 +147,18 @@ def play_game(demo: Demo, arguments: argparse.Namespace) -> int:
         with CompileProgress() as progress:
             tell = build(app, replace(options, progress=progress))
         started = time.perf_counter()
-        app.run(frames)
+        if animation is None:
+            app.run(frames)
+        else:
+            animation.play(app, sys.maxsize if frames is None else frames)
         seconds = time.perf_counter() - started
         known = dict(tell()) if tell is not None else {}
         report = app.report(**known)
         saved: list[tuple[str, object]] = []
         if screenshot is not None and app.graphics.save_picture(screenshot):
             saved.append(("screenshot", screenshot.resolve()))
+        if animation is not None and animation.save():
+            saved.append(("animation", animation.path.resolve()))
         if report_path is not None:
             saved.append(("report", report.write(report_path).resolve()))
         if recording is not None:

@@ -8,6 +8,7 @@ import platform
 import subprocess
 import sys
 from collections.abc import Iterable, Mapping, Sequence
+from datetime import date
 from importlib.metadata import PackageNotFoundError, version
 
 from rich.console import Console
@@ -88,6 +89,7 @@ def print_setting(out: Console, title: str, settings: Mapping[str, object]) -> N
     facts(
         out,
         [
+            ("date", f"{date.today():%Y-%m-%d}"),
             ("command", " ".join(["python", *sys.orig_argv[1:]])),
             ("commit", _commit()),
             ("machine", f"{info.cpu_name}, {info.cpu_cores} core(s), {info.operating_system}"),

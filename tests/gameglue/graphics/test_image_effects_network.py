@@ -45,7 +45,7 @@ MODEL = sharpener()
 
 
 class NetworkEffect(MonoBehaviour):
-    """The example of the README."""
+    """A network as an image effect, as the guide shows it."""
 
     backend: BackendType
     device: Any = None

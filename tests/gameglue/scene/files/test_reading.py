@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 from typing import Any
 
@@ -261,9 +260,23 @@ def test_a_bad_file_is_told_by_the_handle(game_app: App, write: Write) -> None:
     assert len(game_app.scenes) == 1
 
 
-def test_the_readme_shows_a_scene(game_app: App) -> None:
-    readme = (Path(__file__).parents[4] / "README.md").read_text(encoding="utf-8")
-    (shown,) = re.findall(r"```yaml\n(.*?)```", readme, re.DOTALL)
+CAMP = """scene: level 1
+version: 1
+objects:
+- name: camp
+  position: [3, 0]
+  components:
+  - my_game.camps:Camp: {flag: flag.png, guard: "camp/big ogre"}  # module:Class; `Camp` where it is imported
+  children:
+  - prefab: ogre.prefab
+    name: big ogre
+    scale: 2
+    overrides: {Ogre.speed: 2.5, club/Weapon.damage: 7}
+"""
+
+
+def test_a_level_with_a_prefab(game_app: App) -> None:
+    shown = CAMP
     (game_app.resources.folder / "shown.scene").write_text(shown, encoding="utf-8")
     with pytest.raises(
         SceneError, match=r"shown\.scene, line 7, object 'camp': module 'my_game\.camps' cannot"
