@@ -18,8 +18,8 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser], na
         name,
         help=line,
         description=paragraph(
-            "Make a folder with a small game: a main program, a behaviour that asks a network, the network,",
-            "and a README. It runs as it is.",
+            "Make a folder with a small game: a main program, a component that asks a network, the network,",
+            "sprites, a sound, a scene file and a README. It runs as it is.",
         ),
         epilog="example:\n  gameglue new my_game && python my_game/main.py",
         formatter_class=argparse.RawDescriptionHelpFormatter,

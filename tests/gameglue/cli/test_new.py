@@ -47,10 +47,33 @@ def test_a_new_game_runs_by_itself(game: Path) -> None:
     assert report["frames"] == 90
     assert report["facts"]["component errors"] == 0
     picture = read_png(game.parent / "s.png")[:, :, :3].astype(int)
-    # The ball is bright blue, and has left the middle, where it began.
-    ball = (abs(picture - (0x4C, 0xC2, 0xFF)).sum(axis=2) < 30).nonzero()
-    assert len(ball[0]) > 500
-    assert abs(ball[0].mean() - 320) + abs(ball[1].mean() - 480) > 60
+    # The ship is bright blue, and has left the middle, where it began, for the amber star.
+    ship = (abs(picture - (0x4C, 0xC2, 0xFF)).sum(axis=2) < 30).nonzero()
+    assert len(ship[0]) > 300
+    assert abs(ship[0].mean() - 320) + abs(ship[1].mean() - 480) > 60
+    assert (abs(picture - (0xFF, 0xB4, 0x54)).sum(axis=2) < 30).sum() > 150
+    # A title stands above, in white.
+    assert (picture[:60].min(axis=2) > 200).sum() > 100
+
+
+def test_a_new_game_collects_stars(game: Path) -> None:
+    code = """
+import sys
+sys.argv = ["main.py"]
+from chaser import Chaser
+from main import build
+from gameglue import App, PlayOptions
+with App("stars", headless=True, seed=2, folder=".", audio=False) as app:
+    build(app, PlayOptions(None, autoplay=True, seed=2))
+    app.run(frames=900)
+    (chaser,) = app.find_components(Chaser)
+    print("stars", chaser.stars, chaser.score.text)
+"""
+    done = run(game, "-c", code)
+    assert done.returncode == 0, done.stderr
+    stars = int(done.stdout.split("stars ")[1].split()[0])
+    assert stars >= 4
+    assert f"{stars} stars" in done.stdout
 
 
 @pytest.mark.parametrize("name", ["./my_game", "my_game", "my_game/main.py"])
@@ -58,7 +81,9 @@ def test_play_takes_a_folder(game: Path, name: str, monkeypatch: pytest.MonkeyPa
     monkeypatch.chdir(game.parent)
     found = find_game(name)
     assert (found.name, found.own_folder) == ("my_game", game)
-    assert found.description == "my_game: a network steers a ball to wherever you point."
+    assert (
+        found.description == "my_game: lead a ship to the stars; a network steers it to wherever you point."
+    )
 
 
 def test_a_new_game_plays_from_its_own_folder(game: Path) -> None:
@@ -74,13 +99,29 @@ def test_its_model_is_the_one_that_its_script_writes(game: Path) -> None:
     assert (game / "assets/steering.onnx").read_bytes() == shipped
 
 
+def test_its_pictures_and_sound_are_those_that_its_script_makes(game: Path) -> None:
+    names = ("ship.png", "star.png", "sky.png", "chime.wav")
+    shipped = {name: (game / "assets" / name).read_bytes() for name in names}
+    for name in names:
+        (game / "assets" / name).unlink()
+    assert run(game, "make_assets.py").returncode == 0
+    for name, content in shipped.items():
+        made = game / "assets" / name
+        if name.endswith(".wav"):
+            assert made.read_bytes() == content
+            continue
+        (game / f"shipped_{name}").write_bytes(content)
+        difference = read_png(made).astype(int) - read_png(game / f"shipped_{name}").astype(int)
+        assert abs(difference).max() <= 8  # other versions of SDL may smooth in another way
+
+
 def test_its_names_are_the_games(game: Path) -> None:
     texts = [
         path.read_text(encoding="utf-8")
         for path in game.rglob("*")
         if path.suffix in (".py", ".md", ".scene")
     ]
-    assert len(texts) == 5
+    assert len(texts) == 6
     assert not any("TITLE" in text for text in texts)
     assert sum("my_game" in text for text in texts) == 3
 
