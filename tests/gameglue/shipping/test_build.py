@@ -70,12 +70,9 @@ def test_a_folder_brings_everything_but_what_runs_leave_behind(tmp_path: Path) -
     package = package_of_path(folder)
     placed = {f"{place}/{path.name}" for path, place in package.data}
     assert placed == {
-        *(
-            f"game/{name}"
-            for name in ("README.md", "chaser.py", "main.py", "make_assets.py", "make_model.py")
-        ),
-        "game/assets/steering.onnx",
-        "game/assets/game.scene",
+        *(f"game/{name}.py" for name in ("chaser", "main", "make_assets", "make_model")),
+        *(f"game/assets/{name}.png" for name in ("ship", "sky", "star")),
+        *("game/README.md", "game/assets/chime.wav", "game/assets/steering.onnx", "game/assets/game.scene"),
         "game/assets/levels/1.json",
         "assets/digits/digits.onnx",  # gameglue's own, as the level names it
     }
