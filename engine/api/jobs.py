@@ -28,8 +28,9 @@ from engine.api.job_arguments import Argument, Bound, bind, kind_of
 from engine.backends.tensor_data import JobMemory
 from engine.base.errors import InputError, KernelCompileError
 from engine.device import native
+from engine.device.jobs.command_list import CommandList
 from engine.device.jobs.source import Function, FunctionText, text_of, where
-from engine.device.jobs.system import CommandList, JobHandle, JobSystem, shared_job_system
+from engine.device.jobs.system import JobHandle, JobSystem, shared_job_system
 from engine.device.native import NativeSource, PendingLoad
 from engine.device.native.prelude import PRELUDE, written_out
 

@@ -12,12 +12,13 @@ from math import prod
 from engine.kernels.expr import Expr, arg, reduce, unary
 from engine.kernels.value import Value
 from engine.operators.builder import Builder
-from engine.operators.convolution import add_bias, by_phases, convolve, scatter
+from engine.operators.convolution import add_bias, convolve
 from engine.operators.layout import FIRST, LAST
 from engine.operators.normalization import among_channels
 from engine.operators.pooling import average, largest
 from engine.operators.reductions import reduction_hint
 from engine.operators.registry import operator
+from engine.operators.transposed_convolution import by_phases, scatter
 from engine.operators.windows import slide
 
 DOMAIN = "gameglue.channels_last"

@@ -15,7 +15,6 @@ from engine.base.dtypes import INT32
 from engine.kernels.expr import Expr, arg, cast, clamp, eq, fold, lit, reduce, select, unary
 from engine.kernels.value import Value
 from engine.operators.builder import Builder
-from engine.operators.convolution import conv, conv_transpose
 from engine.operators.elementwise import gelu, sigmoid, softplus
 from engine.operators.grid_sample import grid_sample
 from engine.operators.indexing import gather_nd
@@ -24,7 +23,6 @@ from engine.operators.linear_attention import linear_attention
 from engine.operators.movement import transpose, trilu
 from engine.operators.normalization import group_normalization, layer_normalization, rms_scaled
 from engine.operators.padding import pad
-from engine.operators.pooling import max_pool
 from engine.operators.quantization import CONTRIB
 from engine.operators.recurrence import activation
 from engine.operators.registry import operator
@@ -194,102 +192,6 @@ def cdist(k: Builder, a: Value, b: Value, *, metric: str = "sqeuclidean") -> Val
 # Convolutions
 
 
-@operator("FusedConv", domain=CONTRIB)
-def fused_conv(
-    k: Builder, x: Value, w: Value, b: Value | None = None, z: Value | None = None, *, activation: str = "",
-    activation_params: Sequence[float] = (), auto_pad: str = "NOTSET", group: int = 1,
-    dilations: Sequence[int] = (), kernel_shape: Sequence[int] = (), pads: Sequence[int] = (),
-    strides: Sequence[int] = (),
-) -> Value:  # fmt: skip
-    """Conv, plus the tensor z, and an activation."""
-    y = conv(
-        k, x, w, b, auto_pad=auto_pad, group=group, dilations=dilations, kernel_shape=kernel_shape,
-        pads=pads, strides=strides,
-    )  # fmt: skip
-    if z is not None:
-        y = k.elementwise(lambda e, s: e + s, y, z)
-    return activated(k, y, activation, activation_params)
-
-
-def channels_first(k: Builder, x: Value) -> Value:
-    """(N, *spatial, C) as (N, C, *spatial)."""
-    return transpose(k, x, perm=(0, x.rank - 1, *range(1, x.rank - 1)))
-
-
-def to_channels_last(k: Builder, x: Value) -> Value:
-    """(N, C, *spatial) as (N, *spatial, C)."""
-    return transpose(k, x, perm=(0, *range(2, x.rank), 1))
-
-
-@operator("NhwcConv", domain=CONTRIB)
-def nhwc_conv(
-    k: Builder, x: Value, w: Value, b: Value | None = None, *, auto_pad: str = "NOTSET",
-    dilations: Sequence[int] = (), group: int = 1, kernel_shape: Sequence[int] = (),
-    pads: Sequence[int] = (), strides: Sequence[int] = (),
-) -> Value:  # fmt: skip
-    """Conv of tensors (N, *spatial, C) with weights (M, *kernel, C/group), as onnxruntime's optimiser writes.
-
-    Weights (M, C/group, *kernel), which its documentation asks for, are taken where the others do not fit.
-    """
-    last = x.rank > 2 and w.rank == x.rank and w.shape[-1] * group == x.shape[-1]
-    if last and tuple(kernel_shape or w.shape[1:-1]) == w.shape[1:-1]:
-        w = transpose(k, w, perm=(0, w.rank - 1, *range(1, w.rank - 1)))
-    return nhwc_fused_conv(
-        k, x, w, b, auto_pad=auto_pad, group=group, dilations=dilations, kernel_shape=kernel_shape,
-        pads=pads, strides=strides,
-    )  # fmt: skip
-
-
-@operator("NhwcFusedConv", domain=CONTRIB)
-def nhwc_fused_conv(
-    k: Builder, x: Value, w: Value, b: Value | None = None, z: Value | None = None, *, activation: str = "",
-    activation_params: Sequence[float] = (), auto_pad: str = "NOTSET", group: int = 1,
-    dilations: Sequence[int] = (), kernel_shape: Sequence[int] = (), pads: Sequence[int] = (),
-    strides: Sequence[int] = (),
-) -> Value:  # fmt: skip
-    """`FusedConv` of tensors (N, *spatial, C); the weights stay (M, C/group, *kernel)."""
-    if x.rank < 3:
-        k.error(f"takes x (N, ..., C), not {list(x.shape)}")
-    y = fused_conv(
-        k, channels_first(k, x), w, b, None if z is None else channels_first(k, z), activation=activation,
-        activation_params=activation_params, auto_pad=auto_pad, group=group, dilations=dilations,
-        kernel_shape=kernel_shape, pads=pads, strides=strides,
-    )  # fmt: skip
-    return to_channels_last(k, y)
-
-
-@operator("NhwcMaxPool", domain=CONTRIB)
-def nhwc_max_pool(
-    k: Builder, x: Value, *, kernel_shape: Sequence[int], auto_pad: str = "NOTSET", ceil_mode: int = 0,
-    dilations: Sequence[int] = (), pads: Sequence[int] = (), strides: Sequence[int] = (),
-) -> Value:  # fmt: skip
-    """MaxPool of tensors (N, *spatial, C)."""
-    if x.rank < 3:
-        k.error(f"takes x (N, ..., C), not {list(x.shape)}")
-    largest, _ = max_pool(
-        k, channels_first(k, x), kernel_shape=kernel_shape, auto_pad=auto_pad, ceil_mode=ceil_mode,
-        dilations=dilations, pads=pads, strides=strides,
-    )  # fmt: skip
-    assert largest is not None
-    return to_channels_last(k, largest)
-
-
-@operator("ConvTransposeWithDynamicPads", domain=CONTRIB, host=("pads",))
-def conv_transpose_with_dynamic_pads(
-    k: Builder, x: Value, w: Value, pads: Value | None = None, b: Value | None = None, *,
-    auto_pad: str = "NOTSET", dilations: Sequence[int] = (), group: int = 1,
-    kernel_shape: Sequence[int] = (), output_padding: Sequence[int] = (), strides: Sequence[int] = (),
-) -> Value:  # fmt: skip
-    """ConvTranspose whose pads are an input."""
-    return conv_transpose(
-        k, x, w, b, auto_pad=auto_pad, dilations=dilations, group=group, kernel_shape=kernel_shape,
-        output_padding=output_padding, pads=() if pads is None else k.ints(pads), strides=strides,
-    )  # fmt: skip
-
-
-# Elementwise
-
-
 @operator("Gelu", domain=CONTRIB)
 def gelu_1(k: Builder, x: Value) -> Value:
     """Gelu by the error function."""
@@ -402,6 +304,16 @@ def gated_rms_norm(
         return e * (sigmoid(g) if activation == "sigmoid" else g * sigmoid(g))
 
     return k.elementwise(formula, k.alias(y, x.shape), gate)
+
+
+def channels_first(k: Builder, x: Value) -> Value:
+    """(N, *spatial, C) as (N, C, *spatial)."""
+    return transpose(k, x, perm=(0, x.rank - 1, *range(1, x.rank - 1)))
+
+
+def to_channels_last(k: Builder, x: Value) -> Value:
+    """(N, C, *spatial) as (N, *spatial, C)."""
+    return transpose(k, x, perm=(0, *range(2, x.rank), 1))
 
 
 @operator("GroupNorm", domain=CONTRIB)

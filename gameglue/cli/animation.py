@@ -47,7 +47,8 @@ class Animation:
         if path.suffix.lower() not in SUFFIXES:
             raise InputError(f"--animation writes {', '.join(SUFFIXES)}; {path.name} is none of them")
         try:
-            import PIL.Image  # noqa: F401 - an extra, so it is looked for when it is needed
+            # An extra: only who animates needs it.
+            import PIL.Image  # noqa: F401
         except ImportError:
             raise InputError('--animation needs Pillow: pip install "gameglue[images]"') from None
         self.path = path
@@ -72,6 +73,7 @@ class Animation:
 
     def save(self) -> bool:
         """Write the file. Returns False if no picture was taken."""
+        # An extra: only who animates needs it.
         from PIL import Image
 
         if not self._pictures:
@@ -98,6 +100,7 @@ class Animation:
 
 def _contact_sheet(images: Sequence[Image.Image]) -> Image.Image:
     """Some of the pictures in one, from which a palette is chosen."""
+    # An extra: only who animates needs it.
     from PIL import Image
 
     chosen = images[:: max(1, len(images) // 8)]

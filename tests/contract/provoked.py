@@ -18,8 +18,8 @@ import numpy as np
 from engine import JobSystem
 from engine.device.gl.device import GLDevice
 from engine.device.gl.functions import GL, GLFunctions
+from engine.device.jobs.command_list import CommandList
 from engine.device.jobs.stock import stock_functions
-from engine.device.jobs.system import CommandList
 from tests.contract.place import Place
 
 Call = Callable[[], object]

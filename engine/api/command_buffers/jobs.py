@@ -19,8 +19,9 @@ from engine.backends.cpu.memory import CPUBuffer
 from engine.backends.cpu.program import CPUProgram
 from engine.backends.tensor_data import CPUTensorData
 from engine.base.memory.aligned import allocate
+from engine.device.jobs.command_list import CommandList
 from engine.device.jobs.stock import COPY_GRAIN, stock_functions
-from engine.device.jobs.system import CommandList, JobHandle, JobSystem, RepeatedJob
+from engine.device.jobs.system import JobHandle, JobSystem, RepeatedJob
 from engine.runtime.fast_path import FastPath, FastPathRun
 
 Row = tuple[int, int, int, int]

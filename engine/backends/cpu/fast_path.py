@@ -13,7 +13,8 @@ from engine.backends.cpu.memory import CPUBuffer
 from engine.backends.cpu.program import CPUProgram, released
 from engine.backends.tensor_data import CPUTensorData
 from engine.base import instrumentation
-from engine.device.jobs.system import CommandList, JobHandle, RepeatedJob
+from engine.device.jobs.command_list import CommandList
+from engine.device.jobs.system import JobHandle, RepeatedJob
 
 if TYPE_CHECKING:
     from engine.backends.cpu.backend import CPUBackend

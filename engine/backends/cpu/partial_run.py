@@ -15,8 +15,9 @@ from engine.backends.partial_dispatch import Between, Cut, Pieces, Timing, Toget
 from engine.base import instrumentation
 from engine.base.errors import DisposedError
 from engine.compiler.plan import Plan
+from engine.device.jobs.command_list import CommandList
 from engine.device.jobs.stock import stock_functions
-from engine.device.jobs.system import CommandList, JobHandle
+from engine.device.jobs.system import JobHandle
 
 _CHUNKS = 16
 """Into how many chunks a part of a command is cut at most, where it is not cut as the command is."""

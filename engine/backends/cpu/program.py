@@ -11,7 +11,8 @@ import numpy as np
 from engine.backends.base import Program
 from engine.backends.cpu.cost import INLINE_NS, TRIAL_NS, TRIALS
 from engine.base.errors import DisposedError
-from engine.device.jobs.system import CommandList, JobSystem, RepeatedJob
+from engine.device.jobs.command_list import CommandList
+from engine.device.jobs.system import JobSystem, RepeatedJob
 
 
 class CPUProgram(Program):

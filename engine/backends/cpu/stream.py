@@ -13,8 +13,9 @@ from engine.backends.cpu.timing import ObservedJob, Stamped
 from engine.base import instrumentation
 from engine.base.errors import DisposedError
 from engine.base.memory.aligned import address_of, allocate
+from engine.device.jobs.command_list import CommandList
 from engine.device.jobs.stock import COPY_GRAIN, stock_functions
-from engine.device.jobs.system import CommandList, JobHandle, JobSystem, RepeatedJob
+from engine.device.jobs.system import JobHandle, JobSystem, RepeatedJob
 
 _NOTHING = CommandList(np.zeros((0, 4), np.int64))
 

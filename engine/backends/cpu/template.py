@@ -16,7 +16,8 @@ from engine.backends.cpu.program import CPUProgram
 from engine.base.memory.aligned import ALIGNMENT
 from engine.compiler.memory_planner import share
 from engine.compiler.plan import Plan
-from engine.device.jobs.system import CommandList, JobSystem
+from engine.device.jobs.command_list import CommandList
+from engine.device.jobs.system import JobSystem
 from engine.kernels.size import Number, Size, hint_of, largest
 
 

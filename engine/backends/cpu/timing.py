@@ -15,8 +15,9 @@ import numpy as np
 
 from engine.base import instrumentation
 from engine.device import native
+from engine.device.jobs.command_list import CommandList
 from engine.device.jobs.stock import STAMP
-from engine.device.jobs.system import CommandList, JobHandle
+from engine.device.jobs.system import JobHandle
 
 
 def time_commands(commands: CommandList, run: Callable[[CommandList], object]) -> list[float]:

@@ -15,42 +15,43 @@ After a fork, job threads exist only in the parent; in the child every use of an
 
 from __future__ import annotations
 
-import contextlib
 import ctypes
 import functools
 import os
-import sys
 import threading
 import time
 import weakref
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from engine.base import thread_scheduling
 from engine.base.errors import DeviceError, DisposedError, InputError
 from engine.device import native
-from engine.device.jobs.program import (
+from engine.device.jobs.command_list import NOTHING, CommandList
+from engine.device.jobs.layout import (
     INLINE_EDGES,
     JOB_WORDS,
     LAYOUT,
     OP_AGAIN,
-    OP_PAUSE,
-    OP_RUN,
     OP_STOP,
     OP_SUBMIT,
     OP_WAIT,
-    OP_WORK,
     SYSTEM_WORDS,
-    program_source,
 )
+from engine.device.jobs.program import program_source
 from engine.device.jobs.stack import job_stacks
 from engine.device.jobs.stock import COPY, COPY_GRAIN, FILL, LISTS, PART, STAMP, stock_functions
-from engine.device.jobs.waiting import MOST_CORES, waiting_functions
-
-Priority = Literal["normal", "below_normal"]
+from engine.device.jobs.threads import (
+    Priority,
+    abandon,
+    ask,
+    pause_seconds,
+    set_allowed_cores,
+    thread_body,
+)
+from engine.device.jobs.waiting import waiting_functions
 
 _STATE, _COMMANDS, _COUNT = LAYOUT["STATE"], LAYOUT["COMMANDS"], LAYOUT["COUNT"]
 _USERS, _PINS, _REQUEST = LAYOUT["USERS"], LAYOUT["PINS"], LAYOUT["REQUEST"]
@@ -70,7 +71,6 @@ _SHORT_SPIN, _SHORTEST_SPIN = 50e-6, 5e-6
 _PROGRAM = ctypes.CFUNCTYPE(ctypes.c_int64)
 # The same with the GIL held, for what never waits: while it is let go of, another Python thread may take it.
 _HOLDING = ctypes.PYFUNCTYPE(ctypes.c_int64)
-_Program = Callable[[Any], int]
 
 
 class _Record(NamedTuple):
@@ -81,51 +81,6 @@ class _Record(NamedTuple):
     address: int
     request: ctypes.c_int64
     wait_request: ctypes.c_int64
-
-
-class CommandList:
-    """Commands in native memory: int64 (n, 4) rows of (function, args, total, grain).
-
-    It may be submitted any number of times, also while it is running; it must not change meanwhile.
-    `keep_alive` is held as long as the list is: what the args point to. A plain array works wherever a
-    `CommandList` does, and is checked at every call.
-    Raises `InputError` for rows that cannot run.
-    """
-
-    __slots__ = ("_request", "address", "array", "count", "keep_alive", "run_request")
-
-    def __init__(
-        self, rows: np.ndarray | Sequence[tuple[int, int, int, int]], keep_alive: object = None
-    ) -> None:
-        array = np.ascontiguousarray(rows, dtype=np.int64).reshape(-1, 4)
-        if array.size and (array[:, 0].min() <= 0 or array[:, 3].min() < 1):
-            raise InputError("a command needs a function address and a grain of at least 1")
-        self.array = array if array.size else _EMPTY
-        self.count = len(self.array)
-        self.address = int(self.array.ctypes.data)
-        self.keep_alive = keep_alive
-        self._request = np.array([OP_RUN, self.address, self.count, 0], np.int64)
-        self.run_request = ctypes.c_int64(self._request.ctypes.data)
-
-    @classmethod
-    def single(
-        cls, function: int, words: Sequence[int], total: int, grain: int, keep_alive: object
-    ) -> CommandList:
-        """A list of one command with these words as its args; what is given is taken to be right."""
-        made = cls.__new__(cls)
-        block = np.array([function, 0, total, grain, OP_RUN, 0, 1, 0, *words], np.int64)
-        address = block.__array_interface__["data"][0]
-        block[1], block[5] = address + 64, address
-        made.array, made.count, made.address = block[:4].reshape(1, 4), 1, address
-        made.keep_alive = keep_alive
-        made._request = block
-        made.run_request = ctypes.c_int64(address + 32)
-        return made
-
-
-# A job of no commands still has to come round to its dependents: one command over an empty range.
-_EMPTY = np.array([[0, 0, 0, 1]], np.int64)
-_NOTHING = CommandList(np.zeros((0, 4), np.int64))
 
 
 class JobHandle:
@@ -182,7 +137,7 @@ class JobHandle:
         handles = tuple(handles)
         if not handles:
             raise InputError("combine_dependencies needs at least one handle")
-        return handles[0]._system.submit(_NOTHING, handles, inline=True)
+        return handles[0]._system.submit(NOTHING, handles, inline=True)
 
     def of_this_run(self) -> JobHandle:
         """The handle, for somebody who keeps it: it will be of no later run than this, see `RepeatedJob`."""
@@ -250,7 +205,7 @@ class JobSystem:
         entry = native.load([source])[source.key]
         self._call, self._submit = _PROGRAM(entry), _HOLDING(entry)
         block, words, address = _aligned_words(SYSTEM_WORDS)
-        pause = _pause_seconds(self._call)
+        pause = pause_seconds(self._call)
         short = _SHORT_SPIN if count < cores else _SHORTEST_SPIN
         words[LAYOUT["SPIN"]] = spin if spin is not None else round(short / pause)
         words[LAYOUT["LONG_SPIN"]] = spin if spin is not None else round(_LONG_SPIN / pause)
@@ -258,7 +213,7 @@ class JobSystem:
         words[LAYOUT["ROOM"]] = max(cores, count)
         for name, value in functions.items():
             words[LAYOUT[name]] = value
-        _say_which_cores(words)
+        set_allowed_cores(words)
         self._address = address
         self._lock = threading.Lock()
         self._free: list[_Record] = []
@@ -267,7 +222,7 @@ class JobSystem:
         self._forked = False
         self._blank = _Record(words, 0, 0, ctypes.c_int64(0), ctypes.c_int64(0))
         self._memory: list[np.ndarray] = [block]
-        body = functools.partial(_thread_body, self._call, address, priority)
+        body = functools.partial(thread_body, self._call, address, priority)
         self._threads = [
             threading.Thread(target=body, args=(index,), name=f"gameglue-job-{index}", daemon=True)
             for index in range(count)
@@ -276,7 +231,7 @@ class JobSystem:
             for thread in self._threads:
                 thread.start()
         # Also runs at exit. It holds the memory that the threads use, and not the system.
-        self._finalizer = weakref.finalize(self, _abandon, self._call, address, self._threads, self._memory)
+        self._finalizer = weakref.finalize(self, abandon, self._call, address, self._threads, self._memory)
         _systems.add(self)
 
     @property
@@ -375,8 +330,8 @@ class JobSystem:
             unfinished = list(self._live)
         for handle in unfinished:
             while not handle.is_completed:
-                _ask(self._call, OP_WAIT, self._address, handle._record.address, -_SLICE_NS)
-        _ask(self._call, OP_STOP, self._address, 1, 0)
+                ask(self._call, OP_WAIT, self._address, handle._record.address, -_SLICE_NS)
+        ask(self._call, OP_STOP, self._address, 1, 0)
         for thread in self._threads:
             thread.join()
         self._finalizer.detach()
@@ -404,7 +359,7 @@ class JobSystem:
             left = max(min(deadline - time.monotonic_ns(), _SLICE_NS), 0)
             if self._forked:
                 self._check_open()
-            if _ask(self._call, OP_WAIT, self._address, handle._record.address, left):
+            if ask(self._call, OP_WAIT, self._address, handle._record.address, left):
                 return True
             if time.monotonic_ns() >= deadline:
                 return handle.is_completed
@@ -493,65 +448,6 @@ def job_sources() -> list[native.NativeSource]:
     """Everything that a job system loads, for those who prepare kernels ahead of time."""
     kind, _, futex = waiting_functions(None)
     return [program_source(kind, futex), COPY, FILL, LISTS, PART, STAMP]
-
-
-_pause: list[float] = []
-_PAUSES_TIMED = 1000
-
-
-def _pause_seconds(program: _Program) -> float:
-    """How long a pause takes here: a dozen cycles on some processors, 140 on others."""
-    if not _pause:
-        times = []
-        for _ in range(3):  # the shortest counts, as any may be interrupted
-            before = time.perf_counter()
-            _ask(program, OP_PAUSE, _PAUSES_TIMED)
-            times.append(time.perf_counter() - before)
-        _pause.append(max(min(times) / _PAUSES_TIMED, 1e-9))
-    return _pause[0]
-
-
-def _ask(program: _Program, operation: int, *operands: int) -> int:
-    return program((ctypes.c_int64 * 4)(operation, *operands))
-
-
-def _say_which_cores(words: memoryview) -> None:
-    """Have the first thread kept off the core of whoever submits, where there are two to choose from."""
-    cores = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else set()
-    if len(cores) < 2 or max(cores) >= MOST_CORES:
-        words[LAYOUT["OS_CORE"]] = 0
-    for core in cores if words[LAYOUT["OS_CORE"]] else ():
-        word = LAYOUT["ALLOWED"] + core // 64
-        bits = (words[word] & (1 << 64) - 1) | 1 << core % 64
-        words[word] = bits - (1 << 64) if bits >> 63 else bits
-
-
-def _thread_body(program: _Program, address: int, priority: Priority, number: int) -> None:
-    thread_scheduling.wait_for_turn()
-    if number == 0:
-        ctypes.c_int64.from_address(address + 8 * LAYOUT["FIRST_THREAD"]).value = threading.get_native_id()
-    if priority == "below_normal":
-        thread_scheduling.set_slice(0, thread_scheduling.LONG_SLICE)
-        if sys.platform == "linux":
-            # A container may forbid it; the jobs run all the same. Linux allows 19 at most.
-            with contextlib.suppress(OSError):
-                os.setpriority(os.PRIO_PROCESS, 0, os.getpriority(os.PRIO_PROCESS, 0) + 5)
-        elif sys.platform == "win32":
-            kernel = ctypes.windll.kernel32
-            kernel.SetThreadPriority(kernel.GetCurrentThread(), -1)
-    _ask(program, OP_WORK, address, number)
-
-
-def _abandon(
-    program: _Program, address: int, threads: list[threading.Thread], memory: list[np.ndarray]
-) -> None:
-    """Ends the threads after their current chunks; jobs that have not run by then never will."""
-    _ask(program, OP_STOP, address, 2)
-    for thread in threads:
-        # A chunk that takes longer than this must not keep the game from quitting.
-        thread.join(timeout=5.0)
-    if not any(thread.is_alive() for thread in threads):
-        memory.clear()
 
 
 def _aligned_words(count: int) -> tuple[np.ndarray, memoryview, int]:

@@ -28,17 +28,13 @@ from engine.runtime.plan_store.codec import (
     DTYPE,
     NAME,
     SIZE,
-    UNREADABLE,
-    Column,
     Many,
     Maybe,
-    NotStorableError,
-    Reader,
     Rows,
     Trees,
     Tuples,
-    Writer,
-)  # fmt: skip
+)
+from engine.runtime.plan_store.streams import UNREADABLE, Column, NotStorableError, Reader, Writer
 
 LARGEST_FILE = 1 << 26
 """Bytes of a model's file beyond which telling it takes longer than reading its graph."""

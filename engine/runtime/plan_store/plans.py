@@ -44,17 +44,13 @@ from engine.runtime.plan_store.codec import (
     NUMBER,
     REAL,
     SIZE,
-    UNREADABLE,
-    Column,
     Many,
     Maybe,
-    NotStorableError,
-    Reader,
     Rows,
     Tuples,
-    Writer,
-)  # fmt: skip
+)
 from engine.runtime.plan_store.graphs import is_plain
+from engine.runtime.plan_store.streams import UNREADABLE, Column, NotStorableError, Reader, Writer
 
 _FORM = b"GGPLAN3 %d\n" % ABI
 _KEY = re.compile("[0-9a-f]{64}")

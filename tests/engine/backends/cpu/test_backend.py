@@ -17,7 +17,8 @@ from engine.backends.cpu.stream import JobStream
 from engine.base.dtypes import as_dtype
 from engine.base.errors import DisposedError, InputError
 from engine.compiler.plan import BufferSpec, Compute, Plan
-from engine.device.jobs.system import CommandList, JobSystem
+from engine.device.jobs.command_list import CommandList
+from engine.device.jobs.system import JobSystem
 from engine.kernels.expr import FLAT, Expr, arg, index, reduce
 from engine.kernels.value import Value
 

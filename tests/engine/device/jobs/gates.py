@@ -9,7 +9,8 @@ from types import TracebackType
 import numpy as np
 
 from engine.device import native
-from engine.device.jobs.system import CommandList, JobHandle, JobSystem
+from engine.device.jobs.command_list import CommandList
+from engine.device.jobs.system import JobHandle, JobSystem
 from engine.device.native import NativeSource
 from engine.device.native.prelude import PRELUDE
 

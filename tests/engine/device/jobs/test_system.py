@@ -18,9 +18,10 @@ import pytest
 from engine.base.errors import DisposedError, InputError
 from engine.device import native
 from engine.device.jobs import program as jobs_program
-from engine.device.jobs.program import LAYOUT
+from engine.device.jobs.command_list import CommandList
+from engine.device.jobs.layout import LAYOUT
 from engine.device.jobs.stock import stock_functions
-from engine.device.jobs.system import CommandList, JobHandle, JobSystem, job_sources, shared_job_system
+from engine.device.jobs.system import JobHandle, JobSystem, job_sources, shared_job_system
 from engine.device.native import NativeSource
 from engine.device.native.prelude import PRELUDE
 from tests.engine.device.jobs.gates import Gate
@@ -234,7 +235,7 @@ def test_threads_sleep_soon_when_nothing_is_in_flight(pair: JobSystem, functions
     out = np.zeros(8, np.int64)
     assert pair.submit(command(functions["add"], out, 1, 0, total=8)).complete(20)
     limit = time.perf_counter() + 20
-    while pair._blank.words[jobs_program.LAYOUT["SLEEPERS"]] < 2:
+    while pair._blank.words[LAYOUT["SLEEPERS"]] < 2:
         assert time.perf_counter() < limit
         time.sleep(0.0001)
     # One that counts as asleep may still be on its way there.

@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 
 from engine.backends.cpu.arguments import argument_words, float_bits, generic_words
-from engine.device.jobs.system import CommandList, JobSystem
+from engine.device.jobs.command_list import CommandList
+from engine.device.jobs.system import JobSystem
 from engine.device.native import NativeSource, NativeStore, store
 from engine.device.native.pool import CompilePool
 from engine.device.native.prebuilt import ABI

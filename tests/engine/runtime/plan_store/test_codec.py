@@ -23,7 +23,6 @@ from engine.runtime.plan_store.codec import (
     ARRAY,
     BYTES,
     CALL,
-    DEEPEST,
     DIM,
     DTYPE,
     FLAG,
@@ -32,16 +31,12 @@ from engine.runtime.plan_store.codec import (
     NUMBER,
     REAL,
     SIZE,
-    UNREADABLE,
-    Column,
     Many,
     Maybe,
-    NotStorableError,
-    Reader,
     Rows,
     Trees,
-    Writer,
-)  # fmt: skip
+)
+from engine.runtime.plan_store.streams import DEEPEST, UNREADABLE, Column, NotStorableError, Reader, Writer
 from tests.engine.runtime.plan_store.test_graphs import branches, network, same
 from tests.networks import TRAINED_NAMES, trained_path
 from tests.random_graphs import RandomGraph

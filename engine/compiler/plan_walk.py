@@ -1,0 +1,138 @@
+"""The two walks: `SampleWalk` records the shapes of sample sizes, `PlanWalk` the formulas of a plan."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from engine.compiler.builders import PlanBuilder, ShapeBuilder, Shapes
+from engine.compiler.plan import Compute
+from engine.compiler.plan_memo import Built, Recall
+from engine.compiler.walk import Elements, Frame, Graph, LayerKey, Walk
+from engine.graph.model import Layer
+from engine.kernels.value import Entry, Value, leaves
+
+
+class SampleWalk(Walk):
+    """Works out shapes only; `shapes` receives what each layer made, None where its runs differ in that."""
+
+    def __init__(
+        self,
+        graphs: Mapping[int, Graph],
+        frames: list[Frame],
+        fan_in: int,
+        count: Value,
+        whole: frozenset[str] = frozenset(),
+    ) -> None:
+        super().__init__(graphs, frames, {})
+        self.fan_in = fan_in
+        self.whole = whole
+        self.count = count
+        self.shapes: dict[LayerKey, Shapes | None] = {}
+        self._key = ("", "")
+
+    def learn(self, elements: Elements) -> None:
+        """Take up what a stop needs; `run` then goes on."""
+        self.learned = {**self.learned, **elements}
+
+    def builder(self, frame: Frame, phase: str, foldable: bool) -> ShapeBuilder:
+        self._key = (frame.layer.name, phase)
+        wanted = frame.graph.wanted[frame.position]
+        made = ShapeBuilder(
+            frame.layer, foldable, wanted, self.fan_in, frame.step_path(phase), self.elements, self.count
+        )
+        made.whole = frozenset() if foldable else self.whole
+        return made
+
+    def built(self, builder: ShapeBuilder) -> None:
+        super().built(builder)
+        self._record(self._key, builder.shapes)
+
+    def yielded(self, layer: Layer, outputs: Sequence[Value]) -> None:
+        self._record((layer.name, "outputs"), [v.shape for v in outputs])
+
+    def _record(self, key: LayerKey, shapes: Shapes) -> None:
+        if self.shapes.setdefault(key, shapes) != shapes:
+            self.shapes[key] = None
+
+
+class PlanWalk(Walk):
+    """Records formulas. `samples` is what the layers made in each of the model's samples, None without."""
+
+    def __init__(
+        self,
+        graphs: Mapping[int, Graph],
+        frames: list[Frame],
+        learned: Elements,
+        fan_in: int,
+        count: Value,
+        samples: Sequence[Mapping[LayerKey, Shapes | None]] | None,
+        whole: frozenset[str] = frozenset(),
+        recall: Recall | None = None,
+    ) -> None:
+        super().__init__(graphs, frames, learned)
+        self.recall = recall
+        self.fan_in = fan_in
+        self.whole = whole
+        self.count = count
+        self.samples = samples
+        self.computes: list[Compute] = []
+
+    def builder(self, frame: Frame, phase: str, foldable: bool) -> ShapeBuilder:
+        wanted = frame.graph.wanted[frame.position]
+        made = PlanBuilder(
+            frame.layer, foldable, wanted, self.fan_in, frame.step_path(phase), self.elements, self.count
+        )
+        made.whole = frozenset() if foldable else self.whole
+        made.recorded = self._recorded((frame.layer.name, phase))
+        if len(self.frames) == 1 and phase == "kernel":
+            made.recall = self.recall
+        return made
+
+    def recalled(self, frame: Frame, entries: tuple[Entry, ...]) -> bool:
+        if self.recall is None or len(self.frames) > 1:
+            return False
+        made = self.recall.layers.get((frame.layer.name, entries))
+        if made is None or (self.learned and any(v.root.name in self.learned for v in leaves(*entries))):
+            return False
+        self.computes += made.computes
+        for value, signature in made.signatures:
+            value.signature = signature
+        frame.values.update(made.outputs)
+        frame.position += 1
+        return True
+
+    def remember(self, frame: Frame, layer: Layer, builder: ShapeBuilder, entries: tuple[Entry, ...]) -> None:
+        assert isinstance(builder, PlanBuilder)
+        if builder.recall is None:
+            return
+        names = [name for name in layer.outputs if name]
+        for name in names:
+            value = frame.values[name]
+            if isinstance(value, Value):
+                frame.values[name] = builder.recall.known(value)
+        outputs = {name: frame.values[name] for name in names}
+        if not builder.foldable:
+            signatures = tuple((v, v.signature) for v in leaves(*outputs.values()))
+            made = Built(tuple(builder.computes), outputs, signatures)
+            builder.recall.layers.keep((layer.name, entries), made)
+
+    def _recorded(self, key: LayerKey) -> list[Shapes] | None:
+        if self.samples is None:
+            return None
+        found = [shapes for s in self.samples if (shapes := s.get(key)) is not None]
+        return found if len(found) == len(self.samples) else None
+
+    def built(self, builder: ShapeBuilder) -> None:
+        assert isinstance(builder, PlanBuilder)
+        super().built(builder)
+        self.computes += builder.computes
+
+    def yielded(self, layer: Layer, outputs: Sequence[Value]) -> None:
+        # What a layer makes on the way is matched by its order, which may depend on sizes; outputs are not.
+        recorded = self._recorded((layer.name, "outputs"))
+        if recorded is None or any(len(shapes) != len(outputs) for shapes in recorded):
+            return
+        for position, value in enumerate(outputs):
+            columns = [shapes[position] for shapes in recorded]
+            if all(len(c) == value.rank for c in columns):
+                value.signature = tuple((*(c[a] for c in columns), n) for a, n in enumerate(value.shape))

@@ -1,0 +1,56 @@
+"""Command lists: what a job runs, in native memory."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Sequence
+
+import numpy as np
+
+from engine.base.errors import InputError
+from engine.device.jobs.layout import OP_RUN
+
+
+class CommandList:
+    """Commands in native memory: int64 (n, 4) rows of (function, args, total, grain).
+
+    It may be submitted any number of times, also while it is running; it must not change meanwhile.
+    `keep_alive` is held as long as the list is: what the args point to. A plain array works wherever a
+    `CommandList` does, and is checked at every call.
+    Raises `InputError` for rows that cannot run.
+    """
+
+    __slots__ = ("_request", "address", "array", "count", "keep_alive", "run_request")
+
+    def __init__(
+        self, rows: np.ndarray | Sequence[tuple[int, int, int, int]], keep_alive: object = None
+    ) -> None:
+        array = np.ascontiguousarray(rows, dtype=np.int64).reshape(-1, 4)
+        if array.size and (array[:, 0].min() <= 0 or array[:, 3].min() < 1):
+            raise InputError("a command needs a function address and a grain of at least 1")
+        self.array = array if array.size else _EMPTY
+        self.count = len(self.array)
+        self.address = int(self.array.ctypes.data)
+        self.keep_alive = keep_alive
+        self._request = np.array([OP_RUN, self.address, self.count, 0], np.int64)
+        self.run_request = ctypes.c_int64(self._request.ctypes.data)
+
+    @classmethod
+    def single(
+        cls, function: int, words: Sequence[int], total: int, grain: int, keep_alive: object
+    ) -> CommandList:
+        """A list of one command with these words as its args; what is given is taken to be right."""
+        made = cls.__new__(cls)
+        block = np.array([function, 0, total, grain, OP_RUN, 0, 1, 0, *words], np.int64)
+        address = block.__array_interface__["data"][0]
+        block[1], block[5] = address + 64, address
+        made.array, made.count, made.address = block[:4].reshape(1, 4), 1, address
+        made.keep_alive = keep_alive
+        made._request = block
+        made.run_request = ctypes.c_int64(address + 32)
+        return made
+
+
+# A job of no commands still has to come round to its dependents: one command over an empty range.
+_EMPTY = np.array([[0, 0, 0, 1]], np.int64)
+NOTHING = CommandList(np.zeros((0, 4), np.int64))
