@@ -21,28 +21,6 @@ OUTPUTS = Path(__file__).with_name("example_outputs.json")
 PICTURES = ROOT / "docs" / "pages" / "examples"
 
 GROUPS: dict[str, tuple[str, str, tuple[str, ...]]] = {
-    "models-and-tensors": (
-        "Models and tensors",
-        "Workers, models and data, without a game around them. The topics are explained in"
-        " [models and workers](../guides/models-and-workers.md) and"
-        " [tensors and readback](../guides/tensors-and-readback.md).",
-        (
-            "whole_workflow", "inspect_a_model", "build_a_model", "edit_a_model", "give_inputs",
-            "keep_an_output", "look_inside_a_model", "run_on_each_backend", "choose_a_backend",
-            "warm_up_a_worker", "slice_by_budget", "convert_a_picture", "access_tensor_data",
-            "define_an_operator", "schedule_a_job", "quantize_a_model", "serialize_a_model",
-        ),
-    ),
-    "inference-in-a-frame": (
-        "Inference in a frame",
-        "Networks inside a running game; no frame waits for them. See"
-        " [requests within the frame's budget](../guides/frame-budget.md).",
-        (
-            "create_an_engine", "think_with_a_brain", "infer_every_frame", "keep_the_latest_request",
-            "await_an_answer", "read_output_three_ways", "split_over_frames", "load_in_the_background",
-            "use_a_command_buffer", "learn_while_playing", "imitate_a_player",
-        ),
-    ),
     "sprites-and-input": (
         "Sprites, input and sound",
         "Scripted input plays the part of the player. See"
@@ -66,6 +44,28 @@ GROUPS: dict[str, tuple[str, str, tuple[str, ...]]] = {
         "Meshes, particles, and effects by shaders and by networks. See [3D](../guides/3d.md) and"
         " [textures and image effects](../guides/textures-and-image-effects.md).",
         ("light_a_mesh", "emit_particles", "shade_the_picture", "filter_the_picture", "use_textures"),
+    ),
+    "inference-in-a-frame": (
+        "Inference in a frame",
+        "Networks inside a running game; no frame waits for them. See"
+        " [requests within the frame's budget](../guides/frame-budget.md).",
+        (
+            "create_an_engine", "think_with_a_brain", "infer_every_frame", "keep_the_latest_request",
+            "await_an_answer", "read_output_three_ways", "split_over_frames", "load_in_the_background",
+            "use_a_command_buffer", "learn_while_playing", "imitate_a_player",
+        ),
+    ),
+    "models-and-tensors": (
+        "Models and tensors",
+        "Workers, models and data, without a game around them. The topics are explained in"
+        " [models and workers](../guides/models-and-workers.md) and"
+        " [tensors and readback](../guides/tensors-and-readback.md).",
+        (
+            "whole_workflow", "inspect_a_model", "build_a_model", "edit_a_model", "give_inputs",
+            "keep_an_output", "look_inside_a_model", "run_on_each_backend", "choose_a_backend",
+            "warm_up_a_worker", "slice_by_budget", "convert_a_picture", "access_tensor_data",
+            "define_an_operator", "schedule_a_job", "quantize_a_model", "serialize_a_model",
+        ),
     ),
 }  # fmt: skip
 LOOPS = ("pygame_loop", "moderngl_window_loop", "arcade_loop")

@@ -20,7 +20,7 @@ def main() -> None:
         camera.transform.look_at((0, 0.4, 0), up=(0, 1, 0))
         sun = app.scene.create("sun")
         sun.add_component(DirectionalLight, shadows=True)
-        sun.transform.euler_angles = (-50, 30, 0)  # degrees; the light falls along the object's forward
+        sun.transform.euler_angles = (-45, 100, 0)  # degrees; the light falls along the object's forward
         app.scene.create("ground").add_component(MeshRenderer, mesh="plane(8, 8)", color="#3c4a5c")
         box = app.scene.create("box", Spin, position=(0, 0.5, 0))
         box.add_component(MeshRenderer, mesh="box(1)", color="orange", shine=0.5)
