@@ -64,9 +64,18 @@ def operator(
 def numpy_operator(name: str, *, domain: str, since: int = 1, until: int | None = None) -> Callable[[D], D]:
     """Declare the decorated function of NumPy arrays as an operator.
 
-    It runs on the CPU whatever the backend, and is reported as a fallback; on a GPU its inputs are read back.
-    Inputs and results are arrays, lists of them for sequences, object arrays of `str` for strings. A
-    `ValueError` that it raises is reported with the layer's name. Raises `InputError` as `operator` does.
+    It runs on the CPU on every backend and is reported as a fallback; on a GPU its inputs are read back.
+    Inputs and results are arrays, lists of arrays for sequences, object arrays of `str` for strings. A
+    `ValueError` that it raises is reported with the layer's name.
+
+    Args:
+        name: Name of the operator.
+        domain: Its domain.
+        since: First opset version.
+        until: Last opset version; `None` for all later ones.
+
+    Raises:
+        InputError: The operator exists already, or the function's parameters do not fit.
     """
 
     def register(define: D) -> D:

@@ -142,11 +142,23 @@ class Worker(Disposable):
         deterministic: bool = False,
         slice_ms: float = 0.5,
     ) -> Loading[Worker]:
-        """A worker that is made beside a game's frames; `model` may also be a path.
+        """Load a worker in the background. Await the handle, or poll `is_done()` and take `result()`.
 
-        Await the handle, or poll `is_done()` and take `result()`; see `Loading`. What can go wrong is raised
-        there. `outputs` are as in the constructor. `shapes` are prepared as by `warm_up`, which a model
-        without open dimensions does not need.
+        Args:
+            model: A model, an asset, bytes or a path.
+            backend_type: As in the constructor.
+            shapes: Sizes or input shapes to prepare, as for `warm_up`; not needed for static models.
+            outputs: As in the constructor.
+            device: As in the constructor.
+            allow_fallback: As in the constructor.
+            debug: As in the constructor.
+            jobs: As in the constructor.
+            precision: As in the constructor.
+            deterministic: As in the constructor.
+            slice_ms: As in the constructor.
+
+        Returns:
+            A handle, whose `result()` raises what went wrong.
         """
         name = getattr(model, "name", None) or str(model)[:80]
         loading: Loading[Worker] = Loading(name=str(name))

@@ -12,10 +12,15 @@ from gameglue.errors import GameError
 
 
 class AudioClip:
-    """A sound: from a file (`AudioClip.load`, or `resources.load("bang.ogg")`), or from an array.
+    """A sound, from an array or a file (`AudioClip.load`, `resources.load("bang.ogg")`).
 
-    samples: (n,) or (n, 1) for one channel, (n, 2) for left and right; int16, or floating point from -1 to 1.
-    frequency: samples a second. Raises `GameError` for anything else.
+    Args:
+        samples: (n,) or (n, 1) for one channel, (n, 2) for left and right; int16, or floats from -1 to 1.
+        frequency: Samples per second.
+        name: Name for messages.
+
+    Raises:
+        GameError: Samples of another shape or type.
 
     >>> AudioClip(np.zeros(22050), frequency=44100).length
     0.5
@@ -46,7 +51,15 @@ class AudioClip:
 
     @classmethod
     def tone(cls, pitch: float, seconds: float, volume: float = 0.3) -> Self:
-        """A note that fades: `pitch` in hertz, `volume` from 0 to 1. Raises `GameError` for one of no length.
+        """A note that fades.
+
+        Args:
+            pitch: Frequency in hertz.
+            seconds: Length.
+            volume: Loudness, 0 to 1.
+
+        Raises:
+            GameError: The length is not positive.
 
         >>> AudioClip.tone(880.0, 0.5).length
         0.5

@@ -123,10 +123,18 @@ class GraphicsDevice:
 
 
 class Texture:
-    """A picture on the GPU, row 0 on top. Made by `graphics.texture(...)`.
+    """A picture on the GPU, row 0 at the top. Created by `graphics.texture(...)`.
 
-    `write` may be called every frame: it goes through a buffer whose old content the driver keeps for as long
-    as the GPU needs it, so nothing waits.
+    `write` may be called in every frame without waiting: the driver keeps the old content as long as the GPU
+    needs it.
+
+    Args:
+        device: The graphics device.
+        pixels: (height, width, 3 or 4) uint8, or floats from 0 to 1.
+        size: Width and height, if there are no pixels yet.
+        smooth: Whether to interpolate between pixels.
+        repeat: Whether it repeats beyond its edges.
+        mipmaps: Whether to keep smaller versions for drawing it small.
     """
 
     def __init__(

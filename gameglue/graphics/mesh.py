@@ -21,15 +21,18 @@ class Mesh:
     """A surface made of triangles, counter-clockwise when seen from outside.
 
     Made by `Mesh.box()`, `sphere()`, `plane()`, `quad()`, `cylinder()`, `torus()`, from an .obj file by
-    `Mesh.load(path)`, or from arrays. A field of a component may be given by name: a file's, or a form's as
-    in `mesh="torus(1.0, tube=0.3)"`.
+    `Mesh.load(path)`, or from arrays. A component's field also takes a file name or a form, such as
+    `mesh="torus(1.0, tube=0.3)"`. Objects with the same mesh are drawn together.
 
-    positions: (n, 3). triangles: (m, 3) numbers of vertices; without them every three vertices make one.
-    normals: (n, 3) of any length; without them they follow from the triangles that share a vertex.
-    uvs: (n, 2) places in the texture, (0, 0) at its bottom left and (1, 1) at its top right.
+    Args:
+        positions: Vertices, (n, 3).
+        triangles: Vertex numbers, (m, 3); by default every three vertices make a triangle.
+        normals: Vectors of any length, (n, 3); by default computed from the triangles that share a vertex.
+        uvs: Texture coordinates, (n, 2), (0, 0) at the bottom left and (1, 1) at the top right.
+        name: Name for messages.
 
-    One mesh may serve any number of objects, which are then drawn together, and several apps. Raises
-    `MeshError` for arrays that do not fit each other.
+    Raises:
+        MeshError: The arrays do not fit each other.
     """
 
     def __init__(
@@ -146,7 +149,13 @@ class Mesh:
     @classmethod
     @remembers_form
     def plane(cls, width: float = 1.0, depth: float = 1.0, *, cells: int = 1) -> Self:
-        """A flat piece of ground that faces up: `width` along x, `depth` along z, `cells` squares a side."""
+        """Flat ground that faces up.
+
+        Args:
+            width: Size along x.
+            depth: Size along z.
+            cells: Squares per side.
+        """
         uv = _lattice("plane", cells, cells, least=1)
         places = np.stack(((uv[:, 0] - 0.5) * width, np.zeros(len(uv)), (0.5 - uv[:, 1]) * depth), axis=1)
         up = np.tile((0.0, 1.0, 0.0), (len(uv), 1))
@@ -164,7 +173,13 @@ class Mesh:
     @classmethod
     @remembers_form
     def sphere(cls, radius: float = 0.5, *, segments: int = 32, rings: int = 16) -> Self:
-        """A ball: `segments` around the y axis, `rings` from pole to pole."""
+        """A sphere.
+
+        Args:
+            radius: Radius.
+            segments: Divisions around the y axis.
+            rings: Divisions from pole to pole.
+        """
         uv = _lattice("sphere", segments, rings, least=2)
         around, down = 2 * np.pi * uv[:, 0], np.pi * (uv[:, 1] - 0.5)
         normals = np.stack(
@@ -175,7 +190,14 @@ class Mesh:
     @classmethod
     @remembers_form
     def torus(cls, radius: float = 0.5, tube: float = 0.2, *, segments: int = 48, sides: int = 24) -> Self:
-        """A ring around the y axis: `radius` to the middle of the tube, which has the radius `tube`."""
+        """A ring around the y axis.
+
+        Args:
+            radius: Radius to the middle of the tube.
+            tube: Radius of the tube.
+            segments: Divisions around the y axis.
+            sides: Divisions around the tube.
+        """
         uv = _lattice("torus", segments, sides, least=3)
         around, about = 2 * np.pi * uv[:, 0], 2 * np.pi * uv[:, 1]
         outward = np.stack((np.sin(around), np.zeros(len(uv)), np.cos(around)), axis=1)
@@ -194,7 +216,14 @@ class Mesh:
     def cylinder(
         cls, radius: float = 0.5, height: float = 1.0, *, top: float | None = None, segments: int = 32
     ) -> Self:
-        """An upright cylinder with lids; `top` is the upper radius if it differs, 0 for a cone."""
+        """An upright cylinder with lids, or a cone.
+
+        Args:
+            radius: Lower radius.
+            height: Height.
+            top: Upper radius, by default `radius`; 0 makes a cone.
+            segments: Divisions around the y axis.
+        """
         upper = radius if top is None else top
         uv = _lattice("cylinder", segments, 1, least=3)
         around = 2 * np.pi * uv[:, 0]

@@ -47,7 +47,16 @@ class Rect(NamedTuple):
         return Rect(self.x + by, self.y + by, self.width - 2 * by, self.height - 2 * by)
 
     def grid(self, columns: int, rows: int = 1, gap: float = 0.0) -> list[Rect]:
-        """It in equal parts, `gap` between them, row by row: the squares of a board, a row of buttons."""
+        """Divide the rectangle into equal parts: the squares of a board, a row of buttons.
+
+        Args:
+            columns: Parts from left to right.
+            rows: Parts from top to bottom.
+            gap: Space between parts.
+
+        Returns:
+            The parts, row by row.
+        """
         width = (self.width - gap * (columns - 1)) / columns
         height = (self.height - gap * (rows - 1)) / rows
         return [
@@ -70,17 +79,22 @@ class Rect(NamedTuple):
 
 
 class Page(Gui):
-    """`app.gui` in the units of a page, 960 x 640 if not told otherwise: a game is laid out once, for that.
+    """`app.gui` in the units of a page, so that a game is laid out once for windows of any size.
 
-    The page is scaled to what fits into the window and lies in the middle of it. With `fill` it takes the
-    whole window instead, so that it becomes wider or taller than asked for where the window's proportions are
-    others; `width` and `height` tell how large it is. Make one in each `on_gui`; it keeps nothing. Text
-    stands around the height y, unless `valign` says otherwise.
+    The page is scaled to fit into the window and centred. Create one in each `on_gui`; it keeps no state.
+    Text is placed around the height y unless `valign` says otherwise.
 
-    `min_text` is a letter size in pixels of the window: in a small one, letters are drawn no smaller than
-    that, unless the page itself asks for smaller ones. What should leave them room can ask `letter_size`.
+    Args:
+        gui: `self.app.gui`.
+        width: Width of the page in units.
+        height: Height of the page in units.
+        fill: Whether the page takes the whole window and becomes wider or taller if the proportions differ;
+            then read `width` and `height`.
+        min_text: Smallest letter size in pixels of the window, unless the page itself uses smaller ones. See
+            `letter_size`.
 
-    Raises `GraphicsError` for a page without area.
+    Raises:
+        GraphicsError: The page has no area.
     """
 
     def __init__(
@@ -135,11 +149,34 @@ class Page(Gui):
         *,
         font: Path | None = None,
     ) -> float:
-        """Write `text` at (`x`, `y`): its left, center or right, around that height. Returns its width."""
+        """Write text.
+
+        Args:
+            text: The text.
+            x: Its left, centre or right, as `align` says.
+            y: Its top, centre or bottom, as `valign` says.
+            size: Letter size in units.
+            color: Its colour.
+            align: "left", "center" or "right".
+            valign: "top", "center" or "bottom".
+            font: A font file.
+
+        Returns:
+            The width of the text in units.
+        """
         return super().text(text, x, y, self.letter_size(size), color, align, valign, font=font)
 
     def measure(self, text: str, size: float = 14.0, *, font: Path | None = None) -> tuple[float, float]:
-        """Width and height that `text` would have."""
+        """Measure text.
+
+        Args:
+            text: The text.
+            size: Letter size in units.
+            font: A font file.
+
+        Returns:
+            Width and height in units.
+        """
         return super().measure(text, self.letter_size(size), font=font)
 
     def chip(
@@ -151,7 +188,19 @@ class Page(Gui):
         color: Color = Palette.RAISED,
         ink: Color = Palette.TEXT,
     ) -> float:
-        """Text on a small plate that begins at x, around the height y: a key, a choice. Returns its width."""
+        """Text on a small plate: a key, a choice.
+
+        Args:
+            text: The text.
+            x: Left of the plate.
+            y: Middle of the plate.
+            size: Letter size in units.
+            color: Colour of the plate.
+            ink: Colour of the text.
+
+        Returns:
+            The width of the plate in units.
+        """
         unit = self.letter_size(size) / 13.0
         wide, tall = self.measure(text, size)[0] + 14.0 * unit, 23.0 * unit
         self.rect(x, y - tall / 2, wide, tall, color, 5.0 * unit)
@@ -161,9 +210,16 @@ class Page(Gui):
     def button(
         self, x: float, y: float, width: float, height: float, text: str, note: str = "", *, lit: bool = False
     ) -> None:
-        """A plate with a text in its middle, and a small note below; `lit` for the one that is chosen.
+        """A plate with text. It only draws: `Rect.contains` tells whether the pointer is on it.
 
-        It only draws: `Rect.contains` tells whether the pointer is on it.
+        Args:
+            x: Left of the plate.
+            y: Top of the plate.
+            width: Width in units.
+            height: Height in units.
+            text: Text in its middle.
+            note: Smaller text below.
+            lit: Whether it is highlighted.
         """
         self.rect(x, y, width, height, Palette.ACCENT if lit else Palette.RAISED, 8.0)
         ink = Palette.BACKGROUND if lit else Palette.TEXT
@@ -184,9 +240,16 @@ class Page(Gui):
         note_color: Color = Palette.MUTED,
         back: Color | None = None,
     ) -> None:
-        """The line at the top: a title, what it is about, and a note in what room is left at the right.
+        """The line at the top: title, subtitle, and a note at the right.
 
-        `back` is the colour of a plate under title and subtitle, for pages that lie over a picture.
+        Args:
+            title: The title.
+            subtitle: What it is about.
+            note: Text at the right, in the room that is left.
+            x: Left of the title.
+            y: Middle of the line.
+            note_color: Colour of the note.
+            back: Colour of a plate under title and subtitle, for pages over a picture.
         """
         if back is not None:
             wide = self.measure(title, 26.0)[0] + 12.0 + self.measure(subtitle)[0]
@@ -204,9 +267,13 @@ class Page(Gui):
         y: float | None = None,
         back: Color | None = None,
     ) -> None:
-        """The row at the bottom: each key, or what else is done, and what it means.
+        """The row at the bottom: keys and what they do.
 
-        `back` is the colour of a plate under it, for pages that lie over a picture.
+        Args:
+            meanings: The meaning of each key.
+            x: Left of the row.
+            y: Middle of the row; by default at the bottom of the page.
+            back: Colour of a plate under it, for pages over a picture.
         """
         middle = self.height - 20.5 if y is None else y
         if back is not None:
@@ -230,7 +297,22 @@ class Page(Gui):
         title_color: Color = Palette.MUTED,
         value_color: Color = Palette.TEXT,
     ) -> Rect:
-        """A surface with a title, and something at its right; returns the room below them."""
+        """A raised surface with a title.
+
+        Args:
+            x: Left.
+            y: Top.
+            width: Width in units.
+            height: Height in units.
+            title: Text at the top left.
+            value: Text at the top right.
+            color: Colour of the surface.
+            title_color: Colour of the title.
+            value_color: Colour of the value.
+
+        Returns:
+            The area below the title.
+        """
         self.rect(x, y, width, height, color, 12.0)
         size = self.letter_size(14.0)
         middle, below = y + 13.0 + size / 2, 24.0 + size
@@ -248,7 +330,16 @@ class Page(Gui):
         size: float = 14.0,
         step: float = 23.0,
     ) -> None:
-        """Rows of a name at the left and its value at the right; the first around the height y."""
+        """Rows of a name on the left and a value on the right.
+
+        Args:
+            x: Left.
+            y: Middle of the first row.
+            width: Width in units.
+            values: Values by name.
+            size: Letter size in units.
+            step: Distance from row to row.
+        """
         for row, (name, value) in enumerate(values.items()):
             self.text(name, x, y + step * row, size, Palette.MUTED)
             self.text(value, x + width, y + step * row, size, align="right")

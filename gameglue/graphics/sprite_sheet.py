@@ -17,11 +17,18 @@ Region = tuple[float, float, float, float]
 
 @dataclass(frozen=True)
 class SpriteSheet:
-    """A picture cut by a grid into frames, counted from the top left, row by row.
+    """A picture divided by a grid into frames, counted from the top left, row by row.
 
-    `margin` pixels surround the grid, `spacing` pixels lie between its cells. `cell` is a frame's width and
-    height where the grid does not fill the picture. Raises `GraphicsError` where no
-    pixel is left for a frame.
+    Args:
+        texture: The picture.
+        columns: Frames from left to right.
+        rows: Frames from top to bottom.
+        margin: Pixels around the grid.
+        spacing: Pixels between frames.
+        cell: Width and height of a frame, if the grid does not fill the picture.
+
+    Raises:
+        GraphicsError: No pixel is left for a frame.
     """
 
     texture: Picture
@@ -46,7 +53,15 @@ class SpriteSheet:
     def of_frames(
         cls, texture: Picture, width: int, height: int, *, margin: int = 0, spacing: int = 0
     ) -> SpriteSheet:
-        """Cut into as many frames of `width` by `height` pixels as fit."""
+        """Divide a picture into as many frames of a size as fit.
+
+        Args:
+            texture: The picture.
+            width: Width of a frame in pixels.
+            height: Height of a frame in pixels.
+            margin: Pixels around the grid.
+            spacing: Pixels between frames.
+        """
         across, down = (
             (length - 2 * margin + spacing) // max(1, frame + spacing)
             for length, frame in zip(texture.size, (width, height), strict=True)
@@ -97,8 +112,10 @@ class SpriteSheet:
 class AnimationClip:
     """Frames of a sheet, shown one after the other.
 
-    frames: their numbers, in order. frame_rate: frames a second. loop: whether it starts over at its end; if
-    not, the last frame stays.
+    Args:
+        frames: Numbers of the frames, in order.
+        frame_rate: Frames per second.
+        loop: Whether it starts over at its end; otherwise the last frame stays.
     """
 
     frames: Sequence[int]

@@ -120,32 +120,43 @@ class App(Finder):
         time_source: Callable[[], float] = clock.perf_counter,
         sleep: Callable[[float], object] = clock.sleep,
     ) -> None:
-        """Open the window or off-screen surface and make everything ready; nothing runs yet.
+        """Open the window or an off-screen surface; nothing runs yet.
 
-        size: width and height in pixels. headless: `None` opens a window if there is a display.
-        context: draw off-screen in this moderngl context, which stays the caller's.
-        folder: where the game's files are; by default beside the running script.
-        input_source: an `InputScript`, played besides the window's own input.
-        replay: play this again: its input in the place of all other, its frames' lengths, its seed, and
-            whether the app was deterministic; `run()` ends with its last frame.
-        seed: makes `app.random` (NumPy) and `app.python_random` repeat; without it `app.seed` is any number.
-        target_frame_rate: frames a second at most, in real time.
-        real_time: whether frames last as long as they take. `None` means with a window; without one every
-        frame stands for 1 / target_frame_rate seconds and none waits, so a headless run repeats exactly.
-        fixed_delta_time, max_fixed_steps, max_delta_time: see `gameglue.host.clock`; in seconds.
-        frame_budget_ms: what inference may cost each frame; "slack": what the frame leaves until the next
-            is due, measured, less a safety margin.
-        deterministic: for replays and lockstep: every frame stands for 1 / target_frame_rate seconds, also
-            in real time, inference has its results `latency_frames` frames after it was asked for
-            (see `InferenceQueue`), and the random numbers repeat also without a seed.
-        loading_budget_ms: what models and workers that are being loaded may take of each frame.
-        audio: whether sounds are heard. `None` means with a window.
-        on_error: "raise" lets a component's exception out of `step()`, for tests.
-        watchdog: without a window, print every thread's stack once no frame has ended for so many seconds;
-            0 for never. The environment variable GAMEGLUE_WATCHDOG goes first.
-        time_source, sleep: the real clock in seconds, and how to wait; tests pass their own.
+        Args:
+            title: Title of the window.
+            size: Width and height in pixels.
+            headless: Whether to open no window. `None` opens one if there is a display.
+            context: A moderngl context to draw in off-screen. It stays the caller's.
+            folder: Folder of the game's files; by default that of the running script.
+            input_source: An `InputScript`, played beside the window's own input.
+            replay: A recording to play instead of all other input, with its frame lengths, its seed and its
+                determinism; `run()` ends with its last frame.
+            seed: Makes `app.random` (NumPy) and `app.python_random` repeat. Without it, `app.seed` is random.
+            target_frame_rate: Most frames per second in real time.
+            real_time: Whether frames take as long as they last. `None` means with a window; without one,
+                every frame stands for 1 / target_frame_rate seconds and nothing waits, so a headless run
+                repeats exactly.
+            fixed_delta_time: Seconds of game time between two `fixed_update` calls.
+            max_fixed_steps: Most `fixed_update` calls per frame.
+            max_delta_time: Longest frame in seconds; game time falls behind longer ones.
+            frame_budget_ms: Milliseconds that inference may take of each frame; "slack" takes what a frame
+                leaves until the next is due, as measured, less a safety margin.
+            deterministic: For replays and lockstep: every frame stands for 1 / target_frame_rate seconds,
+                also in real time; inference delivers results `latency_frames` frames after the request (see
+                `InferenceQueue`); and random numbers repeat without a seed.
+            latency_frames: Frames from a request to its result, if `deterministic`.
+            loading_budget_ms: Milliseconds that background loading may take of each frame.
+            audio: Whether sounds are heard. `None` means with a window.
+            resizable: Whether the player may resize the window.
+            vsync: Whether to present in step with the display.
+            on_error: "raise" lets a component's exception out of `step()`, for tests; "log" logs it.
+            watchdog: Seconds without a finished frame after which a headless run prints every thread's stack;
+                0 for never. The environment variable GAMEGLUE_WATCHDOG takes precedence.
+            time_source: The clock in seconds; tests pass their own.
+            sleep: How to wait for so many seconds; tests pass their own.
 
-        Raises `GraphicsError` if `headless=False` and no window can be had.
+        Raises:
+            GraphicsError: `headless` is False and no window can be opened.
         """
         if target_frame_rate <= 0.0:
             raise FrameError(f"target_frame_rate must be above 0 frames a second, got {target_frame_rate}")
@@ -492,11 +503,17 @@ class App(Finder):
         backend: BackendType | BackendChoice = BackendType.CPU,
         **options: Any,
     ) -> Loading[Worker]:
-        """A worker that is made while the game goes on: `worker = await self.app.load_worker("net.onnx")`.
+        """Load a worker in the background: `worker = await self.app.load_worker("net.onnx")`.
 
-        `model` is a file's name as for `resources`, an asset or a model; `backend` may be a choice, which
-        tells device and precision as well; `options` are those of `Worker.load_async`. It takes
-        `loading_budget_ms` of each frame, and what the frame has left over before the next is due.
+        It takes `loading_budget_ms` of each frame, and frame idle time.
+
+        Args:
+            model: A file name as for `resources`, an asset, or a model.
+            backend: The backend, or a choice of backend, device and precision.
+            **options: Options of `Worker.load_async`.
+
+        Returns:
+            A handle to await or poll.
         """
         if isinstance(model, str | Path):
             model = self.resources.find(model)

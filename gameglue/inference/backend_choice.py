@@ -59,7 +59,16 @@ def default_choice(has_opengl: bool) -> tuple[BackendChoice, str]:
 
 
 def open_worker(model: Model, choice: BackendChoice, progress: Progress | None = None) -> Worker:
-    """A worker on this thread's OpenGL context, or on what `choice` names; raises `EngineError`."""
+    """A worker on this thread's OpenGL context, or on the device that the choice names.
+
+    Args:
+        model: The model.
+        choice: Backend, device and precision.
+        progress: Called while kernels compile, with how many are ready and how many there are.
+
+    Raises:
+        EngineError: The device is not available, or the model cannot run on it.
+    """
     return Worker(model, choice.backend, device=choice.device, precision=choice.precision, progress=progress)
 
 

@@ -79,7 +79,16 @@ class Brain(MonoBehaviour):
         callback: Callback | None = None,
         **options: Any,
     ) -> InferenceRequest:
-        """`app.inference.submit` for this worker: all that it takes, and the answer is counted."""
+        """Submit a request to this worker, and count its answer.
+
+        Args:
+            *inputs: Inputs of the model, by position.
+            callback: Called with the request when it is done.
+            **options: Options of `app.inference.submit`.
+
+        Returns:
+            The request.
+        """
 
         def take(request: InferenceRequest) -> None:
             if request.error is None:

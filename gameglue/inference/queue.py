@@ -173,9 +173,15 @@ class InferenceQueue:
     def result(
         self, tensor: Readable, callback: Callback | None = None, *, payload: object = None
     ) -> InferenceRequest:
-        """Ask for the value of a tensor of one's own: `await queue.result(t)` gives the array.
+        """Request the value of a tensor that was scheduled without the queue: `await queue.result(t)`.
 
-        For work that was scheduled without the queue. `callback(request)` is called as for `submit`.
+        Args:
+            tensor: The tensor.
+            callback: Called with the request when it is done.
+            payload: Any object, kept as `request.payload`.
+
+        Returns:
+            The request, whose result is the array.
         """
         request = self._request(0, None, payload, callback)
         task = Task(request, is_accepted=True)

@@ -58,7 +58,13 @@ class InputScript:
         return self
 
     def press(self, key: str, *, at: float, hold: float = 0.05) -> InputScript:
-        """Press a key and release it `hold` seconds later."""
+        """Press a key and release it.
+
+        Args:
+            key: Name of the key.
+            at: Time in seconds.
+            hold: Seconds until it is released.
+        """
         return self.add(at, KeyEvent(key, True)).add(at + hold, KeyEvent(key, False))
 
     def type(self, text: str, *, at: float) -> InputScript:
@@ -66,18 +72,39 @@ class InputScript:
         return self.add(at, TextEvent(text))
 
     def move(self, x: float, y: float, *, at: float) -> InputScript:
-        """Move the pointer."""
+        """Move the pointer.
+
+        Args:
+            x: Pixels from the left.
+            y: Pixels from the top.
+            at: Time in seconds.
+        """
         return self.add(at, MouseMoved(x, y))
 
     def click(self, x: float, y: float, *, at: float, button: int = LEFT, hold: float = 0.05) -> InputScript:
-        """Press and release a mouse button."""
+        """Press and release a mouse button.
+
+        Args:
+            x: Pixels from the left.
+            y: Pixels from the top.
+            at: Time in seconds.
+            button: 0 for the left button, 1 for the right, 2 for the middle one.
+            hold: Seconds until it is released.
+        """
         self.add(at, MouseMoved(x, y), MouseButton(button, True, x, y))
         return self.add(at + hold, MouseButton(button, False, x, y))
 
     def drag(
         self, points: Sequence[tuple[float, float]], *, at: float, duration: float, button: int = LEFT
     ) -> InputScript:
-        """Hold a button and move through `points` at even speed, within `duration` seconds."""
+        """Hold a mouse button and move the pointer at even speed.
+
+        Args:
+            points: Pixels (x, y) to move through.
+            at: Time in seconds.
+            duration: Seconds from the first to the last point.
+            button: 0 for the left button, 1 for the right, 2 for the middle one.
+        """
         if len(points) < 2:
             raise GameError(f"a drag needs at least 2 points, got {len(points)}")
         (x0, y0), (x1, y1) = points[0], points[-1]
@@ -87,7 +114,13 @@ class InputScript:
         return self.add(at + duration, MouseButton(button, False, x1, y1))
 
     def connect_gamepad(self, *, at: float, pad: int = 0, name: str = "scripted gamepad") -> InputScript:
-        """Plug a gamepad in."""
+        """Connect a gamepad.
+
+        Args:
+            at: Time in seconds.
+            pad: Number of the gamepad.
+            name: Its name.
+        """
         return self.add(at, GamepadConnected(pad, name))
 
     def disconnect_gamepad(self, *, at: float, pad: int = 0) -> InputScript:
@@ -95,7 +128,14 @@ class InputScript:
         return self.add(at, GamepadDisconnected(pad))
 
     def pad_press(self, button: str, *, at: float, pad: int = 0, hold: float = 0.05) -> InputScript:
-        """Press a gamepad's button (`PAD_BUTTONS`) and release it `hold` seconds later."""
+        """Press a gamepad's button and release it.
+
+        Args:
+            button: One of `PAD_BUTTONS`.
+            at: Time in seconds.
+            pad: Number of the gamepad.
+            hold: Seconds until it is released.
+        """
         _check_name(button, PAD_BUTTONS, "button")
         self.add(at, GamepadButton(pad, button, True))
         return self.add(at + hold, GamepadButton(pad, button, False))
@@ -103,7 +143,15 @@ class InputScript:
     def pad_tilt(
         self, axis: str, value: float, *, at: float, pad: int = 0, hold: float | None = None
     ) -> InputScript:
-        """Bring a stick's axis or a trigger (`PAD_AXES`) to `value`; with `hold`, let go so much later."""
+        """Move an axis of a stick, or a trigger.
+
+        Args:
+            axis: One of `PAD_AXES`.
+            value: Its position, -1 to 1; triggers 0 to 1.
+            at: Time in seconds.
+            pad: Number of the gamepad.
+            hold: Seconds until it is released; `None` leaves it there.
+        """
         _check_name(axis, PAD_AXES, "axis")
         self.add(at, GamepadAxis(pad, axis, value))
         return self if hold is None else self.add(at + hold, GamepadAxis(pad, axis, 0.0))

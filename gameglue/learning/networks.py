@@ -74,8 +74,15 @@ class DenseNetwork:
         return self._signals(weights, x)[-1]
 
     def mistake(self, weights: Floats, x: Floats, wanted: Floats) -> tuple[float, Floats]:
-        """Half the squared error at n examples, (n, inputs) and (n, outputs), their mean, and its slopes
-        (count,) by the weights.
+        """Half the mean squared error, and its gradient.
+
+        Args:
+            weights: All weights, (count,).
+            x: Inputs of the examples, (n, inputs).
+            wanted: Outputs of the examples, (n, outputs).
+
+        Returns:
+            The error, and its gradient with respect to the weights, (count,).
         """
         signals, parts = self._signals(weights, x), self.parts(weights)
         error = signals[-1] - wanted
@@ -97,8 +104,18 @@ class DenseNetwork:
         rate: float = 0.02,
         batch: int = 64,
     ) -> Iterator[Floats]:
-        """Fit weights to what somebody did, (n, inputs) and (n, outputs): yields them after each step, for
-        as long as it is asked. A step takes `batch` examples by chance.
+        """Fit weights to examples by gradient steps, for as long as the caller iterates.
+
+        Args:
+            weights: All weights to begin with, (count,).
+            x: Inputs of the examples, (n, inputs).
+            wanted: Outputs of the examples, (n, outputs).
+            random: Chooses the examples of each step.
+            rate: Learning rate.
+            batch: Examples per step.
+
+        Yields:
+            The weights after each step, (count,).
         """
         adam = Adam(rate)
         while True:
@@ -109,7 +126,10 @@ class DenseNetwork:
     def to_onnx(self, name: str = "network", *, takes: str = "x", gives: str = "y") -> bytes:
         """The network as ONNX, with its weights as inputs, named as in `shapes`.
 
-        takes, gives: the names of its input (batch, inputs) and its output (batch, outputs), float32.
+        Args:
+            name: Name of the graph.
+            takes: Name of the input, float32 (batch, inputs).
+            gives: Name of the output, float32 (batch, outputs).
         """
         nodes, value = [], takes
         for i in range(1, len(self.sizes)):

@@ -62,9 +62,20 @@ class Scene(Finder):
         tag: str = "",
         layer: int = 0,
     ) -> GameObject:
-        """Make an object; place and size are relative to `parent`, the rotation in degrees around z.
+        """Create an object.
 
-        Raises `FrameError` where the app has ended.
+        Args:
+            name: Its name.
+            *components: Component classes to add.
+            position: Position relative to the parent, in world units.
+            rotation: Degrees around z, or a rotation, relative to the parent.
+            scale: Scale relative to the parent.
+            parent: The object below which it is placed.
+            tag: Its tag.
+            layer: Number of its layer.
+
+        Raises:
+            FrameError: The app has ended.
         """
         self.app.check_not_over()
         made = GameObject(self, name, tag=tag, layer=layer)
@@ -88,12 +99,20 @@ class Scene(Finder):
         parent: GameObject | Transform | None = None,
         overrides: Mapping[str, object] | None = None,
     ) -> GameObject:
-        """Copy `prefab` with its components, field values and everything below it into this scene.
+        """Copy a prefab with its components, field values and children into this scene.
 
-        `prefab` is a prefab's file by name, or an object, maybe in a scene that is not loaded: a shelf of
-        templates. Place and rotation are the prefab's, unless given (in the world). overrides: values by
-        name, such as `{"Enemy.speed": 3.0, "tag": "boss", "gun/Gun.damage": 7}`, where `gun` lies below.
-        Fields that hold a part of the prefab hold that of the copy. Raises `SceneError`.
+        Fields that refer to a part of the prefab refer to the same part of the copy.
+
+        Args:
+            prefab: A prefab, its file name, or an object, also of a scene that is not loaded.
+            position: World position; by default that of the prefab.
+            rotation: World rotation; by default that of the prefab.
+            parent: The object below which it is placed.
+            overrides: Values by name, such as `{"Enemy.speed": 3.0, "tag": "boss", "gun/Gun.damage": 7}`,
+                where `gun` is a child.
+
+        Raises:
+            SceneError: The prefab cannot be read, or an override does not exist.
         """
         above = parent.transform if isinstance(parent, GameObject) else parent
         if isinstance(prefab, str | Path):
@@ -129,7 +148,16 @@ class Scene(Finder):
         return place
 
     def save_prefab(self, owner: GameObject, path: str | Path, *, strict: bool = True) -> Path:
-        """Write an object with all below it as a prefab; else as `save`."""
+        """Write an object with its children as a prefab.
+
+        Args:
+            owner: The object.
+            path: The file.
+            strict: As for `save`.
+
+        Returns:
+            The path of the file.
+        """
         place = place_to_save(self.app.resources, path, PREFAB)
         write_text(place, prefab_text(owner, self.app.resources, strict=strict))
         return place

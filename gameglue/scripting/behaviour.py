@@ -173,9 +173,13 @@ class MonoBehaviour:
         self._app.lifecycle.timers.start(self, call, delay)
 
     def invoke_repeating(self, call: Callable[[], object], delay: float, period: float) -> None:
-        """Call `call` after `delay` seconds of game time and then every `period` seconds.
+        """Call a function again and again, at most once per frame. Calls that a long frame misses are
+        dropped.
 
-        At most once a frame: what a long frame misses is dropped, and the beat is kept.
+        Args:
+            call: The function.
+            delay: Seconds of game time until the first call.
+            period: Seconds of game time from call to call.
         """
         self._app.lifecycle.timers.start(self, call, delay, period)
 

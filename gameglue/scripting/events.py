@@ -84,10 +84,18 @@ class Event(NotAField, Generic[P]):
     def connect(
         self, listener: Callable[P, object], *, owner: MonoBehaviour | None = None, once: bool = False
     ) -> Callable[P, object]:
-        """Call `listener` at every `emit`, or with `once` at the next one only; returns it.
+        """Call a listener at every `emit`. Connecting it twice changes nothing.
 
-        Connecting what is connected changes nothing. A generator or `async def` is started as a coroutine
-        of its component. Raises `GameError` for what cannot be called.
+        Args:
+            listener: A function; a generator or `async def` is started as a coroutine of its component.
+            owner: The component with which the connection ends.
+            once: Whether to call it at the next `emit` only.
+
+        Returns:
+            The listener.
+
+        Raises:
+            GameError: The listener cannot be called.
         """
         self._check_own("connect to")
         if not callable(listener):

@@ -51,7 +51,13 @@ class CommandBuffer:
         self._add(ScheduleCommand(worker, dict(inputs or {})))
 
     def set_input(self, worker: Worker, name: str, value: InputValue) -> None:
-        """Add a `worker.set_input`, which later schedules of this buffer, and others, then find."""
+        """Add a `worker.set_input`, which later schedules of that worker use.
+
+        Args:
+            worker: The worker.
+            name: Name of the input.
+            value: A tensor or array.
+        """
         self.add(lambda: worker.set_input(name, value))
 
     def output(self, worker: Worker, name: str | None = None) -> WorkerOutput:
@@ -61,9 +67,13 @@ class CommandBuffer:
     def schedule_job(
         self, job: Job, *arguments: Any, count: int | None = None, grain: int | None = None
     ) -> None:
-        """Add a job of one's own; it runs behind the commands before it and ahead of those that follow.
+        """Add a user's job, which runs after the commands before it and before those that follow.
 
-        Arguments as for `Job.schedule`; `output(worker)` stands for a worker's output.
+        Args:
+            job: The job.
+            *arguments: Arguments of `Job.schedule`; `output(worker)` stands for a worker's output.
+            count: Size of the parallel loop; by default that of the first array.
+            grain: Iterations per chunk.
         """
         if not isinstance(job, Job):
             raise InputError(f"schedule_job takes what @job made, not a {type(job).__name__}")
@@ -77,7 +87,14 @@ class CommandBuffer:
         *,
         slot: int | None = None,
     ) -> None:
-        """Add `TextureConverter.to_tensor` into a tensor that later commands read."""
+        """Add a `TextureConverter.to_tensor` into a tensor that later commands read.
+
+        Args:
+            picture: The texture, render target or image.
+            tensor: The tensor to write.
+            transform: How the image becomes a tensor.
+            slot: Position in the tensor's batch to write; `None` for all.
+        """
         self.add(lambda: TextureConverter.to_tensor(picture, transform, tensor, slot=slot))
 
     def to_texture(
@@ -88,7 +105,14 @@ class CommandBuffer:
         *,
         slot: int = 0,
     ) -> None:
-        """Add `TextureConverter.to_texture` into a picture, of a tensor or of what `output` stands for."""
+        """Add a `TextureConverter.to_texture`.
+
+        Args:
+            tensor: A tensor, or `output(worker)`.
+            texture: The texture or image to write.
+            transform: How the tensor becomes an image.
+            slot: Position in the tensor's batch to read.
+        """
         self.add(lambda: TextureConverter.to_texture(now(tensor), transform, texture, slot=slot))
 
     def render_to_texture(
@@ -99,7 +123,14 @@ class CommandBuffer:
         *,
         slot: int = 0,
     ) -> None:
-        """Add `TextureConverter.render_to_texture`."""
+        """Add a `TextureConverter.render_to_texture`.
+
+        Args:
+            tensor: A tensor, or `output(worker)`.
+            target: The texture, render target or framebuffer to write.
+            transform: How the tensor becomes an image.
+            slot: Position in the tensor's batch to read.
+        """
         self.add(lambda: TextureConverter.render_to_texture(now(tensor), target, transform, slot=slot))
 
     def render_to_screen(
@@ -110,7 +141,14 @@ class CommandBuffer:
         *,
         slot: int = 0,
     ) -> None:
-        """Add `TextureConverter.render_to_screen`."""
+        """Add a `TextureConverter.render_to_screen`.
+
+        Args:
+            tensor: A tensor, or `output(worker)`.
+            transform: How the tensor becomes an image.
+            screen: As for `TextureConverter.render_to_screen`.
+            slot: Position in the tensor's batch to read.
+        """
         self.add(lambda: TextureConverter.render_to_screen(now(tensor), transform, screen, slot=slot))
 
     def add(self, call: Callable[[], object]) -> None:

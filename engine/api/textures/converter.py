@@ -130,18 +130,32 @@ class TextureConverter(metaclass=SpellingType):
     def render_to_texture(
         tensor: Tensor, target: Any, transform: TextureTransform | None = None, *, slot: int = 0
     ) -> None:
-        """Write a tensor into a texture, render target or framebuffer; see `to_texture`."""
+        """Write a tensor into a texture, render target or framebuffer; see `to_texture`.
+
+        Args:
+            tensor: The tensor.
+            target: What to write.
+            transform: How the tensor becomes an image.
+            slot: Position in the tensor's batch to read.
+        """
         TextureConverter.to_texture(tensor, transform, target, slot=slot)
 
     @staticmethod
     def render_to_screen(
         tensor: Tensor, transform: TextureTransform | None = None, screen: Any = None, *, slot: int = 0
     ) -> None:
-        """Show a tensor over the whole screen.
+        """Show a tensor on the whole screen.
 
-        screen: a moderngl context, whose own framebuffer is the screen (by default the current one), or an
-        `App` or its `graphics`, whose picture of this frame is written (use it in `on_render_image` or
-        `on_gui`). Raises `InputError` where there is none.
+        Args:
+            tensor: The tensor.
+            transform: How the tensor becomes an image.
+            screen: A moderngl context, whose default framebuffer is the screen (by default the current one),
+                or an `App` or its `graphics`, whose picture of this frame is written, in `on_render_image` or
+                `on_gui`.
+            slot: Position in the tensor's batch to read.
+
+        Raises:
+            InputError: There is no screen.
         """
         screen = getattr(screen, "graphics", screen)
         if hasattr(screen, "picture"):

@@ -125,7 +125,16 @@ class TextureTransform:
     def set_dimensions(
         self, width: int | None = None, height: int | None = None, channels: int | None = None
     ) -> TextureTransform:
-        """The tensor's size; what is None is taken from the tensor, the model or the picture."""
+        """Set the tensor's size; `None` takes that of the tensor, the model or the image.
+
+        Args:
+            width: Columns.
+            height: Rows.
+            channels: Channels.
+
+        Returns:
+            Another transform.
+        """
         return replace(self, width=width, height=height, channels=channels)
 
     def set_tensor_layout(self, layout: TensorLayout | str) -> TextureTransform:
@@ -161,7 +170,17 @@ class TextureTransform:
     def set_default_color(
         self, red: float = 0.0, green: float = 0.0, blue: float = 0.0, alpha: float = 1.0
     ) -> TextureTransform:
-        """What missing channels are, from 0 to 1: those that a picture, a tensor or the mask leaves out."""
+        """Set the values of channels that an image, a tensor or the mask lacks.
+
+        Args:
+            red: 0 to 1.
+            green: 0 to 1.
+            blue: 0 to 1.
+            alpha: 0 to 1.
+
+        Returns:
+            Another transform.
+        """
         return replace(self, default_color=(float(red), float(green), float(blue), float(alpha)))
 
     def set_broadcast_channels(self, broadcast: bool) -> TextureTransform:
@@ -205,7 +224,14 @@ class TextureTransform:
         return self.layout == TensorLayout.NHWC
 
     def shape(self, batch: int, channels: int, height: int, width: int) -> tuple[int, int, int, int]:
-        """A tensor's shape in this layout."""
+        """A tensor's shape in this layout.
+
+        Args:
+            batch: Images.
+            channels: Channels.
+            height: Rows.
+            width: Columns.
+        """
         if self.is_channels_last:
             return batch, height, width, channels
         return batch, channels, height, width

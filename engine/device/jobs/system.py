@@ -179,13 +179,16 @@ class RepeatedJob:
 
 
 class JobSystem:
-    """Native threads, and the queue that they work from.
+    """Native threads, and the queue from which they take jobs.
 
-    threads: how many, at least 1 (default: one per core). priority: "below_normal" lets the game's own
-    threads go first where the system has per-thread priorities (Linux, Windows). spin: how many pauses
-    (10 to 50 ns each) a thread without work spins before it sleeps; by default, long while a job is in flight
-    and no more threads are awake than there are cores, else only where there is a core to spare. waiting:
-    the way to sleep, for tests.
+    Args:
+        threads: How many, at least 1; by default one per core.
+        priority: "below_normal" gives precedence to the game's own threads on systems with thread priorities
+            (Linux, Windows).
+        spin: Pauses (10 to 50 ns each) that an idle thread spins before it sleeps. By default, long while a
+            job is in flight and no more threads are awake than there are cores, otherwise only if a core is
+            idle.
+        waiting: The way to sleep, for tests.
     """
 
     def __init__(
@@ -252,11 +255,18 @@ class JobSystem:
         inline: bool = False,
         keep_alive: object = None,
     ) -> JobHandle:
-        """Queues the list behind the jobs in `depends_on`; never waits for anything to run.
+        """Queue a command list behind jobs. Never waits.
 
-        inline: run it now on this thread if nothing is left to wait for: for lists that take less time
-        than waking a thread. keep_alive: held until the job is done.
-        Raises `InputError`, and `DisposedError` after `close`.
+        Args:
+            commands: The commands.
+            depends_on: Jobs that have to be done first.
+            inline: Whether to run it now, on this thread, if nothing is left to wait for. For lists that
+                take less time than waking a thread.
+            keep_alive: An object to hold until the job is done.
+
+        Raises:
+            InputError: The commands cannot run.
+            DisposedError: The job system was closed.
         """
         listed = commands if isinstance(commands, CommandList) else CommandList(commands)
         if inline and all(handle.is_completed for handle in depends_on):
@@ -281,7 +291,13 @@ class JobSystem:
         return handle
 
     def copy(self, source: np.ndarray, target: np.ndarray, depends_on: Sequence[JobHandle] = ()) -> JobHandle:
-        """A job that copies an array's bytes into another array of the same size."""
+        """Queue a copy of an array's bytes into another array of the same size.
+
+        Args:
+            source: The array to read.
+            target: The array to write.
+            depends_on: Jobs that have to be done first.
+        """
         words = np.array([target.ctypes.data, source.ctypes.data], np.int64)
         row = (stock_functions()["copy"], words.ctypes.data, source.nbytes, COPY_GRAIN)
         return self.submit(CommandList([row], (words, source, target)), depends_on)
@@ -289,8 +305,12 @@ class JobSystem:
     def submit_repeated(
         self, before: RepeatedJob | None, commands: CommandList, keep_alive: object = None
     ) -> RepeatedJob:
-        """Queues the list behind nothing, by the job that ran it `before` if that can be: in a fifth of the
-        time of `submit`. Otherwise by a new one. keep_alive: held as long as that is, with the list.
+        """Queue a command list that depends on nothing, again and again, in a fifth of the time of `submit`.
+
+        Args:
+            before: The job that ran the list before; a new one is created if it cannot run again yet.
+            commands: The commands.
+            keep_alive: An object to hold as long as the job and the list.
         """
         if before is not None and before.again():
             return before
