@@ -68,6 +68,14 @@ class PlanCache:
             total -= other.nbytes
             self.drop(plans, oldest)
 
+    def forget(self, recorded: RecordedPlan) -> None:
+        """Drop a plan that cannot be run, so that the next schedule makes another."""
+        plans, key = self.continuations.get(recorded, (self.plans, None))
+        if plans is self.plans:
+            key = next((key for key, plan in plans.items() if plan is recorded), None)
+        if key in plans:
+            self.drop(plans, key)
+
     def drop(self, plans: Plans, key: object) -> None:
         """Release a plan that no run uses, and its continuations."""
         # A loop that data ends is a chain of as many plans as it had stops: too deep for recursion.

@@ -316,7 +316,12 @@ class Session:
         self.compile(recorded.lowered)
         if pending.on_compiled is not None:
             pending.on_compiled()
-        finish(self._recording(recorded, pending.before))
+        try:
+            finish(self._recording(recorded, pending.before))
+        except BaseException:
+            # What was recorded is released, and its constants are used up.
+            self.cache.forget(recorded)
+            raise
         recorded.compiling = ()
         recorded.pending = None
         return True

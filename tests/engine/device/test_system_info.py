@@ -19,6 +19,7 @@ def test_the_context_of_the_game_is_described_and_left_current(
     platform = current_platform()
     assert platform is not None
     before = platform.current_context()
+    SystemInfo.query.cache_clear()
     info = SystemInfo.query()
     assert platform.current_context() == before
     assert info.gl == gl_device.info

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from engine import Worker
-from engine.base.errors import KernelCompileError
+from engine.base.errors import KernelCompileError, OutOfMemoryError
 from engine.device.jobs.system import shared_job_system
 from engine.device.native import NativeSource, NativeStore
 from engine.device.native import pool as native_pool
@@ -44,6 +44,11 @@ def unprepared(tmp_path: Path, pool: CompilePool, monkeypatch: pytest.MonkeyPatc
 def waves() -> Worker:
     nodes = [node("Sin", ["x"], ["s"]), node("Mul", ["s", "x"], ["y"])]
     return Worker(model(nodes, {"x": ("float32", ["n"])}, {"y": ("float32", ["n"])}))
+
+
+def answer(worker: Worker, *inputs: np.ndarray) -> np.ndarray:
+    worker.schedule(*inputs)
+    return worker.peek_output().download_to_array()
 
 
 @pytest.mark.usefixtures("unprepared")
@@ -90,6 +95,30 @@ def test_a_slice_at_a_time_waits_too() -> None:
         for _ in worker.schedule_iterable(x):
             time.sleep(0.001)
         np.testing.assert_allclose(worker.peek_output().download_to_array(), np.sin(x) * x, atol=1e-6)
+
+
+@pytest.mark.usefixtures("unprepared")
+@pytest.mark.parametrize("inner", [False, True], ids=["first", "continued"])
+def test_memory_that_is_missing_is_asked_for_again(inner: bool) -> None:
+    """Each schedule of sizes that fit nowhere is refused, though the first one's plan was recorded late."""
+    nodes = [node("Expand", ["x", "s"], ["large"]), node("Sin", ["large"], ["y"])]
+    if inner:
+        # Where nonzero elements are counted, planning stops for the data.
+        nodes = [
+            node("NonZero", ["x"], ["places"]),
+            node("Shape", ["places"], ["count"], start=1),
+            node("Mul", ["s", "count"], ["t"]),
+            node("Expand", ["x", "t"], ["large"]),
+            node("Sin", ["large"], ["y"]),
+        ]
+    graph = model(nodes, {"x": ("float32", [1]), "s": ("int64", [2])}, {"y": ("float32", None)})
+    x = np.ones(1, np.float32)
+    with Worker(graph) as worker:
+        for _ in range(3):
+            # Once its kernels are there, `schedule` tells.
+            with pytest.raises(OutOfMemoryError, match="no memory for the tensor"):
+                answer(worker, x, np.array([1 << 20, 1 << 20]))
+        np.testing.assert_allclose(answer(worker, x, np.array([2, 3])), np.sin(np.ones((2, 3))))
 
 
 def test_a_kernel_that_is_refused_is_reported_with_the_result(

@@ -94,10 +94,17 @@ def resized_network() -> bytes:
     return proto(nodes, inputs, {"y": ("float32", None), "z": ("float32", None)}, constants)
 
 
+def scalar_network() -> bytes:
+    """Reductions over all axes, whose results have none."""
+    nodes = [node("ReduceMean", ["x"], ["y"], keepdims=0), node("ReduceMax", ["x"], ["z"], keepdims=0)]
+    return proto(nodes, {"x": ("float32", ["n", "m", "k"])}, {"y": ("float32", []), "z": ("float32", [])})
+
+
 NETWORKS: dict[str, tuple[Callable[[], Model], int]] = {
     "pictures": (lambda: ModelLoader.load(picture_network()), 6),
     "sequences": (lambda: ModelLoader.load(sequence_network()), 8),
     "recurrent": (lambda: ModelLoader.load(recurrent_network()), 2),
+    "scalars": (lambda: ModelLoader.load(scalar_network()), 8),
     "shapes": (lambda: ModelLoader.load(shape_network()), 6),
     "resized": (lambda: ModelLoader.load(resized_network()), 14),
     "digits": (lambda: ModelLoader.load(ASSETS / "digits" / "digits.onnx"), 4),
@@ -142,7 +149,7 @@ def test_any_size_answers_as_a_plan_of_its_own_does(name: str, make_worker: Make
     check_sizes(name, 12, 11, "cpu", make_worker)
 
 
-@pytest.mark.parametrize("name", ["pictures", "shapes", "swarm"])
+@pytest.mark.parametrize("name", ["pictures", "scalars", "shapes", "swarm"])
 @pytest.mark.parametrize("channel", ["gl_compute", "gl_pixel", "opencl"], indirect=True)
 def test_any_size_does_so_on_a_gpu(name: str, channel: str, make_worker: MakeWorker) -> None:
     check_sizes(name, 5, 13, channel, make_worker)
@@ -174,6 +181,10 @@ def check_sizes(name: str, count: int, seed: int, channel: str, make_worker: Mak
             np.testing.assert_array_equal(one, other, err_msg=shapes)
     assert not apart._session.open_plans.ready
     plans = worker._session.open_plans
+    if name == "recurrent" and channel != "cpu":
+        # A step for each place of the sequence: the number of steps is another at each size.
+        assert not plans.sizes.is_possible
+        return
     assert 1 <= len(plans.ready) + len(plans.waiting) <= most_plans
 
 

@@ -178,7 +178,7 @@ def _block_item(storage: str) -> str:
 
 def axis_arguments(rank: int) -> int:
     """How many extra arguments take a flat index apart."""
-    return _PER_AXIS * (rank - 1)
+    return _PER_AXIS * max(rank - 1, 0)
 
 
 def axis_values(space: Sequence[int]) -> list[int]:

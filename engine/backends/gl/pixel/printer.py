@@ -90,7 +90,7 @@ class FragmentPrinter(GLSLPrinter):
         main += _main(kernel.dtype, [(k, inputs[k]) for k in at_flat], stage, _has_loops(kernel.body))
         source = shader_text(
             list(zip(inputs, flags, strict=True)), kernel.dtype, 0, stage,
-            stage.tail + _PER_AXIS * (kernel.rank - 1), helpers + main,
+            stage.tail + _PER_AXIS * max(kernel.rank - 1, 0), helpers + main,
         )  # fmt: skip
         return Shader(source, params, inputs, kernel.dtype, flags, rank=kernel.rank)
 

@@ -104,8 +104,11 @@ def test_a_pending_value_says_so_and_a_wait_is_counted(cl_device: CLDevice, back
         with pytest.raises(ValuePending):
             result.array()
         assert cl_device.counters.blocking == {}
-        begin()
+        # The device must not be done before the wait begins.
+        later = threading.Timer(0.3, begin)
+        later.start()
         result.wait()
+        later.join()
     assert cl_device.counters.blocking == {"clWaitForEvents": 1}
     assert np.all(result.array() == 4)
     assert (cl_device.counters.readbacks, cl_device.counters.bytes_down) == (1, 4 << 14)
