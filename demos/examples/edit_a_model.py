@@ -35,4 +35,5 @@ def main() -> tuple[int, float]:
 
 
 if __name__ == "__main__":
-    print(main())
+    digit, sureness = main()
+    print(f"{digit} ({sureness:.1%})")

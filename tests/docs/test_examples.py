@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import re
 from pathlib import Path
 from types import ModuleType
 
@@ -60,12 +61,22 @@ def test_pictures_are_small_and_there() -> None:
     assert max(path.stat().st_size for path in pictures.values()) < 60_000
 
 
+# With the spaces around it, by which NumPy aligns columns.
+NUMBER = re.compile(r" *-?\d+\.\d*(?:e[+-]?\d+)? *")
+
+
+def numbers_of(text: str) -> list[float]:
+    return [float(number) for number in NUMBER.findall(text)]
+
+
 @pytest.mark.parametrize("name", SCRIPTS)
 def test_the_page_shows_what_it_prints(name: str) -> None:
     printed = examples.output_of(name)
     assert printed.strip()
     if name not in examples.VARYING:
-        assert printed == OUTPUTS[name]
+        # Processors round differently: fractions agree as results of backends do, all else to the letter.
+        assert NUMBER.sub("#", printed) == NUMBER.sub("#", OUTPUTS[name])
+        assert numbers_of(printed) == pytest.approx(numbers_of(OUTPUTS[name]), rel=1e-4, abs=1e-4)
 
 
 @pytest.mark.parametrize("name", [name for name in SCRIPTS if ".run(" in code_of(name)])
