@@ -96,11 +96,18 @@ class OpenSlots:
         self._order = np.argsort(self.of, kind="stable")
         self._begins = np.flatnonzero(np.diff(self.of[self._order], prepend=-1))
 
+    def sizes(self, sizes: np.ndarray) -> np.ndarray:
+        """What each slot takes if the temporaries take so much."""
+        if not len(sizes):
+            return sizes
+        largest = np.maximum.reduceat(sizes[self._order], self._begins)
+        found: np.ndarray = -(-largest // self._alignment) * self._alignment
+        return found
+
     def places(self, sizes: np.ndarray) -> tuple[np.ndarray, int]:
         """Where each temporary starts if they take so much, and what they take in all."""
         if not len(sizes):
             return sizes, 0
-        largest = np.maximum.reduceat(sizes[self._order], self._begins)
-        ends = np.cumsum(-(-largest // self._alignment) * self._alignment)
+        ends = np.cumsum(self.sizes(sizes))
         starts = np.concatenate(([0], ends[:-1]))
         return starts[self.of], int(ends[-1])
