@@ -10,8 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from engine.api.command_buffers.items import Item, JobCommand
-from engine.api.worker import Worker
+from engine.api.command_buffers.items import Item, JobCommand, are_latest, outside_outputs
 from engine.backends.base import Backend
 from engine.backends.cpu.backend import CPUBackend
 from engine.backends.cpu.cost import INLINE_NS, TRIALS
@@ -22,7 +21,6 @@ from engine.base.memory.aligned import allocate
 from engine.device.jobs.command_list import CommandList
 from engine.device.jobs.stock import COPY_GRAIN, stock_functions
 from engine.device.jobs.system import JobHandle, JobSystem, RepeatedJob
-from engine.runtime.fast_path import FastPath, FastPathRun
 
 Row = tuple[int, int, int, int]
 """A native command: function, args, total, grain."""
@@ -77,13 +75,8 @@ class CPUSegment:
         self._variants: list[Variant] = []
         scheduled = [item for item in items if isinstance(item, Item)]
         backends: list[Backend] = [item.fast_path.backend for item in scheduled]
-        inside = {id(item.command.worker) for item in scheduled}
-        self._outside: list[tuple[Worker, FastPath]] = []
-        for slot in (slot for item in scheduled for slot in item.slots):
-            if slot.output is not None and slot.output_direct is not None:
-                backends.append(slot.output_direct.backend)
-                if id(slot.output.worker) not in inside:
-                    self._outside.append((slot.output.worker, slot.output_direct))
+        self._outside = outside_outputs(scheduled)
+        backends += [fast_path.backend for _, fast_path in self._outside]
         self._streams = [b.stream for b in dict.fromkeys(backends) if isinstance(b, CPUBackend)]
         fixed = [(item, arrays) for item in scheduled if (arrays := item.fixed_arrays()) is not None]
         self._fixed = {id(item): arrays for item, arrays in fixed}
@@ -107,9 +100,8 @@ class CPUSegment:
         """Take the inputs and submit; short work is done at once if nothing is in flight."""
         given: list[list[Any]] = []
         self.stays = False
-        for worker, fast_path in self._outside:
-            if worker._fast_path is not fast_path or type(worker._latest) is not FastPathRun:
-                return False
+        if not are_latest(self._outside):
+            return False
         here = get_ident()
         for worker, fast_path in self._ready:  # as `is_ready`
             if (

@@ -13,6 +13,8 @@ from engine.api.command_buffers.items import (
     ScheduleCommand,
     Segment,
     Slot,
+    are_latest,
+    outside_outputs,
 )
 from engine.api.command_buffers.jobs import CPUSegment
 from engine.device.jobs.system import JobSystem
@@ -89,11 +91,14 @@ class StreamSegment:
         self._items = list(items)
         self.commands = [item.command for item in items]
         self.count = len(items)
+        self._outside = outside_outputs(items)
         self._backend = items[0].fast_path.backend
         self._run = self._backend.join([item.fast_path.program for item in items])
 
     def replay(self) -> bool:
         """Upload and run, with one change of context."""
+        if not are_latest(self._outside):
+            return False
         given = []
         for item in self._items:
             values = item.values()
