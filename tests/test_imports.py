@@ -45,6 +45,8 @@ class Import:
     in_function: bool
     for_types: bool
     explained: bool
+    is_named: bool = False
+    """Whether a string names the module, which something else may import."""
 
 
 def source_files(root: Path) -> dict[str, Path]:
@@ -58,14 +60,21 @@ def source_files(root: Path) -> dict[str, Path]:
 
 
 def imports_of(name: str, path: Path, modules: set[str]) -> Iterator[Import]:
-    """The imports in one file; `from package import module` counts as an import of the module."""
+    """The imports in one file; `from package import module` counts as an import of the module.
+
+    A string that is a module of ours, or a name in one ("module:name"), counts as a named import.
+    """
     text = path.read_text(encoding="utf-8")
     lines = text.splitlines()
     package = name if path.name == "__init__.py" else name.rpartition(".")[0]
 
     def visit(node: ast.AST, function: int, for_types: bool) -> Iterator[Import]:
         targets = []
-        if isinstance(node, ast.Import):
+        is_named = isinstance(node, ast.Constant) and isinstance(node.value, str)
+        if is_named:
+            module = node.value.partition(":")[0]
+            targets = [module] if module.startswith("engine.") and module in modules else []
+        elif isinstance(node, ast.Import):
             targets = [alias.name for alias in node.names]
         elif isinstance(node, ast.ImportFrom):
             base = node.module or ""
@@ -76,7 +85,7 @@ def imports_of(name: str, path: Path, modules: set[str]) -> Iterator[Import]:
         for target in dict.fromkeys(targets):
             line = getattr(node, "lineno", 0)
             explained = any("#" in text for text in lines[function:line])
-            yield Import(name, target, line, function > 0, for_types, explained)
+            yield Import(name, target, line, function > 0, for_types, explained, is_named)
         for child in ast.iter_child_nodes(node):
             if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
                 function = node.lineno
@@ -144,7 +153,7 @@ def test_no_import_points_upward(imports: list[Import], modules: dict[str, Path]
 def test_there_is_no_circle(imports: list[Import], modules: dict[str, Path]) -> None:
     edges: dict[str, set[str]] = {name: set() for name in modules}
     for item in imports:
-        if item.target in modules and not item.for_types:
+        if item.target in modules and not (item.for_types or item.is_named):
             edges[item.importer].add(item.target)
     assert circles(edges) == []
 
@@ -188,7 +197,7 @@ def test_imports_inside_functions_are_heavy_or_explained(imports: list[Import]) 
     """Outside packages must be among the heavy ones; anything else needs a comment above, which says why."""
     wrong = []
     for item in imports:
-        if not item.in_function or item.for_types:
+        if not item.in_function or item.for_types or item.is_named:
             continue
         top = item.target.partition(".")[0]
         if top not in HEAVY and not item.explained:
@@ -215,7 +224,9 @@ def test_the_walk_sees_what_it_must(tmp_path: Path) -> None:
     """The checks above on a small tree with one of each fault, so that they are known to be able to fail."""
     (tmp_path / "engine" / "kernels").mkdir(parents=True)
     (tmp_path / "engine" / "graph").mkdir()
-    (tmp_path / "engine" / "graph" / "model.py").write_text("from engine.kernels import a\n")
+    (tmp_path / "engine" / "graph" / "model.py").write_text(
+        'from engine.kernels import a\nTASK = "engine.kernels.b:f"\nTEXT = "engine.kernels.b is a module"\n'
+    )
     (tmp_path / "engine" / "kernels" / "__init__.py").write_text("")
     (tmp_path / "engine" / "kernels" / "a.py").write_text(
         "from typing import TYPE_CHECKING\nfrom . import b\nif TYPE_CHECKING:\n"
@@ -228,7 +239,9 @@ def test_the_walk_sees_what_it_must(tmp_path: Path) -> None:
     names = set(found)
     assert names == {"engine.graph.model", "engine.kernels", "engine.kernels.a", "engine.kernels.b"}
     seen = {name: list(imports_of(name, path, names)) for name, path in found.items()}
-    assert [i.target for i in seen["engine.graph.model"]] == ["engine.kernels.a"]
+    imported, named = seen["engine.graph.model"]
+    assert (imported.target, imported.is_named) == ("engine.kernels.a", False)
+    assert (named.target, named.line, named.is_named) == ("engine.kernels.b", 2, True)
     relative, types = seen["engine.kernels.a"][1:]
     assert (relative.target, relative.for_types) == ("engine.kernels.b", False)
     assert (types.target, types.for_types) == ("engine.graph.model", True)

@@ -188,7 +188,8 @@ class Worker(Disposable):
             source = model.path if isinstance(model, ModelAsset) else model
             driver_warm_up = None
             if isinstance(source, str | os.PathLike) and outputs is None:
-                driver_warm_up = partial(warm_up_driver, source, backend_type, shapes, allow_fallback)
+                task = "engine.api.freeze_support:run_driver_warm_up"
+                driver_warm_up = partial(warm_up_driver, task, source, backend_type, shapes, allow_fallback)
             session = yield from session_steps(loading, open_session, is_on_gl, driver_warm_up)
             worker = cls.__new__(cls)
             Disposable.__init__(worker)
