@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from engine.backends.table import BACKENDS
+
 ROOT = Path(__file__).parent.parent
 PACKAGES = ("engine", "gameglue", "demos")
 
@@ -70,8 +72,9 @@ def imports_of(name: str, path: Path, modules: set[str]) -> Iterator[Import]:
 
     def visit(node: ast.AST, function: int, for_types: bool) -> Iterator[Import]:
         targets = []
-        is_named = isinstance(node, ast.Constant) and isinstance(node.value, str)
-        if is_named:
+        is_named = False
+        if isinstance(node, ast.Constant) and isinstance(node.value, str):
+            is_named = True
             module = node.value.partition(":")[0]
             targets = [module] if module.startswith("engine.") and module in modules else []
         elif isinstance(node, ast.Import):
@@ -101,6 +104,15 @@ def level(module: str) -> int | None:
     if package == "engine" and rest:
         package = f"engine.{rest.partition('.')[0]}"
     return LEVELS.index(package) if package in LEVELS else None
+
+
+def backend_of(module: str) -> str:
+    """The folder of the one backend that a module belongs to; "" for what several share."""
+    for entry in BACKENDS:
+        folder = entry.path.partition(":")[0].rpartition(".")[0]
+        if module == folder or module.startswith(folder + "."):
+            return folder
+    return ""
 
 
 def outside(imports: list[Import], package: str) -> list[Import]:
@@ -147,6 +159,18 @@ def test_no_import_points_upward(imports: list[Import], modules: dict[str, Path]
         above, below = level(item.target), level(item.importer)
         if item.target in modules and above is not None and below is not None and above > below:
             wrong.append(item)
+    assert describe(wrong) == []
+
+
+def test_backends_do_not_know_each_other(imports: list[Import]) -> None:
+    """Nor does what they share know one of them: it calls methods of `Backend` and `DeviceBuffer`."""
+    wrong = [
+        item
+        for item in imports
+        if item.importer.startswith("engine.backends")
+        and item.importer not in ("engine.backends.table", "engine.backends.select")
+        and backend_of(item.target) not in ("", backend_of(item.importer))
+    ]
     assert describe(wrong) == []
 
 
@@ -253,5 +277,7 @@ def test_the_walk_sees_what_it_must(tmp_path: Path) -> None:
     assert level("engine.unheard_of") is None
     assert level("engine") == LEVELS.index("engine")
     assert level("engine.device.gl.device") == 1
+    assert backend_of("engine.backends.gl.compute.conv") == "engine.backends.gl.compute"
+    assert backend_of("engine.backends.gl.storage") == backend_of("engine.backends.base") == ""
     assert circles({"a": {"b"}, "b": {"c"}, "c": {"b"}, "d": {"a"}}) == [["b", "c"]]
     assert circles({"a": {"b", "c"}, "b": {"c"}, "c": set()}) == []

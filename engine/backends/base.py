@@ -220,6 +220,10 @@ class Backend(ABC):
         """Whether tensors of a type can lie here at all."""
         return True
 
+    def element_dtype(self, dtype: np.dtype) -> np.dtype:
+        """The NumPy type of an element as it is stored here, for tensors of a type that can be."""
+        return dtype
+
     @abstractmethod
     def tune(self, compute: Compute, tuner: Tuner) -> bool:
         """Replace the step by tuned kernels through `tuner`; False leaves it to the generic kernel.

@@ -16,7 +16,7 @@ from engine.backends.base import Backend, DeviceBuffer, Program
 from engine.backends.gl.commands import CommandList, Replayer
 from engine.backends.gl.programs import ProgramStore
 from engine.backends.gl.record import GLProgram
-from engine.backends.gl.storage import FORMS, to_memory, type_refusal
+from engine.backends.gl.storage import FORMS, memory_dtype, to_memory, type_refusal
 from engine.backends.gl.timing import ObservedCommands
 from engine.backends.integers import check_integers
 from engine.base import instrumentation
@@ -98,6 +98,10 @@ class GLBackend(Backend):
     def holds(self, dtype: np.dtype) -> bool:
         """Everything but float64 and what is no number."""
         return type_refusal([dtype]) is None
+
+    def element_dtype(self, dtype: np.dtype) -> np.dtype:
+        """32-bit integers for 64-bit ones, bytes for bool and what is smaller."""
+        return memory_dtype(dtype)
 
     @property
     @abstractmethod

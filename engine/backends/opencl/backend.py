@@ -95,6 +95,10 @@ class OpenCLBackend(Backend):
             return f"it reads {len(values) - 1} tensors; a kernel reads {_FAN_IN} at most"
         return None
 
+    def element_dtype(self, dtype: np.dtype) -> np.dtype:
+        """32-bit integers for 64-bit ones, bytes for bool and what is smaller."""
+        return device_dtype(dtype)
+
     def tune(self, compute: Compute, tuner: Tuner) -> bool:
         """Replace the step by tuned kernels through `tuner`; False leaves it to the generic kernel."""
         limits = self.device.limits

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import ctypes
 
+import moderngl
 import numpy as np
 
-from engine.backends.base import DeviceBuffer, Readback
-from engine.backends.gl.memory import GLObjects
+from engine.backends.base import Readback
+from engine.backends.gl.memory import GLBuffer, GLObjects
 from engine.backends.gl.storage import from_memory, memory_dtype
 from engine.base.errors import DisposedError
 from engine.device.gl.device import GLDevice
@@ -76,7 +77,7 @@ class GLMemory(GLObjects):
 _RANGE_TYPES = (ctypes.c_uint, ctypes.c_uint, ctypes.c_uint, ctypes.c_ssize_t, ctypes.c_ssize_t)
 
 
-class GLComputeBuffer(DeviceBuffer):
+class GLComputeBuffer(GLBuffer):
     """A tensor in a GL buffer of its own."""
 
     def __init__(
@@ -97,6 +98,11 @@ class GLComputeBuffer(DeviceBuffer):
     def is_released(self) -> bool:
         """Whether `release` was called."""
         return self.memory.is_released
+
+    def shared(self, ctx: moderngl.Context) -> moderngl.Buffer:
+        """The buffer as an object of another context."""
+        found: moderngl.Buffer = ctx.external_buffer(self.name, self.memory.nbytes)
+        return found
 
     def memory_bytes(self) -> int:
         """What it takes on the GPU."""
