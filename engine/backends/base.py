@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol
 import numpy as np
 
 from engine.backends.partial_dispatch import Pieces
+from engine.backends.plan_codec import PlanCodec
 from engine.backends.readback import PendingRead, ShapedRead, check_out
 from engine.backends.tensor_data import CPUTensorData
 from engine.base import instrumentation
@@ -255,6 +256,10 @@ class Backend(ABC):
             words: by key, how many words of arguments a kernel is called with; 0 where that is not known.
         """
         return False
+
+    def plan_codec(self) -> PlanCodec | None:
+        """What the plan store needs to know; None where plans of this backend are not stored."""
+        return None
 
     @abstractmethod
     def create(self, elements: int, dtype: np.dtype, data: np.ndarray | None = None) -> DeviceBuffer:

@@ -101,8 +101,10 @@ class _Pinned(BufferTensorData):
             return storage.mem
         if storage.is_released:
             raise DisposedError("this tensor or its worker was disposed, and its memory with it")
+        device = self.device
+        assert isinstance(device, GLDevice)
         if self._object is None or (ctx is not None and self._object.ctx is not ctx):
-            self._object = storage.shared(ctx if ctx is not None else game_context(self.device))
+            self._object = storage.shared(ctx if ctx is not None else game_context(device))
         return self._object
 
     @contextmanager

@@ -26,7 +26,7 @@ from engine.graph.model import Layer, Model
 from engine.kernels.value import Value, leaves
 from engine.runtime.open_plans import OpenPlans
 from engine.runtime.plan_cache import PlanCache
-from engine.runtime.plan_store.plans import StoredModel, plan_file, stored_facts
+from engine.runtime.plan_store.plans import StoredModel, plan_file
 from engine.runtime.recorded_plan import Pending, RecordedPlan
 from engine.runtime.recording import Recorder, finish
 
@@ -167,7 +167,7 @@ class Session:
     def _restored(self) -> list[tuple[object, Lowered]] | None:
         """The stored plans of this model, if their kernels are still cached."""
         stored, native = self.stored, self.backends["native"]
-        if stored is None or not native.prepare_stored(stored.words):
+        if stored is None or self.file is None or not native.prepare_stored(self.file.words(stored)):
             self.stored = None
             return None
         for lowered in stored.plans.values():
@@ -184,7 +184,7 @@ class Session:
         plans = {} if lowered is None else {key: lowered}
         used = {name for p in plans.values() for s in p.segments for name in s.plan.constants}
         lasting = frozenset(used & self.planner.tracer.constant_names)
-        self.stored = StoredModel(self.host_inputs, self.is_random, stored_facts(kernels), plans, lasting)
+        self.stored = StoredModel(self.host_inputs, self.is_random, self.file.facts(kernels), plans, lasting)
         self.file.write(self.stored, self.model)
 
     def _likely(self) -> Iterator[tuple[InputShapes, Lowered]]:

@@ -21,6 +21,7 @@ from engine.backends.cpu.fast_path import CPURepeat, seen
 from engine.backends.cpu.memory import CPUBuffer, native_type
 from engine.backends.cpu.native_kernel import source_of
 from engine.backends.cpu.partial_run import CPUPieces
+from engine.backends.cpu.plan_codec import CPUPlanCodec
 from engine.backends.cpu.precision import arithmetics_for
 from engine.backends.cpu.precompile import compile_ahead
 from engine.backends.cpu.program import CPUProgram, released
@@ -136,6 +137,10 @@ class CPUBackend(Backend):
         self._functions |= addresses
         _ = self.stream
         return True
+
+    def plan_codec(self) -> CPUPlanCodec:
+        """The CPU's, for plans of as many threads."""
+        return CPUPlanCodec(self.planned_threads, self.arithmetics)
 
     # Buffers
 

@@ -187,7 +187,7 @@ def test_an_output_of_a_worker_outside_is_the_latest_at_every_size(where: dict[s
         outside, ending = CommandBuffer(), CommandBuffer()
         for buffer in (outside, ending):
             for worker, factor in ((b, 2), (c, 3)):
-                given = {"x": buffer.output(a), "factor": np.array([factor], np.float32)}
+                given: dict[str, Any] = {"x": buffer.output(a), "factor": np.array([factor], np.float32)}
                 buffer.schedule_worker(worker, given)
         ending.schedule_worker(a, {"x": np.zeros(4, np.float32)})
         for buffer in (outside, ending):
