@@ -322,7 +322,7 @@ class Worker(Disposable):
         Raises `InputError` on a GPU, where no job can wait for it: request a readback.
         """
         self._check_alive()
-        if self._native.name != "cpu":
+        if not self._native.is_host:
             raise InputError("job threads cannot wait for a GPU; read the output back, then schedule the job")
         last = self._native.fence()
         return None if last is None else last.of_this_run()

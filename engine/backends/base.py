@@ -30,6 +30,9 @@ from engine.kernels.size import Number
 Progress = Callable[[int, int], None]
 """Called with (kernels ready, kernels wanted)."""
 
+Storage = Literal["memory", "buffer", "texture", "other"]
+"""How users reach a tensor on a backend: as memory of the process, as a GPU buffer, as a texture, or not."""
+
 Precision = Literal["float32", "bf16", "int8"]
 """How exactly the CPU backend computes matrix products and convolutions; all else it computes in float32."""
 
@@ -166,6 +169,12 @@ class Backend(ABC):
     name: ClassVar[str]
     """As in `engine.backends.table`: "cpu", "gl_compute", "gl_pixel", "opencl"."""
 
+    is_host: ClassVar[bool] = False
+    """Whether its work is jobs on memory of the process; then it is a `HostBackend`."""
+
+    storage: ClassVar[Storage] = "other"
+    """What its tensors are to users; see `engine.runtime.device_tensor_data`."""
+
     shares: ClassVar[bool] = False
     """Whether `share` gives buffers over a part of others."""
 
@@ -207,6 +216,10 @@ class Backend(ABC):
         """A new stream of work on a device that `device_for` has returned."""
         make: Callable[[Any], Backend] = cls
         return make(device)
+
+    @classmethod
+    def load_ahead(cls) -> None:
+        """Wait for what a first backend object would otherwise wait for; any thread may do it."""
 
     @property
     def owner(self) -> Any:

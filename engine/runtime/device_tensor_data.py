@@ -11,7 +11,7 @@ from typing import Any, ClassVar, Self
 import moderngl
 import numpy as np
 
-from engine.backends.base import Backend, BackendType, DeviceBuffer
+from engine.backends.base import Backend, BackendType, DeviceBuffer, Storage
 from engine.backends.gl.memory import GLBuffer
 from engine.backends.gl.sharing import game_context, in_turn
 from engine.backends.readback import PendingRead, Reader, Writer
@@ -199,13 +199,12 @@ class CPUBufferTensorData(BufferTensorData, CPUTensorData):
 
 def storage_of(backend: Backend) -> type[BufferTensorData]:
     """The storage class of a backend's buffers."""
-    return _STORAGES.get(backend.name, BufferTensorData)
+    return _STORAGES[backend.storage]
 
 
-_STORAGES: Mapping[str, type[BufferTensorData]] = {
-    "cpu": CPUBufferTensorData,
-    "gl_compute": ComputeTensorData,
-    "opencl": ComputeTensorData,
-    "gl_pixel": TextureTensorData,
+_STORAGES: Mapping[Storage, type[BufferTensorData]] = {
+    "memory": CPUBufferTensorData,
+    "buffer": ComputeTensorData,
+    "texture": TextureTensorData,
+    "other": BufferTensorData,
 }
-"""By the names of backends whose storage users may reach."""

@@ -44,7 +44,7 @@ class Session:
         if cpu is not None:
             self.backends["cpu"] = cpu
         self.packed: dict[str, Packed] = {}
-        stays = native.name == "cpu"
+        stays = native.is_host
         self.pool = Pool(sum(array.nbytes for array in model.constants.values()) if stays else 0)
         self.file = plan_file(model, native)
         self.stored = None if self.file is None else self.file.read

@@ -70,12 +70,12 @@ def _where(item: Item | None, command: Command, place: object) -> object:
     if item is None:
         return None
     backend = item.fast_path.backend
-    return backend.owner if backend.name == "cpu" else (backend.name, id(backend.owner))
+    return backend.owner if backend.is_host else (backend.name, id(backend.owner))
 
 
 def _breaks(item: Item, together: Sequence[Item | JobCommand]) -> bool:
     """Whether a schedule on a GPU needs those before it to be enqueued: its inputs are uploaded first."""
-    if item.fast_path.backend.name == "cpu":
+    if item.fast_path.backend.is_host:
         return False
     before = {id(other.command.worker) for other in together if isinstance(other, Item)}
     needed = {id(slot.output.worker) for slot in item.slots if slot.output is not None}

@@ -14,7 +14,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from engine.backends.base import Backend, DeviceBuffer, Precision, Program, Progress, Read, Repeat
+from engine.backends.base import DeviceBuffer, Precision, Program, Progress, Read, Repeat, Storage
 from engine.backends.cpu.arguments import argument_words, generic_units, generic_words
 from engine.backends.cpu.cost import DETERMINISTIC_THREADS, grain, row_blocks, step_ns
 from engine.backends.cpu.fast_path import CPURepeat, seen
@@ -29,6 +29,7 @@ from engine.backends.cpu.stream import CPUReadback, JobStream
 from engine.backends.cpu.template import CPUTemplate
 from engine.backends.cpu.timing import time_commands
 from engine.backends.cpu.tuned import tune
+from engine.backends.host import HostBackend
 from engine.backends.readback import ArrivedRead, PendingRead, ShapedRead, check_out, delivered
 from engine.backends.tensor_data import CPUTensorData
 from engine.base import instrumentation
@@ -52,7 +53,7 @@ LEAST_SHARED = 1 << 20
 """Bytes of a tensor that all threads copy when it is read; fewer are there before another thread is awake."""
 
 
-class CPUBackend(Backend):
+class CPUBackend(HostBackend):
     """Runs plans on native job threads (`jobs`, by default the process's own).
 
     `precision` is that of products and convolutions; raises `DeviceError` where the processor lacks it.
@@ -61,6 +62,7 @@ class CPUBackend(Backend):
     """
 
     name: ClassVar[str] = "cpu"
+    storage: ClassVar[Storage] = "memory"
     shares: ClassVar[bool] = True
     chooses_by_size: ClassVar[bool] = True
     fan_in = 16
@@ -82,6 +84,11 @@ class CPUBackend(Backend):
         self._functions: dict[str, int] = {}
         self._arena = allocate(0)
         self._verdicts: dict[bytes, bool] = {}
+
+    @classmethod
+    def on_jobs(cls, jobs: JobSystem | None, precision: Precision, deterministic: bool) -> CPUBackend:
+        """A new stream of work."""
+        return cls(jobs, precision, deterministic)
 
     @cached_property
     def jobs(self) -> JobSystem:

@@ -6,13 +6,13 @@ from functools import cache
 
 import numpy as np
 
-from engine.backends.base import DeviceBuffer
+from engine.backends.host import HostBuffer
 from engine.base.dtypes import as_dtype
 from engine.base.errors import DisposedError
 from engine.base.memory.aligned import address_of, allocate
 
 
-class CPUBuffer(DeviceBuffer):
+class CPUBuffer(HostBuffer):
     """Native memory as a NumPy array. `address` is its first byte's."""
 
     __slots__ = ("_array", "address", "dtype", "elements")

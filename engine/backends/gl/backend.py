@@ -46,6 +46,11 @@ class GLBackend(Backend):
         if not device.info.is_software:
             self.first_rate = _HARDWARE_RATE
 
+    @classmethod
+    def load_ahead(cls) -> None:
+        """The native code that replays command lists."""
+        Replayer().wait()
+
     @abstractmethod
     def elements_at_once(self, dtype: np.dtype) -> int:
         """How many elements of a tensor one call of a generic kernel's shader yields."""

@@ -10,7 +10,7 @@ from weakref import WeakValueDictionary
 
 import numpy as np
 
-from engine.backends.base import Backend, DeviceBuffer, Program, Progress, Readback
+from engine.backends.base import Backend, DeviceBuffer, Program, Progress, Readback, Storage
 from engine.backends.cost import formula_ns
 from engine.backends.integers import check_integers
 from engine.backends.opencl.dispatches import CLProgram, Command, dispatches
@@ -48,6 +48,7 @@ class OpenCLBackend(Backend):
     """
 
     name: ClassVar[str] = "opencl"
+    storage: ClassVar[Storage] = "buffer"
     fan_in = _FAN_IN
     keeps_int64: ClassVar[bool] = False
     storage_types: ClassVar[Sequence[str]] = tuple(WORDS)

@@ -8,7 +8,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from engine.backends.base import DeviceBuffer, Program, Progress
+from engine.backends.base import DeviceBuffer, Program, Progress, Storage
 from engine.backends.cost import formula_ns
 from engine.backends.gl.backend import GLBackend, checked_elements
 from engine.backends.gl.compute.matmul import slices_constant
@@ -46,6 +46,7 @@ class GLComputeBackend(GLBackend):
     """
 
     name: ClassVar[str] = "gl_compute"
+    storage: ClassVar[Storage] = "buffer"
 
     def __init__(self, device: GLDevice, *, texels: bool | None = None) -> None:
         if not device.info.supports_compute:

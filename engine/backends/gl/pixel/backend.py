@@ -7,7 +7,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from engine.backends.base import DeviceBuffer, Program, Progress
+from engine.backends.base import DeviceBuffer, Program, Progress, Storage
 from engine.backends.gl.backend import GLBackend, checked_elements
 from engine.backends.gl.pixel.layout import capacity, texels_of
 from engine.backends.gl.pixel.memory import GLPixelBuffer
@@ -40,6 +40,7 @@ class GLPixelBackend(GLBackend):
     """
 
     name: ClassVar[str] = "gl_pixel"
+    storage: ClassVar[Storage] = "texture"
 
     def __init__(self, device: GLDevice, *, deferred_transfers: bool | None = None) -> None:
         if device.info.version_code < _OLDEST:
