@@ -13,6 +13,7 @@ from functools import partial
 
 import numpy as np
 
+from engine.backends.cpu.argument_block import ArgumentBlock
 from engine.backends.cpu.cost import tasks_wanted
 from engine.backends.cpu.epilogue import Epilogue, is_float32_core, print_epilogue
 from engine.backends.cpu.library import library_text
@@ -47,11 +48,10 @@ LINE = 64
 ROWS_IN_PLACE = 4
 """Up to so many rows an unknown right side is read where it lies."""
 
-_WORDS = (
-    "m_size n_size k_size row_blocks column_blocks block_rows block_columns a_batch a_row"
-    " b_batch b_panel b_row in_place"
-).split()
-_FIRST_WORD = 2
+_ARGUMENTS = ArgumentBlock(
+    "m_size n_size k_size row_blocks column_blocks block_rows block_columns a_batch a_row b_batch b_panel "
+    "b_row in_place"
+)
 
 
 @dataclass(frozen=True)
@@ -100,7 +100,7 @@ def tune_matmul(
     right, b_steps = _right_side(
         tuner, b.name, elements, (batch, k, n), b_strides, tile, in_place, narrow > 0
     )
-    epilogue = print_epilogue(compute, _FIRST_WORD + len(_WORDS))
+    epilogue = print_epilogue(compute, _ARGUMENTS.end)
     # A tile's columns cost the same whether they are meant or not.
     columns = 2 * n if narrow else _up(n, tile.width)
     weights = tuner.weight_bytes if b.known is not None else 0
@@ -109,7 +109,11 @@ def tune_matmul(
     total_ns = batch * matrix_ns + 50.0
     cut = deferred(cut_product, m, n, k, tile, batch, tasks_wanted(total_ns, threads))
     tasks = batch * cut.row_blocks * cut.column_blocks
-    sizes = (m, n, k, cut.row_blocks, cut.column_blocks, cut.rows, cut.columns, a_batch, a_row, *b_steps)
+    sizes = _ARGUMENTS.values(
+        m_size=m, n_size=n, k_size=k, row_blocks=cut.row_blocks, column_blocks=cut.column_blocks,
+        block_rows=cut.rows, block_columns=cut.columns, a_batch=a_batch, a_row=a_row, b_batch=b_steps[0],
+        b_panel=b_steps[1], b_row=b_steps[2], in_place=b_steps[3],
+    )  # fmt: skip
     values = (total_ns / tasks, *sizes, *epilogue.values)
     kernel = NativeKernel("matmul", matmul_text(tile, epilogue, narrow, any_count=n > narrow))
     tuner.emit(kernel, (tasks,), values, (*epilogue.inputs, left, right), compute.output.name)
@@ -226,10 +230,10 @@ def matmul_text(tile: Tile, epilogue: Epilogue, narrow: int = 0, any_count: bool
     else:
         arguments = f"{tile.vectors}, {tile.lanes}"
         tiles = [f"tile_of_{rows} = make_product_tile({rows}, {arguments})\n" for rows in heights]
-    position = _FIRST_WORD + len(_WORDS) + epilogue.words
+    position = _ARGUMENTS.end + epilogue.words
     step = narrow or tile.width
     body = [
-        *(f"{name} = arg_i64(args, {_FIRST_WORD + k})" for k, name in enumerate(_WORDS)),
+        *_ARGUMENTS.prologue(),
         *epilogue.arguments,
         f"a = arg_i64(args, {position})",
         f"b = arg_i64(args, {position + 1})",
