@@ -63,7 +63,7 @@ class CPUBackend(Backend):
     shares: ClassVar[bool] = True
     chooses_by_size: ClassVar[bool] = True
     fan_in = 16
-    whole = frozenset({"recurrence"})
+    whole = frozenset({"recurrence", "suppression"})
     passes = (join_quantized, remove_dead_layers, unpack_weights, channels_last)
 
     def __init__(
