@@ -6,7 +6,7 @@ from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -39,6 +39,10 @@ class Location:
         return flat[: self.value.size].reshape(self.value.shape)
 
 
+Transfers: TypeAlias = "tuple[tuple[str, DeviceBuffer, DeviceBuffer], ...]"
+"""Tensors that go from a backend to the other: name, source and target of each."""
+
+
 @dataclass
 class Submission:
     """A program for one backend, and the tensors to transfer there from the other backend first."""
@@ -46,7 +50,7 @@ class Submission:
     place: Place
     program: Program
     make_plan: Callable[[], Plan]
-    transfers: tuple[tuple[str, DeviceBuffer, DeviceBuffer], ...] = ()
+    transfers: Transfers = ()
     slicing: Any = None
     """Partial dispatches and expected costs of the program's steps, created when it is first sliced."""
 

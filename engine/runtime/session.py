@@ -221,7 +221,7 @@ class Session:
             guesses, going = Guesses(SAMPLES[-1], condition), lowered
             try:
                 while (stop := going.trace.stop) is not None and (answer := guesses.answer(stop)) is not None:
-                    going = self._allowed(self.planner.resume(going.trace, answer, None))
+                    going = self.allowed(self.planner.resume(going.trace, answer, None))
                     compiled += self.compile(going, progress)
                     if condition and self._outlook[0] is lowered:
                         self._outlook.append(going)
@@ -248,9 +248,9 @@ class Session:
     ) -> Lowered:
         """Plan the model up to its end or to its first stop for data."""
         with naming_shortage(f"a plan of model '{self.source.name}'"):
-            return self._allowed(self.planner.lower(shapes, known))
+            return self.allowed(self.planner.lower(shapes, known))
 
-    def _allowed(self, lowered: Lowered) -> Lowered:
+    def allowed(self, lowered: Lowered) -> Lowered:
         """Return the plan; raise `UnsupportedLayerError` for fallbacks that are not allowed."""
         if lowered.fallbacks and ("cpu" not in self.backends or not self.allow_fallback):
             reasons = "; ".join(f"layer '{f.layer}' ({f.op_type}): {f.reason}" for f in lowered.fallbacks[:8])
@@ -271,7 +271,7 @@ class Session:
         if (recorded := self.cache.get(key)) is not None:
             return recorded
         with instrumentation.spanning("plan", model=self.source):
-            recorded = self.open_plans.recorded_plan(shapes, known)
+            recorded = self.open_plans.recorded(shapes, known)
             if recorded is None:
                 self.finish_background()
                 # Another thread may have made it.
@@ -283,7 +283,7 @@ class Session:
         # The first plan that is used is stored, for which it has to be made for these sizes.
         is_stored = self.file is None or self.stored is None
         if is_stored and self.open_plans.make_ready(shapes, known):
-            found = self.open_plans.recorded_plan(shapes, known)
+            found = self.open_plans.recorded(shapes, known)
             if found is not None:
                 return found
         lowered = self.lower(shapes, known)
@@ -358,7 +358,7 @@ class Session:
             return following
         self.finish_background()
         with naming_shortage(f"a plan of model '{self.source.name}'"):
-            lowered = self._allowed(self.planner.resume(recorded.lowered.trace, known, results))
+            lowered = self.allowed(self.planner.resume(recorded.lowered.trace, known, results))
         following = self._begun(lowered, recorded)
         self.cache.keep_continuation(recorded, key, following)
         return following

@@ -14,6 +14,7 @@ from engine.backends.cpu.native_kernel import NativeKernel
 from engine.backends.cpu.printer import indent, kernel_text, read_text
 from engine.base.dtypes import INT32, INT64, arithmetic_type, as_dtype
 from engine.compiler.plan import Compute, Tuner
+from engine.kernels.size import smallest, whole
 
 BLOCK = 64
 """Elements that are compared with the threshold at once."""
@@ -115,14 +116,14 @@ def tune_sort(compute: Compute, tuner: Tuner, threads: int) -> bool:
     if rows.arithmetic not in _KEYS or compute.body.dtype not in ("index", "int32"):
         return False
     outer, count, inner = rows.shape
-    keep, total = int(facts["keep"]), outer * inner
-    room = min(count, 2 * keep + ROOM) + BLOCK
-    tasks = min(total, threads * CHUNKS_PER_THREAD)
+    keep, total = whole(facts["keep"]), outer * inner
+    room = smallest(count, 2 * keep + ROOM) + BLOCK
+    tasks = smallest(total, threads * CHUNKS_PER_THREAD)
     task_rows = -(-total // tasks)
     tasks = -(-total // task_rows)
     scratch = tuner.temporary(tasks * 3 * room, INT64)
     target = unfinished(compute, tuner, INT32)
-    sorted_ns = min(count, 4 * keep) * _NS_PER_SORTED
+    sorted_ns = smallest(count, 4 * keep) * _NS_PER_SORTED
     each = task_rows * (count * _NS_PER_ELEMENT + sorted_ns + _NS_PER_ROW)
     stored = lengths[0].dtype.name if lengths else None
     text = sort_text(rows.dtype.name, bool(facts["descending"]), stored)

@@ -9,6 +9,7 @@ from engine.backends.cpu.native_kernel import NativeKernel
 from engine.backends.cpu.printer import indent, kernel_text, read_text
 from engine.base.dtypes import FLOAT32, INT32
 from engine.compiler.plan import Compute, Tuner
+from engine.kernels.size import smallest, whole
 
 AT_ONCE = 16
 """Kept boxes that a box is compared with before the next test whether it is out."""
@@ -24,8 +25,8 @@ def tune_suppression(compute: Compute, tuner: Tuner, threads: int) -> bool:
     assert compute.hint is not None
     (order, corners, *number), facts = compute.hint.operands, compute.hint.facts
     rows, count = order.shape
-    most = int(facts["most"])
-    tasks = min(rows, threads * CHUNKS_PER_THREAD)
+    most = whole(facts["most"])
+    tasks = smallest(rows, threads * CHUNKS_PER_THREAD)
     task_rows = -(-rows // tasks)
     tasks = -(-rows // task_rows)
     scratch = tuner.temporary(tasks * 5 * (most + AT_ONCE), FLOAT32)
