@@ -71,6 +71,10 @@ class DeviceBuffer(ABC):
         """What it takes where it lies."""
         return self.elements * self.dtype.itemsize
 
+    def block(self) -> tuple[int, int]:
+        """The memory that it keeps: a number, which buffers over the same memory share, and bytes."""
+        return id(self), self.memory_bytes()
+
     @abstractmethod
     def release(self) -> None:
         """Give the memory back once the work enqueued so far is done with it. May be called twice."""

@@ -111,7 +111,7 @@ class Recorder:
         buffer = None if whole is None else backend.share(whole, elements)
         if buffer is None:
             with self._allocating(backend, name, elements, dtype):
-                buffer = self._new_buffer(recorded, backend, (place, name), elements, dtype)
+                buffer = self._new_buffer(backend, (place, name), elements, dtype)
         recorded.buffers[place, name] = buffer
         recorded.owned.append(buffer)
         return buffer
@@ -129,7 +129,7 @@ class Recorder:
             raise shortage(name, (elements,), dtype, backend.name, error) from error
 
     def _new_buffer(
-        self, recorded: RecordedPlan, backend: Backend, key: tuple[Place, str], elements: int, dtype: np.dtype
+        self, backend: Backend, key: tuple[Place, str], elements: int, dtype: np.dtype
     ) -> DeviceBuffer:
         """A buffer of a plan, in memory that plans for other shapes share where the backend can do so."""
         if backend.shares:
@@ -142,7 +142,6 @@ class Recorder:
             shared = backend.share(whole, elements)
             assert shared is not None
             return shared
-        recorded.nbytes += elements * dtype.itemsize
         return backend.create(elements, dtype)
 
     def _submission(self, recorded: RecordedPlan, segment: Segment) -> Generator[None, None, Submission]:
