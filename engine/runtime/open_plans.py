@@ -12,6 +12,7 @@ import numpy as np
 
 from engine.backends.base import DeviceBuffer, Template
 from engine.base.errors import EngineError
+from engine.base.memory.out_of_memory import LARGE, naming_shortage
 from engine.compiler.lower import Lowered, Segment
 from engine.compiler.plan import BufferSpec, Plan
 from engine.compiler.trace import InputShapes, SequenceShape
@@ -107,6 +108,11 @@ class SizedPlan:
         self._recorded: _Recorded | None = None
         self._programs: dict[bool, Any] = {}
 
+    @property
+    def is_recorded(self) -> bool:
+        """Whether its constants are bound, so that sizes can be filled in."""
+        return self._recorded is not None
+
     def takes(self, sizes: Sequence[int]) -> bool:
         """Whether the guards accept these sizes."""
         return self._all_numbers(())(*sizes) is not None
@@ -134,7 +140,10 @@ class SizedPlan:
         return _Recorded(template, constants, self.recorder.program(numbers), ends, forms)
 
     def recorded_plan(self, session: Session, sizes: Sequence[int]) -> RecordedPlan | None:
-        """The recorded plan for some sizes; None if the guards refuse them."""
+        """The recorded plan for some sizes; None if the guards refuse them, or they overflow arguments.
+
+        Raises `OutOfMemoryError` for a tensor that cannot be allocated; other sizes may be tried then.
+        """
         made = self._recorded
         if made is None:
             if not self.takes(sizes):
@@ -151,6 +160,28 @@ class SizedPlan:
         }
         trace = Trace(values, [], {})
         recorded = RecordedPlan(SizedLowered(trace, self, tuple(sizes)))
+        try:
+            self._fill(session, made, recorded, sizes, numbers)
+        except OverflowError:
+            # What is wrong with such sizes, if anything, is reported when they are planned for themselves.
+            recorded.release()
+            return None
+        except BaseException:
+            recorded.release()
+            raise
+        return recorded
+
+    def _fill(
+        self,
+        session: Session,
+        made: _Recorded,
+        recorded: RecordedPlan,
+        sizes: Sequence[int],
+        numbers: Sequence[Any],
+    ) -> None:
+        """Add buffers and the program for some sizes."""
+        ends, backend = made.ends, session.backends["native"]
+        make_plan = partial(self.plan, tuple(sizes))
         for spec, elements in zip(self._outer, numbers[ends[0] : ends[1]], strict=True):
             buffer = session.recorder.buffer_of(recorded, "native", spec.name, elements, spec.dtype)
             if spec.role == "input":
@@ -162,13 +193,15 @@ class SizedPlan:
             recorded.inputs.setdefault(value.name, [])
         bound = {name: buffer for (_, name), buffer in recorded.buffers.items()}
         for spec, function, form, begin in made.tables:
-            elements = function(*put_together(form, iter(numbers[begin:])))
-            bound[spec.name] = session.backends["native"].constant(elements.astype(spec.dtype).reshape(-1))
+            with naming_shortage(f"the table '{spec.name}' of model '{session.source.name}'"):
+                elements = function(*put_together(form, iter(numbers[begin:])))
+                bound[spec.name] = backend.constant(elements.astype(spec.dtype).reshape(-1))
             recorded.owned.append(bound[spec.name])
-        program = made.template.fill(numbers[: ends[0]], bound)
-        make_plan = partial(self.plan, tuple(sizes))
-        recorded.submissions.append(Submission("native", program, make_plan, ()))
-        return recorded
+        with session.recorder.allocating_temporaries(backend, make_plan):
+            program = made.template.fill(numbers[: ends[0]], bound)
+            recorded.submissions.append(Submission("native", program, make_plan, ()))
+            if sum(program.temporaries().values()) >= LARGE:
+                backend.check_memory()
 
     def plan(self, sizes: Sequence[int]) -> Plan:
         """The plan with its sizes filled in."""
@@ -255,9 +288,10 @@ class OpenPlans:
             try:
                 recorded = sized.recorded_plan(self._session, sizes)
             except BaseException:
-                # If memory for constants ran out, some of them are missing.
-                self.ready.remove(sized)
-                sized.release()
+                if not sized.is_recorded:
+                    # If memory for constants ran out, some of them are missing.
+                    self.ready.remove(sized)
+                    sized.release()
                 raise
             if recorded is not None:
                 if position:

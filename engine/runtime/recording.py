@@ -16,7 +16,7 @@ from engine.base.memory.out_of_memory import LARGE, MOST_BYTES, naming_shortage,
 from engine.base.memory.parallel import made_ahead
 from engine.base.memory.pool import Pool
 from engine.compiler.lower import Place, Segment
-from engine.compiler.plan import Packed, Plan
+from engine.compiler.plan import BufferSpec, Packed, Plan
 from engine.graph.model import Model
 from engine.kernels.value import Value
 from engine.runtime.integer_checks import check_int32
@@ -128,6 +128,15 @@ class Recorder:
         except (MemoryError, OutOfMemoryError) as error:
             raise shortage(name, (elements,), dtype, backend.name, error) from error
 
+    @contextmanager
+    def allocating_temporaries(self, backend: Backend, make_plan: Callable[[], Plan]) -> Iterator[None]:
+        """A block that allocates temporaries. Raises `OutOfMemoryError` with the largest one's name."""
+        try:
+            yield
+        except (MemoryError, OutOfMemoryError) as error:
+            spec = _largest_temporary(make_plan())
+            raise shortage(spec.name, (spec.elements,), spec.dtype, backend.name, error) from error
+
     def _new_buffer(
         self, backend: Backend, key: tuple[Place, str], elements: int, dtype: np.dtype
     ) -> DeviceBuffer:
@@ -163,11 +172,8 @@ class Recorder:
             elif spec.role == "output":
                 bound[name] = self.buffer_of(recorded, place, name, spec.elements, spec.dtype)
                 recorded.placement[name] = place
-        own = [(spec.elements, name) for name, spec in plan.buffers.items() if spec.role == "temporary"]
-        elements, largest = max(own, default=(0, ""))
-        dtype = plan.buffers[largest].dtype if own else np.dtype(np.float32)
-        backend = self._backends[place]
-        with self._allocating(backend, largest, elements, dtype):
+        backend, largest = self._backends[place], _largest_temporary(plan)
+        with self._allocating(backend, largest.name, largest.elements, largest.dtype):
             program = yield from backend.recording(plan, bound)
         return Submission(place, program, lambda: plan, tuple(transfers))
 
@@ -238,6 +244,12 @@ class Recorder:
         for buffer in self.shared_buffers.values():
             buffer.release()
         self.shared_buffers.clear()
+
+
+def _largest_temporary(plan: Plan) -> BufferSpec:
+    own = [spec for spec in plan.buffers.values() if spec.role == "temporary"]
+    none = BufferSpec("", 0, np.dtype(np.float32), "temporary")
+    return max(own, key=lambda spec: (spec.elements, spec.name), default=none)
 
 
 def finish(steps: Generator[None, None, T]) -> T:
