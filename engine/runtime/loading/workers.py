@@ -68,7 +68,7 @@ def session_steps(
         yield SlicedThread(driver_warm_up)
     loading.report(RECORDING, 0.7)
     for key, lowered in plans:
-        session.cache.plans[key] = yield from _recording(session, lowered)
+        session.cache.keep(key, (yield from _recording(session, lowered)))
     return session
 
 
