@@ -219,11 +219,11 @@ class Worker(Disposable):
         loading: Loading[None] = Loading(name=f"warm-up of {self.model.name}", worker=self)
         wanted = self._wanted(shapes, must=True)
         self._loads[:] = [load for load in self._loads if not load.is_over] + [loading]
-        return loading.begin(warm_up_steps(loading, self._session, wanted, self._latest is None))
+        return loading.begin(warm_up_steps(loading, self._session, wanted, lambda: self._latest is None))
 
     def _warm_up_steps(self, loading: Loading[Any], shapes: Shapes | Sequence[Shapes] | None) -> Steps[None]:
         wanted = self._wanted(shapes, must=shapes is not None)
-        yield from warm_up_steps(loading, self._session, wanted, True)
+        yield from warm_up_steps(loading, self._session, wanted, lambda: True)
 
     def _wanted(
         self, shapes: Shapes | Sequence[Shapes] | None, *, must: bool
