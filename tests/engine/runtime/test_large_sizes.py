@@ -99,7 +99,7 @@ def test_temporaries_too_large_for_the_device(
         patch.setattr(worker._session.backends["native"], "check_memory", refuse)
         with pytest.raises(OutOfMemoryError, match=r"powers_layer.*20,736 elements.*the driver says so"):
             worker.schedule(np.ones(12, np.float32))
-        check_fourth_power(worker, 6)
+    check_fourth_power(worker, 6)
     check_fourth_power(worker, 12)
     assert set(plans) <= {*worker._session.open_plans.ready}
 
