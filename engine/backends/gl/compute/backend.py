@@ -22,7 +22,7 @@ from engine.backends.gl.compute.target import Target
 from engine.backends.gl.compute.template import GLComputeTemplate
 from engine.backends.gl.compute.tuning import tune
 from engine.backends.gl.storage import lanes, memory_dtype
-from engine.base.errors import DeviceError
+from engine.base.errors import DeviceError, OutOfMemoryError
 from engine.compiler.plan import AnyKernel, Compute, Plan, Step, Tuner
 from engine.device.gl.device import GLDevice
 from engine.device.gl.functions import GL
@@ -158,6 +158,14 @@ class GLComputeBackend(GLBackend):
         self.prepare(step.kernel for step in plan.steps)
         with self.device.current():
             return GLComputeTemplate(self, plan, constants)
+
+    def check_memory(self) -> None:
+        try:
+            super().check_memory()
+        except OutOfMemoryError:
+            # What has failed may be the arena: the next program gets another.
+            self._arena = None
+            raise
 
     def arena_of(self, nbytes: int) -> GLMemory:
         """Memory for a program's temporaries; all programs of templates share it, as they run in turn."""
