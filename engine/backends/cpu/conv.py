@@ -150,13 +150,9 @@ def conv_text(tile: Tile, rows: int, epilogue: Epilogue) -> str:
         "unroll": unroll,
         "ahead": width * 4 + 64,
     }
-    position = _ARGUMENTS.end + epilogue.words
     depth = max(DEPTH, MAX_CONV_TAPS)
     body = [
-        *_ARGUMENTS.prologue(),
-        *epilogue.arguments,
-        f"x = arg_i64(args, {position})",
-        f"w = arg_i64(args, {position + 1})",
+        *_ARGUMENTS.prologue("x", "w", epilogue=epilogue),
         "taps = kernel_rows * kernel_columns",
         "k_size = c_size * taps",
         f"row_tiles = op_div(m_size + {rows - 1}, _types.int64({rows}))",

@@ -374,7 +374,6 @@ def share(
 def conv_text(arithmetic: Arithmetic, rank: int, packed_rows: bool, epilogue: Epilogue) -> str:
     """The kernel's module, for a space of `rank` dimensions and bands of pixels or of packed rows."""
     bytewise = arithmetic.bytewise
-    position = _ARGUMENTS.end + epilogue.words
     where = ["i1 = pixel"] if rank == 3 else ["i1 = op_div(pixel, last_size)", "i2 = pixel - i1 * last_size"]
     measure = [
         "measure_rows(state, image, height, width, channels, y0, x0, (rows + row_reach - 1) * row_stride"
@@ -407,11 +406,7 @@ def conv_text(arithmetic: Arithmetic, rank: int, packed_rows: bool, epilogue: Ep
         "c0 += columns_at_once",
     ]
     body = [
-        *_ARGUMENTS.prologue(),
-        *epilogue.arguments,
-        f"x = arg_i64(args, {position})",
-        f"w = arg_i64(args, {position + 1})",
-        *([f"scales = arg_i64(args, {position + 2})"] if bytewise else []),
+        *_ARGUMENTS.prologue("x", "w", *(["scales"] if bytewise else []), epilogue=epilogue),
         "factor, zero = _types.float32(1.0), _types.int64(0)",
         *memory_text(arithmetic),
         f"offsets = stack_bytes({MAX_TAPS * 8})",

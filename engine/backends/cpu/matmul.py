@@ -221,13 +221,9 @@ def matmul_text(tile: Tile, epilogue: Epilogue, narrow: int = 0, any_count: bool
     else:
         arguments = f"{tile.vectors}, {tile.lanes}"
         tiles = [f"tile_of_{rows} = make_product_tile({rows}, {arguments})\n" for rows in heights]
-    position = _ARGUMENTS.end + epilogue.words
     step = narrow or tile.width
     body = [
-        *_ARGUMENTS.prologue(),
-        *epilogue.arguments,
-        f"a = arg_i64(args, {position})",
-        f"b = arg_i64(args, {position + 1})",
+        *_ARGUMENTS.prologue("a", "b", epilogue=epilogue),
         f"sums = stack_bytes({heights[0] * tile.width * 4})",
         "b_row_bytes = b_row * 4",
         "a_row_bytes = a_row * 4",

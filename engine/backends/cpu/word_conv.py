@@ -206,7 +206,6 @@ def word_conv_text(
     }  # fmt: skip
     for name, number in numbers.items():
         helpers = helpers.replace(f"{{{name}}}", str(number))
-    position = _ARGUMENTS.end + epilogue.words
     row = [
         *(["row_total = to_int32(x_zero * load_i32(w + i1 * pitch, depth))"] if in_bytes else []),
         *(["row_zero = to_int32(load_i32(w + i1 * pitch, depth + 1))"] if has_sums else []),
@@ -265,11 +264,7 @@ def word_conv_text(
         *indent([*store, *indent(epilogue.store)]),
     ]
     body = [
-        *_ARGUMENTS.prologue(),
-        *epilogue.arguments,
-        f"x = arg_i64(args, {position})",
-        f"w = arg_i64(args, {position + 1})",
-        *([f"x_zeros = arg_i64(args, {position + 2})"] if x_zero else []),
+        *_ARGUMENTS.prologue("x", "w", *(["x_zeros"] if x_zero else []), epilogue=epilogue),
         *([f"x_zero = to_int32({read_text(x_zero, 'x_zeros', '0')} + shift)"] if x_zero else []),
         *(["x_zero = to_int32(shift)"] if in_bytes and not x_zero else []),
         "taps = kernel_rows * kernel_columns",

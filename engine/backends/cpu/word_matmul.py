@@ -100,7 +100,6 @@ def word_matmul_text(words: Words, epilogue: Epilogue, a_zero: str, has_sums: bo
     tile, size = words.tile, words.size
     heights = tile_heights(tile)
     step, in_bytes = tile.width, words.form == "bytes"
-    position = _ARGUMENTS.end + epilogue.words
     zeros = "i1 if zero_count > 1 else 0"
     row = [
         *(["row_zero = to_int32(shift)"] if in_bytes and not a_zero else []),
@@ -141,9 +140,7 @@ def word_matmul_text(words: Words, epilogue: Epilogue, a_zero: str, has_sums: bo
     ]
     names = ["a", "b", *(["numbers_of"] if in_bytes else []), *(["zeros"] if a_zero else [])]
     body = [
-        *_ARGUMENTS.prologue(),
-        *epilogue.arguments,
-        *(f"{name} = arg_i64(args, {position + k})" for k, name in enumerate(names)),
+        *_ARGUMENTS.prologue(*names, epilogue=epilogue),
         f"sums = stack_bytes({heights[0] * step * size})",
         *epilogue.kernel,
         "for task in range(begin, end):",
