@@ -37,7 +37,7 @@ from engine.base.lifetime import Disposable
 from engine.base.sliced_thread import SlicedThread
 from engine.base.spelling import answers_spelling
 from engine.compiler.lower import Lowered
-from engine.compiler.trace import SCHEDULE_COUNT, InputShape, InputShapes
+from engine.compiler.trace import SCHEDULE_COUNT, InputShapes
 from engine.device.gl.device import GLDevice
 from engine.device.jobs.system import JobHandle, JobSystem
 from engine.graph.model import Model
@@ -219,11 +219,11 @@ class Worker(Disposable):
         loading: Loading[None] = Loading(name=f"warm-up of {self.model.name}", worker=self)
         wanted = self._wanted(shapes, must=True)
         self._loads[:] = [load for load in self._loads if not load.is_over] + [loading]
-        return loading.begin(warm_up_steps(loading, self._session, wanted, self._latest is None))
+        return loading.begin(warm_up_steps(loading, self._session, wanted, lambda: self._latest is None))
 
     def _warm_up_steps(self, loading: Loading[Any], shapes: Shapes | Sequence[Shapes] | None) -> Steps[None]:
         wanted = self._wanted(shapes, must=shapes is not None)
-        yield from warm_up_steps(loading, self._session, wanted, True)
+        yield from warm_up_steps(loading, self._session, wanted, lambda: True)
 
     def _wanted(
         self, shapes: Shapes | Sequence[Shapes] | None, *, must: bool
@@ -254,7 +254,6 @@ class Worker(Disposable):
         # How many schedules there were before, for layers that draw random numbers.
         self._count = np.zeros(1, np.uint32) if session.is_random else None
         self._direct: FastPath | None = None
-        self._directs: dict[tuple[InputShape, ...], FastPath] = {}
         self._queue = RunQueue()
         self._is_unfinished = False
         self._is_observed = False
@@ -401,7 +400,7 @@ class Worker(Disposable):
             if self._count is not None:
                 self._schedules -= 1
         checked = self._prepared(inputs, named)
-        if self._directs and not self._queue and self._take_checked(checked):
+        if not self._queue and self._take_checked(checked):
             return
         shapes, known, prepared = checked
         with self._entered():
@@ -412,8 +411,8 @@ class Worker(Disposable):
             run.recorded.fast_path = self._direct = run.recorded.fast_path or FastPath.of(
                 self._session, run.recorded, self._inputs.names, known, self._count
             )
-            if self._direct is not None and not known:
-                self._directs[tuple(shapes.values())] = self._direct
+            if not known:
+                self._session.cache.keep_fast_path(self._session.key(shapes, {}), run.recorded)
 
     def schedule_iterable(
         self, *inputs: InputValue | Mapping[str, InputValue], **named: InputValue
@@ -489,20 +488,11 @@ class Worker(Disposable):
         """The short way of a plan that was used before, for arrays of other shapes than the last ones."""
         if any(type(array) is not np.ndarray for array in given):
             return None
-        shapes = tuple([array.shape for array in given])
-        return self._direct_of(shapes)
-
-    def _direct_of(self, shapes: tuple[InputShape, ...]) -> FastPath | None:
-        fast_path = self._directs.get(shapes)
-        if fast_path is not None and fast_path.recorded.fast_path is not fast_path:
-            # Its plan was dropped, as others may have been.
-            self._directs = {key: d for key, d in self._directs.items() if d.recorded.fast_path is d}
-            return None
-        return fast_path
+        return self._session.cache.fast_path(tuple([array.shape for array in given]))
 
     def _take_checked(self, given: Given) -> bool:
         """Schedule by a plan that was used before, where all checked inputs are arrays."""
-        fast_path = self._direct_of(tuple(given.shapes.values()))
+        fast_path = self._session.cache.fast_path(tuple(given.shapes.values()))
         arrays: Any = tuple(given.tensors[name] for name in given.shapes if name in given.tensors)
         if fast_path is None or not fast_path.take(arrays):
             return False
@@ -633,7 +623,6 @@ class Worker(Disposable):
             DisposedError("the worker was disposed before this schedule had enqueued all its work")
         )
         self._direct = None
-        self._directs.clear()
         self._kept.clear()
         unfinished.work.discard(self)
         self._latest = None

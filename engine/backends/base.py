@@ -25,7 +25,7 @@ from engine.base.spelling import raise_unknown
 from engine.compiler.loop_splitting import Temporary
 from engine.compiler.passes import Pass, fold_weights
 from engine.compiler.plan import AnyKernel, Compute, Plan, Step, Tuner
-from engine.kernels.size import Number
+from engine.kernels.size import Number, Size
 
 Progress = Callable[[int, int], None]
 """Called with (kernels ready, kernels wanted)."""
@@ -74,6 +74,10 @@ class DeviceBuffer(ABC):
     def memory_bytes(self) -> int:
         """What it takes where it lies."""
         return self.elements * self.dtype.itemsize
+
+    def block(self) -> tuple[int, int]:
+        """The memory that it keeps: a number, which buffers over the same memory share, and bytes."""
+        return id(self), self.memory_bytes()
 
     @abstractmethod
     def release(self) -> None:
@@ -128,7 +132,10 @@ class Template(Protocol):
         ...
 
     def fill(self, values: Sequence[int | float], buffers: Mapping[str, DeviceBuffer]) -> Program:
-        """The program for one set of sizes, over these inputs and outputs."""
+        """The program for one set of sizes, over these inputs and outputs.
+
+        Raises `OverflowError` where a number exceeds what arguments hold here.
+        """
         ...
 
 
@@ -140,9 +147,15 @@ class PlanTemplate:
         self._plan = plan
         self._constants = dict(constants)
         self.numbers: tuple[Number, ...] = tuple(plan.numbers())
+        self._open = [
+            place for place, x in enumerate(self.numbers) if isinstance(x, Size) and isinstance(x.hint, int)
+        ]
 
     def fill(self, values: Sequence[int | float], buffers: Mapping[str, DeviceBuffer]) -> Program:
-        """The program for one set of sizes."""
+        """The program for one set of sizes. Raises `OverflowError` for integers beyond 32 bits."""
+        integers = [values[place] for place in self._open]
+        if integers and not -(2**31) <= min(integers) <= max(integers) < 2**31:
+            raise OverflowError(f"{self._backend.name} has 32-bit integers")
         return self._backend.record(self._plan.filled(values), {**self._constants, **buffers})
 
 

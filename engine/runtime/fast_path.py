@@ -172,6 +172,11 @@ class FastPath:
         """Whether the plan depends on the shapes and types of its inputs only."""
         return not self._decided and self._count is None
 
+    @property
+    def shapes(self) -> tuple[tuple[int, ...], ...]:
+        """The shapes of the inputs."""
+        return tuple(shape for shape, _ in self._facts)
+
     def facts(self, number: int) -> tuple[tuple[int, ...], np.dtype]:
         """Shape and type of an input."""
         return self._facts[number]

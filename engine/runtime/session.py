@@ -115,7 +115,7 @@ class Session:
         """Compile every kernel that the model's open dimensions can need; returns how many were compiled."""
         compiled, plans = self.prepare_plans(progress)
         for key, lowered in plans:
-            self.cache.plans[key] = self.record(lowered, None)
+            self.cache.keep(key, self.record(lowered, None))
         return compiled
 
     def prepare_plans(self, progress: Progress | None = None) -> tuple[int, list[tuple[object, Lowered]]]:
@@ -324,6 +324,7 @@ class Session:
             raise
         recorded.compiling = ()
         recorded.pending = None
+        self.cache.measure(recorded)
         return True
 
     def finish_background(self) -> None:

@@ -163,7 +163,10 @@ class CPUBackend(HostBackend):
     def share(self, room: DeviceBuffer, elements: int) -> CPUBuffer | None:
         """A buffer over the first elements of another."""
         assert isinstance(room, CPUBuffer)
-        return CPUBuffer(elements, room.dtype, room.array[:elements]) if elements <= room.elements else None
+        if elements > room.elements:
+            return None
+        _, block_bytes = room.block()
+        return CPUBuffer(elements, room.dtype, room.array[:elements], block_bytes)
 
     def constant(self, array: np.ndarray) -> CPUBuffer:
         """A buffer that nothing writes: the array's own memory, where kernels can read that."""
