@@ -122,6 +122,25 @@ class GLBackend(Backend):
         finally:
             self.device.give_back_shared(shared)
 
+    @abstractmethod
+    def write(self, buffer: DeviceBuffer, elements: np.ndarray) -> None:
+        """Set a buffer's value to elements as they are stored (`to_memory`), in stream order."""
+
+    @abstractmethod
+    def move(self, source: DeviceBuffer, target: DeviceBuffer, elements: int) -> None:
+        """Copy so many elements on the device, in stream order."""
+
+    def upload(self, buffer: DeviceBuffer, data: np.ndarray) -> None:
+        """Set a buffer's value, in stream order. Raises `InputError` for integers beyond 32 bits."""
+        given = checked_elements(data, buffer.dtype, buffer.elements)
+        if given.nbytes:
+            self.write(buffer, given)
+
+    def copy(self, source: DeviceBuffer, target: DeviceBuffer) -> None:
+        """Copy on the device."""
+        if source.elements:
+            self.move(source, target, min(source.elements, target.elements))
+
     def check_memory(self) -> None:
         """OpenGL records what it has no memory for, and goes on."""
         self.device.check_errors("making room for a tensor")

@@ -123,24 +123,19 @@ class GLComputeBackend(GLBackend):
             self.device.counters.bytes_up += given.nbytes
         return buffer
 
-    def upload(self, buffer: DeviceBuffer, data: np.ndarray) -> None:
+    def write(self, buffer: DeviceBuffer, elements: np.ndarray) -> None:
         """Set a buffer's value through a staging buffer that no command uses any more."""
-        target = _own(buffer)
-        given = checked_elements(data, target.dtype, target.elements)
-        if given.nbytes:
-            self.device.staging.write_buffer(target.name, given)
+        self.device.staging.write_buffer(_own(buffer).name, elements)
 
-    def copy(self, source: DeviceBuffer, target: DeviceBuffer) -> None:
+    def move(self, source: DeviceBuffer, target: DeviceBuffer, elements: int) -> None:
         """Copy on the device."""
         a, b = _own(source), _own(target)
         gl = self.device.gl
-        if not a.elements:
-            return
         with self.device.current():
             gl.glMemoryBarrier(GL.BUFFER_UPDATE_BARRIER_BIT)
             gl.glBindBuffer(GL.COPY_READ_BUFFER, a.name)
             gl.glBindBuffer(GL.COPY_WRITE_BUFFER, b.name)
-            nbytes = min(a.elements, b.elements) * memory_dtype(a.dtype).itemsize
+            nbytes = elements * memory_dtype(a.dtype).itemsize
             gl.glCopyBufferSubData(GL.COPY_READ_BUFFER, GL.COPY_WRITE_BUFFER, 0, 0, nbytes)
 
     def record(self, plan: Plan, buffers: Mapping[str, DeviceBuffer]) -> GLComputeProgram:

@@ -122,18 +122,13 @@ class GLPixelBackend(GLBackend):
                 self.device.counters.bytes_up += given.nbytes
         return buffer
 
-    def upload(self, buffer: DeviceBuffer, data: np.ndarray) -> None:
+    def write(self, buffer: DeviceBuffer, elements: np.ndarray) -> None:
         """Set a buffer's value, in stream order."""
-        target = _own(buffer)
-        given = checked_elements(data, target.dtype, target.elements)
-        if given.nbytes:
-            self._transfers.upload(given, target.memory)
+        self._transfers.upload(elements, _own(buffer).memory)
 
-    def copy(self, source: DeviceBuffer, target: DeviceBuffer) -> None:
+    def move(self, source: DeviceBuffer, target: DeviceBuffer, elements: int) -> None:
         """Copy on the device."""
-        a, b = _own(source), _own(target)
-        if a.elements:
-            self._transfers.copy(a.memory, b.memory, min(a.elements, b.elements))
+        self._transfers.copy(_own(source).memory, _own(target).memory, elements)
 
     def record(self, plan: Plan, buffers: Mapping[str, DeviceBuffer]) -> GLPixelProgram:
         """Turn a plan into a command list; compiles what `prepare` was not asked for."""
