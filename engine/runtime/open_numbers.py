@@ -36,7 +36,7 @@ def of_elements(known: Elements) -> OpenNumbers:
     """The open numbers of elements that are known."""
     numbers: list[int] = []
     decided: list[object] = []
-    for name, array in known.items():
+    for name, array in sorted(known.items()):
         if _is_open(array):
             numbers += array.reshape(-1).tolist()
             decided.append((name, array.shape))
@@ -48,7 +48,7 @@ def of_elements(known: Elements) -> OpenNumbers:
 def opened_elements(known: Elements, recorder: SizeRecorder) -> Elements:
     """The elements, the open ones as inputs of a recorder."""
     found = {}
-    for name, array in known.items():
+    for name, array in sorted(known.items()):
         found[name] = array
         if _is_open(array):
             sizes = [recorder.input(number) for number in array.reshape(-1).tolist()]

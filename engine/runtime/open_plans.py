@@ -39,6 +39,9 @@ OPEN_FAILURES = (
 )
 """What code that knows nothing of open sizes may raise: then the sizes at hand are planned for themselves."""
 
+MOST_LENGTHS = 64
+"""The same for a model whose plans have more steps at larger sizes, each for one length."""
+
 MOST_DECIDED = 4
 """How many of them may be decided by other elements of inputs; with more, no further ones are made."""
 
@@ -296,6 +299,9 @@ class SizedLowered(Lowered):
 class SizedPlans:
     """Plans for all sizes of one part of a model, the most recently used first."""
 
+    most = MOST_PLANS
+    """How many are kept."""
+
     def __init__(self) -> None:
         self.ready: list[SizedPlan] = []
         # Those whose kernels are being compiled.
@@ -326,9 +332,9 @@ class SizedPlans:
         compiled = [plan for plan in self.waiting if _is_compiled(session, plan.lowered)]
         self.waiting = [p for p in self.waiting if p not in compiled]
         self.ready = compiled + self.ready
-        for old in self.ready[MOST_PLANS:]:
+        for old in self.ready[self.most :]:
             old.release()
-        del self.ready[MOST_PLANS:]
+        del self.ready[self.most :]
         return bool(compiled)
 
     def recorded_plan(
@@ -398,6 +404,8 @@ class OpenPlans(SizedPlans):
 
     def make(self, shapes: InputShapes, known: Elements) -> SizedPlan | None:
         """A new plan for all sizes like these; None for a model that cannot be planned so."""
+        if self._session.planner.tracer.grows_with_sizes:
+            self.most = MOST_LENGTHS
         made = None if self.serves_one_set_each else plan_for_all_sizes(self._session, shapes, known)
         if made is not None:
             self.add(made)
@@ -426,10 +434,6 @@ def plan_for_all_sizes(session: Session, shapes: InputShapes, known: Elements) -
     if sizes.of(shapes) is None or not session.backends["native"].plans_for_all_sizes:
         return None
     if not sizes.has_any and not known and not session.stops:
-        return None
-    if session.planner.tracer.grows_with_sizes:
-        # The number of steps depends on a size, so each plan serves that size only.
-        sizes.is_possible = False
         return None
     recorder = SizeRecorder()
     opened = sizes.opened(shapes, recorder)

@@ -152,7 +152,8 @@ class Session:
         """
         kernels: list[AnyKernel] = []
         tracer, native = self.planner.tracer, self.backends["native"]
-        is_open = native.plans_for_all_sizes
+        # Where a size is a number of steps, a plan serves one length: none is known to come.
+        is_open = native.plans_for_all_sizes and not tracer.grows_with_sizes
         # Plans for the representatives were made before.
         likely, others = tracer.representatives() if is_open else [], tracer.others()
         for shapes in [*likely, *others]:
@@ -274,7 +275,7 @@ class Session:
     @staticmethod
     def key(shapes: InputShapes, known: Elements) -> object:
         """The cache key of a plan: input shapes, and the input elements on which it depends."""
-        return tuple(shapes.items()), tuple((n, a.shape, digest(a)) for n, a in known.items())
+        return tuple(shapes.items()), tuple((n, a.shape, digest(a)) for n, a in sorted(known.items()))
 
     def recorded_plan(self, shapes: InputShapes, known: Elements) -> RecordedPlan:
         """The recorded plan for these input shapes, created now if it is new."""
