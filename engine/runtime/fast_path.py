@@ -15,8 +15,9 @@ from engine.compiler.walk import Elements
 from engine.kernels.value import Entry, Value, leaves
 from engine.runtime.execution import Run
 from engine.runtime.inputs import Named, Positional
+from engine.runtime.open_numbers import digest
 from engine.runtime.recorded_plan import RecordedPlan
-from engine.runtime.session import Session, digest
+from engine.runtime.session import Session
 from engine.runtime.tensor import Tensor
 
 

@@ -24,6 +24,8 @@ from engine.compiler.trace import SAMPLES, InputShapes
 from engine.compiler.walk import Elements
 from engine.graph.model import Layer, Model
 from engine.kernels.value import Value, leaves
+from engine.runtime.open_continuations import continued, likely_continuations, likely_elements
+from engine.runtime.open_numbers import digest
 from engine.runtime.open_plans import OpenPlans
 from engine.runtime.plan_cache import PlanCache
 from engine.runtime.plan_store.plans import StoredModel, plan_file
@@ -136,7 +138,7 @@ class Session:
                 plans.append((self.key(shapes, {}), lowered))
             elif lowered.trace.stop is not None:
                 self.file = None
-        if self.planner.tracer.is_dynamic:
+        if self.planner.tracer.is_dynamic or self.stops:
             others = self._kernels_of_others()
             compiled += self.backends["native"].prepare(others, progress)
             self._store([*kernels, *others])
@@ -150,16 +152,21 @@ class Session:
         """
         kernels: list[AnyKernel] = []
         tracer, native = self.planner.tracer, self.backends["native"]
-        is_open = native.plans_for_all_sizes and not self.host_inputs
+        # Where a size is a number of steps, a plan serves one length: none is known to come.
+        is_open = native.plans_for_all_sizes and not tracer.grows_with_sizes
         # Plans for the representatives were made before.
         likely, others = tracer.representatives() if is_open else [], tracer.others()
         for shapes in [*likely, *others]:
             # The model may not accept sizes that were only guessed.
             with suppress(EngineError):
-                if self.open_plans.is_made_for(shapes, {}):
+                known = likely_elements(self, shapes) if is_open else None
+                if known is not None and self.open_plans.is_made_for(shapes, known):
                     continue
-                if (made := self.open_plans.make(shapes, {})) is not None:
-                    kernels += made.lowered.kernels()
+                if known is not None and (made := self.open_plans.make(shapes, known)) is not None:
+                    for sized in (made, *likely_continuations(self, made)):
+                        kernels += sized.lowered.kernels()
+                        if on_cpu := sized.lowered.kernels("cpu"):
+                            self.backends["cpu"].prepare(on_cpu)
                 elif native.chooses_by_size and shapes in others:
                     kernels += self.lower(shapes, {}).kernels()
         return kernels
@@ -208,6 +215,11 @@ class Session:
         if not self._outlook:
             self._outlook = [lowered for _, lowered in islice(self._likely(), 1)]
         return self._outlook
+
+    @property
+    def stops(self) -> bool:
+        """Whether plans of this model wait for computed data."""
+        return any(lowered.trace.stop is not None for lowered in self.outlook)
 
     @property
     def unprepared(self) -> str:
@@ -263,7 +275,7 @@ class Session:
     @staticmethod
     def key(shapes: InputShapes, known: Elements) -> object:
         """The cache key of a plan: input shapes, and the input elements on which it depends."""
-        return tuple(shapes.items()), tuple((n, a.shape, digest(a)) for n, a in known.items())
+        return tuple(shapes.items()), tuple((n, a.shape, digest(a)) for n, a in sorted(known.items()))
 
     def recorded_plan(self, shapes: InputShapes, known: Elements) -> RecordedPlan:
         """The recorded plan for these input shapes, created now if it is new."""
@@ -358,11 +370,16 @@ class Session:
         if (following := self.cache.continuation(recorded, key)) is not None:
             return following
         self.finish_background()
-        with naming_shortage(f"a plan of model '{self.source.name}'"):
-            lowered = self.allowed(self.planner.resume(recorded.lowered.trace, known, results))
-        following = self._begun(lowered, recorded)
+        following = continued(self, recorded, known, results)
+        if following is None:
+            following = self._begun(self.resumed(recorded.lowered.apart, known, results), recorded)
         self.cache.keep_continuation(recorded, key, following)
         return following
+
+    def resumed(self, lowered: Lowered, known: Elements, results: Sequence[Any] | None) -> Lowered:
+        """Plan on from a stop for data, see `continuation`."""
+        with naming_shortage(f"a plan of model '{self.source.name}'"):
+            return self.allowed(self.planner.resume(lowered.trace, known, results))
 
     def record(self, lowered: Lowered, before: RecordedPlan | None) -> RecordedPlan:
         """Buffers and programs for a plan; tensors of the plan before keep their buffers."""
@@ -406,11 +423,6 @@ class Session:
         self.recorder.release()
         for backend in self.backends.values():
             backend.dispose()
-
-
-def digest(array: np.ndarray) -> object:
-    """The elements, as part of a cache key."""
-    return tuple(array.reshape(-1)) if array.dtype == object else array.tobytes()
 
 
 def _signature(result: Any) -> object:
