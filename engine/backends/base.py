@@ -260,7 +260,10 @@ class Backend(ABC):
         """
 
     def split(self, compute: Compute, temporary: Temporary) -> Sequence[Compute]:
-        """A step that `tune` left to the generic kernel, as several where one would run too long here."""
+        """A step that `tune` left to the generic kernel, as several where one would run too long here.
+
+        Or where several have more work at once.
+        """
         return [compute]
 
     @abstractmethod

@@ -27,9 +27,10 @@ class Hint:
     shifted_matmul, shifted_conv: the same of operands less their zero points, which follow them: `zeros`
         tells which of the two has one. That of row r of the left side (batch * m), or of the columns of the
         right side, is entry r modulo their number; x has one, w one or one for each of its M.
-    unpacked_matmul: operands (a, ...) with a (m, k), and those that b is unpacked from; facts m, n, k, and
-        weight,
-        the formula of b's element at (column, row). Output is (m, n).
+    unpacked_matmul: operands (a, words, scales, ...) with a (m, k), and those that b is unpacked from: bytes
+        (n, blocks * block * bits / 8), scales (n, blocks), then zero points, if there are any, and the block
+        of each of the k numbers where `is_assigned`. Facts m, n, k, bits, block, is_assigned, and weight, the
+        formula of b's element at (column, row). Output is (m, n).
     pool: operands (x,); facts kind "max", "average" or "sum", kernel, strides, dilations, pads (begin),
         include_pad, and ends (end pads). Output is (N, C, *out). With channels_last x is (N, *spatial, C)
         and the output (N, *out, C).

@@ -25,6 +25,8 @@ from engine.backends.opencl.tuning import tune
 from engine.base import instrumentation
 from engine.base.cache import cache_dir
 from engine.base.errors import InputError, OutOfMemoryError
+from engine.compiler.loop_splitting import Temporary
+from engine.compiler.loop_spreading import GRAPHICS, Width, spread
 from engine.compiler.memory_planner import place, share
 from engine.compiler.plan import AnyKernel, Compute, Plan, Step, Tuner
 from engine.device.cl.device import CLDevice
@@ -36,6 +38,9 @@ _GROUP_NS = 100.0
 _PRODUCT_NS = 0.05
 # OpenCL promises room for 1024 bytes of arguments, and a pointer takes 8.
 _FAN_IN = 32
+
+SOFTWARE = Width(threads=256, terms=1024, work=1 << 16, with_open_spaces=False)
+"""What is worth spreading on a processor: it runs a group of work-items on each core."""
 
 # One queue serves all workers: OpenCL contexts cost time and memory, and streams of one queue are ordered.
 _devices: WeakValueDictionary[str, CLDevice] = WeakValueDictionary()
@@ -110,6 +115,10 @@ class OpenCLBackend(Backend):
         if self.form == "gpu" and (limits.max_work_group_size < 256 or limits.local_memory < 16384):
             return False
         return tune(compute, tuner, self.form)
+
+    def split(self, compute: Compute, temporary: Temporary) -> Sequence[Compute]:
+        """Long reductions to few elements become several kernels."""
+        return spread(compute, GRAPHICS if self.form == "gpu" else SOFTWARE, self.fan_in, temporary)
 
     def prepare(self, kernels: Iterable[AnyKernel], progress: Progress | None = None) -> int:
         """Compile what is not compiled yet; returns how many kernels that were. Blocks: loading time only."""

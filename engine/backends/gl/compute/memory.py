@@ -31,6 +31,7 @@ _FORMATS = {
     ("uint32", 1): 0x8236,
     ("uint16", 1): 0x8234,
     ("uint8", 1): 0x8232,
+    ("uint8", 4): 0x8D7C,
 }
 """Of buffer textures, by the NumPy type of an element in memory and how many a texel has."""
 
