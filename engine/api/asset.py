@@ -12,7 +12,7 @@ from typing import BinaryIO
 
 import numpy as np
 
-from engine.backends.cpu.precompile import compile_ahead
+from engine.backends.table import begin_ahead
 from engine.base import instrumentation
 from engine.base.errors import InputError, ModelImportError
 from engine.base.memory.out_of_memory import naming_shortage
@@ -142,7 +142,7 @@ class ModelLoader(metaclass=SpellingType):
 
 def _ready(source: ModelSource, dims: Mapping[str, int] | None) -> Model:
     """The model after all passes, which the same file went through only once."""
-    compile_ahead()
+    begin_ahead()
     data, folder, name = _contents(source)
     stored = GraphFile(data, name, dims)
     model = stored.read()

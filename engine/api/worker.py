@@ -37,7 +37,7 @@ from engine.base.lifetime import Disposable
 from engine.base.sliced_thread import SlicedThread
 from engine.base.spelling import answers_spelling
 from engine.compiler.lower import Lowered
-from engine.compiler.trace import SCHEDULE_COUNT, InputShape, InputShapes
+from engine.compiler.trace import SCHEDULE_COUNT, InputShapes
 from engine.device.gl.device import GLDevice
 from engine.device.jobs.system import JobHandle, JobSystem
 from engine.graph.model import Model
@@ -188,7 +188,8 @@ class Worker(Disposable):
             source = model.path if isinstance(model, ModelAsset) else model
             driver_warm_up = None
             if isinstance(source, str | os.PathLike) and outputs is None:
-                driver_warm_up = partial(warm_up_driver, source, backend_type, shapes, allow_fallback)
+                task = "engine.api.freeze_support:run_driver_warm_up"
+                driver_warm_up = partial(warm_up_driver, task, source, backend_type, shapes, allow_fallback)
             session = yield from session_steps(loading, open_session, is_on_gl, driver_warm_up)
             worker = cls.__new__(cls)
             Disposable.__init__(worker)
@@ -253,7 +254,6 @@ class Worker(Disposable):
         # How many schedules there were before, for layers that draw random numbers.
         self._count = np.zeros(1, np.uint32) if session.is_random else None
         self._direct: FastPath | None = None
-        self._directs: dict[tuple[InputShape, ...], FastPath] = {}
         self._queue = RunQueue()
         self._is_unfinished = False
         self._is_observed = False
@@ -321,7 +321,7 @@ class Worker(Disposable):
         Raises `InputError` on a GPU, where no job can wait for it: request a readback.
         """
         self._check_alive()
-        if self._native.name != "cpu":
+        if not self._native.is_host:
             raise InputError("job threads cannot wait for a GPU; read the output back, then schedule the job")
         last = self._native.fence()
         return None if last is None else last.of_this_run()
@@ -400,7 +400,7 @@ class Worker(Disposable):
             if self._count is not None:
                 self._schedules -= 1
         checked = self._prepared(inputs, named)
-        if self._directs and not self._queue and self._take_checked(checked):
+        if not self._queue and self._take_checked(checked):
             return
         shapes, known, prepared = checked
         with self._entered():
@@ -411,8 +411,8 @@ class Worker(Disposable):
             run.recorded.fast_path = self._direct = run.recorded.fast_path or FastPath.of(
                 self._session, run.recorded, self._inputs.names, known, self._count
             )
-            if self._direct is not None and not known:
-                self._directs[tuple(shapes.values())] = self._direct
+            if not known:
+                self._session.cache.keep_fast_path(self._session.key(shapes, {}), run.recorded)
 
     def schedule_iterable(
         self, *inputs: InputValue | Mapping[str, InputValue], **named: InputValue
@@ -488,20 +488,11 @@ class Worker(Disposable):
         """The short way of a plan that was used before, for arrays of other shapes than the last ones."""
         if any(type(array) is not np.ndarray for array in given):
             return None
-        shapes = tuple([array.shape for array in given])
-        return self._direct_of(shapes)
-
-    def _direct_of(self, shapes: tuple[InputShape, ...]) -> FastPath | None:
-        fast_path = self._directs.get(shapes)
-        if fast_path is not None and fast_path.recorded.fast_path is not fast_path:
-            # Its plan was dropped, as others may have been.
-            self._directs = {key: d for key, d in self._directs.items() if d.recorded.fast_path is d}
-            return None
-        return fast_path
+        return self._session.cache.fast_path(tuple([array.shape for array in given]))
 
     def _take_checked(self, given: Given) -> bool:
         """Schedule by a plan that was used before, where all checked inputs are arrays."""
-        fast_path = self._direct_of(tuple(given.shapes.values()))
+        fast_path = self._session.cache.fast_path(tuple(given.shapes.values()))
         arrays: Any = tuple(given.tensors[name] for name in given.shapes if name in given.tensors)
         if fast_path is None or not fast_path.take(arrays):
             return False
@@ -632,7 +623,6 @@ class Worker(Disposable):
             DisposedError("the worker was disposed before this schedule had enqueued all its work")
         )
         self._direct = None
-        self._directs.clear()
         self._kept.clear()
         unfinished.work.discard(self)
         self._latest = None

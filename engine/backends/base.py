@@ -16,6 +16,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol
 import numpy as np
 
 from engine.backends.partial_dispatch import Pieces
+from engine.backends.plan_codec import PlanCodec
+from engine.backends.plan_template import PlanTemplate, Template
 from engine.backends.readback import PendingRead, ShapedRead, check_out
 from engine.backends.tensor_data import CPUTensorData
 from engine.base import instrumentation
@@ -24,10 +26,12 @@ from engine.base.spelling import raise_unknown
 from engine.compiler.loop_splitting import Temporary
 from engine.compiler.passes import Pass, fold_weights
 from engine.compiler.plan import AnyKernel, Compute, Plan, Step, Tuner
-from engine.kernels.size import Number
 
 Progress = Callable[[int, int], None]
 """Called with (kernels ready, kernels wanted)."""
+
+Storage = Literal["memory", "buffer", "texture", "other"]
+"""How users reach a tensor on a backend: as memory of the process, as a GPU buffer, as a texture, or not."""
 
 Precision = Literal["float32", "bf16", "int8"]
 """How exactly the CPU backend computes matrix products and convolutions; all else it computes in float32."""
@@ -70,6 +74,10 @@ class DeviceBuffer(ABC):
     def memory_bytes(self) -> int:
         """What it takes where it lies."""
         return self.elements * self.dtype.itemsize
+
+    def block(self) -> tuple[int, int]:
+        """The memory that it keeps: a number, which buffers over the same memory share, and bytes."""
+        return id(self), self.memory_bytes()
 
     @abstractmethod
     def release(self) -> None:
@@ -115,33 +123,6 @@ class Program(ABC):
         return {}
 
 
-class Template(Protocol):
-    """A recorded plan whose sizes are open."""
-
-    @property
-    def numbers(self) -> Sequence[Number]:
-        """The open numbers that `fill` needs the values of, in this order."""
-        ...
-
-    def fill(self, values: Sequence[int | float], buffers: Mapping[str, DeviceBuffer]) -> Program:
-        """The program for one set of sizes, over these inputs and outputs."""
-        ...
-
-
-class PlanTemplate:
-    """A plan with open sizes that is recorded once more for each set of sizes."""
-
-    def __init__(self, backend: Backend, plan: Plan, constants: Mapping[str, DeviceBuffer]) -> None:
-        self._backend = backend
-        self._plan = plan
-        self._constants = dict(constants)
-        self.numbers: tuple[Number, ...] = tuple(plan.numbers())
-
-    def fill(self, values: Sequence[int | float], buffers: Mapping[str, DeviceBuffer]) -> Program:
-        """The program for one set of sizes."""
-        return self._backend.record(self._plan.filled(values), {**self._constants, **buffers})
-
-
 class Compiling(Protocol):
     """Kernels that are compiled beside the frames."""
 
@@ -164,6 +145,12 @@ class Backend(ABC):
 
     name: ClassVar[str]
     """As in `engine.backends.table`: "cpu", "gl_compute", "gl_pixel", "opencl"."""
+
+    is_host: ClassVar[bool] = False
+    """Whether its work is jobs on memory of the process; then it is a `HostBackend`."""
+
+    storage: ClassVar[Storage] = "other"
+    """What its tensors are to users; see `engine.runtime.device_tensor_data`."""
 
     shares: ClassVar[bool] = False
     """Whether `share` gives buffers over a part of others."""
@@ -207,6 +194,10 @@ class Backend(ABC):
         make: Callable[[Any], Backend] = cls
         return make(device)
 
+    @classmethod
+    def load_ahead(cls) -> None:
+        """Wait for what a first backend object would otherwise wait for; any thread may do it."""
+
     @property
     def owner(self) -> Any:
         """The `GLDevice`, `CLDevice` or `JobSystem` that does the work."""
@@ -220,6 +211,10 @@ class Backend(ABC):
         """Whether tensors of a type can lie here at all."""
         return True
 
+    def element_dtype(self, dtype: np.dtype) -> np.dtype:
+        """The NumPy type of an element as it is stored here, for tensors of a type that can be."""
+        return dtype
+
     @abstractmethod
     def tune(self, compute: Compute, tuner: Tuner) -> bool:
         """Replace the step by tuned kernels through `tuner`; False leaves it to the generic kernel.
@@ -229,7 +224,10 @@ class Backend(ABC):
         """
 
     def split(self, compute: Compute, temporary: Temporary) -> Sequence[Compute]:
-        """A step that `tune` left to the generic kernel, as several where one would run too long here."""
+        """A step that `tune` left to the generic kernel, as several where one would run too long here.
+
+        Or where several have more work at once.
+        """
         return [compute]
 
     @abstractmethod
@@ -251,6 +249,10 @@ class Backend(ABC):
             words: by key, how many words of arguments a kernel is called with; 0 where that is not known.
         """
         return False
+
+    def plan_codec(self) -> PlanCodec | None:
+        """What the plan store needs to know; None where plans of this backend are not stored."""
+        return None
 
     @abstractmethod
     def create(self, elements: int, dtype: np.dtype, data: np.ndarray | None = None) -> DeviceBuffer:

@@ -1,4 +1,4 @@
-"""Arrays of a plan's numbers of which some are open, for templates: see `engine.backends.base.Template`."""
+"""Arrays of a plan's numbers of which some are open, for templates (`engine.backends.plan_template`)."""
 
 from __future__ import annotations
 
@@ -38,9 +38,12 @@ class OpenNumbers:
         return (*self._integers, *self._floats)
 
     def values(self, numbers: Sequence[int | float]) -> Values:
-        """Their values as arrays."""
+        """Their values as arrays. Raises `OverflowError` for integers beyond 32 bits."""
         count = len(self._integers)
-        return np.array(numbers[:count], np.int64), np.array(numbers[count:], np.float64)
+        integers = np.array(numbers[:count], np.int64)
+        if count and not -(2**31) <= integers.min() <= integers.max() < 2**31:
+            raise OverflowError("this backend has 32-bit integers")
+        return integers, np.array(numbers[count:], np.float64)
 
 
 class OpenArray:

@@ -27,9 +27,10 @@ class Hint:
     shifted_matmul, shifted_conv: the same of operands less their zero points, which follow them: `zeros`
         tells which of the two has one. That of row r of the left side (batch * m), or of the columns of the
         right side, is entry r modulo their number; x has one, w one or one for each of its M.
-    unpacked_matmul: operands (a, ...) with a (m, k), and those that b is unpacked from; facts m, n, k, and
-        weight,
-        the formula of b's element at (column, row). Output is (m, n).
+    unpacked_matmul: operands (a, words, scales, ...) with a (m, k), and those that b is unpacked from: bytes
+        (n, blocks * block * bits / 8), scales (n, blocks), then zero points, if there are any, and the block
+        of each of the k numbers where `is_assigned`. Facts m, n, k, bits, block, is_assigned, and weight, the
+        formula of b's element at (column, row). Output is (m, n).
     pool: operands (x,); facts kind "max", "average" or "sum", kernel, strides, dilations, pads (begin),
         include_pad, and ends (end pads). Output is (N, C, *out). With channels_last x is (N, *spatial, C)
         and the output (N, *out, C).
@@ -65,8 +66,9 @@ class Hint:
         that are marked, (outer, room, inner); those behind them mean nothing.
     suppression: operands (order, corners) or (order, corners, number): boxes of each row, best first, (rows,
         count), those of a batch as (batches, count, 4), and how many of a row there are; facts classes (rows
-        of a batch), limit, most. Output is which boxes of `order` are kept, and behind them how many,
-        (rows, most + 1); a box is out where a kept one shares more than `limit` of both areas' union.
+        of a batch), limit, most, and bound where no formula stands for it. Output is which boxes of `order`
+        are kept, and behind them how many, (rows, most + 1); a box is out where a kept one shares more than
+        `limit` of both areas' union.
     recurrence: a recurrent layer of known weights with ONNX's default activations, for backends that are
         bound to take it: no formula stands for it. Operands (x, w, r), then those of bias and first states
         that `given` names ("b", "h", "c"); x (T, N, I), the others as ONNX has them, states (D, N, H).
@@ -81,4 +83,4 @@ class Hint:
     @property
     def is_bound(self) -> bool:
         """Whether the formula beside the hint means nothing, as a backend is bound to take the hint."""
-        return self.kind == "recurrence"
+        return self.kind == "recurrence" or bool(self.facts.get("bound"))

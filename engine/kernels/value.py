@@ -99,7 +99,7 @@ class Value:
 
     def dim(self, axis: int) -> Expr:
         """The size along `axis` as a run-time argument."""
-        return arg(self.shape[axis])
+        return arg(self.shape[axis], fixed=self.is_static(axis))
 
     def stride(self, axis: int) -> int:
         """Distance in elements between neighbours along `axis` (row-major)."""

@@ -64,7 +64,7 @@ def memory_of(session: Session) -> WorkerMemory:
     recorded_plans = [*session.cache.plans.values(), *session.cache.continuations]
     sums["plans"] = len(recorded_plans)
     for place, backend in session.backends.items():
-        side = "host" if backend.name == "cpu" else "device"
+        side = "host" if backend.is_host else "device"
         constants = {id(b): b for (at, _), (_, b) in session.recorder.constants.items() if at == place}
         sums[f"{side}_weights"] += _bytes_of(constants.values())
         sums[f"{side}_tensors"] += _bytes_of(_tensors(session, place, backend, recorded_plans, constants))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 import weakref
 from collections import deque
@@ -30,6 +31,7 @@ Size = tuple[int, int]
 """Width and height in pixels."""
 
 _BUDGET_MS, _SLOW_BUDGET_MS = 8.0, 24.0
+_POLL_SECONDS = 2e-4
 _KEPT = 60
 _IN, _OUT = TextureTransform(resampling="area"), TextureTransform()
 
@@ -46,6 +48,9 @@ class PictureNetwork:
         self.network = PictureNetwork(self.app, worker, (320, 240), (640, 480))   # in awake
         self.network.update(self.small)                                           # in on_gui
         self.app.gui.image(self.network.picture or self.small, 0, 0, 640, 480)
+
+    In a deterministic app, a picture arrives `app.inference.latency_frames` frames after `update`, and that
+    frame waits for it if it is late.
 
     Without OpenGL all of it may be called, and no picture comes.
     """
@@ -178,14 +183,22 @@ class PictureNetwork:
         self._schedule = self._worker.schedule_iterable(self._tensor)
         self._began = self._app.time.frame_count, time.perf_counter()
 
-    def _advance(self) -> None:
-        """Enqueue what fits into a frame, and take the picture when it is there."""
+    def _advance(self, budget_ms: float) -> None:
+        """Enqueue what fits into the budget, and take the picture when it is there."""
         if self._schedule is not None:
-            self._schedule.advance(self.budget_ms, force=True)
+            self._schedule.advance(budget_ms, force=True)
             if self._schedule.is_done:
                 self._deliver(self._schedule.output())
         if self._is_arriving and TextureConverter.poll(self._canvas) == 0:
             self._finish()
+
+    def _keep_to_frames(self) -> None:
+        """Wait for the picture in the frame in which it is due, and do not take it before."""
+        while (
+            self.is_busy and self._app.time.frame_count >= self._began[0] + self._app.inference.latency_frames
+        ):
+            self._advance(math.inf)
+            time.sleep(_POLL_SECONDS)
 
     def _deliver(self, output: Tensor) -> None:
         """From tensor to texture, as soon as the output's shape is known."""
@@ -219,7 +232,10 @@ class PictureNetwork:
     def go_on(self) -> None:
         """Take what is on its way further; the app's coroutines call it in every frame before it draws."""
         try:
-            self._advance()
+            if self._app.deterministic:
+                self._keep_to_frames()
+            else:
+                self._advance(self.budget_ms)
         except Exception as error:  # noqa: BLE001 - belongs to who calls update, where it is raised
             self._error = error
             self._drop()

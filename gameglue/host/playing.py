@@ -21,12 +21,15 @@ class PlayOptions:
 
     choice: the backend, `None` if the demo is to take what suits the machine. autoplay: play by itself.
     seed: what was given as `--seed`; `app.random` is seeded with it already. progress: for `Worker`.
+    full_size: keep the size that suits a graphics card, even where the processor draws: nobody waits for the
+    frames, as for those of an animated picture.
     """
 
     choice: BackendChoice | None = None
     autoplay: bool = False
     seed: int | None = None
     progress: Progress | None = None
+    full_size: bool = False
 
 
 Build = Callable[["App", PlayOptions], Facts | None]

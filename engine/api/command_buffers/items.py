@@ -204,3 +204,24 @@ def is_ready(worker: Worker, fast_path: FastPath) -> bool:
     # Asked for every worker in every frame, so without the detour of a property.
     is_alike = worker._direct is not None and fast_path.recorded.fast_path is fast_path
     return is_alike and worker._thread == get_ident()
+
+
+def outside_outputs(items: Sequence[Item]) -> list[tuple[Worker, FastPath]]:
+    """The workers whose outputs the items read as they were before the first item ran, and the plan that
+    made each.
+    """
+    found: dict[int, tuple[Worker, FastPath]] = {}
+    scheduled: set[int] = set()
+    for item in items:
+        for slot in item.slots:
+            if slot.output is not None and slot.output_direct is not None:
+                worker = slot.output.worker
+                if id(worker) not in scheduled:
+                    found[id(worker)] = worker, slot.output_direct
+        scheduled.add(id(item.command.worker))
+    return list(found.values())
+
+
+def are_latest(outputs: Sequence[tuple[Worker, FastPath]]) -> bool:
+    """Whether each worker's latest schedule wrote the buffers of that plan, and not those of another size."""
+    return all(worker._direct is fast_path for worker, fast_path in outputs)

@@ -289,7 +289,7 @@ def _room(
 
 def _same(one: Backend, other: Backend) -> bool:
     """Whether a buffer of one may be written in the other's stream; GPU streams of a device are one."""
-    return one is other or (one.name == other.name != "cpu" and one.owner is other.owner)
+    return one is other or (one.name == other.name and not one.is_host and one.owner is other.owner)
 
 
 def _from_host(

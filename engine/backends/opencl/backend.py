@@ -10,7 +10,7 @@ from weakref import WeakValueDictionary
 
 import numpy as np
 
-from engine.backends.base import Backend, DeviceBuffer, Program, Progress, Readback
+from engine.backends.base import Backend, DeviceBuffer, Program, Progress, Readback, Storage
 from engine.backends.cost import formula_ns
 from engine.backends.integers import check_integers
 from engine.backends.opencl.dispatches import CLProgram, Command, dispatches
@@ -25,6 +25,8 @@ from engine.backends.opencl.tuning import tune
 from engine.base import instrumentation
 from engine.base.cache import cache_dir
 from engine.base.errors import InputError, OutOfMemoryError
+from engine.compiler.loop_splitting import Temporary
+from engine.compiler.loop_spreading import GRAPHICS, Width, spread
 from engine.compiler.memory_planner import place, share
 from engine.compiler.plan import AnyKernel, Compute, Plan, Step, Tuner
 from engine.device.cl.device import CLDevice
@@ -36,6 +38,9 @@ _GROUP_NS = 100.0
 _PRODUCT_NS = 0.05
 # OpenCL promises room for 1024 bytes of arguments, and a pointer takes 8.
 _FAN_IN = 32
+
+SOFTWARE = Width(threads=256, terms=1024, work=1 << 16, with_open_spaces=False)
+"""What is worth spreading on a processor: it runs a group of work-items on each core."""
 
 # One queue serves all workers: OpenCL contexts cost time and memory, and streams of one queue are ordered.
 _devices: WeakValueDictionary[str, CLDevice] = WeakValueDictionary()
@@ -49,6 +54,7 @@ class OpenCLBackend(Backend):
     """
 
     name: ClassVar[str] = "opencl"
+    storage: ClassVar[Storage] = "buffer"
     shares: ClassVar[bool] = True
     fan_in = _FAN_IN
     keeps_int64: ClassVar[bool] = False
@@ -99,12 +105,20 @@ class OpenCLBackend(Backend):
             return f"it reads {len(values) - 1} tensors; a kernel reads {_FAN_IN} at most"
         return None
 
+    def element_dtype(self, dtype: np.dtype) -> np.dtype:
+        """32-bit integers for 64-bit ones, bytes for bool and what is smaller."""
+        return device_dtype(dtype)
+
     def tune(self, compute: Compute, tuner: Tuner) -> bool:
         """Replace the step by tuned kernels through `tuner`; False leaves it to the generic kernel."""
         limits = self.device.limits
         if self.form == "gpu" and (limits.max_work_group_size < 256 or limits.local_memory < 16384):
             return False
         return tune(compute, tuner, self.form)
+
+    def split(self, compute: Compute, temporary: Temporary) -> Sequence[Compute]:
+        """Long reductions to few elements become several kernels."""
+        return spread(compute, GRAPHICS if self.form == "gpu" else SOFTWARE, self.fan_in, temporary)
 
     def prepare(self, kernels: Iterable[AnyKernel], progress: Progress | None = None) -> int:
         """Compile what is not compiled yet; returns how many kernels that were. Blocks: loading time only."""
@@ -129,7 +143,7 @@ class OpenCLBackend(Backend):
 
     def share(self, room: DeviceBuffer, elements: int) -> CLBuffer | None:
         """A buffer over the first elements of another."""
-        return _own(room).shared(elements)
+        return _own(room).part(elements)
 
     def let_go(self, buffers: Sequence[DeviceBuffer]) -> None:
         """Nothing to do: OpenCL frees what is dropped, on any thread."""

@@ -25,7 +25,7 @@ class CLBuffer(DeviceBuffer):
         self.nbytes = elements * device_dtype(self.dtype).itemsize
         self._mem = mem
 
-    def shared(self, elements: int) -> CLBuffer | None:
+    def part(self, elements: int) -> CLBuffer | None:
         """A buffer over the first elements; None if these are too few. OpenCL keeps the memory for either."""
         if elements > self.elements:
             return None

@@ -48,14 +48,7 @@ class OpenCLPrinter(CPrinter):
 
     def load(self, slot: int, position: str, dtype: ArithmeticType) -> str:
         """An element in the type that kernels compute with."""
-        match self.kernel.buffers[slot]:
-            case "float16":
-                return f"vload_half({position}, b{slot})"
-            case "bfloat16":
-                return f"as_float((uint)b{slot}[{position}] << 16)"
-            case "bool":
-                return f"(b{slot}[{position}] != 0)"
-        return f"b{slot}[{position}]"
+        return element(self.kernel.buffers[slot], f"b{slot}", position)
 
     def store(self, buffer: str, position: str, text: str, source: ArithmeticType) -> str:
         """The statement that stores a computed value in the kernel's output type."""
@@ -79,6 +72,18 @@ class OpenCLPrinter(CPrinter):
         if a in ("float", "double") and b in ("int", "uint"):
             return f"k_to_{b}{'_double' if a == 'double' else ''}({text})"
         return f"({b})({text})"
+
+
+def element(storage: str, buffer: str, position: str) -> str:
+    """The text of an element of a buffer, in the type that kernels compute with."""
+    match storage:
+        case "float16":
+            return f"vload_half({position}, {buffer})"
+        case "bfloat16":
+            return f"as_float((uint){buffer}[{position}] << 16)"
+        case "bool":
+            return f"({buffer}[{position}] != 0)"
+    return f"{buffer}[{position}]"
 
 
 @dataclass(frozen=True, slots=True)

@@ -68,7 +68,7 @@ def session_steps(
         yield SlicedThread(driver_warm_up)
     loading.report(RECORDING, 0.7)
     for key, lowered in plans:
-        session.cache.plans[key] = yield from _recording(session, lowered)
+        session.cache.keep(key, (yield from _recording(session, lowered)))
     return session
 
 
@@ -114,7 +114,7 @@ def _new_plan(
 ) -> Steps[RecordedPlan | None]:
     """Make and record a plan; None if another call made it meanwhile."""
     native = session.backends["native"]
-    if native.name == "cpu":
+    if native.is_host:
         # Packing weights takes time but not the GIL, so it runs on another thread.
         recorded: RecordedPlan = yield from _guarded(
             session, lambda: session.record(session.planned(key, shapes, known), None)

@@ -8,7 +8,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from engine.backends.base import DeviceBuffer, Program, Progress
+from engine.backends.base import DeviceBuffer, Program, Progress, Storage
 from engine.backends.cost import formula_ns
 from engine.backends.gl.backend import GLBackend, checked_elements
 from engine.backends.gl.compute.matmul import slices_constant
@@ -22,7 +22,7 @@ from engine.backends.gl.compute.target import Target
 from engine.backends.gl.compute.template import GLComputeTemplate
 from engine.backends.gl.compute.tuning import tune
 from engine.backends.gl.storage import lanes, memory_dtype
-from engine.base.errors import DeviceError
+from engine.base.errors import DeviceError, OutOfMemoryError
 from engine.compiler.plan import AnyKernel, Compute, Plan, Step, Tuner
 from engine.device.gl.device import GLDevice
 from engine.device.gl.functions import GL
@@ -49,6 +49,7 @@ class GLComputeBackend(GLBackend):
     """
 
     name: ClassVar[str] = "gl_compute"
+    storage: ClassVar[Storage] = "buffer"
     shares: ClassVar[bool] = True
 
     def __init__(self, device: GLDevice, *, texels: bool | None = None) -> None:
@@ -122,24 +123,19 @@ class GLComputeBackend(GLBackend):
             self.device.counters.bytes_up += given.nbytes
         return buffer
 
-    def upload(self, buffer: DeviceBuffer, data: np.ndarray) -> None:
+    def write(self, buffer: DeviceBuffer, elements: np.ndarray) -> None:
         """Set a buffer's value through a staging buffer that no command uses any more."""
-        target = _own(buffer)
-        given = checked_elements(data, target.dtype, target.elements)
-        if given.nbytes:
-            self.device.staging.write_buffer(target.name, given)
+        self.device.staging.write_buffer(_own(buffer).name, elements)
 
-    def copy(self, source: DeviceBuffer, target: DeviceBuffer) -> None:
+    def move(self, source: DeviceBuffer, target: DeviceBuffer, elements: int) -> None:
         """Copy on the device."""
         a, b = _own(source), _own(target)
         gl = self.device.gl
-        if not a.elements:
-            return
         with self.device.current():
             gl.glMemoryBarrier(GL.BUFFER_UPDATE_BARRIER_BIT)
             gl.glBindBuffer(GL.COPY_READ_BUFFER, a.name)
             gl.glBindBuffer(GL.COPY_WRITE_BUFFER, b.name)
-            nbytes = min(a.elements, b.elements) * memory_dtype(a.dtype).itemsize
+            nbytes = elements * memory_dtype(a.dtype).itemsize
             gl.glCopyBufferSubData(GL.COPY_READ_BUFFER, GL.COPY_WRITE_BUFFER, 0, 0, nbytes)
 
     def record(self, plan: Plan, buffers: Mapping[str, DeviceBuffer]) -> GLComputeProgram:
@@ -150,13 +146,21 @@ class GLComputeBackend(GLBackend):
 
     def share(self, room: DeviceBuffer, elements: int) -> GLComputeBuffer | None:
         """A buffer over the first elements of another."""
-        return _own(room).shared(elements)
+        return _own(room).part(elements)
 
     def template(self, plan: Plan, constants: Mapping[str, DeviceBuffer]) -> GLComputeTemplate:
         """Record a plan whose sizes are open; compiles what `prepare` was not asked for."""
         self.prepare(step.kernel for step in plan.steps)
         with self.device.current():
             return GLComputeTemplate(self, plan, constants)
+
+    def check_memory(self) -> None:
+        try:
+            super().check_memory()
+        except OutOfMemoryError:
+            # What has failed may be the arena: the next program gets another.
+            self._arena = None
+            raise
 
     def arena_of(self, nbytes: int) -> GLMemory:
         """Memory for a program's temporaries; all programs of templates share it, as they run in turn."""

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import ctypes
 
+import moderngl
 import numpy as np
 
-from engine.backends.base import DeviceBuffer, Readback
-from engine.backends.gl.memory import GLObjects
+from engine.backends.base import Readback
+from engine.backends.gl.memory import GLBuffer, GLObjects
 from engine.backends.gl.storage import from_memory, memory_dtype
 from engine.base.errors import DisposedError
 from engine.device.gl.device import GLDevice
@@ -30,6 +31,7 @@ _FORMATS = {
     ("uint32", 1): 0x8236,
     ("uint16", 1): 0x8234,
     ("uint8", 1): 0x8232,
+    ("uint8", 4): 0x8D7C,
 }
 """Of buffer textures, by the NumPy type of an element in memory and how many a texel has."""
 
@@ -120,7 +122,7 @@ def texture_format(memory: str, width: int) -> int:
 _RANGE_TYPES = (ctypes.c_uint, ctypes.c_uint, ctypes.c_uint, ctypes.c_ssize_t, ctypes.c_ssize_t)
 
 
-class GLComputeBuffer(DeviceBuffer):
+class GLComputeBuffer(GLBuffer):
     """A tensor in a GL buffer of its own."""
 
     def __init__(
@@ -131,7 +133,7 @@ class GLComputeBuffer(DeviceBuffer):
         self.memory = GLMemory(device, buffer_size(elements, self.dtype), data)
         self._is_lent = self._is_released = False
 
-    def shared(self, elements: int) -> GLComputeBuffer | None:
+    def part(self, elements: int) -> GLComputeBuffer | None:
         """A buffer over the first elements; None if these are too few. The memory lives as long as either."""
         if elements > self.elements:
             return None
@@ -153,6 +155,11 @@ class GLComputeBuffer(DeviceBuffer):
     def is_released(self) -> bool:
         """Whether `release` was called."""
         return self._is_released or self.memory.is_released
+
+    def shared(self, ctx: moderngl.Context) -> moderngl.Buffer:
+        """The buffer as an object of another context."""
+        found: moderngl.Buffer = ctx.external_buffer(self.name, self.memory.nbytes)
+        return found
 
     def memory_bytes(self) -> int:
         """What it takes on the GPU."""

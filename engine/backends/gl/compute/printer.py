@@ -63,11 +63,7 @@ class ComputePrinter(GLSLPrinter):
 
     def fetch(self, slot: int, position: str) -> str:
         """An element of an input."""
-        storage = self.kernel.buffers[slot]
-        block = f"b{self.first_input + slot}"
-        if self.texels:
-            return decoded(f"texelFetch({block}, {position}).x", storage)
-        return f"{block}[{position}]" if lanes(storage) == 1 else unpacked(block, position, storage)
+        return element(f"b{self.first_input + slot}", position, self.kernel.buffers[slot], self.texels)
 
     def shader(self) -> str:
         """The whole compute shader."""
@@ -125,6 +121,13 @@ class ComputePrinter(GLSLPrinter):
             return size, f"{multiplier}, {shift}"
 
         return unravel(axes, self.kernel.rank, divisor)
+
+
+def element(block: str, position: str, storage: str, texels: bool) -> str:
+    """The text of an element of an input, as the word in which shaders hold it."""
+    if texels:
+        return decoded(f"texelFetch({block}, {position}).x", storage)
+    return f"{block}[{position}]" if lanes(storage) == 1 else unpacked(block, position, storage)
 
 
 def _function(head: str, lines: Sequence[str]) -> str:

@@ -15,10 +15,12 @@ import numpy as np
 from engine.backends.gl.compute.conv import tune_conv
 from engine.backends.gl.compute.matmul import tune_matmul
 from engine.backends.gl.compute.memory import buffer_size
+from engine.backends.gl.compute.packed_rows import read_packed
 from engine.backends.gl.compute.scatter import raise_all
 from engine.backends.gl.compute.target import Target
 from engine.backends.gl.storage import lanes, type_refusal, word_type
 from engine.backends.operands import plain
+from engine.backends.packed_products import tune_packed
 from engine.backends.scatters import tune_scatter
 from engine.base.dtypes import arithmetic_type
 from engine.compiler.plan import Compute, Tuner
@@ -34,6 +36,14 @@ PRODUCTS: Mapping[str, Rule] = {
     "matmul": tune_matmul,
 }
 """By the kind of a step's plain hint: products, whose operands are brought to float32 or int32 first."""
+
+
+def _packed(compute: Compute, tuner: Tuner, target: Target) -> bool:
+    return tune_packed(
+        compute, tuner, partial(_fits, target),
+        lambda rows: read_packed(rows, compute, tuner, target),
+        lambda product: tune_matmul(product, tuner, target),
+    )  # fmt: skip
 
 
 def _scatter(compute: Compute, tuner: Tuner, target: Target) -> bool:
@@ -52,12 +62,15 @@ def tune(compute: Compute, tuner: Tuner, target: Target) -> bool:
         return False
     if compute.hint.kind in TUNERS:
         return TUNERS[compute.hint.kind](compute, tuner, target)
-    wide_enough = plain(compute, tuner, partial(_fits, target))
-    if wide_enough is None:
-        return False
-    assert wide_enough.hint is not None
-    rule = PRODUCTS[wide_enough.hint.kind]
-    compute, output = wide_enough, compute.output
+    output = compute.output
+    if compute.hint.kind == "unpacked_matmul":
+        rule: Rule = _packed
+    else:
+        wide_enough = plain(compute, tuner, partial(_fits, target))
+        if wide_enough is None:
+            return False
+        assert wide_enough.hint is not None
+        rule, compute = PRODUCTS[wide_enough.hint.kind], wide_enough
     if type_refusal([output.dtype]) is not None or lanes(output.dtype.name) == 1:
         return rule(compute, tuner, target)
     wide = np.dtype(np.float32 if word_type(output.dtype.name) == "float" else np.int32)

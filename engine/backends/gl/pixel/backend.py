@@ -7,7 +7,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from engine.backends.base import DeviceBuffer, Program, Progress
+from engine.backends.base import DeviceBuffer, Program, Progress, Storage
 from engine.backends.gl.backend import GLBackend, checked_elements
 from engine.backends.gl.pixel.layout import Layout, capacity, texels_of
 from engine.backends.gl.pixel.memory import GLPixelBuffer, Texture
@@ -41,6 +41,7 @@ class GLPixelBackend(GLBackend):
     """
 
     name: ClassVar[str] = "gl_pixel"
+    storage: ClassVar[Storage] = "texture"
 
     def __init__(self, device: GLDevice, *, deferred_transfers: bool | None = None) -> None:
         if device.info.version_code < _OLDEST:
@@ -123,18 +124,13 @@ class GLPixelBackend(GLBackend):
                 self.device.counters.bytes_up += given.nbytes
         return buffer
 
-    def upload(self, buffer: DeviceBuffer, data: np.ndarray) -> None:
+    def write(self, buffer: DeviceBuffer, elements: np.ndarray) -> None:
         """Set a buffer's value, in stream order."""
-        target = _own(buffer)
-        given = checked_elements(data, target.dtype, target.elements)
-        if given.nbytes:
-            self._transfers.upload(given, target.memory)
+        self._transfers.upload(elements, _own(buffer).memory)
 
-    def copy(self, source: DeviceBuffer, target: DeviceBuffer) -> None:
+    def move(self, source: DeviceBuffer, target: DeviceBuffer, elements: int) -> None:
         """Copy on the device."""
-        a, b = _own(source), _own(target)
-        if a.elements:
-            self._transfers.copy(a.memory, b.memory, min(a.elements, b.elements))
+        self._transfers.copy(_own(source).memory, _own(target).memory, elements)
 
     def record(self, plan: Plan, buffers: Mapping[str, DeviceBuffer]) -> GLPixelProgram:
         """Turn a plan into a command list; compiles what `prepare` was not asked for."""
