@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from engine.backends.base import Template
+from engine.backends.plan_template import Template
 from engine.base.errors import EngineError
 from engine.base.memory.out_of_memory import LARGE, naming_shortage
 from engine.compiler.lower import Fallback, Lowered, Place, Segment

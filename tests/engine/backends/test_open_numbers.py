@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -11,6 +12,7 @@ from engine.backends.gl.compute.printer import divisor, divisors
 from engine.backends.gl.glsl import OpenWords, pack_arguments
 from engine.backends.open_numbers import OpenArray, OpenNumbers, OpenSlots
 from engine.backends.opencl.functions import divider, dividers
+from engine.base.dtypes import ArithmeticType
 from engine.kernels.size import SizeRecorder
 
 EDGES = [1, 2, 3, *(2**k + d for k in range(2, 31) for d in (-1, 0, 1)), 2**31 - 1]
@@ -40,19 +42,23 @@ def test_words_are_those_of_plans_for_one_size() -> None:
     n = recorder.input(6)
     numbers = OpenNumbers()
     words = OpenWords(numbers)
-    kinds = ("index", "float32", "uint32", "int64")
+    kinds: tuple[ArithmeticType, ...] = ("index", "float32", "uint32", "int64")
 
     def values(size: int) -> tuple[float, ...]:
-        return size * size, size / 7, size * 4096 * 1024 * 1024, -size * (1 << 31)
+        return size * size, size / 7, size * 4096, -size * (1 << 16)
 
     begin = words.add(pack_arguments(kinds, values(6), [11, 12]))
     words.fill_in(begin, kinds, values(n))  # type: ignore[arg-type]
     fill, program = words.close(), recorder.program(numbers.numbers)
-    for size in (6, 1, 1023, 1 << 20):
+    for size in (6, 1, 1023, (1 << 15) - 1):
         found = program(size)
         assert found is not None
         expected = pack_arguments(kinds, values(size), [11, 12])
         np.testing.assert_array_equal(fill(numbers.values(found)), expected)
+    found = program(1 << 15)
+    assert found is not None
+    with pytest.raises(OverflowError, match="32-bit"):
+        numbers.values(found)
 
 
 @given(SIZES)
