@@ -17,10 +17,13 @@ Facts = Callable[[], Mapping[str, object]]
 
 @dataclass(frozen=True)
 class PlayOptions:
-    """What the player asked for.
+    """What the player asked for on the command line.
 
-    choice: the backend, `None` if the demo is to take what suits the machine. autoplay: play by itself.
-    seed: what was given as `--seed`; `app.random` is seeded with it already. progress: for `Worker`.
+    Attributes:
+        choice: The backend; None for what suits the machine.
+        autoplay: Whether the game plays by itself.
+        seed: The number given as `--seed`, which `app.random` is seeded with already; None without one.
+        progress: Reports compiled kernels; pass it to `Worker`.
     """
 
     choice: BackendChoice | None = None
