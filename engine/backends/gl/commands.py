@@ -76,6 +76,11 @@ class CommandList:
         """Add a call of the function at an address."""
         self._rows.append((function, *arguments, *[0] * (ARGUMENTS - len(arguments))))
 
+    @property
+    def kept(self) -> Sequence[np.ndarray]:
+        """The arrays that pointers point to."""
+        return self._keep
+
     def begin_step(self) -> None:
         """What is added from here on belongs to the next step."""
         self.steps.append(len(self._rows))

@@ -10,6 +10,8 @@ from hypothesis import strategies as st
 from engine.backends.gl.compute.memory import buffer_size, buffer_sizes
 from engine.backends.gl.compute.printer import divisor, divisors
 from engine.backends.gl.glsl import OpenWords, pack_arguments
+from engine.backends.gl.pixel.layout import Layout, layouts
+from engine.backends.gl.pixel.printer import inverse_bits, inverses
 from engine.backends.open_numbers import OpenArray, OpenNumbers, OpenSlots
 from engine.backends.opencl.functions import divider, dividers
 from engine.base.dtypes import ArithmeticType
@@ -67,6 +69,20 @@ def test_divisions_are_prepared_as_for_one_size(sizes: np.ndarray) -> None:
         assert list(zip(*map(np.ndarray.tolist, together(sizes)), strict=True)) == [
             alone(size) for size in sizes.tolist()
         ]
+
+
+@given(SIZES)
+def test_axes_of_fragment_shaders_have_the_same_inverses(sizes: np.ndarray) -> None:
+    assert inverses(sizes).tolist() == [inverse_bits(size) for size in sizes.tolist()]
+
+
+@given(st.lists(st.integers(1, 1 << 25), max_size=20), st.sampled_from([2048, 8192, 16384]), st.booleans())
+def test_textures_are_those_of_one_size(more: list[int], limit: int, layers: bool) -> None:
+    texels = np.array([n for n in EDGES + more if n <= 4 * limit * limit // 16] or [1], np.int64)
+    shifts, heights = layouts(texels, limit, np.full(len(texels), layers))
+    expected = [Layout.of(n, limit, layers) for n in texels.tolist()]
+    found = zip(shifts.tolist(), heights.tolist(), strict=True)
+    assert [Layout(shift, height, layers) for shift, height in found] == expected
 
 
 @given(SIZES)
