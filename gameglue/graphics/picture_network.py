@@ -153,12 +153,12 @@ class PictureNetwork:
         """
         if self.is_busy and self._worker.backend_type is BackendType.CPU:
             # Its job threads have worked while the frame was drawn: a picture may be finished by now.
-            self._continue()
+            self.advance()
         is_free = self._error is None and not self.is_busy and not self._beside.is_done()
         if is_free and source.texture is not None:
             self._begin(source)
             if not self._app.graphics.is_software:
-                self._continue()
+                self.advance()
         if self._error is not None:
             error, self._error = self._error, None
             raise error
@@ -230,8 +230,8 @@ class PictureNetwork:
         self.count += 1
         self.picture, self._canvas = self._canvas, self.picture
 
-    def _continue(self) -> None:
-        """Take what is on its way further; the app's coroutines call it in every frame before it draws."""
+    def advance(self) -> None:
+        """Advance pending work. The app calls it in every frame; call it again to take an image earlier."""
         try:
             if self._app.deterministic:
                 self._keep_to_frames()
@@ -286,7 +286,7 @@ class PictureNetwork:
 def _go_on(holder: weakref.ref[PictureNetwork]) -> Iterator[NextFrame]:
     """Every frame before it draws, for as long as somebody holds the network."""
     while (network := holder()) is not None:
-        network._continue()
+        network.advance()
         del network
         yield NextFrame()
 
