@@ -65,7 +65,7 @@ class Upscaler(MonoBehaviour):
             self.network.update(self.next.low)
             self._take()
         else:  # a second look in this frame: an image takes fewer frames
-            self.network.go_on()
+            self.network.advance()
 
     def _take(self) -> None:
         """Show the shot whose image is finished, and measure now and then."""

@@ -7,8 +7,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from engine.backends.base import Backend, DeviceBuffer, Program, Read, Repeat
+from engine.backends.base import Backend, DeviceBuffer, Program, Read
 from engine.backends.readback import PendingRead
+from engine.backends.repeat import Repeat
 from engine.backends.tensor_data import CPUTensorData, changes
 from engine.compiler.trace import SCHEDULE_COUNT
 from engine.compiler.walk import Elements

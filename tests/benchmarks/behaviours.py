@@ -82,7 +82,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             times = alternate(
                 {
                     "bare loop": bare_loop(count),
-                    "phase update": full.lifecycle.hooks["update"].run,
+                    "phase update": full._lifecycle.hooks["update"].run,
                     "whole frame": full.step,
                     "frame without components": empty.step,
                 },

@@ -56,7 +56,7 @@ def tune_select(compute: Compute, tuner: Tuner, threads: int) -> bool:
 def tune_nonzero(compute: Compute, tuner: Tuner, threads: int) -> bool:
     """Rule for hints of kind "nonzero"."""
     assert compute.hint is not None
-    (mask,), shape = compute.hint.operands, compute.hint.facts["shape"]
+    mask, shape = compute.hint.operands[0], compute.hint.facts["shape"]
     rank = len(shape)
     target = unfinished(compute, tuner, INT64)
     sizes = [f"size{axis}" for axis in range(rank)]

@@ -7,6 +7,7 @@ from engine.backends.cpu.epilogue import emit_epilogue, unfinished
 from engine.backends.cpu.library import library_text
 from engine.backends.cpu.native_kernel import NativeKernel
 from engine.backends.cpu.printer import computed_type, indent, kernel_text, read_text, write_text
+from engine.base.dtypes import BOOL
 from engine.compiler.plan import Compute, Tuner
 
 BLOCK_COLUMNS = 256
@@ -22,7 +23,9 @@ _ARGUMENTS = ArgumentBlock("count inner blocks exclusive reverse")
 def tune_scan(compute: Compute, tuner: Tuner, threads: int) -> bool:
     """Rule for hints of kind "scan"."""
     assert compute.hint is not None
-    (x,), facts = compute.hint.operands, compute.hint.facts
+    x, facts = compute.hint.operands[0], compute.hint.facts
+    if x.dtype == BOOL:
+        return False
     outer, count, inner = x.shape
     blocks = -(-inner // BLOCK_COLUMNS)
     tasks = outer * blocks

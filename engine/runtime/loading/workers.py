@@ -192,7 +192,7 @@ def _first_run(session: Session, recorded: RecordedPlan) -> Steps[None]:
     for copies in recorded.inputs.values():
         for place, buffer in copies:
             backend = session.backends[place]
-            if backend.name != "cpu":
+            if not backend.is_host:
                 with backend.entered():
                     backend.upload(buffer, np.zeros(buffer.elements, buffer.dtype))
                 yield None
@@ -211,7 +211,7 @@ def _first_run(session: Session, recorded: RecordedPlan) -> Steps[None]:
     for name, place in recorded.placement.items():
         backend = session.backends[place]
         is_read = name in recorded.lowered.trace.values and (place, name) in recorded.buffers
-        if is_read and backend.name != "cpu":
+        if is_read and not backend.is_host:
             with backend.entered():
                 read = backend.readback(recorded.buffers[place, name])
                 backend.flush()

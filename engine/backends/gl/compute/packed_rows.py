@@ -7,14 +7,13 @@ fetch. Elsewhere 32 threads share a column, so that neighbours read neighbouring
 from __future__ import annotations
 
 from engine.backends.gl.compute.epilogue import FIRST_GROUP, Finish, grid_fits, product_ns
+from engine.backends.gl.compute.flat import LOCAL_SIZE, flat_grid
 from engine.backends.gl.compute.printer import element, flat_thread
 from engine.backends.gl.compute.target import Target
 from engine.backends.gl.glsl import COMPONENTS
 from engine.backends.packed_products import PackedRows
 from engine.compiler.plan import Compute, Tuner
-from engine.kernels.size import largest, smallest
 
-_LOCAL_SIZE = 64
 _COLUMNS = 4
 _LANES = 32
 _GROUP_COLUMNS = 8
@@ -50,9 +49,7 @@ def _grid(rows: PackedRows, target: Target) -> tuple[tuple[int, int, int], tuple
     """Groups, and threads in a group."""
     if not target.texels:
         return (-(-rows.n // _GROUP_COLUMNS), rows.rows, 1), (_LANES, _GROUP_COLUMNS)
-    groups = -(-(-(-rows.n // _COLUMNS) * rows.rows) // _LOCAL_SIZE)
-    across = largest(1, smallest(groups, target.limits.max_compute_group_count[0]))
-    return (across, -(-groups // across), 1), (_LOCAL_SIZE, 1)
+    return flat_grid(-(-rows.n // _COLUMNS) * rows.rows, target), (LOCAL_SIZE, 1)
 
 
 def _scale(rows: PackedRows, column: str, texels: bool) -> str:
@@ -83,7 +80,7 @@ def _texel_main(rows: PackedRows, finish: Finish) -> str:
         product = "dot(x, vec4(q{c}) - z{c})"
     lines = [
         *(f"int {name} = {finish.argument(k)};" for k, name in enumerate(_NAMES)),
-        f"int thread = {flat_thread(_LOCAL_SIZE)} + group_x * {_LOCAL_SIZE};",
+        f"int thread = {flat_thread(LOCAL_SIZE)} + group_x * {LOCAL_SIZE};",
         f"int quads = (n + {_COLUMNS - 1}) / {_COLUMNS};",
         "int y = thread / max(quads, 1);",
         f"int column = (thread - y * quads) * {_COLUMNS};",

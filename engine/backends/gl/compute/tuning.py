@@ -16,11 +16,13 @@ from engine.backends.gl.compute.conv import tune_conv
 from engine.backends.gl.compute.matmul import tune_matmul
 from engine.backends.gl.compute.memory import buffer_size
 from engine.backends.gl.compute.packed_rows import read_packed
+from engine.backends.gl.compute.scans import emit_blocks, emit_marks
 from engine.backends.gl.compute.scatter import raise_all
 from engine.backends.gl.compute.target import Target
 from engine.backends.gl.storage import lanes, type_refusal, word_type
 from engine.backends.operands import plain
 from engine.backends.packed_products import tune_packed
+from engine.backends.scans import tune_nonzero, tune_scan, tune_select
 from engine.backends.scatters import tune_scatter
 from engine.base.dtypes import arithmetic_type
 from engine.compiler.plan import Compute, Tuner
@@ -50,8 +52,23 @@ def _scatter(compute: Compute, tuner: Tuner, target: Target) -> bool:
     return tune_scatter(compute, tuner, partial(_fits, target), partial(raise_all, target))
 
 
+def _scan(compute: Compute, tuner: Tuner, target: Target) -> bool:
+    return tune_scan(compute, lambda blocks: emit_blocks(blocks, compute, tuner, target))
+
+
+def _select(compute: Compute, tuner: Tuner, target: Target) -> bool:
+    return tune_select(compute, tuner, lambda marks: emit_marks(marks, compute, tuner, target))
+
+
+def _nonzero(compute: Compute, tuner: Tuner, target: Target) -> bool:
+    return tune_nonzero(compute, lambda marks: emit_marks(marks, compute, tuner, target))
+
+
 TUNERS: Mapping[str, Rule] = {
+    "nonzero": _nonzero,
+    "scan": _scan,
     "scatter": _scatter,
+    "select": _select,
 }
 """By the kind of a step's hint: rules that take operands as they are."""
 
