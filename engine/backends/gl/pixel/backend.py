@@ -182,6 +182,7 @@ class GLPixelBackend(GLBackend):
 
     def dispose(self) -> None:
         """Free what was dropped; programs stay with the device, for other workers."""
+        self._temporaries.clear()
         if not self.device.is_disposed:
             self._transfers.dispose()
         super().dispose()
