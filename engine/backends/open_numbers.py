@@ -38,12 +38,18 @@ class OpenNumbers:
         return (*self._integers, *self._floats)
 
     def values(self, numbers: Sequence[int | float]) -> Values:
-        """Their values as arrays. Raises `OverflowError` for integers beyond 32 bits."""
+        """Their values as arrays. Raises `OverflowError` for integers beyond 32 bits, signed or not."""
         count = len(self._integers)
         integers = np.array(numbers[:count], np.int64)
-        if count and not -(2**31) <= integers.min() <= integers.max() < 2**31:
-            raise OverflowError("this backend has 32-bit integers")
+        check_limits(integers, -(2**31), 2**32 - 1)
         return integers, np.array(numbers[count:], np.float64)
+
+
+def check_limits(integers: np.ndarray, low: Any, high: Any) -> np.ndarray:
+    """The integers. Raises `OverflowError` if one is out of its limits."""
+    if ((integers < low) | (integers > high)).any():
+        raise OverflowError("this backend has 32-bit integers")
+    return integers
 
 
 class OpenArray:

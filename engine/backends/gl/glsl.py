@@ -14,7 +14,7 @@ import numpy as np
 
 from engine.backends.gl.glsl_functions import functions_for
 from engine.backends.gl.storage import FORMS
-from engine.backends.open_numbers import OpenArray, OpenNumbers, Values
+from engine.backends.open_numbers import OpenArray, OpenNumbers, Values, check_limits
 from engine.base.dtypes import ArithmeticType, arithmetic_type, as_dtype
 from engine.kernels.c_printer import COMMON, CPrinter, saturate
 from engine.kernels.size import Number, Size
@@ -76,7 +76,7 @@ class OpenWords:
 
         def filled(values: Values) -> np.ndarray:
             words = whole.copy()
-            words[places] = np.clip(integers(values), low, high).astype(np.uint32).view(np.int32)
+            words[places] = check_limits(integers(values), low, high).astype(np.uint32).view(np.int32)
             words.view(np.float32)[float_places] = floats(values)
             return words
 

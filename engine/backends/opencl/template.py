@@ -14,7 +14,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from engine.backends.base import DeviceBuffer
-from engine.backends.open_numbers import OpenArray, OpenNumbers, OpenSlots, Values
+from engine.backends.open_numbers import OpenArray, OpenNumbers, OpenSlots, Values, check_limits
 from engine.backends.opencl.dispatches import CLProgram, Command, dispatches, fits_one, largest_dispatch
 from engine.backends.opencl.functions import dividers
 from engine.backends.opencl.memory import CLBuffer
@@ -163,7 +163,7 @@ class _OpenArguments:
         integers, floats, divisors = (fill(given) for fill in self._filled)
         words = np.empty(len(self.positions), np.uint32)
         places, low, high = self._where
-        words[places] = np.clip(integers, low, high).astype(np.uint32)
+        words[places] = check_limits(integers, low, high).astype(np.uint32)
         words[self._float_where] = floats.astype(np.float32).view(np.uint32)
         divisors = np.maximum(divisors, 1)
         at = self._divisor_where

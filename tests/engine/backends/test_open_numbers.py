@@ -57,10 +57,11 @@ def test_words_are_those_of_plans_for_one_size() -> None:
         assert found is not None
         expected = pack_arguments(kinds, values(size), [11, 12])
         np.testing.assert_array_equal(fill(numbers.values(found)), expected)
-    found = program(1 << 16)
-    assert found is not None
-    with pytest.raises(OverflowError, match="32-bit"):
-        numbers.values(found)
+    for size in (50_000, 1 << 16):
+        found = program(size)
+        assert found is not None
+        with pytest.raises(OverflowError, match="32-bit"):
+            fill(numbers.values(found))
 
 
 @given(SIZES)
