@@ -110,7 +110,8 @@ class _Spreader:
         terms, is_along = _terms(longest), _is_along(longest.args[1], var)
         around = tuple(space[a] for a in axes)
         own = None if extents is None else tuple(extents[a] for a in axes)
-        is_open = own is None or any(len(set(sizes)) > 1 for sizes in own)
+        # Samples come first, so that an open size is not asked for its value.
+        is_open = own is None or any(n != first for first, *others in own for n in others)
         lanes = self._lanes(terms, prod(around), is_open)
         if type(lanes) is int and not lanes:
             return None
