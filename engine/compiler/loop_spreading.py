@@ -15,7 +15,7 @@ from math import prod
 from engine.compiler.loop_splitting import Extents, Temporary, storage_of
 from engine.compiler.plan import Compute
 from engine.kernels.expr import Expr, arg, cast, index, minimum, nodes, rebuild, reduce, substitute
-from engine.kernels.size import deferred
+from engine.kernels.size import deferred, has_sizes
 from engine.kernels.value import Signature
 
 PART = 32
@@ -110,8 +110,7 @@ class _Spreader:
         terms, is_along = _terms(longest), _is_along(longest.args[1], var)
         around = tuple(space[a] for a in axes)
         own = None if extents is None else tuple(extents[a] for a in axes)
-        # Samples come first, so that an open size is not asked for its value.
-        is_open = own is None or any(n != first for first, *others in own for n in others)
+        is_open = own is None or any(has_sizes(sizes) or len(set(sizes)) > 1 for sizes in own)
         lanes = self._lanes(terms, prod(around), is_open)
         if type(lanes) is int and not lanes:
             return None

@@ -6,7 +6,8 @@ executes without interruption. There is one segment unless layers fall back to t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from math import prod
 from typing import Any, Literal, Protocol
@@ -18,8 +19,8 @@ from engine.compiler.fusion import fuse_elementwise
 from engine.compiler.loop_splitting import Temporary
 from engine.compiler.plan import AnyKernel, BufferSpec, Compute, Packed, Plan, Role, Step, Tuner
 from engine.compiler.plan_memo import Recall, Tuned
-from engine.compiler.size_tensors import with_sizes_computed
-from engine.compiler.trace import InputShapes, Tracer, live
+from engine.compiler.size_tensors import sizes_computed
+from engine.compiler.trace import InputShapes, ShapeOf, Tracer, live
 from engine.compiler.walk import Elements, Trace
 from engine.graph.model import Model
 from engine.kernels.value import Value, leaves
@@ -75,6 +76,11 @@ class Lowered:
     segments: list[Segment] = field(default_factory=list)
     fallbacks: list[Fallback] = field(default_factory=list)
 
+    @property
+    def apart(self) -> Lowered:
+        """The plan without open sizes, which can be continued for any data."""
+        return self
+
     def kernels(self, place: Place = "native") -> list[AnyKernel]:
         """The kernels of all steps at a place."""
         return [step.kernel for s in self.segments if s.place == place for step in s.plan.steps]
@@ -115,20 +121,36 @@ class Planner:
 
         What plans have in common is no use here: it belongs to sizes.
         """
-        recall, self.recall = self.recall, None
-        self.tracer.recall = None
-        try:
+        with self._recalling_nothing():
             return self._lowered(self.tracer.trace(shapes, known))
-        finally:
-            self.recall = self.tracer.recall = recall
 
     def resume(self, trace: Trace, known: Elements, results: Sequence[Any] | None) -> Lowered:
         """Plan on from a stop; see `Tracer.resume`."""
         return self._lowered(self.tracer.resume(trace, known, results))
 
+    def resume_open(
+        self, trace: Trace, known: Elements, results: Sequence[Any] | None, sizes: ShapeOf
+    ) -> Lowered:
+        """`resume` where sizes are open in the trace, and in what continues it."""
+        with self._recalling_nothing():
+            return self._lowered(self.tracer.resume(trace, known, results, sizes))
+
+    @contextmanager
+    def _recalling_nothing(self) -> Iterator[None]:
+        recall, self.recall = self.recall, None
+        self.tracer.recall = None
+        try:
+            yield
+        finally:
+            self.recall = self.tracer.recall = recall
+
     def _lowered(self, trace: Trace) -> Lowered:
+        with sizes_computed(trace.computes) as computes:
+            return self._segmented(trace, computes)
+
+    def _segmented(self, trace: Trace, computes: Sequence[Compute]) -> Lowered:
         wanted = trace.kept
-        computes = live(with_sizes_computed(trace.computes), wanted)
+        computes = live(computes, wanted)
         computes = fuse_elementwise(computes, wanted, self.native.fan_in, self.recall)
         lowered = Lowered(trace)
         if trace.stop is not None and (call := trace.stop.call) is not None and self.cpu is not None:

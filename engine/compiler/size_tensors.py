@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 from engine.compiler.plan import Compute
@@ -11,19 +12,25 @@ from engine.kernels.expr import Expr, arg, compare, eq, index, lit, select
 from engine.kernels.value import Value
 
 
-def with_sizes_computed(computes: Sequence[Compute]) -> Sequence[Compute]:
-    """The formulas, behind one for each tensor that they read and of which elements are open sizes."""
+@contextmanager
+def sizes_computed(computes: Sequence[Compute]) -> Iterator[Sequence[Compute]]:
+    """A block with the formulas, behind one for each tensor that they read and of which elements are open.
+
+    Within the block, nothing knows the elements of these tensors.
+    """
     found = dict.fromkeys(value for compute in computes for value in compute.reads if holds_sizes(value))
-    if not found:
-        return computes
     first = {value: _stored(value) for value in found}
-    for value in found:
+    hints = [compute.hint for compute in computes if compute.hint is not None]
+    views = [operand for hint in hints for operand in hint.operands if operand.root in found]
+    known = {value: value.known for value in [*found, *views]}
+    for value in known:
         value.known = None
-    for compute in computes:
-        for operand in () if compute.hint is None else compute.hint.operands:
-            if operand.root in found:
-                operand.known = None
-    return [*first.values(), *computes]
+    try:
+        yield [*first.values(), *computes]
+    finally:
+        # What continues the plan knows them.
+        for value, elements in known.items():
+            value.known = elements
 
 
 def _stored(value: Value) -> Compute:

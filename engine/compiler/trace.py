@@ -9,7 +9,7 @@ coincidence that the samples suggest and the run refutes is never believed.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations, repeat
 from math import prod
@@ -60,6 +60,8 @@ class SequenceShape(tuple[tuple[int, ...], ...]):
 InputShape: TypeAlias = "tuple[int, ...] | SequenceShape | None"
 """What is known of an input: a tensor's shape, those of a sequence, or None for an optional left empty."""
 InputShapes = Mapping[str, InputShape]
+ShapeOf = Callable[[np.ndarray], Sequence[int]]
+"""What a plan takes for an array's shape."""
 
 
 def leaf_names(name: str, shape: InputShape) -> list[tuple[str, tuple[int, ...]]]:
@@ -319,8 +321,17 @@ class Tracer:
             values[item.name] = mapped(self._input(item, shapes[item.name]), with_text)
         return self._finish(self._plan_walk([Frame(self.root, values)], learned), ())
 
-    def resume(self, trace: Trace, known: Elements, results: Sequence[Any] | None = None) -> Trace:
-        """Go on from a stop: `known` are the elements that it needed, or `results` what its call yielded."""
+    def resume(
+        self,
+        trace: Trace,
+        known: Elements,
+        results: Sequence[Any] | None = None,
+        shape_of: ShapeOf = np.shape,
+    ) -> Trace:
+        """Go on from a stop: `known` are the elements that it needed, or `results` what its call yielded.
+
+        `shape_of` says which sizes a result has in the plan, where those are open.
+        """
         assert trace.stop is not None
         frames = [frame.copy() for frame in trace.frames]
         learned = {**trace.learned, **{n: np.asarray(a).reshape(-1) for n, a in known.items()}}
@@ -332,7 +343,7 @@ class Tracer:
 
             def value(array: np.ndarray) -> Value:
                 is_text = array.dtype == object
-                made = Value(f"{name} result {len(received)}", array.shape, array.dtype, None, None)
+                made = Value(f"{name} result {len(received)}", shape_of(array), array.dtype, None, None)
                 if is_text:
                     made.known = array
                 received.append(made)

@@ -69,8 +69,9 @@ class Hint:
         that are marked, (outer, room, inner); those behind them mean nothing.
     suppression: operands (order, corners) or (order, corners, number): boxes of each row, best first, (rows,
         count), those of a batch as (batches, count, 4), and how many of a row there are; facts classes (rows
-        of a batch), limit, most. Output is which boxes of `order` are kept, and behind them how many,
-        (rows, most + 1); a box is out where a kept one shares more than `limit` of both areas' union.
+        of a batch), limit, most, and bound where no formula stands for it. Output is which boxes of `order`
+        are kept, and behind them how many, (rows, most + 1); a box is out where a kept one shares more than
+        `limit` of both areas' union.
     recurrence: a recurrent layer of known weights with ONNX's default activations, for backends that are
         bound to take it: no formula stands for it. Operands (x, w, r), then those of bias and first states
         that `given` names ("b", "h", "c"); x (T, N, I), the others as ONNX has them, states (D, N, H).
@@ -85,4 +86,4 @@ class Hint:
     @property
     def is_bound(self) -> bool:
         """Whether the formula beside the hint means nothing, as a backend is bound to take the hint."""
-        return self.kind == "recurrence"
+        return self.kind == "recurrence" or bool(self.facts.get("bound"))

@@ -9,84 +9,115 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import fields, is_dataclass
+from contextlib import contextmanager
+from dataclasses import dataclass, field, fields, is_dataclass
 from typing import Any, TypeAlias, TypeVar
 
 import numpy as np
 
 from engine.base.errors import EngineError
+from engine.kernels.bounds import EVALUATE, Bounds, is_certain, range_of
 
 Number: TypeAlias = "int | float | Size"
 
 _INFIX = {"add": "+", "sub": "-", "mul": "*", "floordiv": "//", "truediv": "/", "mod": "%", "pow": "**"}
 _COMPARE = {"lt": "<", "le": "<=", "gt": ">", "ge": ">=", "eq": "==", "ne": "!="}
-_EVALUATE: dict[str, Callable[..., Any]] = {
-    "add": lambda a, b: a + b,
-    "sub": lambda a, b: a - b,
-    "mul": lambda a, b: a * b,
-    "floordiv": lambda a, b: a // b,
-    "truediv": lambda a, b: a / b,
-    "mod": lambda a, b: a % b,
-    "pow": lambda a, b: a**b,
-    "min": min,
-    "max": max,
-    "floor": math.floor,
-    "ceil": math.ceil,
-    "trunc": math.trunc,
-    "float": float,
-    "lt": lambda a, b: a < b,
-    "le": lambda a, b: a <= b,
-    "gt": lambda a, b: a > b,
-    "ge": lambda a, b: a >= b,
-    "eq": lambda a, b: a == b,
-    "ne": lambda a, b: a != b,
-}
-
 T = TypeVar("T")
 
 LARGEST = 1 << 20
 """Sizes up to which one record serves, so that most questions about large tensors have one answer."""
 
 
-class SizeRecorder:
-    """Instructions over the values of a model's open dimensions, and the guards under which they hold.
+@dataclass
+class Record:
+    """Open numbers, and the instructions and guards over them, up to some point.
 
     guards: what was asked of sizes, in order, with the answer; for reports and tests.
     """
 
+    inputs: list[Size] = field(default_factory=list)
+    computed: list[Size] = field(default_factory=list)
+    guards: list[str] = field(default_factory=list)
+    lines: list[str] = field(default_factory=list)
+    nodes: dict[tuple[Any, ...], Size] = field(default_factory=dict)
+    asked: set[str] = field(default_factory=set)
+    results: dict[Any, Any] = field(default_factory=dict)
+
+    def copy(self) -> Record:
+        """A record that begins as this one does and goes on by itself."""
+        return Record(
+            [*self.inputs],
+            [*self.computed],
+            [*self.guards],
+            [*self.lines],
+            dict(self.nodes),
+            set(self.asked),
+            dict(self.results),
+        )
+
+
+class SizeRecorder:
+    """Instructions over the values of a model's open dimensions, and the guards under which they hold.
+
+    All of that goes to `record`. A plan that continues another for computed data has a copy of the other's
+    record, with that data as further open numbers: see `at`.
+    """
+
     def __init__(self) -> None:
-        self.inputs: list[Size] = []
-        self.guards: list[str] = []
-        self._lines: list[str] = []
-        self._nodes: dict[tuple[Any, ...], Size] = {}
-        self._asked: set[str] = set()
+        self.record = Record()
         self._calls: list[Callable[..., Any]] = []
-        self._results: dict[Any, Any] = {}
         self._count = 0
 
+    @property
+    def inputs(self) -> list[Size]:
+        """The open numbers, in the order in which `program` takes them."""
+        return self.record.inputs
+
+    @property
+    def guards(self) -> list[str]:
+        """What was asked of sizes, see `Record`."""
+        return self.record.guards
+
+    @contextmanager
+    def at(self, record: Record) -> Iterator[None]:
+        """A block in which another record of this recorder goes on."""
+        before, self.record = self.record, record
+        try:
+            yield
+        finally:
+            self.record = before
+
+    def suppose(self, numbers: Sequence[int]) -> None:
+        """Give the inputs other values, under which every guard so far holds, for what is asked next."""
+        computed = self.record.computed
+        found = self.program(computed)(*numbers)
+        assert found is not None, "a guard does not hold"
+        for size, number in zip([*self.inputs, *computed], [*numbers, *found], strict=True):
+            size.hint = number
+
     def input(self, hint: int) -> Size:
-        """A new open dimension; `hint` is its value while the record is made."""
+        """A new open dimension or element; `hint` is its value while the record is made."""
         name = f"s{len(self.inputs)}"
         # Nearly everything asks whether a size is 0, or too large for any computer: once is enough.
-        low = 1 if hint else 0
-        size = Size(self, name, hint, low, max(hint, LARGEST))
+        low, high = (1 if hint else 0, max(hint, LARGEST)) if hint >= 0 else (min(hint, -LARGEST), -1)
+        size = Size(self, name, hint, low, high)
         self.inputs.append(size)
-        self._lines.append(f"if not {low} <= {name} <= {size.high}: return None")
+        self.record.lines.append(f"if not {low} <= {name} <= {high}: return None")
         return size
 
     def node(self, op: str, *args: Number) -> Size:
         """The result of an instruction; equal instructions have one result."""
         names = tuple(map(_name, args))
         key = (op, *names)
-        found = self._nodes.get(key)
+        found = self.record.nodes.get(key)
         if found is None:
-            hint = _EVALUATE[op](*(a.hint if isinstance(a, Size) else a for a in args))
-            found = self._new(hint, *_range(op, args))
+            hint = EVALUATE[op](*(a.hint if isinstance(a, Size) else a for a in args))
+            found = self._new(hint, *range_of(op, [_bounds(x) for x in args]))
             if op in _INFIX:
-                self._lines.append(f"{found.name} = {names[0]} {_INFIX[op]} {names[1]}")
+                self.record.lines.append(f"{found.name} = {names[0]} {_INFIX[op]} {names[1]}")
             else:
-                self._lines.append(f"{found.name} = {op}({', '.join(names)})")
-            self._nodes[key] = found
+                self.record.lines.append(f"{found.name} = {op}({', '.join(names)})")
+            self.record.nodes[key] = found
         return found
 
     def call(self, function: Callable[..., Any], args: tuple[Any, ...]) -> Any:
@@ -96,13 +127,13 @@ class SizeRecorder:
         names = tuple(map(_name, given))
         try:
             key = (function, form, names)
-            found = self._results.get(key)
+            found = self.record.results.get(key)
         except TypeError:  # what cannot be hashed is called for itself
             key, found = None, None
         if found is None:
             found = self._called(function, form, given, names)
             if key is not None:
-                self._results[key] = found
+                self.record.results[key] = found
         return found
 
     def _called(
@@ -118,12 +149,12 @@ class SizeRecorder:
             return found
 
         whole = f"r{len(self._calls)}"
-        self._lines.append(f"{whole} = f{len(self._calls)}({', '.join(names)})")
+        self.record.lines.append(f"{whole} = f{len(self._calls)}({', '.join(names)})")
         self._calls.append(called)
         items = []
         for position, number in enumerate(numbers):
             items.append(self._new(number, None, None))
-            self._lines.append(f"{items[-1].name} = {whole}[{position}]")
+            self.record.lines.append(f"{items[-1].name} = {whole}[{position}]")
         return put_together(result, iter(items))
 
     def answer(self, op: str, a: Number, b: Number) -> bool:
@@ -131,19 +162,19 @@ class SizeRecorder:
         left, right = _name(a), _name(b)
         if left == right:
             return op in ("eq", "le", "ge")
-        holds = bool(_EVALUATE[op](hint_of(a), hint_of(b)))
-        if _is_certain(op, a, b):
+        holds = bool(EVALUATE[op](hint_of(a), hint_of(b)))
+        if is_certain(op, _bounds(a), _bounds(b)):
             return holds
         text = f"{left} {_COMPARE[op]} {right}"
-        if text not in self._asked:
-            self._asked.add(text)
+        if text not in self.record.asked:
+            self.record.asked.add(text)
             self.guards.append(text if holds else f"not {text}")
-            self._lines.append(f"if {'not ' if holds else ''}({text}): return None")
+            self.record.lines.append(f"if {'not ' if holds else ''}({text}): return None")
         return holds
 
     def program(self, results: Sequence[Number]) -> Callable[..., list[Any] | None]:
         """A function of the open dimensions that yields the results, or None where a guard does not hold."""
-        lines = "\n    ".join([*self._lines, f"return [{', '.join(map(_name, results))}]"])
+        lines = "\n    ".join([*self.record.lines, f"return [{', '.join(map(_name, results))}]"])
         head = ", ".join(size.name for size in self.inputs)
         names: dict[str, Any] = {f"f{n}": function for n, function in enumerate(self._calls)}
         names |= {name: getattr(math, name) for name in ("floor", "ceil", "trunc", "inf", "nan")}
@@ -161,7 +192,9 @@ class SizeRecorder:
 
     def _new(self, hint: Any, low: float | None, high: float | None) -> Size:
         self._count += 1
-        return Size(self, f"v{self._count}", hint, low, high)
+        size = Size(self, f"v{self._count}", hint, low, high)
+        self.record.computed.append(size)
+        return size
 
 
 class _RefusedError(Exception):
@@ -203,53 +236,8 @@ def hint_of(x: Number) -> Any:
     return x.hint if isinstance(x, Size) else x
 
 
-def _bounds(x: Number) -> tuple[float | None, float | None]:
+def _bounds(x: Number) -> Bounds:
     return (x.low, x.high) if isinstance(x, Size) else (x, x)
-
-
-def _range(op: str, args: Sequence[Number]) -> tuple[float | None, float | None]:
-    """Numbers that the result is never below, and never above, where the operands tell."""
-    (low, high), *rest = map(_bounds, args)
-    if op in ("floor", "ceil", "trunc", "float"):
-        # What rounds up may be one more than the operand.
-        return None if low is None else math.floor(low), None if high is None else math.ceil(high)
-    ((other_low, other_high),) = rest
-    lows = None if low is None or other_low is None else (low, other_low)
-    highs = None if high is None or other_high is None else (high, other_high)
-    if op in ("min", "max"):
-        choose = min if op == "min" else max
-        return None if lows is None else choose(lows), None if highs is None else choose(highs)
-    if op == "add":
-        return None if lows is None else sum(lows), None if highs is None else sum(highs)
-    if op == "sub":
-        least = None if low is None or other_high is None else low - other_high
-        return least, None if high is None or other_low is None else high - other_low
-    if op in ("floordiv", "truediv") and other_low is not None and other_low > 0:
-        divide = _EVALUATE[op]
-        # The larger the divisor, the closer to 0 is the result.
-        far = math.inf if other_high is None else other_high
-        least = None if low is None else divide(low, far if low >= 0 else other_low)
-        return least, None if high is None else divide(high, other_low if high >= 0 else far)
-    if lows is None or min(lows) < 0:
-        return None, None
-    if op == "mul":
-        return lows[0] * lows[1], None if highs is None else highs[0] * highs[1]
-    if op == "mod":
-        return 0, other_high
-    return (0, None) if op in ("floordiv", "truediv") else (None, None)
-
-
-def _is_certain(op: str, a: Number, b: Number) -> bool:
-    """Whether what is known of the operands decides a comparison."""
-    low, high = _bounds(a)
-    other_low, other_high = _bounds(b)
-    is_above = low is not None and other_high is not None and (low > other_high)
-    is_below = high is not None and other_low is not None and (high < other_low)
-    if is_above or is_below:
-        return True
-    is_least = low is not None and other_high is not None and low >= other_high
-    is_most = high is not None and other_low is not None and high <= other_low
-    return (is_least and op in ("lt", "ge")) or (is_most and op in ("gt", "le"))
 
 
 class Size:
@@ -435,7 +423,7 @@ def _extreme(op: str, numbers: Sequence[Number]) -> Any:
     for number in numbers[1:]:
         symbol = next((x for x in (found, number) if isinstance(x, Size)), None)
         if symbol is None:
-            found = _EVALUATE[op](found, number)
+            found = EVALUATE[op](found, number)
         elif _name(found) != _name(number):
             found = symbol.recorder.node(op, found, number)
     return found

@@ -29,6 +29,7 @@ from engine.kernels.expr import (
     unary,
 )
 from engine.kernels.hint import Hint
+from engine.kernels.size import smallest
 from engine.kernels.value import Value
 from engine.operators.builder import Builder
 from engine.operators.registry import operator
@@ -114,12 +115,12 @@ class Runs:
 
     def room(self, run: int) -> int:
         """Slots of a whole run."""
-        return min(run, self.keep)
+        return smallest(run, self.keep)
 
     def shape(self, run: int) -> tuple[int, int, int]:
         """All slots; the last run may be shorter."""
         whole, rest = divmod(self.count, run)
-        return self.outer, whole * self.room(run) + min(rest, self.keep), self.inner
+        return self.outer, whole * self.room(run) + smallest(rest, self.keep), self.inner
 
     def hint(self, run: int) -> Callable[[], Hint] | None:
         """The hint for what a step gives, if its runs are the whole rows."""

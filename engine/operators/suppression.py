@@ -29,6 +29,7 @@ from engine.kernels.expr import (
     select,
 )
 from engine.kernels.hint import Hint
+from engine.kernels.size import smallest
 from engine.kernels.value import Value
 from engine.operators.builder import Builder
 from engine.operators.registry import operator
@@ -153,11 +154,6 @@ def compared(k: Builder, boxes: Candidates, kept: Value, start: int) -> Value:
 def decided(k: Builder, boxes: Candidates, overlaps: Value, kept: Value, start: int) -> Value:
     """`kept` with the boxes of the chunk at `start` that join it, and the new number of them at its end."""
 
-    def hint() -> Hint | None:
-        operands = (boxes.order, boxes.corners, *([] if boxes.number is None else [boxes.number]))
-        facts = {"classes": boxes.classes, "limit": boxes.limit, "most": boxes.most}
-        return Hint("suppression", operands, facts) if start + CHUNK >= boxes.count else None
-
     def formula(row: Expr, slot: Expr) -> Expr:
         before = kept[row, arg(boxes.most)]
 
@@ -182,14 +178,22 @@ def decided(k: Builder, boxes: Candidates, overlaps: Value, kept: Value, start: 
         number, found, *_ = fold(select(possible, size, lit(0)), (before, kept[row, slot], *words), step)
         return select(is_number, number, found)
 
-    return k.compute(kept.shape, INT32, formula, hint=hint)
+    return k.compute(kept.shape, INT32, formula)
 
 
 def kept_boxes(k: Builder, boxes: Candidates) -> Value:
     """Which of the sorted boxes of each row are kept, and behind them how many: (rows, most + 1)."""
-    kept = k.compute((boxes.order.shape[0], boxes.most + 1), INT32, lambda *at: lit(0, "int32"))
-    for start in range(0, boxes.count, CHUNK):
+    shape = (boxes.order.shape[0], boxes.most + 1)
+    if "suppression" in k.whole:
+        operands = (boxes.order, boxes.corners, *([] if boxes.number is None else [boxes.number]))
+        facts = {"classes": boxes.classes, "limit": boxes.limit, "most": boxes.most, "bound": True}
+        hint = Hint("suppression", operands, facts)
+        return k.compute(shape, INT32, lambda *at: lit(0, "int32"), hint=lambda: hint)
+    kept = k.compute(shape, INT32, lambda *at: lit(0, "int32"))
+    start = 0
+    while start < boxes.count:  # the number of boxes may be open, that of chunks is not
         kept = decided(k, boxes, compared(k, boxes, kept, start), kept, start)
+        start += CHUNK
     return kept
 
 
@@ -211,7 +215,7 @@ def non_max_suppression(
         k.error(f"takes boxes (N, boxes, 4) and scores (N, classes, boxes), not {shapes}")
     batches, classes, count = scores.shape
     rows = batches * classes
-    most = min(max(int(_number(max_output_boxes_per_class) or 0), 0), count)
+    most = smallest(max(int(_number(max_output_boxes_per_class) or 0), 0), count)
     if not rows * most:
         return k.compute((0, 3), INT64, lambda *at: lit(0, "int64"))
     order, number = ordered(k, k.alias(scores, (rows, count)), _number(score_threshold))

@@ -2,24 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from functools import partial
-from itertools import pairwise
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from engine.backends.base import DeviceBuffer, Template
+from engine.backends.plan_template import Template
 from engine.base.errors import EngineError
-from engine.compiler.lower import Lowered, Segment
+from engine.base.memory.out_of_memory import LARGE, naming_shortage
+from engine.compiler.lower import Fallback, Lowered, Place, Segment
 from engine.compiler.plan import BufferSpec, Plan
 from engine.compiler.trace import InputShapes, SequenceShape
 from engine.compiler.walk import Elements, Trace
 from engine.graph.model import Model
-from engine.kernels.evaluate_sizes import holds_sizes
 from engine.kernels.size import Number, SizeRecorder, put_together, taken_apart
-from engine.kernels.value import Entry, Value, leaves
+from engine.kernels.value import Value, leaves
+from engine.runtime import fillers
+from engine.runtime.open_numbers import OpenNumbers, of_elements, opened_elements
 from engine.runtime.recorded_plan import RecordedPlan, Submission
 
 if TYPE_CHECKING:
@@ -28,12 +29,29 @@ if TYPE_CHECKING:
 MOST_PLANS = 16
 """How many plans for all sizes a model keeps, each for sizes that others' guards refuse."""
 
+OPEN_FAILURES = (
+    EngineError,
+    ArithmeticError,
+    AttributeError,
+    LookupError,
+    TypeError,
+    ValueError,
+    RecursionError,
+)
+"""What code that knows nothing of open sizes may raise: then the sizes at hand are planned for themselves."""
+
+MOST_LENGTHS = 64
+"""The same for a model whose plans have more steps at larger sizes, each for one length."""
+
 MOST_DECIDED = 4
 """How many of them may be decided by other elements of inputs; with more, no further ones are made."""
 
 
 class OpenSizes:
-    """Which dimensions of a model's inputs are open, and what they are for some shapes."""
+    """Which dimensions of a model's inputs are open, and what they are for some shapes.
+
+    is_possible: Whether a model can be planned for all sizes.
+    """
 
     def __init__(self, model: Model) -> None:
         self._names: dict[tuple[str, int], object] = {}
@@ -48,7 +66,11 @@ class OpenSizes:
                     name: object = (item.name, axis) if dim is None else dim
                     self._names[item.name, axis] = name
                     self._first.setdefault(name, (item.name, axis))
-        self.is_possible = bool(self._first)
+
+    @property
+    def has_any(self) -> bool:
+        """Whether any dimension is open."""
+        return bool(self._first)
 
     def of(self, shapes: InputShapes) -> tuple[int, ...] | None:
         """The open sizes in their order; None where equal names have other sizes, or nothing can be open."""
@@ -77,35 +99,57 @@ class OpenSizes:
 
 
 @dataclass
+class _Part:
+    """What is needed to fill in the sizes of one segment."""
+
+    place: Place
+    template: Template
+    numbers: slice
+    outer: list[tuple[BufferSpec, int]]
+    tables: list[tuple[BufferSpec, Callable[..., np.ndarray], Any, int]]
+
+    def specs(self, numbers: Sequence[Any]) -> list[BufferSpec]:
+        """Inputs and outputs with their sizes."""
+        return [BufferSpec(spec.name, numbers[at], spec.dtype, spec.role) for spec, at in self.outer]
+
+
+@dataclass
 class _Recorded:
     """What is needed to fill in sizes; created when the plan is first used."""
 
-    template: Template
-    constants: Mapping[str, DeviceBuffer]
+    parts: list[_Part]
+    trace: Callable[[Sequence[Any]], Trace]
+    inputs: Callable[[Sequence[Any]], Sequence[Value]]
+    kept: frozenset[str]
     program: Any
-    ends: list[int]
-    tables: list[tuple[BufferSpec, Callable[..., np.ndarray], Any, int]]
 
 
 class SizedPlan:
-    """One plan for all sizes that its guards accept."""
+    """One plan for all sizes that its guards accept: of a model up to its end, or to a stop for data.
 
-    decided: object = None
-    """Key of the input elements on which the plan depends."""
+    Args:
+        lowered: The plan with open sizes.
+        recorder: Where the arithmetic on them is recorded.
+        decided: Key of what else the plan depends on.
+        is_start: Whether the plan begins with the model's inputs, not behind a stop for data.
+    """
 
-    def __init__(self, lowered: Lowered, recorder: SizeRecorder) -> None:
+    def __init__(self, lowered: Lowered, recorder: SizeRecorder, decided: object, is_start: bool) -> None:
         self.lowered = lowered
         self.recorder = recorder
+        self.decided = decided
+        self.record = recorder.record
         self.owner = RecordedPlan(lowered)
-        (self.segment,) = lowered.segments
-        plan = self.segment.plan
-        self._tables = [(plan.buffers[name], table) for name, table in plan.tables.items()]
-        self._outer = [spec for spec in plan.buffers.values() if spec.role in ("input", "output")]
-        self._values = {
-            name: entry for name, entry in lowered.trace.values.items() if isinstance(entry, Value)
-        }
+        self.following = SizedPlans()
+        """The plans of what follows the stop, if this plan ends with one."""
+        self._is_start = is_start
         self._recorded: _Recorded | None = None
         self._programs: dict[bool, Any] = {}
+
+    @property
+    def is_used(self) -> bool:
+        """Whether it has served any sizes: its constants are bound, so that sizes can be filled in."""
+        return self._recorded is not None
 
     def takes(self, sizes: Sequence[int]) -> bool:
         """Whether the guards accept these sizes."""
@@ -113,28 +157,61 @@ class SizedPlan:
 
     def _record(self, session: Session) -> _Recorded:
         """Bind constants, and turn the record of sizes into a program."""
-        backend = session.backends["native"]
-        constants = session.recorder.bound_constants(self.owner, self.segment)
-        template = backend.template(self.segment.plan, constants)
-        assert template is not None
-        wanted = outer_names(session.source)
-        self._values = {n: v for n, v in self._values.items() if n in wanted}
-        self.lowered.trace.values = {}
-        numbers: list[Number] = [*template.numbers, *(spec.elements for spec in self._outer)]
-        ends = [len(template.numbers), len(numbers)]
-        for value in self._values.values():
-            numbers += value.shape
-            ends.append(len(numbers))
-        forms = []
-        for spec, table in self._tables:
-            given: list[Number] = []
-            forms.append((spec, table.function, taken_apart(table.args, given), len(numbers)))
-            numbers += given
-        self.lowered.trace.settle()
-        return _Recorded(template, constants, self.recorder.program(numbers), ends, forms)
+        trace = self.lowered.trace
+        numbers: list[Number] = []
+        with self.recorder.at(self.record):
+            parts = [self._part(session, segment, numbers) for segment in self.lowered.segments]
+            kept = {value.root.name for value in trace.kept}
+            incoming: Sequence[Value] = trace.received
+            if self._is_start:
+                incoming = leaves(*(trace.values[item.name] for item in session.source.inputs))
+                incoming = (*incoming, *session.extra_inputs())
+                if trace.stop is not None:
+                    kept.add(session.planner.tracer.count.name)
+            inputs = fillers.of_values(incoming, numbers)
+            filled = fillers.of_trace(trace, outer_names(session.source), numbers)
+            program = self.recorder.program(numbers)
+        if trace.stop is None:
+            trace.values = {}
+            trace.settle()
+        return _Recorded(parts, filled, inputs, frozenset(kept), program)
 
-    def recorded_plan(self, session: Session, sizes: Sequence[int]) -> RecordedPlan | None:
-        """The recorded plan for some sizes; None if the guards refuse them."""
+    def _part(self, session: Session, segment: Segment, numbers: list[Number]) -> _Part:
+        place, plan = segment.place, segment.plan
+        constants = session.recorder.bound_constants(self.owner, segment)
+        template = session.backends[place].template(plan, constants)
+        own = slice(len(numbers), len(numbers) + len(template.numbers))
+        numbers += template.numbers
+        outer = []
+        for spec in plan.buffers.values():
+            if spec.role in ("input", "output"):
+                outer.append((spec, len(numbers)))
+                numbers.append(spec.elements)
+        tables = []
+        for name, table in plan.tables.items():
+            given: list[Number] = []
+            form = taken_apart(table.args, given)
+            tables.append((plan.buffers[name], table.function, form, len(numbers)))
+            numbers += given
+        return _Part(place, template, own, outer, tables)
+
+    def recorded_plan(
+        self,
+        session: Session,
+        sizes: Sequence[int],
+        plan_apart: Callable[[], Lowered],
+        before: RecordedPlan | None = None,
+    ) -> RecordedPlan | None:
+        """The recorded plan for some sizes; None if the guards refuse them, or they overflow arguments.
+
+        Raises `OutOfMemoryError` for a tensor that cannot be allocated; other sizes may be tried then.
+
+        Args:
+            session: The session of the model.
+            sizes: The open numbers.
+            plan_apart: Plans the same for these sizes alone, see `SizedLowered`.
+            before: The plan that it continues.
+        """
         made = self._recorded
         if made is None:
             if not self.takes(sizes):
@@ -143,123 +220,167 @@ class SizedPlan:
         numbers = made.program(*sizes)
         if numbers is None:
             return None
-        ends = made.ends
-        shapes = [numbers[begin:end] for begin, end in pairwise(ends[1:])]
-        values: dict[str, Entry] = {
-            name: Value(value.root.name, shape, value.dtype, None, value.known)
-            for (name, value), shape in zip(self._values.items(), shapes, strict=True)
-        }
-        trace = Trace(values, [], {})
-        recorded = RecordedPlan(SizedLowered(trace, self, tuple(sizes)))
-        for spec, elements in zip(self._outer, numbers[ends[0] : ends[1]], strict=True):
-            buffer = session.recorder.buffer_of(recorded, "native", spec.name, elements, spec.dtype)
-            if spec.role == "input":
-                recorded.inputs[spec.name] = [("native", buffer)]
-            recorded.placement[spec.name] = "native"
-        for item in session.source.inputs:
-            recorded.inputs.setdefault(item.name, [])
-        for value in session.extra_inputs():
-            recorded.inputs.setdefault(value.name, [])
-        bound = {name: buffer for (_, name), buffer in recorded.buffers.items()}
-        for spec, function, form, begin in made.tables:
-            elements = function(*put_together(form, iter(numbers[begin:])))
-            bound[spec.name] = session.backends["native"].constant(elements.astype(spec.dtype).reshape(-1))
-            recorded.owned.append(bound[spec.name])
-        program = made.template.fill(numbers[: ends[0]], bound)
-        make_plan = partial(self.plan, tuple(sizes))
-        recorded.submissions.append(Submission("native", program, make_plan, ()))
+        recorded = RecordedPlan(SizedLowered(made.trace(numbers), self, tuple(sizes), plan_apart))
+        try:
+            if before is not None:
+                recorded.buffers.update(before.buffers)
+                recorded.placement.update(before.placement)
+            recorder = session.recorder
+            recorder.input_buffers(recorded, self.lowered.segments, made.inputs(numbers), made.kept)
+            for position, part in enumerate(made.parts):
+                self._fill(session, recorded, part, numbers, partial(self._plan, tuple(sizes), position))
+        except OverflowError:
+            # What is wrong with such sizes, if anything, is reported when they are planned for themselves.
+            recorded.release()
+            return None
+        except BaseException:
+            recorded.release()
+            raise
         return recorded
 
-    def plan(self, sizes: Sequence[int]) -> Plan:
-        """The plan with its sizes filled in."""
-        plan = self.segment.plan
-        found = self._all_numbers(tuple(plan.numbers()))(*sizes)
+    def _fill(
+        self,
+        session: Session,
+        recorded: RecordedPlan,
+        part: _Part,
+        numbers: Sequence[Any],
+        make_plan: Callable[[], Plan],
+    ) -> None:
+        """Add the buffers and the program of a segment."""
+        bound, transfers = session.recorder.bind(recorded, part.place, part.specs(numbers))
+        backend = session.backends[part.place]
+        for spec, function, form, begin in part.tables:
+            with naming_shortage(f"the table '{spec.name}' of model '{session.source.name}'"):
+                elements = function(*put_together(form, iter(numbers[begin:])))
+                bound[spec.name] = backend.constant(elements.astype(spec.dtype).reshape(-1))
+            recorded.owned.append(bound[spec.name])
+        with session.recorder.allocating_temporaries(backend, make_plan):
+            program = part.template.fill(numbers[part.numbers], bound)
+            recorded.submissions.append(Submission(part.place, program, make_plan, transfers))
+            if sum(program.temporaries().values()) >= LARGE:
+                backend.check_memory()
+
+    def filled(self, sizes: Sequence[int]) -> tuple[list[Segment], list[Fallback]]:
+        """The segments and fallbacks with their sizes filled in."""
+        segments, fallbacks = self.lowered.segments, self.lowered.fallbacks
+        numbers = [number for segment in segments for number in segment.plan.numbers()]
+        numbers += [number for fallback in fallbacks for number in (fallback.bytes_down, fallback.bytes_up)]
+        found = self._all_numbers(tuple(numbers))(*sizes)
         assert found is not None
-        return plan.filled(found)
+        supply = iter(found)
+        return (
+            [Segment(s.place, s.plan.filled(supply), s.imports, s.exports) for s in segments],
+            [replace(f, bytes_down=next(supply), bytes_up=next(supply)) for f in fallbacks],
+        )
+
+    def _plan(self, sizes: Sequence[int], position: int) -> Plan:
+        return self.filled(sizes)[0][position].plan
 
     def _all_numbers(self, numbers: tuple[Number, ...]) -> Any:
         program = self._programs.get(bool(numbers))
         if program is None:
-            program = self._programs[bool(numbers)] = self.recorder.program(numbers)
+            with self.recorder.at(self.record):
+                program = self._programs[bool(numbers)] = self.recorder.program(numbers)
         return program
 
     def release(self) -> None:
-        """Free what only this plan has."""
+        """Free what only this plan and those that follow it have."""
+        self.following.release()
         self.owner.release()
 
 
 class SizedLowered(Lowered):
     """The lowered plan of some sizes, whose steps are filled in when they are first needed."""
 
-    def __init__(self, trace: Trace, sized: SizedPlan, sizes: tuple[int, ...]) -> None:
+    def __init__(
+        self, trace: Trace, sized: SizedPlan, sizes: tuple[int, ...], plan_apart: Callable[[], Lowered]
+    ) -> None:
+        """`plan_apart` plans the same for these sizes alone."""
         self.trace = trace
-        self.fallbacks = []
-        self._sized = sized
-        self._sizes = sizes
+        self.sized = sized
+        self.sizes = sizes
+        self._plan_apart = plan_apart
 
     @property
     def segments(self) -> list[Segment]:  # type: ignore[override]
-        """The one segment, with its sizes."""
-        segment = self._sized.segment
-        return [Segment(segment.place, self._sized.plan(self._sizes), segment.imports, segment.exports)]
+        """The segments, with their sizes."""
+        return self.sized.filled(self.sizes)[0]
+
+    @property
+    def fallbacks(self) -> list[Fallback]:  # type: ignore[override]
+        """What leaves the backend, with its sizes."""
+        return self.sized.filled(self.sizes)[1] if self.sized.lowered.fallbacks else []
+
+    @cached_property
+    def apart(self) -> Lowered:
+        """The same, planned for these sizes alone: what follows its stop needs no open sizes."""
+        return self._plan_apart()
 
 
-class OpenPlans:
-    """The plans for all sizes of one model, the most recently used first."""
+class SizedPlans:
+    """Plans for all sizes of one part of a model, the most recently used first."""
 
-    def __init__(self, session: Session, model: Model) -> None:
-        self._session = session
-        self.sizes = OpenSizes(model)
+    most = MOST_PLANS
+    """How many are kept."""
+
+    def __init__(self) -> None:
         self.ready: list[SizedPlan] = []
         # Those whose kernels are being compiled.
         self.waiting: list[SizedPlan] = []
+        # How many were made in a row without one that served other sizes than its first ones.
+        self._alone = 0
 
-    def is_made_for(self, shapes: InputShapes, known: Elements) -> bool:
-        """Whether a plan for all sizes takes these once its kernels are compiled."""
-        sizes, decided = self.sizes.of(shapes), self._session.key({}, known)
-        return sizes is not None and any(p.decided == decided and p.takes(sizes) for p in self.waiting)
+    @property
+    def serves_one_set_each(self) -> bool:
+        """Whether plans bind themselves to the sizes that they are made for, so that none should be made."""
+        return self._alone >= MOST_PLANS
 
-    def make(self, shapes: InputShapes, known: Elements) -> SizedPlan | None:
-        """A new plan for all sizes like these; None for a model that cannot be planned so."""
-        made = plan_for_all_sizes(self._session, shapes, known)
-        if made is not None:
-            made.decided = self._session.key({}, known)
-            self.waiting.append(made)
-        return made
+    def waiting_for(self, given: OpenNumbers) -> SizedPlan | None:
+        """The plan that takes these numbers once its kernels are compiled, if any."""
+        fitting = (p for p in self.waiting if p.decided == given.decided and p.takes(given.numbers))
+        return next(fitting, None)
 
-    def make_ready(self, shapes: InputShapes, known: Elements) -> bool:
-        """`make`, and take those whose kernels are compiled into use; whether there was one."""
-        decided = self._session.key({}, known)
-        # If other elements come with every schedule, each plan is used once.
-        others = sum(plan.decided != decided for plan in self.ready)
-        if others < MOST_DECIDED and not self.is_made_for(shapes, known):
-            self.make(shapes, known)
-        native = self._session.backends["native"]
-        compiled = [p for p in self.waiting if native.prepare_beside(p.lowered.kernels()) is None]
+    def add(self, made: SizedPlan) -> None:
+        """Add a plan, to be used once its kernels are compiled."""
+        self.waiting.append(made)
+        self._alone += 1
+
+    def take_compiled(self, session: Session) -> bool:
+        """Take the plans whose kernels are compiled into use; whether there were any.
+
+        Kernels of the others are compiled beside the frames.
+        """
+        compiled = [plan for plan in self.waiting if _is_compiled(session, plan.lowered)]
         self.waiting = [p for p in self.waiting if p not in compiled]
         self.ready = compiled + self.ready
-        for old in self.ready[MOST_PLANS:]:
+        for old in self.ready[self.most :]:
             old.release()
-        del self.ready[MOST_PLANS:]
+        del self.ready[self.most :]
         return bool(compiled)
 
-    def recorded_plan(self, shapes: InputShapes, known: Elements) -> RecordedPlan | None:
-        """The plan for some shapes, filled in; None where no plan for all sizes takes them."""
-        sizes = self.sizes.of(shapes) if self.ready else None
-        if sizes is None:
-            return None
-        decided = self._session.key({}, known)
+    def recorded_plan(
+        self,
+        session: Session,
+        given: OpenNumbers,
+        plan_apart: Callable[[], Lowered],
+        before: RecordedPlan | None = None,
+    ) -> RecordedPlan | None:
+        """The plan for some numbers, filled in; None if no plan takes them. See `SizedPlan.recorded_plan`."""
         for position, sized in enumerate(self.ready):
-            if sized.decided != decided:
+            if sized.decided != given.decided:
                 continue
+            is_used = sized.is_used
             try:
-                recorded = sized.recorded_plan(self._session, sizes)
+                recorded = sized.recorded_plan(session, given.numbers, plan_apart, before)
             except BaseException:
-                # If memory for constants ran out, some of them are missing.
-                self.ready.remove(sized)
-                sized.release()
+                if not sized.is_used:
+                    # If memory for constants ran out, some of them are missing.
+                    self.ready.remove(sized)
+                    sized.release()
                 raise
             if recorded is not None:
+                if is_used:
+                    self._alone = 0
                 if position:
                     self.ready.insert(0, self.ready.pop(position))
                 return recorded
@@ -272,38 +393,84 @@ class OpenPlans:
         self.ready.clear()
 
 
+def _is_compiled(session: Session, lowered: Lowered) -> bool:
+    """Whether the kernels of a plan are compiled; else that begins beside the frames."""
+    loads = [
+        backend.prepare_beside(kernels)
+        for place, backend in session.backends.items()
+        if (kernels := lowered.kernels(place))
+    ]
+    return all(load is None for load in loads)
+
+
+class OpenPlans(SizedPlans):
+    """The plans for all sizes of one model, from its inputs on."""
+
+    def __init__(self, session: Session, model: Model) -> None:
+        super().__init__()
+        self._session = session
+        self.sizes = OpenSizes(model)
+
+    def _open_numbers(self, shapes: InputShapes, known: Elements) -> OpenNumbers | None:
+        """Open sizes and elements; None where equal names have other sizes, or nothing can be open."""
+        sizes = self.sizes.of(shapes)
+        if sizes is None:
+            return None
+        elements = of_elements(known)
+        return OpenNumbers((*sizes, *elements.numbers), elements.decided)
+
+    def is_made_for(self, shapes: InputShapes, known: Elements) -> bool:
+        """Whether a plan for all sizes takes these once its kernels are compiled."""
+        given = self._open_numbers(shapes, known)
+        return given is not None and self.waiting_for(given) is not None
+
+    def make(self, shapes: InputShapes, known: Elements) -> SizedPlan | None:
+        """A new plan for all sizes like these; None for a model that cannot be planned so."""
+        if self._session.planner.tracer.grows_with_sizes:
+            self.most = MOST_LENGTHS
+        made = None if self.serves_one_set_each else plan_for_all_sizes(self._session, shapes, known)
+        if made is not None:
+            self.add(made)
+        return made
+
+    def make_ready(self, shapes: InputShapes, known: Elements) -> bool:
+        """`make`, and take those whose kernels are compiled into use; whether there was one."""
+        decided = of_elements(known).decided
+        # If other elements come with every schedule, each plan is used once.
+        others = sum(plan.decided != decided for plan in self.ready)
+        if others < MOST_DECIDED and not self.is_made_for(shapes, known):
+            self.make(shapes, known)
+        return self.take_compiled(self._session)
+
+    def recorded(self, shapes: InputShapes, known: Elements) -> RecordedPlan | None:
+        """The plan for some shapes, filled in; None where no plan for all sizes takes them."""
+        given = self._open_numbers(shapes, known) if self.ready else None
+        if given is None:
+            return None
+        return self.recorded_plan(self._session, given, partial(self._session.lower, shapes, known))
+
+
 def plan_for_all_sizes(session: Session, shapes: InputShapes, known: Elements) -> SizedPlan | None:
     """A plan for all sizes like those of some shapes; None for a model that cannot be planned so."""
+    sizes = session.open_plans.sizes
+    if sizes.of(shapes) is None or not session.backends["native"].plans_for_all_sizes:
+        return None
+    if not sizes.has_any and not known and not session.stops:
+        return None
     recorder = SizeRecorder()
-    opened = session.open_plans.sizes.opened(shapes, recorder)
-    if opened is None or not session.backends["native"].plans_for_all_sizes:
-        return None
-    if session.planner.tracer.grows_with_sizes:
-        # The number of steps depends on a size, so each plan serves that size only.
-        session.open_plans.sizes.is_possible = False
-        return None
+    opened = sizes.opened(shapes, recorder)
+    assert opened is not None
     try:
-        lowered = session.planner.lower_open(opened, known)
-    except (EngineError, ArithmeticError, AttributeError, LookupError, TypeError, ValueError, RecursionError):
+        lowered = session.allowed(session.planner.lower_open(opened, opened_elements(known, recorder)))
+    except OPEN_FAILURES:
         return None
-    trace, segments = lowered.trace, lowered.segments
-    if trace.stop is None and len(segments) == 1 and segments[0].place == "native" and not lowered.fallbacks:
-        entries = [trace.values[name] for name in outer_names(session.source)]
-        unread = {item.name for item in session.source.inputs} - segments[0].plan.buffers.keys()
-        outputs = leaves(*(trace.values[item.name] for item in session.source.outputs))
-        # An input that no kernel reads has no buffer from which it could be an output.
-        is_passed_on = any(v.known is None and v.root.name in unread for v in outputs)
-        if all(map(_is_plain, entries)) and not is_passed_on:
-            return SizedPlan(lowered, recorder)
-    # Not for other sizes either.
-    session.open_plans.sizes.is_possible = False
-    return None
+    if lowered.trace.stop is not None and not session.stops:
+        # It would wait for what a plan of fixed sizes knows.
+        sizes.is_possible = False
+        return None
+    return SizedPlan(lowered, recorder, of_elements(known).decided, is_start=True)
 
 
 def outer_names(model: Model) -> set[str]:
     """The names of a model's inputs and outputs."""
     return {item.name for item in model.inputs} | {item.name for item in model.outputs}
-
-
-def _is_plain(entry: Entry) -> bool:
-    return isinstance(entry, Value) and entry.bound is None and not holds_sizes(entry)

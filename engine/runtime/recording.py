@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from contextlib import AbstractContextManager, contextmanager
 from typing import TypeVar
@@ -16,11 +16,11 @@ from engine.base.memory.out_of_memory import LARGE, MOST_BYTES, naming_shortage,
 from engine.base.memory.parallel import made_ahead
 from engine.base.memory.pool import Pool
 from engine.compiler.lower import Place, Segment
-from engine.compiler.plan import Packed, Plan
+from engine.compiler.plan import BufferSpec, Packed, Plan
 from engine.graph.model import Model
 from engine.kernels.value import Value
 from engine.runtime.integer_checks import check_int32
-from engine.runtime.recorded_plan import RecordedPlan, Submission
+from engine.runtime.recorded_plan import RecordedPlan, Submission, Transfers
 
 T = TypeVar("T")
 
@@ -76,7 +76,7 @@ class Recorder:
                 if before is not None:
                     recorded.buffers.update(before.buffers)
                     recorded.placement.update(before.placement)
-                self._input_buffers(recorded, inputs, kept)
+                self.input_buffers(recorded, recorded.lowered.segments, inputs, kept)
                 yield
                 for segment in recorded.lowered.segments:
                     recorded.submissions.append((yield from self._submission(recorded, segment)))
@@ -87,10 +87,16 @@ class Recorder:
             recorded.owned.clear()
             raise
 
-    def _input_buffers(self, recorded: RecordedPlan, inputs: Sequence[Value], kept: AbstractSet[str]) -> None:
+    def input_buffers(
+        self,
+        recorded: RecordedPlan,
+        segments: Sequence[Segment],
+        inputs: Sequence[Value],
+        kept: AbstractSet[str],
+    ) -> None:
         """A buffer for each input on each backend that reads it, or where it is kept for later."""
         for value in inputs:
-            places: list[Place] = [s.place for s in recorded.lowered.segments if value.name in s.imports]
+            places: list[Place] = [s.place for s in segments if value.name in s.imports]
             recorded.inputs[value.name] = []
             if value.dtype == object:
                 continue
@@ -110,8 +116,13 @@ class Recorder:
         whole = self.shared_buffers.get((place, name))
         buffer = None if whole is None else backend.share(whole, elements)
         if buffer is None:
-            with self._allocating(backend, name, elements, dtype):
-                buffer = self._new_buffer(recorded, backend, (place, name), elements, dtype)
+            try:
+                with self._allocating(backend, name, elements, dtype):
+                    buffer = self._new_buffer(backend, (place, name), elements, dtype)
+            except OutOfMemoryError:
+                # Drivers that report it late have created a buffer all the same.
+                self.shared_buffers.pop((place, name), None)
+                raise
         recorded.buffers[place, name] = buffer
         recorded.owned.append(buffer)
         return buffer
@@ -128,8 +139,17 @@ class Recorder:
         except (MemoryError, OutOfMemoryError) as error:
             raise shortage(name, (elements,), dtype, backend.name, error) from error
 
+    @contextmanager
+    def allocating_temporaries(self, backend: Backend, make_plan: Callable[[], Plan]) -> Iterator[None]:
+        """A block that allocates temporaries. Raises `OutOfMemoryError` with the largest one's name."""
+        try:
+            yield
+        except (MemoryError, OutOfMemoryError) as error:
+            spec = _largest_temporary(make_plan())
+            raise shortage(spec.name, (spec.elements,), spec.dtype, backend.name, error) from error
+
     def _new_buffer(
-        self, recorded: RecordedPlan, backend: Backend, key: tuple[Place, str], elements: int, dtype: np.dtype
+        self, backend: Backend, key: tuple[Place, str], elements: int, dtype: np.dtype
     ) -> DeviceBuffer:
         """A buffer of a plan, in memory that plans for other shapes share where the backend can do so."""
         if backend.shares:
@@ -142,19 +162,31 @@ class Recorder:
             shared = backend.share(whole, elements)
             assert shared is not None
             return shared
-        recorded.nbytes += elements * dtype.itemsize
         return backend.create(elements, dtype)
 
     def _submission(self, recorded: RecordedPlan, segment: Segment) -> Generator[None, None, Submission]:
         place, plan = segment.place, segment.plan
-        transfers = []
         bound: dict[str, DeviceBuffer] = {}
         with self._packing(place, plan) as take:
             for name, spec in plan.buffers.items():
                 if spec.role == "constant":
                     bound[name] = self._constant(place, name, plan, recorded, take)
                     yield
-        for name, spec in plan.buffers.items():
+        outer, transfers = self.bind(recorded, place, plan.buffers.values())
+        bound |= outer
+        backend, largest = self._backends[place], _largest_temporary(plan)
+        with self._allocating(backend, largest.name, largest.elements, largest.dtype):
+            program = yield from backend.recording(plan, bound)
+        return Submission(place, program, lambda: plan, transfers)
+
+    def bind(
+        self, recorded: RecordedPlan, place: Place, specs: Iterable[BufferSpec]
+    ) -> tuple[dict[str, DeviceBuffer], Transfers]:
+        """Buffers for a segment's inputs and outputs, and the transfers that it needs first."""
+        bound: dict[str, DeviceBuffer] = {}
+        transfers = []
+        for spec in specs:
+            name = spec.name
             if spec.role == "input":
                 if (place, name) not in recorded.buffers:
                     source = recorded.buffers[recorded.placement[name], name]
@@ -164,13 +196,7 @@ class Recorder:
             elif spec.role == "output":
                 bound[name] = self.buffer_of(recorded, place, name, spec.elements, spec.dtype)
                 recorded.placement[name] = place
-        own = [(spec.elements, name) for name, spec in plan.buffers.items() if spec.role == "temporary"]
-        elements, largest = max(own, default=(0, ""))
-        dtype = plan.buffers[largest].dtype if own else np.dtype(np.float32)
-        backend = self._backends[place]
-        with self._allocating(backend, largest, elements, dtype):
-            program = yield from backend.recording(plan, bound)
-        return Submission(place, program, lambda: plan, tuple(transfers))
+        return bound, tuple(transfers)
 
     def bound_constants(self, recorded: RecordedPlan, segment: Segment) -> dict[str, DeviceBuffer]:
         """The buffers of a segment's constants; those of no other plan are released with this one."""
@@ -239,6 +265,12 @@ class Recorder:
         for buffer in self.shared_buffers.values():
             buffer.release()
         self.shared_buffers.clear()
+
+
+def _largest_temporary(plan: Plan) -> BufferSpec:
+    own = [spec for spec in plan.buffers.values() if spec.role == "temporary"]
+    none = BufferSpec("", 0, np.dtype(np.float32), "temporary")
+    return max(own, key=lambda spec: (spec.elements, spec.name), default=none)
 
 
 def finish(steps: Generator[None, None, T]) -> T:

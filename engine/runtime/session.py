@@ -24,9 +24,11 @@ from engine.compiler.trace import SAMPLES, InputShapes
 from engine.compiler.walk import Elements
 from engine.graph.model import Layer, Model
 from engine.kernels.value import Value, leaves
+from engine.runtime.open_continuations import continued, likely_continuations, likely_elements
+from engine.runtime.open_numbers import digest
 from engine.runtime.open_plans import OpenPlans
 from engine.runtime.plan_cache import PlanCache
-from engine.runtime.plan_store.plans import StoredModel, plan_file, stored_facts
+from engine.runtime.plan_store.plans import StoredModel, plan_file
 from engine.runtime.recorded_plan import Pending, RecordedPlan
 from engine.runtime.recording import Recorder, finish
 
@@ -44,7 +46,7 @@ class Session:
         if cpu is not None:
             self.backends["cpu"] = cpu
         self.packed: dict[str, Packed] = {}
-        stays = native.name == "cpu"
+        stays = native.is_host
         self.pool = Pool(sum(array.nbytes for array in model.constants.values()) if stays else 0)
         self.file = plan_file(model, native)
         self.stored = None if self.file is None else self.file.read
@@ -115,7 +117,7 @@ class Session:
         """Compile every kernel that the model's open dimensions can need; returns how many were compiled."""
         compiled, plans = self.prepare_plans(progress)
         for key, lowered in plans:
-            self.cache.plans[key] = self.record(lowered, None)
+            self.cache.keep(key, self.record(lowered, None))
         return compiled
 
     def prepare_plans(self, progress: Progress | None = None) -> tuple[int, list[tuple[object, Lowered]]]:
@@ -136,7 +138,7 @@ class Session:
                 plans.append((self.key(shapes, {}), lowered))
             elif lowered.trace.stop is not None:
                 self.file = None
-        if self.planner.tracer.is_dynamic:
+        if self.planner.tracer.is_dynamic or self.stops:
             others = self._kernels_of_others()
             compiled += self.backends["native"].prepare(others, progress)
             self._store([*kernels, *others])
@@ -150,16 +152,21 @@ class Session:
         """
         kernels: list[AnyKernel] = []
         tracer, native = self.planner.tracer, self.backends["native"]
-        is_open = native.plans_for_all_sizes and not self.host_inputs
+        # Where a size is a number of steps, a plan serves one length: none is known to come.
+        is_open = native.plans_for_all_sizes and not tracer.grows_with_sizes
         # Plans for the representatives were made before.
         likely, others = tracer.representatives() if is_open else [], tracer.others()
         for shapes in [*likely, *others]:
             # The model may not accept sizes that were only guessed.
             with suppress(EngineError):
-                if self.open_plans.is_made_for(shapes, {}):
+                known = likely_elements(self, shapes) if is_open else None
+                if known is not None and self.open_plans.is_made_for(shapes, known):
                     continue
-                if (made := self.open_plans.make(shapes, {})) is not None:
-                    kernels += made.lowered.kernels()
+                if known is not None and (made := self.open_plans.make(shapes, known)) is not None:
+                    for sized in (made, *likely_continuations(self, made)):
+                        kernels += sized.lowered.kernels()
+                        if on_cpu := sized.lowered.kernels("cpu"):
+                            self.backends["cpu"].prepare(on_cpu)
                 elif native.chooses_by_size and shapes in others:
                     kernels += self.lower(shapes, {}).kernels()
         return kernels
@@ -167,7 +174,7 @@ class Session:
     def _restored(self) -> list[tuple[object, Lowered]] | None:
         """The stored plans of this model, if their kernels are still cached."""
         stored, native = self.stored, self.backends["native"]
-        if stored is None or not native.prepare_stored(stored.words):
+        if stored is None or self.file is None or not native.prepare_stored(self.file.words(stored)):
             self.stored = None
             return None
         for lowered in stored.plans.values():
@@ -184,7 +191,7 @@ class Session:
         plans = {} if lowered is None else {key: lowered}
         used = {name for p in plans.values() for s in p.segments for name in s.plan.constants}
         lasting = frozenset(used & self.planner.tracer.constant_names)
-        self.stored = StoredModel(self.host_inputs, self.is_random, stored_facts(kernels), plans, lasting)
+        self.stored = StoredModel(self.host_inputs, self.is_random, self.file.facts(kernels), plans, lasting)
         self.file.write(self.stored, self.model)
 
     def _likely(self) -> Iterator[tuple[InputShapes, Lowered]]:
@@ -210,6 +217,11 @@ class Session:
         return self._outlook
 
     @property
+    def stops(self) -> bool:
+        """Whether plans of this model wait for computed data."""
+        return any(lowered.trace.stop is not None for lowered in self.outlook)
+
+    @property
     def unprepared(self) -> str:
         """Why nothing was prepared when the session was created; '' if something was."""
         return "" if self._outlook or "planner" not in self.__dict__ else self.planner.tracer.refusal
@@ -221,7 +233,7 @@ class Session:
             guesses, going = Guesses(SAMPLES[-1], condition), lowered
             try:
                 while (stop := going.trace.stop) is not None and (answer := guesses.answer(stop)) is not None:
-                    going = self._allowed(self.planner.resume(going.trace, answer, None))
+                    going = self.allowed(self.planner.resume(going.trace, answer, None))
                     compiled += self.compile(going, progress)
                     if condition and self._outlook[0] is lowered:
                         self._outlook.append(going)
@@ -248,9 +260,9 @@ class Session:
     ) -> Lowered:
         """Plan the model up to its end or to its first stop for data."""
         with naming_shortage(f"a plan of model '{self.source.name}'"):
-            return self._allowed(self.planner.lower(shapes, known))
+            return self.allowed(self.planner.lower(shapes, known))
 
-    def _allowed(self, lowered: Lowered) -> Lowered:
+    def allowed(self, lowered: Lowered) -> Lowered:
         """Return the plan; raise `UnsupportedLayerError` for fallbacks that are not allowed."""
         if lowered.fallbacks and ("cpu" not in self.backends or not self.allow_fallback):
             reasons = "; ".join(f"layer '{f.layer}' ({f.op_type}): {f.reason}" for f in lowered.fallbacks[:8])
@@ -263,7 +275,7 @@ class Session:
     @staticmethod
     def key(shapes: InputShapes, known: Elements) -> object:
         """The cache key of a plan: input shapes, and the input elements on which it depends."""
-        return tuple(shapes.items()), tuple((n, a.shape, digest(a)) for n, a in known.items())
+        return tuple(shapes.items()), tuple((n, a.shape, digest(a)) for n, a in sorted(known.items()))
 
     def recorded_plan(self, shapes: InputShapes, known: Elements) -> RecordedPlan:
         """The recorded plan for these input shapes, created now if it is new."""
@@ -271,7 +283,7 @@ class Session:
         if (recorded := self.cache.get(key)) is not None:
             return recorded
         with instrumentation.spanning("plan", model=self.source):
-            recorded = self.open_plans.recorded_plan(shapes, known)
+            recorded = self.open_plans.recorded(shapes, known)
             if recorded is None:
                 self.finish_background()
                 # Another thread may have made it.
@@ -283,7 +295,7 @@ class Session:
         # The first plan that is used is stored, for which it has to be made for these sizes.
         is_stored = self.file is None or self.stored is None
         if is_stored and self.open_plans.make_ready(shapes, known):
-            found = self.open_plans.recorded_plan(shapes, known)
+            found = self.open_plans.recorded(shapes, known)
             if found is not None:
                 return found
         lowered = self.lower(shapes, known)
@@ -324,6 +336,7 @@ class Session:
             raise
         recorded.compiling = ()
         recorded.pending = None
+        self.cache.measure(recorded)
         return True
 
     def finish_background(self) -> None:
@@ -357,11 +370,16 @@ class Session:
         if (following := self.cache.continuation(recorded, key)) is not None:
             return following
         self.finish_background()
-        with naming_shortage(f"a plan of model '{self.source.name}'"):
-            lowered = self._allowed(self.planner.resume(recorded.lowered.trace, known, results))
-        following = self._begun(lowered, recorded)
+        following = continued(self, recorded, known, results)
+        if following is None:
+            following = self._begun(self.resumed(recorded.lowered.apart, known, results), recorded)
         self.cache.keep_continuation(recorded, key, following)
         return following
+
+    def resumed(self, lowered: Lowered, known: Elements, results: Sequence[Any] | None) -> Lowered:
+        """Plan on from a stop for data, see `continuation`."""
+        with naming_shortage(f"a plan of model '{self.source.name}'"):
+            return self.allowed(self.planner.resume(lowered.trace, known, results))
 
     def record(self, lowered: Lowered, before: RecordedPlan | None) -> RecordedPlan:
         """Buffers and programs for a plan; tensors of the plan before keep their buffers."""
@@ -405,11 +423,6 @@ class Session:
         self.recorder.release()
         for backend in self.backends.values():
             backend.dispose()
-
-
-def digest(array: np.ndarray) -> object:
-    """The elements, as part of a cache key."""
-    return tuple(array.reshape(-1)) if array.dtype == object else array.tobytes()
 
 
 def _signature(result: Any) -> object:

@@ -16,7 +16,7 @@ from engine.backends.base import Backend, DeviceBuffer, Program
 from engine.backends.gl.commands import CommandList, Replayer
 from engine.backends.gl.programs import ProgramStore
 from engine.backends.gl.record import GLProgram
-from engine.backends.gl.storage import FORMS, to_memory, type_refusal
+from engine.backends.gl.storage import FORMS, memory_dtype, to_memory, type_refusal
 from engine.backends.gl.timing import ObservedCommands
 from engine.backends.integers import check_integers
 from engine.base import instrumentation
@@ -49,6 +49,11 @@ class GLBackend(Backend):
         self.replayer = Replayer()
         if not device.info.is_software:
             self.first_rate = _HARDWARE_RATE
+
+    @classmethod
+    def load_ahead(cls) -> None:
+        """The native code that replays command lists."""
+        Replayer().wait()
 
     @abstractmethod
     def elements_at_once(self, dtype: np.dtype) -> int:
@@ -107,6 +112,10 @@ class GLBackend(Backend):
         """Everything but float64 and what is no number."""
         return type_refusal([dtype]) is None
 
+    def element_dtype(self, dtype: np.dtype) -> np.dtype:
+        """32-bit integers for 64-bit ones, bytes for bool and what is smaller."""
+        return memory_dtype(dtype)
+
     @property
     @abstractmethod
     def programs(self) -> ProgramStore[Any]:
@@ -120,6 +129,25 @@ class GLBackend(Backend):
             yield lambda: self.programs.compiled_in(shared)
         finally:
             self.device.give_back_shared(shared)
+
+    @abstractmethod
+    def write(self, buffer: DeviceBuffer, elements: np.ndarray) -> None:
+        """Set a buffer's value to elements as they are stored (`to_memory`), in stream order."""
+
+    @abstractmethod
+    def move(self, source: DeviceBuffer, target: DeviceBuffer, elements: int) -> None:
+        """Copy so many elements on the device, in stream order."""
+
+    def upload(self, buffer: DeviceBuffer, data: np.ndarray) -> None:
+        """Set a buffer's value, in stream order. Raises `InputError` for integers beyond 32 bits."""
+        given = checked_elements(data, buffer.dtype, buffer.elements)
+        if given.nbytes:
+            self.write(buffer, given)
+
+    def copy(self, source: DeviceBuffer, target: DeviceBuffer) -> None:
+        """Copy on the device."""
+        if source.elements:
+            self.move(source, target, min(source.elements, target.elements))
 
     def check_memory(self) -> None:
         """OpenGL records what it has no memory for, and goes on."""

@@ -18,6 +18,7 @@ from engine.base.dtypes import ArithmeticType, arithmetic_type, as_dtype
 from engine.kernels.c_printer import CPrinter, saturate
 from engine.kernels.expr import Expr, nodes
 from engine.kernels.kernel import Kernel
+from engine.kernels.size import largest
 
 LOCAL_SIZE = 64
 """Work-items in a group of a generic kernel. Fixed, as PoCL compiles a kernel again for every size."""
@@ -242,10 +243,14 @@ class AxisSplit:
     def values(self, space: Sequence[int]) -> list[int]:
         """The numbers for an index space."""
         numbers: list[int] = []
-        for start, stop, _ in self.cuts:
-            divisor = max(1, prod(space[start:stop]))
+        for given in self.divisors(space):
+            divisor = largest(1, given)
             numbers += [divisor, *divider(divisor)]
         return numbers
+
+    def divisors(self, space: Sequence[int]) -> list[int]:
+        """What the divisions are by, for an index space; by 1 where that is 0."""
+        return [prod(space[start:stop]) for start, stop, _ in self.cuts]
 
 
 def _word_at(position: int, kind: ArithmeticType) -> str:

@@ -206,3 +206,12 @@ def _divisor(size: int) -> tuple[int, int]:
     shift = (size - 1).bit_length()
     multiplier = (((1 << 32) * ((1 << shift) - size)) // size + 1) & 0xFFFFFFFF
     return multiplier - (1 << 32) if multiplier >= 1 << 31 else multiplier, shift
+
+
+def divisors(sizes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """`divisor` of each of some sizes: multipliers and shifts."""
+    sizes = np.maximum(sizes, 1)
+    # The exponent of a number is how many bits its integer part has.
+    shifts = np.frexp((sizes - 1).astype(np.float64))[1].astype(np.int64)
+    multipliers = (((1 << shifts) - sizes) << 32) // sizes + 1
+    return multipliers.astype(np.uint32).view(np.int32), shifts

@@ -1,0 +1,91 @@
+"""Functions that fill in the open numbers of tensors and traces.
+
+Each function here appends the numbers that it needs to a list, and returns a function that takes the values
+of the whole list.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from engine.compiler.walk import Call, Stop, Trace
+from engine.kernels.evaluate_sizes import holds_sizes
+from engine.kernels.size import Number
+from engine.kernels.value import Bound, Entry, ListValue, Value
+
+Values = Sequence[Any]
+
+
+def of_value(value: Value, numbers: list[Number]) -> Callable[[Values], Value]:
+    """A tensor: its shape, the elements that sizes decide, and the count that bounds it."""
+    begin = len(numbers)
+    numbers += value.shape
+    end = len(numbers)
+    name, dtype, known = value.root.name, value.dtype, value.known
+    count, axis = None, 0
+    if known is not None and holds_sizes(value):
+        numbers += known.reshape(-1).tolist()
+    stop = len(numbers)
+    if value.bound is not None:
+        axis, count = value.bound.axis, of_value(value.bound.count, numbers)
+
+    def filled(values: Values) -> Value:
+        shape = values[begin:end]
+        elements = known if stop == end else np.array(values[end:stop], dtype).reshape(shape)
+        made = Value(name, shape, dtype, None, elements)
+        if count is not None:
+            made.bound = Bound(axis, count(values))
+        return made
+
+    return filled
+
+
+def of_values(given: Sequence[Value], numbers: list[Number]) -> Callable[[Values], tuple[Value, ...]]:
+    """Several tensors."""
+    each = [of_value(value, numbers) for value in given]
+    return lambda values: tuple([filled(values) for filled in each])
+
+
+def of_entry(entry: Entry, numbers: list[Number]) -> Callable[[Values], Entry]:
+    """A tensor, a sequence, or an empty optional."""
+    if entry is None:
+        return lambda values: None
+    if isinstance(entry, ListValue):
+        items = of_values(entry.items, numbers)
+        return lambda values: replace(entry, items=items(values))
+    return of_value(entry, numbers)
+
+
+def of_trace(trace: Trace, names: Collection[str], numbers: list[Number]) -> Callable[[Values], Trace]:
+    """What running a plan and reading its outputs takes: the entries of these names, and the stop."""
+    entries = {name: of_entry(entry, numbers) for name, entry in trace.values.items() if name in names}
+    received = of_values(trace.received, numbers)
+    stop = None if trace.stop is None else of_stop(trace.stop, numbers)
+    # Reports say at which layer a plan stops.
+    frames = [] if stop is None else trace.frames
+
+    def filled(values: Values) -> Trace:
+        found = {name: entry(values) for name, entry in entries.items()}
+        end = None if stop is None else stop(values)
+        return Trace(found, frames, {}, [], end, [], received(values))
+
+    return filled
+
+
+def of_stop(stop: Stop, numbers: list[Number]) -> Callable[[Values], Stop]:
+    """A stop for data, and the NumPy function that it is for, if any."""
+    needs = of_values(stop.needs, numbers)
+    call = stop.call
+    if call is None:
+        return lambda values: replace(stop, needs=needs(values))
+    inputs = [of_entry(entry, numbers) for entry in call.inputs]
+    layer, operator = call.layer, call.operator
+
+    def filled(values: Values) -> Stop:
+        return Stop(needs(values), Call(layer, operator, tuple(entry(values) for entry in inputs)))
+
+    return filled
