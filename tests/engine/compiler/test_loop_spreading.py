@@ -113,8 +113,10 @@ def test_an_open_space_has_lanes_as_its_size_wants(elements: int, lanes: int) ->
     rows: Any = recorder.input(3)
     value = Value("x", (rows, 640), FLOAT32, ((3, 4), (640, 640)))
     body = reduce("sum", value.dim(1), lambda r: value[index(0), r])
-    compute = Compute(Value("y", (rows,), FLOAT32), (rows,), body, "layer", "Test", extents=((3, 4),))
+    extents = ((3, 4, rows),)
+    compute = Compute(Value("y", (rows,), FLOAT32), (rows,), body, "layer", "Test", extents=extents)
     parts = parts_of(compute)
+    assert not recorder.guards
     assert len(parts) == 2
     assert recorder.program(parts[0].space)(elements) == [elements, lanes]
     closed = Width(threads=256, terms=64, work=0, with_open_spaces=False)
