@@ -17,6 +17,7 @@ import numpy as np
 
 from engine.backends.partial_dispatch import Pieces
 from engine.backends.plan_codec import PlanCodec
+from engine.backends.plan_template import PlanTemplate
 from engine.backends.readback import PendingRead, ShapedRead, check_out
 from engine.backends.tensor_data import CPUTensorData
 from engine.base import instrumentation
@@ -25,7 +26,7 @@ from engine.base.spelling import raise_unknown
 from engine.compiler.loop_splitting import Temporary
 from engine.compiler.passes import Pass, fold_weights
 from engine.compiler.plan import AnyKernel, Compute, Plan, Step, Tuner
-from engine.kernels.size import Number, Size
+from engine.kernels.size import Number
 
 Progress = Callable[[int, int], None]
 """Called with (kernels ready, kernels wanted)."""
@@ -137,26 +138,6 @@ class Template(Protocol):
         Raises `OverflowError` where a number exceeds what arguments hold here.
         """
         ...
-
-
-class PlanTemplate:
-    """A plan with open sizes that is recorded once more for each set of sizes."""
-
-    def __init__(self, backend: Backend, plan: Plan, constants: Mapping[str, DeviceBuffer]) -> None:
-        self._backend = backend
-        self._plan = plan
-        self._constants = dict(constants)
-        self.numbers: tuple[Number, ...] = tuple(plan.numbers())
-        self._open = [
-            place for place, x in enumerate(self.numbers) if isinstance(x, Size) and isinstance(x.hint, int)
-        ]
-
-    def fill(self, values: Sequence[int | float], buffers: Mapping[str, DeviceBuffer]) -> Program:
-        """The program for one set of sizes. Raises `OverflowError` for integers beyond 32 bits."""
-        integers = [values[place] for place in self._open]
-        if integers and not -(2**31) <= min(integers) <= max(integers) < 2**31:
-            raise OverflowError(f"{self._backend.name} has 32-bit integers")
-        return self._backend.record(self._plan.filled(values), {**self._constants, **buffers})
 
 
 class Compiling(Protocol):

@@ -1,0 +1,32 @@
+"""Plans with open sizes of backends that record a plan anew for each set of sizes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from engine.compiler.plan import Plan
+from engine.kernels.size import Number, Size
+
+if TYPE_CHECKING:
+    from engine.backends.base import Backend, DeviceBuffer, Program
+
+
+class PlanTemplate:
+    """A plan with open sizes that is recorded once more for each set of sizes."""
+
+    def __init__(self, backend: Backend, plan: Plan, constants: Mapping[str, DeviceBuffer]) -> None:
+        self._backend = backend
+        self._plan = plan
+        self._constants = dict(constants)
+        self.numbers: tuple[Number, ...] = tuple(plan.numbers())
+        self._open = [
+            place for place, x in enumerate(self.numbers) if isinstance(x, Size) and isinstance(x.hint, int)
+        ]
+
+    def fill(self, values: Sequence[int | float], buffers: Mapping[str, DeviceBuffer]) -> Program:
+        """The program for one set of sizes. Raises `OverflowError` for integers beyond 32 bits."""
+        integers = [values[place] for place in self._open]
+        if integers and not -(2**31) <= min(integers) <= max(integers) < 2**31:
+            raise OverflowError(f"{self._backend.name} has 32-bit integers")
+        return self._backend.record(self._plan.filled(values), {**self._constants, **buffers})
