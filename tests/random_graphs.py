@@ -62,7 +62,8 @@ def static(dim: Dim) -> bool:
 class RandomGraph:
     """One graph: `source` (a model file's bytes) and `feeds` (its inputs at each setting)."""
 
-    def __init__(self, seed: int, length: int = 12) -> None:
+    def __init__(self, seed: int, length: int = 12, *, stops: bool = False) -> None:
+        """`stops` adds layers whose sizes data decides behind the others."""
         self.rng = np.random.default_rng(seed)
         self.settings = SETTINGS[self.choice(len(SETTINGS))]
         # Exporters call sizes open that they have written into the graph.
@@ -81,7 +82,9 @@ class RandomGraph:
             if len(self.nodes) >= length:
                 break
             steps[self.rng.choice(len(steps), p=weights / weights.sum())]()
-        self.source = self.finish()
+        self.source = self.finish(
+            [self.of_computed_size() for _ in range(1 + self.choice(2))] if stops else []
+        )
 
     # Helpers
 
@@ -775,8 +778,54 @@ class RandomGraph:
         """How far an output may be off; each step in float16 may round to another neighbour."""
         return 5e-3 if self.is_coarse or any(v.dtype == "float16" for v in self.values) else 1e-4
 
-    def finish(self) -> bytes:
-        """The last value, a few others, and now and then an input as it is."""
+    def made(self, op: str, inputs: list[str], **attributes: Any) -> str:
+        """The result of a layer, whose shape nobody knows here."""
+        name = f"v{len(self.nodes)}"
+        self.nodes.append(node(op, inputs, [name], **attributes))
+        return name
+
+    def of_computed_size(self) -> str:
+        """Elements that are picked by what they are, through layers that need to know how many there are."""
+        x = self.real()
+        flat = self.made("Reshape", [self.values[0].name if x is None else x.name, self.ints(-1)])
+        flat = self.made("Cast", [flat], to=CODES["float32"])
+        limit, scale = (self.constant(np.array(n, np.float32)) for n in (self.rng.normal(0, 0.5), 2.0))
+        match self.choice(4):
+            case 0:
+                y = self.made("Compress", [flat, self.made("Greater", [flat, limit])])
+            case 1:
+                found = self.made("NonZero", [self.made("Relu", [self.made("Sub", [flat, limit])])])
+                y = self.made("GatherND", [flat, self.made("Transpose", [found])])
+            case 2:
+                y = self.made("Unique", [self.made("Round", [self.made("Mul", [flat, scale])])])
+            case _:
+                most = self.made("ReduceMax", [self.made("Tanh", [flat])], keepdims=0)
+                count = self.made(
+                    "Cast", [self.made("Mul", [most, self.constant(np.array(9, np.float32))])], to=7
+                )
+                number, one = self.constant(np.array(-2)), self.constant(np.array(1))
+                y = self.made("Cast", [self.made("Range", [number, count, one])], to=CODES["float32"])
+        for _ in range(1 + self.choice(4)):
+            match self.choice(6):
+                case 0:
+                    y = self.made("Softmax", [y], axis=0)
+                case 1:
+                    y = self.made("Concat", [y, y, flat][self.choice(2) :], axis=0)
+                case 2:
+                    y = self.made("Add", [y, self.made("ReduceSum", [y], keepdims=1)])
+                case 3:
+                    y = self.made("Slice", [y, self.ints(1), self.ints(40)])
+                case 4:
+                    column = self.made("Unsqueeze", [y, self.ints(1)])
+                    product = self.made("MatMul", [column, self.weights(1, 5)])
+                    y = self.made("ReduceSum", [product, self.ints(1)], keepdims=0)
+                case _:
+                    size = self.made("Cast", [self.made("Shape", [y])], to=CODES["float32"])
+                    y = self.made("Mul", [y, size])
+        return y
+
+    def finish(self, further: list[str]) -> bytes:
+        """The last value, a few others, `further` ones, and now and then an input as it is."""
         wanted = [self.values[-1]]
         for _ in range(self.choice(3)):
             wanted.append(self.values[self.choice(len(self.values))])
@@ -787,6 +836,7 @@ class RandomGraph:
                 self.nodes.append(node("Identity", [v], [f"same_{v}"]))
                 v = f"same_{v}"
             outputs[v] = (value.dtype, None)
+        outputs |= dict.fromkeys(further, ("float32", None))
         return proto(self.nodes, self.inputs, outputs, self.constants)
 
 

@@ -152,7 +152,7 @@ def _ready(source: ModelSource, dims: Mapping[str, int] | None) -> Model:
         if not is_told_by_file(read):
             return _settled(model)
         stored.write(model)
-    return _settled(model).identified(stored.key)
+    return _settled(model)._identified(stored.key)
 
 
 def _read(data: bytes, folder: Path | None, name: str, dims: Mapping[str, int] | None) -> Model:

@@ -63,7 +63,11 @@ _CHUNKS_PER_THREAD = 4
 
 
 class Job:
-    """A function that job threads run; made by `job`."""
+    """A function that job threads run; made by `job`.
+
+    Attributes:
+        py_func: The Python function.
+    """
 
     def __init__(self, function: Function) -> None:
         functools.update_wrapper(self, function)

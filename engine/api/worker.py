@@ -219,11 +219,11 @@ class Worker(Disposable):
         loading: Loading[None] = Loading(name=f"warm-up of {self.model.name}", worker=self)
         wanted = self._wanted(shapes, must=True)
         self._loads[:] = [load for load in self._loads if not load.is_over] + [loading]
-        return loading.begin(warm_up_steps(loading, self._session, wanted, self._latest is None))
+        return loading.begin(warm_up_steps(loading, self._session, wanted, lambda: self._latest is None))
 
     def _warm_up_steps(self, loading: Loading[Any], shapes: Shapes | Sequence[Shapes] | None) -> Steps[None]:
         wanted = self._wanted(shapes, must=shapes is not None)
-        yield from warm_up_steps(loading, self._session, wanted, True)
+        yield from warm_up_steps(loading, self._session, wanted, lambda: True)
 
     def _wanted(
         self, shapes: Shapes | Sequence[Shapes] | None, *, must: bool
@@ -310,11 +310,6 @@ class Worker(Disposable):
             self._direct, self._latest = fast_path, FastPathRun.after(latest, fast_path)
 
     @property
-    def inputs(self) -> Inputs:
-        """What schedules are checked against, and the values that `set_input` has given."""
-        return self._inputs
-
-    @property
     def fence(self) -> JobHandle | None:
         """The last job of this worker's schedules so far, for jobs to depend on; None once all are done.
 
@@ -353,7 +348,7 @@ class Worker(Disposable):
             changes.latest = object()  # a call of `add` takes as long as all else here
 
     @property
-    def kept_inputs(self) -> Mapping[str, InputValue]:
+    def _kept_inputs(self) -> Mapping[str, InputValue]:
         """What `set_input` has given so far, by name."""
         return dict(self._inputs.kept)
 
@@ -601,10 +596,10 @@ class Worker(Disposable):
         self._check_alive()
         latest = self._latest.recorded_plans if self._latest is not None else ()
         compiling = sum(load.missing for recorded in latest for load in recorded.compiling)
-        return report_on(self.model, self._native, self.plans, self._session.unprepared, compiling)
+        return report_on(self.model, self._native, self._plans, self._session.unprepared, compiling)
 
     @property
-    def plans(self) -> Sequence[Lowered]:
+    def _plans(self) -> Sequence[Lowered]:
         """The latest plan, stretch by stretch, as far as it was made; before any schedule, a likely one."""
         plans = (
             [recorded.lowered for recorded in self._latest.recorded_plans] if self._latest is not None else []
@@ -632,4 +627,4 @@ class Worker(Disposable):
 
 
 def _plans_of(worker: Worker | None) -> Sequence[Lowered]:
-    return () if worker is None or worker.is_disposed else worker.plans
+    return () if worker is None or worker.is_disposed else worker._plans

@@ -17,16 +17,15 @@ import numpy as np
 
 from engine.backends.partial_dispatch import Pieces
 from engine.backends.plan_codec import PlanCodec
-from engine.backends.plan_template import PlanTemplate
+from engine.backends.plan_template import PlanTemplate, Template
 from engine.backends.readback import PendingRead, ShapedRead, check_out
+from engine.backends.repeat import Repeat
 from engine.backends.tensor_data import CPUTensorData
-from engine.base import instrumentation
 from engine.base.dtypes import STORAGE_TYPES
 from engine.base.spelling import raise_unknown
 from engine.compiler.loop_splitting import Temporary
 from engine.compiler.passes import Pass, fold_weights
 from engine.compiler.plan import AnyKernel, Compute, Plan, Step, Tuner
-from engine.kernels.size import Number
 
 Progress = Callable[[int, int], None]
 """Called with (kernels ready, kernels wanted)."""
@@ -122,22 +121,6 @@ class Program(ABC):
     def temporaries(self) -> Mapping[int, int]:
         """The memory of its temporaries: bytes by a number that stands for it, as programs may share it."""
         return {}
-
-
-class Template(Protocol):
-    """A recorded plan whose sizes are open."""
-
-    @property
-    def numbers(self) -> Sequence[Number]:
-        """The open numbers that `fill` needs the values of, in this order."""
-        ...
-
-    def fill(self, values: Sequence[int | float], buffers: Mapping[str, DeviceBuffer]) -> Program:
-        """The program for one set of sizes, over these inputs and outputs.
-
-        Raises `OverflowError` where a number exceeds what arguments hold here.
-        """
-        ...
 
 
 class Compiling(Protocol):
@@ -241,7 +224,10 @@ class Backend(ABC):
         """
 
     def split(self, compute: Compute, temporary: Temporary) -> Sequence[Compute]:
-        """A step that `tune` left to the generic kernel, as several where one would run too long here."""
+        """A step that `tune` left to the generic kernel, as several where one would run too long here.
+
+        Or where several have more work at once.
+        """
         return [compute]
 
     @abstractmethod
@@ -426,58 +412,3 @@ class Backend(ABC):
     @abstractmethod
     def dispose(self) -> None:
         """Free everything that this backend object still owns."""
-
-
-class Repeat:
-    """A program that runs again and again, over inputs that come each time.
-
-    They come as arrays and, where some are those of tensors, these beside them, in the same order.
-    """
-
-    __slots__ = ("_backend", "_program", "_targets")
-
-    def __init__(self, backend: Backend, program: Program, targets: Sequence[DeviceBuffer | None]) -> None:
-        self._backend = backend
-        self._program = program
-        self._targets = targets
-
-    def run(self, arrays: Sequence[np.ndarray], tensors: Sequence[CPUTensorData | None] = ()) -> None:
-        """Take these inputs, and enqueue the program."""
-        backend = self._backend
-        with backend.entered():
-            if instrumentation.installed:
-                self._run_observed(arrays)
-                return
-            for array, target in zip(arrays, self._targets, strict=True):
-                if target is not None:
-                    backend.upload(target, array)
-            backend.run(self._program)
-            backend.flush()
-
-    def again(self, tensors: Sequence[CPUTensorData | None]) -> bool:
-        """The same with nothing but tensors, and the very list that `run` was given last, whose elements are
-        where they were. Where that takes more than enqueueing, nothing is done, and this is False.
-        """
-        return False
-
-    def run_behind(self, arrays: Sequence[np.ndarray], tensors: Sequence[CPUTensorData | None]) -> None:
-        """The same where jobs still write some of the tensors, for which the stream can wait."""
-        for array, tensor, target in zip(arrays, tensors, self._targets, strict=True):
-            if target is None:
-                continue
-            if tensor is None:
-                self._backend.upload(target, array)
-            else:
-                self._backend.upload_behind(target, tensor)
-        self._backend.run(self._program)
-
-    def _run_observed(self, arrays: Sequence[np.ndarray]) -> None:
-        backend = self._backend
-        for array, target in zip(arrays, self._targets, strict=True):
-            if target is not None:
-                with instrumentation.spanning("upload", bytes=array.nbytes):
-                    backend.upload(target, array)
-                instrumentation.count("bytes up", array.nbytes)
-        with instrumentation.spanning("enqueue", backend=backend.name):
-            backend.run(self._program)
-            backend.flush()

@@ -1,15 +1,31 @@
-"""Plans with open sizes of backends that record a plan anew for each set of sizes."""
+"""`Template`, a recorded plan with open sizes, and `PlanTemplate` for backends without one of their own."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from engine.compiler.plan import Plan
 from engine.kernels.size import Number, Size
 
 if TYPE_CHECKING:
     from engine.backends.base import Backend, DeviceBuffer, Program
+
+
+class Template(Protocol):
+    """A recorded plan whose sizes are open."""
+
+    @property
+    def numbers(self) -> Sequence[Number]:
+        """The open numbers that `fill` needs the values of, in this order."""
+        ...
+
+    def fill(self, values: Sequence[int | float], buffers: Mapping[str, DeviceBuffer]) -> Program:
+        """The program for one set of sizes, over these inputs and outputs.
+
+        Raises `OverflowError` where a number exceeds what arguments hold here.
+        """
+        ...
 
 
 class PlanTemplate:

@@ -15,7 +15,7 @@ from engine.compiler.plan_memo import Recall
 from engine.graph.model import Layer
 from engine.kernels.evaluate import TooLongError, evaluate
 from engine.kernels.evaluate_sizes import evaluate_sizes, holds_sizes
-from engine.kernels.expr import index
+from engine.kernels.expr import FLOATS, LOOPS, UNARY, Expr, index, nodes
 from engine.kernels.hint import Hint
 from engine.kernels.kernel import number
 from engine.kernels.size import has_sizes, numbers_in
@@ -27,6 +27,9 @@ FOLD_LIMIT = 1 << 22
 
 FOLD_WORK = 1 << 27
 """Turns of a formula's loops, times elements, that are evaluated ahead of time: about a second."""
+
+ROUNDED = (UNARY | {"div", "rem", "pow"}) - set("neg abs floor ceil round trunc sign not bitnot".split())
+"""Operations on floats whose last digits differ between kernels and NumPy."""
 
 MOST_AXES = 64
 """Axes of a tensor: NumPy's arrays, in which results arrive, have no more."""
@@ -137,6 +140,8 @@ class ShapeBuilder(Builder):
         """Evaluate now, if the formula reads nothing unknown."""
         space = space_of(value.shape, groups)
         body = formula(*(index(a) for a in range(len(groups if groups is not None else value.shape))))
+        if self.is_for_kernels(value, body):
+            return
         kernel, values, inputs = number(body, len(space), value.dtype)
         if all(v.known is not None for v in inputs):
             arrays = [v.known for v in inputs if v.known is not None]
@@ -147,6 +152,10 @@ class ShapeBuilder(Builder):
                 value.known = evaluate(kernel, space, values, arrays, FOLD_WORK).reshape(value.shape)
             except TooLongError:
                 pass  # a kernel computes it
+
+    def is_for_kernels(self, value: Value, body: Expr) -> bool:
+        """Whether a tensor is left to a kernel even where all that it is computed from is known."""
+        return False
 
     def alias(self, x: Value, shape: Sequence[int]) -> Value:
         self.made(tuple(shape))
@@ -208,6 +217,15 @@ class PlanBuilder(ShapeBuilder):
         if any(len(r) <= position or len(r[position]) != len(shape) for r in self.recorded):
             return None
         return tuple((*(r[position][axis] for r in self.recorded), size) for axis, size in enumerate(shape))
+
+    def is_for_kernels(self, value: Value, body: Expr) -> bool:
+        """Where sizes are open, a kernel computes such a tensor, and NumPy rounds in another way."""
+        signature = self.signature(value.shape)
+        varies = signature is None or any(size != sizes[0] for sizes in signature for size in sizes)
+        return varies and any(
+            node.dtype in FLOATS and (node.op in ROUNDED or node.op in LOOPS or node.op == "result")
+            for node in nodes(body)
+        )
 
     def compute(
         self,

@@ -28,7 +28,7 @@ from engine.kernels.expr import (
     reduce,
     substitute,
 )
-from engine.kernels.size import largest, whole
+from engine.kernels.size import largest, smallest, whole
 from engine.kernels.value import Value
 
 Temporary = Callable[[tuple[int, ...], np.dtype], Value]
@@ -122,14 +122,14 @@ class Extents:
             case "flat":
                 return 0, prod(self._space) - 1
             case "loopvar":
-                return 0, max(self._range(self._extents[x.attr])[1] - 1, 0)
+                return 0, largest(self._range(self._extents[x.attr])[1] - 1, 0)
             case "cast" if x.args[0].dtype == "bool":
                 return 0, 1
             case "cast":
                 return self._range(x.args[0])
             case "select":
                 a, b = map(self._range, x.args[1:])
-                return min(a[0], b[0]), max(a[1], b[1])
+                return smallest(a[0], b[0]), largest(a[1], b[1])
             case "add" | "sub" | "min" | "max" | "mul" | "div" | "rem":
                 a, b = map(self._range, x.args)
                 return _combined(x.op, a, b)
@@ -142,17 +142,17 @@ def _combined(op: str, a: Range, b: Range) -> Range:
     if op == "sub":
         return a[0] - b[1], a[1] - b[0]
     if op == "min":
-        return min(a[0], b[0]), min(a[1], b[1])
+        return smallest(a[0], b[0]), smallest(a[1], b[1])
     if op == "max":
-        return max(a[0], b[0]), max(a[1], b[1])
-    if min(a[0], b[0]) < 0:
+        return largest(a[0], b[0]), largest(a[1], b[1])
+    if smallest(a[0], b[0]) < 0:
         return _UNKNOWN
     if op == "mul":
         return a[0] * b[0], inf if inf in (a[1], b[1]) else a[1] * b[1]
     if op == "div":
-        low = 0 if b[1] == inf else a[0] // max(b[1], 1)
-        return low, a[1] if a[1] == inf else a[1] // max(b[0], 1)
-    return 0, min(a[1], max(b[1] - 1, 0))
+        low = 0 if b[1] == inf else a[0] // largest(b[1], 1)
+        return low, a[1] if a[1] == inf else a[1] // largest(b[0], 1)
+    return 0, smallest(a[1], largest(b[1] - 1, 0))
 
 
 def rounds_of(formula: Expr, space: Sequence[int]) -> int:
@@ -189,7 +189,7 @@ class _Splitter:
         short = self.shortened(body, space)
         if short is None:
             return None
-        value = self.temporary(space, _storage(short))
+        value = self.temporary(space, storage_of(short))
         self.made.append(Compute(value, space, short, self.compute.layer, self.compute.op_type))
         return value
 
@@ -359,7 +359,8 @@ def _with(x: Expr, known: dict[str, Expr]) -> Expr:
     return substitute(x, lambda node: known.get(node.attr) if node.op in ("loopvar", "carried") else None)
 
 
-def _storage(x: Expr) -> np.dtype:
+def storage_of(x: Expr) -> np.dtype:
+    """The type in which a formula's values are kept between kernels."""
     return np.dtype(np.int32 if x.dtype == "index" else x.dtype)
 
 

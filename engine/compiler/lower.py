@@ -76,6 +76,11 @@ class Lowered:
     segments: list[Segment] = field(default_factory=list)
     fallbacks: list[Fallback] = field(default_factory=list)
 
+    @property
+    def apart(self) -> Lowered:
+        """The plan without open sizes, which can be continued for any data."""
+        return self
+
     def kernels(self, place: Place = "native") -> list[AnyKernel]:
         """The kernels of all steps at a place."""
         return [step.kernel for s in self.segments if s.place == place for step in s.plan.steps]

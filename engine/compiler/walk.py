@@ -27,6 +27,7 @@ from engine.compiler.entries import (
 )
 from engine.compiler.plan import Compute
 from engine.graph.model import Layer, Model
+from engine.kernels.size import smallest, whole
 from engine.kernels.value import Entry, Value, leaves
 from engine.operators.control import Body, ControlFlow
 from engine.operators.registry import Operator, Registry
@@ -266,14 +267,14 @@ class Walk(ABC):
             axis = value.bound.axis
             number = self.elements(value.bound.count)
             assert number is not None
-            size = min(int(number.reshape(-1)[0]), value.shape[axis])
+            size = smallest(whole(number.reshape(-1)[0]), value.shape[axis])
             shape = (*value.shape[:axis], size, *value.shape[axis + 1 :])
             if all(n == 1 for n in value.shape[:axis]):
                 # The entries meant lie together at the front.
                 self._exact[value] = value.view(shape)
             else:
-                whole = value.view(value.shape)
-                self._exact[value] = builder.compute(shape, value.dtype, lambda *i: whole[i])
+                everything = value.view(value.shape)
+                self._exact[value] = builder.compute(shape, value.dtype, lambda *i: everything[i])
         return self._exact[value]
 
     # Steps

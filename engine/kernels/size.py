@@ -36,6 +36,7 @@ class Record:
     """
 
     inputs: list[Size] = field(default_factory=list)
+    computed: list[Size] = field(default_factory=list)
     guards: list[str] = field(default_factory=list)
     lines: list[str] = field(default_factory=list)
     nodes: dict[tuple[Any, ...], Size] = field(default_factory=dict)
@@ -50,6 +51,7 @@ class Record:
         """A record that begins as this one does and goes on by itself."""
         return Record(
             [*self.inputs],
+            [*self.computed],
             [*self.guards],
             [*self.lines],
             dict(self.nodes),
@@ -90,6 +92,14 @@ class SizeRecorder:
             yield
         finally:
             self.record = before
+
+    def suppose(self, numbers: Sequence[int]) -> None:
+        """Give the inputs other values, under which every guard so far holds, for what is asked next."""
+        computed = self.record.computed
+        found = self.program(computed)(*numbers)
+        assert found is not None, "a guard does not hold"
+        for size, number in zip([*self.inputs, *computed], [*numbers, *found], strict=True):
+            size.hint = number
 
     def input(self, hint: int) -> Size:
         """A new open dimension or element; `hint` is its value while the record is made."""
@@ -204,6 +214,7 @@ class SizeRecorder:
         self._count += 1
         size = Size(self, f"v{self._count}", hint, low, high)
         self.record.sizes.append(size)
+        self.record.computed.append(size)
         return size
 
 

@@ -66,7 +66,7 @@ class Reduction:
 
     def loop(self, kind: str, walked: Sequence[Expr], step: Step) -> Expr:
         """`kind` over every element of one output, each passed through `step`."""
-        extents = [n for n, kept in zip(self.sizes, self.kept, strict=True) if not kept]
+        extents = [self.merged.dim(a) for a, kept in enumerate(self.kept) if not kept]
 
         def nest(found: list[Expr]) -> Expr:
             if len(found) == len(extents):

@@ -24,7 +24,12 @@ from engine.runtime.tensor import Tensor
 
 
 class BufferTensorData(TensorData):
-    """Elements in a backend's buffer."""
+    """Elements in a backend's buffer.
+
+    Attributes:
+        backend: The backend.
+        storage: The backend's buffer or texture.
+    """
 
     shape_or_none: tuple[int, ...]
 

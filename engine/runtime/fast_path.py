@@ -7,16 +7,18 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from engine.backends.base import Backend, DeviceBuffer, Program, Read, Repeat
+from engine.backends.base import Backend, DeviceBuffer, Program, Read
 from engine.backends.readback import PendingRead
+from engine.backends.repeat import Repeat
 from engine.backends.tensor_data import CPUTensorData, changes
 from engine.compiler.trace import SCHEDULE_COUNT
 from engine.compiler.walk import Elements
 from engine.kernels.value import Entry, Value, leaves
 from engine.runtime.execution import Run
 from engine.runtime.inputs import Named, Positional
+from engine.runtime.open_numbers import digest
 from engine.runtime.recorded_plan import RecordedPlan
-from engine.runtime.session import Session, digest
+from engine.runtime.session import Session
 from engine.runtime.tensor import Tensor
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from engine.backends.base import Template
+from engine.backends.plan_template import Template
 from engine.base.errors import EngineError
 from engine.base.memory.out_of_memory import LARGE, naming_shortage
 from engine.compiler.lower import Fallback, Lowered, Place, Segment
@@ -20,6 +20,7 @@ from engine.graph.model import Model
 from engine.kernels.size import Number, SizeRecorder, put_together, taken_apart
 from engine.kernels.value import Value, leaves
 from engine.runtime import fillers
+from engine.runtime.open_numbers import OpenNumbers, of_elements, opened_elements
 from engine.runtime.plan_store.open_plans import StoredOpenPlan, restored
 from engine.runtime.recorded_plan import RecordedPlan, Submission
 
@@ -40,12 +41,18 @@ OPEN_FAILURES = (
 )
 """What code that knows nothing of open sizes may raise: then the sizes at hand are planned for themselves."""
 
+MOST_LENGTHS = 64
+"""The same for a model whose plans have more steps at larger sizes, each for one length."""
+
 MOST_DECIDED = 4
 """How many of them may be decided by other elements of inputs; with more, no further ones are made."""
 
 
 class OpenSizes:
-    """Which dimensions of a model's inputs are open, and what they are for some shapes."""
+    """Which dimensions of a model's inputs are open, and what they are for some shapes.
+
+    is_possible: Whether a model can be planned for all sizes.
+    """
 
     def __init__(self, model: Model) -> None:
         self._names: dict[tuple[str, int], object] = {}
@@ -60,7 +67,11 @@ class OpenSizes:
                     name: object = (item.name, axis) if dim is None else dim
                     self._names[item.name, axis] = name
                     self._first.setdefault(name, (item.name, axis))
-        self.is_possible = bool(self._first)
+
+    @property
+    def has_any(self) -> bool:
+        """Whether any dimension is open."""
+        return bool(self._first)
 
     def of(self, shapes: InputShapes) -> tuple[int, ...] | None:
         """The open sizes in their order; None where equal names have other sizes, or nothing can be open."""
@@ -314,6 +325,9 @@ class SizedLowered(Lowered):
 class SizedPlans:
     """Plans for all sizes of one part of a model, the most recently used first."""
 
+    most = MOST_PLANS
+    """How many are kept."""
+
     def __init__(self) -> None:
         self.ready: list[SizedPlan] = []
         # Those whose kernels are being compiled.
@@ -326,9 +340,10 @@ class SizedPlans:
         """Whether plans bind themselves to the sizes that they are made for, so that none should be made."""
         return self._alone >= MOST_PLANS
 
-    def is_waiting_for(self, sizes: Sequence[int], decided: object) -> bool:
-        """Whether a plan takes these sizes once its kernels are compiled."""
-        return any(p.decided == decided and p.takes(sizes) for p in self.waiting)
+    def waiting_for(self, given: OpenNumbers) -> SizedPlan | None:
+        """The plan that takes these numbers once its kernels are compiled, if any."""
+        fitting = (p for p in self.waiting if p.decided == given.decided and p.takes(given.numbers))
+        return next(fitting, None)
 
     def add(self, made: SizedPlan) -> None:
         """Add a plan, to be used once its kernels are compiled."""
@@ -343,26 +358,25 @@ class SizedPlans:
         compiled = [plan for plan in self.waiting if _is_compiled(session, plan.lowered)]
         self.waiting = [p for p in self.waiting if p not in compiled]
         self.ready = compiled + self.ready
-        for old in self.ready[MOST_PLANS:]:
+        for old in self.ready[self.most :]:
             old.release()
-        del self.ready[MOST_PLANS:]
+        del self.ready[self.most :]
         return bool(compiled)
 
     def recorded_plan(
         self,
         session: Session,
-        sizes: Sequence[int],
-        decided: object,
+        given: OpenNumbers,
         plan_apart: Callable[[], Lowered],
         before: RecordedPlan | None = None,
     ) -> RecordedPlan | None:
-        """The plan for some sizes, filled in; None if no plan takes them. See `SizedPlan.recorded_plan`."""
+        """The plan for some numbers, filled in; None if no plan takes them. See `SizedPlan.recorded_plan`."""
         for position, sized in enumerate(self.ready):
-            if sized.decided != decided:
+            if sized.decided != given.decided:
                 continue
             is_used = sized.is_used
             try:
-                recorded = sized.recorded_plan(session, sizes, plan_apart, before)
+                recorded = sized.recorded_plan(session, given.numbers, plan_apart, before)
             except BaseException:
                 if not sized.is_used:
                     # If memory for constants ran out, some of them are missing.
@@ -402,14 +416,24 @@ class OpenPlans(SizedPlans):
         self._session = session
         self.sizes = OpenSizes(model)
 
+    def _open_numbers(self, shapes: InputShapes, known: Elements) -> OpenNumbers | None:
+        """Open sizes and elements; None where equal names have other sizes, or nothing can be open."""
+        sizes = self.sizes.of(shapes)
+        if sizes is None:
+            return None
+        elements = of_elements(known)
+        return OpenNumbers((*sizes, *elements.numbers), elements.decided)
+
     def is_made_for(self, shapes: InputShapes, known: Elements) -> bool:
         """Whether a plan for all sizes takes these once its kernels are compiled."""
-        sizes = self.sizes.of(shapes)
-        return sizes is not None and self.is_waiting_for(sizes, self._session.key({}, known))
+        given = self._open_numbers(shapes, known)
+        return given is not None and self.waiting_for(given) is not None
 
     def make(self, shapes: InputShapes, known: Elements) -> SizedPlan | None:
         """A new plan for all sizes like these; None for a model that cannot be planned so."""
-        made = plan_for_all_sizes(self._session, shapes, known)
+        if self._session.planner.tracer.grows_with_sizes:
+            self.most = MOST_LENGTHS
+        made = None if self.serves_one_set_each else plan_for_all_sizes(self._session, shapes, known)
         if made is not None:
             self.add(made)
         return made
@@ -418,13 +442,13 @@ class OpenPlans(SizedPlans):
         """Take plans into use that were read from disk, their constants bound. Any thread may call this."""
         for data in stored:
             lowered, recorder = restored(data)
-            plan = SizedPlan(lowered, recorder, self._session.key({}, {}), is_start=True)
+            plan = SizedPlan(lowered, recorder, of_elements({}).decided, is_start=True)
             plan.bind(self._session)
             self.ready.append(plan)
 
     def make_ready(self, shapes: InputShapes, known: Elements) -> bool:
         """`make`, and take those whose kernels are compiled into use; whether there was one."""
-        decided = self._session.key({}, known)
+        decided = of_elements(known).decided
         # If other elements come with every schedule, each plan is used once.
         others = sum(plan.decided != decided for plan in self.ready)
         if others < MOST_DECIDED and not self.is_made_for(shapes, known):
@@ -433,33 +457,31 @@ class OpenPlans(SizedPlans):
 
     def recorded(self, shapes: InputShapes, known: Elements) -> RecordedPlan | None:
         """The plan for some shapes, filled in; None where no plan for all sizes takes them."""
-        sizes = self.sizes.of(shapes) if self.ready else None
-        if sizes is None:
+        given = self._open_numbers(shapes, known) if self.ready else None
+        if given is None:
             return None
-        session = self._session
-        plan_apart = partial(session.lower, shapes, known)
-        return self.recorded_plan(session, sizes, session.key({}, known), plan_apart)
+        return self.recorded_plan(self._session, given, partial(self._session.lower, shapes, known))
 
 
 def plan_for_all_sizes(session: Session, shapes: InputShapes, known: Elements) -> SizedPlan | None:
     """A plan for all sizes like those of some shapes; None for a model that cannot be planned so."""
+    sizes = session.open_plans.sizes
+    if sizes.of(shapes) is None or not session.backends["native"].plans_for_all_sizes:
+        return None
+    if not sizes.has_any and not known and not session.stops:
+        return None
     recorder = SizeRecorder()
-    opened = session.open_plans.sizes.opened(shapes, recorder)
-    if opened is None or not session.backends["native"].plans_for_all_sizes:
-        return None
-    if session.planner.tracer.grows_with_sizes:
-        # The number of steps depends on a size, so each plan serves that size only.
-        session.open_plans.sizes.is_possible = False
-        return None
+    opened = sizes.opened(shapes, recorder)
+    assert opened is not None
     try:
-        lowered = session.allowed(session.planner.lower_open(opened, known))
+        lowered = session.allowed(session.planner.lower_open(opened, opened_elements(known, recorder)))
     except OPEN_FAILURES:
         return None
-    if lowered.trace.stop is not None:
-        # Not for other sizes either.
-        session.open_plans.sizes.is_possible = False
+    if lowered.trace.stop is not None and not session.stops:
+        # It would wait for what a plan of fixed sizes knows.
+        sizes.is_possible = False
         return None
-    return SizedPlan(lowered, recorder, session.key({}, known), is_start=True)
+    return SizedPlan(lowered, recorder, of_elements(known).decided, is_start=True)
 
 
 def outer_names(model: Model) -> set[str]:

@@ -116,8 +116,13 @@ class Recorder:
         whole = self.shared_buffers.get((place, name))
         buffer = None if whole is None else backend.share(whole, elements)
         if buffer is None:
-            with self._allocating(backend, name, elements, dtype):
-                buffer = self._new_buffer(backend, (place, name), elements, dtype)
+            try:
+                with self._allocating(backend, name, elements, dtype):
+                    buffer = self._new_buffer(backend, (place, name), elements, dtype)
+            except OutOfMemoryError:
+                # Drivers that report it late have created a buffer all the same.
+                self.shared_buffers.pop((place, name), None)
+                raise
         recorded.buffers[place, name] = buffer
         recorded.owned.append(buffer)
         return buffer

@@ -33,6 +33,10 @@ class Mesh:
 
     Raises:
         MeshError: The arrays do not fit each other.
+
+    Attributes:
+        name: Name for messages.
+        triangles: Vertex numbers, (m, 3) uint32.
     """
 
     def __init__(

@@ -20,7 +20,14 @@ _INSET = 16.0  # from a card's edges to what stands on it
 
 
 class Rect(NamedTuple):
-    """A rectangle: its left and upper edge, and its size. Unpacks where a call wants x, y, width, height."""
+    """A rectangle: its left and upper edge, and its size. Unpacks where a call wants x, y, width, height.
+
+    Attributes:
+        x: Left edge.
+        y: Upper edge.
+        width: Width.
+        height: Height.
+    """
 
     x: float
     y: float
@@ -95,6 +102,12 @@ class Page(Gui):
 
     Raises:
         GraphicsError: The page has no area.
+
+    Attributes:
+        gui: What the page draws with.
+        left: Left edge of the page in the window, in pixels.
+        top: Upper edge of the page in the window, in pixels.
+        min_text: Smallest letter size, in pixels of the window.
     """
 
     def __init__(

@@ -37,22 +37,23 @@ _IN, _OUT = TextureTransform(resampling="area"), TextureTransform()
 
 
 class PictureNetwork:
-    """Feeds a worker with a game's pictures, and keeps the newest one that came back.
+    """Runs a network on a game's images, a slice each frame, and keeps the newest result.
 
-    Call `update(picture)` once a frame, in `on_render_image` or `on_gui`; draw `picture`. One picture is on
-    its way at a time: when it has come, the next `update` takes up what it is given. Nothing is waited for:
-    the network is enqueued in slices of `budget_ms`, and takes as many frames as it needs. On a graphics card
-    that is fast enough, `picture` is of the frame that it was given in. Where worker and game share a GPU no
-    picture leaves it; to the CPU, to OpenCL and back, copies go that nobody waits for.
+    Call `update(picture)` once a frame, in `on_render_image` or `on_gui`, and draw `picture`. One image is
+    processed at a time; when its result is ready, the next `update` takes a new one. Nothing blocks: the
+    network is enqueued in slices of `budget_ms`, and takes as many frames as it needs. On a fast graphics
+    card the result is ready in the same frame. Where worker and game share a GPU, images stay on it; to and
+    from the CPU and OpenCL they are copied asynchronously.
 
         self.network = PictureNetwork(self.app, worker, (320, 240), (640, 480))   # in awake
         self.network.update(self.small)                                           # in on_gui
         self.app.gui.image(self.network.picture or self.small, 0, 0, 640, 480)
 
     In a deterministic app, a picture arrives `app.inference.latency_frames` frames after `update`, and that
-    frame waits for it if it is late.
+    frame waits for it if it is late. Without OpenGL every method may be called, and there is never a result.
 
-    Without OpenGL all of it may be called, and no picture comes.
+    Attributes:
+        budget_ms: Milliseconds of the device's time that the network takes of each frame.
     """
 
     def __init__(
@@ -152,12 +153,12 @@ class PictureNetwork:
         """
         if self.is_busy and self._worker.backend_type is BackendType.CPU:
             # Its job threads have worked while the frame was drawn: a picture may be finished by now.
-            self.go_on()
+            self.advance()
         is_free = self._error is None and not self.is_busy and not self._beside.is_done()
         if is_free and source.texture is not None:
             self._begin(source)
             if not self._app.graphics.is_software:
-                self.go_on()
+                self.advance()
         if self._error is not None:
             error, self._error = self._error, None
             raise error
@@ -229,8 +230,8 @@ class PictureNetwork:
         self.count += 1
         self.picture, self._canvas = self._canvas, self.picture
 
-    def go_on(self) -> None:
-        """Take what is on its way further; the app's coroutines call it in every frame before it draws."""
+    def advance(self) -> None:
+        """Advance pending work. The app calls it in every frame; call it again to take an image earlier."""
         try:
             if self._app.deterministic:
                 self._keep_to_frames()
@@ -285,7 +286,7 @@ class PictureNetwork:
 def _go_on(holder: weakref.ref[PictureNetwork]) -> Iterator[NextFrame]:
     """Every frame before it draws, for as long as somebody holds the network."""
     while (network := holder()) is not None:
-        network.go_on()
+        network.advance()
         del network
         yield NextFrame()
 

@@ -35,6 +35,9 @@ class WebCamTexture(Texture):
     The device is opened and read on a thread of its own, so no frame waits for it. `size` is what was asked
     for until the first picture tells what the camera has. It needs pygame's camera module, for which macOS
     wants the package `opencv-python`. What a camera sees is not part of a recording of input.
+
+    Attributes:
+        device_name: Name of the camera; None for the first.
     """
 
     def __init__(self, app: App, device_name: str | None = None, size: tuple[int, int] = (640, 480)) -> None:

@@ -75,6 +75,10 @@ class Resources:
     """Looks names such as `"digits/digits.onnx"` up in a list of folders, in order.
 
     The folders are the game's own, its `assets`, and gameglue's assets; `roots` may be changed.
+
+    Attributes:
+        folder: The game's own folder.
+        roots: Folders that are searched, in order; may be changed.
     """
 
     def __init__(self, folder: str | Path | None = None) -> None:

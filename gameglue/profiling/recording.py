@@ -59,7 +59,13 @@ class FrameRecord(NamedTuple):
 class Recording(instrumentation.Observer):
     """Frames and events, as they happen, until `stop`.
 
-    frames: the latest `frame_capacity`. label: what the next frames are part of, for comparing parts.
+    Attributes:
+        frames: The latest frames.
+        totals: How often each event has happened, by name.
+        label: Name of the section that the next frames belong to, for comparing sections.
+        tracks: Workers that were seen, by track.
+        nan_alarm: Finds the first layer that computes NaN or infinity.
+        tensors: Watches values of tensors.
     """
 
     def __init__(self, *, events: int = CAPACITY, frames: int = 20_000) -> None:

@@ -46,7 +46,7 @@ class WatchedWorker(Watched[Worker]):
         if before is not None:
             try:
                 refuse_other_inputs(before.model, made.model, self.path.name)
-                for name, value in before.kept_inputs.items():
+                for name, value in before._kept_inputs.items():
                     made.set_input(name, value)
             except InputError:
                 made.dispose()

@@ -19,7 +19,12 @@ from engine.runtime.tensor import Tensor
 
 @dataclass(frozen=True)
 class WorkerOutput:
-    """An output of a worker as it will be when a command gets there; see `CommandBuffer.output`."""
+    """An output of a worker as it will be when a command gets there; see `CommandBuffer.output`.
+
+    Attributes:
+        worker: The worker.
+        name: Name of the output; None for the first.
+    """
 
     worker: Worker
     name: str | None
@@ -178,7 +183,7 @@ class Item:
     def fixed_arrays(self) -> list[np.ndarray | None] | None:
         """The arrays that the buffer was given (None for outputs), where nothing else may be meant later."""
         found: list[np.ndarray | None] = []
-        for name, slot in zip(self.command.worker.inputs.names, self.slots, strict=True):
+        for name, slot in zip(self.command.worker._inputs.names, self.slots, strict=True):
             value = self.command.given.get(name)
             if slot.output is None and not (type(value) is np.ndarray and value.flags.c_contiguous):
                 return None
@@ -190,7 +195,7 @@ class Item:
         worker, fast_path = self.command.worker, self.fast_path
         if not is_ready(worker, fast_path):
             return None
-        values = worker.inputs.completed(self.command.given)
+        values = worker._inputs.completed(self.command.given)
         if values is None:
             return None
         for value, slot in zip(values, self.slots, strict=True):

@@ -55,7 +55,7 @@ def segments_of(commands: Sequence[Command]) -> list[Segment]:
 
 
 def _item(command: ScheduleCommand, latest: dict[int, FastPath]) -> Item | None:
-    fast_path, values = command.fast_path, command.worker.inputs.completed(command.given)
+    fast_path, values = command.fast_path, command.worker._inputs.completed(command.given)
     if fast_path is None or values is None or fast_path.recorded.fast_path is not fast_path:
         return None
     slots = [Slot.of(value, fast_path, number, latest) for number, value in enumerate(values)]

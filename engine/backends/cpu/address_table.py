@@ -217,12 +217,8 @@ def table_kernel(epilogue: Epilogue, makers: str, rows: int, sums: int, tiles: l
     The statements `tiles` compute and store the pixels `first` to `first + count - 1` of the group's channels
     m0 to m1 - 1 from the group's `weights` and the table, whose taps lie `step` addresses apart.
     """
-    position = _ARGUMENTS.end + epilogue.words
     body = [
-        *_ARGUMENTS.prologue(),
-        *epilogue.arguments,
-        f"x = arg_i64(args, {position})",
-        f"w = arg_i64(args, {position + 1})",
+        *_ARGUMENTS.prologue("x", "w", epilogue=epilogue),
         "taps = kernel_rows * kernel_columns",
         "depth = taps * channels",
         f"step = room + {rows}",

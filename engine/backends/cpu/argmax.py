@@ -58,7 +58,6 @@ def tune_position(compute: Compute, tuner: Tuner, threads: int) -> bool:
 
 def position_text(storage: str, largest: bool, last: bool) -> str:
     """The kernel's module. A key is better if it is greater or, where the last one counts, equal."""
-    pointer = _ARGUMENTS.end
     arithmetic = arithmetic_type(as_dtype(storage))
     wide = arithmetic in ("float64", "int64")
     kind, short, top = ("int64", "i64", 2**63 - 1) if wide else ("int32", "i32", 2**31 - 1)
@@ -113,8 +112,7 @@ def position_text(storage: str, largest: bool, last: bool) -> str:
     ]
     size = BLOCK_COLUMNS * (8 if wide else 4)
     body = [
-        *_ARGUMENTS.prologue(),
-        *(f"{name} = arg_i64(args, {pointer + k})" for k, name in enumerate(("out", "source"))),
+        *_ARGUMENTS.prologue("out", "source"),
         f"keys, places = stack_bytes({size}), stack_bytes({size})",
         "for task in range(begin, end):",
         "    if inner == 1:",

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from engine.backends.cpu.epilogue import Epilogue
+
 FIRST_WORD = 2
 """A tuned kernel's first own word: before it come the number of tasks and the nanoseconds of one."""
 
@@ -37,9 +39,23 @@ class ArgumentBlock:
         """The expression that reads an argument in the kernel."""
         return f"arg_{'f64' if name in self._reals else 'i64'}(args, {self._words[name]})"
 
-    def prologue(self) -> list[str]:
-        """The kernel's statements that make all arguments variables."""
-        return [f"{name} = {self.read(name)}" for name in self.names]
+    def prologue(self, *buffers: str, epilogue: Epilogue | None = None) -> list[str]:
+        """The kernel's statements that make all arguments variables.
+
+        Args:
+            *buffers: The variables for the addresses behind them, in the order of a step's output and inputs;
+                with an epilogue, which reads its own and the output's, those of the other inputs.
+            epilogue: The kernel's epilogue, whose arguments follow the block's.
+        """
+        lines = [f"{name} = {self.read(name)}" for name in self.names]
+        if epilogue is None:
+            return lines + self.addresses(*buffers)
+        return lines + epilogue.arguments + self.addresses(*buffers, behind=epilogue.words)
+
+    def addresses(self, *buffers: str, behind: int = 0) -> list[str]:
+        """The statements that read buffers' addresses, from the word that follows the block by so many."""
+        first = self.end + behind
+        return [f"{name} = arg_i64(args, {first + k})" for k, name in enumerate(buffers)]
 
     def reading(self, text: str) -> str:
         """A kernel's text with the expression that reads it in place of each "{name}"."""

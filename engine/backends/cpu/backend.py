@@ -14,7 +14,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from engine.backends.base import DeviceBuffer, Precision, Program, Progress, Read, Repeat, Storage
+from engine.backends.base import DeviceBuffer, Precision, Program, Progress, Read, Storage
 from engine.backends.cpu.arguments import argument_words, generic_units, generic_words
 from engine.backends.cpu.cost import DETERMINISTIC_THREADS, grain, row_blocks, step_ns
 from engine.backends.cpu.fast_path import CPURepeat, seen
@@ -31,6 +31,7 @@ from engine.backends.cpu.timing import time_commands
 from engine.backends.cpu.tuned import tune
 from engine.backends.host import HostBackend
 from engine.backends.readback import ArrivedRead, PendingRead, ShapedRead, check_out, delivered
+from engine.backends.repeat import Repeat
 from engine.backends.tensor_data import CPUTensorData
 from engine.base import instrumentation
 from engine.base.dtypes import STORAGE_TYPES

@@ -56,7 +56,7 @@ def tune_select(compute: Compute, tuner: Tuner, threads: int) -> bool:
 def tune_nonzero(compute: Compute, tuner: Tuner, threads: int) -> bool:
     """Rule for hints of kind "nonzero"."""
     assert compute.hint is not None
-    (mask,), shape = compute.hint.operands, compute.hint.facts["shape"]
+    mask, shape = compute.hint.operands[0], compute.hint.facts["shape"]
     rank = len(shape)
     target = unfinished(compute, tuner, INT64)
     sizes = [f"size{axis}" for axis in range(rank)]
@@ -151,10 +151,8 @@ _POSITION = "to_int64(load_i32(local, k))"
 
 def count_text() -> str:
     """The module that counts the marks of each block."""
-    pointer = _CUT.end
     body = [
-        *_CUT.prologue(),
-        *(f"{name} = arg_i64(args, {pointer + k})" for k, name in enumerate(("out", "mask"))),
+        *_CUT.prologue("out", "mask"),
         "for task in range(begin, end):",
         *indent(
             [
@@ -185,11 +183,9 @@ def select_text(
     deliver: statements about the `found` positions in `local`, of which `filled` were found before in the
     row; rest: about the slots behind the last one. start: statements at the beginning of a block.
     """
-    pointer = arguments.end
     buffers = ("out", "mask", "counts", *others)
     body = [
-        *arguments.prologue(),
-        *(f"{name} = arg_i64(args, {pointer + k})" for k, name in enumerate(buffers)),
+        *arguments.prologue(*buffers),
         f"local = stack_bytes({4 * BLOCK + 64})",
         "for task in range(begin, end):",
         *indent(

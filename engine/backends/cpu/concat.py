@@ -49,11 +49,8 @@ def tune_concat(compute: Compute, tuner: Tuner, threads: int) -> bool:
 def concat_text(parts: int, storage: str, epilogue: Epilogue) -> str:
     """The kernel's module."""
     described = _arguments(parts)
-    position = described.end + epilogue.words
     body = [
-        *described.prologue(),
-        *epilogue.arguments,
-        *(f"part{k} = arg_i64(args, {position + k})" for k in range(parts)),
+        *described.prologue(*(f"part{k}" for k in range(parts)), epilogue=epilogue),
         *epilogue.kernel,
         "for task in range(begin, end):",
         "    i0 = op_div(task, blocks)",

@@ -17,7 +17,7 @@ from engine.backends.cpu.epilogue import Epilogue, is_float32_core, print_epilog
 from engine.backends.cpu.library import library_text
 from engine.backends.cpu.native_kernel import NativeKernel
 from engine.backends.cpu.packing import pack_panels
-from engine.backends.cpu.partition import SCRATCH_FLOATS, partition
+from engine.backends.cpu.partition import GROUP_OF_IMAGE, SCRATCH_FLOATS, block_text, partition
 from engine.backends.cpu.planes import TAP_OFFSETS, lay_out
 from engine.backends.cpu.printer import indent, kernel_text
 from engine.backends.cpu.tiles import Tile, host_tile
@@ -150,13 +150,9 @@ def conv_text(tile: Tile, rows: int, epilogue: Epilogue) -> str:
         "unroll": unroll,
         "ahead": width * 4 + 64,
     }
-    position = _ARGUMENTS.end + epilogue.words
     depth = max(DEPTH, MAX_CONV_TAPS)
     body = [
-        *_ARGUMENTS.prologue(),
-        *epilogue.arguments,
-        f"x = arg_i64(args, {position})",
-        f"w = arg_i64(args, {position + 1})",
+        *_ARGUMENTS.prologue("x", "w", epilogue=epilogue),
         "taps = kernel_rows * kernel_columns",
         "k_size = c_size * taps",
         f"row_tiles = op_div(m_size + {rows - 1}, _types.int64({rows}))",
@@ -169,14 +165,7 @@ def conv_text(tile: Tile, rows: int, epilogue: Epilogue) -> str:
         "for task in range(begin, end):",
         *indent(
             [
-                "image = op_div(task, row_blocks * column_blocks)",
-                "block = task - image * row_blocks * column_blocks",
-                "row_block = op_div(block, column_blocks)",
-                "i0 = op_div(image, groups)",
-                "group = image - i0 * groups",
-                "m0 = row_block * block_rows",
-                "m1 = min(m0 + block_rows, m_size)",
-                "first_column = (block - row_block * column_blocks) * block_columns",
+                *block_text("image", "first_column", GROUP_OF_IMAGE),
                 "columns = min(block_columns, p_size - first_column)",
                 f"tiles = w + group * row_tiles * k_size * {rows * 4}",
                 "c0 = 0",

@@ -45,12 +45,8 @@ def tune_depthwise(compute: Compute, tuner: Tuner, win: Windows) -> bool:
 def depthwise_text(tile: Tile, epilogue: Epilogue) -> str:
     """The kernel's module."""
     lanes = tile.lanes
-    position = _ARGUMENTS.end + epilogue.words
     body = [
-        *_ARGUMENTS.prologue(),
-        *epilogue.arguments,
-        f"x = arg_i64(args, {position})",
-        f"w = arg_i64(args, {position + 1})",
+        *_ARGUMENTS.prologue("x", "w", epilogue=epilogue),
         "multiplier = op_div(planes_out, planes_in)",
         *band_memory(),
         "padding = _types.float32(0.0)",

@@ -170,17 +170,13 @@ def _cut(win: Windows, channels: int, batch: int, pixel_ns: float, threads: int)
 
 def conv_first_text(tile: Tile, epilogue: Epilogue, rank: int) -> str:
     """The kernel's module."""
-    position = _ARGUMENTS.end + epilogue.words
     rows = pixel_rows(tile)[0]
 
     def call(name: str) -> str:
         return f"{name}(places, offsets, depth, panel, sums)"
 
     body = [
-        *_ARGUMENTS.prologue(),
-        *epilogue.arguments,
-        f"x = arg_i64(args, {position})",
-        f"weights = arg_i64(args, {position + 1})",
+        *_ARGUMENTS.prologue("x", "weights", epilogue=epilogue),
         "depth = channels * kernel_rows * kernel_columns",
         "m_total = m_size",
         "group, m0, m1 = 0, 0, m_size",

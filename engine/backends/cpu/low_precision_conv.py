@@ -85,7 +85,20 @@ def fill_bytes(target, count, byte):
 
 """
 
-_PIXELS = """
+_LAY_CELLS = """\
+@helper
+def lay_cells(band, x, height, width, channels, y0, x0, row_stride, column_stride, row_phases, phases, rows,
+              row_cells, region, pitch, groups, x_row, x_column, x_channel, factor, zero):
+    for row_phase in range(row_phases):
+        start = band + row_phase * phases * region * pitch
+        for r in range(rows):
+            y = y0 + r * row_stride + row_phase
+            target = start + r * row_cells * pitch
+"""
+"""The head of `lay_cells`; what follows it lays the row at `target`."""
+
+_PIXELS = (
+    """
 @helper
 def lay_pixels(target, source, width, channels, first, stride, count, pitch, x_column, factor, zero):
     # One row of cells. What the last group of a pixel lacks is zeros.
@@ -98,14 +111,9 @@ def lay_pixels(target, source, width, channels, first, stride, count, pitch, x_c
         target += pitch
 
 
-@helper
-def lay_cells(band, x, height, width, channels, y0, x0, row_stride, column_stride, row_phases, phases, rows,
-              row_cells, region, pitch, groups, x_row, x_column, x_channel, factor, zero):
-    for row_phase in range(row_phases):
-        start = band + row_phase * phases * region * pitch
-        for r in range(rows):
-            y = y0 + r * row_stride + row_phase
-            target = start + r * row_cells * pitch
+"""
+    + _LAY_CELLS
+    + """\
             for phase in range(phases):
                 if y < 0 or y >= height:
                     fill_bytes(target, row_cells * pitch, zero)
@@ -114,8 +122,10 @@ def lay_cells(band, x, height, width, channels, y0, x0, row_stride, column_strid
                                row_cells, pitch, x_column, factor, zero)
                 target += region * pitch
 """
+)
 
-_ROWS = """
+_ROWS = (
+    """
 @helper
 def lay_line(target, source, width, channels, first, count, x_column, x_channel, factor):
     # One row of `count` pixels without gaps.
@@ -139,14 +149,9 @@ def lay_line(target, source, width, channels, first, count, x_column, x_channel,
     fill_bytes(target + high * channels * 2, (count - high) * channels * 2, 0)
 
 
-@helper
-def lay_cells(band, x, height, width, channels, y0, x0, row_stride, column_stride, row_phases, phases, rows,
-              row_cells, region, pitch, groups, x_row, x_column, x_channel, factor, zero):
-    for row_phase in range(row_phases):
-        start = band + row_phase * phases * region * pitch
-        for r in range(rows):
-            y = y0 + r * row_stride + row_phase
-            target = start + r * row_cells * pitch
+"""
+    + _LAY_CELLS
+    + """\
             if y < 0 or y >= height:
                 fill_bytes(target, row_cells * pitch, 0)
             else:
@@ -155,6 +160,7 @@ def lay_cells(band, x, height, width, channels, y0, x0, row_stride, column_strid
             # The last group of a window may reach beyond its row.
             fill_bytes(target + row_cells * pitch, groups * 64, 0)
 """
+)
 
 _MEASURE = """
 
@@ -368,7 +374,6 @@ def share(
 def conv_text(arithmetic: Arithmetic, rank: int, packed_rows: bool, epilogue: Epilogue) -> str:
     """The kernel's module, for a space of `rank` dimensions and bands of pixels or of packed rows."""
     bytewise = arithmetic.bytewise
-    position = _ARGUMENTS.end + epilogue.words
     where = ["i1 = pixel"] if rank == 3 else ["i1 = op_div(pixel, last_size)", "i2 = pixel - i1 * last_size"]
     measure = [
         "measure_rows(state, image, height, width, channels, y0, x0, (rows + row_reach - 1) * row_stride"
@@ -401,11 +406,7 @@ def conv_text(arithmetic: Arithmetic, rank: int, packed_rows: bool, epilogue: Ep
         "c0 += columns_at_once",
     ]
     body = [
-        *_ARGUMENTS.prologue(),
-        *epilogue.arguments,
-        f"x = arg_i64(args, {position})",
-        f"w = arg_i64(args, {position + 1})",
-        *([f"scales = arg_i64(args, {position + 2})"] if bytewise else []),
+        *_ARGUMENTS.prologue("x", "w", *(["scales"] if bytewise else []), epilogue=epilogue),
         "factor, zero = _types.float32(1.0), _types.int64(0)",
         *memory_text(arithmetic),
         f"offsets = stack_bytes({MAX_TAPS * 8})",

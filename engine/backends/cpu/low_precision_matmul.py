@@ -188,7 +188,6 @@ def cut_product(m: int, n: int, groups: int, batch: int, threads: int, nanosecon
 def matmul_text(arithmetic: Arithmetic, epilogue: Epilogue) -> str:
     """The kernel's module."""
     bytewise = arithmetic.bytewise
-    position = _ARGUMENTS.end + epilogue.words
     entry = "done + r"
     step, zero = f"load_f32(ranges, 4 * ({entry}) + 1)", f"load_i64(ranges, 2 * ({entry}) + 1)"
     size, last = arithmetic.group, "ranges" if bytewise else "a_column"
@@ -213,11 +212,7 @@ def matmul_text(arithmetic: Arithmetic, epilogue: Epilogue) -> str:
         "c0 += columns_at_once",
     ]
     body = [
-        *_ARGUMENTS.prologue(),
-        *epilogue.arguments,
-        f"a = arg_i64(args, {position})",
-        f"b = arg_i64(args, {position + 1})",
-        *([f"scales = arg_i64(args, {position + 2})"] if bytewise else []),
+        *_ARGUMENTS.prologue("a", "b", *(["scales"] if bytewise else []), epilogue=epilogue),
         *memory_text(arithmetic),
         "offsets = stack_bytes(64)",
         "store_i64(offsets, 0, 0)",

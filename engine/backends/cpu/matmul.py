@@ -8,7 +8,7 @@ a step before, unless so few rows meet them that reading them where they are is 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
@@ -20,6 +20,7 @@ from engine.backends.cpu.library import library_text
 from engine.backends.cpu.native_kernel import NativeKernel
 from engine.backends.cpu.packing import flattened, given, matrices_of, pack_panels
 from engine.backends.cpu.panels import emit_panels, emit_rows
+from engine.backends.cpu.partition import Partition, block_text
 from engine.backends.cpu.printer import indent, kernel_text
 from engine.backends.cpu.tiles import Tile, host_tile
 from engine.compiler.plan import Compute, Tuner, storable
@@ -52,16 +53,6 @@ _ARGUMENTS = ArgumentBlock(
     "m_size n_size k_size row_blocks column_blocks block_rows block_columns a_batch a_row b_batch b_panel "
     "b_row in_place"
 )
-
-
-@dataclass(frozen=True)
-class Cut:
-    """Blocks of `rows` x `columns` results; the last of each kind may be smaller."""
-
-    rows: int
-    columns: int
-    row_blocks: int
-    column_blocks: int
 
 
 def tune_matmul(
@@ -127,7 +118,7 @@ def reading_ns(size: int, whole: int = 0) -> float:
     return size / (100.0 if max(size, whole) <= NEAR_BYTES else 25.0)
 
 
-def cut_product(m: int, n: int, k: int, tile: Tile, batch: int, wanted: int) -> Cut:
+def cut_product(m: int, n: int, k: int, tile: Tile, batch: int, wanted: int) -> Partition:
     """Cut m x n results into blocks of whole tiles, enough of them in the whole batch."""
     height = tile.row_choices[0]
     rows = min(_up(m, height), max(height, LEFT_FLOATS // max(k, 1) // height * height))
@@ -142,7 +133,7 @@ def cut_product(m: int, n: int, k: int, tile: Tile, batch: int, wanted: int) -> 
             columns = _up(columns // 2, tile.width)
         else:
             break
-    return Cut(rows, columns, -(-m // rows), -(-n // columns))
+    return Partition(rows, columns, -(-m // rows), -(-n // columns))
 
 
 def _up(n: int, step: int) -> int:
@@ -230,13 +221,9 @@ def matmul_text(tile: Tile, epilogue: Epilogue, narrow: int = 0, any_count: bool
     else:
         arguments = f"{tile.vectors}, {tile.lanes}"
         tiles = [f"tile_of_{rows} = make_product_tile({rows}, {arguments})\n" for rows in heights]
-    position = _ARGUMENTS.end + epilogue.words
     step = narrow or tile.width
     body = [
-        *_ARGUMENTS.prologue(),
-        *epilogue.arguments,
-        f"a = arg_i64(args, {position})",
-        f"b = arg_i64(args, {position + 1})",
+        *_ARGUMENTS.prologue("a", "b", epilogue=epilogue),
         f"sums = stack_bytes({heights[0] * tile.width * 4})",
         "b_row_bytes = b_row * 4",
         "a_row_bytes = a_row * 4",
@@ -246,12 +233,7 @@ def matmul_text(tile: Tile, epilogue: Epilogue, narrow: int = 0, any_count: bool
         "for task in range(begin, end):",
         *indent(
             [
-                "i0 = op_div(task, row_blocks * column_blocks)",
-                "block = task - i0 * row_blocks * column_blocks",
-                "row_block = op_div(block, column_blocks)",
-                "m0 = row_block * block_rows",
-                "m1 = min(m0 + block_rows, m_size)",
-                "n0 = (block - row_block * column_blocks) * block_columns",
+                *block_text("i0", "n0"),
                 "lefts = a + i0 * a_batch * 4",
                 "rights = b + i0 * b_batch * 4",
                 f"for place in range(n0, min(n0 + block_columns, n_size), {step}):",

@@ -57,12 +57,8 @@ def pack_taps(elements: np.ndarray, taps: int, lanes: int) -> np.ndarray:
 
 def depthwise_last_text(lanes: int, rank: int, epilogue: Epilogue) -> str:
     """The kernel's module."""
-    position = PIXEL_ARGUMENTS.end + epilogue.words
     body = [
-        *PIXEL_ARGUMENTS.prologue(),
-        *epilogue.arguments,
-        f"x = arg_i64(args, {position})",
-        f"w = arg_i64(args, {position + 1})",
+        *PIXEL_ARGUMENTS.prologue("x", "w", epilogue=epilogue),
         *pixel_memory(lanes),
         *epilogue.kernel,
         *walk_pixels(lanes, rank, "w + c * 4", [], epilogue, epilogue.recipe),

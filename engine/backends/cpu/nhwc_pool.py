@@ -59,9 +59,7 @@ def pool_last_text(kind: str, lanes: int, rank: int, epilogue: Epilogue) -> str:
         "factor = to_float32(1.0 / amount)",
     ]
     body = [
-        *_ARGUMENTS.prologue(),
-        *epilogue.arguments,
-        f"x = arg_i64(args, {_ARGUMENTS.end + epilogue.words})",
+        *_ARGUMENTS.prologue("x", epilogue=epilogue),
         *pixel_memory(lanes),
         *epilogue.kernel,
         *walk_pixels(lanes, rank, "0", share if kind == "average" else [], epilogue),

@@ -95,11 +95,8 @@ def _emit(
 
 def panels_text(lanes: int) -> str:
     """The kernel's module."""
-    position = _ARGUMENTS.end
     body = [
-        *_ARGUMENTS.prologue(),
-        f"out = arg_i64(args, {position})",
-        f"matrix = arg_i64(args, {position + 1})",
+        *_ARGUMENTS.prologue("out", "matrix"),
         "for task in range(begin, end):",
         *indent(
             [

@@ -92,9 +92,7 @@ def pool_text(tile: Tile, kind: str, epilogue: Epilogue) -> str:
     ]
     least = "-INF" if largest else "0.0"
     body = [
-        *_ARGUMENTS.prologue(),
-        *epilogue.arguments,
-        f"x = arg_i64(args, {_ARGUMENTS.end + epilogue.words})",
+        *_ARGUMENTS.prologue("x", epilogue=epilogue),
         *band_memory(),
         f"padding = _types.float32({least})",
         *([f"counts = stack_bytes({MAX_COLUMNS * 4})", *count_columns] if kind == "average" else []),

@@ -231,7 +231,6 @@ def recurrence_text(kind: str, tile: Tile) -> str:
     width = gates * lanes * 4
     head = "".join(f"tile_of_{rows} = make_product_tile({rows}, {gates}, {lanes})\n" for rows in heights)
     head += f"cell = make_cell({kind!r}, {lanes})\ncopy_run = make_copy_run(1, {lanes})\n"
-    position = _ARGUMENTS.end
     names = "out inputs right after first_h first_c scratch".split()
     choose = []
     for place, rows in enumerate(heights):
@@ -313,8 +312,7 @@ def recurrence_text(kind: str, tile: Tile) -> str:
         "            store_f32(out, both, load_f32(cells + n * row, j))",
     ]
     body = [
-        *_ARGUMENTS.prologue(),
-        *(f"{name} = arg_i64(args, {position + k})" for k, name in enumerate(names)),
+        *_ARGUMENTS.prologue(*names),
         f"sums = stack_bytes({heights[0] * width})",
         f"row = units * {lanes * 4}",
         "plane = directions * sequences * row",

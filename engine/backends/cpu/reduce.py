@@ -167,14 +167,10 @@ def columns_text(kind: str, term: str, row_axes: int, epilogue: Epilogue) -> str
     wide = lanes * VECTORS
     storage, start, step, end = _WIDE[kind]
     described = _column_arguments(row_axes)
-    position = described.end + epilogue.words
     center = "center + (i * last_size + first_column + c) * 4" if term == "deviation" else "0"
     joined = step.format(f"load_{storage}(totals, c + k)", "load_f32(block, k)")
     body = [
-        *described.prologue(),
-        *epilogue.arguments,
-        f"x = arg_i64(args, {position})",
-        *([f"center = arg_i64(args, {position + 1})"] if term == "deviation" else []),
+        *described.prologue("x", *(["center"] if term == "deviation" else []), epilogue=epilogue),
         f"totals = stack_bytes({(BLOCK_COLUMNS + wide) * 8})",
         f"tile = stack_bytes({(BLOCK_COLUMNS + wide) * 4})",
         f"block = stack_bytes({wide * 4})",
@@ -225,13 +221,9 @@ def runs_text(kind: str, term: str, epilogue: Epilogue) -> str:
     """The module that reduces runs."""
     lanes = host_tile().lanes
     _, start, step, end = _WIDE[kind]
-    position = _RUN_ARGUMENTS.end + epilogue.words
     center = "load_f32(center, row)" if term == "deviation" else "_types.float32(0.0)"
     body = [
-        *_RUN_ARGUMENTS.prologue(),
-        *epilogue.arguments,
-        f"x = arg_i64(args, {position})",
-        *([f"center = arg_i64(args, {position + 1})"] if term == "deviation" else []),
+        *_RUN_ARGUMENTS.prologue("x", *(["center"] if term == "deviation" else []), epilogue=epilogue),
         f"tile = stack_bytes({BLOCK_RESULTS * 4})",
         *epilogue.kernel,
         "for task in range(begin, end):",

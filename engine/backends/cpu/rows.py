@@ -163,11 +163,8 @@ def rows_text(kind: str, lanes: int, epilogue: Epilogue) -> str:
             "factor = _types.float32(1.0 / op_sqrt(total / extent + epsilon))",
         ]
         work = ["scale_of(pad, work, source, columns, center, factor)"]
-    position = _ARGUMENTS.end + epilogue.words
     body = [
-        *_ARGUMENTS.prologue(),
-        *epilogue.arguments,
-        f"x = arg_i64(args, {position})",
+        *_ARGUMENTS.prologue("x", epilogue=epilogue),
         f"work = stack_bytes({(BLOCK + lanes) * 4})",
         f"pad = stack_bytes({lanes * 4})",
         *epilogue.kernel,

@@ -69,7 +69,6 @@ def tune_scatter(compute: Compute, tuner: Tuner, threads: int) -> bool:
 
 def scatter_text(short: str, size: int, reduction: str, whole: bool) -> str:
     """The kernel's module. `whole`: a row of an update has one target."""
-    pointer = _ARGUMENTS.end
     names = ("out", "data", "targets", "updates")
     value = f"load_{short}(updates, from_at + i)"
     if reduction != "none":
@@ -97,8 +96,7 @@ def scatter_text(short: str, size: int, reduction: str, whole: bool) -> str:
             f"        {store}",
         ]
     body = [
-        *_ARGUMENTS.prologue(),
-        *(f"{name} = arg_i64(args, {pointer + k})" for k, name in enumerate(names)),
+        *_ARGUMENTS.prologue(*names),
         "for task in range(begin, end):",
         *indent(
             [

@@ -138,7 +138,6 @@ def tune_sort(compute: Compute, tuner: Tuner, threads: int) -> bool:
 
 def sort_text(storage: str, descending: bool, lengths: str | None) -> str:
     """The kernel's module."""
-    pointer = _ARGUMENTS.end
     names = ["out", "rows_at", *(["lengths"] if lengths else []), "scratch"]
     arithmetic = arithmetic_type(as_dtype(storage))
     digits = 8 if arithmetic in ("float64", "int64", "uint64") else 4
@@ -199,8 +198,7 @@ def sort_text(storage: str, descending: bool, lengths: str | None) -> str:
         "    store_i32(out, (o * keep + q) * inner + i, load_i32(order, q) if q < wanted else 0)",
     ]
     body = [
-        *_ARGUMENTS.prologue(),
-        *(f"{name} = arg_i64(args, {pointer + k})" for k, name in enumerate(names)),
+        *_ARGUMENTS.prologue(*names),
         f"counts = stack_bytes({2048 * digits})",
         f"block = stack_bytes({BLOCK * 8})",
         f"few = keep <= {FEW}",

@@ -47,7 +47,6 @@ def tune_suppression(compute: Compute, tuner: Tuner, threads: int) -> bool:
 
 def suppression_text(number: str | None) -> str:
     """The kernel's module; `number` is the type of how many boxes of each row there are."""
-    pointer = _ARGUMENTS.end
     names = ["out", "order", "corners", *(["number"] if number else []), "scratch"]
     sides = ("low_y", "low_x", "high_y", "high_x")
     length = read_text(number, "number", "row") if number else "count"
@@ -90,7 +89,7 @@ def suppression_text(number: str | None) -> str:
     body = [
         *_SIZES.prologue(),
         f"limit = _types.float32({_ARGUMENTS.read('limit')})",
-        *(f"{name} = arg_i64(args, {pointer + k})" for k, name in enumerate(names)),
+        *_ARGUMENTS.addresses(*names),
         f"stride, zero = most + {AT_ONCE}, {zero}",
         "for task in range(begin, end):",
         "    kept = scratch + task * stride * 20",

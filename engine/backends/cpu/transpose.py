@@ -94,7 +94,6 @@ def _slim_sizes(rows: int, columns: int, lanes: int) -> tuple[tuple[float, ...],
 
 def tiles_text(lanes: int, rank: int, epilogue: Epilogue, plain: bool) -> str:
     """The module that turns squares, and single elements of a matrix that has none."""
-    position = _TILE_ARGUMENTS.end + epilogue.words
     column_axis = rank - 2
     store = [
         "for column_out in range(wanted):",
@@ -105,9 +104,7 @@ def tiles_text(lanes: int, rank: int, epilogue: Epilogue, plain: bool) -> str:
         *indent(epilogue.store),
     ]
     body = [
-        *_TILE_ARGUMENTS.prologue(),
-        *epilogue.arguments,
-        f"x = arg_i64(args, {position})",
+        *_TILE_ARGUMENTS.prologue("x", epilogue=epilogue),
         *([] if plain else [f"block = stack_bytes({lanes * 2 * BLOCK_ROWS * 4})"]),
         *epilogue.kernel,
         "for task in range(begin, end):",
@@ -160,11 +157,8 @@ def turn_band(source, step, target, target_step, rows, columns):
 
 def slim_text(lanes: int, rank: int, epilogue: Epilogue, plain: bool) -> str:
     """The module that takes each result from a place that a table knows."""
-    position = _SLIM_ARGUMENTS.end + epilogue.words
     body = [
-        *_SLIM_ARGUMENTS.prologue(),
-        *epilogue.arguments,
-        f"x = arg_i64(args, {position})",
+        *_SLIM_ARGUMENTS.prologue("x", epilogue=epilogue),
         f"places = stack_bytes({TABLE * 4})",
         "for place in range(op_div(block_size, group)):",
         "    for k in range(group):",

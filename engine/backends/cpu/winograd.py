@@ -151,7 +151,6 @@ def winograd_text(tile: Tile, results: int, epilogue: Epilogue) -> str:
         "choices": "\n".join(_choices(rows, lanes)),
     }
     frequencies = size * size
-    position = _ARGUMENTS.end + epilogue.words
     locate = [
         "i0 = op_div(t0 + k, image_tiles)",
         "in_image = t0 + k - i0 * image_tiles",
@@ -198,10 +197,7 @@ def winograd_text(tile: Tile, results: int, epilogue: Epilogue) -> str:
         "    n0 += block_columns",
     ]
     body = [
-        *_ARGUMENTS.prologue(),
-        *epilogue.arguments,
-        f"x = arg_i64(args, {position})",
-        f"w = arg_i64(args, {position + 1})",
+        *_ARGUMENTS.prologue("x", "w", epilogue=epilogue),
         # Behind the last sums there is room for the rows that a tile of a product has too many.
         f"scratch = stack_bytes({scratch_bytes(tile) + max(rows) * MOST_COLUMNS * 4})",
         f"finished = stack_bytes({results * results * MOST_COLUMNS * 4})",

@@ -15,7 +15,7 @@ from engine.backends.cpu.epilogue import Epilogue, print_epilogue
 from engine.backends.cpu.library import library_text
 from engine.backends.cpu.matmul import tile_heights
 from engine.backends.cpu.native_kernel import NativeKernel
-from engine.backends.cpu.partition import SCRATCH_FLOATS, partition
+from engine.backends.cpu.partition import GROUP_OF_IMAGE, SCRATCH_FLOATS, block_text, partition
 from engine.backends.cpu.planes import TAP_OFFSETS, Planes, in_place, layout_of
 from engine.backends.cpu.printer import indent, kernel_text, read_text
 from engine.backends.cpu.windows import MAX_TAPS, Windows, windows_first
@@ -206,7 +206,6 @@ def word_conv_text(
     }  # fmt: skip
     for name, number in numbers.items():
         helpers = helpers.replace(f"{{{name}}}", str(number))
-    position = _ARGUMENTS.end + epilogue.words
     row = [
         *(["row_total = to_int32(x_zero * load_i32(w + i1 * pitch, depth))"] if in_bytes else []),
         *(["row_zero = to_int32(load_i32(w + i1 * pitch, depth + 1))"] if has_sums else []),
@@ -265,11 +264,7 @@ def word_conv_text(
         *indent([*store, *indent(epilogue.store)]),
     ]
     body = [
-        *_ARGUMENTS.prologue(),
-        *epilogue.arguments,
-        f"x = arg_i64(args, {position})",
-        f"w = arg_i64(args, {position + 1})",
-        *([f"x_zeros = arg_i64(args, {position + 2})"] if x_zero else []),
+        *_ARGUMENTS.prologue("x", "w", *(["x_zeros"] if x_zero else []), epilogue=epilogue),
         *([f"x_zero = to_int32({read_text(x_zero, 'x_zeros', '0')} + shift)"] if x_zero else []),
         *(["x_zero = to_int32(shift)"] if in_bytes and not x_zero else []),
         "taps = kernel_rows * kernel_columns",
@@ -288,14 +283,7 @@ def word_conv_text(
         "for task in range(begin, end):",
         *indent(
             [
-                "image = op_div(task, row_blocks * column_blocks)",
-                "block = task - image * row_blocks * column_blocks",
-                "row_block = op_div(block, column_blocks)",
-                "i0 = op_div(image, groups)",
-                "group = image - i0 * groups",
-                "m0 = row_block * block_rows",
-                "m1 = min(m0 + block_rows, m_size)",
-                "first = (block - row_block * column_blocks) * block_columns",
+                *block_text("image", "first", GROUP_OF_IMAGE),
                 f"for first_column in range(first, min(first + block_columns, p_size), {step}):",
                 *indent(block),
             ]

@@ -108,14 +108,9 @@ def word_depthwise_text(words: Words, stride: int, epilogue: Epilogue, x_zero: s
     """The kernel's module. x_zero: the type of the input's zero point, if bytes have one."""
     lanes, size, in_bytes = words.tile.lanes, words.size, words.form == "bytes"
     run = words.elements // stride * lanes
-    position = _ARGUMENTS.end + epilogue.words
     element = words.element_size
     body = [
-        *_ARGUMENTS.prologue(),
-        *epilogue.arguments,
-        f"x = arg_i64(args, {position})",
-        f"w = arg_i64(args, {position + 1})",
-        *([f"x_zeros = arg_i64(args, {position + 2})"] if x_zero else []),
+        *_ARGUMENTS.prologue("x", "w", *(["x_zeros"] if x_zero else []), epilogue=epilogue),
         *([f"x_zero = to_int32({read_text(x_zero, 'x_zeros', '0')} + shift)"] if x_zero else []),
         *(["x_zero = to_int32(shift)"] if in_bytes and not x_zero else []),
         f"tile = stack_bytes({(SCRATCH_FLOATS + run) * size})",

@@ -10,6 +10,7 @@ from engine.backends.cpu.epilogue import Epilogue, print_epilogue
 from engine.backends.cpu.library import library_text
 from engine.backends.cpu.matmul import cut_product, tile_heights
 from engine.backends.cpu.native_kernel import NativeKernel
+from engine.backends.cpu.partition import block_text
 from engine.backends.cpu.printer import indent, kernel_text, read_text
 from engine.backends.cpu.words import (
     Words,
@@ -99,7 +100,6 @@ def word_matmul_text(words: Words, epilogue: Epilogue, a_zero: str, has_sums: bo
     tile, size = words.tile, words.size
     heights = tile_heights(tile)
     step, in_bytes = tile.width, words.form == "bytes"
-    position = _ARGUMENTS.end + epilogue.words
     zeros = "i1 if zero_count > 1 else 0"
     row = [
         *(["row_zero = to_int32(shift)"] if in_bytes and not a_zero else []),
@@ -140,20 +140,13 @@ def word_matmul_text(words: Words, epilogue: Epilogue, a_zero: str, has_sums: bo
     ]
     names = ["a", "b", *(["numbers_of"] if in_bytes else []), *(["zeros"] if a_zero else [])]
     body = [
-        *_ARGUMENTS.prologue(),
-        *epilogue.arguments,
-        *(f"{name} = arg_i64(args, {position + k})" for k, name in enumerate(names)),
+        *_ARGUMENTS.prologue(*names, epilogue=epilogue),
         f"sums = stack_bytes({heights[0] * step * size})",
         *epilogue.kernel,
         "for task in range(begin, end):",
         *indent(
             [
-                "i0 = op_div(task, row_blocks * column_blocks)",
-                "block = task - i0 * row_blocks * column_blocks",
-                "row_block = op_div(block, column_blocks)",
-                "m0 = row_block * block_rows",
-                "m1 = min(m0 + block_rows, m_size)",
-                "n0 = (block - row_block * column_blocks) * block_columns",
+                *block_text("i0", "n0"),
                 "lefts = a + i0 * a_batch",
                 "rights = b + i0 * b_batch",
                 *(["numbers = numbers_of + i0 * number_batch * 4"] if in_bytes else []),

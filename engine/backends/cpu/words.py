@@ -284,7 +284,6 @@ def store_text(words: Words) -> str:
 
 
 def _rows_text(words: Words, dtype: str, zero: str, with_sums: bool) -> str:
-    position = _ROW_ARGUMENTS.end
     store = store_text(words)
 
     def elements(place: str) -> list[str]:
@@ -294,10 +293,7 @@ def _rows_text(words: Words, dtype: str, zero: str, with_sums: bool) -> str:
     size = np.dtype(dtype).itemsize
     line = "task - batch * rows if zero_count > 1 else 0"
     body = [
-        *_ROW_ARGUMENTS.prologue(),
-        f"out = arg_i64(args, {position})",
-        f"x = arg_i64(args, {position + 1})",
-        *([f"zeros = arg_i64(args, {position + 2})"] if zero else []),
+        *_ROW_ARGUMENTS.prologue("out", "x", *(["zeros"] if zero else [])),
         "zero = _types.int32(0)",
         "for task in range(begin, end):",
         *indent(
@@ -344,7 +340,6 @@ def emit_panels_of_words(
 
 
 def _panels_text(words: Words, dtype: str, zero: str) -> str:
-    position = _PANEL_ARGUMENTS.end
     store, size = store_text(words), np.dtype(dtype).itemsize
 
     def element(j: str, k: str, e: int) -> list[str]:
@@ -375,10 +370,7 @@ def _panels_text(words: Words, dtype: str, zero: str) -> str:
         ]
 
     body = [
-        *_PANEL_ARGUMENTS.prologue(),
-        f"out = arg_i64(args, {position})",
-        f"x = arg_i64(args, {position + 1})",
-        *([f"zeros = arg_i64(args, {position + 2})"] if zero else []),
+        *_PANEL_ARGUMENTS.prologue("out", "x", *(["zeros"] if zero else [])),
         "zero = _types.int32(0)",
         f"whole = op_div(k_size, _types.int64({words.elements}))",
         "for task in range(begin, end):",
@@ -431,14 +423,11 @@ def emit_planes(
 
 
 def _planes_text(words: Words, dtype: str, zero: str) -> str:
-    position = _PLANE_ARGUMENTS.end
     size, own, store = np.dtype(dtype).itemsize, words.element_size, store_text(words)
     padding = "zero + shift" if words.form == "bytes" else "0"
     body = [
-        *_PLANE_ARGUMENTS.prologue(),
-        f"out = arg_i64(args, {position})",
-        f"x = arg_i64(args, {position + 1})",
-        f"zeros = arg_i64(args, {position + 2})" if zero else "",
+        *_PLANE_ARGUMENTS.prologue("out", "x", *(["zeros"] if zero else [])),
+        *([] if zero else [""]),
         f"zero = {read_text(zero, 'zeros', '0')}" if zero else "zero = _types.int32(0)",
         f"padding = {padding}",
         "for plane in range(begin, end):",

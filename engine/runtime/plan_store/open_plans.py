@@ -43,6 +43,7 @@ FUNCTIONS = frozenset({
     "engine.backends.cpu.winograd_partition.choose_cut",
     "engine.backends.cpu.winograd_partition.count_row_tiles",
     "engine.backends.cpu.winograd_partition.cut_ns",
+    "engine.compiler.loop_spreading._lanes_for",
     "engine.kernels.size._bit_length",
     "engine.operators.resize.joined_indices",
     "engine.operators.resize.joined_weights",

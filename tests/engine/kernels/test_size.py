@@ -158,3 +158,38 @@ def test_a_comparison_that_sizes_decide_is_a_guard() -> None:
     assert isinstance(size * 2, Size)
     program = recorder.program([size])
     assert [program(n) for n in (8, 9, 100)] == [None, [9], [100]]
+
+
+def test_a_record_goes_on_as_a_copy_under_other_values() -> None:
+    recorder = SizeRecorder()
+    n = recorder.input(10)
+    half = n // 2
+    assert half > 1
+    before = recorder.record
+    with recorder.at(before.copy()):
+        recorder.suppose([100])
+        assert (n.hint, half.hint) == (100, 50)
+        count = recorder.input(7)
+        assert half > 20
+        assert count < half
+        further = recorder.program([half - count])
+    assert recorder.record is before
+    program = recorder.program([half])
+    assert program(10) == [5]
+    assert program(2) is None
+    assert further(100, 7) == [43]
+    assert further(44, 21) == [1]
+    # A guard of the copy, of what came before it, and of both.
+    assert further(10, 1) is None
+    assert further(2, 1) is None
+    assert further(100, 50) is None
+
+
+@pytest.mark.parametrize(("hint", "others"), [(3, (1, 9)), (0, (0, 1, 9)), (-3, (-1, -LARGEST))])
+def test_elements_may_be_negative(hint: int, others: Sequence[int]) -> None:
+    recorder = SizeRecorder()
+    element = recorder.input(hint)
+    program = recorder.program([element * 2])
+    for number in (hint, *others):
+        assert program(number) == [2 * number]
+    assert program(1 if hint < 0 else -1) is None

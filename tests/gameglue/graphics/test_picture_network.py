@@ -238,7 +238,7 @@ def test_release_frees_everything(
     worker = make_worker(channel)
     source = app.graphics.texture(PIXELS)
     app.step()
-    objects, routines = app.graphics.device.live_objects, len(app.coroutines)
+    objects, routines = app.graphics.device.live_objects, len(app._coroutines)
     network = PictureNetwork(app, worker, SIZE, DOUBLE)
     network.update(source)
     assert network.is_busy
@@ -251,7 +251,7 @@ def test_release_frees_everything(
     app.step()
     network.update(source)
     assert app.graphics.device.live_objects == objects
-    assert len(app.coroutines) == routines
+    assert len(app._coroutines) == routines
     assert (network.picture, network.is_busy) == (None, False)
     # The worker is its owner's, and answers.
     worker.schedule(np.zeros((1, 3, 2, 2), np.float32))
@@ -261,13 +261,13 @@ def test_release_frees_everything(
 @pytest.mark.gl
 def test_one_that_nobody_holds_is_driven_no_more(make_drawing_app: MakeApp, make_worker: MakeWorker) -> None:
     app = make_drawing_app()
-    routines = len(app.coroutines)
+    routines = len(app._coroutines)
     network = PictureNetwork(app, make_worker("cpu"), SIZE, DOUBLE)
-    assert len(app.coroutines) == routines + 1
+    assert len(app._coroutines) == routines + 1
     del network
     gc.collect()
     app.step()
-    assert len(app.coroutines) == routines
+    assert len(app._coroutines) == routines
 
 
 @pytest.mark.gl

@@ -41,6 +41,11 @@ FORMATS: dict[str, Format] = {
 """By the NumPy type of an element in memory. OpenGL 3.3 guarantees that each can be drawn to."""
 
 
+def target_of(layers: int) -> int:
+    """What a texture with so many layers is bound as."""
+    return TEXTURE_2D_ARRAY if layers else GL.TEXTURE_2D
+
+
 class Texture(GLObjects):
     """A texture of four elements a texel, or with `layers` an array of them that is drawn to at once.
 
@@ -62,7 +67,7 @@ class Texture(GLObjects):
     @property
     def target(self) -> int:
         """What it is bound as."""
-        return TEXTURE_2D_ARRAY if self.layers else GL.TEXTURE_2D
+        return target_of(self.layers)
 
     @property
     def nbytes(self) -> int:

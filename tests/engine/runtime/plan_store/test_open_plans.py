@@ -130,7 +130,7 @@ def test_slices_and_reports_take_a_restored_plan() -> None:
         for item, expected in zip(model.outputs, whole, strict=True):
             np.testing.assert_array_equal(worker.peek_output(item.name).download_to_array(), expected)
         assert worker.plan_report().steps >= 5
-        costs = [step.kernel.nanoseconds for step in worker.plans[0].segments[0].plan.steps]  # type: ignore[attr-defined]
+        costs = [step.kernel.nanoseconds for step in worker._plans[0].segments[0].plan.steps]  # type: ignore[attr-defined]
         assert all(type(cost) in (int, float) and math.isfinite(cost) and cost >= 0 for cost in costs)
 
 

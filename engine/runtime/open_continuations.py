@@ -1,0 +1,115 @@
+"""Plans for all sizes behind stops for data, with that data open, and guesses at it while loading."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from engine.compiler.guesses import Guesses
+from engine.compiler.lower import Lowered
+from engine.compiler.trace import SAMPLES, InputShapes, leaf_shapes
+from engine.compiler.walk import Elements, Stop
+from engine.kernels.value import Value
+from engine.runtime.open_numbers import OpenNumbers, of_elements, of_results, opened_elements, opened_shape
+from engine.runtime.open_plans import OPEN_FAILURES, SizedLowered, SizedPlan
+from engine.runtime.recorded_plan import RecordedPlan
+
+if TYPE_CHECKING:
+    from engine.runtime.session import Session
+
+MOST_FORESEEN = 4
+"""How many stops for data in a row are planned past while a model loads."""
+
+
+def continued(
+    session: Session, before: RecordedPlan, known: Elements, results: Sequence[Any] | None
+) -> RecordedPlan | None:
+    """What follows a plan for all sizes that stopped for data, filled in; None if it is to be planned apart.
+
+    Args:
+        session: The session of the model.
+        before: The plan that stopped.
+        known: The elements for which it stopped.
+        results: What a NumPy function returned, if it stopped for that.
+    """
+    lowered = before.lowered
+    if not isinstance(lowered, SizedLowered):
+        return None
+    plans = lowered.sized.following
+    data = of_elements(known) if results is None else of_results(results)
+    given = OpenNumbers((*lowered.sizes, *data.numbers), data.decided)
+    plan_apart = partial(_planned_apart, session, lowered, known, results)
+    if (found := plans.recorded_plan(session, given, plan_apart, before)) is not None:
+        return found
+    if not plans.serves_one_set_each and plans.waiting_for(given) is None:
+        made = plan_on(session, lowered.sized, lowered.sizes, known, results)
+        if made is not None:
+            plans.add(made)
+    is_any = plans.take_compiled(session)
+    return plans.recorded_plan(session, given, plan_apart, before) if is_any else None
+
+
+def plan_on(
+    session: Session,
+    sized: SizedPlan,
+    sizes: Sequence[int],
+    known: Elements,
+    results: Sequence[Any] | None,
+) -> SizedPlan | None:
+    """A plan for all sizes that continues another for data like this; None where that is not possible.
+
+    `sizes` are what the other's open numbers are now: guards hold for them, not for those it was made with.
+    """
+    recorder, trace = sized.recorder, sized.lowered.trace
+    data = of_elements(known) if results is None else of_results(results)
+    with recorder.at(sized.record.copy()):
+        recorder.suppose(sizes)
+        elements, shape_of = opened_elements(known, recorder), partial(opened_shape, recorder)
+        try:
+            lowered = session.allowed(session.planner.resume_open(trace, elements, results, shape_of))
+        except OPEN_FAILURES:
+            return None
+        return SizedPlan(lowered, recorder, data.decided, is_start=False)
+
+
+def likely_continuations(session: Session, sized: SizedPlan) -> Iterator[SizedPlan]:
+    """Plans that continue another past its stops for data, with guesses at that data."""
+    for condition in (True, False):
+        guesses, going = Guesses(SAMPLES[-1], condition), sized
+        while (stop := going.lowered.trace.stop) is not None and guesses.stops < MOST_FORESEEN:
+            with sized.recorder.at(going.record.copy()):
+                answer = None if stop.repeats else guesses.answer(stop)
+            if answer is None:
+                break
+            data = of_elements(answer)
+            sizes = tuple(size.hint for size in going.record.inputs)
+            known = going.following.waiting_for(OpenNumbers((*sizes, *data.numbers), data.decided))
+            following = known or plan_on(session, going, sizes, answer, None)
+            if following is None:
+                break
+            if known is None:
+                going.following.add(following)
+                yield following
+            going = following
+        if not guesses.conditions:
+            break
+
+
+def _planned_apart(
+    session: Session, before: SizedLowered, known: Elements, results: Sequence[Any] | None
+) -> Lowered:
+    return session.resumed(before.apart, known, results)
+
+
+def likely_elements(session: Session, shapes: InputShapes) -> Elements | None:
+    """Guesses at the elements of inputs on which plans depend; None if there is no guess at one of them."""
+    types = {item.name: item.dtype for item in session.source.inputs}
+    given = {name: shapes[name] for name in session.host_inputs}
+    values = tuple(Value(name, shape, types[name]) for name, shape in leaf_shapes(given).items())
+    found = Guesses(SAMPLES[-1], True).answer(Stop(values))
+    if found is None:
+        return None
+    return {value.name: np.asarray(found[value.name]).reshape(value.shape) for value in values}
