@@ -256,7 +256,7 @@ def test_imports_inside_functions_are_heavy_or_explained(imports: list[Import]) 
     assert describe(wrong) == []
 
 
-LARGEST = {"engine.api.worker": 650, "gameglue.host.app": 670}
+LARGEST = {"engine.api.worker": 670, "gameglue.host.app": 670}
 """Modules that may have more than 500 lines: each is one public class with its docstrings."""
 
 

@@ -49,7 +49,7 @@ class ModelAsset:
 
     @property
     def path(self) -> Path | None:
-        """Where the file lies; None for a model given as bytes."""
+        """Path of the file; None for a model given as bytes."""
         return self._path
 
     @property
@@ -94,15 +94,18 @@ class ModelAsset:
 
 
 class ModelLoader(metaclass=SpellingType):
-    """Reads model files. The format is told by the file's suffix; bytes are taken for ONNX."""
+    """Reads model files. The suffix decides the format; bytes are read as ONNX."""
 
     @staticmethod
     def load(source: ModelSource | ModelAsset, *, dims: Mapping[str, int] | None = None) -> Model:
         """The model in `source`, ready for a worker: read, checked, and put through the passes.
 
         `source` is a path, bytes, a binary file object or a `ModelAsset`. `dims` makes named dimensions
-        static: `{"batch": 1}`. Raises `ModelImportError` for whatever is wrong with the file, `InputError`
-        for a wrong `source` or a name in `dims` that the model does not have.
+        static: `{"batch": 1}`.
+
+        Raises:
+            ModelImportError: Something is wrong with the file.
+            InputError: `source` is none of these, or the model does not have a name in `dims`.
         """
         if isinstance(source, ModelAsset):
             if dims is None:
@@ -116,7 +119,7 @@ class ModelLoader(metaclass=SpellingType):
     def load_async(
         source: ModelSource | ModelAsset, *, dims: Mapping[str, int] | None = None
     ) -> Loading[Model]:
-        """`load` beside a game's frames: await the handle, or poll `is_done()` and take `result()`.
+        """Load in the background: await the handle, or poll `is_done()` and take `result()`.
 
         What `load` raises is raised there.
         """

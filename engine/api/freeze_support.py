@@ -1,4 +1,4 @@
-"""Programs without a Python of their own to start: they start themselves again, to compile beside a game."""
+"""Freeze support: a frozen program starts itself again to compile kernels in the background."""
 
 from __future__ import annotations
 

@@ -23,7 +23,7 @@ class Transfer:
 
 @dataclass(frozen=True, slots=True)
 class Wait:
-    """A layer at which a plan goes on only when data of its own has been read back: a size, a condition."""
+    """A layer before which the plan needs data of its own read back: a size, a condition."""
 
     layer: str
     op_type: str

@@ -103,8 +103,9 @@ class Worker(Disposable):
             slice_ms: how long one slice of `schedule_iterable` may keep the device busy, in milliseconds.
             progress: called with (kernels ready, kernels wanted) while they compile.
 
-        Raises `DeviceError` where the device is missing or the processor cannot compute in the precision,
-        `UnsupportedLayerError` where a layer cannot run.
+        Raises:
+            DeviceError: The device is missing, or the processor cannot compute in the precision.
+            UnsupportedLayerError: A layer cannot run.
         """
         self._disposed = True  # until the session exists, there is nothing to dispose
         super().__init__()
@@ -213,7 +214,9 @@ class Worker(Disposable):
 
         It goes on beside the frames: await the handle, poll `is_done()`, or in a script call `wait()`. The
         worker may be used meanwhile; no result, no random number and no input of a schedule is touched.
-        Raises `InputError` for shapes that the model does not take.
+
+        Raises:
+            InputError: The model does not take the shapes.
         """
         self._check_alive()
         loading: Loading[None] = Loading(name=f"warm-up of {self.model.name}", worker=self)
@@ -281,8 +284,12 @@ class Worker(Disposable):
         self._thread = thread
 
     def dispose(self) -> None:
-        """Free what the worker holds; a second call does nothing. What is on its way is given up, readbacks
-        that were requested excepted. Raises `ThreadError` on another thread than the worker's.
+        """Free the worker's memory and drop its pending work; a second call does nothing.
+
+        Readbacks that were requested still arrive.
+
+        Raises:
+            ThreadError: It is called on another thread than the worker's.
         """
         if not self._disposed:
             self._check_thread()
@@ -313,7 +320,9 @@ class Worker(Disposable):
     def fence(self) -> JobHandle | None:
         """The last job of this worker's schedules so far, for jobs to depend on; None once all are done.
 
-        Raises `InputError` on a GPU, where no job can wait for it: request a readback.
+
+        Raises:
+            InputError: On a GPU, where no job can wait for it: request a readback.
         """
         self._check_alive()
         if not self._native.is_host:
@@ -358,7 +367,9 @@ class Worker(Disposable):
         Inputs are arrays or tensors: in the model's order, by keyword, as one dict (for names that are no
         Python identifiers), or set before with `set_input`. Arrays are copied before this returns;
         the CPU backend reads a large tensor on the CPU where it lies, if nothing is in flight.
-        Raises `InputError` that names the input whose name, shape or dtype is wrong.
+
+        Raises:
+            InputError: An input's name, shape or dtype is wrong; the message names the input.
         """
         if instrumentation.installed and not self._is_observed and instrumentation.here():
             self._schedule_observed(inputs, named)
@@ -495,7 +506,7 @@ class Worker(Disposable):
         return True
 
     def pump(self, budget_ms: float | None = None) -> bool:
-        """Take up schedules that wait for data of their own; True when nothing is left to enqueue.
+        """Continue schedules that wait for data of their own; True when nothing is left to enqueue.
 
         With a budget, stops after about that many milliseconds of this thread's time. Never waits. Raises the
         error of a schedule that cannot go on and whose outputs nobody reads, once; the others go on.
@@ -553,8 +564,10 @@ class Worker(Disposable):
         A `Tensor`; a list of them for an output that is a sequence; None for an optional without an element.
         With `list` as `kind`, type checkers know of the list, and `InputError` is raised where there is none.
         A sequence of maps is a tensor with one dict for each row, made when it is read.
-        It is stale after the next `schedule`; a readback requested before stays good. Raises `ShapePending`
-        for a sequence whose length depends on data that is still being computed.
+        It is stale after the next `schedule`; a readback requested before stays good.
+
+        Raises:
+            ShapePending: The length of a sequence depends on data that is still being computed.
         """
         if kind is not None:
             return as_list(self.peek_output(name), name)
@@ -600,7 +613,7 @@ class Worker(Disposable):
 
     @property
     def _plans(self) -> Sequence[Lowered]:
-        """The latest plan, stretch by stretch, as far as it was made; before any schedule, a likely one."""
+        """The compiled segments of the latest plan; before any schedule, those of a likely one."""
         plans = (
             [recorded.lowered for recorded in self._latest.recorded_plans] if self._latest is not None else []
         )

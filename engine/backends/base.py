@@ -72,7 +72,7 @@ class DeviceBuffer(ABC):
     dtype: np.dtype
 
     def memory_bytes(self) -> int:
-        """What it takes where it lies."""
+        """Size in bytes on the device."""
         return self.elements * self.dtype.itemsize
 
     def block(self) -> tuple[int, int]:
@@ -85,7 +85,7 @@ class DeviceBuffer(ABC):
 
 
 class Readback(ABC):
-    """A copy of a buffer's value on its way to the CPU."""
+    """A pending readback of a buffer's value."""
 
     @abstractmethod
     def done(self) -> bool:

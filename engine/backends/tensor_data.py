@@ -142,8 +142,8 @@ class CPUTensorData(TensorData):
 
     @property
     def reuse(self) -> tuple[Reader, ...]:
-        """The jobs that still read the elements: whoever writes them natively depends on these. To be asked
-        for anew each time: a worker that is given the tensor again may read it by the same job.
+        """The pending jobs that read the elements: a job that writes them depends on these. Read it anew
+        each time: a worker that is given the tensor again may read it by the same job.
         """
         return tuple(reader for reader in self.readers if not reader.is_completed)
 
@@ -165,7 +165,7 @@ class CPUTensorData(TensorData):
         return self._address
 
     def is_shared(self) -> None:
-        """Stay where the elements are: somebody else sees them there."""
+        """Keep the elements in place: another object shares them."""
         self._owned = False
 
     def is_read_by(self, reader: Reader) -> None:

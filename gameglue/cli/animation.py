@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from engine.base.errors import InputError
+from gameglue.host.garbage_collection import long_lived_kept
 
 if TYPE_CHECKING:
     from PIL import Image
@@ -68,11 +69,12 @@ class Animation:
     def play(self, app: App, frames: int) -> None:
         """Run so many frames, or until the game quits, and take pictures."""
         done = 0
-        while done < frames and not app.is_quitting:
-            step = min(self.every, frames - done)
-            app.run(step)
-            done += step
-            self.take(app)
+        with long_lived_kept():
+            while done < frames and not app.is_quitting:
+                step = min(self.every, frames - done)
+                app.run(step)
+                done += step
+                self.take(app)
 
     def save(self) -> bool:
         """Write the file. Returns False if no picture was taken."""

@@ -1,4 +1,4 @@
-"""`PictureNetwork`: a network from picture to picture, beside the frames that show its newest one."""
+"""`PictureNetwork`: runs a network on a game's images in slices, and keeps the newest result."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ class PictureNetwork:
         transform: TextureTransform | None = None,
         transform_out: TextureTransform | None = None,
     ) -> None:
-        """Nothing is begun yet.
+        """Make the network; `update` starts it.
 
         Args:
             app: whose pictures they are.
@@ -88,9 +88,9 @@ class PictureNetwork:
             budget_ms = _SLOW_BUDGET_MS if app.graphics.is_software else _BUDGET_MS
         self.budget_ms = budget_ms
         self.picture: RenderTarget | None = None
-        """The newest finished one, good until the next has come; `None` before the first."""
+        """The newest result, valid until the next one; `None` before the first."""
         self.count = 0
-        """How many have come."""
+        """How many results there have been."""
         self.copies_through_host = 0
         """How many times a picture went by way of the host, down or up; 0 where the worker's GPU draws."""
         self._waits: deque[tuple[int, float]] = deque(maxlen=_KEPT)
@@ -111,7 +111,7 @@ class PictureNetwork:
 
     @property
     def worker(self) -> Worker:
-        """The worker of pictures to come; set it to change the network, also while a picture is on its way.
+        """The worker for the next image; set it to change the network at any time.
 
         Raises `InputError` for a network that does not take and give pictures of these sizes.
         """
@@ -125,16 +125,16 @@ class PictureNetwork:
 
     @property
     def size_in(self) -> Size:
-        """Width and height of the input of pictures to come."""
+        """Width and height of the next image's input, in pixels."""
         return self._size_in
 
     @property
     def size_out(self) -> Size:
-        """Width and height of pictures to come."""
+        """Width and height of the next result, in pixels."""
         return self._size_out
 
     def resize(self, size_in: Size, size_out: Size | None = None) -> None:
-        """Change the sizes of pictures to come. Raises `InputError` for those the network does not take."""
+        """Change the sizes of the next image. Raises `InputError` for those the network does not take."""
         sizes = size_in, size_out or size_in
         if sizes != (self._size_in, self._size_out):
             _check_sizes(*sizes)
@@ -144,9 +144,9 @@ class PictureNetwork:
     # -- every frame ----------------------------------------------------------------------------
 
     def update(self, source: RenderTarget | Texture) -> None:
-        """Begin with `source` if no picture is on its way. Call it once a frame, when `source` is drawn.
+        """Start on `source` if no image is being processed. Call it once a frame, when `source` is drawn.
 
-        What is on its way goes on by itself, before each frame's drawing. Where a graphics card draws, a
+        An image in progress continues by itself, before each frame's drawing. Where a graphics card draws, a
         picture's first part is enqueued here, at once; where the processor does, it would have to wait for
         what the frame draws. Raises what ended a picture, such as `DisposedError`, or `InputError` for an
         output of another size than `size_out`; the next call begins anew.
@@ -165,7 +165,7 @@ class PictureNetwork:
 
     @property
     def is_busy(self) -> bool:
-        """Whether a picture is on its way, so that `update` begins none."""
+        """Whether an image is being processed, so that `update` starts no other."""
         return self._schedule is not None or self._is_arriving
 
     def _begin(self, source: RenderTarget | Texture) -> None:
@@ -255,7 +255,7 @@ class PictureNetwork:
 
     @property
     def pictures_per_second(self) -> float:
-        """How many come, lately."""
+        """Results per second, over the latest ones."""
         times = self._finished_at
         return (len(times) - 1) / (times[-1] - times[0]) if len(times) > 1 else 0.0
 
@@ -273,7 +273,7 @@ class PictureNetwork:
         self._tensor = self._tensor_for = None
 
     def release(self) -> None:
-        """Free the pictures and the input, and give up what is on its way; no picture comes any more."""
+        """Free the images and cancel the one in progress; there are no more results."""
         self._beside.stop()
         self._drop()
         self._forget_tensor()

@@ -1,4 +1,4 @@
-"""`WebCamTexture`: what a camera sees, as a texture and as an array, read beside the frames."""
+"""`WebCamTexture`: what a camera sees, as a texture and as an array, read in the background."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ class WebCamTexture(Texture):
 
     @staticmethod
     def devices() -> tuple[str, ...]:
-        """The names of the cameras; none where there are none, or where nobody can be asked."""
+        """The names of the cameras; an empty list if there are none or pygame has no camera module."""
         try:
             return tuple(str(name) for name in _cameras().list_cameras())
         except Exception:  # noqa: BLE001 - what each system's way to cameras raises

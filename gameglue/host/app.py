@@ -319,7 +319,7 @@ class App(Finder):
 
     @property
     def scenes(self) -> tuple[Scene, ...]:
-        """Every loaded scene: the active one, those beside it, and the one of what survives loads."""
+        """Every loaded scene: the active one, additive ones, and the one of objects that survive loads."""
         return self._scenes.loaded
 
     def new_scene(self, name: str = "scene") -> Scene:
@@ -327,18 +327,18 @@ class App(Finder):
         return Scene(self, name)
 
     def load_scene(self, scene: Scene | str | Path, additive: bool = False) -> Scene:
-        """Put `scene` in the place of the loaded ones, whose objects are destroyed, or beside them.
+        """Put `scene` in the place of the loaded ones, whose objects are destroyed, or add it to them.
 
         `scene` may be the name of a file, such as "level 1.scene", as for `resources`. Within a frame the
-        change happens at its end. Returns the scene. Raises `SceneError`, which tells what in the file makes
-        no sense, and the line; then all stays as it is.
+        change happens at its end. Returns the scene. Raises `SceneError`, which names what is wrong in
+        the file, and the line; then all stays as it is.
         """
         loaded = self._scenes.load(scene, additive=additive)
         self._change_scenes()
         return loaded
 
     def load_scene_async(self, name: str | Path, additive: bool = False) -> Loading[Scene]:
-        """`load_scene` of a file beside the frames: `await self.app.load_scene_async("level 2.scene")`.
+        """Load a scene file in the background: `await self.app.load_scene_async("level 2.scene")`.
 
         Its objects are made within `loading_budget_ms` of each frame, its textures and other resources read
         on another thread. When the handle is done they are there, and the scene takes its place at the end of
@@ -480,7 +480,7 @@ class App(Finder):
             self._single_steps += 1
 
     def next_frame(self) -> NextFrame:
-        """`await self.app.next_frame()` goes on in the next frame, after `update`."""
+        """`await self.app.next_frame()` continues in the next frame, after `update`."""
         return NextFrame()
 
     def seconds(self, duration: float) -> WaitForSeconds:

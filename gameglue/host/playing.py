@@ -1,4 +1,4 @@
-"""What a demo is told when it is built, and what it tells when it has been played."""
+"""`PlayOptions` and `Facts`: what a game gets when it is built, and what it adds to the report."""
 
 from __future__ import annotations
 

@@ -172,7 +172,7 @@ class Resources:
     def load_async(self, name: str | Path, kind: type[T]) -> Loading[T]: ...
 
     def load_async(self, name: str | Path, kind: type | None = None) -> Loading[Any]:
-        """`load` beside the game's frames: `texture = await self.resources.load_async("hero.png")`.
+        """Load in the background: `texture = await self.resources.load_async("hero.png")`.
 
         The handle is awaited, yielded in a coroutine, or polled: `is_done()`, `result()`. Files are read and
         decoded on another thread, uploads to the GPU done here, a slice at a time, within the app's

@@ -235,7 +235,7 @@ class InferenceQueue:
         return self._polls if self._frame is None else self._frame()
 
     def milliseconds(self) -> float:
-        """The time by which ages and deadlines are told: frames of equal length where deterministic."""
+        """The queue's clock in milliseconds; if deterministic, frames of equal length."""
         return self.frame * self._frame_ms if self.deterministic else self._clock_ms()
 
     def poll(self) -> None:
@@ -260,7 +260,7 @@ class InferenceQueue:
         self._forget_idle()
 
     def pump(self, budget_ms: float) -> float:
-        """Begin and go on with work that is expected to fit into `budget_ms`; returns what was spent, in ms.
+        """Start and continue work that is expected to fit into `budget_ms`; return the ms that were spent.
 
         What counts is what the frame loses: this thread's time, and of work on a GPU its time there, as
         far as it was learned. Work of the CPU backend runs on job threads, so it counts with what

@@ -167,7 +167,7 @@ class Recording(instrumentation.Observer):
     # Pauses of Python's own
 
     def open(self) -> None:
-        """Begin: the engine's work on this thread and garbage collections are told from now on."""
+        """Begin to record the engine's work on this thread and garbage collections."""
         instrumentation.add_observer(self)
         gc.callbacks.append(self._collection)
 
@@ -191,7 +191,7 @@ class Recording(instrumentation.Observer):
 
     @property
     def events(self) -> list[Event]:
-        """What took time, in the order in which it was told."""
+        """The timed events, in the order in which they were reported."""
         return [Event(*event) for event in self._events]
 
     @property

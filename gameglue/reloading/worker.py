@@ -54,7 +54,7 @@ class WatchedWorker(Watched[Worker]):
         return made
 
     def poll(self, now: float) -> None:
-        """Look for a change, take what is ready, and free what nobody waits for any more."""
+        """Look for a change, take what is ready, and free what is not needed any more."""
         super().poll(now)
         while self._retired and monotonic() - self._retired[0][0] > GRACE:
             self._retired.pop(0)[1].dispose()

@@ -63,7 +63,7 @@ class YieldInstruction(ABC):
 
 
 class NextFrame(YieldInstruction):
-    """Go on in the next frame, after `update`."""
+    """Continue in the next frame, after `update`."""
 
     def _begin(self, time: Time) -> Wait:
         """Start one wait."""
@@ -72,7 +72,7 @@ class NextFrame(YieldInstruction):
 
 @dataclass(frozen=True)
 class WaitForSeconds(YieldInstruction):
-    """Go on when `seconds` of game time have passed: slower in slow motion, never while paused.
+    """Continue when `seconds` of game time have passed: slower in slow motion, never while paused.
 
     Attributes:
         seconds: Game time to wait, in seconds.
@@ -88,7 +88,7 @@ class WaitForSeconds(YieldInstruction):
 
 @dataclass(frozen=True)
 class WaitForSecondsRealtime(YieldInstruction):
-    """Go on when `seconds` of real time have passed, also while the game is paused.
+    """Continue when `seconds` of real time have passed, also while the game is paused.
 
     Attributes:
         seconds: Real time to wait, in seconds.
@@ -104,7 +104,7 @@ class WaitForSecondsRealtime(YieldInstruction):
 
 @dataclass(frozen=True)
 class WaitUntil(YieldInstruction):
-    """Go on in the first frame in which `condition()` is true.
+    """Continue in the first frame in which `condition()` is true.
 
     Attributes:
         condition: Called each frame, after `update`.
@@ -119,7 +119,7 @@ class WaitUntil(YieldInstruction):
 
 @dataclass(frozen=True)
 class WaitWhile(YieldInstruction):
-    """Go on in the first frame in which `condition()` is false.
+    """Continue in the first frame in which `condition()` is false.
 
     Attributes:
         condition: Called each frame, after `update`.
@@ -133,7 +133,7 @@ class WaitWhile(YieldInstruction):
 
 
 class WaitForFixedUpdate(YieldInstruction):
-    """Go on after the next fixed step."""
+    """Continue after the next fixed step."""
 
     def _begin(self, time: Time) -> Wait:
         """Start one wait."""
@@ -141,7 +141,7 @@ class WaitForFixedUpdate(YieldInstruction):
 
 
 class WaitForEndOfFrame(YieldInstruction):
-    """Go on when the frame has been presented."""
+    """Continue when the frame has been presented."""
 
     def _begin(self, time: Time) -> Wait:
         """Start one wait."""
@@ -150,7 +150,7 @@ class WaitForEndOfFrame(YieldInstruction):
 
 @dataclass(frozen=True)
 class WaitUntilDone(YieldInstruction):
-    """Go on when `handle` says that it is done; yields its result, or the handle if it has none.
+    """Continue when `handle` is done; yields its result, or the handle if it has none.
 
     Attributes:
         handle: An object with `is_done()` or `done()`.
@@ -175,7 +175,7 @@ def seconds(duration: float) -> WaitForSeconds:
 
 
 def next_frame() -> NextFrame:
-    """What to `yield` or `await` to go on in the next frame."""
+    """What to `yield` or `await` to continue in the next frame."""
     return NextFrame()
 
 

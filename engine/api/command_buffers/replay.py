@@ -1,4 +1,4 @@
-"""Commands of a buffer that go out together: one job for a stretch on the CPU, one replay on OpenGL."""
+"""Batches of a buffer's commands: one job on the CPU, one replay on OpenGL."""
 
 from __future__ import annotations
 

@@ -254,7 +254,8 @@ class TextureTransform:
     def sizes(self, shape: Sequence[int | str | None]) -> tuple[int | str | None, ...]:
         """(batch, channels, height, width) of a tensor's shape; it may lack the batch, or that and channels.
 
-        Raises `InputError` for other ranks.
+        Raises:
+            InputError: The shape has another number of axes.
         """
         full = tuple(shape)
         if len(full) == 2:

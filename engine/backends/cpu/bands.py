@@ -1,4 +1,4 @@
-"""Windows over one plane at a time: a band of its rows lies in a task's own memory, which stays in cache.
+"""Windows over one plane at a time: a band of its rows stays in a task's own memory, and in cache.
 
 In a band, all elements that one tap of the windows reads form a single run. Rows and columns are parted by
 their remainders of the strides into regions; a region's rows follow each other without a gap, `pitch`

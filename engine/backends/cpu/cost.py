@@ -1,4 +1,4 @@
-"""How long a step takes, roughly: enough to tell how many chunks to cut, and whether to wake a thread."""
+"""How long a step takes, roughly: enough to decide how many chunks to cut, and whether to wake a thread."""
 
 from __future__ import annotations
 

@@ -193,3 +193,18 @@ def test_elements_may_be_negative(hint: int, others: Sequence[int]) -> None:
     for number in (hint, *others):
         assert program(number) == [2 * number]
     assert program(1 if hint < 0 else -1) is None
+
+
+def test_functions_of_numbers_are_refused_where_they_yield_something_else() -> None:
+    recorder = SizeRecorder()
+    size = recorder.input(4)
+
+    def pair(x: int) -> Any:
+        return (x, x + 1) if x < 6 else (x,) if x < 8 else (x, None)
+
+    results = deferred(pair, size)
+    program = recorder.program(results)
+    assert program(4) == [4, 5]
+    assert program(5) == [5, 6]
+    assert program(7) is None
+    assert program(9) is None

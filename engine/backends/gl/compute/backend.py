@@ -187,6 +187,11 @@ class GLComputeBackend(GLBackend):
         """Start a copy of the value, as of now in the stream."""
         return GLReadback.start(self.device, _own(buffer))
 
+    def dispose(self) -> None:
+        """Free what was dropped; programs stay with the device, for other workers."""
+        self._arena = None
+        super().dispose()
+
 
 def _own(buffer: DeviceBuffer) -> GLComputeBuffer:
     assert isinstance(buffer, GLComputeBuffer), "a buffer of another backend"

@@ -1,4 +1,4 @@
-"""A plan as a command list: where its tensors lie, which bindings change, where a barrier is due."""
+"""A plan as a command list: the places of its tensors, which bindings change, where a barrier is due."""
 
 from __future__ import annotations
 

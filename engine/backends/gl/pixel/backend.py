@@ -20,7 +20,7 @@ from engine.backends.gl.pixel.template import GLPixelTemplate, TextureKey
 from engine.backends.gl.pixel.transfer import GLPixelReadback, Transfers, pad
 from engine.backends.gl.pixel.tuning import TUNERS
 from engine.backends.gl.storage import memory_dtype
-from engine.base.errors import DeviceError
+from engine.base.errors import DeviceError, OutOfMemoryError
 from engine.compiler.plan import AnyKernel, Compute, Plan, Step, Tuner
 from engine.device.gl.device import GLDevice
 from engine.device.gl.probe import probe_gl
@@ -144,6 +144,14 @@ class GLPixelBackend(GLBackend):
         with self.device.current():
             return GLPixelTemplate(self, plan, constants)
 
+    def check_memory(self) -> None:
+        try:
+            super().check_memory()
+        except OutOfMemoryError:
+            # What has failed may be among these: the next program gets others.
+            self._temporaries.clear()
+            raise
+
     def texture_of(self, key: TextureKey, shift: int, height: int) -> Texture:
         """A texture for temporaries; all programs of templates share it, as they run in turn."""
         found = self._temporaries.get(key)
@@ -174,6 +182,7 @@ class GLPixelBackend(GLBackend):
 
     def dispose(self) -> None:
         """Free what was dropped; programs stay with the device, for other workers."""
+        self._temporaries.clear()
         if not self.device.is_disposed:
             self._transfers.dispose()
         super().dispose()

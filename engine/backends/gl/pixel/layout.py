@@ -1,4 +1,4 @@
-"""How a tensor lies in a texture: four elements to a texel, texels in row-major order.
+"""The layout of a tensor in a texture: four elements to a texel, texels in row-major order.
 
 Drivers that compile a shader for the textures it reads (llvmpipe does) tell apart sizes that are powers of
 two from others. So every width is a power of two and no height is: a new shape compiles nothing.

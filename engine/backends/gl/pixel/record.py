@@ -1,4 +1,4 @@
-"""A plan as a command list of draws: where its tensors lie, which bindings change, what is cut in parts."""
+"""A plan as a command list of draws: places of its tensors, which bindings change, what is cut in parts."""
 
 from __future__ import annotations
 
