@@ -181,10 +181,12 @@ class Plan:
     tables: dict[str, HostTable] = field(default_factory=dict)
 
     def numbers(self) -> list[Number]:
-        """Every size and argument, of which those of a plan for all sizes may be open."""
+        """Every size, argument and stored cost, of which those of a plan for all sizes may be open."""
         numbers: list[Number] = []
         for step in self.steps:
             numbers += [*step.space, *step.values]
+            if isinstance(step.kernel, StoredKernel):
+                numbers.append(step.kernel.nanoseconds)
         return numbers + [spec.elements for spec in self.buffers.values()]
 
     def filled(self, numbers: Iterable[Any]) -> Plan:
@@ -193,7 +195,11 @@ class Plan:
         steps = []
         for step in self.steps:
             space = tuple(next(supply) for _ in step.space)
-            steps.append(replace(step, space=space, values=tuple(next(supply) for _ in step.values)))
+            values = tuple(next(supply) for _ in step.values)
+            kernel = step.kernel
+            if isinstance(kernel, StoredKernel):
+                kernel = kernel._replace(nanoseconds=next(supply))
+            steps.append(replace(step, kernel=kernel, space=space, values=values))
         buffers = {
             name: BufferSpec(name, next(supply), spec.dtype, spec.role) for name, spec in self.buffers.items()
         }

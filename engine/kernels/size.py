@@ -42,6 +42,10 @@ class Record:
     nodes: dict[tuple[Any, ...], Size] = field(default_factory=dict)
     asked: set[str] = field(default_factory=set)
     results: dict[Any, Any] = field(default_factory=dict)
+    sizes: list[Size] = field(default_factory=list)
+    """All open numbers and what was computed of them, in order."""
+    instructions: list[tuple[Any, ...]] = field(default_factory=list)
+    """What was done, so that `SizeRecorder.repeat` and `SizeRecorder.call` come to the same record."""
 
     def copy(self) -> Record:
         """A record that begins as this one does and goes on by itself."""
@@ -53,6 +57,8 @@ class Record:
             dict(self.nodes),
             set(self.asked),
             dict(self.results),
+            [*self.sizes],
+            [*self.instructions],
         )
 
 
@@ -102,6 +108,8 @@ class SizeRecorder:
         low, high = (1 if hint else 0, max(hint, LARGEST)) if hint >= 0 else (min(hint, -LARGEST), -1)
         size = Size(self, name, hint, low, high)
         self.inputs.append(size)
+        self.record.sizes.append(size)
+        self.record.instructions.append(("input", hint))
         self.record.lines.append(f"if not {low} <= {name} <= {high}: return None")
         return size
 
@@ -113,6 +121,7 @@ class SizeRecorder:
         if found is None:
             hint = EVALUATE[op](*(a.hint if isinstance(a, Size) else a for a in args))
             found = self._new(hint, *range_of(op, [_bounds(x) for x in args]))
+            self.record.instructions.append((op, *args))
             if op in _INFIX:
                 self.record.lines.append(f"{found.name} = {names[0]} {_INFIX[op]} {names[1]}")
             else:
@@ -131,6 +140,7 @@ class SizeRecorder:
         except TypeError:  # what cannot be hashed is called for itself
             key, found = None, None
         if found is None:
+            self.record.instructions.append(("call", function, *args))
             found = self._called(function, form, given, names)
             if key is not None:
                 self.record.results[key] = found
@@ -179,9 +189,19 @@ class SizeRecorder:
         text = f"{left} {_COMPARE[op]} {right}"
         if text not in self.record.asked:
             self.record.asked.add(text)
+            self.record.instructions.append((op, a, b))
             self.guards.append(text if holds else f"not {text}")
             self.record.lines.append(f"if {'not ' if holds else ''}({text}): return None")
         return holds
+
+    def repeat(self, instruction: str, operands: tuple[Any, ...]) -> None:
+        """Do again what another record's instruction says, except for calls."""
+        if instruction == "input":
+            self.input(*operands)
+        elif instruction in _COMPARE:
+            self.answer(instruction, *operands)
+        else:
+            self.node(instruction, *operands)
 
     def program(self, results: Sequence[Number]) -> Callable[..., list[Any] | None]:
         """A function of the open dimensions that yields the results, or None where a guard does not hold."""
@@ -204,6 +224,7 @@ class SizeRecorder:
     def _new(self, hint: Any, low: float | None, high: float | None) -> Size:
         self._count += 1
         size = Size(self, f"v{self._count}", hint, low, high)
+        self.record.sizes.append(size)
         self.record.computed.append(size)
         return size
 

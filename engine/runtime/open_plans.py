@@ -21,6 +21,7 @@ from engine.kernels.size import Number, SizeRecorder, put_together, taken_apart
 from engine.kernels.value import Value, leaves
 from engine.runtime import fillers
 from engine.runtime.open_numbers import OpenNumbers, of_elements, opened_elements
+from engine.runtime.plan_store.open_plans import StoredOpenPlan, restored
 from engine.runtime.recorded_plan import RecordedPlan, Submission
 
 if TYPE_CHECKING:
@@ -150,6 +151,10 @@ class SizedPlan:
     def is_used(self) -> bool:
         """Whether it has served any sizes: its constants are bound, so that sizes can be filled in."""
         return self._recorded is not None
+
+    def bind(self, session: Session) -> None:
+        """Bind constants and make the program of sizes now, not for the first sizes."""
+        self._recorded = self._record(session)
 
     def takes(self, sizes: Sequence[int]) -> bool:
         """Whether the guards accept these sizes."""
@@ -432,6 +437,14 @@ class OpenPlans(SizedPlans):
         if made is not None:
             self.add(made)
         return made
+
+    def restore(self, stored: Sequence[StoredOpenPlan]) -> None:
+        """Take plans into use that were read from disk, their constants bound. Any thread may call this."""
+        for data in stored:
+            lowered, recorder = restored(data)
+            plan = SizedPlan(lowered, recorder, of_elements({}).decided, is_start=True)
+            plan.bind(self._session)
+            self.ready.append(plan)
 
     def make_ready(self, shapes: InputShapes, known: Elements) -> bool:
         """`make`, and take those whose kernels are compiled into use; whether there was one."""

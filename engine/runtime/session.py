@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable, Generator, Iterator, Sequence
 from collections.abc import Set as AbstractSet
 from contextlib import suppress
+from dataclasses import replace
 from functools import cached_property, partial
 from itertools import islice
 from typing import Any
@@ -25,15 +27,21 @@ from engine.compiler.walk import Elements
 from engine.graph.model import Layer, Model
 from engine.kernels.value import Value, leaves
 from engine.runtime.open_continuations import continued, likely_continuations, likely_elements
-from engine.runtime.open_numbers import digest
-from engine.runtime.open_plans import OpenPlans
+from engine.runtime.open_numbers import digest, of_elements
+from engine.runtime.open_plans import OpenPlans, SizedPlan
 from engine.runtime.plan_cache import PlanCache
-from engine.runtime.plan_store.plans import StoredModel, plan_file
+from engine.runtime.plan_store.open_plans import StoredOpenPlan
+from engine.runtime.plan_store.plans import PlanFile, StoredModel, copied, plan_file
+from engine.runtime.plan_store.streams import UNREADABLE
 from engine.runtime.recorded_plan import Pending, RecordedPlan
 from engine.runtime.recording import Recorder, finish
 
 HOST_INPUT_LIMIT = 4096
 """Largest input, in elements, whose value may shape a plan (axes, sizes, pads: a handful of integers)."""
+
+
+MOST_OPEN_PLANS = 6
+"""How many plans with open sizes are stored: loading each takes some milliseconds."""
 
 
 class Session:
@@ -56,6 +64,8 @@ class Session:
         self.cache = PlanCache()
         self.open_plans = OpenPlans(self, model)
         self._outlook: list[Lowered] = []
+        # Plans with open sizes that were stored, or could not be.
+        self._taken: weakref.WeakSet[SizedPlan] = weakref.WeakSet()
         self.background: Callable[[], object] | None = None
         """Waits for a thread that is making a plan."""
 
@@ -177,22 +187,45 @@ class Session:
         if stored is None or self.file is None or not native.prepare_stored(self.file.words(stored)):
             self.stored = None
             return None
-        for lowered in stored.plans.values():
+        for lowered in stored.lowered:
             for segment in lowered.segments:
                 self.packed.update(segment.plan.packed)
-        return list(stored.plans.items())
+        try:
+            self.open_plans.restore(stored.open_plans)
+        except UNREADABLE:
+            # Damaged in a way that the file's digest does not tell: as good as none.
+            self.open_plans.release()
+            self.stored = None
+            return None
+        # Recording uses up constants, and the plans may have to be written again beside another.
+        return [(key, copied(lowered)) for key, lowered in stored.plans.items()]
 
     def _store(
         self, kernels: Sequence[AnyKernel], key: object = None, lowered: Lowered | None = None
     ) -> None:
-        """Store plans and kernels for the next load of this model."""
+        """Store plans and kernels for the next load of this model, beside the plans stored before."""
         if self.file is None:
             return
-        plans = {} if lowered is None else {key: lowered}
-        used = {name for p in plans.values() for s in p.segments for name in s.plan.constants}
-        lasting = frozenset(used & self.planner.tracer.constant_names)
-        self.stored = StoredModel(self.host_inputs, self.is_random, self.file.facts(kernels), plans, lasting)
-        self.file.write(self.stored, self.model)
+        plans, opened = ({}, []) if self.stored is None else (self.stored.plans, self.stored.open_plans)
+        if lowered is not None:
+            plans = {key: lowered}
+        opened = [*opened, *self._new_open_plans(self.file)][:MOST_OPEN_PLANS]
+        facts = self.file.facts(kernels)
+        found = StoredModel(self.host_inputs, self.is_random, facts, plans, open_plans=opened)
+        used = {name for p in found.lowered for s in p.segments for name in s.plan.constants}
+        found.lasting = frozenset(used & self.planner.tracer.constant_names)
+        self.stored = found
+        self.file.write(found, self.model)
+
+    def _new_open_plans(self, file: PlanFile) -> list[StoredOpenPlan]:
+        """As data: the plans with open sizes that were made since the last call and not used yet."""
+        found = []
+        for plan in (*self.open_plans.waiting, *self.open_plans.ready):
+            if plan.decided == of_elements({}).decided and plan not in self._taken and not plan.is_used:
+                self._taken.add(plan)
+                if (data := file.taken(plan.lowered, plan.recorder)) is not None:
+                    found.append(data)
+        return found
 
     def _likely(self) -> Iterator[tuple[InputShapes, Lowered]]:
         """Plans for the model's input shapes, or for sample sizes of its open dimensions.
@@ -293,8 +326,11 @@ class Session:
 
     def _new_plan(self, key: object, shapes: InputShapes, known: Elements) -> RecordedPlan:
         # The first plan that is used is stored, for which it has to be made for these sizes.
-        is_stored = self.file is None or self.stored is None
+        is_stored = self.file is None or self.stored is None or bool(self.stored.plans)
         if is_stored and self.open_plans.make_ready(shapes, known):
+            if self.stored is not None and not known and len(self.stored.open_plans) < MOST_OPEN_PLANS:
+                new = [k for plan in self.open_plans.ready for k in plan.lowered.kernels()]
+                self._store([*self._stored_kernels(), *new])
             found = self.open_plans.recorded(shapes, known)
             if found is not None:
                 return found
@@ -355,9 +391,13 @@ class Session:
         """Store the first plan that was used."""
         if lowered.trace.stop is None and not known and self.stored is not None:
             # The first shapes of a run are likely to be the first ones of the next.
-            before = [StoredKernel(*kernel, nanoseconds=0.0) for kernel in self.stored.kernels]
-            self._store([*before, *lowered.kernels()], key, lowered)
+            self._store([*self._stored_kernels(), *lowered.kernels()], key, lowered)
             self.file = None
+            self.stored = replace(self.stored, plans={}, open_plans=[])
+
+    def _stored_kernels(self) -> list[AnyKernel]:
+        kernels = () if self.stored is None else self.stored.kernels
+        return [StoredKernel(*kernel, nanoseconds=0.0) for kernel in kernels]
 
     def continuation(
         self, recorded: RecordedPlan, known: Elements, results: Sequence[Any] | None = None

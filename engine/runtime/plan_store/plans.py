@@ -12,9 +12,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple, cast, get_args
 
 import numpy as np
 
@@ -22,13 +22,13 @@ from engine.backends.base import Backend
 from engine.backends.plan_codec import PlanCodec
 from engine.base import source_files
 from engine.compiler.lower import Lowered, Segment
-from engine.compiler.plan import AnyKernel, BufferSpec, Packed, Plan, Step, StoredKernel
+from engine.compiler.plan import AnyKernel, BufferSpec, Packed, Plan, Role, Step, StoredKernel
 from engine.compiler.walk import Trace
 from engine.device.native.prebuilt import ABI
 from engine.graph.model import Model
-from engine.kernels.kernel import Kernel
+from engine.kernels.size import SizeRecorder
 from engine.kernels.value import Value
-from engine.runtime.plan_store import files, is_storing
+from engine.runtime.plan_store import files, is_storing, open_plans
 from engine.runtime.plan_store.cache_keys import digest_of_engine, digest_of_model
 from engine.runtime.plan_store.codec import (
     ARRAY,
@@ -45,9 +45,10 @@ from engine.runtime.plan_store.codec import (
     Tuples,
 )
 from engine.runtime.plan_store.graphs import is_plain
+from engine.runtime.plan_store.open_plans import StoredOpenPlan, kernel_facts
 from engine.runtime.plan_store.streams import UNREADABLE, Column, NotStorableError, Reader, Writer
 
-_FORM = b"GGPLAN3 %d\n" % ABI
+_FORM = b"GGPLAN4 %d\n" % ABI
 _KEY = re.compile("[0-9a-f]{64}")
 
 
@@ -64,6 +65,12 @@ class StoredModel:
     kernels: list[tuple[str, str, bool]]
     plans: dict[object, Lowered] = field(default_factory=dict)
     lasting: frozenset[str] = frozenset()
+    open_plans: list[StoredOpenPlan] = field(default_factory=list)
+
+    @property
+    def lowered(self) -> list[Lowered]:
+        """All plans, those with open sizes as they are for the sizes that they were made for."""
+        return [*self.plans.values(), *(plan.lowered for plan in self.open_plans)]
 
 
 class PlanFile:
@@ -85,20 +92,28 @@ class PlanFile:
     def words(self, found: StoredModel) -> dict[str, int]:
         """By the kernels' keys, with how many words of arguments plans call them at least; 0 if none does."""
         words = dict.fromkeys((key for key, _, _ in found.kernels), 0)
-        for lowered in found.plans.values():
+        for lowered in found.lowered:
             for segment in lowered.segments:
                 for step in segment.plan.steps:
                     key, count = self.codec.key(step.kernel), self.codec.words(step)
                     words[key] = min(words[key], count) if words[key] else count
         return words
 
+    def taken(self, lowered: Lowered, recorder: SizeRecorder) -> StoredOpenPlan | None:
+        """A plan with open sizes as data, as long as it was not used; None where it cannot be stored."""
+        inputs = [item.name for item in self.model.inputs]
+        names = dict.fromkeys([*inputs, *(item.name for item in self.model.outputs)])
+        try:
+            return open_plans.taken(lowered, recorder, [*names], inputs, self.codec)
+        except (NotStorableError, *UNREADABLE):
+            return None
+
     def facts(self, kernels: Iterable[AnyKernel]) -> list[tuple[str, str, bool]]:
         """Key, name and whether it is tuned, of each kernel once."""
         found = {}
         for kernel in kernels:
-            key = self.codec.key(kernel)
-            is_tuned = kernel.is_tuned if isinstance(kernel, StoredKernel) else not isinstance(kernel, Kernel)
-            found[key] = (key, str(getattr(kernel, "name", "generic")), is_tuned)
+            key, name, is_tuned = kernel_facts(kernel, self.codec)
+            found[key] = (key, name, is_tuned)
         return list(found.values())
 
     def write(self, found: StoredModel, planned: Model) -> None:
@@ -118,6 +133,16 @@ class PlanFile:
         except (NotStorableError, *UNREADABLE):
             return
         files.write(self.path, _FORM, body)
+
+
+def copied(lowered: Lowered) -> Lowered:
+    """A plan whose constants may be used up without those of the other."""
+    segments = []
+    for segment in lowered.segments:
+        plan = segment.plan
+        own = replace(plan, constants=dict(plan.constants), packed=dict(plan.packed))
+        segments.append(replace(segment, plan=own))
+    return Lowered(lowered.trace, segments)
 
 
 def plan_file(model: Model, backend: Backend) -> PlanFile | None:
@@ -197,6 +222,13 @@ class _Plan(NamedTuple):
     segments: Sequence[_Segment]
 
 
+class _OpenPlan(NamedTuple):
+    """A `StoredOpenPlan`."""
+
+    plan: _Plan
+    sizes: tuple[Any, ...]
+
+
 class _Maker(NamedTuple):
     """A constant that a pass has made of the model's."""
 
@@ -228,6 +260,7 @@ class _File(NamedTuple):
     kernels: Sequence[_Kernel]
     plans: Sequence[_Plan]
     lasting: Sequence[str]
+    open_plans: Sequence[_OpenPlan]
 
 
 _STEP = Tuples(
@@ -258,6 +291,7 @@ _FILE = Rows(
     kernels=Many(Tuples(_Kernel, key=NAME, name=NAME, is_tuned=FLAG)),
     plans=Many(_PLAN),
     lasting=Many(NAME),
+    open_plans=Many(Rows(_OpenPlan, plan=_PLAN, sizes=open_plans.SIZES)),
 )
 
 
@@ -265,7 +299,12 @@ def _flat(found: StoredModel, model: Model, makers: Sequence[_Maker], codec: Pla
     kernels = [_Kernel(*facts) for facts in found.kernels]
     numbers = {kernel.key: position for position, kernel in enumerate(kernels)}
     plans = [_flat_plan(key, lowered, model, numbers, codec) for key, lowered in found.plans.items()]
-    return _File(makers, sorted(found.host_inputs), found.is_random, kernels, plans, sorted(found.lasting))
+    opened = [
+        _OpenPlan(_flat_plan((tuple(x.shapes.items()), ()), x.lowered, model, numbers, codec), x.sizes)
+        for x in found.open_plans
+    ]
+    host_inputs, lasting = sorted(found.host_inputs), sorted(found.lasting)
+    return _File(makers, host_inputs, found.is_random, kernels, plans, lasting, opened)
 
 
 def _flat_plan(
@@ -312,6 +351,10 @@ def _restored(flat: _File) -> StoredModel:
         [*flat.kernels],
         {(tuple(plan.inputs), ()): _restored_plan(plan, flat.kernels) for plan in flat.plans},
         frozenset(flat.lasting),
+        [
+            StoredOpenPlan(dict(plan.inputs), _restored_plan(plan, flat.kernels), sizes)
+            for plan, sizes in flat.open_plans
+        ],
     )
 
 
@@ -330,7 +373,7 @@ def _restored_plan(flat: _Plan, kernels: Sequence[_Kernel]) -> Lowered:
 def _restored_segment(flat: _Segment, kernels: Sequence[_Kernel], roots: Mapping[str, Value]) -> Segment:
     plan = Plan()
     for spec in flat.buffers:
-        if spec.role not in ("constant", "input", "output", "temporary"):
+        if spec.role not in get_args(Role):
             raise ValueError(f"there are no buffers that are {spec.role}")
         if spec.name in roots and spec.elements != roots[spec.name].size:
             raise ValueError(f"the buffer of {spec.name} has another size")

@@ -1,0 +1,208 @@
+"""Plans with open sizes on disk: a warm start has one at once, with the answers of a plan of its own."""
+
+from __future__ import annotations
+
+import ast
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from engine import BackendType, Model, Worker
+from engine.compiler.plan import StoredKernel
+from engine.runtime.plan_store import files, open_plans
+from engine.runtime.plan_store.open_plans import FUNCTIONS, RECORDS, SIZES, StoredOpenPlan, restored
+from engine.runtime.plan_store.streams import UNREADABLE, Reader, Writer
+from tests.engine.runtime.test_open_plans import NETWORKS, Feeds, answers, feeds_for, plan_apart
+
+ROOT = Path(open_plans.__file__).resolve().parents[3]
+
+STORED = ("sequences", "recurrent", "scalars", "resized", "digits", "swarm", "chatter", "upscale")
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Stored plans are on, in a folder of the test's own."""
+    monkeypatch.setenv("GAMEGLUE_STORED_PLANS", "on")
+    monkeypatch.setattr(files, "folder", lambda: tmp_path)
+    return tmp_path
+
+
+def open_worker(model: Model) -> Worker:
+    return Worker(model, BackendType.CPU)
+
+
+def was_planned(worker: Worker) -> bool:
+    """Whether anything was planned: what is read from disk needs no planner."""
+    return "planner" in worker._session.__dict__
+
+
+def feeds_that_are_taken(worker: Worker, rng: np.random.Generator) -> Feeds:
+    """Inputs of sizes that a stored plan's guards accept."""
+    plans = worker._session.open_plans
+    for _ in range(500):
+        feeds = feeds_for(worker.model, rng)
+        sizes = plans.sizes.of({name: x.shape for name, x in feeds.items()})
+        assert sizes is not None
+        if any(plan.takes(sizes) for plan in plans.ready):
+            return feeds
+    raise AssertionError("no sizes are taken")
+
+
+@pytest.mark.parametrize("name", STORED)
+def test_a_warm_start_answers_new_sizes_without_planning(name: str) -> None:
+    make, _ = NETWORKS[name]
+    model = make()
+    open_worker(model).dispose()
+    rng = np.random.default_rng(17)
+    with plan_apart(open_worker(model)) as apart, open_worker(model) as worker:
+        apart._session.open_plans.ready.clear()
+        assert worker._session.open_plans.ready
+        asked = [feeds_that_are_taken(worker, rng) for _ in range(6)]
+        found = [answers(worker, feeds) for feeds in asked]
+        assert not was_planned(worker)
+        for feeds, mine in zip(asked, found, strict=True):
+            for one, other in zip(mine, answers(apart, feeds), strict=True):
+                np.testing.assert_array_equal(one, other)
+
+
+@pytest.mark.parametrize("name", ["digits", "chatter", "resized"])
+def test_a_restored_plan_yields_the_numbers_of_the_first(name: str) -> None:
+    """Its record of sizes, its steps' costs and its guards are the same at any sizes."""
+    make, _ = NETWORKS[name]
+    model = make()
+    rng = np.random.default_rng(5)
+    with open_worker(model) as first, open_worker(model) as second:
+        before, after = first._session.open_plans.waiting, second._session.open_plans.ready
+        assert len(before) == len(after) > 0
+        for mine, other in zip(before, after, strict=True):
+            assert mine.recorder.guards == other.recorder.guards
+            steps = zip(
+                mine.lowered.segments[0].plan.steps, other.lowered.segments[0].plan.steps, strict=True
+            )
+            assert all(isinstance(b.kernel, StoredKernel) and a.output == b.output for a, b in steps)
+            for _ in range(20):
+                shapes = {k: x.shape for k, x in feeds_for(model, rng).items()}
+                sizes = first._session.open_plans.sizes.of(shapes)
+                assert sizes is not None
+                assert mine.takes(sizes) == other.takes(sizes)
+                if mine.takes(sizes):
+                    ((one,), _), ((two,), _) = mine.filled(sizes), other.filled(sizes)
+                    assert [(s.space, s.values) for s in one.plan.steps] == [
+                        (s.space, s.values) for s in two.plan.steps
+                    ]
+                    assert one.plan.buffers == two.plan.buffers
+
+
+def test_a_plan_for_other_sizes_is_stored_for_the_next_start(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a warm start's plans refuse is planned once, not in every process."""
+    model = NETWORKS["digits"][0]()
+    (item,) = model.inputs
+    with monkeypatch.context() as patch, open_worker(model) as worker:
+        patch.setattr("engine.runtime.session.MOST_OPEN_PLANS", 1)
+        answers(worker, feeds_for(model, np.random.default_rng(0)))
+    with open_worker(model) as worker:
+        (plan,) = worker._session.open_plans.ready
+        n = next(n for n in (1, 2, 5, 300, 5000) if not plan.takes((n,)))
+        shape = [d if isinstance(d, int) else n for d in item.shape or ()]
+        x = np.random.default_rng(1).normal(size=shape).astype(np.float32)
+        expected = answers(worker, {item.name: x})
+        assert was_planned(worker)
+    for _ in range(2):
+        with open_worker(model) as worker:
+            assert len(worker._session.cache.plans) == 1  # the first sizes' own plan is still there
+            assert len(worker._session.open_plans.ready) == 2
+            for one, other in zip(answers(worker, {item.name: x}), expected, strict=True):
+                np.testing.assert_array_equal(one, other)
+            assert not was_planned(worker)
+
+
+def test_slices_and_reports_take_a_restored_plan() -> None:
+    model = NETWORKS["digits"][0]()
+    open_worker(model).dispose()
+    rng = np.random.default_rng(3)
+    with open_worker(model) as worker:
+        feeds = feeds_that_are_taken(worker, rng)
+        whole = answers(worker, feeds)
+        for _ in worker.schedule_iterable(feeds):
+            pass
+        for item, expected in zip(model.outputs, whole, strict=True):
+            np.testing.assert_array_equal(worker.peek_output(item.name).download_to_array(), expected)
+        assert worker.plan_report().steps >= 5
+        costs = [step.kernel.nanoseconds for step in worker._plans[0].segments[0].plan.steps]  # type: ignore[attr-defined]
+        assert all(type(cost) in (int, float) and math.isfinite(cost) and cost >= 0 for cost in costs)
+
+
+def stored_plan(model: Model) -> StoredOpenPlan:
+    open_worker(model).dispose()
+    with open_worker(model) as worker:
+        stored = worker._session.stored
+        assert stored is not None
+        return stored.open_plans[0]
+
+
+def test_only_functions_of_the_table_are_called() -> None:
+    stored = stored_plan(NETWORKS["swarm"][0]())
+    instructions, *others = stored.sizes
+    for name in ("os.system", "builtins.print", "engine.runtime.plan_store.files.write"):
+        spoilt = (*instructions, ("call", name, 1))
+        with pytest.raises(LookupError, match="not among what stored plans may use"):
+            restored(stored._replace(sizes=(spoilt, *others)))
+    for instruction in (("frobnicate", 1, 2), ("add", 1), ("add", "a", 2)):
+        with pytest.raises(UNREADABLE):
+            restored(stored._replace(sizes=((*instructions, instruction), *others)))
+    with pytest.raises(ValueError, match="another number of sizes"):
+        restored(stored._replace(sizes=(instructions, others[0][:-1], *others[1:])))
+
+
+@pytest.mark.parametrize("name", STORED)
+def test_sizes_are_read_as_they_were_written(name: str) -> None:
+    sizes = stored_plan(NETWORKS[name][0]()).sizes
+    assert Reader(Writer({}).body(SIZES, sizes), {}).value(SIZES) == sizes
+
+
+def functions_of(call: ast.Call) -> list[ast.expr]:
+    """What a call of `deferred` or `Builder.table` says is to be called with sizes."""
+    if isinstance(call.func, ast.Name) and call.func.id == "deferred":
+        found = call.args[0]
+    elif isinstance(call.func, ast.Attribute) and call.func.attr == "table" and len(call.args) > 2:
+        found = call.args[2]
+    else:
+        return []
+    return [found.body, found.orelse] if isinstance(found, ast.IfExp) else [found]
+
+
+def test_the_table_has_every_function_that_is_called_with_sizes() -> None:
+    found: set[str] = set()
+    for path in (ROOT / "engine").rglob("*.py"):
+        folders, text = path.relative_to(ROOT / "engine").parts, path.read_text(encoding="utf-8")
+        # No other backend's plans are stored.
+        is_other = folders[0] == "backends" and folders[1] != "cpu"
+        if is_other or ("deferred(" not in text and ".table(" not in text):
+            continue
+        tree = ast.parse(text)
+        module = ".".join(path.relative_to(ROOT).with_suffix("").parts)
+        imported = {
+            (alias.asname or alias.name): f"{part.module}.{alias.name}"
+            for part in ast.walk(tree)
+            if isinstance(part, ast.ImportFrom)
+            for alias in part.names
+        }
+        for call in ast.walk(tree):
+            for part in functions_of(call) if isinstance(call, ast.Call) else ():
+                if isinstance(part, ast.Name):
+                    found.add(imported.get(part.id, f"{module}.{part.id}"))
+    # A closure cannot be named: models that need it are planned in every process.
+    assert found - set(FUNCTIONS) <= {
+        "engine.kernels.evaluate_sizes.evaluated",
+        "engine.kernels.size.function",
+        "engine.operators.builder.function",
+    }
+    assert set(FUNCTIONS) <= found
+
+
+@pytest.mark.parametrize("name", sorted(FUNCTIONS | RECORDS))
+def test_every_name_of_the_tables_is_there(name: str) -> None:
+    found = open_plans._named(FUNCTIONS | RECORDS, name)
+    assert f"{found.__module__}.{found.__qualname__}" == name
