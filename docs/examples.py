@@ -211,11 +211,10 @@ def keep_small(file: Path, target: Path) -> None:
     # Building the site needs no Pillow.
     from PIL import Image
 
+    from gameglue.cli.animation import with_few_colors
+
     with Image.open(file) as picture:
-        few = picture.convert("RGB").quantize(
-            64, Image.Quantize.MAXCOVERAGE, kmeans=4, dither=Image.Dither.NONE
-        )
-        few.save(target, optimize=True)
+        with_few_colors(picture.convert("RGB"), 64).save(target, optimize=True)
 
 
 def main() -> None:

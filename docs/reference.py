@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import ast
+import importlib
 import inspect
 import os
 import re
@@ -61,7 +62,7 @@ TOPICS: dict[str, tuple[str, str, tuple[str, ...]]] = {
         "Jobs, command buffers, own operators",
         "Native jobs, recorded commands, and operators written with NumPy.",
         (
-            "JobSystem", "JobHandle", "Job", "job", "CommandBuffer", "Graphics", "numpy_operator",
+            "JobSystem", "JobHandle", "Job", "job", "CommandBuffer", "Graphics", "numpy_operator", "operator",
             "remove_operator", "Observer",
         ),
     ),
@@ -69,8 +70,8 @@ TOPICS: dict[str, tuple[str, str, tuple[str, ...]]] = {
         "App and program",
         "The frame loop, and the main program of a game.",
         (
-            "App", "play", "PlayOptions", "Facts", "Phase", "ComponentError", "Resources", "HotReload",
-            "WatchedEffect", "WatchedWorker", "freeze_support",
+            "App", "host.clock.Time", "host.frame.Frame", "Phase", "play", "PlayOptions", "Facts",
+            "ComponentError", "Resources", "HotReload", "WatchedEffect", "WatchedWorker", "freeze_support",
         ),
     ),
     "inference": (
@@ -106,10 +107,10 @@ TOPICS: dict[str, tuple[str, str, tuple[str, ...]]] = {
         "Graphics",
         "Pictures, sprites, drawing, and effects.",
         (
-            "Texture", "RenderTarget", "Color", "Palette", "faded", "Canvas", "Gui", "Page", "Rect",
-            "Camera", "Camera2D", "Renderer", "SpriteRenderer", "SpriteSheet", "SpriteAnimator",
-            "AnimationClip", "TextRenderer", "LineRenderer", "TileMap", "ParticleSystem", "Particles",
-            "ImageEffect", "Effect", "WebCamTexture",
+            "graphics.graphics.Graphics", "Texture", "RenderTarget", "Color", "Palette", "faded", "Canvas",
+            "Gui", "Page", "Rect", "Camera", "Camera2D", "Renderer", "SpriteRenderer", "SpriteSheet",
+            "SpriteAnimator", "AnimationClip", "TextRenderer", "LineRenderer", "TileMap", "ParticleSystem",
+            "Particles", "ImageEffect", "Effect", "WebCamTexture",
         ),
     ),
     "graphics-3d": (
@@ -137,7 +138,31 @@ TOPICS: dict[str, tuple[str, str, tuple[str, ...]]] = {
         ("Profiler", "Recording", "FrameReport", "Inspector"),
     ),
 }  # fmt: skip
-"""Pages with classes and functions: name, title, first sentence, and the public names on it."""
+"""Pages with classes and functions: name, title, first sentence, and the public names on it. A name with dots
+is one that games meet as an attribute, `self.time` for instance, and do not import.
+"""
+
+INTERNAL: dict[str, tuple[str, ...]] = {
+    "CLDevice": ("failed", "guarded", "hold_until_complete", "keeps_times", "let_go_of_completed", "pending",
+                 "stores"),
+    "CPUTensorData": ("address", "elements", "is_read_by", "is_shared", "is_written_by", "readers",
+                      "to_write", "writer"),
+    "GLDevice": ("address", "borrow_shared", "call_later", "collect", "create_shared", "give_back_shared",
+                 "release_later", "staging"),
+    "Inspector": ("dispose", "draw", "take"),
+    "Model": ("makers",),
+    "Profiler": ("add_phase", "on_change"),
+    "Recording": ("begin_frame", "drawn", "end_frame", "hook", "timed", "tracks"),
+    "Tensor": ("data_at_hand", "for_job", "has_changed", "replace_data"),
+    "TensorData": ("at_hand", "concrete", "for_job"),
+    "graphics.graphics.Graphics": ("apply_image_effects", "device", "draw_cameras", "draw_gui",
+                                   "follow_window_size", "fonts", "gui", "make_current", "mark", "pending",
+                                   "present", "release", "request_screenshot", "surface", "white", "wrap"),
+    "host.clock.Time": ("begin_frame", "fixed", "game", "hold", "real"),
+    "InputState": ("begin_frame", "filter"),
+}  # fmt: skip
+"""Members that other packages of the engine and the host call: games have no use for them, so the reference
+leaves them out, also where a class inherits them."""
 
 COMPONENTS = "components"
 _FIELD_COLUMNS = ("field", "type", "default", "unit", "range", "meaning")
@@ -202,16 +227,35 @@ def hooks() -> str:
     return "\n".join([*text, *_table(("hook", "may wait", "when it is called"), rows), ""])
 
 
+def named(name: str) -> Any:
+    """What a name of `TOPICS` stands for."""
+    module, _, attribute = name.rpartition(".")
+    return getattr(importlib.import_module(f"gameglue.{module}") if module else gameglue, attribute)
+
+
+def internal(kind: type) -> list[str]:
+    """The members of a class that are left out."""
+    hidden = {named(name): members for name, members in INTERNAL.items()}
+    return sorted({member for base in kind.__mro__ for member in hidden.get(base, ())})
+
+
 def _entry(name: str) -> str:
     """A public name as mkdocstrings is asked for it."""
-    found = getattr(gameglue, name)
-    lines = [f"::: gameglue.{name}"]
+    found = named(name)
+    options: list[str] = []
+    left_out = internal(found) if isinstance(found, type) else []
+    fields: list[str] = []
     if is_component(found) and found is not MonoBehaviour:
         # All that it inherits is on the pages of its bases; its fields are in a table.
-        lines += ["    options:", "      inherited_members: false"]
-        if fields := [field for field in fields_of(found) if field in vars(found).get("__annotations__", {})]:
-            lines += ["      filters:", "        - '!^_'", f"        - '!^({'|'.join(fields)})$'"]
-            lines.append(f"\nFields: [{name}]({COMPONENTS}.md#{name.lower()})")
+        options = ["inherited_members: false"]
+        fields = [field for field in fields_of(found) if field in vars(found).get("__annotations__", {})]
+    if left_out or fields:
+        options += ["filters:", "  - '!^_'", f"  - '!^({'|'.join(left_out + fields)})$'"]
+    lines = [f"::: gameglue.{name}"]
+    if options:
+        lines += ["    options:", *(f"      {line}" for line in options)]
+    if fields:
+        lines.append(f"\nFields: [{name}]({COMPONENTS}.md#{name.lower()})")
     return "\n".join(lines) + "\n"
 
 
@@ -234,7 +278,7 @@ def components() -> str:
     ]
     for page, (_, _, names) in TOPICS.items():
         for name in names:
-            kind = getattr(gameglue, name)
+            kind = named(name)
             if is_component(kind) and kind is not MonoBehaviour:
                 text += _component(name, kind, page)
     return "\n".join(text)

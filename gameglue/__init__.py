@@ -1,7 +1,7 @@
 """gameglue: neural networks inside a running game.
 
-The game side lives here (`App`, `MonoBehaviour`, graphics, profiling). Every public name of the inference
-engine is here too, so this is the one import a game needs:
+The game side lives here (`App`, `MonoBehaviour`, graphics, profiling). The public names of the inference
+engine are here too, so this is the one import a game needs:
 
     from gameglue import App, BackendType, ModelLoader, MonoBehaviour, Worker
 """
@@ -74,11 +74,8 @@ if TYPE_CHECKING:
     from engine import WorkerFactory as WorkerFactory
     from engine import WorkerMemory as WorkerMemory
     from engine import WorkerOutput as WorkerOutput
-    from engine import advance_loads as advance_loads
-    from engine import leave_a_core_to_the_game as leave_a_core_to_the_game
     from engine import operator as operator
     from engine import remove_operator as remove_operator
-    from engine import unfinished_workers as unfinished_workers
     from gameglue.audio import Audio as Audio
     from gameglue.audio import AudioClip, AudioListener, AudioSource
     from gameglue.errors import (
@@ -131,13 +128,11 @@ if TYPE_CHECKING:
     from gameglue.graphics import Particles as Particles
     from gameglue.host.app import App
     from gameglue.host.app import ComponentError as ComponentError
-    from gameglue.host.frame import FRAME as FRAME
     from gameglue.host.frame import Phase as Phase
     from gameglue.host.playing import Facts, PlayOptions
     from gameglue.host.program import play
     from gameglue.host.resources import Resources as Resources
     from gameglue.inference import InferenceQueue, InferenceRequest
-    from gameglue.inference import Pumpable as Pumpable
     from gameglue.inference import QueueStats as QueueStats
     from gameglue.inference import WorkerShare as WorkerShare
     from gameglue.inference.backend_choice import (
@@ -204,8 +199,8 @@ _PLACES = {
         "ShapeError", "ShapePending", "StaleTensorError", "StepCost", "StepCosts", "SystemInfo", "Tensor",
         "TensorData", "TensorLayout", "TensorShape", "TextureConverter", "TextureTensorData",
         "TextureTransform", "ThreadError", "UnsupportedLayerError", "ValuePending", "Worker", "WorkerFactory",
-        "WorkerMemory", "WorkerOutput", "advance_loads", "freeze_support", "job", "leave_a_core_to_the_game",
-        "numpy_operator", "operator", "remove_operator", "unfinished_workers"),
+        "WorkerMemory", "WorkerOutput", "freeze_support", "job", "numpy_operator", "operator",
+        "remove_operator"),
     "gameglue.audio": ("Audio", "AudioClip", "AudioListener", "AudioSource"),
     "gameglue.errors": ("FieldError", "FrameError", "GameError", "GraphicsError", "HookError", "HookWarning",
         "MeshError", "RequestCancelledError", "RequestExpiredError", "RequestReplacedError", "ResourceError",
@@ -216,11 +211,11 @@ _PLACES = {
         "RenderTarget", "Renderer", "SpriteAnimator", "SpriteRenderer", "SpriteSheet", "TextRenderer",
         "Texture", "TileMap", "WebCamTexture", "faded"),
     "gameglue.host.app": ("App", "ComponentError"),
-    "gameglue.host.frame": ("FRAME", "Phase"),
+    "gameglue.host.frame": ("Phase",),
     "gameglue.host.playing": ("Facts", "PlayOptions"),
     "gameglue.host.program": ("play",),
     "gameglue.host.resources": ("Resources",),
-    "gameglue.inference": ("InferenceQueue", "InferenceRequest", "Pumpable", "QueueStats", "WorkerShare"),
+    "gameglue.inference": ("InferenceQueue", "InferenceRequest", "QueueStats", "WorkerShare"),
     "gameglue.inference.backend_choice": ("ALL_CHOICES", "BackendChoice", "Progress", "default_choice",
         "exact_choice", "open_worker"),
     "gameglue.inference.brain": ("Brain",),

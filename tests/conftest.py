@@ -20,6 +20,7 @@ from engine.device.cl.device import CLDevice
 from engine.device.gl.device import GLDevice
 from engine.device.gl.functions import GL, GLFunctions
 from engine.device.gl.switch import current_platform
+from gameglue.host.garbage_collection import long_lived_kept
 from tests import guards
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -34,6 +35,13 @@ RunChild = Callable[..., str]
 
 if guards.WANTED:
     guards.install()
+
+
+@pytest.fixture(scope="session", autouse=True)
+def modules_kept() -> Iterator[None]:
+    """Collections of garbage, which every run of an app begins with, leave out what was imported."""
+    with long_lived_kept():
+        yield
 
 
 @pytest.fixture(autouse=guards.WANTED)

@@ -12,8 +12,13 @@ import pytest
 from tests import guards
 from tests.conftest import ROOT
 
-GUARDED_TESTS = ("tests/engine/operators/test_cases.py", "tests/engine/test_random_graphs.py")
-"""Layers of every kind, each compiled and run, and networks of many."""
+LOW_PRECISION_TESTS = sorted(ROOT.glob("tests/engine/backends/cpu/test_low_precision_*.py"))
+GUARDED_TESTS = (
+    "tests/engine/operators/test_cases.py",
+    "tests/engine/test_random_graphs.py",
+    *(str(path.relative_to(ROOT)) for path in LOW_PRECISION_TESTS),
+)
+"""Layers of every kind, each compiled and run, networks of many, and kernels of bf16 and int8."""
 
 
 @pytest.mark.parametrize("place", [-1, 12, 64])

@@ -1,8 +1,10 @@
-"""Type checkers understand the public API: `tests/typed_user_code.py` says what they must find."""
+"""Type checkers understand the public API: the files of `USER_CODE` say what they must find."""
 
 from __future__ import annotations
 
+import json
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -21,23 +23,57 @@ gameglue.Wroker
 """
 
 
-def checked(path: Path, cache: Path) -> subprocess.CompletedProcess[str]:
-    """What mypy says to a file of a user's, who has no settings of ours."""
+USER_CODE = ("typed_user_code.py", "typed_star_import.py")
+MISSING = ("GPUCompute", "Schedule", "nothing", "Wroker")
+
+
+@pytest.fixture
+def user(tmp_path: Path) -> Path:
+    """A folder with a user's files, who has no settings of ours."""
+    folder = tmp_path / "user"
+    folder.mkdir()
+    for name in USER_CODE:
+        shutil.copy(ROOT / "tests" / name, folder)
+    return folder
+
+
+def mypy(folder: Path, *names: str) -> subprocess.CompletedProcess[str]:
+    """What mypy reports."""
     pytest.importorskip("mypy")
-    command = [sys.executable, "-m", "mypy", "--strict", "--config-file=", f"--cache-dir={cache}"]
-    command += ["--follow-imports=silent", "--ignore-missing-imports", str(path)]
+    command = [
+        sys.executable,
+        "-m",
+        "mypy",
+        "--strict",
+        "--config-file=",
+        f"--cache-dir={folder.parent}/cache",
+    ]
+    command += ["--follow-imports=silent", "--ignore-missing-imports", *names]
     environment = {**os.environ, "MYPYPATH": str(ROOT)}
-    return subprocess.run(command, cwd=path.parent, env=environment, capture_output=True, text=True)
+    return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
 
 
 @pytest.mark.long
-def test_user_code_is_understood(tmp_path: Path) -> None:
-    user = tmp_path / "user" / "game.py"
-    user.parent.mkdir()
-    user.write_text((ROOT / "tests" / "typed_user_code.py").read_text(encoding="utf-8"), encoding="utf-8")
-    done = checked(user, tmp_path / "cache")
+def test_mypy_understands_user_code(user: Path) -> None:
+    done = mypy(user, *USER_CODE)
     assert done.returncode == 0, done.stdout
-    user.write_text(WRONG, encoding="utf-8")
-    done = checked(user, tmp_path / "cache")
-    for name in ("GPUCompute", "Schedule", "nothing", "Wroker"):
+    (user / "wrong.py").write_text(WRONG, encoding="utf-8")
+    done = mypy(user, "wrong.py")
+    for name in MISSING:
         assert f'has no attribute "{name}"' in done.stdout
+
+
+def test_pyright_understands_user_code(user: Path) -> None:
+    """As editors do: basedpyright is pyright that installs without a Node.js of one's own."""
+    pytest.importorskip("basedpyright")
+    (user / "wrong.py").write_text(WRONG, encoding="utf-8")
+    settings = {"extraPaths": [str(ROOT)], "typeCheckingMode": "strict", "include": ["."]}
+    (user / "pyrightconfig.json").write_text(json.dumps(settings), encoding="utf-8")
+    command = [sys.executable, "-m", "basedpyright", "--outputjson", "--pythonpath", sys.executable]
+    done = subprocess.run(command, cwd=user, capture_output=True, text=True, check=False)
+    found = json.loads(done.stdout)
+    assert found["summary"]["filesAnalyzed"] == len(USER_CODE) + 1
+    errors = [(Path(e["file"]).name, e["message"]) for e in found["generalDiagnostics"]]
+    assert [error for error in errors if error[0] != "wrong.py"] == []
+    for name in MISSING:
+        assert any(f'"{name}"' in message for _, message in errors), errors

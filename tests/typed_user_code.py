@@ -6,7 +6,6 @@ from typing import assert_type
 
 import numpy as np
 
-from gameglue import *  # noqa: F403
 from gameglue import (
     App,
     BackendType,

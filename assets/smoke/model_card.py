@@ -147,7 +147,9 @@ Written by `train_smoke.py` in this folder; do not edit it by hand.
 Measured on {samples} steps of {boxes} boxes that training has not seen, with jets and up to three stones, at
 {height} x {width} cells, with onnxruntime. "Divergence left" is relative to that before, "flow off by" to the
 exact flow (conjugate gradients, to 1e-5); both are root mean squares. Times are medians, as in the demo: the
-network on the CPU backend, Jacobi's method in NumPy, both from nothing.
+network on the CPU backend, Jacobi's method in NumPy, both from nothing. The boxes flow by the exact
+pressure, so each solver starts from flows without earlier errors. In the demo, a box keeps what its
+own solver left in all steps before: see `demos/smoke/README.md`.
 
 - At equal time ({network_ms:.2f} ms), Jacobi's method gets through about {equal_time:.0f} iterations and
   leaves {equal_time_left:.1%} of the divergence where the network leaves {network_left:.1%}; the flow is off

@@ -12,7 +12,7 @@ from demos.chatter.words import MOODS, TOPICS
 from gameglue import MonoBehaviour, Page, Palette, Rect
 
 _STAYS = 3.2  # seconds that a bubble stays after its last word
-_LARGEST = 212.0, 58.0  # size of a full bubble, for which a side is chosen: it stays while the text grows
+_LARGEST = 212.0, 62.0  # size of a full bubble, for which a side is chosen: it stays while the text grows
 _SIDES = (
     *((0, -46, 0.5, 1.0), (50, -24, 0.0, 0.5), (-50, -24, 1.0, 0.5), (0, 74, 0.5, 0.0)),
     *((0, -46, 0.15, 1.0), (0, -46, 0.85, 1.0)),
@@ -43,8 +43,9 @@ class Scenery(MonoBehaviour):
         everybody = sorted((*village.people, village.player), key=lambda person: person.spot[1])
         for person in everybody:
             self._person(page, person, person is near)
-        # The player's bubble is placed first. Bubbles keep clear of people, their names and their moods.
-        taken = [Rect(person.spot[0] - 46, person.spot[1] - 34, 92, 102) for person in everybody]
+        # The player's bubble is placed first. Bubbles keep clear of people, their names and their moods;
+        # covering one of these is worse than covering another bubble, so they count several times.
+        taken = 3 * [Rect(person.spot[0] - 46, person.spot[1] - 34, 92, 101) for person in everybody]
         for person in sorted(everybody, key=lambda person: bool(person.trade)):
             if person.voice.is_talking or (person.voice.said and time - person.voice.due < _STAYS):
                 taken.append(self._bubble(page, person, taken))

@@ -10,11 +10,12 @@ from demos.chatter.words import MOODS, TOPICS
 from gameglue import Coroutine, MonoBehaviour, WaitUntil
 
 PEOPLE = {
-    "anna": ("baker", 125, 190), "bram": ("smith", 355, 182), "cora": ("fisher", 606, 188),
-    "dirk": ("farmer", 842, 194), "elsa": ("weaver", 128, 362), "finn": ("hunter", 400, 372),
-    "greta": ("healer", 828, 370), "hugo": ("miller", 122, 526), "ida": ("potter", 405, 524),
-    "jon": ("innkeeper", 812, 526),
+    "anna": ("baker", 125, 178), "bram": ("smith", 355, 174), "cora": ("fisher", 606, 178),
+    "dirk": ("farmer", 842, 178), "elsa": ("weaver", 128, 354), "finn": ("hunter", 400, 355),
+    "greta": ("healer", 828, 355), "hugo": ("miller", 122, 530), "ida": ("potter", 405, 530),
+    "jon": ("innkeeper", 812, 530),
 }  # fmt: skip
+"""Trade and place. Between two rows, a bubble of three lines fits above a head and below a name."""
 NEAR, REACH = 120.0, 300.0  # distances in pixels of a 960 x 640 page, to talk with the player, a neighbour
 SPEED, PAUSE = 220.0, 1.1  # pixels a second; seconds between two turns of a conversation
 

@@ -72,7 +72,7 @@ class Panels(MonoBehaviour):
 
     def _draw_seen(self, desk: Desk) -> None:
         """The network's input: a small square for each pixel."""
-        room = desk.card(*desk.seen, "network input", f"{INPUT_SIDE} x {INPUT_SIDE}")
+        room = desk.card(*desk.seen, "input", f"{INPUT_SIDE} x {INPUT_SIDE}")
         # A whole number of the window's pixels for each pixel of the input.
         cell = max(room.height * desk.unit // INPUT_SIDE, 1.0) / desk.unit
         side = cell * INPUT_SIDE

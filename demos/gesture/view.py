@@ -48,7 +48,7 @@ class View(MonoBehaviour):
             self._draw_foe(page, foe)
         self.battle.effects.draw(page)
         self._draw_trail(page)
-        for strip in ((0, 0, 626, 58), (612, 58, 14, 536), (0, 594, 626, 46), (0, 58, 22, 536)):
+        for strip in ((0, 0, 612, 58), (612, 0, 348, 640), (0, 594, 612, 46), (0, 58, 22, 536)):
             page.rect(*strip, Palette.BACKGROUND)  # covers effects that reach beyond the field
         self._draw_news(page)
         self._draw_panels(page)

@@ -34,7 +34,9 @@ def build(app: App, options: PlayOptions) -> Facts:
     choice = exact_choice(choice, workers[STYLES[0]])
     game = app.scene.create("painter")
     painter = game.add_component(Painter, workers=workers, camera=build_island(app))
-    if app.graphics.is_software:  # the processor draws: fewer pixels keep the frame rate
+    if (
+        app.graphics.is_software and not options.full_size
+    ):  # the processor draws: fewer pixels keep the frame rate
         painter.detail, painter.scale = 0.4, 0.25
     is_there = choice.backend is not BackendType.CPU and choice.device != "opencl"
     label = f"{choice.label}, " + ("stays on the GPU" if is_there else "copied through the host")

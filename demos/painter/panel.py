@@ -98,4 +98,4 @@ class Panel(MonoBehaviour):
         left, tall = right - wide, wide * picture.size[1] / picture.size[0]
         page.rect(left - 3, top - 3, wide + 6, tall + 6, _GLASS, 10)
         page.image(picture, left, top, wide, tall, radius=8)
-        page.text("the scene", left + 10, top + tall - 14, 13)
+        page.chip("the unpainted scene", left + 6, top + tall - 18, 13, Palette.BACKGROUND, Palette.TEXT)

@@ -63,7 +63,7 @@ class View(MonoBehaviour):
         # An outline, as a software renderer takes milliseconds for a filled court.
         corners = np.array(((0, 0), (WIDTH, 0), (WIDTH, 1), (0, 1))) * unit + box[:2]
         page.polyline(corners, Palette.LINE, width=3, closed=True)
-        for i in range(15):
+        for i in range(1, 15):  # the first dash would cross the text
             page.rect(middle - 1.5, box.y + unit * (i + 0.25) / 15, 3, unit / 30, "#ffffff12")
         for side, (name, color) in enumerate((("you", _YOU), ("rival", _RIVAL))):
             x, y = middle + (side - 0.5) * 0.6 * unit, box.y + 0.08 * unit

@@ -14,11 +14,11 @@ _BOXES = [Rect(left, _TOP, _WIDE, _TALL) for left in (22.0, 22.0 + _WIDE + 14.0)
 _COLORS = (Palette.ACCENT, Palette.WARN)
 _KEYS = {"drag": "smoke", "right drag": "move the stone", "1 2 3": "Jacobi iterations"}
 _KEYS |= {"V": "show divergence", "C": "clear", "Esc": "quit"}
-_EXPLAINED = """More air flows out of a cell than
-in, or less: no real fluid does that.
-The pressure removes it; what
-remains is an error. It changes with
-the smoke and the stone."""
+_EXPLAINED = """How much more flows out of
+a cell than into it. In a real
+fluid it is 0. The pressure is
+found to make it 0; what
+remains is the solver's error."""
 
 
 class Panels(MonoBehaviour):

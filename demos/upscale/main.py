@@ -37,7 +37,7 @@ def build(app: App, options: PlayOptions) -> Facts:
     app.scene.create("screen").add_component(Camera2D, layers=())
     game = app.scene.create("upscale")
     size = 640, 480
-    if app.graphics.is_software:  # the processor draws and infers, with shaders more slowly
+    if app.graphics.is_software and not options.full_size:  # the processor draws and infers
         size = (384, 288) if choice.backend is BackendType.CPU else (320, 240)
     upscaler = game.add_component(
         Upscaler, worker=worker, judge=judge, small_camera=small, large_camera=large, size=size

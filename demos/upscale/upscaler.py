@@ -64,6 +64,8 @@ class Upscaler(MonoBehaviour):
         if self.small_camera.enabled:
             self.network.update(self.next.low)
             self._take()
+        else:  # a second look in this frame: an image takes fewer frames
+            self.network.advance()
 
     def _take(self) -> None:
         """Show the shot whose image is finished, and measure now and then."""

@@ -59,9 +59,11 @@ class View(MonoBehaviour):
         page.polyline([(x, BOX.y), (x, BOX.bottom)], "white")
         page.circle(x, BOX.center[1], 11, "white")
         page.text("<>", x, BOX.center[1], 13, Palette.BACKGROUND, "center")
+        # At the bottom: the game's own text is at the top.
         for left, name, color in ((x - 106, "bilinear", Palette.WARN), (x + 14, "network", Palette.GOOD)):
-            page.rect(left, BOX.y + 14, 92, 28, "#0c0e13d0", 6)
-            page.text(name, left + 46, BOX.y + 28, 16, color, "center")
+            if BOX.x <= left <= BOX.right - 92:
+                page.rect(left, BOX.bottom - 42, 92, 28, "#0c0e13d0", 6)
+                page.text(name, left + 46, BOX.bottom - 28, 16, color, "center")
         self._draw_details(page, BOX.right + 14)
         page.keys(_KEYS, y=BOX.bottom + 26)
         (width, height), frames = self.upscaler.size, self.upscaler.network.latency_frames

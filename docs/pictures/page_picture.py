@@ -11,6 +11,8 @@ from pathlib import Path
 
 from PIL import Image
 
+from gameglue.cli.animation import with_few_colors
+
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = ROOT / "docs" / "pages"
 IMAGES = PAGES / "images"
@@ -42,7 +44,5 @@ def keep_picture(page: str, name: str, *, width: int = 600, colors: int = 96) ->
             small = picture.convert("RGB").resize(size, Image.Resampling.LANCZOS)
     IMAGES.mkdir(parents=True, exist_ok=True)
     target = IMAGES / name
-    # The default method drops the colours of small things on a large ground.
-    few = small.quantize(colors, Image.Quantize.MAXCOVERAGE, kmeans=4, dither=Image.Dither.NONE)
-    few.save(target, optimize=True)
+    with_few_colors(small, colors).save(target, optimize=True)
     print(f"{target}: {target.stat().st_size} bytes")

@@ -12,7 +12,7 @@ from typing import BinaryIO
 
 import numpy as np
 
-from engine.backends.cpu.precompile import compile_ahead
+from engine.backends.table import begin_ahead
 from engine.base import instrumentation
 from engine.base.errors import InputError, ModelImportError
 from engine.base.memory.out_of_memory import naming_shortage
@@ -49,7 +49,7 @@ class ModelAsset:
 
     @property
     def path(self) -> Path | None:
-        """Where the file lies; None for a model given as bytes."""
+        """Path of the file; None for a model given as bytes."""
         return self._path
 
     @property
@@ -94,15 +94,18 @@ class ModelAsset:
 
 
 class ModelLoader(metaclass=SpellingType):
-    """Reads model files. The format is told by the file's suffix; bytes are taken for ONNX."""
+    """Reads model files. The suffix decides the format; bytes are read as ONNX."""
 
     @staticmethod
     def load(source: ModelSource | ModelAsset, *, dims: Mapping[str, int] | None = None) -> Model:
         """The model in `source`, ready for a worker: read, checked, and put through the passes.
 
         `source` is a path, bytes, a binary file object or a `ModelAsset`. `dims` makes named dimensions
-        static: `{"batch": 1}`. Raises `ModelImportError` for whatever is wrong with the file, `InputError`
-        for a wrong `source` or a name in `dims` that the model does not have.
+        static: `{"batch": 1}`.
+
+        Raises:
+            ModelImportError: Something is wrong with the file.
+            InputError: `source` is none of these, or the model does not have a name in `dims`.
         """
         if isinstance(source, ModelAsset):
             if dims is None:
@@ -116,7 +119,7 @@ class ModelLoader(metaclass=SpellingType):
     def load_async(
         source: ModelSource | ModelAsset, *, dims: Mapping[str, int] | None = None
     ) -> Loading[Model]:
-        """`load` beside a game's frames: await the handle, or poll `is_done()` and take `result()`.
+        """Load in the background: await the handle, or poll `is_done()` and take `result()`.
 
         What `load` raises is raised there.
         """
@@ -142,7 +145,7 @@ class ModelLoader(metaclass=SpellingType):
 
 def _ready(source: ModelSource, dims: Mapping[str, int] | None) -> Model:
     """The model after all passes, which the same file went through only once."""
-    compile_ahead()
+    begin_ahead()
     data, folder, name = _contents(source)
     stored = GraphFile(data, name, dims)
     model = stored.read()
@@ -152,7 +155,7 @@ def _ready(source: ModelSource, dims: Mapping[str, int] | None) -> Model:
         if not is_told_by_file(read):
             return _settled(model)
         stored.write(model)
-    return _settled(model).identified(stored.key)
+    return _settled(model)._identified(stored.key)
 
 
 def _read(data: bytes, folder: Path | None, name: str, dims: Mapping[str, int] | None) -> Model:

@@ -42,7 +42,9 @@ def operator(
     It is called as `define(k, *inputs, **attributes)` with a `Builder` and `Value`s, and returns a Value or a
     tuple of them. `since` and `until` bound the versions of `domain` that it is for; `host` names integer
     inputs whose elements it has to know (`k.ints`); `precision` is "exact", "rounding" or "random".
-    Raises `InputError` where the operator exists already or the signature declares none.
+
+    Raises:
+        InputError: The operator exists already, or the signature declares none.
     """
 
     def register(define: D) -> D:
@@ -89,7 +91,10 @@ def numpy_operator(name: str, *, domain: str, since: int = 1, until: int | None 
 def remove_operator(name: str, *, domain: str) -> None:
     """Forget an operator that `operator` or `numpy_operator` declared, all versions of it.
 
-    Models that are loaded already keep it. Raises `InputError` for any other.
+    Models that are loaded already keep it.
+
+    Raises:
+        InputError: No such operator was declared.
     """
     mine = [op for op in OPERATORS if (op.domain, op.name) == (_own(domain), name)]
     if not mine or not all(op in _declared for op in mine):

@@ -1,4 +1,4 @@
-"""Programs without a Python of their own to start: they start themselves again, to compile beside a game."""
+"""Freeze support: a frozen program starts itself again to compile kernels in the background."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ def freeze_support() -> None:
     compile in the game's own process. Elsewhere it does nothing.
     """
     allow_reentry()
-    if sys.argv[1:] not in ([child.COMPILER_ARGUMENT], [child.DRIVER_WARM_UP_ARGUMENT]):
+    if sys.argv[1:] != [child.CHILD_ARGUMENT]:
         return
-    child.begin(is_frozen=True)
-    if sys.argv[1] == child.DRIVER_WARM_UP_ARGUMENT:
-        run_driver_warm_up()
+    task = child.begin(is_frozen=True)
+    if task is not None:
+        child.run(task)
     else:
         # Numba takes a third of a second to import, and only these processes need it.
         from engine.device.native import compile as compiler

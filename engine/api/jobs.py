@@ -63,7 +63,11 @@ _CHUNKS_PER_THREAD = 4
 
 
 class Job:
-    """A function that job threads run; made by `job`."""
+    """A function that job threads run; made by `job`.
+
+    Attributes:
+        py_func: The Python function.
+    """
 
     def __init__(self, function: Function) -> None:
         functools.update_wrapper(self, function)
@@ -104,10 +108,13 @@ class Job:
             depends_on: jobs to wait for, beside what the tensors themselves wait for.
             jobs: where to run; by default where its tensors and dependencies are, else the shared system.
 
-        Raises `InputError` for arguments that cannot be taken and dependencies of another job system,
-        `DisposedError` for a tensor that was disposed, `ValuePending` for an output whose schedule still
-        waits for data of its own, `KernelCompileError` if the function cannot be compiled. The first call
-        for new types compiles, which takes a second or two unless it was stored or prepared.
+        The first call for new types compiles, which takes a second or two unless it was stored or prepared.
+
+        Raises:
+            InputError: An argument cannot be taken, or a dependency belongs to another job system.
+            DisposedError: A tensor was disposed.
+            ValuePending: The schedule of an output still waits for data of its own.
+            KernelCompileError: The function cannot be compiled.
         """
         return self.over(self.bound(arguments), count, grain, depends_on, jobs)
 

@@ -44,7 +44,10 @@ class EngineBackendRep(BackendRep, Disposable):
         """One inference, waited for: the outputs in order, each also to be had by its name.
 
         `inputs` is a list in the model's order, a dict by name, or one array for a model of one input.
-        Sequences are lists of arrays, an empty optional is None. Raises `InputError`.
+        Sequences are lists of arrays, an empty optional is None.
+
+        Raises:
+            InputError: An input is missing or does not fit.
         """
         self._check_alive()
         model = self.worker.model
@@ -101,8 +104,12 @@ class EngineBackend(Backend):
     ) -> EngineBackendRep:
         """Compile a model, given as a proto, bytes or a path, for a device (a name of `DEVICES`).
 
-        `allow_fallback` and `debug` are those of `Worker`. Raises `ModelImportError`, `DeviceError`,
-        `UnsupportedLayerError`.
+        `allow_fallback` and `debug` are those of `Worker`.
+
+        Raises:
+            ModelImportError: The model cannot be read.
+            DeviceError: There is no such device.
+            UnsupportedLayerError: A layer cannot run on it.
         """
         backend_type, kind = choose_device(device)
         source = model.SerializeToString() if isinstance(model, ModelProto) else model

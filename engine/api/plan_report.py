@@ -23,7 +23,7 @@ class Transfer:
 
 @dataclass(frozen=True, slots=True)
 class Wait:
-    """A layer at which a plan goes on only when data of its own has been read back: a size, a condition."""
+    """A layer before which the plan needs data of its own read back: a size, a condition."""
 
     layer: str
     op_type: str
@@ -32,8 +32,20 @@ class Wait:
 
 @dataclass(frozen=True, slots=True)
 class PlanReport:
-    """How a worker runs its model: steps after fusion, tuned ones among them, what leaves the backend, and
-    where it waits for data (in the background: `schedule` does not).
+    """How a worker runs its model: steps, kernels, and where it leaves its backend or waits for data.
+
+    Waits happen in the background: `schedule` does not block.
+
+    Attributes:
+        backend: The backend's name.
+        device: The device's name.
+        layers: Layers of the model.
+        steps: Steps after fusion.
+        tuned_steps: Steps with a tuned kernel.
+        kernels: Compiled kernels.
+        fallbacks: Layers that run on the CPU instead, each with the reason.
+        waits: Layers that need data read back before the plan continues.
+        transfers: Copies between the backend and the CPU.
     """
 
     backend: str

@@ -37,7 +37,7 @@ from engine.base.lifetime import Disposable
 from engine.base.sliced_thread import SlicedThread
 from engine.base.spelling import answers_spelling
 from engine.compiler.lower import Lowered
-from engine.compiler.trace import SCHEDULE_COUNT, InputShape, InputShapes
+from engine.compiler.trace import SCHEDULE_COUNT, InputShapes
 from engine.device.gl.device import GLDevice
 from engine.device.jobs.system import JobHandle, JobSystem
 from engine.graph.model import Model
@@ -103,8 +103,9 @@ class Worker(Disposable):
             slice_ms: how long one slice of `schedule_iterable` may keep the device busy, in milliseconds.
             progress: called with (kernels ready, kernels wanted) while they compile.
 
-        Raises `DeviceError` where the device is missing or the processor cannot compute in the precision,
-        `UnsupportedLayerError` where a layer cannot run.
+        Raises:
+            DeviceError: The device is missing, or the processor cannot compute in the precision.
+            UnsupportedLayerError: A layer cannot run.
         """
         self._disposed = True  # until the session exists, there is nothing to dispose
         super().__init__()
@@ -188,7 +189,8 @@ class Worker(Disposable):
             source = model.path if isinstance(model, ModelAsset) else model
             driver_warm_up = None
             if isinstance(source, str | os.PathLike) and outputs is None:
-                driver_warm_up = partial(warm_up_driver, source, backend_type, shapes, allow_fallback)
+                task = "engine.api.freeze_support:run_driver_warm_up"
+                driver_warm_up = partial(warm_up_driver, task, source, backend_type, shapes, allow_fallback)
             session = yield from session_steps(loading, open_session, is_on_gl, driver_warm_up)
             worker = cls.__new__(cls)
             Disposable.__init__(worker)
@@ -212,17 +214,19 @@ class Worker(Disposable):
 
         It goes on beside the frames: await the handle, poll `is_done()`, or in a script call `wait()`. The
         worker may be used meanwhile; no result, no random number and no input of a schedule is touched.
-        Raises `InputError` for shapes that the model does not take.
+
+        Raises:
+            InputError: The model does not take the shapes.
         """
         self._check_alive()
         loading: Loading[None] = Loading(name=f"warm-up of {self.model.name}", worker=self)
         wanted = self._wanted(shapes, must=True)
         self._loads[:] = [load for load in self._loads if not load.is_over] + [loading]
-        return loading.begin(warm_up_steps(loading, self._session, wanted, self._latest is None))
+        return loading.begin(warm_up_steps(loading, self._session, wanted, lambda: self._latest is None))
 
     def _warm_up_steps(self, loading: Loading[Any], shapes: Shapes | Sequence[Shapes] | None) -> Steps[None]:
         wanted = self._wanted(shapes, must=shapes is not None)
-        yield from warm_up_steps(loading, self._session, wanted, True)
+        yield from warm_up_steps(loading, self._session, wanted, lambda: True)
 
     def _wanted(
         self, shapes: Shapes | Sequence[Shapes] | None, *, must: bool
@@ -253,7 +257,6 @@ class Worker(Disposable):
         # How many schedules there were before, for layers that draw random numbers.
         self._count = np.zeros(1, np.uint32) if session.is_random else None
         self._direct: FastPath | None = None
-        self._directs: dict[tuple[InputShape, ...], FastPath] = {}
         self._queue = RunQueue()
         self._is_unfinished = False
         self._is_observed = False
@@ -281,8 +284,12 @@ class Worker(Disposable):
         self._thread = thread
 
     def dispose(self) -> None:
-        """Free what the worker holds; a second call does nothing. What is on its way is given up, readbacks
-        that were requested excepted. Raises `ThreadError` on another thread than the worker's.
+        """Free the worker's memory and drop its pending work; a second call does nothing.
+
+        Readbacks that were requested still arrive.
+
+        Raises:
+            ThreadError: It is called on another thread than the worker's.
         """
         if not self._disposed:
             self._check_thread()
@@ -310,18 +317,15 @@ class Worker(Disposable):
             self._direct, self._latest = fast_path, FastPathRun.after(latest, fast_path)
 
     @property
-    def inputs(self) -> Inputs:
-        """What schedules are checked against, and the values that `set_input` has given."""
-        return self._inputs
-
-    @property
     def fence(self) -> JobHandle | None:
         """The last job of this worker's schedules so far, for jobs to depend on; None once all are done.
 
-        Raises `InputError` on a GPU, where no job can wait for it: request a readback.
+
+        Raises:
+            InputError: On a GPU, where no job can wait for it: request a readback.
         """
         self._check_alive()
-        if self._native.name != "cpu":
+        if not self._native.is_host:
             raise InputError("job threads cannot wait for a GPU; read the output back, then schedule the job")
         last = self._native.fence()
         return None if last is None else last.of_this_run()
@@ -353,7 +357,7 @@ class Worker(Disposable):
             changes.latest = object()  # a call of `add` takes as long as all else here
 
     @property
-    def kept_inputs(self) -> Mapping[str, InputValue]:
+    def _kept_inputs(self) -> Mapping[str, InputValue]:
         """What `set_input` has given so far, by name."""
         return dict(self._inputs.kept)
 
@@ -363,7 +367,9 @@ class Worker(Disposable):
         Inputs are arrays or tensors: in the model's order, by keyword, as one dict (for names that are no
         Python identifiers), or set before with `set_input`. Arrays are copied before this returns;
         the CPU backend reads a large tensor on the CPU where it lies, if nothing is in flight.
-        Raises `InputError` that names the input whose name, shape or dtype is wrong.
+
+        Raises:
+            InputError: An input's name, shape or dtype is wrong; the message names the input.
         """
         if instrumentation.installed and not self._is_observed and instrumentation.here():
             self._schedule_observed(inputs, named)
@@ -400,7 +406,7 @@ class Worker(Disposable):
             if self._count is not None:
                 self._schedules -= 1
         checked = self._prepared(inputs, named)
-        if self._directs and not self._queue and self._take_checked(checked):
+        if not self._queue and self._take_checked(checked):
             return
         shapes, known, prepared = checked
         with self._entered():
@@ -411,8 +417,8 @@ class Worker(Disposable):
             run.recorded.fast_path = self._direct = run.recorded.fast_path or FastPath.of(
                 self._session, run.recorded, self._inputs.names, known, self._count
             )
-            if self._direct is not None and not known:
-                self._directs[tuple(shapes.values())] = self._direct
+            if not known:
+                self._session.cache.keep_fast_path(self._session.key(shapes, {}), run.recorded)
 
     def schedule_iterable(
         self, *inputs: InputValue | Mapping[str, InputValue], **named: InputValue
@@ -488,20 +494,11 @@ class Worker(Disposable):
         """The short way of a plan that was used before, for arrays of other shapes than the last ones."""
         if any(type(array) is not np.ndarray for array in given):
             return None
-        shapes = tuple([array.shape for array in given])
-        return self._direct_of(shapes)
-
-    def _direct_of(self, shapes: tuple[InputShape, ...]) -> FastPath | None:
-        fast_path = self._directs.get(shapes)
-        if fast_path is not None and fast_path.recorded.fast_path is not fast_path:
-            # Its plan was dropped, as others may have been.
-            self._directs = {key: d for key, d in self._directs.items() if d.recorded.fast_path is d}
-            return None
-        return fast_path
+        return self._session.cache.fast_path(tuple([array.shape for array in given]))
 
     def _take_checked(self, given: Given) -> bool:
         """Schedule by a plan that was used before, where all checked inputs are arrays."""
-        fast_path = self._direct_of(tuple(given.shapes.values()))
+        fast_path = self._session.cache.fast_path(tuple(given.shapes.values()))
         arrays: Any = tuple(given.tensors[name] for name in given.shapes if name in given.tensors)
         if fast_path is None or not fast_path.take(arrays):
             return False
@@ -509,7 +506,7 @@ class Worker(Disposable):
         return True
 
     def pump(self, budget_ms: float | None = None) -> bool:
-        """Take up schedules that wait for data of their own; True when nothing is left to enqueue.
+        """Continue schedules that wait for data of their own; True when nothing is left to enqueue.
 
         With a budget, stops after about that many milliseconds of this thread's time. Never waits. Raises the
         error of a schedule that cannot go on and whose outputs nobody reads, once; the others go on.
@@ -567,8 +564,10 @@ class Worker(Disposable):
         A `Tensor`; a list of them for an output that is a sequence; None for an optional without an element.
         With `list` as `kind`, type checkers know of the list, and `InputError` is raised where there is none.
         A sequence of maps is a tensor with one dict for each row, made when it is read.
-        It is stale after the next `schedule`; a readback requested before stays good. Raises `ShapePending`
-        for a sequence whose length depends on data that is still being computed.
+        It is stale after the next `schedule`; a readback requested before stays good.
+
+        Raises:
+            ShapePending: The length of a sequence depends on data that is still being computed.
         """
         if kind is not None:
             return as_list(self.peek_output(name), name)
@@ -610,11 +609,11 @@ class Worker(Disposable):
         self._check_alive()
         latest = self._latest.recorded_plans if self._latest is not None else ()
         compiling = sum(load.missing for recorded in latest for load in recorded.compiling)
-        return report_on(self.model, self._native, self.plans, self._session.unprepared, compiling)
+        return report_on(self.model, self._native, self._plans, self._session.unprepared, compiling)
 
     @property
-    def plans(self) -> Sequence[Lowered]:
-        """The latest plan, stretch by stretch, as far as it was made; before any schedule, a likely one."""
+    def _plans(self) -> Sequence[Lowered]:
+        """The compiled segments of the latest plan; before any schedule, those of a likely one."""
         plans = (
             [recorded.lowered for recorded in self._latest.recorded_plans] if self._latest is not None else []
         )
@@ -632,7 +631,6 @@ class Worker(Disposable):
             DisposedError("the worker was disposed before this schedule had enqueued all its work")
         )
         self._direct = None
-        self._directs.clear()
         self._kept.clear()
         unfinished.work.discard(self)
         self._latest = None
@@ -642,4 +640,4 @@ class Worker(Disposable):
 
 
 def _plans_of(worker: Worker | None) -> Sequence[Lowered]:
-    return () if worker is None or worker.is_disposed else worker.plans
+    return () if worker is None or worker.is_disposed else worker._plans

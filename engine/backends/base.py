@@ -16,18 +16,22 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol
 import numpy as np
 
 from engine.backends.partial_dispatch import Pieces
+from engine.backends.plan_codec import PlanCodec
+from engine.backends.plan_template import PlanTemplate, Template
 from engine.backends.readback import PendingRead, ShapedRead, check_out
+from engine.backends.repeat import Repeat
 from engine.backends.tensor_data import CPUTensorData
-from engine.base import instrumentation
 from engine.base.dtypes import STORAGE_TYPES
 from engine.base.spelling import raise_unknown
 from engine.compiler.loop_splitting import Temporary
 from engine.compiler.passes import Pass, fold_weights
 from engine.compiler.plan import AnyKernel, Compute, Plan, Step, Tuner
-from engine.kernels.size import Number
 
 Progress = Callable[[int, int], None]
 """Called with (kernels ready, kernels wanted)."""
+
+Storage = Literal["memory", "buffer", "texture", "other"]
+"""How users reach a tensor on a backend: as memory of the process, as a GPU buffer, as a texture, or not."""
 
 Precision = Literal["float32", "bf16", "int8"]
 """How exactly the CPU backend computes matrix products and convolutions; all else it computes in float32."""
@@ -68,8 +72,12 @@ class DeviceBuffer(ABC):
     dtype: np.dtype
 
     def memory_bytes(self) -> int:
-        """What it takes where it lies."""
+        """Size in bytes on the device."""
         return self.elements * self.dtype.itemsize
+
+    def block(self) -> tuple[int, int]:
+        """The memory that it keeps: a number, which buffers over the same memory share, and bytes."""
+        return id(self), self.memory_bytes()
 
     @abstractmethod
     def release(self) -> None:
@@ -77,7 +85,7 @@ class DeviceBuffer(ABC):
 
 
 class Readback(ABC):
-    """A copy of a buffer's value on its way to the CPU."""
+    """A pending readback of a buffer's value."""
 
     @abstractmethod
     def done(self) -> bool:
@@ -115,33 +123,6 @@ class Program(ABC):
         return {}
 
 
-class Template(Protocol):
-    """A recorded plan whose sizes are open."""
-
-    @property
-    def numbers(self) -> Sequence[Number]:
-        """The open numbers that `fill` needs the values of, in this order."""
-        ...
-
-    def fill(self, values: Sequence[int | float], buffers: Mapping[str, DeviceBuffer]) -> Program:
-        """The program for one set of sizes, over these inputs and outputs."""
-        ...
-
-
-class PlanTemplate:
-    """A plan with open sizes that is recorded once more for each set of sizes."""
-
-    def __init__(self, backend: Backend, plan: Plan, constants: Mapping[str, DeviceBuffer]) -> None:
-        self._backend = backend
-        self._plan = plan
-        self._constants = dict(constants)
-        self.numbers: tuple[Number, ...] = tuple(plan.numbers())
-
-    def fill(self, values: Sequence[int | float], buffers: Mapping[str, DeviceBuffer]) -> Program:
-        """The program for one set of sizes."""
-        return self._backend.record(self._plan.filled(values), {**self._constants, **buffers})
-
-
 class Compiling(Protocol):
     """Kernels that are compiled beside the frames."""
 
@@ -164,6 +145,12 @@ class Backend(ABC):
 
     name: ClassVar[str]
     """As in `engine.backends.table`: "cpu", "gl_compute", "gl_pixel", "opencl"."""
+
+    is_host: ClassVar[bool] = False
+    """Whether its work is jobs on memory of the process; then it is a `HostBackend`."""
+
+    storage: ClassVar[Storage] = "other"
+    """What its tensors are to users; see `engine.runtime.device_tensor_data`."""
 
     shares: ClassVar[bool] = False
     """Whether `share` gives buffers over a part of others."""
@@ -207,6 +194,10 @@ class Backend(ABC):
         make: Callable[[Any], Backend] = cls
         return make(device)
 
+    @classmethod
+    def load_ahead(cls) -> None:
+        """Wait for what a first backend object would otherwise wait for; any thread may do it."""
+
     @property
     def owner(self) -> Any:
         """The `GLDevice`, `CLDevice` or `JobSystem` that does the work."""
@@ -220,6 +211,10 @@ class Backend(ABC):
         """Whether tensors of a type can lie here at all."""
         return True
 
+    def element_dtype(self, dtype: np.dtype) -> np.dtype:
+        """The NumPy type of an element as it is stored here, for tensors of a type that can be."""
+        return dtype
+
     @abstractmethod
     def tune(self, compute: Compute, tuner: Tuner) -> bool:
         """Replace the step by tuned kernels through `tuner`; False leaves it to the generic kernel.
@@ -229,7 +224,10 @@ class Backend(ABC):
         """
 
     def split(self, compute: Compute, temporary: Temporary) -> Sequence[Compute]:
-        """A step that `tune` left to the generic kernel, as several where one would run too long here."""
+        """A step that `tune` left to the generic kernel, as several where one would run too long here.
+
+        Or where several have more work at once.
+        """
         return [compute]
 
     @abstractmethod
@@ -251,6 +249,10 @@ class Backend(ABC):
             words: by key, how many words of arguments a kernel is called with; 0 where that is not known.
         """
         return False
+
+    def plan_codec(self) -> PlanCodec | None:
+        """What the plan store needs to know; None where plans of this backend are not stored."""
+        return None
 
     @abstractmethod
     def create(self, elements: int, dtype: np.dtype, data: np.ndarray | None = None) -> DeviceBuffer:
@@ -410,58 +412,3 @@ class Backend(ABC):
     @abstractmethod
     def dispose(self) -> None:
         """Free everything that this backend object still owns."""
-
-
-class Repeat:
-    """A program that runs again and again, over inputs that come each time.
-
-    They come as arrays and, where some are those of tensors, these beside them, in the same order.
-    """
-
-    __slots__ = ("_backend", "_program", "_targets")
-
-    def __init__(self, backend: Backend, program: Program, targets: Sequence[DeviceBuffer | None]) -> None:
-        self._backend = backend
-        self._program = program
-        self._targets = targets
-
-    def run(self, arrays: Sequence[np.ndarray], tensors: Sequence[CPUTensorData | None] = ()) -> None:
-        """Take these inputs, and enqueue the program."""
-        backend = self._backend
-        with backend.entered():
-            if instrumentation.installed:
-                self._run_observed(arrays)
-                return
-            for array, target in zip(arrays, self._targets, strict=True):
-                if target is not None:
-                    backend.upload(target, array)
-            backend.run(self._program)
-            backend.flush()
-
-    def again(self, tensors: Sequence[CPUTensorData | None]) -> bool:
-        """The same with nothing but tensors, and the very list that `run` was given last, whose elements are
-        where they were. Where that takes more than enqueueing, nothing is done, and this is False.
-        """
-        return False
-
-    def run_behind(self, arrays: Sequence[np.ndarray], tensors: Sequence[CPUTensorData | None]) -> None:
-        """The same where jobs still write some of the tensors, for which the stream can wait."""
-        for array, tensor, target in zip(arrays, tensors, self._targets, strict=True):
-            if target is None:
-                continue
-            if tensor is None:
-                self._backend.upload(target, array)
-            else:
-                self._backend.upload_behind(target, tensor)
-        self._backend.run(self._program)
-
-    def _run_observed(self, arrays: Sequence[np.ndarray]) -> None:
-        backend = self._backend
-        for array, target in zip(arrays, self._targets, strict=True):
-            if target is not None:
-                with instrumentation.spanning("upload", bytes=array.nbytes):
-                    backend.upload(target, array)
-                instrumentation.count("bytes up", array.nbytes)
-        with instrumentation.spanning("enqueue", backend=backend.name):
-            backend.run(self._program)
-            backend.flush()

@@ -24,12 +24,6 @@ from engine.kernels.value import Value
 _PLAIN = {"matmul": "matmul", "shifted_matmul": "matmul", "conv": "conv", "shifted_conv": "conv"}
 _WIDE: dict[str, np.dtype] = {"float32": FLOAT32, "float64": np.dtype(np.float64), "int32": INT32}
 
-FEW_ROWS = 4
-"""Rows of a product up to which its weights are unpacked as they are read."""
-
-MOST_UNPACKED = 1 << 25
-"""Elements of a matrix that is unpacked whole."""
-
 Fits = Callable[[int, np.dtype], bool]
 """Whether a tensor of so many elements of a type fits in a buffer."""
 
@@ -42,8 +36,6 @@ def plain(compute: Compute, tuner: Tuner, fits: Fits) -> Compute | None:
     """
     hint = compute.hint
     dtype = _WIDE.get(compute.body.dtype)
-    if hint is not None and hint.kind == "unpacked_matmul" and dtype == FLOAT32:
-        return _unpacked(compute, hint, tuner, fits)
     if hint is None or hint.kind not in _PLAIN or dtype is None:
         return None
     sides, rest = list(hint.operands[:2]), list(hint.operands[2:])
@@ -62,26 +54,9 @@ def plain(compute: Compute, tuner: Tuner, fits: Fits) -> Compute | None:
             found.append(side)
             continue
         is_weight = place == 1 and ("conv" in hint.kind or side.size == hint.facts["k"] * hint.facts["n"])
-        found.append(_widened(side, zero, entry, dtype, tuner, is_weight))
+        found.append(widened(side, zero, entry, dtype, tuner, is_weight))
     plain_hint = Hint("matmul" if "matmul" in hint.kind else "conv", tuple(found), hint.facts)
     return replace(compute, hint=plain_hint)
-
-
-def _unpacked(compute: Compute, hint: Hint, tuner: Tuner, fits: Fits) -> Compute | None:
-    """A product with the whole second matrix unpacked first, which costs as much as a few rows of it."""
-    a, (m, n, k) = hint.operands[0], (hint.facts[name] for name in ("m", "n", "k"))
-    size = n * k
-    # Where the rows are open they may be one, as for a language model's next token.
-    is_many = a.is_static(0) and m > FEW_ROWS
-    if not is_many or size > MOST_UNPACKED or not fits(size, FLOAT32):
-        return None
-    name = tuner.temporary(size, FLOAT32)
-    emit(tuner, hint.facts["weight"](index(0), index(1)), (n, k), FLOAT32, name)
-    if a.dtype != FLOAT32:
-        a = _widened(a, None, lambda position: lit(0), FLOAT32, tuner, is_weight=False)
-    facts = {"m": m, "n": n, "k": k, "batch": 1, "a_strides": (m * k, k, 1), "b_strides": (0, 1, k)}
-    b = Value(name, (n, k), FLOAT32, ((n, n), (k, k)))
-    return replace(compute, hint=Hint("matmul", (a, b), facts))
 
 
 def _zero_of(hint: Hint, side: int, x: Value, zero: Value | None) -> Callable[[Expr], Expr] | None:
@@ -100,7 +75,7 @@ def _zero_of(hint: Hint, side: int, x: Value, zero: Value | None) -> Callable[[E
     return (lambda position: position % arg(n)) if by_columns else None
 
 
-def _widened(
+def widened(
     x: Value,
     zero: Value | None,
     entry: Callable[[Expr], Expr],
@@ -108,6 +83,17 @@ def _widened(
     tuner: Tuner,
     is_weight: bool,
 ) -> Value:
+    """An operand less its zero point in a type of 32 bits or more: known where it is a known weight.
+
+    Args:
+        x: the operand.
+        zero: its zero point, if it has one.
+        entry: which entry of the zero point belongs to a position.
+        dtype: the type.
+        tuner: takes the step, where one is needed.
+        is_weight: whether known elements stay known.
+    """
+
     def formula(position: Expr) -> Expr:
         value = x.at(position)
         return value if zero is None else value - zero.at(entry(position))

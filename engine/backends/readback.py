@@ -1,4 +1,4 @@
-"""Elements on their way from where they were computed to the CPU, and where they are delivered."""
+"""Asynchronous readback of tensor data to the CPU."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from engine.base.errors import InputError
 
 
 class PendingRead(Protocol):
-    """Elements on their way to the CPU."""
+    """A pending readback of elements to the CPU."""
 
     def done(self) -> bool:
         """Whether `array` is there. Never waits."""

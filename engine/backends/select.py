@@ -7,6 +7,7 @@ from weakref import WeakKeyDictionary, WeakValueDictionary
 
 from engine.backends import table
 from engine.backends.base import Backend, BackendType, Precision
+from engine.backends.host import HostBackend
 from engine.backends.table import DeviceName, Entry
 from engine.base.errors import DeviceError, InputError
 from engine.device.cl.device import CLDevice
@@ -31,17 +32,15 @@ def create_backend(
 
     `deterministic` is for the CPU: GPU backends compute the same bits every time anyway.
     """
-    if backend_type is not BackendType.CPU:
-        if precision != "float32":
-            raise InputError(f"precision={precision!r} is for BackendType.CPU; GPUs compute in float32 here")
-        entry, chosen = _choose(backend_type, device)
-        return entry.load().on(chosen)
-    if device is not None:
+    if backend_type is BackendType.CPU and device is not None:
         raise InputError("BackendType.CPU runs on job threads and takes no device")
-    # Imported where it is chosen, as it brings the kernels of numba.
-    from engine.backends.cpu.backend import CPUBackend
-
-    return CPUBackend(jobs, precision, deterministic)
+    if backend_type is not BackendType.CPU and precision != "float32":
+        raise InputError(f"precision={precision!r} is for BackendType.CPU; GPUs compute in float32 here")
+    entry, chosen = _choose(backend_type, device)
+    found = entry.load()
+    return (
+        found.on_jobs(jobs, precision, deterministic) if issubclass(found, HostBackend) else found.on(chosen)
+    )
 
 
 def create_backends(
@@ -55,20 +54,16 @@ def create_backends(
     """A backend, if there is none yet, and the CPU's for layers that fall back."""
     if native is None:
         native = create_backend(backend_type, device, jobs, precision, deterministic)
-    if native.name == "cpu":
+    if native.is_host:
         return native, None
     return native, create_backend(BackendType.CPU, None, jobs, deterministic=deterministic)
 
 
 def load_backends() -> None:
-    """Have ready what the OpenGL backends take time for when one is first made; any thread may do it."""
-    # They are imported when they are needed, as in `engine.backends.table`.
-    from engine.backends.gl.commands import Replayer
-    from engine.backends.gl.compute import backend as _compute
-    from engine.backends.gl.pixel import backend as _pixel
-
-    del _compute, _pixel
-    Replayer().wait()
+    """Import the OpenGL backends, and wait for what a first one would wait for; any thread may do it."""
+    for entry in table.BACKENDS:
+        if entry.device == GLDevice.name:
+            entry.load().load_ahead()
 
 
 def may_use_opengl(backend_type: BackendType, device: DeviceChoice) -> bool:

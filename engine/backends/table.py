@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 from engine.backends.base import Backend, BackendType
 
@@ -24,6 +24,8 @@ class Entry:
         device: The kind of its devices: the `name` of their class. None if it takes none.
         path: The module and name of its class, which is imported when the backend is chosen: a game needs one
             of them, and pays for its kernels only.
+        ahead: The module and name of a function that is called when a model is read, before any worker is
+            made: it begins what takes long, and returns at once. None for none.
     """
 
     name: str
@@ -31,24 +33,43 @@ class Entry:
     backend_type: BackendType
     device: DeviceName | None
     path: str
+    ahead: str | None = None
 
     def load(self) -> type[Backend]:
         """Import the class."""
-        module, _, name = self.path.partition(":")
-        found: type[Backend] = getattr(importlib.import_module(module), name)
+        found: type[Backend] = _imported(self.path)
         return found
+
+
+def _imported(path: str) -> Any:
+    module, _, name = path.partition(":")
+    return getattr(importlib.import_module(module), name)
 
 
 _CPU, _COMPUTE, _PIXEL = BackendType.CPU, BackendType.GPU_COMPUTE, BackendType.GPU_PIXEL
 _FOLDER = "engine.backends"
 
 BACKENDS = (
-    Entry("cpu", "CPU", _CPU, None, f"{_FOLDER}.cpu.backend:CPUBackend"),
+    Entry(
+        "cpu",
+        "CPU",
+        _CPU,
+        None,
+        f"{_FOLDER}.cpu.backend:CPUBackend",
+        f"{_FOLDER}.cpu.precompile:compile_ahead",
+    ),
     Entry("gl_compute", "GPU_COMPUTE", _COMPUTE, "gl", f"{_FOLDER}.gl.compute.backend:GLComputeBackend"),
     Entry("opencl", "OpenCL", _COMPUTE, "opencl", f"{_FOLDER}.opencl.backend:OpenCLBackend"),
     Entry("gl_pixel", "GPU_PIXEL", _PIXEL, "gl", f"{_FOLDER}.gl.pixel.backend:GLPixelBackend"),
 )
 """All backends."""
+
+
+def begin_ahead() -> None:
+    """Call each backend's `ahead`: a model is being read, so a worker will probably follow."""
+    for entry in BACKENDS:
+        if entry.ahead is not None:
+            _imported(entry.ahead)()
 
 
 def named(name: str) -> Entry:

@@ -14,7 +14,12 @@ from engine.base.memory.aligned import address_in_place, aligned
 
 
 class TensorData(ABC):
-    """Where a tensor's elements lie."""
+    """Where a tensor's elements are stored.
+
+    Attributes:
+        dtype: Element type.
+        shape_or_none: Sizes of the axes; None until they are known.
+    """
 
     dtype: np.dtype
     shape_or_none: tuple[int, ...] | None
@@ -101,10 +106,14 @@ class Pinnable(Protocol):
 
 
 class CPUTensorData(TensorData):
-    """Elements in a NumPy array.
+    """Elements in a NumPy array. `array` returns it without a copy.
 
-    `elements` are to be read only. `owned` memory is nobody else's: where work still reads it, a write goes
-    to memory of its own.
+    Owned memory belongs to this object alone: if pending work still reads it, a write goes to new memory.
+
+    Attributes:
+        elements: The array, to be read only.
+        readers: Jobs that read the elements.
+        writer: The job that writes the elements, if any.
     """
 
     def __init__(self, array: np.ndarray, *, owned: bool = False) -> None:
@@ -133,8 +142,8 @@ class CPUTensorData(TensorData):
 
     @property
     def reuse(self) -> tuple[Reader, ...]:
-        """The jobs that still read the elements: whoever writes them natively depends on these. To be asked
-        for anew each time: a worker that is given the tensor again may read it by the same job.
+        """The pending jobs that read the elements: a job that writes them depends on these. Read it anew
+        each time: a worker that is given the tensor again may read it by the same job.
         """
         return tuple(reader for reader in self.readers if not reader.is_completed)
 
@@ -156,7 +165,7 @@ class CPUTensorData(TensorData):
         return self._address
 
     def is_shared(self) -> None:
-        """Stay where the elements are: somebody else sees them there."""
+        """Keep the elements in place: another object shares them."""
         self._owned = False
 
     def is_read_by(self, reader: Reader) -> None:

@@ -1,8 +1,8 @@
-"""Who looks at the engine at work: spans of time, counts, and values that come by.
+"""Instrumentation: observers receive timed spans, counters and sampled values.
 
-An observer is told what this thread's workers do: `with observing(observer): ...`. Where none is installed,
-the engine makes one test, `if observing.installed:`, and nothing else. Observers get what happens anyway:
-nothing here reads anything back or waits.
+An observer is notified of what this thread's workers do: `with observing(observer): ...`. Where none is
+installed, the engine makes one test, `if observing.installed:`, and nothing else. Observers get what
+happens anyway: nothing here reads anything back or waits.
 
 Spans are named by what was done, with facts beside them:
 
@@ -41,7 +41,7 @@ installed = 0
 
 
 class Observer:
-    """What an observer may be told; every method does nothing here, so that one defines what it needs.
+    """Receives spans, counters and values. Every method does nothing here: override those that you need.
 
     All are called while the engine works: quickly done, and never raising.
     """

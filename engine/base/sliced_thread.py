@@ -1,4 +1,4 @@
-"""A thread that runs only while another one lets it: work beside a game's frames, in slices of their time.
+"""A thread that runs only while another one lets it: background work in slices of a frame's time.
 
 Python threads take turns every 5 ms (`sys.getswitchinterval`), a third of a frame, and one that works in the
 background costs the frame's thread that much wherever it gives the GIL up. A `SlicedThread` is let run for

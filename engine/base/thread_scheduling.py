@@ -1,4 +1,4 @@
-"""Who of a game's threads waits for whom where they share a core: what Linux can be asked for.
+"""Thread scheduling on Linux: time slices and policies for the frame, driver and job threads.
 
 A thread that is woken may take the core from the one that woke it, and one that works on may lose it at any
 tick (every 4 ms at 250 a second) until the next: either makes a frame late. So the thread that frames run on

@@ -189,7 +189,7 @@ class _Splitter:
         short = self.shortened(body, space)
         if short is None:
             return None
-        value = self.temporary(space, _storage(short))
+        value = self.temporary(space, storage_of(short))
         self.made.append(Compute(value, space, short, self.compute.layer, self.compute.op_type))
         return value
 
@@ -359,7 +359,8 @@ def _with(x: Expr, known: dict[str, Expr]) -> Expr:
     return substitute(x, lambda node: known.get(node.attr) if node.op in ("loopvar", "carried") else None)
 
 
-def _storage(x: Expr) -> np.dtype:
+def storage_of(x: Expr) -> np.dtype:
+    """The type in which a formula's values are kept between kernels."""
     return np.dtype(np.int32 if x.dtype == "index" else x.dtype)
 
 

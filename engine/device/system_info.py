@@ -30,9 +30,16 @@ class _Fact:
 class SystemInfo:
     """What this machine offers. `SystemInfo.query()` asks once per process.
 
-    A device counts as there when a small kernel was compiled, run and read back on it.
-    `supports_compute_shaders` (whether compute shaders run in OpenGL) and `graphics_device_name` can be read
-    from the class.
+    A device is listed when a small kernel was compiled, run and read back on it. `supports_compute_shaders`
+    and `graphics_device_name` can be read from the class, too.
+
+    Attributes:
+        cpu_name: The processor's name.
+        cpu_features: Instruction sets that kernels use, such as "avx2".
+        operating_system: Name and version of the operating system.
+        gl_limits: Limits of that context; None without one.
+        supports_compute_shaders: Whether compute shaders run in OpenGL.
+        graphics_device_name: OpenGL's name of the graphics card; '' without OpenGL.
     """
 
     cpu_name: str

@@ -28,9 +28,13 @@ UNTYPED = np.dtype("V")
 class Input:
     """A value that the caller supplies.
 
-    `dtype` is the element type: object for strings, `UNTYPED` for a subgraph's input that leaves it to the
-    caller. `shape` is None where not even the rank is declared. `kind` is what the file declares; for a
-    sequence or optional `dtype` and `shape` are its element's.
+    Attributes:
+        name: Name of the input.
+        dtype: Element type: object for strings, `UNTYPED` for a subgraph's input that leaves it to the
+            caller. Of a sequence or optional, the type of its elements.
+        shape: Dimensions, open ones among them; None if the file declares no rank. Of a sequence or optional,
+            those of its elements.
+        kind: What the file declares: "tensor", "sequence", "optional", "map", "maps" or "sparse_tensor".
     """
 
     name: str
@@ -45,7 +49,14 @@ class Input:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Output:
-    """A value that the model yields; `dtype` and `shape` are None where the file does not declare them."""
+    """A value that the model returns.
+
+    Attributes:
+        name: Name of the output.
+        dtype: Element type; None if the file does not declare it.
+        shape: Dimensions, open ones among them; None if the file does not declare them.
+        kind: What the file declares, as for `Input`.
+    """
 
     name: str
     dtype: np.dtype[Any] | None
@@ -61,10 +72,16 @@ class Output:
 class Layer:
     """One application of an operator.
 
-    `inputs` and `outputs` are value names; '' marks an optional one left out. `attributes` holds int, float,
-    str, bytes, tuples of these, numpy arrays (tensors) and `Model` (subgraphs), only those that the file
-    spells out. `version` is the opset version of `domain` under which the layer is to be read ('' is the
-    ONNX domain). Names left out at the end of `inputs` and `outputs` are cut off.
+    Attributes:
+        op_type: Name of the operator, such as "Conv".
+        name: Name of the layer; '' if the file gives none.
+        inputs: Names of the values it takes; '' for an optional one left out. Those left out at the end are
+            cut off.
+        outputs: Names of the values it computes, likewise.
+        attributes: Attributes that the file spells out: int, float, str, bytes, tuples of these, NumPy arrays
+            (tensors) and `Model` (subgraphs).
+        domain: Operator set of `op_type`; '' for ONNX's own.
+        version: Version of that operator set by which the layer is read.
     """
 
     op_type: str
@@ -112,15 +129,23 @@ class Layer:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Model:
-    """A whole graph: `layers` in an order in which each one's inputs exist before it runs.
+    """A whole graph: its inputs, outputs, layers and constants.
 
-    `constants` maps value names to read-only arrays. `opsets` maps each operator domain to its version.
-    `source` is the file's path, or "<bytes>"; `has_weight_files` says whether constants lie in files beside
-    it; `metadata` is what its maker noted in it. A model is also what a layer holds as its subgraph; then it
-    may use names of the graph around it.
+    A model is also what a layer holds as its subgraph; then it may use names of the graph around it.
 
-    `makers` say of constants that a pass has computed how that is done again, for those who store the model
-    while it is read; later it is empty.
+    Attributes:
+        name: Name of the graph.
+        inputs: Values that the caller supplies, in order.
+        outputs: Values that are returned, in order.
+        layers: Layers in an order in which each one's inputs exist before it runs.
+        constants: Read-only arrays by value name.
+        opsets: Version of each operator set, by domain.
+        producer: The program that wrote the file, as the file says.
+        source: Path of the file, or "<bytes>".
+        metadata: What its author noted in the file.
+        has_weight_files: Whether constants are stored in files beside it.
+        makers: How constants that a pass has computed are computed again, for storing the model; empty once
+            it is loaded.
     """
 
     name: str
@@ -158,7 +183,7 @@ class Model:
         """A copy with the given fields changed."""
         return dataclasses.replace(self, **changes)
 
-    def identified(self, identity: str) -> Model:
+    def _identified(self, identity: str) -> Model:
         """A copy that is told by what it was read from, instead of by all that it holds."""
         copy = self.replace()
         object.__setattr__(copy, "identity", identity)

@@ -173,12 +173,16 @@ class Expr:
 
 
 class Argument:
-    """A number handed to the kernel when it runs; equal only to itself, whatever its value."""
+    """A number handed to the kernel when it runs; equal only to itself, whatever its value.
 
-    __slots__ = ("value",)
+    `is_fixed` tells that the value is the same for every input shape that the model can take.
+    """
 
-    def __init__(self, value: int | float) -> None:
+    __slots__ = ("is_fixed", "value")
+
+    def __init__(self, value: int | float, is_fixed: bool = False) -> None:
         self.value = value
+        self.is_fixed = is_fixed
 
     def __repr__(self) -> str:
         return f"arg({self.value})"
@@ -202,11 +206,14 @@ def lit(value: int | float | bool, dtype: ArithmeticType = "index") -> Expr:
     return Expr("const", dtype, attr=kind(value))
 
 
-def arg(value: int | float | bool, dtype: ArithmeticType = "index") -> Expr:
-    """A run-time argument: sizes, strides, attributes. Its value is not part of the kernel's text."""
+def arg(value: int | float | bool, dtype: ArithmeticType = "index", *, fixed: bool = False) -> Expr:
+    """A run-time argument: sizes, strides, attributes. Its value is not part of the kernel's text.
+
+    `fixed` tells that it is the same for every input shape that the model can take.
+    """
     if has_sizes((value,)):
         return Expr("param", dtype, attr=Argument(as_float(value) if dtype in FLOATS else trunc(value)))
-    return Expr("param", dtype, attr=Argument(float(value) if dtype in FLOATS else int(value)))
+    return Expr("param", dtype, attr=Argument(float(value) if dtype in FLOATS else int(value), fixed))
 
 
 def index(axis: int) -> Expr:

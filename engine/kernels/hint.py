@@ -27,9 +27,10 @@ class Hint:
     shifted_matmul, shifted_conv: the same of operands less their zero points, which follow them: `zeros`
         tells which of the two has one. That of row r of the left side (batch * m), or of the columns of the
         right side, is entry r modulo their number; x has one, w one or one for each of its M.
-    unpacked_matmul: operands (a, ...) with a (m, k), and those that b is unpacked from; facts m, n, k, and
-        weight,
-        the formula of b's element at (column, row). Output is (m, n).
+    unpacked_matmul: operands (a, words, scales, ...) with a (m, k), and those that b is unpacked from: bytes
+        (n, blocks * block * bits / 8), scales (n, blocks), then zero points, if there are any, and the block
+        of each of the k numbers where `is_assigned`. Facts m, n, k, bits, block, is_assigned, and weight, the
+        formula of b's element at (column, row). Output is (m, n).
     pool: operands (x,); facts kind "max", "average" or "sum", kernel, strides, dilations, pads (begin),
         include_pad, and ends (end pads). Output is (N, C, *out). With channels_last x is (N, *spatial, C)
         and the output (N, *out, C).
@@ -48,19 +49,22 @@ class Hint:
     sort: operands (x,) or (x, lengths) with x (outer, count, inner) and lengths (outer), of which the first
         elements alone are sorted; facts descending and keep. Output is the positions of the first ones along
         the middle axis, (outer, keep, inner), 0 behind them: stable, NaN largest, both zeros equal.
-    scan: operands (x,) with x (outer, count, inner); facts kind ("sum" or "prod"), exclusive, reverse. Output
-        is the running sum or product along the middle axis.
+    scan: operands (x,) or (x, before) with x (outer, count, inner); facts kind ("sum" or "prod"), exclusive,
+        reverse, block. Output is the running sum or product along the middle axis of x, cast to the output's
+        type. before is what comes before each `block` places, counted from the end if reversed: (outer,
+        blocks, inner).
     position: operands (x,) with x (outer, count, inner); facts largest, last. Output is where the extreme
         element along the middle axis is, (outer, inner): of equals the first, or the last. NaN wins.
     scatter: operands (data, targets, updates); facts reduction ("none", "add", "mul", "max", "min") and
         whole. data is (outer, places, inner); updates are (rows, count, columns), no more than data has.
         int32 targets are (rows, count, 1) if `whole`, where a row of columns goes to one place, else as
         updates; an update goes nowhere where they lie outside. Output is data after all updates in order.
-    select: operands (mask,), bool (rows, count). Output is the positions of what is marked in each row, in
-        order, (rows, room); the slots behind them hold any position.
-    count: operands (mask,), as for select. Output is how many are marked in each row, (rows).
-    nonzero: operands (mask,), (1, count); fact shape. Output is the indices in that shape of what is marked,
-        (rank, count); the slots behind them mean nothing.
+    select: operands (mask, through), bool (rows, count) and its inclusive running sum. Output is the
+        positions of what is marked in each row, in order, (rows, room); the slots behind them hold any
+        position.
+    count: operands (mask,), bool (rows, count). Output is how many are marked in each row, (rows).
+    nonzero: operands (mask, through), as for select, of one row; fact shape. Output is the indices in that
+        shape of what is marked, (rank, count); the slots behind them mean nothing.
     compress: operands (x, mask) with x (outer, length, inner) and mask (1, count). Output is the slices of x
         that are marked, (outer, room, inner); those behind them mean nothing.
     suppression: operands (order, corners) or (order, corners, number): boxes of each row, best first, (rows,

@@ -11,7 +11,7 @@ import numpy as np
 
 from engine.base.dtypes import ArithmeticType, arithmetic_type
 from engine.kernels.expr import Expr, Operand, arg, lift, lit, load
-from engine.kernels.size import whole
+from engine.kernels.size import has_sizes, whole
 
 Signature = tuple[tuple[int, ...], ...]
 """Per dimension, its size in each sample of the model's input shapes and now: see `engine.compiler.trace`."""
@@ -99,7 +99,8 @@ class Value:
 
     def dim(self, axis: int) -> Expr:
         """The size along `axis` as a run-time argument."""
-        return arg(self.shape[axis])
+        size = self.shape[axis]
+        return arg(size, fixed=not has_sizes([size]) and self.is_static(axis))
 
     def stride(self, axis: int) -> int:
         """Distance in elements between neighbours along `axis` (row-major)."""

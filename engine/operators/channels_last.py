@@ -79,14 +79,16 @@ def instance_normalization(k: Builder, x: Value, scale: Value, b: Value, *, epsi
     rows = k.alias(x, (batch, count, channels))
 
     def mean_of(n: Expr, c: Expr) -> Expr:
-        total = reduce("sum", count, lambda r: rows[n, r, c])
+        total = reduce("sum", rows.dim(1), lambda r: rows[n, r, c])
         return total / arg(count, total.dtype)
 
     sizes = (batch, channels)
     mean = k.compute(sizes, x.dtype, mean_of, hint=lambda: reduction_hint("mean", "element", rows))
 
     def spread_of(n: Expr, c: Expr) -> Expr:
-        total = reduce("sum", count, lambda r: (rows[n, r, c] - mean[n, c]) * (rows[n, r, c] - mean[n, c]))
+        total = reduce(
+            "sum", rows.dim(1), lambda r: (rows[n, r, c] - mean[n, c]) * (rows[n, r, c] - mean[n, c])
+        )
         return total / arg(count, total.dtype)
 
     hint = lambda: reduction_hint("mean", "deviation", rows, mean)  # noqa: E731 - made only when a plan is

@@ -35,11 +35,11 @@ def softmax_over(
     share and has no place in the output.
     """
     rows = rows_of(k, x, axis, until)
-    outer, count, *inner = rows.shape
+    outer, _, *inner = rows.shape
     dtype = x.dtype if x.dtype.itemsize >= 4 else FLOAT32
 
     def largest(o: Expr, *i: Expr) -> Expr:
-        found = reduce("max", count, lambda r: rows[(o, r, *i)])
+        found = reduce("max", rows.dim(1), lambda r: rows[(o, r, *i)])
         found = found if sink is None else maximum(found, sink(o))
         # exp(-inf - -inf) would be NaN.
         return select(eq(found, lit(-inf, found.dtype)), lit(0.0, found.dtype), found) if masked else found
@@ -49,7 +49,7 @@ def softmax_over(
     top = k.compute((outer, *inner), dtype, largest)
 
     def sum_of(o: Expr, *i: Expr) -> Expr:
-        found = reduce("sum", count, lambda r: unary("exp", rows[(o, r, *i)] - top[(o, *i)]))
+        found = reduce("sum", rows.dim(1), lambda r: unary("exp", rows[(o, r, *i)] - top[(o, *i)]))
         found = found if sink is None else found + unary("exp", sink(o) - top[(o, *i)])
         zero = lit(0.0, found.dtype)
         return select(eq(found, zero), lit(1.0, found.dtype), found) if masked else found
@@ -67,15 +67,15 @@ def softmax_over(
 
 def _softmax_of_columns(k: Builder, rows: Value, logarithm: bool) -> Value:
     """Softmax along the middle axis of (outer, count, inner), in steps whose loops run along the last one."""
-    outer, count, inner = rows.shape
+    outer, _, inner = rows.shape
     space = (outer, inner)
     top = k.compute(
-        space, rows.dtype, lambda o, i: reduce("max", count, lambda r: rows[o, r, i]),
+        space, rows.dtype, lambda o, i: reduce("max", rows.dim(1), lambda r: rows[o, r, i]),
         hint=lambda: reduction_hint("max", "element", rows),
     )  # fmt: skip
     powers = k.compute(rows.shape, rows.dtype, lambda o, c, i: unary("exp", rows[o, c, i] - top[o, i]))
     total = k.compute(
-        space, rows.dtype, lambda o, i: reduce("sum", count, lambda r: powers[o, r, i]),
+        space, rows.dtype, lambda o, i: reduce("sum", powers.dim(1), lambda r: powers[o, r, i]),
         hint=lambda: reduction_hint("sum", "element", powers),
     )  # fmt: skip
     if not logarithm:
@@ -172,7 +172,7 @@ def batch_normalization(
     def over_batch(formula: Callable[[Expr, Expr], Expr]) -> Value:
         def total(c: Expr) -> Expr:
             found = reduce(
-                "sum", x.shape[0], lambda n: reduce("sum", plane, lambda p: formula(flat[n, c, p], c))
+                "sum", flat.dim(0), lambda n: reduce("sum", flat.dim(2), lambda p: formula(flat[n, c, p], c))
             )
             return found / arg(count, found.dtype)
 
@@ -198,14 +198,14 @@ def moments(k: Builder, rows: Value, epsilon: float) -> tuple[Value, Value]:
     dtype = rows.dtype if rows.dtype.itemsize >= 4 else FLOAT32
 
     def mean_of(o: Expr) -> Expr:
-        total = reduce("sum", count, lambda r: rows[o, r])
+        total = reduce("sum", rows.dim(1), lambda r: rows[o, r])
         return total / arg(count, total.dtype)
 
     outer = (rows.shape[0],)
     mean = k.compute(outer, dtype, mean_of, hint=lambda: reduction_hint("mean", "element", rows))
 
     def variance_of(o: Expr) -> Expr:
-        total = reduce("sum", count, lambda r: (rows[o, r] - mean[o]) * (rows[o, r] - mean[o]))
+        total = reduce("sum", rows.dim(1), lambda r: (rows[o, r] - mean[o]) * (rows[o, r] - mean[o]))
         return total / arg(count, total.dtype)
 
     spread = k.compute(
@@ -280,7 +280,7 @@ def rms_scaled(k: Builder, x: Value, scale: Value, axis: int, epsilon: float) ->
     dtype = x.dtype if x.dtype.itemsize >= 4 else FLOAT32
 
     def inverse_of(o: Expr) -> Expr:
-        total = reduce("sum", count, lambda r: rows[o, r] * rows[o, r])
+        total = reduce("sum", rows.dim(1), lambda r: rows[o, r] * rows[o, r])
         return 1.0 / unary("sqrt", total / arg(count, total.dtype) + arg(epsilon, total.dtype))
 
     inverse = k.compute((rows.shape[0],), dtype, inverse_of)
@@ -354,12 +354,12 @@ def lp_normalization(k: Builder, x: Value, *, axis: int = -1, p: int = 2) -> Val
     """x / p-norm along an axis; 0 where the norm is 0."""
     axis = k.axis(axis, x.rank)
     rows = rows_of(k, x, axis)
-    outer, count, *inner = rows.shape
+    outer, _, *inner = rows.shape
 
     def norm(o: Expr, *i: Expr) -> Expr:
         if p == 1:
-            return reduce("sum", count, lambda r: unary("abs", rows[(o, r, *i)]))
-        return reduce("sum", count, lambda r: rows[(o, r, *i)] * rows[(o, r, *i)])
+            return reduce("sum", rows.dim(1), lambda r: unary("abs", rows[(o, r, *i)]))
+        return reduce("sum", rows.dim(1), lambda r: rows[(o, r, *i)] * rows[(o, r, *i)])
 
     term = "magnitude" if p == 1 else "square"
     size = k.compute((outer, *inner), x.dtype, norm, hint=lambda: reduction_hint("sum", term, rows))
@@ -386,7 +386,7 @@ def mean_variance_normalization(k: Builder, x: Value, *, axes: Sequence[int] = (
         def total(*at: Expr) -> Expr:
             def loop(found: list[Expr]) -> Expr:
                 if len(found) < len(chosen):
-                    return reduce("sum", sizes[len(found)], lambda r: loop([*found, r]))
+                    return reduce("sum", x.dim(chosen[len(found)]), lambda r: loop([*found, r]))
                 where = [found[chosen.index(a)] if a in chosen else at[a] for a in range(x.rank)]
                 return formula(x[tuple(where)], at)  # type: ignore[operator]
 

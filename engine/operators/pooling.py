@@ -227,11 +227,12 @@ def _whole_plane(
         def element(r: Expr) -> Expr:
             return flat[layout.order(n, c, (r,))]
 
+        extent = flat.dim(1 if layout.channels_last else 2)
         if body == "max":
-            return reduce("max", count, element)
+            return reduce("max", extent, element)
         if body == "lp":
-            return p_root(reduce("sum", count, lambda r: p_power(element(r), p)), p)
-        total = reduce("sum", count, element)
+            return p_root(reduce("sum", extent, lambda r: p_power(element(r), p)), p)
+        total = reduce("sum", extent, element)
         return total if body == "sum" else total / arg(count, total.dtype)
 
     hint = None if body == "lp" else lambda: reduction_hint(body, "element", runs)

@@ -248,13 +248,16 @@ def matmul_n_bits(
     zero = _block_zeros(k, zero_points, N, blocks, bits)
 
     def weight(n: Expr, at: Expr) -> Expr:
-        j = at // arg(block_size) if g_idx is None else cast(g_idx.at(at), "index")
+        j = at // lit(block_size) if g_idx is None else cast(g_idx.at(at), "index")
         number = cast(unpacked(words, (n,), at, bits), "float32")
         return cast(steps[n, j], "float32") * (number - zero(n, j))
 
     def hint() -> Hint:
         packed = [v for v in (words, steps, zero_points, g_idx) if v is not None]
-        facts = {"m": rows.shape[0], "n": N, "k": K, "weight": weight}
+        facts = {
+            "m": rows.shape[0], "n": N, "k": K, "weight": weight, "bits": bits, "block": block_size,
+            "is_assigned": g_idx is not None,
+        }  # fmt: skip
         return Hint("unpacked_matmul", (rows, *packed), facts)
 
     def formula(i: Expr, n: Expr) -> Expr:
@@ -262,9 +265,10 @@ def matmul_n_bits(
             middle = zero(n, j)
 
             def term(r: Expr) -> Expr:
-                at = j * block_size + r
+                at = j * lit(block_size) + r
                 number = cast(unpacked(words, (n,), at, bits), "float32") - middle
-                return rows.load_where(at < arg(K), (i, at)) * number
+                row = rows.load_where(at < arg(K), (i, at)) if K % block_size else rows[i, at]
+                return row * number
 
             return steps[n, j] * reduce("sum", block_size, term)
 

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from math import prod
+from math import isqrt, prod
 
 import numpy as np
 
-from engine.base.dtypes import FLOAT32, INT64
-from engine.kernels.expr import FLOATS, Expr, arg, cast, eq, fold, lit, reduce, select, unary
+from engine.base.dtypes import FLOAT32, INT32, INT64
+from engine.kernels.expr import FLOATS, Expr, arg, cast, eq, fold, lit, minimum, reduce, select, unary
 from engine.kernels.hint import Hint
 from engine.kernels.value import Value
 from engine.operators.builder import Builder
 from engine.operators.registry import operator
+
+LONG = 1024
+"""Elements of a row from which on lanes share the search for its extreme."""
 
 Step = Callable[[Expr], Expr]
 Finish = Callable[[Expr, Expr], Expr]
@@ -66,7 +69,7 @@ class Reduction:
 
     def loop(self, kind: str, walked: Sequence[Expr], step: Step) -> Expr:
         """`kind` over every element of one output, each passed through `step`."""
-        extents = [n for n, kept in zip(self.sizes, self.kept, strict=True) if not kept]
+        extents = [self.merged.dim(a) for a, kept in enumerate(self.kept) if not kept]
 
         def nest(found: list[Expr]) -> Expr:
             if len(found) == len(extents):
@@ -243,25 +246,49 @@ def position_of_extreme(k: Builder, x: Value, axis: int, keepdims: int, last: in
         k.error(f"cannot choose among the 0 elements along axis {axis} of {list(x.shape)}")
     rows = k.alias(x, (outer, count, inner))
 
-    def formula(o: Expr, i: Expr) -> Expr:
-        def step(r: Expr, best: Expr, where: Expr) -> tuple[Expr, Expr]:
-            e = rows[o, r, i]
-            better = (e > best) if largest else (e < best)
-            if last:
-                better = better | eq(e, best)
-            if _is_float(e):
-                better = (
-                    better | unary("isnan", e)
-                    if last
-                    else better | (unary("isnan", e) & ~unary("isnan", best))
-                )
-            return select(better, e, best), select(better, r, where)
+    def among(extent: int | Expr, o: Expr, i: Expr, place: Callable[[Expr], Expr], ordered: bool) -> Expr:
+        """Where the best of some elements is; `ordered` tells that their places ascend."""
 
-        return cast(fold(count, (rows[o, lit(0), i], lit(0)), step)[1], "int64")
+        def step(r: Expr, best: Expr, where: Expr) -> tuple[Expr, Expr]:
+            at = place(r)
+            e = rows[o, at, i]
+            better = (e > best) if largest else (e < best)
+            wins = lit(bool(last), "bool") if ordered else (at > where if last else at < where)
+            if last or not ordered:
+                better = better | (eq(e, best) & wins)
+            if _is_float(e):
+                is_new = ~unary("isnan", best)
+                better = better | (unary("isnan", e) & (is_new if ordered and not last else is_new | wins))
+            return select(better, e, best), select(better, at, where)
+
+        first = place(lit(0))
+        return fold(extent, (rows[o, first, i], first), step)[1]
 
     facts = {"largest": largest, "last": bool(last)}
-    found = k.compute((outer, inner), INT64, formula, hint=lambda: Hint("position", (rows,), facts))
-    return k.alias(found, kept)
+    hint = lambda: Hint("position", (rows,), facts)  # noqa: E731 - made only when a plan is
+    if not rows.is_static(1) or count < LONG:
+        found = k.compute(
+            (outer, inner),
+            INT64,
+            lambda o, i: cast(among(count, o, i, lambda r: r, ordered=True), "int64"),
+            hint=hint,
+        )
+        return k.alias(found, kept)
+    # Lanes that share a row, and then the best of them; neighbours read neighbouring elements.
+    lanes = isqrt(count)
+
+    def of_lane(o: Expr, lane: Expr, i: Expr) -> Expr:
+        rounds = (arg(count + lanes - 1) - lane) // arg(lanes)
+        return cast(
+            among(rounds, o, i, lambda r: minimum(r * lanes + lane, count - 1), ordered=True), "int32"
+        )
+
+    bests = k.compute((outer, lanes, inner), INT32, of_lane)
+
+    def of_row(o: Expr, i: Expr) -> Expr:
+        return cast(among(lanes, o, i, lambda r: cast(bests[o, r, i], "index"), ordered=False), "int64")
+
+    return k.alias(k.compute((outer, inner), INT64, of_row, hint=hint), kept)
 
 
 @operator("ArgMax", since=1)

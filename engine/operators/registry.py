@@ -265,12 +265,7 @@ def operator(
     registry: Registry = OPERATORS,
 ) -> Callable[[D], D]:
     """Register the decorated function, which writes formulas, as the definition of an operator."""
-
-    def register(define: D) -> D:
-        registry.add(declare(define, name, since, until, domain, host, precision, bound=bound))
-        return define
-
-    return register
+    return _registering(registry, name, since, until, domain, host, precision, bound=bound)
 
 
 def numpy_operator(
@@ -287,12 +282,7 @@ def numpy_operator(
     so are the results, one or a tuple. On a GPU backend its inputs are read back, and the plan goes on when
     they have arrived. A ValueError that it raises is reported with the layer's name.
     """
-
-    def register(define: D) -> D:
-        registry.add(declare(define, name, since, until, domain, kind="numpy"))
-        return define
-
-    return register
+    return _registering(registry, name, since, until, domain, kind="numpy")
 
 
 def control_operator(
@@ -305,9 +295,14 @@ def control_operator(
     registry: Registry = OPERATORS,
 ) -> Callable[[D], D]:
     """Register the decorated `ControlFlow` class as an operator that runs other layers."""
+    return _registering(registry, name, since, until, domain, host, kind="control")
+
+
+def _registering(registry: Registry, *declared: Any, **options: Any) -> Callable[[D], D]:
+    """A decorator that adds what it decorates, declared with these arguments of `declare`."""
 
     def register(define: D) -> D:
-        registry.add(declare(define, name, since, until, domain, host, kind="control"))
+        registry.add(declare(define, *declared, **options))
         return define
 
     return register

@@ -50,11 +50,11 @@ def levels_for(count: int, fixed: bool) -> int:
 
 def prefix(
     k: Builder, shape: tuple[int, int, int], dtype: np.dtype, kind: str, element: Element, *,
-    exclusive: bool = False, reverse: bool = False, fixed: bool = False, source: Value | None = None,
+    source: Value, exclusive: bool = False, reverse: bool = False, fixed: bool = False,
 ) -> Value:  # fmt: skip
     """The running "sum" or "prod" of `element` along the middle axis of (outer, count, inner).
 
-    `source` is the tensor whose elements these are, if there is one. `fixed` tells that `count` is the same
+    `source` is the tensor whose elements these are, cast to the type. `fixed` tells that `count` is the same
     for every input shape that the model can take.
     """
     levels = levels_for(shape[1], fixed)
@@ -62,9 +62,9 @@ def prefix(
     def place(c: Expr) -> Expr:
         return arg(shape[1] - 1) - c if reverse else c
 
-    def hint() -> Hint | None:
-        facts = {"kind": kind, "exclusive": exclusive, "reverse": reverse}
-        return None if source is None else Hint("scan", (source,), facts)
+    def hint(*before: Value) -> Hint:
+        facts = {"kind": kind, "exclusive": exclusive, "reverse": reverse, "block": BLOCK}
+        return Hint("scan", (source, *before), facts)
 
     scanned = _scan(
         k, shape, dtype, kind, lambda o, c, i: element(o, place(c), i), exclusive, levels, place, hint
@@ -75,7 +75,7 @@ def prefix(
 def _scan(
     k: Builder, shape: tuple[int, int, int], dtype: np.dtype, kind: str, element: Element,
     exclusive: bool, levels: int, place: Callable[[Expr], Expr],
-    hint: Callable[[], Hint | None] | None = None,
+    hint: Callable[..., Hint] | None = None,
 ) -> Value:  # fmt: skip
     outer, count, inner = shape
     own = lit(0 if exclusive else 1)
@@ -102,7 +102,7 @@ def _scan(
         inside = minimum(position - first + own, lit(BLOCK))
         return COMBINE[kind](before[o, block, i], total(o, first, inside, i))
 
-    return k.compute(shape, dtype, formula, hint=hint)
+    return k.compute(shape, dtype, formula, hint=None if hint is None else lambda: hint(before))
 
 
 def running(k: Builder, x: Value, axis: Value, kind: str, exclusive: int, reverse: int) -> Value:

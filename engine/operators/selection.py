@@ -21,8 +21,10 @@ from engine.operators.scans import prefix
 from engine.operators.sorting import first_beyond
 
 
-def chosen(k: Builder, mask: Value, room: int, fixed: bool = False) -> tuple[Value, Value]:
+def chosen(k: Builder, mask: Value, room: int, fixed: bool = False) -> tuple[Value, Value, Value]:
     """In each row of `mask` (rows, length), booleans, the positions at which it holds, and their number.
+
+    The third is the inclusive running sum of the mask.
 
     Neither size is 0. Positions are int32, (rows, room), those beyond the number of no
     meaning but within the range; numbers int64, (rows). `fixed` tells that the length is the same for every
@@ -33,7 +35,9 @@ def chosen(k: Builder, mask: Value, room: int, fixed: bool = False) -> tuple[Val
     def element(o: Expr, p: Expr, _: Expr) -> Expr:
         return cast(mask[o, p], "int32")
 
-    through = k.alias(prefix(k, (rows, count, 1), INT32, "sum", element, fixed=fixed), mask.shape)
+    lines = k.alias(mask, (rows, count, 1))
+    found = prefix(k, (rows, count, 1), INT32, "sum", element, source=lines, fixed=fixed)
+    through = k.alias(found, mask.shape)
     numbers = k.compute(
         (rows,), INT64, lambda o: cast(through[o, arg(count - 1)], "int64"),
         hint=lambda: Hint("count", (mask,), {}),
@@ -46,7 +50,8 @@ def chosen(k: Builder, mask: Value, room: int, fixed: bool = False) -> tuple[Val
         found = first_beyond(lit(0), arg(count), count, before, slot < cast(numbers[o], "index"))
         return minimum(found, count - 1)
 
-    return k.compute((rows, room), INT32, position, hint=lambda: Hint("select", (mask,), {})), numbers
+    places = k.compute((rows, room), INT32, position, hint=lambda: Hint("select", (mask, through), {}))
+    return places, numbers, through
 
 
 @operator("NonZero", since=9)
@@ -59,16 +64,17 @@ def non_zero(k: Builder, x: Value) -> Value:
     mask = k.alias(x, (1, x.size))
     if x.dtype != BOOL:
         mask = k.elementwise(lambda e: compare("ne", e, lit(0, e.dtype)), mask, dtype=BOOL)
-    positions, number = chosen(k, mask, x.size, fixed)
+    positions, number, through = chosen(k, mask, x.size, fixed)
 
     def formula(axis: Expr, slot: Expr) -> Expr:
         position, found = cast(positions[lit(0), slot], "index"), lit(0)
         for a in range(x.rank):
-            along = position // arg(x.stride(a)) % arg(x.shape[a])
+            along = position // arg(x.stride(a)) if a + 1 < x.rank else position
+            along = along % arg(x.shape[a]) if a else along
             found = select(eq(axis, lit(a)), along, found)
         return cast(found, "int64")
 
-    hint = (lambda: Hint("nonzero", (mask,), {"shape": x.shape})) if x.rank else None
+    hint = (lambda: Hint("nonzero", (mask, through), {"shape": x.shape})) if x.rank else None
     return k.counted(k.compute((x.rank, x.size), INT64, formula, hint=hint), 1, number)
 
 
@@ -95,7 +101,7 @@ def compress(k: Builder, x: Value, condition: Value, *, axis: int | None = None)
     mask = k.alias(condition, (1, condition.size))
     if room < condition.size:
         mask = k.compute((1, room), BOOL, lambda _, p: condition[p])
-    positions, number = chosen(k, mask, room, condition.is_static(0))
+    positions, number, _ = chosen(k, mask, room, condition.is_static(0))
     return k.counted(result(room, lambda c: cast(positions[lit(0), c], "index"), mask), along, number)
 
 

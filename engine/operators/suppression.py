@@ -95,7 +95,7 @@ def ordered(k: Builder, scores: Value, threshold: float | None) -> tuple[Value, 
         ), None
 
     above_it = k.compute((rows, count), BOOL, lambda row, p: scores[row, p] > arg(threshold, "float32"))
-    positions, number = chosen(k, above_it, count, scores.is_static(1))
+    positions, number, _ = chosen(k, above_it, count, scores.is_static(1))
 
     def score(row: Expr, slot: Expr, _: Expr) -> Expr:
         return scores[row, cast(positions[row, slot], "index")]
@@ -233,7 +233,7 @@ def listed(k: Builder, kept: Value, order: Value, classes: int, fixed: bool) -> 
         return p - row * most < cast(kept[row, arg(most)], "index")
 
     mask = k.compute((1, rows * most), BOOL, holds)
-    positions, number = chosen(k, mask, rows * most, fixed)
+    positions, number, _ = chosen(k, mask, rows * most, fixed)
 
     def formula(slot: Expr, column: Expr) -> Expr:
         position = cast(positions[lit(0), slot], "index")

@@ -159,6 +159,9 @@ class StepCosts:
     """The expected costs of a worker's steps, measured while `schedule_iterable` runs them.
 
     Iterating yields a `StepCost` for each step of the latest plan, in order.
+
+    Attributes:
+        runs: Schedules that were measured.
     """
 
     def __init__(self, backends: dict[Place, Backend], plans: Callable[[], Sequence[Lowered]]) -> None:

@@ -11,8 +11,9 @@ from typing import Any, ClassVar, Self
 import moderngl
 import numpy as np
 
-from engine.backends.base import Backend, BackendType, DeviceBuffer
-from engine.backends.gl.sharing import element_type, game_context, in_turn, shared_object
+from engine.backends.base import Backend, BackendType, DeviceBuffer, Storage
+from engine.backends.gl.memory import GLBuffer
+from engine.backends.gl.sharing import game_context, in_turn
 from engine.backends.readback import PendingRead, Reader, Writer
 from engine.backends.select import DeviceChoice, shared_backend
 from engine.backends.tensor_data import CPUTensorData, JobMemory, TensorData
@@ -23,7 +24,12 @@ from engine.runtime.tensor import Tensor
 
 
 class BufferTensorData(TensorData):
-    """Elements in a backend's buffer."""
+    """Elements in a backend's buffer.
+
+    Attributes:
+        backend: The backend.
+        storage: The backend's buffer or texture.
+    """
 
     shape_or_none: tuple[int, ...]
 
@@ -88,7 +94,7 @@ class _Pinned(BufferTensorData):
     @property
     def element_dtype(self) -> np.dtype:
         """The type of an element on the device: int32 for int64, uint8 for bool, else the tensor's."""
-        return element_type(self.backend, self.dtype)
+        return self.backend.element_dtype(self.dtype)
 
     def shared(self, ctx: moderngl.Context | None = None) -> Any:
         """The elements as an object of a moderngl context of the game, by default the current one.
@@ -96,12 +102,14 @@ class _Pinned(BufferTensorData):
         The object does not own the elements and is valid as long as the tensor's storage.
         """
         storage: Any = self.storage
-        if not isinstance(self.device, GLDevice):
+        if not isinstance(storage, GLBuffer):
             return storage.mem
         if storage.is_released:
             raise DisposedError("this tensor or its worker was disposed, and its memory with it")
+        device = self.device
+        assert isinstance(device, GLDevice)
         if self._object is None or (ctx is not None and self._object.ctx is not ctx):
-            self._object = shared_object(storage, ctx if ctx is not None else game_context(self.device))
+            self._object = storage.shared(ctx if ctx is not None else game_context(device))
         return self._object
 
     @contextmanager
@@ -196,13 +204,12 @@ class CPUBufferTensorData(BufferTensorData, CPUTensorData):
 
 def storage_of(backend: Backend) -> type[BufferTensorData]:
     """The storage class of a backend's buffers."""
-    return _STORAGES.get(backend.name, BufferTensorData)
+    return _STORAGES[backend.storage]
 
 
-_STORAGES: Mapping[str, type[BufferTensorData]] = {
-    "cpu": CPUBufferTensorData,
-    "gl_compute": ComputeTensorData,
-    "opencl": ComputeTensorData,
-    "gl_pixel": TextureTensorData,
+_STORAGES: Mapping[Storage, type[BufferTensorData]] = {
+    "memory": CPUBufferTensorData,
+    "buffer": ComputeTensorData,
+    "texture": TextureTensorData,
+    "other": BufferTensorData,
 }
-"""By the names of backends whose storage users may reach."""

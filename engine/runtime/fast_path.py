@@ -7,8 +7,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from engine.backends.base import Backend, DeviceBuffer, Program, Read, Repeat
+from engine.backends.base import Backend, DeviceBuffer, Program, Read
 from engine.backends.readback import PendingRead
+from engine.backends.repeat import Repeat
 from engine.backends.tensor_data import CPUTensorData, changes
 from engine.compiler.trace import SCHEDULE_COUNT
 from engine.compiler.walk import Elements
@@ -172,6 +173,11 @@ class FastPath:
     def is_plain(self) -> bool:
         """Whether the plan depends on the shapes and types of its inputs only."""
         return not self._decided and self._count is None
+
+    @property
+    def shapes(self) -> tuple[tuple[int, ...], ...]:
+        """The shapes of the inputs."""
+        return tuple(shape for shape, _ in self._facts)
 
     def facts(self, number: int) -> tuple[tuple[int, ...], np.dtype]:
         """Shape and type of an input."""

@@ -15,9 +15,17 @@ from engine.runtime.session import Session
 class WorkerMemory:
     """Bytes that a worker holds, on the host and on its device.
 
-    weights: constants, packed ones among them. temporaries: what lies between layers. tensors: inputs and
-    outputs. The CPU backend may read weights where the model has them; its temporaries are one block, which
-    all plans share.
+    The CPU backend may read weights where the model has them; its temporaries are one block, which all plans
+    share.
+
+    Attributes:
+        host_weights: Constants in the host's memory, packed ones included, in bytes.
+        host_temporaries: Values between layers in the host's memory, in bytes.
+        host_tensors: Inputs and outputs in the host's memory, in bytes.
+        device_weights: Constants on the device, in bytes.
+        device_temporaries: Values between layers on the device, in bytes.
+        device_tensors: Inputs and outputs on the device, in bytes.
+        plans: How many plans the worker holds, one for each set of input sizes.
     """
 
     host_weights: int = 0
@@ -64,7 +72,7 @@ def memory_of(session: Session) -> WorkerMemory:
     recorded_plans = [*session.cache.plans.values(), *session.cache.continuations]
     sums["plans"] = len(recorded_plans)
     for place, backend in session.backends.items():
-        side = "host" if backend.name == "cpu" else "device"
+        side = "host" if backend.is_host else "device"
         constants = {id(b): b for (at, _), (_, b) in session.recorder.constants.items() if at == place}
         sums[f"{side}_weights"] += _bytes_of(constants.values())
         sums[f"{side}_tensors"] += _bytes_of(_tensors(session, place, backend, recorded_plans, constants))

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from engine.backends.base import Template
+from engine.backends.plan_template import Template
 from engine.base.errors import EngineError
+from engine.base.memory.out_of_memory import LARGE, naming_shortage
 from engine.compiler.lower import Fallback, Lowered, Place, Segment
 from engine.compiler.plan import BufferSpec, Plan
 from engine.compiler.trace import InputShapes, SequenceShape, leaf_names
@@ -166,7 +167,7 @@ class SizedPlan:
 
     @property
     def is_used(self) -> bool:
-        """Whether it has served any sizes."""
+        """Whether it has served any sizes: its constants are bound, so that sizes can be filled in."""
         return self._recorded is not None
 
     def takes(self, sizes: Sequence[int]) -> bool:
@@ -220,7 +221,9 @@ class SizedPlan:
         plan_apart: Callable[[], Lowered],
         before: RecordedPlan | None = None,
     ) -> RecordedPlan | None:
-        """The recorded plan for some sizes; None if the guards refuse them.
+        """The recorded plan for some sizes; None if the guards refuse them, or they overflow arguments.
+
+        Raises `OutOfMemoryError` for a tensor that cannot be allocated; other sizes may be tried then.
 
         Args:
             session: The session of the model.
@@ -244,19 +247,37 @@ class SizedPlan:
             recorder = session.recorder
             recorder.input_buffers(recorded, self.lowered.segments, made.inputs(numbers), made.kept)
             for position, part in enumerate(made.parts):
-                bound, transfers = recorder.bind(recorded, part.place, part.specs(numbers))
-                backend = session.backends[part.place]
-                for spec, function, form, begin in part.tables:
-                    elements = function(*put_together(form, iter(numbers[begin:])))
-                    bound[spec.name] = backend.constant(elements.astype(spec.dtype).reshape(-1))
-                    recorded.owned.append(bound[spec.name])
-                program = part.template.fill(numbers[part.numbers], bound)
-                make_plan = partial(self._plan, tuple(sizes), position)
-                recorded.submissions.append(Submission(part.place, program, make_plan, transfers))
+                self._fill(session, recorded, part, numbers, partial(self._plan, tuple(sizes), position))
+        except OverflowError:
+            # What is wrong with such sizes, if anything, is reported when they are planned for themselves.
+            recorded.release()
+            return None
         except BaseException:
             recorded.release()
             raise
         return recorded
+
+    def _fill(
+        self,
+        session: Session,
+        recorded: RecordedPlan,
+        part: _Part,
+        numbers: Sequence[Any],
+        make_plan: Callable[[], Plan],
+    ) -> None:
+        """Add the buffers and the program of a segment."""
+        bound, transfers = session.recorder.bind(recorded, part.place, part.specs(numbers))
+        backend = session.backends[part.place]
+        for spec, function, form, begin in part.tables:
+            with naming_shortage(f"the table '{spec.name}' of model '{session.source.name}'"):
+                elements = function(*put_together(form, iter(numbers[begin:])))
+                bound[spec.name] = backend.constant(elements.astype(spec.dtype).reshape(-1))
+            recorded.owned.append(bound[spec.name])
+        with session.recorder.allocating_temporaries(backend, make_plan):
+            program = part.template.fill(numbers[part.numbers], bound)
+            recorded.submissions.append(Submission(part.place, program, make_plan, transfers))
+            if sum(program.temporaries().values()) >= LARGE:
+                backend.check_memory()
 
     def filled(self, sizes: Sequence[int]) -> tuple[list[Segment], list[Fallback]]:
         """The segments and fallbacks with their sizes filled in."""
@@ -371,9 +392,10 @@ class SizedPlans:
             try:
                 recorded = sized.recorded_plan(session, given.numbers, plan_apart, before)
             except BaseException:
-                # If memory for constants ran out, some of them are missing.
-                self.ready.remove(sized)
-                sized.release()
+                if not sized.is_used:
+                    # If memory for constants ran out, some of them are missing.
+                    self.ready.remove(sized)
+                    sized.release()
                 raise
             if recorded is not None:
                 if is_used:

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict
+from collections import Counter, OrderedDict
+from typing import Any
 
-from engine.runtime.recorded_plan import RecordedPlan
+from engine.runtime.recorded_plan import PLAN_BYTES, RecordedPlan
 
 KEPT_PLANS = 16
 """How many sets of input shapes keep their recorded plans, however large. Plans in use are never dropped."""
 
 KEPT_BYTES = 64 << 20
-"""Memory of their own in which more plans than that are kept: a cache of keys and values that grows with
-every schedule has many lengths, all of which come again.
+"""Memory up to which more plans than that are kept, beside what the newest one uses: a cache of keys and
+values that grows with every schedule has many lengths, all of which come again.
 """
 
 KEPT_CONTINUATIONS = 256
@@ -27,6 +28,13 @@ class PlanCache:
         self.plans: Plans = OrderedDict()
         # Every continuation, the least recently used first, with the mapping and the key that hold it.
         self.continuations: OrderedDict[RecordedPlan, tuple[Plans, object]] = OrderedDict()
+        self._fast_paths: dict[object, tuple[object, Any]] = {}
+        self._memory = _Memory()
+
+    @property
+    def nbytes(self) -> int:
+        """Estimated memory of all plans; blocks that several of them use count once."""
+        return self._memory.nbytes
 
     def get(self, key: object) -> RecordedPlan | None:
         """The plan of a key, now the most recently used one; None if there is none."""
@@ -34,6 +42,21 @@ class PlanCache:
         if found is not None:
             self.plans.move_to_end(key)
         return found
+
+    def fast_path(self, shapes: object) -> Any:
+        """The `FastPath` for input shapes, its plan now the most recently used; None if there is none."""
+        found = self._fast_paths.get(shapes)
+        if found is None:
+            return None
+        key, fast_path = found
+        self.plans.move_to_end(key)
+        return fast_path
+
+    def keep_fast_path(self, key: object, recorded: RecordedPlan) -> None:
+        """Let `fast_path` find that of a plan, if it has one, until the plan is dropped."""
+        fast_path = recorded.fast_path
+        if fast_path is not None and self.plans.get(key) is recorded:
+            self._fast_paths[fast_path.shapes] = key, fast_path
 
     def keep(self, key: object, recorded: RecordedPlan) -> None:
         """Add a plan; older ones may be dropped."""
@@ -58,15 +81,16 @@ class PlanCache:
 
     def _keep(self, plans: Plans, key: object, recorded: RecordedPlan) -> None:
         plans[key] = recorded
-        if len(plans) <= KEPT_PLANS:
-            return
-        total = sum(p.nbytes for p in plans.values())
-        unused = [(k, p) for k, p in plans.items() if not p.users and p is not recorded]
-        for oldest, other in unused[: len(plans) - KEPT_PLANS]:
-            if total <= KEPT_BYTES:
+        self._memory.add(recorded)
+        while len(plans) > KEPT_PLANS and self._memory.beside(recorded) > KEPT_BYTES:
+            unused = (k for k, plan in plans.items() if not plan.users and plan is not recorded)
+            if (oldest := next(unused, None)) is None:
                 break
-            total -= other.nbytes
             self.drop(plans, oldest)
+
+    def measure(self, recorded: RecordedPlan) -> None:
+        """Count the memory of a plan that was recorded after it was added."""
+        self._memory.measure(recorded)
 
     def forget(self, recorded: RecordedPlan) -> None:
         """Drop a plan that cannot be run, so that the next schedule makes another."""
@@ -85,9 +109,53 @@ class PlanCache:
             dropped += recorded.continuations.values()
             recorded.continuations.clear()
             self.continuations.pop(recorded, None)
+            self._memory.remove(recorded)
+            if recorded.fast_path is not None:
+                self._fast_paths.pop(recorded.fast_path.shapes, None)
             recorded.release()
 
     def release(self) -> None:
         """Release every plan."""
         for key in [*self.plans]:
             self.drop(self.plans, key)
+
+
+class _Memory:
+    """The memory of plans, counted as they come and go."""
+
+    def __init__(self) -> None:
+        self.nbytes = 0
+        self._blocks: dict[RecordedPlan, dict[int, int]] = {}
+        # Of each block: how many plans use it.
+        self._users: Counter[int] = Counter()
+
+    def add(self, recorded: RecordedPlan) -> None:
+        """Count a plan."""
+        self.remove(recorded)
+        self.nbytes += PLAN_BYTES
+        blocks = self._blocks[recorded] = recorded.memory()
+        for block, nbytes in blocks.items():
+            if not self._users[block]:
+                self.nbytes += nbytes
+            self._users[block] += 1
+
+    def beside(self, recorded: RecordedPlan) -> int:
+        """What dropping all other plans would free."""
+        return self.nbytes - PLAN_BYTES - sum(self._blocks[recorded].values())
+
+    def measure(self, recorded: RecordedPlan) -> None:
+        """Count a plan again, if it is counted at all."""
+        if recorded in self._blocks:
+            self.add(recorded)
+
+    def remove(self, recorded: RecordedPlan) -> None:
+        """Count a plan no longer."""
+        blocks = self._blocks.pop(recorded, None)
+        if blocks is None:
+            return
+        self.nbytes -= PLAN_BYTES
+        for block, nbytes in blocks.items():
+            self._users[block] -= 1
+            if not self._users[block]:
+                self.nbytes -= nbytes
+                del self._users[block]

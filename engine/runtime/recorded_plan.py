@@ -16,7 +16,7 @@ from engine.compiler.plan import Plan
 from engine.kernels.value import Value
 
 PLAN_BYTES = 256 << 10
-"""Estimated memory of a plan without its buffers: steps, values and commands."""
+"""Estimated memory of a plan beside its blocks: steps, values and commands."""
 
 
 @dataclass
@@ -86,8 +86,6 @@ class RecordedPlan:
     inputs: dict[str, list[tuple[Place, DeviceBuffer]]] = field(default_factory=dict)
     continuations: OrderedDict[object, RecordedPlan] = field(default_factory=OrderedDict)
     users: int = 0
-    nbytes: int = PLAN_BYTES
-    """Estimated memory that is freed with the plan."""
     pending: Pending | None = None
     """What to do once the kernels are compiled; None after that."""
     fast_path: Any = None
@@ -100,6 +98,16 @@ class RecordedPlan:
         root = value.root.name
         place = self.placement[root]
         return Location(value, place, self.buffers[place, root])
+
+    def memory(self) -> dict[int, int]:
+        """The memory of buffers, constants and temporaries: bytes by the number of each block.
+
+        Plans may share blocks, which have the same number then.
+        """
+        found = dict(buffer.block() for buffer in self.owned)
+        for submission in self.submissions:
+            found.update(submission.program.temporaries())
+        return found
 
     def release(self) -> None:
         """Free programs and buffers."""

@@ -116,8 +116,13 @@ class Recorder:
         whole = self.shared_buffers.get((place, name))
         buffer = None if whole is None else backend.share(whole, elements)
         if buffer is None:
-            with self._allocating(backend, name, elements, dtype):
-                buffer = self._new_buffer(recorded, backend, (place, name), elements, dtype)
+            try:
+                with self._allocating(backend, name, elements, dtype):
+                    buffer = self._new_buffer(backend, (place, name), elements, dtype)
+            except OutOfMemoryError:
+                # Drivers that report it late have created a buffer all the same.
+                self.shared_buffers.pop((place, name), None)
+                raise
         recorded.buffers[place, name] = buffer
         recorded.owned.append(buffer)
         return buffer
@@ -134,8 +139,17 @@ class Recorder:
         except (MemoryError, OutOfMemoryError) as error:
             raise shortage(name, (elements,), dtype, backend.name, error) from error
 
+    @contextmanager
+    def allocating_temporaries(self, backend: Backend, make_plan: Callable[[], Plan]) -> Iterator[None]:
+        """A block that allocates temporaries. Raises `OutOfMemoryError` with the largest one's name."""
+        try:
+            yield
+        except (MemoryError, OutOfMemoryError) as error:
+            spec = _largest_temporary(make_plan())
+            raise shortage(spec.name, (spec.elements,), spec.dtype, backend.name, error) from error
+
     def _new_buffer(
-        self, recorded: RecordedPlan, backend: Backend, key: tuple[Place, str], elements: int, dtype: np.dtype
+        self, backend: Backend, key: tuple[Place, str], elements: int, dtype: np.dtype
     ) -> DeviceBuffer:
         """A buffer of a plan, in memory that plans for other shapes share where the backend can do so."""
         if backend.shares:
@@ -148,7 +162,6 @@ class Recorder:
             shared = backend.share(whole, elements)
             assert shared is not None
             return shared
-        recorded.nbytes += elements * dtype.itemsize
         return backend.create(elements, dtype)
 
     def _submission(self, recorded: RecordedPlan, segment: Segment) -> Generator[None, None, Submission]:
@@ -161,11 +174,8 @@ class Recorder:
                     yield
         outer, transfers = self.bind(recorded, place, plan.buffers.values())
         bound |= outer
-        own = [(spec.elements, name) for name, spec in plan.buffers.items() if spec.role == "temporary"]
-        elements, largest = max(own, default=(0, ""))
-        dtype = plan.buffers[largest].dtype if own else np.dtype(np.float32)
-        backend = self._backends[place]
-        with self._allocating(backend, largest, elements, dtype):
+        backend, largest = self._backends[place], _largest_temporary(plan)
+        with self._allocating(backend, largest.name, largest.elements, largest.dtype):
             program = yield from backend.recording(plan, bound)
         return Submission(place, program, lambda: plan, transfers)
 
@@ -255,6 +265,12 @@ class Recorder:
         for buffer in self.shared_buffers.values():
             buffer.release()
         self.shared_buffers.clear()
+
+
+def _largest_temporary(plan: Plan) -> BufferSpec:
+    own = [spec for spec in plan.buffers.values() if spec.role == "temporary"]
+    none = BufferSpec("", 0, np.dtype(np.float32), "temporary")
+    return max(own, key=lambda spec: (spec.elements, spec.name), default=none)
 
 
 def finish(steps: Generator[None, None, T]) -> T:

@@ -28,7 +28,7 @@ from engine.runtime.open_continuations import continued, likely_continuations, l
 from engine.runtime.open_numbers import digest
 from engine.runtime.open_plans import OpenPlans
 from engine.runtime.plan_cache import PlanCache
-from engine.runtime.plan_store.plans import StoredModel, plan_file, stored_facts
+from engine.runtime.plan_store.plans import StoredModel, plan_file
 from engine.runtime.recorded_plan import Pending, RecordedPlan
 from engine.runtime.recording import Recorder, finish
 
@@ -46,7 +46,7 @@ class Session:
         if cpu is not None:
             self.backends["cpu"] = cpu
         self.packed: dict[str, Packed] = {}
-        stays = native.name == "cpu"
+        stays = native.is_host
         self.pool = Pool(sum(array.nbytes for array in model.constants.values()) if stays else 0)
         self.file = plan_file(model, native)
         self.stored = None if self.file is None else self.file.read
@@ -117,7 +117,7 @@ class Session:
         """Compile every kernel that the model's open dimensions can need; returns how many were compiled."""
         compiled, plans = self.prepare_plans(progress)
         for key, lowered in plans:
-            self.cache.plans[key] = self.record(lowered, None)
+            self.cache.keep(key, self.record(lowered, None))
         return compiled
 
     def prepare_plans(self, progress: Progress | None = None) -> tuple[int, list[tuple[object, Lowered]]]:
@@ -174,7 +174,7 @@ class Session:
     def _restored(self) -> list[tuple[object, Lowered]] | None:
         """The stored plans of this model, if their kernels are still cached."""
         stored, native = self.stored, self.backends["native"]
-        if stored is None or not native.prepare_stored(stored.words):
+        if stored is None or self.file is None or not native.prepare_stored(self.file.words(stored)):
             self.stored = None
             return None
         for lowered in stored.plans.values():
@@ -191,7 +191,7 @@ class Session:
         plans = {} if lowered is None else {key: lowered}
         used = {name for p in plans.values() for s in p.segments for name in s.plan.constants}
         lasting = frozenset(used & self.planner.tracer.constant_names)
-        self.stored = StoredModel(self.host_inputs, self.is_random, stored_facts(kernels), plans, lasting)
+        self.stored = StoredModel(self.host_inputs, self.is_random, self.file.facts(kernels), plans, lasting)
         self.file.write(self.stored, self.model)
 
     def _likely(self) -> Iterator[tuple[InputShapes, Lowered]]:
@@ -336,6 +336,7 @@ class Session:
             raise
         recorded.compiling = ()
         recorded.pending = None
+        self.cache.measure(recorded)
         return True
 
     def finish_background(self) -> None:

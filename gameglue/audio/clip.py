@@ -24,6 +24,11 @@ class AudioClip:
 
     >>> AudioClip(np.zeros(22050), frequency=44100).length
     0.5
+
+    Attributes:
+        name: Name for messages.
+        frequency: Samples per second.
+        samples: The samples, (n, 1) or (n, 2) int16, read-only.
     """
 
     def __init__(self, samples: np.ndarray, frequency: int = FREQUENCY, *, name: str = "") -> None:

@@ -40,7 +40,7 @@ class Voice:
             self._channel.pause()
 
     def unpause(self) -> None:
-        """Go on."""
+        """Continue after `pause`."""
         if self._is_mine():
             self._channel.unpause()
 
@@ -85,7 +85,9 @@ class Audio:
         pitch: float = 1.0,
         loop: bool = False,
     ) -> Voice:
-        """Play `clip` beside all else. volume, pan: see `Voice.set_volume`. pitch: 2 is an octave higher.
+        """Play `clip` together with all other sounds.
+
+        volume, pan: see `Voice.set_volume`. pitch: 2 is an octave higher.
 
         Where more than 32 are to be heard at once, the further ones are left out.
         """

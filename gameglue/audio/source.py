@@ -13,7 +13,7 @@ from gameglue.scripting.fields import Range
 
 
 class AudioListener(MonoBehaviour):
-    """The ears: sources with a `spatial_blend` are heard from where this one is, which way it looks.
+    """The place and direction from which sources with a `spatial_blend` are heard.
 
     Of several, the one that was enabled last counts.
     """
@@ -93,12 +93,12 @@ class AudioSource(MonoBehaviour):
         self._length, self._loops = clip.length / self.pitch, self.loop
 
     def play_one_shot(self, clip: AudioClip, volume: float = 1.0) -> None:
-        """Play `clip` once beside whatever this source plays, which goes on."""
+        """Play `clip` once; what this source plays continues."""
         loud, pan = self._loudness()
         self.app.audio.play(clip, volume=loud * volume, pan=pan, pitch=self.pitch)
 
     def stop(self) -> None:
-        """Play no more."""
+        """Stop playing."""
         if self._voice is not None:
             self._voice.stop()
         self._voice = self._paused_at = None
@@ -110,7 +110,7 @@ class AudioSource(MonoBehaviour):
             self._paused_at = self.app.time.unscaled_time
 
     def unpause(self) -> None:
-        """Go on where it was held."""
+        """Continue where `pause` stopped it."""
         if self._voice is not None and self._paused_at is not None:
             self._started += self.app.time.unscaled_time - self._paused_at
             self._paused_at = None

@@ -22,15 +22,15 @@ INTERRUPTED = 130
 COMMANDS = {
     "list": ("list_demos", "show the demos"),
     "play": ("play", "play a demo or a game folder"),
-    "new": ("new", "make a folder with a game that runs, to begin with"),
-    "build": ("build", "make a folder of a game that runs without Python"),
-    "profile": ("profile", "where each frame's time goes, and what inference costs the frames"),
+    "new": ("new", "create a small game to start from"),
+    "build": ("build", "package a game as a folder that runs without Python"),
+    "profile": ("profile", "measure where each frame's time goes, with and without inference"),
     "run": ("run_model", "run a model once"),
     "inspect": ("inspect_model", "show what is in a model"),
     "bench": ("bench_model", "time a model on every backend"),
-    "warmup": ("warmup", "compile ahead what models need"),
-    "diff": ("diff", "find the first layer that differs between two ways to run a model"),
-    "operators": ("operators", "show which operators run where"),
+    "warmup": ("warmup", "compile the kernels of models ahead of time"),
+    "diff": ("diff", "find the first layer whose result differs between two backends or engines"),
+    "operators": ("operators", "show which operators each backend runs"),
     "doctor": ("doctor", "show what this machine offers"),
 }
 """By command: the module, and the line that `gameglue --help` shows."""

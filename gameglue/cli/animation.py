@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from engine.base.errors import InputError
+from gameglue.host.garbage_collection import long_lived_kept
 
 if TYPE_CHECKING:
     from PIL import Image
@@ -26,8 +27,11 @@ WIDTH = 480
 PER_SECOND = 12
 """Pictures per second."""
 
-LARGEST = 2 << 20
+LARGEST = 2_000_000
 """Bytes of a GIF beyond which it is written with fewer colours."""
+
+COLORS = (192, 128, 96, 64, 48, 32)
+"""Sizes of a GIF's palette, in the order in which they are tried."""
 
 SUFFIXES = (".gif", ".png", ".webp")
 
@@ -65,11 +69,12 @@ class Animation:
     def play(self, app: App, frames: int) -> None:
         """Run so many frames, or until the game quits, and take pictures."""
         done = 0
-        while done < frames and not app.is_quitting:
-            step = min(self.every, frames - done)
-            app.run(step)
-            done += step
-            self.take(app)
+        with long_lived_kept():
+            while done < frames and not app.is_quitting:
+                step = min(self.every, frames - done)
+                app.run(step)
+                done += step
+                self.take(app)
 
     def save(self) -> bool:
         """Write the file. Returns False if no picture was taken."""
@@ -85,9 +90,10 @@ class Animation:
         if self.path.suffix.lower() != ".gif":
             self._write(images)
             return True
-        for colors in (128, 64, 32):
+        sheet = _contact_sheet(images)
+        for colors in COLORS:
             # One palette for all pictures, without dithering: fewer pixels change, and the file is smaller.
-            palette = _contact_sheet(images).quantize(colors)
+            palette = with_few_colors(sheet, colors)
             self._write([image.quantize(palette=palette, dither=Image.Dither.NONE) for image in images])
             if self.path.stat().st_size <= LARGEST:
                 break
@@ -96,6 +102,17 @@ class Animation:
     def _write(self, images: Sequence[Image.Image]) -> None:
         milliseconds = round(self._milliseconds)
         images[0].save(self.path, save_all=True, append_images=images[1:], duration=milliseconds, loop=0)
+
+
+def with_few_colors(image: Image.Image, colors: int) -> Image.Image:
+    """An RGB image with a palette of so many colours, without dithering.
+
+    Pillow's default method drops the colours of small things on a large ground.
+    """
+    # An extra: only who animates needs it.
+    from PIL import Image
+
+    return image.quantize(colors, Image.Quantize.MAXCOVERAGE, kmeans=4, dither=Image.Dither.NONE)
 
 
 def _contact_sheet(images: Sequence[Image.Image]) -> Image.Image:

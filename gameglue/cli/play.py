@@ -126,8 +126,9 @@ def play_game(demo: Demo, arguments: argparse.Namespace) -> int:
         seed=arguments.seed
         if arguments.seed is not None or arguments.record is None
         else secrets.randbits(32),
-        # Otherwise the answers of networks would come in other frames the next time.
-        deterministic=arguments.record is not None,
+        # A recording needs the same answers in the same frames again. An animation shows the game's own
+        # speed: without this, a slow machine's networks would answer later in it.
+        deterministic=arguments.record is not None or animation is not None,
         replay=replay,
         watchdog=watchdog.SECONDS,
     ) as app:
@@ -145,7 +146,7 @@ def play_game(demo: Demo, arguments: argparse.Namespace) -> int:
         _show_loading(app)
         arguments.prepare(app, options.choice)
         with CompileProgress() as progress:
-            tell = build(app, replace(options, progress=progress))
+            tell = build(app, replace(options, progress=progress, full_size=animation is not None))
         started = time.perf_counter()
         if animation is None:
             app.run(frames)

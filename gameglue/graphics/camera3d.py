@@ -44,7 +44,7 @@ class Camera3D(Camera):
         return np.array(self._projection())
 
     def world_to_screen(self, point: Iterable[float]) -> tuple[float, float] | None:
-        """The pixel, counted from the top left, at which a point is seen; `None` if it lies behind."""
+        """The pixel, from the top left, at which a point is seen; `None` if it is behind the camera."""
         x, y, z = Vec3.of(point)
         clip = self._projection() * self._view() * glm.dvec4(x, y, z, 1.0)
         if clip.w <= 0.0:

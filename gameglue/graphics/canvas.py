@@ -28,6 +28,10 @@ class Canvas:
     `app.gui` is a canvas in pixels from the top left corner, y down. The canvas that a camera hands to
     `Renderer.draw` is in world units, y up; sizes, widths and radii are then in world units too. What is
     drawn later lies on top.
+
+    Attributes:
+        view: How its coordinates become the picture's.
+        size: Width and height of the picture in pixels.
     """
 
     def __init__(

@@ -27,7 +27,22 @@ _NAMED = {
 
 
 class Palette:
-    """The colours of overlays and of the demos: quiet surfaces, one accent, readable text."""
+    """The colours of overlays and of the demos: quiet surfaces, one accent, readable text.
+
+    Attributes:
+        BACKGROUND: Behind everything.
+        PANEL: Panels and cards.
+        RAISED: Buttons and bars on a panel.
+        LINE: Lines and frames.
+        TEXT: Text.
+        MUTED: Secondary text.
+        ACCENT: What matters.
+        GOOD: Success.
+        WARN: Warning.
+        BAD: Failure.
+        PANEL_RGB: `PANEL` as red, green and blue, 0 to 1.
+        WARN_RGB: `WARN` as red, green and blue, 0 to 1.
+    """
 
     BACKGROUND = "#12151c"
     PANEL = "#1b202b"

@@ -135,6 +135,12 @@ class Texture:
         smooth: Whether to interpolate between pixels.
         repeat: Whether it repeats beyond its edges.
         mipmaps: Whether to keep smaller versions for drawing it small.
+
+    Attributes:
+        size: Width and height in pixels.
+        smooth: Whether it is interpolated between pixels.
+        texture: The moderngl texture; None without OpenGL.
+        bottom_up: Whether row 0 is the lowest.
     """
 
     def __init__(
@@ -251,7 +257,15 @@ class Texture:
 
 
 class RenderTarget:
-    """A picture to draw into: an RGBA texture with its framebuffer. Row 0 is at the bottom, as in OpenGL."""
+    """A picture to draw into: an RGBA texture with its framebuffer. Row 0 is at the bottom, as in OpenGL.
+
+    Attributes:
+        size: Width and height in pixels.
+        smooth: Whether it is interpolated between pixels.
+        bottom_up: Whether row 0 is the lowest: always.
+        texture: The moderngl texture; None without OpenGL.
+        framebuffer: The moderngl framebuffer; None without OpenGL.
+    """
 
     def __init__(self, device: GraphicsDevice, size: tuple[int, int], smooth: bool = True) -> None:
         self.size = (max(1, int(size[0])), max(1, int(size[1])))

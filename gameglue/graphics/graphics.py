@@ -31,10 +31,14 @@ _log = logging.getLogger("gameglue")
 
 
 class Graphics:
-    """Draws an app's cameras, image effects and GUI into a picture, and presents it.
+    """Makes textures, render targets and effects, and holds the picture: `app.graphics`.
 
-    The picture is a render target, with or without a window, so screenshots and image effects are the same in
-    both. Without OpenGL (`ctx` is `None`) everything may be called and nothing is drawn.
+    It draws an app's cameras, image effects and GUI into a picture, and presents it. The picture is a render
+    target, with or without a window, so screenshots and image effects are the same in both. Without OpenGL
+    (`ctx` is `None`) everything may be called and nothing is drawn.
+
+    Attributes:
+        background: Colour that the picture is cleared to each frame; a camera's own covers it.
     """
 
     def __init__(self, surface: Surface, lifecycle: Lifecycle, on_error: ErrorHandler) -> None:

@@ -33,6 +33,10 @@ class Mesh:
 
     Raises:
         MeshError: The arrays do not fit each other.
+
+    Attributes:
+        name: Name for messages.
+        triangles: Vertex numbers, (m, 3) uint32.
     """
 
     def __init__(
@@ -48,7 +52,7 @@ class Mesh:
         self.source: str | None = None
         """What a field makes it from again: a form's name, or `None` if it is none."""
         self.version = 0
-        """Grows with every `write`, so that whoever keeps a copy knows."""
+        """Grows with every `write`, so that a copy can be compared."""
         places = _rows(name, "positions", positions, 3)
         count = len(places)
         if triangles is None:
@@ -164,7 +168,7 @@ class Mesh:
     @classmethod
     @remembers_form
     def quad(cls, width: float = 1.0, height: float = 1.0) -> Self:
-        """An upright rectangle that faces z, to whoever looks along -z: a picture on a wall."""
+        """An upright rectangle that faces the z axis, such as a picture on a wall."""
         uv = _lattice("quad", 1, 1, least=1)
         places = np.stack(((uv[:, 0] - 0.5) * width, (uv[:, 1] - 0.5) * height, np.zeros(4)), axis=1)
         towards = np.tile((0.0, 0.0, 1.0), (4, 1))

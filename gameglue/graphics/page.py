@@ -20,7 +20,14 @@ _INSET = 16.0  # from a card's edges to what stands on it
 
 
 class Rect(NamedTuple):
-    """A rectangle: its left and upper edge, and its size. Unpacks where a call wants x, y, width, height."""
+    """A rectangle: its left and upper edge, and its size. Unpacks where a call wants x, y, width, height.
+
+    Attributes:
+        x: Left edge.
+        y: Upper edge.
+        width: Width.
+        height: Height.
+    """
 
     x: float
     y: float
@@ -66,7 +73,7 @@ class Rect(NamedTuple):
         ]
 
     def contains(self, x: float, y: float) -> bool:
-        """Whether a place lies inside; the right and the lower edge do not belong to it."""
+        """Whether a point is inside. The right and the lower edge do not belong to the rectangle."""
         return self.x <= x < self.right and self.y <= y < self.bottom
 
     def to_share(self, x: float, y: float) -> tuple[float, float]:
@@ -74,7 +81,7 @@ class Rect(NamedTuple):
         return (x - self.x) / self.width, (y - self.y) / self.height
 
     def from_share(self, x: float, y: float) -> tuple[float, float]:
-        """The place at fractions of width and height, as `to_share` tells them."""
+        """The point at fractions of width and height, as `to_share` returns them."""
         return self.x + x * self.width, self.y + y * self.height
 
 
@@ -95,6 +102,12 @@ class Page(Gui):
 
     Raises:
         GraphicsError: The page has no area.
+
+    Attributes:
+        gui: What the page draws with.
+        left: Left edge of the page in the window, in pixels.
+        top: Upper edge of the page in the window, in pixels.
+        min_text: Smallest letter size, in pixels of the window.
     """
 
     def __init__(
@@ -210,7 +223,7 @@ class Page(Gui):
     def button(
         self, x: float, y: float, width: float, height: float, text: str, note: str = "", *, lit: bool = False
     ) -> None:
-        """A plate with text. It only draws: `Rect.contains` tells whether the pointer is on it.
+        """A plate with text. It only draws: ask `Rect.contains` whether the pointer is on it.
 
         Args:
             x: Left of the plate.

@@ -25,6 +25,9 @@ class Particles:
     """The living particles as arrays: places and velocities (n, 3), ages and lifetimes in seconds (n,).
 
     Of what is added beyond `capacity`, nothing comes to life.
+
+    Attributes:
+        capacity: Most particles that live at a time.
     """
 
     def __init__(self, capacity: int) -> None:

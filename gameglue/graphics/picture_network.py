@@ -1,7 +1,8 @@
-"""`PictureNetwork`: a network from picture to picture, beside the frames that show its newest one."""
+"""`PictureNetwork`: runs a network on a game's images in slices, and keeps the newest result."""
 
 from __future__ import annotations
 
+import math
 import time
 import weakref
 from collections import deque
@@ -30,24 +31,29 @@ Size = tuple[int, int]
 """Width and height in pixels."""
 
 _BUDGET_MS, _SLOW_BUDGET_MS = 8.0, 24.0
+_POLL_SECONDS = 2e-4
 _KEPT = 60
 _IN, _OUT = TextureTransform(resampling="area"), TextureTransform()
 
 
 class PictureNetwork:
-    """Feeds a worker with a game's pictures, and keeps the newest one that came back.
+    """Runs a network on a game's images, a slice each frame, and keeps the newest result.
 
-    Call `update(picture)` once a frame, in `on_render_image` or `on_gui`; draw `picture`. One picture is on
-    its way at a time: when it has come, the next `update` takes up what it is given. Nothing is waited for:
-    the network is enqueued in slices of `budget_ms`, and takes as many frames as it needs. On a graphics card
-    that is fast enough, `picture` is of the frame that it was given in. Where worker and game share a GPU no
-    picture leaves it; to the CPU, to OpenCL and back, copies go that nobody waits for.
+    Call `update(picture)` once a frame, in `on_render_image` or `on_gui`, and draw `picture`. One image is
+    processed at a time; when its result is ready, the next `update` takes a new one. Nothing blocks: the
+    network is enqueued in slices of `budget_ms`, and takes as many frames as it needs. On a fast graphics
+    card the result is ready in the same frame. Where worker and game share a GPU, images stay on it; to and
+    from the CPU and OpenCL they are copied asynchronously.
 
         self.network = PictureNetwork(self.app, worker, (320, 240), (640, 480))   # in awake
         self.network.update(self.small)                                           # in on_gui
         self.app.gui.image(self.network.picture or self.small, 0, 0, 640, 480)
 
-    Without OpenGL all of it may be called, and no picture comes.
+    In a deterministic app, a picture arrives `app.inference.latency_frames` frames after `update`, and that
+    frame waits for it if it is late. Without OpenGL every method may be called, and there is never a result.
+
+    Attributes:
+        budget_ms: Milliseconds of the device's time that the network takes of each frame.
     """
 
     def __init__(
@@ -61,7 +67,7 @@ class PictureNetwork:
         transform: TextureTransform | None = None,
         transform_out: TextureTransform | None = None,
     ) -> None:
-        """Nothing is begun yet.
+        """Make the network; `update` starts it.
 
         Args:
             app: whose pictures they are.
@@ -82,9 +88,9 @@ class PictureNetwork:
             budget_ms = _SLOW_BUDGET_MS if app.graphics.is_software else _BUDGET_MS
         self.budget_ms = budget_ms
         self.picture: RenderTarget | None = None
-        """The newest finished one, good until the next has come; `None` before the first."""
+        """The newest result, valid until the next one; `None` before the first."""
         self.count = 0
-        """How many have come."""
+        """How many results there have been."""
         self.copies_through_host = 0
         """How many times a picture went by way of the host, down or up; 0 where the worker's GPU draws."""
         self._waits: deque[tuple[int, float]] = deque(maxlen=_KEPT)
@@ -105,7 +111,7 @@ class PictureNetwork:
 
     @property
     def worker(self) -> Worker:
-        """The worker of pictures to come; set it to change the network, also while a picture is on its way.
+        """The worker for the next image; set it to change the network at any time.
 
         Raises `InputError` for a network that does not take and give pictures of these sizes.
         """
@@ -119,16 +125,16 @@ class PictureNetwork:
 
     @property
     def size_in(self) -> Size:
-        """Width and height of the input of pictures to come."""
+        """Width and height of the next image's input, in pixels."""
         return self._size_in
 
     @property
     def size_out(self) -> Size:
-        """Width and height of pictures to come."""
+        """Width and height of the next result, in pixels."""
         return self._size_out
 
     def resize(self, size_in: Size, size_out: Size | None = None) -> None:
-        """Change the sizes of pictures to come. Raises `InputError` for those the network does not take."""
+        """Change the sizes of the next image. Raises `InputError` for those the network does not take."""
         sizes = size_in, size_out or size_in
         if sizes != (self._size_in, self._size_out):
             _check_sizes(*sizes)
@@ -138,28 +144,28 @@ class PictureNetwork:
     # -- every frame ----------------------------------------------------------------------------
 
     def update(self, source: RenderTarget | Texture) -> None:
-        """Begin with `source` if no picture is on its way. Call it once a frame, when `source` is drawn.
+        """Start on `source` if no image is being processed. Call it once a frame, when `source` is drawn.
 
-        What is on its way goes on by itself, before each frame's drawing. Where a graphics card draws, a
+        An image in progress continues by itself, before each frame's drawing. Where a graphics card draws, a
         picture's first part is enqueued here, at once; where the processor does, it would have to wait for
         what the frame draws. Raises what ended a picture, such as `DisposedError`, or `InputError` for an
         output of another size than `size_out`; the next call begins anew.
         """
         if self.is_busy and self._worker.backend_type is BackendType.CPU:
             # Its job threads have worked while the frame was drawn: a picture may be finished by now.
-            self.go_on()
+            self.advance()
         is_free = self._error is None and not self.is_busy and not self._beside.is_done()
         if is_free and source.texture is not None:
             self._begin(source)
             if not self._app.graphics.is_software:
-                self.go_on()
+                self.advance()
         if self._error is not None:
             error, self._error = self._error, None
             raise error
 
     @property
     def is_busy(self) -> bool:
-        """Whether a picture is on its way, so that `update` begins none."""
+        """Whether an image is being processed, so that `update` starts no other."""
         return self._schedule is not None or self._is_arriving
 
     def _begin(self, source: RenderTarget | Texture) -> None:
@@ -178,14 +184,22 @@ class PictureNetwork:
         self._schedule = self._worker.schedule_iterable(self._tensor)
         self._began = self._app.time.frame_count, time.perf_counter()
 
-    def _advance(self) -> None:
-        """Enqueue what fits into a frame, and take the picture when it is there."""
+    def _advance(self, budget_ms: float) -> None:
+        """Enqueue what fits into the budget, and take the picture when it is there."""
         if self._schedule is not None:
-            self._schedule.advance(self.budget_ms, force=True)
+            self._schedule.advance(budget_ms, force=True)
             if self._schedule.is_done:
                 self._deliver(self._schedule.output())
         if self._is_arriving and TextureConverter.poll(self._canvas) == 0:
             self._finish()
+
+    def _keep_to_frames(self) -> None:
+        """Wait for the picture in the frame in which it is due, and do not take it before."""
+        while (
+            self.is_busy and self._app.time.frame_count >= self._began[0] + self._app.inference.latency_frames
+        ):
+            self._advance(math.inf)
+            time.sleep(_POLL_SECONDS)
 
     def _deliver(self, output: Tensor) -> None:
         """From tensor to texture, as soon as the output's shape is known."""
@@ -216,10 +230,13 @@ class PictureNetwork:
         self.count += 1
         self.picture, self._canvas = self._canvas, self.picture
 
-    def go_on(self) -> None:
-        """Take what is on its way further; the app's coroutines call it in every frame before it draws."""
+    def advance(self) -> None:
+        """Advance pending work. The app calls it in every frame; call it again to take an image earlier."""
         try:
-            self._advance()
+            if self._app.deterministic:
+                self._keep_to_frames()
+            else:
+                self._advance(self.budget_ms)
         except Exception as error:  # noqa: BLE001 - belongs to who calls update, where it is raised
             self._error = error
             self._drop()
@@ -238,7 +255,7 @@ class PictureNetwork:
 
     @property
     def pictures_per_second(self) -> float:
-        """How many come, lately."""
+        """Results per second, over the latest ones."""
         times = self._finished_at
         return (len(times) - 1) / (times[-1] - times[0]) if len(times) > 1 else 0.0
 
@@ -256,7 +273,7 @@ class PictureNetwork:
         self._tensor = self._tensor_for = None
 
     def release(self) -> None:
-        """Free the pictures and the input, and give up what is on its way; no picture comes any more."""
+        """Free the images and cancel the one in progress; there are no more results."""
         self._beside.stop()
         self._drop()
         self._forget_tensor()
@@ -269,7 +286,7 @@ class PictureNetwork:
 def _go_on(holder: weakref.ref[PictureNetwork]) -> Iterator[NextFrame]:
     """Every frame before it draws, for as long as somebody holds the network."""
     while (network := holder()) is not None:
-        network.go_on()
+        network.advance()
         del network
         yield NextFrame()
 

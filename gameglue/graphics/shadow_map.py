@@ -1,4 +1,4 @@
-"""What the sun sees first: the depths by which the meshes' shader knows what lies in the shade."""
+"""Shadow map: depths from the light, by which the meshes' shader finds what is in the shade."""
 
 from __future__ import annotations
 

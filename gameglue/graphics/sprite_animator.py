@@ -12,7 +12,7 @@ from gameglue.scripting.events import Event
 
 
 class SpriteAnimator(MonoBehaviour):
-    """Changes the frame of the `SpriteRenderer` beside it, in game time times `speed`.
+    """Plays clips: changes the frame of its object's `SpriteRenderer` in game time times `speed`.
 
     hero.add_component(SpriteRenderer, sheet=SpriteSheet(texture, columns=8, rows=2))
     clips = {"run": AnimationClip(range(8), 12), "jump": AnimationClip([8, 9, 10], loop=False)}
@@ -41,7 +41,7 @@ class SpriteAnimator(MonoBehaviour):
         self.play(self.playing if self.playing is not None else next(iter(self.clips), ""), restart=True)
 
     def update(self) -> None:
-        """Go on by the frame's time."""
+        """Advance by the frame's time."""
         clip = self.clips.get(self.playing or "")
         if clip is None or self._is_over:
             return
@@ -57,7 +57,7 @@ class SpriteAnimator(MonoBehaviour):
         return self._is_over
 
     def play(self, name: str, *, restart: bool = False) -> None:
-        """Play a clip from its beginning; the one that is playing goes on, unless it is to `restart`.
+        """Play a clip from its beginning; the one that is playing continues, unless it is to `restart`.
 
         Raises `GraphicsError` for a name that is not among the clips.
         """

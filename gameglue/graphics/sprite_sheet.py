@@ -86,7 +86,7 @@ class SpriteSheet:
         return across, down
 
     def region(self, frame: int) -> Region:
-        """Where a frame lies, for `canvas.sprite(..., region=...)`; numbers go round: -1 is the last.
+        """The region of a frame, for `canvas.sprite(..., region=...)`; numbers go round: -1 is the last.
 
         Of a smooth texture the region ends half a pixel inside the frame, as its neighbour would shine in.
         """

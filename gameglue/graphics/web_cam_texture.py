@@ -1,4 +1,4 @@
-"""`WebCamTexture`: what a camera sees, as a texture and as an array, read beside the frames."""
+"""`WebCamTexture`: what a camera sees, as a texture and as an array, read in the background."""
 
 from __future__ import annotations
 
@@ -35,6 +35,9 @@ class WebCamTexture(Texture):
     The device is opened and read on a thread of its own, so no frame waits for it. `size` is what was asked
     for until the first picture tells what the camera has. It needs pygame's camera module, for which macOS
     wants the package `opencv-python`. What a camera sees is not part of a recording of input.
+
+    Attributes:
+        device_name: Name of the camera; None for the first.
     """
 
     def __init__(self, app: App, device_name: str | None = None, size: tuple[int, int] = (640, 480)) -> None:
@@ -57,7 +60,7 @@ class WebCamTexture(Texture):
 
     @staticmethod
     def devices() -> tuple[str, ...]:
-        """The names of the cameras; none where there are none, or where nobody can be asked."""
+        """The names of the cameras; an empty list if there are none or pygame has no camera module."""
         try:
             return tuple(str(name) for name in _cameras().list_cameras())
         except Exception:  # noqa: BLE001 - what each system's way to cameras raises

@@ -70,7 +70,13 @@ _DRAWING_THREADS = "llvmpipe"
 
 @dataclass(frozen=True)
 class ComponentError:
-    """An exception that a game's code raised, and that the loop survived."""
+    """An exception that a game's code raised and that the frame loop survived.
+
+    Attributes:
+        component: The component, or None for a coroutine or callback without one.
+        where: The hook or function that raised, such as "update".
+        error: The exception.
+    """
 
     component: object
     where: str
@@ -87,6 +93,31 @@ class App(Finder):
 
     Several apps may live in one process, each with its own everything; one of them may have the window. An
     app is used on the thread that made it.
+
+    Attributes:
+        title: Title of the window.
+        target_frame_rate: Most frames per second in real time.
+        frame_budget_ms: Milliseconds that inference may take of each frame, or "slack" for what a frame
+            leaves.
+        deterministic: Whether every frame stands for the same time and results arrive at fixed frames.
+        loading_budget_ms: Milliseconds that background loading may take of each frame.
+        errors: Exceptions that components raised, oldest first.
+        seed: What both random generators were seeded with.
+        random: NumPy's random generator, the same numbers for the same `seed`.
+        python_random: Python's random generator, likewise.
+        frame: Phases of the frame in order; add your own with `insert`.
+        time: Clocks: `delta_time`, `time`, `time_scale` and others, in seconds.
+        profiler: Times of frames, phases and `sample` blocks.
+        overlay: Frame times drawn over the game; F3 shows and hides it.
+        inspector: Live view of objects and components; F2 shows and hides it.
+        resources: Finds and loads files by name.
+        inference: The queue of inference requests that run within the frame budget.
+        headless: Whether there is no window.
+        real_time: Whether frames take as long as they stand for.
+        audio: Plays sounds; `volume` is the master volume.
+        graphics: Makes textures, render targets and effects; holds the picture.
+        hot_reload: Reloads shaders and models when their files change.
+        input: Keys, mouse, gamepads and actions of this frame.
     """
 
     runner: ClassVar[Callable[[App, int | None], None] | None] = None
@@ -189,19 +220,19 @@ class App(Finder):
             frame_ms=1e3 / target_frame_rate,
         )
         leave_a_core_to_the_game()
-        self.coroutines = CoroutineRunner(self.time, self._failed)
-        self.lifecycle = Lifecycle(self.time, self.coroutines, self._failed)
+        self._coroutines = CoroutineRunner(self.time, self._failed)
+        self._lifecycle = Lifecycle(self.time, self._coroutines, self._failed)
         surface = open_surface(title, size, headless, context, resizable=resizable, vsync=vsync)
         self.headless = not surface.is_window
-        self.waits_for_display = vsync and surface.is_window
+        self._waits_for_display = vsync and surface.is_window
         """Whether presenting a picture waits until the display takes one."""
-        self.slack = FrameSlack(waits_behind=self.waits_for_display)
+        self._slack = FrameSlack(waits_behind=self._waits_for_display)
         self.real_time = surface.is_window if real_time is None else real_time
-        self.watchdog = Watchdog(watchdog) if self.headless else None
+        self._watchdog = Watchdog(watchdog) if self.headless else None
         self.audio = Audio(surface.is_window if audio is None else audio)
-        self.graphics = Graphics(surface, self.lifecycle, self._failed)
+        self.graphics = Graphics(surface, self._lifecycle, self._failed)
         is_software = self.graphics.is_software
-        self.rest = Rest(
+        self._rest = Rest(
             self.inference,
             infers=lambda: is_software and not deterministic and "inference" in self.frame.names,
             pending=lambda: self.graphics.pending,
@@ -227,8 +258,8 @@ class App(Finder):
         register_loaders(self.resources, self.graphics)
         self.profiler.on_change = self._record
         self._gpu_phases: GPUPhases | None = None
-        self.prefabs = Prefabs(self.resources, self.new_scene)
-        self.resources.register_loader(Prefab, self.prefabs.load_path, suffixes=(".prefab",))
+        self._prefabs = Prefabs(self.resources, self.new_scene)
+        self.resources.register_loader(Prefab, self._prefabs.load_path, suffixes=(".prefab",))
         self._scenes = Scenes(self)
         self._on_error = on_error
         self._time_source = time_source
@@ -241,9 +272,9 @@ class App(Finder):
         only what draws is called. `single_step()` runs one frame all the same. See also `time.paused`.
         """
         self._single_steps = 0
-        self.stands_still = False
+        self._stands_still = False
         """Whether this frame is one in which the game stands still."""
-        self.player_time = 0.0
+        self._player_time = 0.0
         """Seconds that the player has had, those with a halted game included."""
         self.was_interrupted = False
         """Whether Ctrl-C ended `run`."""
@@ -288,7 +319,7 @@ class App(Finder):
 
     @property
     def scenes(self) -> tuple[Scene, ...]:
-        """Every loaded scene: the active one, those beside it, and the one of what survives loads."""
+        """Every loaded scene: the active one, additive ones, and the one of objects that survive loads."""
         return self._scenes.loaded
 
     def new_scene(self, name: str = "scene") -> Scene:
@@ -296,18 +327,18 @@ class App(Finder):
         return Scene(self, name)
 
     def load_scene(self, scene: Scene | str | Path, additive: bool = False) -> Scene:
-        """Put `scene` in the place of the loaded ones, whose objects are destroyed, or beside them.
+        """Put `scene` in the place of the loaded ones, whose objects are destroyed, or add it to them.
 
         `scene` may be the name of a file, such as "level 1.scene", as for `resources`. Within a frame the
-        change happens at its end. Returns the scene. Raises `SceneError`, which tells what in the file makes
-        no sense, and the line; then all stays as it is.
+        change happens at its end. Returns the scene. Raises `SceneError`, which names what is wrong in
+        the file, and the line; then all stays as it is.
         """
         loaded = self._scenes.load(scene, additive=additive)
         self._change_scenes()
         return loaded
 
     def load_scene_async(self, name: str | Path, additive: bool = False) -> Loading[Scene]:
-        """`load_scene` of a file beside the frames: `await self.app.load_scene_async("level 2.scene")`.
+        """Load a scene file in the background: `await self.app.load_scene_async("level 2.scene")`.
 
         Its objects are made within `loading_budget_ms` of each frame, its textures and other resources read
         on another thread. When the handle is done they are there, and the scene takes its place at the end of
@@ -395,11 +426,11 @@ class App(Finder):
         """
         self._check_usable()
         now = self._time_source()
-        self.stands_still = self.halted and self._single_steps == 0
-        if self.halted and not self.stands_still:
+        self._stands_still = self.halted and self._single_steps == 0
+        if self.halted and not self._stands_still:
             self._single_steps -= 1
             dt = 1.0 / self.target_frame_rate if dt is None else dt
-        if self.input.replay is not None and not self.stands_still:
+        if self.input.replay is not None and not self._stands_still:
             recorded = self.input.replay.begin_frame()
             dt = recorded if dt is None else dt
         if dt is None:
@@ -407,20 +438,20 @@ class App(Finder):
             dt = now - (self._last_frame or 0.0) if known else 1.0 / self.target_frame_rate
         self._last_frame = now
         self.graphics.make_current()
-        self.player_time += dt
-        if self.stands_still:
+        self._player_time += dt
+        if self._stands_still:
             self.time.hold()
         else:
             self.time.begin_frame(dt)
         profiler, tick = self.profiler, clock.perf_counter
         self._in_frame = True
         start = before = tick()
-        profiler.begin_frame(start, self.time.frame_count)
-        self.slack.begin_frame(start, 1e3 / self.target_frame_rate)
+        profiler._begin_frame(start, self.time.frame_count)
+        self._slack.begin_frame(start, 1e3 / self.target_frame_rate)
         children.hold()
         try:
             for phase in self.frame:
-                if self.stands_still and not phase.goes_on:
+                if self._stands_still and not phase.goes_on:
                     continue
                 if self._gpu_phases is not None:
                     self._gpu_phases.begin(phase.name)
@@ -433,10 +464,10 @@ class App(Finder):
             self._in_frame = False
             if self._gpu_phases is not None:
                 self._gpu_phases.end_frame()
-            profiler.end_frame(before - start, start)
-            self.slack.end_frame(before)
-            if self.watchdog is not None:
-                self.watchdog.frame_ended(before)
+            profiler._end_frame(before - start, start)
+            self._slack.end_frame(before)
+            if self._watchdog is not None:
+                self._watchdog.frame_ended(before)
         self._change_scenes()
 
     def quit(self) -> None:
@@ -449,7 +480,7 @@ class App(Finder):
             self._single_steps += 1
 
     def next_frame(self) -> NextFrame:
-        """`await self.app.next_frame()` goes on in the next frame, after `update`."""
+        """`await self.app.next_frame()` continues in the next frame, after `update`."""
         return NextFrame()
 
     def seconds(self, duration: float) -> WaitForSeconds:
@@ -462,15 +493,15 @@ class App(Finder):
 
     def start_coroutine(self, routine: Routine) -> Coroutine:
         """Run a generator or coroutine that belongs to no component."""
-        return self.coroutines.start(routine)
+        return self._coroutines.start(routine)
 
     def _pace(self) -> None:
         if not self.real_time:
             # Nobody waits for the next frame: inference goes on as it would beside a faster device.
-            self.rest.spend(_UNPACED_REST, loads=False)
+            self._rest.spend(_UNPACED_REST, loads=False)
         elif self._last_frame is not None and not self._quitting:
             end = self._last_frame + 1.0 / self.target_frame_rate
-            self.rest.spend(end - self._time_source())
+            self._rest.spend(end - self._time_source())
             left = end - self._time_source()
             if left > 0.0:
                 self._sleep(left)
@@ -550,7 +581,7 @@ class App(Finder):
     def _record(self, recording: Recording | None) -> None:
         """The profiler begins to record, or ends."""
         wrap = None if recording is None else recording.timed
-        self.lifecycle.wrap_calls(wrap)
+        self._lifecycle.wrap_calls(wrap)
         self.graphics.wrap = wrap
         if self._gpu_phases is not None and self.graphics.ctx is not None:
             self._gpu_phases.release()
@@ -581,14 +612,14 @@ class App(Finder):
         self.dispose()
 
     def _stop_watching(self) -> None:
-        if self.watchdog is not None:
-            self.watchdog.stop()
+        if self._watchdog is not None:
+            self._watchdog.stop()
 
     def _end(self) -> None:
         if self._ended:
             return
         self._ended = self._quitting = True
-        self.lifecycle.quit()
+        self._lifecycle.quit()
         self._scenes.end()
         self.hot_reload.dispose()
         self.resources.stop_loading()
@@ -602,19 +633,19 @@ class App(Finder):
         self.errors.append(ComponentError(component, where, error))
         if isinstance(component, MonoBehaviour):
             _log.error("%r raised in %s and is disabled", component, where, exc_info=error)
-            self.lifecycle.disable_failed(component)
+            self._lifecycle.disable_failed(component)
         else:
             _log.error("%s raised", where, exc_info=error)
         if self._on_error == "raise":
             raise error
 
-    def check_not_over(self) -> None:
+    def _check_not_over(self) -> None:
         """Raise `FrameError` once the app has ended."""
         if self._disposed or self._ended:
             raise FrameError("this app has ended; make a new App to play again")
 
     def _check_usable(self) -> None:
-        self.check_not_over()
+        self._check_not_over()
         if self._in_frame:
             raise FrameError("step() was called from within a frame; use a coroutine to wait for frames")
         self._check_thread()

@@ -98,7 +98,12 @@ class FixedClock:
 
 @answers_spelling
 class Time:
-    """What components see as `self.time`. All times are in seconds."""
+    """The game's clocks: `self.time`. All times are in seconds.
+
+    Attributes:
+        frame_count: Number of the frame; 1 is the first.
+        in_fixed_step: Whether `fixed_update` is being called.
+    """
 
     def __init__(
         self, *, fixed_delta_time: float = 1 / 50, max_delta_time: float = 0.25, max_fixed_steps: int = 10

@@ -24,9 +24,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Phase:
-    """One named part of the frame. `doc` says what belongs there; `run` does it.
+    """One named part of the frame.
 
-    goes_on: whether it is run while the app is halted (`app.halted`); without it a phase is left out then.
+    Attributes:
+        name: Name of the phase.
+        doc: What the phase does.
+        run: The function that is called with the app each frame.
+        goes_on: Whether it also runs while the app is halted (`app.halted`).
     """
 
     name: str
@@ -36,7 +40,7 @@ class Phase:
 
 
 def _input(app: App) -> None:
-    app.input.begin_frame(app.player_time, app.time.unscaled_delta_time, records=not app.stands_still)
+    app.input.begin_frame(app._player_time, app.time.unscaled_delta_time, records=not app._stands_still)
     if app.input.replay is not None and app.headless:
         for event in app.input.events:
             if isinstance(event, Resized):
@@ -46,21 +50,21 @@ def _input(app: App) -> None:
         app.quit()
     for event in app.input.events:
         if isinstance(event, FocusChanged):
-            app.lifecycle.tell_all("on_application_focus", event.focused)
-    app.lifecycle.follow_pause()
+            app._lifecycle.tell_all("on_application_focus", event.focused)
+    app._lifecycle.follow_pause()
 
 
 def _poll(app: App) -> None:
     advance_loads(app.loading_budget_ms)
     app.hot_reload.poll()
-    if app.stands_still:
+    if app._stands_still:
         return
     app.inference.poll()
-    app.coroutines.step(ResumePoint.RESULTS)
+    app._coroutines.step(ResumePoint.RESULTS)
 
 
 def _wake(app: App) -> None:
-    app.lifecycle.wake_new()
+    app._lifecycle.wake_new()
 
 
 def _fixed_update(app: App) -> None:
@@ -70,23 +74,23 @@ def _fixed_update(app: App) -> None:
     try:
         for _ in range(steps):
             time.fixed.advance()
-            app.lifecycle.hooks["fixed_update"].run()
-            app.coroutines.step(ResumePoint.FIXED)
+            app._lifecycle.hooks["fixed_update"].run()
+            app._coroutines.step(ResumePoint.FIXED)
     finally:
         time.in_fixed_step = False
 
 
 def _update(app: App) -> None:
-    app.lifecycle.hooks["update"].run()
+    app._lifecycle.hooks["update"].run()
 
 
 def _coroutines(app: App) -> None:
-    app.coroutines.step(ResumePoint.FRAME)
-    app.lifecycle.timers.run()
+    app._coroutines.step(ResumePoint.FRAME)
+    app._lifecycle.timers.run()
 
 
 def _late_update(app: App) -> None:
-    app.lifecycle.hooks["late_update"].run()
+    app._lifecycle.hooks["late_update"].run()
 
 
 def _draw(app: App) -> None:
@@ -94,35 +98,35 @@ def _draw(app: App) -> None:
 
 
 def _render_image(app: App) -> None:
-    app.graphics.apply_image_effects(app.lifecycle.hooks["on_render_image"])
+    app.graphics.apply_image_effects(app._lifecycle.hooks["on_render_image"])
 
 
 def _gui(app: App) -> None:
-    app.lifecycle.hooks["on_gui"].run()
+    app._lifecycle.hooks["on_gui"].run()
     app.overlay.draw(app)
     app.graphics.draw_gui()
     app.inspector.draw(app)
 
 
 def _inference(app: App) -> None:
-    if app.rest.took_inference():
+    if app._rest.took_inference():
         return
-    budget, slack = app.frame_budget_ms, app.slack
+    budget, slack = app.frame_budget_ms, app._slack
     app.inference.pump(slack.budget_ms(clock.perf_counter()) if budget == "slack" else budget)
     slack.end_spending(clock.perf_counter())
 
 
 def _present(app: App) -> None:
-    if app.waits_for_display:
+    if app._waits_for_display:
         # Most of the frame may pass in there, without any work.
         children.let_go()
     app.graphics.present()
 
 
 def _end_of_frame(app: App) -> None:
-    if not app.stands_still:
-        app.coroutines.step(ResumePoint.END)
-    app.lifecycle.sweep()
+    if not app._stands_still:
+        app._coroutines.step(ResumePoint.END)
+    app._lifecycle.sweep()
 
 
 FRAME: Final[tuple[Phase, ...]] = (

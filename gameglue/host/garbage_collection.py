@@ -6,17 +6,26 @@ import gc
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+_blocks = 0
+"""How many blocks of `long_lived_kept` are open."""
+
 
 @contextmanager
 def long_lived_kept() -> Iterator[None]:
     """Have the collector leave alone what is there now, until the block ends.
 
     A full collection looks at every object: modules, types and functions that a game has loaded make it take
-    tens of milliseconds, within some frame. What comes later is still collected.
+    tens of milliseconds, within some frame. What comes later is still collected. Blocks nest: only the
+    outermost one collects, so a program that runs an app a few frames at a time can hold one around all.
     """
-    gc.collect()
-    gc.freeze()
+    global _blocks
+    if _blocks == 0:
+        gc.collect()
+        gc.freeze()
+    _blocks += 1
     try:
         yield
     finally:
-        gc.unfreeze()
+        _blocks -= 1
+        if _blocks == 0:
+            gc.unfreeze()

@@ -80,21 +80,21 @@ class Rest:
         self._has_inferred = False
         while (left := end - self._time_source()) > 0.0:
             is_loading = loads and self._load(left)
-            if fruitless < _FRUITLESS and left > _LEAST_FOR_INFERENCE and self._queue.wants_turn:
+            if fruitless < _FRUITLESS and left > _LEAST_FOR_INFERENCE and self._queue._wants_turn:
                 fruitless = 0 if self._infer(left) else fruitless + 1
             elif not is_loading:
                 break
-        if self._has_inferred or not self.takes_inference or not self._queue.wants_turn:
+        if self._has_inferred or not self.takes_inference or not self._queue._wants_turn:
             self._frames_without = 0
             return
         self._frames_without += 1
         if self._frames_without <= _PATIENCE:
             return
-        is_behind = self._queue.wants_gpu and self._pending() > 0
+        is_behind = self._queue._wants_gpu and self._pending() > 0
         if is_behind and self._frames_without % (_PATIENCE + 1):
             return
         # Pictures leave no time for it. Within a frame it would wait for them all the same.
-        while self._queue.wants_gpu and self._pending():
+        while self._queue._wants_gpu and self._pending():
             self._sleep(_NAP)
         self._infer(_LEAST_FOR_INFERENCE)
 
@@ -109,7 +109,7 @@ class Rest:
 
     def _infer(self, seconds: float) -> bool:
         """Let inference go on; False if nothing could be enqueued."""
-        uses_gpu = self._queue.wants_gpu
+        uses_gpu = self._queue._wants_gpu
         if uses_gpu and self._pending():
             # Behind what is not done, what is enqueued would end nobody knows when: maybe in the next frame.
             self._sleep(min(seconds, _NAP))

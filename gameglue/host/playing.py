@@ -1,4 +1,4 @@
-"""What a demo is told when it is built, and what it tells when it has been played."""
+"""`PlayOptions` and `Facts`: what a game gets when it is built, and what it adds to the report."""
 
 from __future__ import annotations
 
@@ -17,16 +17,22 @@ Facts = Callable[[], Mapping[str, object]]
 
 @dataclass(frozen=True)
 class PlayOptions:
-    """What the player asked for.
+    """What the player asked for on the command line.
 
-    choice: the backend, `None` if the demo is to take what suits the machine. autoplay: play by itself.
-    seed: what was given as `--seed`; `app.random` is seeded with it already. progress: for `Worker`.
+    Attributes:
+        choice: The backend; None for what suits the machine.
+        autoplay: Whether the game plays by itself.
+        seed: The number given as `--seed`, which `app.random` is seeded with already; None without one.
+        progress: Reports compiled kernels; pass it to `Worker`.
+        full_size: Whether to keep the size that suits a graphics card even if the processor draws, as for the
+            frames of an animated picture.
     """
 
     choice: BackendChoice | None = None
     autoplay: bool = False
     seed: int | None = None
     progress: Progress | None = None
+    full_size: bool = False
 
 
 Build = Callable[["App", PlayOptions], Facts | None]

@@ -75,6 +75,10 @@ class Resources:
     """Looks names such as `"digits/digits.onnx"` up in a list of folders, in order.
 
     The folders are the game's own, its `assets`, and gameglue's assets; `roots` may be changed.
+
+    Attributes:
+        folder: The game's own folder.
+        roots: Folders that are searched, in order; may be changed.
     """
 
     def __init__(self, folder: str | Path | None = None) -> None:
@@ -168,7 +172,7 @@ class Resources:
     def load_async(self, name: str | Path, kind: type[T]) -> Loading[T]: ...
 
     def load_async(self, name: str | Path, kind: type | None = None) -> Loading[Any]:
-        """`load` beside the game's frames: `texture = await self.resources.load_async("hero.png")`.
+        """Load in the background: `texture = await self.resources.load_async("hero.png")`.
 
         The handle is awaited, yielded in a coroutine, or polled: `is_done()`, `result()`. Files are read and
         decoded on another thread, uploads to the GPU done here, a slice at a time, within the app's

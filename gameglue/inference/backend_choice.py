@@ -18,8 +18,12 @@ Progress = Callable[[int, int], None]
 
 @dataclass(frozen=True)
 class BackendChoice:
-    """A backend and, for GPU_COMPUTE, the kind of device; `None` takes OpenGL where it can. `precision` is
-    for the CPU.
+    """Where a model runs: a backend, its device, and the CPU's precision.
+
+    Attributes:
+        backend: The backend.
+        device: For GPU_COMPUTE, "gl" or "opencl"; None takes OpenGL if it has compute shaders.
+        precision: For CPU, "float32", or a low precision that is faster.
     """
 
     backend: BackendType

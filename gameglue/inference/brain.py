@@ -1,4 +1,4 @@
-"""`Brain`: a component that owns a worker, asks it what a game asks, and tells how long answers take."""
+"""`Brain`: a component that owns a worker, submits requests to it, and measures how long answers take."""
 
 from __future__ import annotations
 
@@ -136,7 +136,7 @@ class Brain(MonoBehaviour):
 
     @property
     def facts(self) -> dict[str, object]:
-        """What a report tells of it: where it runs, how many answers it gave, and how fast."""
+        """For a report: where it runs, how many answers it gave, and how fast."""
         told: dict[str, object] = {"backend": self.label, "answers": self.answers}
         if self._waits:
             frames, ms = self.answer_frames, self.answer_ms
@@ -144,7 +144,7 @@ class Brain(MonoBehaviour):
         return told
 
     def employ(self, worker: Worker, choice: BackendChoice | None = None) -> None:
-        """Go on with another worker: the one before is disposed, its questions are cancelled."""
+        """Replace the worker: dispose the previous one and cancel its requests."""
         self._dismiss()
         self.worker, self.choice, self._waits, self._label = worker, choice, (), ""
 

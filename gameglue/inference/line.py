@@ -224,7 +224,7 @@ class Line(Sharer):
     def urgency(self) -> tuple[int, float]:
         if self._urgency is None:
             tasks = [*self.waiting, *([self.running] if self.running else [])]
-            self._urgency = min(((-t.request.priority, t.request.expires) for t in tasks), default=(0, 0.0))
+            self._urgency = min(((-t.request.priority, t.request._expires) for t in tasks), default=(0, 0.0))
         return self._urgency
 
     @property

@@ -1,4 +1,4 @@
-"""Registered work: it goes on in slices of its own, and has its turns beside the requests."""
+"""Registered work: continuations that share the frame budget with the requests."""
 
 from __future__ import annotations
 

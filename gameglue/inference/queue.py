@@ -54,6 +54,11 @@ class InferenceQueue:
     which the least time was spent, so that each has an equal part (`set_weight` gives one more). A worker
     that got no turn in 60 frames has the next one. A request that waits behind another of its worker lends
     it its urgency. What the budget means is told at `pump`.
+
+    Attributes:
+        deterministic: Whether results arrive `latency_frames` after the request.
+        latency_frames: Frames from a request to its result, if `deterministic`.
+        slices_per_frame: Slices that are enqueued each frame, if `deterministic`.
     """
 
     def __init__(
@@ -230,7 +235,7 @@ class InferenceQueue:
         return self._polls if self._frame is None else self._frame()
 
     def milliseconds(self) -> float:
-        """The time by which ages and deadlines are told: frames of equal length where deterministic."""
+        """The queue's clock in milliseconds; if deterministic, frames of equal length."""
         return self.frame * self._frame_ms if self.deterministic else self._clock_ms()
 
     def poll(self) -> None:
@@ -255,7 +260,7 @@ class InferenceQueue:
         self._forget_idle()
 
     def pump(self, budget_ms: float) -> float:
-        """Begin and go on with work that is expected to fit into `budget_ms`; returns what was spent, in ms.
+        """Start and continue work that is expected to fit into `budget_ms`; return the ms that were spent.
 
         What counts is what the frame loses: this thread's time, and of work on a GPU its time there, as
         far as it was learned. Work of the CPU backend runs on job threads, so it counts with what
@@ -281,12 +286,12 @@ class InferenceQueue:
         return spent
 
     @property
-    def wants_turn(self) -> bool:
+    def _wants_turn(self) -> bool:
         """Whether a `pump` would find something to do."""
         return any(sharer.wants_turn() for sharer in self._sharers)
 
     @property
-    def wants_gpu(self) -> bool:
+    def _wants_gpu(self) -> bool:
         """Whether what a `pump` would do may run on the GPU."""
         return any(not sharer.is_on_jobs and sharer.wants_turn() for sharer in self._sharers)
 
@@ -367,7 +372,7 @@ class InferenceQueue:
 
     def _expire(self) -> None:
         now = self.milliseconds()
-        overdue = [request for request in self._open if request.expires < now]
+        overdue = [request for request in self._open if request._expires < now]
         for request in overdue:
             message = f"request {request.number} of frame {request.frame} had no result before its deadline"
             self._close(request, "expired", RequestExpiredError(message))
@@ -385,7 +390,7 @@ class InferenceQueue:
             else:
                 self._tensors.remove(task)
         self._ended[state] += 1
-        request.end(state, error=error)
+        request._end(state, error=error)
 
     def _arrived(self) -> list[Task]:
         """Take out the tasks whose results are to be delivered now."""
@@ -413,20 +418,20 @@ class InferenceQueue:
             result = task.result()
         except Exception as error:  # noqa: BLE001 - it belongs to whoever asks for the result
             self._ended["failed"] += 1
-            request.end("failed", error=error)
-            if not request.is_awaited and error is not logged:
+            request._end("failed", error=error)
+            if not request._is_awaited and error is not logged:
                 _log.error("%r failed", request, exc_info=error)
                 logged = error
         else:
             self._ended["done"] += 1
-            request.end("done", result)
+            request._end("done", result)
         self._call_back(request)
         return logged
 
     @staticmethod
     def _call_back(request: InferenceRequest) -> None:
         try:
-            request.call_back()
+            request._call_back()
         except Exception:  # noqa: BLE001 - the other results still have to be delivered
             _log.exception("the callback of %r raised", request)
 

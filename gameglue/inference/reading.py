@@ -1,4 +1,4 @@
-"""Outputs on their way to the CPU, and what the queue asks of the things it works with.
+"""Asynchronous readback of outputs, and the protocols of what the queue works with.
 
 The queue knows nothing of models: what registers can be pumped, a worker makes schedules that are enqueued
 slice by slice, and a tensor is something with a readback that can be asked for, asked about and downloaded.

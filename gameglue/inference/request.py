@@ -51,6 +51,12 @@ class InferenceRequest(YieldInstruction):
 
     `frame` is the frame in which it was asked for, `payload` what the caller attached: an answer that comes
     late can be matched with its question.
+
+    Attributes:
+        priority: Higher ones run first.
+        payload: The object that `submit` was given to recognise the request.
+        frame: Number of the frame in which it was submitted.
+        state: "waiting", "running", "reading", "done", "cancelled", "expired" or "failed".
     """
 
     def __init__(
@@ -69,8 +75,8 @@ class InferenceRequest(YieldInstruction):
         self.payload: Any = payload
         self.frame = owner.frame
         self.state: RequestState = "waiting"
-        self.expires = expires
-        self.is_awaited = False
+        self._expires = expires
+        self._is_awaited = False
         self._owner = owner
         self._asked = owner.milliseconds()
         self._age: tuple[int, float] | None = None
@@ -127,25 +133,25 @@ class InferenceRequest(YieldInstruction):
         if not self.is_done():
             self._owner.cancel(self)
 
-    def begin(self, time: Time) -> Wait:
+    def _begin(self, time: Time) -> Wait:
         """Start one wait."""
-        self.is_awaited = True
+        self._is_awaited = True
         return Wait((ResumePoint.RESULTS, ResumePoint.FRAME), self.is_done, self.result)
 
     def __await__(self) -> Generator[Any, Any, np.ndarray]:
         if not _in_asyncio():
             return (yield self)
-        self.is_awaited = True
+        self._is_awaited = True
         while not self.is_done():
             yield from asyncio.sleep(_ASYNCIO_SECONDS).__await__()
         return self.result()
 
-    def end(self, state: RequestState, result: Result = None, error: Exception | None = None) -> None:
+    def _end(self, state: RequestState, result: Result = None, error: Exception | None = None) -> None:
         """Close it. Called by the queue."""
         self._age = (self.age_frames, self.age_ms)
         self.state, self._result, self._error = state, result, error
 
-    def call_back(self) -> None:
+    def _call_back(self) -> None:
         """Call the callback, once. Not after `cancel()`, or where a newer request took its place.
 
         What a callback lets out of `result()` was logged before, or is no fault (a passed deadline).

@@ -7,7 +7,15 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class WorkerShare:
-    """One worker's part of the latest frame. Times in ms, counts in requests."""
+    """One worker's part of the latest frame. Times in ms, counts in requests.
+
+    Attributes:
+        name: Name of the worker's model.
+        waiting: Its requests that have not begun.
+        running: Its requests whose slices are being enqueued.
+        reading: Its requests whose outputs are being read back.
+        weight: Its share relative to other workers; 1 by default.
+    """
 
     name: str
     waiting: int
@@ -22,7 +30,18 @@ class WorkerShare:
 
 @dataclass(frozen=True)
 class QueueStats:
-    """The queue at the end of the latest `pump`. Times in ms, counts in requests."""
+    """The queue at the end of the latest `pump`. Times in ms, counts in requests.
+
+    Attributes:
+        frame: Number of the frame.
+        waiting: Requests that have not begun.
+        running: Requests whose slices are being enqueued.
+        reading: Requests whose outputs are being read back.
+        done: Requests that have a result, since the start.
+        expired: Requests whose deadline has passed, since the start.
+        failed: Requests whose model raised, since the start.
+        workers: The share of each worker.
+    """
 
     frame: int
     waiting: int

@@ -16,7 +16,12 @@ MIDDLE = 2
 
 @dataclass(frozen=True)
 class KeyEvent:
-    """A key went down or up. Names are lower case: 'a', 'space', 'left', 'return', 'escape', 'f3'."""
+    """A key went down or up.
+
+    Attributes:
+        key: Name in lower case: 'a', 'space', 'left', 'return', 'escape', 'f3'.
+        down: Whether it went down.
+    """
 
     key: str
     down: bool
@@ -31,7 +36,12 @@ class TextEvent:
 
 @dataclass(frozen=True)
 class MouseMoved:
-    """The pointer is at `x`, `y` in pixels from the window's top left corner."""
+    """The pointer moved.
+
+    Attributes:
+        x: Pixels from the left edge of the window.
+        y: Pixels from the upper edge.
+    """
 
     x: float
     y: float
@@ -39,7 +49,14 @@ class MouseMoved:
 
 @dataclass(frozen=True)
 class MouseButton:
-    """A button (0 left, 1 right, 2 middle) went down or up at `x`, `y`."""
+    """A mouse button went down or up.
+
+    Attributes:
+        button: `LEFT` (0), `RIGHT` (1) or `MIDDLE` (2).
+        down: Whether it went down.
+        x: Pixels from the left edge of the window.
+        y: Pixels from the upper edge.
+    """
 
     button: int
     down: bool
@@ -57,7 +74,12 @@ class MouseScrolled:
 
 @dataclass(frozen=True)
 class GamepadConnected:
-    """A gamepad was plugged in. `pad` is its number from 0, the lowest that was free."""
+    """A gamepad was plugged in.
+
+    Attributes:
+        pad: Its number from 0, the lowest that was free.
+        name: Name of the device.
+    """
 
     pad: int
     name: str
@@ -65,14 +87,24 @@ class GamepadConnected:
 
 @dataclass(frozen=True)
 class GamepadDisconnected:
-    """A gamepad is gone; what was held on it counts as released."""
+    """A gamepad is gone; what was held on it counts as released.
+
+    Attributes:
+        pad: Its number.
+    """
 
     pad: int
 
 
 @dataclass(frozen=True)
 class GamepadButton:
-    """A button of a gamepad went down or up. Names: `gameglue.input.PAD_BUTTONS`."""
+    """A button of a gamepad went down or up.
+
+    Attributes:
+        pad: Number of the gamepad.
+        button: Name of the button, one of `PAD_BUTTONS`.
+        down: Whether it went down.
+    """
 
     pad: int
     button: str
@@ -81,7 +113,13 @@ class GamepadButton:
 
 @dataclass(frozen=True)
 class GamepadAxis:
-    """A stick or trigger moved: sticks from -1 to 1, right and up positive; triggers from 0 to 1."""
+    """A stick or trigger moved.
+
+    Attributes:
+        pad: Number of the gamepad.
+        axis: Name of the axis, one of `PAD_AXES`.
+        value: Sticks from -1 to 1, right and up positive; triggers from 0 to 1.
+    """
 
     pad: int
     axis: str

@@ -29,8 +29,14 @@ class RecordedFrame:
 class InputRecording:
     """The frames of a game, and what an app needs to play them again: `App(replay=recording)`.
 
-    seed, frame_rate, deterministic, latency_frames, size: of the app that was recorded. facts: what else the
-    game has to know, such as the demo's name; numbers, texts, lists and dicts.
+    Attributes:
+        seed: Seed of the app that was recorded.
+        frame_rate: Its `target_frame_rate`.
+        deterministic: Whether it was deterministic.
+        latency_frames: Its `latency_frames`.
+        size: Width and height of its picture in pixels.
+        facts: What else the game has to know: numbers, texts, lists and dicts.
+        frames: Length and events of each frame.
     """
 
     seed: int = 0

@@ -50,7 +50,7 @@ class InputScript:
         return self._timeline[-1][0] if self._timeline else 0.0
 
     def add(self, at: float, *events: InputEvent) -> InputScript:
-        """Put events at `at` seconds, after whatever is there already."""
+        """Put events at `at` seconds, after those that are there already."""
         position = len(self._timeline)
         while position > self._next and self._timeline[position - 1][0] > at:
             position -= 1

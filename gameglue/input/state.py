@@ -43,6 +43,14 @@ class InputState:
 
     Positions are in pixels from the top left corner of the window. `..._down` and `..._up` are true in the
     one frame in which it happened, also when a key went down and up between two frames.
+
+    Attributes:
+        sources: Where events come from: the window, and an `InputScript`.
+        mouse_position: Position of the pointer (x, y) in pixels.
+        mouse_delta: How far the pointer moved since the last frame (x, y), in pixels.
+        mouse_scroll: How far the wheel turned in this frame (x, y), in notches; up and right are positive.
+        text: Characters typed in this frame.
+        events: All events of this frame, oldest first.
     """
 
     def __init__(self) -> None:

@@ -128,7 +128,7 @@ class Details:
                 field.check(type(component), new)
                 setattr(component, field.name, new)
                 try:
-                    component.app.lifecycle.validate(component)
+                    component.app._lifecycle.validate(component)
                 except Exception:
                     setattr(component, field.name, value)
                     raise

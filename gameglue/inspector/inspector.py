@@ -22,11 +22,15 @@ _HINT_SECONDS = 5.0
 
 
 class Inspector:
-    """Hierarchy and components of everything in the game, live. What `app.inspector` is.
+    """Hierarchy and components of everything in the game, live: `app.inspector`.
 
-    key: shows and hides it, but not in a built game, where players would meet it; "" for none. pause_key and
-    step_key: halt the game and let it run one frame, while it is shown. It needs imgui-bundle
-    (`pip install "gameglue[inspector]"`) and OpenGL; without, it says so.
+    It needs imgui-bundle (`pip install "gameglue[inspector]"`) and OpenGL, and reports what is missing.
+
+    Attributes:
+        key: Key that shows and hides it; "" for none. In a built game it does nothing.
+        pause_key: Key that halts the game, while the inspector is shown.
+        step_key: Key that runs one frame of a halted game.
+        visible: Whether it is shown.
     """
 
     def __init__(self, key: str = "f2", pause_key: str = "f6", step_key: str = "f7") -> None:
@@ -85,7 +89,7 @@ class Inspector:
             except Exception:  # noqa: BLE001 - a tool's fault, or the game's own code: the game goes on
                 _log.exception("the inspector raised and is closed; %s opens a new one", self.key.upper())
                 self.dispose()
-        elif self._hint and app.player_time < self._hint_until:
+        elif self._hint and app._player_time < self._hint_until:
             app.gui.text(self._hint, 16, 16, size=14, color=Palette.WARN)
             app.graphics.draw_gui()
 
@@ -102,7 +106,7 @@ class Inspector:
         except EngineError as error:
             if not self._hint:
                 _log.warning("%s", error)
-            self._hint, self._hint_until = str(error), app.player_time + _HINT_SECONDS
+            self._hint, self._hint_until = str(error), app._player_time + _HINT_SECONDS
 
     def _command(self, app: App, event: InputEvent) -> Callable[[], None] | None:
         """What a key does that belongs to the inspector."""

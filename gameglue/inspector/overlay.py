@@ -43,7 +43,7 @@ class InspectorOverlay:
         self._pointer = (-1.0, -1.0)
         self._own_buttons: set[int] = set()
         self._game_buttons: set[int] = set()
-        self._time = app.player_time
+        self._time = app._player_time
 
     @property
     def selected(self) -> GameObject | None:
@@ -129,8 +129,8 @@ class InspectorOverlay:
         imgui.set_current_context(self._context)
         io = imgui.get_io()
         io.display_size = imgui.ImVec2(*picture.size)
-        io.delta_time = max(app.player_time - self._time, 1e-4)
-        self._time = app.player_time
+        io.delta_time = max(app._player_time - self._time, 1e-4)
+        self._time = app._player_time
         self._areas = []
         imgui.new_frame()
         height = picture.size[1] - _TOP - _GAP

@@ -31,6 +31,10 @@ class DenseNetwork:
         worker.schedule(x=senses, **network.inputs(weights))
 
     Raises `GameError` for fewer than two sizes, or a size below 1.
+
+    Attributes:
+        sizes: Numbers of the inputs, of each hidden layer's neurons, and of the outputs.
+        count: Length of a weight vector.
     """
 
     def __init__(self, *sizes: int) -> None:
@@ -176,12 +180,21 @@ class Adam:
 
 
 class Evolution:
-    """Weights that get better by trying: variants of them play, and the better a variant fares, the more the
-    weights move its way (evolution strategies; Salimans et al., 2017). Nothing needs a slope: whatever can be
-    counted can be learned.
+    """Improves a weight vector by trial: an evolution strategy (Salimans et al., 2017).
 
-        variants = evolution.variants()       # rows of weights: have each one play
-        evolution.learn(points)               # what each has won
+    Each generation, random variants of the weights play; the weights move towards the variants with the
+    higher scores. No gradient is needed, so any score can be maximised.
+
+        variants = evolution.variants()       # one row of weights per player
+        evolution.learn(points)               # the score of each row
+
+    Attributes:
+        weights: The current weights (count,).
+        random: The generator of the variants.
+        pairs: Pairs of variants per generation.
+        spread: Standard deviation of the variants around the weights, above 0.
+        decay: Share of every weight that is lost in a generation, 0 to 1.
+        generation: Generations so far.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""A network kept in flight beside a game: asked again as soon as it has answered."""
+"""A network kept busy while a game runs: scheduled again as soon as it has a result."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Time by layer: the steps of this engine's plan, and beside them what onnxruntime takes for the same layers.
+"""Time by layer: the steps of this engine's plan, and what onnxruntime takes for the same layers.
 
 Both fuse layers, each in its own way. A row is what this engine runs as one; a node of onnxruntime belongs to
 the row that covers the layer whose output the node yields, or is named after.

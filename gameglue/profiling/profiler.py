@@ -37,9 +37,17 @@ class _Sample:
 class Profiler:
     """Times of whole frames, of their phases, and of `with profiler.sample("name"):` blocks, in seconds.
 
-    `work` is the time that the frame's phases took; `interval` is the time from one frame's start to the
-    next, which holds the pause before the next frame too. `recording` has everything else, hooks and workers,
-    jobs and GPU, event by event, from `record` to `stop`.
+    Attributes:
+        capacity: How many of the latest frames are kept.
+        work: Time of each frame's phases.
+        interval: Time from one frame's start to the next, the pause between them included.
+        phases: Time of each phase, by name.
+        samples: Time of each sample block per frame, by name.
+        sample_calls: How often each sample block ran, by name.
+        first_frame: Time of the first frame, which is not counted with the others; None before it.
+        recording: Every event from `record` to `stop`: hooks, workers, jobs and GPU; None while nothing is
+            recorded.
+        on_change: Called when a recording begins or ends.
     """
 
     def __init__(self, capacity: int = 4096) -> None:
@@ -85,7 +93,7 @@ class Profiler:
         latest = self.work.latest(60)
         return float(np.median(latest)) * 1e3 if len(latest) else 0.0
 
-    def begin_frame(self, now: float, number: int = 0) -> None:
+    def _begin_frame(self, now: float, number: int = 0) -> None:
         """The frame of that number starts."""
         if self.recording is not None:
             self.recording.begin_frame(number)
@@ -102,7 +110,7 @@ class Profiler:
             ring = self.phases[name] = Ring(self.capacity)
         ring.append(seconds)
 
-    def end_frame(self, seconds: float, start: float = 0.0) -> None:
+    def _end_frame(self, seconds: float, start: float = 0.0) -> None:
         """All phases of this frame took `seconds` together, from `start` on."""
         if self.recording is not None:
             self.recording.end_frame(start, start + seconds)

@@ -59,7 +59,13 @@ class FrameRecord(NamedTuple):
 class Recording(instrumentation.Observer):
     """Frames and events, as they happen, until `stop`.
 
-    frames: the latest `frame_capacity`. label: what the next frames are part of, for comparing parts.
+    Attributes:
+        frames: The latest frames.
+        totals: How often each event has happened, by name.
+        label: Name of the section that the next frames belong to, for comparing sections.
+        tracks: Workers that were seen, by track.
+        nan_alarm: Finds the first layer that computes NaN or infinity.
+        tensors: Watches values of tensors.
     """
 
     def __init__(self, *, events: int = CAPACITY, frames: int = 20_000) -> None:
@@ -161,7 +167,7 @@ class Recording(instrumentation.Observer):
     # Pauses of Python's own
 
     def open(self) -> None:
-        """Begin: the engine's work on this thread and garbage collections are told from now on."""
+        """Begin to record the engine's work on this thread and garbage collections."""
         instrumentation.add_observer(self)
         gc.callbacks.append(self._collection)
 
@@ -185,7 +191,7 @@ class Recording(instrumentation.Observer):
 
     @property
     def events(self) -> list[Event]:
-        """What took time, in the order in which it was told."""
+        """The timed events, in the order in which they were reported."""
         return [Event(*event) for event in self._events]
 
     @property

@@ -34,9 +34,19 @@ class Spread:
 
 @dataclass(frozen=True)
 class FrameReport:
-    """Frame times of one run. `frames` counts all; the spreads cover the latest `measured`, in ms.
+    """Frame times of one run, in milliseconds.
 
-    `work` is CPU time on the main thread within a frame; `interval` is from one frame to the next.
+    Attributes:
+        title: Title of the app.
+        frames: All frames.
+        measured: The latest frames, which the times are of.
+        first_frame_ms: Time of the first frame.
+        work: CPU time on the main thread within a frame.
+        interval: Time from one frame to the next.
+        phases: Times of each phase, by name.
+        samples: Times of each sample block, by name.
+        sample_calls: How often each sample block ran, by name.
+        facts: What the app and the game add, such as the renderer.
     """
 
     title: str

@@ -1,4 +1,4 @@
-"""The look of the HTML report, and the little script that tells which frame the pointer is over."""
+"""The look of the HTML report, and the script that shows which frame the pointer is over."""
 
 from __future__ import annotations
 

@@ -53,7 +53,7 @@ class NaNAlarm:
             self.found[worker, tensor] = bad
 
     def clear(self) -> None:
-        """Forget what was found, so that it is told again."""
+        """Forget what was found, so that it is reported again."""
         self.found.clear()
 
 

@@ -1,4 +1,4 @@
-"""Hot reload: models, shaders and other files that are taken up again when they change on disk."""
+"""Hot reload: models, shaders and other files that are loaded again when they change on disk."""
 
 from __future__ import annotations
 

@@ -46,7 +46,7 @@ class WatchedWorker(Watched[Worker]):
         if before is not None:
             try:
                 refuse_other_inputs(before.model, made.model, self.path.name)
-                for name, value in before.kept_inputs.items():
+                for name, value in before._kept_inputs.items():
                     made.set_input(name, value)
             except InputError:
                 made.dispose()
@@ -54,7 +54,7 @@ class WatchedWorker(Watched[Worker]):
         return made
 
     def poll(self, now: float) -> None:
-        """Look for a change, take what is ready, and free what nobody waits for any more."""
+        """Look for a change, take what is ready, and free what is not needed any more."""
         super().poll(now)
         while self._retired and monotonic() - self._retired[0][0] > GRACE:
             self._retired.pop(0)[1].dispose()

@@ -22,7 +22,14 @@ T = TypeVar("T", bound=MonoBehaviour)
 
 @answers_spelling
 class GameObject:
-    """A named object with a transform and components. Made by `scene.create(...)`."""
+    """A named object with a transform and components. Made by `scene.create(...)`.
+
+    Attributes:
+        name: Name to find the object by; need not be unique.
+        tag: A label for groups of objects; "" for none.
+        layer: Number of the layer; a camera's `layers` choose what it shows.
+        transform: Position, rotation, scale and place in the hierarchy.
+    """
 
     _parts: ClassVar[tuple[str, ...]] = ("transform",)
 
@@ -77,12 +84,12 @@ class GameObject:
         self._add_required(kind)
         self._components.append(component)
         try:
-            self._scene.app.lifecycle.validate(component)
+            self._scene.app._lifecycle.validate(component)
         except Exception:
             self._components.remove(component)
             raise
         if self._scene.is_loaded:
-            self._scene.app.lifecycle.add(component)
+            self._scene.app._lifecycle.add(component)
         return component
 
     def _make_component(self, kind: type[T]) -> T:
@@ -192,15 +199,15 @@ class GameObject:
         for owner in tuple(self.walk()):
             on = owner.active_in_hierarchy
             for component in owner.components:
-                app.lifecycle.refresh(component)
+                app._lifecycle.refresh(component)
                 if not on:
-                    app.coroutines.stop_all(component)
+                    app._coroutines.stop_all(component)
 
     # -- making and removing ----------------------------------------------------------------------
 
     def destroy(self, delay: float = 0.0) -> None:
         """Remove this object and all below it at the end of the frame, or `delay` seconds later."""
-        self._scene.app.lifecycle.destroy(self, delay)
+        self._scene.app._lifecycle.destroy(self, delay)
 
     def move_to_scene(self, scene: Scene) -> None:
         """Move this object, which has none above it, and all below it into another scene of the same app.
@@ -224,7 +231,7 @@ class GameObject:
             scene._enter(owner)
             if begins:
                 for component in owner.components:
-                    scene.app.lifecycle.add(component)
+                    scene.app._lifecycle.add(component)
 
     def clone_into(self, scene: Scene, parent: Transform | None) -> GameObject:
         """A copy in `scene`: same components with the same field values, and copies of all below it.
@@ -243,9 +250,9 @@ class GameObject:
             twin._file_names = original._file_names
         for owner in copied.walk():
             for component in owner.components:
-                scene.app.lifecycle.validate(component)
+                scene.app._lifecycle.validate(component)
                 if scene.is_loaded:
-                    scene.app.lifecycle.add(component)
+                    scene.app._lifecycle.add(component)
         return copied
 
     def _clone_objects(

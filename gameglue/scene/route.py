@@ -66,7 +66,7 @@ class Route:
         return np.array([np.interp(time, self.times, axis) for axis in self.points.T])
 
     def between(self, start: float, end: float) -> Array:
-        """The way from `start` to `end`, with the points that lie between them: (m, d); (0, d) if none.
+        """The way from `start` to `end`, with the points between them: (m, d); (0, d) if none.
 
         A game that draws it frame by frame leaves no gap, however long its frames are.
         """

@@ -22,7 +22,12 @@ if TYPE_CHECKING:
 
 @answers_spelling
 class Scene(Finder):
-    """Holds game objects. Nothing in it wakes before the app loads it (`app.load_scene(scene)`)."""
+    """Holds game objects. Nothing in it wakes before the app loads it (`app.load_scene(scene)`).
+
+    Attributes:
+        app: The app that the scene belongs to.
+        name: Name of the scene; `scene.save` writes it.
+    """
 
     def __init__(self, app: App, name: str = "scene") -> None:
         self.app = app
@@ -77,7 +82,7 @@ class Scene(Finder):
         Raises:
             FrameError: The app has ended.
         """
-        self.app.check_not_over()
+        self.app._check_not_over()
         made = GameObject(self, name, tag=tag, layer=layer)
         self._enter(made)
         if parent is not None:
@@ -116,13 +121,13 @@ class Scene(Finder):
         """
         above = parent.transform if isinstance(parent, GameObject) else parent
         if isinstance(prefab, str | Path):
-            prefab = self.app.prefabs.load(prefab)
+            prefab = self.app._prefabs.load(prefab)
         made = prefab.place(self, above) if isinstance(prefab, Prefab) else prefab.clone_into(self, above)
         if overrides:
             try:
                 apply_overrides(made, overrides)
             except Exception:
-                self.app.lifecycle.remove(made)
+                self.app._lifecycle.remove(made)
                 raise
         if position is not None:
             made.transform.position = position
@@ -171,13 +176,13 @@ class Scene(Finder):
         self._loaded = True
         for owner in self:
             for component in owner.components:
-                self.app.lifecycle.add(component)
+                self.app._lifecycle.add(component)
 
     def unload(self) -> None:
         """Disable and destroy everything in the scene now."""
         for owner in self:
             if owner.transform.parent is None and not owner.is_destroyed:
-                self.app.lifecycle.remove(owner)
+                self.app._lifecycle.remove(owner)
         self._loaded = False
 
     def _every_object(self) -> Iterator[GameObject]:

@@ -1,4 +1,4 @@
-"""The scenes of one app that are loaded: one that is active, others beside it, and what survives loads."""
+"""The scenes of one app that are loaded: the active one, additive ones, and what survives loads."""
 
 from __future__ import annotations
 

@@ -30,6 +30,9 @@ class Transform:
     Two-dimensional games use x and y, and `angle` in degrees, counter-clockwise. The y axis points up.
     `local_...` is relative to the parent, the plain name is in the world. The world matrix is computed
     when first asked for and kept until this object or one above it moves.
+
+    Attributes:
+        game_object: The object that it belongs to.
     """
 
     __slots__ = (

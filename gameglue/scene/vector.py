@@ -22,7 +22,13 @@ _new: Any = tuple.__new__
 
 
 class Vec3(NamedTuple):
-    """A point or direction; `z` is 0 in two dimensions."""
+    """A point or direction; `z` is 0 in two dimensions.
+
+    Attributes:
+        x: To the right, in world units.
+        y: Up, in world units.
+        z: Towards the viewer, in world units; 0 in two dimensions.
+    """
 
     x: float = 0.0
     y: float = 0.0
@@ -118,7 +124,14 @@ class Vec3(NamedTuple):
 
 
 class Quaternion(NamedTuple):
-    """A rotation in three dimensions, of unit length."""
+    """A rotation in three dimensions, of unit length.
+
+    Attributes:
+        w: Cosine of half the angle.
+        x: x of the axis, times the sine of half the angle.
+        y: y of the axis, likewise.
+        z: z of the axis, likewise.
+    """
 
     w: float = 1.0
     x: float = 0.0

@@ -121,7 +121,7 @@ class MonoBehaviour:
     def enabled(self, enabled: bool) -> None:
         if enabled != self._enabled:
             self._enabled = enabled
-            self._app.lifecycle.refresh(self)
+            self._app._lifecycle.refresh(self)
 
     @property
     def is_active_and_enabled(self) -> bool:
@@ -138,7 +138,7 @@ class MonoBehaviour:
 
         Raises `SceneError` if another component of its object needs it.
         """
-        self._app.lifecycle.destroy(self, delay)
+        self._app._lifecycle.destroy(self, delay)
 
     # -- neighbours -----------------------------------------------------------------------------
 
@@ -170,7 +170,7 @@ class MonoBehaviour:
         Timers go on while the component is disabled, and end with it or with an exception. A generator or
         `async def` is started as a coroutine. `functools.partial` or a lambda gives arguments.
         """
-        self._app.lifecycle.timers.start(self, call, delay)
+        self._app._lifecycle.timers.start(self, call, delay)
 
     def invoke_repeating(self, call: Callable[[], object], delay: float, period: float) -> None:
         """Call a function again and again, at most once per frame. Calls that a long frame misses are
@@ -181,21 +181,21 @@ class MonoBehaviour:
             delay: Seconds of game time until the first call.
             period: Seconds of game time from call to call.
         """
-        self._app.lifecycle.timers.start(self, call, delay, period)
+        self._app._lifecycle.timers.start(self, call, delay, period)
 
     def cancel_invoke(self, call: Callable[[], object] | None = None) -> None:
         """Drop what waits to call `call`, or everything that this component's timers wait for."""
-        self._app.lifecycle.timers.cancel(self, call)
+        self._app._lifecycle.timers.cancel(self, call)
 
     def is_invoking(self, call: Callable[[], object] | None = None) -> bool:
         """True if a timer of this component waits to call `call`, or anything."""
-        return self._app.lifecycle.timers.is_waiting(self, call)
+        return self._app._lifecycle.timers.is_waiting(self, call)
 
     # -- coroutines -----------------------------------------------------------------------------
 
     def start_coroutine(self, routine: Routine) -> Coroutine:
         """Run a generator or coroutine over the coming frames; up to its first wait it runs at once."""
-        return self._app.coroutines.start(routine, self)
+        return self._app._coroutines.start(routine, self)
 
     def stop_coroutine(self, coroutine: Coroutine) -> None:
         """End `coroutine` now; its `finally` blocks run."""
@@ -203,7 +203,7 @@ class MonoBehaviour:
 
     def stop_all_coroutines(self) -> None:
         """End every coroutine that this component started."""
-        self._app.coroutines.stop_all(self)
+        self._app._coroutines.stop_all(self)
 
     def __repr__(self) -> str:
         owner = self.__dict__.get("_game_object")

@@ -55,7 +55,7 @@ class YieldInstruction(ABC):
     """Something to `yield` in a generator or `await` in an `async def`; may be used many times."""
 
     @abstractmethod
-    def begin(self, time: Time) -> Wait:
+    def _begin(self, time: Time) -> Wait:
         """Start one wait."""
 
     def __await__(self) -> Generator[Any, Any, Any]:
@@ -63,20 +63,24 @@ class YieldInstruction(ABC):
 
 
 class NextFrame(YieldInstruction):
-    """Go on in the next frame, after `update`."""
+    """Continue in the next frame, after `update`."""
 
-    def begin(self, time: Time) -> Wait:
+    def _begin(self, time: Time) -> Wait:
         """Start one wait."""
         return Wait(_FRAME, lambda: True)
 
 
 @dataclass(frozen=True)
 class WaitForSeconds(YieldInstruction):
-    """Go on when `seconds` of game time have passed: slower in slow motion, never while paused."""
+    """Continue when `seconds` of game time have passed: slower in slow motion, never while paused.
+
+    Attributes:
+        seconds: Game time to wait, in seconds.
+    """
 
     seconds: float
 
-    def begin(self, time: Time) -> Wait:
+    def _begin(self, time: Time) -> Wait:
         """Start one wait."""
         end = time.game.time + self.seconds - 1e-9
         return Wait(_FRAME, lambda: time.game.time >= end)
@@ -84,11 +88,15 @@ class WaitForSeconds(YieldInstruction):
 
 @dataclass(frozen=True)
 class WaitForSecondsRealtime(YieldInstruction):
-    """Go on when `seconds` of real time have passed, also while the game is paused."""
+    """Continue when `seconds` of real time have passed, also while the game is paused.
+
+    Attributes:
+        seconds: Real time to wait, in seconds.
+    """
 
     seconds: float
 
-    def begin(self, time: Time) -> Wait:
+    def _begin(self, time: Time) -> Wait:
         """Start one wait."""
         end = time.real.time + self.seconds - 1e-9
         return Wait(_FRAME, lambda: time.real.time >= end)
@@ -96,49 +104,61 @@ class WaitForSecondsRealtime(YieldInstruction):
 
 @dataclass(frozen=True)
 class WaitUntil(YieldInstruction):
-    """Go on in the first frame in which `condition()` is true."""
+    """Continue in the first frame in which `condition()` is true.
+
+    Attributes:
+        condition: Called each frame, after `update`.
+    """
 
     condition: Callable[[], bool]
 
-    def begin(self, time: Time) -> Wait:
+    def _begin(self, time: Time) -> Wait:
         """Start one wait."""
         return Wait(_FRAME, self.condition)
 
 
 @dataclass(frozen=True)
 class WaitWhile(YieldInstruction):
-    """Go on in the first frame in which `condition()` is false."""
+    """Continue in the first frame in which `condition()` is false.
+
+    Attributes:
+        condition: Called each frame, after `update`.
+    """
 
     condition: Callable[[], bool]
 
-    def begin(self, time: Time) -> Wait:
+    def _begin(self, time: Time) -> Wait:
         """Start one wait."""
         return Wait(_FRAME, lambda: not self.condition())
 
 
 class WaitForFixedUpdate(YieldInstruction):
-    """Go on after the next fixed step."""
+    """Continue after the next fixed step."""
 
-    def begin(self, time: Time) -> Wait:
+    def _begin(self, time: Time) -> Wait:
         """Start one wait."""
         return Wait((ResumePoint.FIXED,), lambda: True)
 
 
 class WaitForEndOfFrame(YieldInstruction):
-    """Go on when the frame has been presented."""
+    """Continue when the frame has been presented."""
 
-    def begin(self, time: Time) -> Wait:
+    def _begin(self, time: Time) -> Wait:
         """Start one wait."""
         return Wait((ResumePoint.END,), lambda: True)
 
 
 @dataclass(frozen=True)
 class WaitUntilDone(YieldInstruction):
-    """Go on when `handle` says that it is done; yields its result, or the handle if it has none."""
+    """Continue when `handle` is done; yields its result, or the handle if it has none.
+
+    Attributes:
+        handle: An object with `is_done()` or `done()`.
+    """
 
     handle: object
 
-    def begin(self, time: Time) -> Wait:
+    def _begin(self, time: Time) -> Wait:
         """Start one wait."""
         wait = _poll_handle(self.handle)
         if wait is None:
@@ -155,7 +175,7 @@ def seconds(duration: float) -> WaitForSeconds:
 
 
 def next_frame() -> NextFrame:
-    """What to `yield` or `await` to go on in the next frame."""
+    """What to `yield` or `await` to continue in the next frame."""
     return NextFrame()
 
 
@@ -172,16 +192,23 @@ def _poll_handle(handle: object) -> Wait | None:
 
 @dataclass(eq=False)
 class Coroutine(YieldInstruction):
-    """A running generator or `async def`. Yield or await it to wait for its end; `stop()` ends it early."""
+    """A running generator or `async def`. Yield or await it to wait for its end; `stop()` ends it early.
 
-    routine: _Driven
+    Attributes:
+        owner: The component that it belongs to, or None.
+        name: Name for messages.
+        stopped: Whether `stop()` ended it.
+        finished: Whether it ran to its end or raised.
+    """
+
+    _routine: _Driven
     owner: object | None
     name: str
-    stack: list[_Driven] = field(default_factory=list)
-    wait: Wait | None = None
+    _stack: list[_Driven] = field(default_factory=list)
+    _wait: Wait | None = None
     stopped: bool = False
     finished: bool = False
-    returned: object = None
+    _returned: object = None
     _running: bool = False
 
     def is_done(self) -> bool:
@@ -190,17 +217,17 @@ class Coroutine(YieldInstruction):
 
     def result(self) -> object:
         """What the coroutine returned; `None` before its end, or if it was stopped."""
-        return self.returned
+        return self._returned
 
     def stop(self) -> None:
-        """End it now: its `finally` blocks run, and whoever waits for it goes on."""
+        """Stop it now. Its `finally` blocks run, and coroutines that wait for it continue."""
         self.stopped = True
-        self.wait = None
+        self._wait = None
         if not self._running:  # A generator cannot be closed from inside itself; it is when it yields.
-            while self.stack:
-                self.stack.pop().close()
+            while self._stack:
+                self._stack.pop().close()
 
-    def begin(self, time: Time) -> Wait:
+    def _begin(self, time: Time) -> Wait:
         """Start one wait."""
         return Wait(_RESULTS, self.is_done, self.result)
 
@@ -241,7 +268,7 @@ class CoroutineRunner:
         """Drive whatever waits for `point`; what begins to wait now is not looked at before the next one."""
         batch, self._waiting = self._waiting, []
         for coroutine in batch:
-            wait = coroutine.wait
+            wait = coroutine._wait
             if coroutine.is_done() or wait is None:
                 continue
             if point not in wait.points:
@@ -259,13 +286,13 @@ class CoroutineRunner:
                 self._waiting.append(coroutine)
 
     def _advance(self, coroutine: Coroutine, value: object, error: Exception | None = None) -> None:
-        coroutine.wait = None
+        coroutine._wait = None
         coroutine._running = True
         try:
             yielded = self._resume(coroutine, value, error)
             if coroutine.is_done():
                 return
-            coroutine.wait = self._as_wait(coroutine, yielded)
+            coroutine._wait = self._as_wait(coroutine, yielded)
             self._waiting.append(coroutine)
         except Exception as failure:  # noqa: BLE001 - one component's fault must not end the loop
             coroutine.finished = True
@@ -278,7 +305,7 @@ class CoroutineRunner:
     @staticmethod
     def _resume(coroutine: Coroutine, value: object, error: Exception | None) -> object:
         """Run the innermost routine to its next yield; return what it yielded."""
-        stack = coroutine.stack
+        stack = coroutine._stack
         while True:
             try:
                 if error is not None:
@@ -291,7 +318,7 @@ class CoroutineRunner:
                 value = end.value
                 if not stack:
                     coroutine.finished = True
-                    coroutine.returned = value
+                    coroutine._returned = value
                     return None
                 continue
             except Exception as failure:
@@ -307,9 +334,9 @@ class CoroutineRunner:
 
     def _as_wait(self, coroutine: Coroutine, yielded: object) -> Wait:
         if yielded is None:
-            return NextFrame().begin(self._time)
+            return NextFrame()._begin(self._time)
         if isinstance(yielded, YieldInstruction):
-            return yielded.begin(self._time)
+            return yielded._begin(self._time)
         wait = _poll_handle(yielded)
         if wait is not None:
             return wait

@@ -158,7 +158,7 @@ class Event(NotAField, Generic[P]):
             raise GameError(
                 f"{_name_of(listener.call)} waits, and belongs to no component: connect it with owner=..."
             )
-        listener.owner.app.coroutines.start(routine, listener.owner)
+        listener.owner.app._coroutines.start(routine, listener.owner)
 
     def _drop_dead(self) -> None:
         if not all(listener.is_live for listener in self._listeners):
@@ -182,7 +182,7 @@ class _NextEmit(YieldInstruction):
     def __init__(self, event: Event[Any]) -> None:
         self._event = event
 
-    def begin(self, time: Time) -> Wait:
+    def _begin(self, time: Time) -> Wait:
         """Start one wait."""
         given: list[tuple[object, ...]] = []
         self._event.connect(lambda *args: given.append(args), once=True)

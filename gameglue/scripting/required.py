@@ -12,7 +12,7 @@ T = TypeVar("T", bound=type[MonoBehaviour])
 
 
 def require_component(*kinds: type[MonoBehaviour]) -> Callable[[T], T]:
-    """A class decorator: a component of each of `kinds` stands beside every one of the class.
+    """A class decorator: every object with a component of the class has one of each of `kinds`, too.
 
         @require_component(SpriteRenderer)
         class Hero(MonoBehaviour): ...

@@ -135,7 +135,7 @@ def _print_frames(out: Console, companions: dict[str, Companion]) -> None:
         "p95",
         "p99",
         "max",
-        "p50 x",
+        "nothing / this",
         "in the engine p50",
         "max",
         "answers/s",
@@ -145,7 +145,7 @@ def _print_frames(out: Console, companions: dict[str, Companion]) -> None:
     for name, companion in companions.items():
         spread = Spread.of(np.concatenate(companion.frames))
         times = (spread.mean, spread.median, spread.p95, spread.p99, spread.max)
-        row = [name, *(f"{ms:.2f}" for ms in times), f"{spread.median / base:.2f}"]
+        row = [name, *(f"{ms:.2f}" for ms in times), f"{base / spread.median:.2f}"]
         if companion.engine:
             engine = Spread.of(np.concatenate(companion.engine))
             row += [

@@ -10,12 +10,16 @@ import sys
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import date
 from importlib.metadata import PackageNotFoundError, version
+from importlib.util import find_spec
+from pathlib import Path
 
 from rich.console import Console
 
 from engine import BackendType, JobSystem, Model, SystemInfo, Worker
 from gameglue.cli.console import CompileProgress, facts, table
 from gameglue.inference.backend_choice import ALL_CHOICES, BackendChoice, why_unavailable
+
+ROOT = Path(__file__).resolve().parents[2]
 
 DEFAULT = ("cpu", "gl_compute", "opencl", "gl_pixel")
 """The four backends by the names that plan reports use."""
@@ -84,7 +88,8 @@ def print_setting(out: Console, title: str, settings: Mapping[str, object]) -> N
     """Say what is measured, on what machine, and how busy it is."""
     info = SystemInfo.query()
     versions = [f"Python {platform.python_version()}"]
-    versions += [f"{name} {_version(name)}" for name in ("gameglue", "numpy", "onnxruntime")]
+    names = ["gameglue", "numpy", "onnxruntime", *(["openvino"] if find_spec("openvino") else [])]
+    versions += [f"{name} {_version(name)}" for name in names]
     out.print(f"[bold]{title}[/bold]")
     facts(
         out,
@@ -124,9 +129,24 @@ def _version(name: str) -> str:
 
 
 def _commit() -> str:
-    command = ["git", "describe", "--always", "--dirty"]
-    try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=10, check=True)
-    except (OSError, subprocess.SubprocessError):
+    commit = _git("describe", "--always")
+    if commit is None:
         return "unknown"
-    return done.stdout.strip()
+    return f"{commit}, and changes that are not committed" if uncommitted() else commit
+
+
+def uncommitted() -> list[str]:
+    """Files of the source tree with changes that are not committed; documentation does not count."""
+    told = _git("status", "--porcelain", "--", ":/", ":(top,exclude)docs", ":(top,exclude)*.md")
+    return [line[3:] for line in (told or "").splitlines()]
+
+
+def _git(*arguments: str) -> str | None:
+    """What git prints; `None` without git, or outside a clone."""
+    try:
+        done = subprocess.run(
+            ["git", *arguments], cwd=ROOT, capture_output=True, text=True, timeout=10, check=True
+        )
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return done.stdout.rstrip()

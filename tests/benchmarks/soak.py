@@ -58,6 +58,8 @@ def subjects() -> list[tuple[Model, Question]]:
         (repeating(), lambda r: {"x": np.array([1, r.randint(1, 9), 0, -1], np.float32)}),
         (positives(), lambda r: {"x": _floats(r.randint(2, 30))}),
         (falling_back(), lambda r: {"x": _floats(r.randint(1, 20))}),
+        # A size of its own for nearly every schedule.
+        (policy(), lambda r: {"x": _floats(r.randint(1, 4000), 8)}),
     ]
 
 

@@ -8,10 +8,12 @@ import sys
 
 import pytest
 
+from gameglue.cli.demos import find_demos
 from tests.benchmarks import (
     behaviours,
     cold,
     command_buffers,
+    demos,
     first_start,
     frames,
     hitches,
@@ -50,6 +52,7 @@ SMALLEST = {
     "gl_kernels": ("--runs", "1"),
     "transforms": ("--objects", "5", "--runs", "1"),
     "behaviours": ("--batches", "100", "--runs", "1"),
+    "demos": ("--demos", "rival", "upscale", "--seconds", "2"),
 }
 ROWS = {
     "models": [
@@ -87,6 +90,11 @@ ROWS = {
         r"frame less an empty one +100 +-?\d+\.\d +-?\d+\.\d\d",
     ],
     "slices": [r"digits +cpu( +\d+\.\d\d){2} +\d+( +\d+\.\d\d){4} *\n"],
+    "demos": [
+        r"rival( +\d+\.\d){4} +cpu +a move of the paddle",
+        r"upscale( +\d+\.\d){4} +cpu +an upscaled image",
+        r"answers/s: [0-2] of 2\n",
+    ],
     "hitches": [
         r"policy +cpu +cold +\d+\.\d( +\d+\.\d\d){7} *\n",
         r"policy +cpu +warm( +\d+\.\d\d){6} *\n",
@@ -109,6 +117,10 @@ def test_it_runs_and_prints_a_table(name: str) -> None:
         assert re.search(row, done.stdout), (row, done.stdout)
 
 
+def test_every_demo_is_measured() -> None:
+    assert set(demos.ANSWERS) == {demo.name for demo in find_demos()}
+
+
 @pytest.mark.parametrize(
     "module",
     [
@@ -124,6 +136,7 @@ def test_it_runs_and_prints_a_table(name: str) -> None:
         slices,
         command_buffers,
         behaviours,
+        demos,
     ],
 )
 def test_help_says_what_is_measured(module: object, capsys: pytest.CaptureFixture[str]) -> None:
@@ -131,5 +144,5 @@ def test_help_says_what_is_measured(module: object, capsys: pytest.CaptureFixtur
         module.main(["--help"])  # type: ignore[attr-defined]
     assert left.value.code == 0
     said = capsys.readouterr().out
-    assert any(option in said for option in ("--models", "--batches", "--only"))
+    assert any(option in said for option in ("--models", "--batches", "--only", "--demos"))
     assert "python -m tests.benchmarks." in said

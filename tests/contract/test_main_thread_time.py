@@ -32,9 +32,6 @@ DRIVERS_OWN = {
 """Calls in which software renderers work on the thread that calls, as they do for every draw and dispatch:
 there, slices bound it."""
 
-PER_KERNEL = {"opencl": {"schedule at a new size"}}
-"""Calls in which pyopencl creates kernel objects, each of which takes it about 0.1 ms."""
-
 CALLS = {
     "schedule", "peek_output", "readback_request", "is_readback_request_done", "download_to_array",
     "download_to_array(out)", "pump", "queue.result", "queue.poll", "dispose", "schedule after dispose",
@@ -46,7 +43,6 @@ def check(channel: str, name: str, runs: int) -> None:
     """For each call, one of several processes has to find a median below the limit."""
     late: dict[str, float] = {}
     own = DRIVERS_OWN.get(channel, set())
-    excepted = own | PER_KERNEL.get(channel, set())
     for _ in range(TRIES):
         (line,) = said_by("costs", channel, name, "--json", "--runs", str(runs))
         assert isinstance(line, dict)
@@ -58,7 +54,7 @@ def check(channel: str, name: str, runs: int) -> None:
         most = LIMIT_MS * MARGIN * line["disturbance"]
         # Arrays are copied before these return, which takes what memory takes.
         medians["schedule_iterable"] -= line["copy"]["inputs"]
-        over = {call: ms for call, ms in medians.items() if ms > most and call not in excepted}
+        over = {call: ms for call, ms in medians.items() if ms > most and call not in own}
         late = {call: min(ms, late.get(call, ms)) for call, ms in over.items() if not late or call in late}
         if not late:
             return

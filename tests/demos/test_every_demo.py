@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 import subprocess
 import sys
@@ -10,7 +11,11 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
+from assets.screenshots.record import RUNS
+from assets.screenshots.record import command as record_command
+from gameglue.cli.animation import PER_SECOND, SECONDS
 from gameglue.cli.demos import find_demos
+from gameglue.cli.play import add_options
 
 ROOT = Path(__file__).parents[2]
 DEMOS = [demo.name for demo in find_demos()]
@@ -36,9 +41,24 @@ def test_a_demo_is_told_in_a_line_and_has_a_picture_in_the_readme(name: str) -> 
     assert (ROOT / "assets" / name / "README.md").is_file(), "no model card"
     assert f"](assets/screenshots/{name}.gif)" in readme
     picture = ROOT / "assets" / "screenshots" / f"{name}.gif"
-    assert picture.stat().st_size < 2 << 20
+    assert picture.stat().st_size < 2_000_000
     with Image.open(picture) as opened:
         assert opened.n_frames > 30
+        assert opened.n_frames <= SECONDS * PER_SECOND
+
+
+def test_one_program_records_every_picture() -> None:
+    assert sorted(RUNS) == sorted(DEMOS)
+    pictures = ROOT / "assets" / "screenshots"
+    assert {path.stem for path in pictures.glob("*.gif")} == set(RUNS)
+    options = argparse.ArgumentParser()
+    add_options(options)
+    for name, (seed, frames) in RUNS.items():
+        play, demo, *rest = record_command(name, pictures / f"{name}.gif")
+        assert (play, demo) == ("play", name)
+        told = options.parse_args(rest)
+        assert (told.seed, told.frames, told.animation) == (seed, frames, pictures / f"{name}.gif")
+        assert frames >= SECONDS * 60, "the picture would be shorter than the others"
 
 
 @pytest.mark.long

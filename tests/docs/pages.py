@@ -6,7 +6,8 @@ A page's steps, from top to bottom:
 - a block of any language with `title="main.py"` is a file, written below the current folder;
 - `<!-- run: python main.py --headless -->` runs a command (`python`, `gameglue`);
 - `<!-- hidden: python`, code, `-->` runs and is not shown;
-- `<!-- skip: REASON -->` leaves out the step that follows.
+- `<!-- skip: REASON -->` leaves out the step that follows;
+- `<!-- window: REASON -->` leaves it out, too: a test of its own runs it where there is a display.
 
 Run as a program with a page's path, it takes these steps in the current folder. With numbers of frames behind
 the path, it takes them once for each number, and every game ends after that many frames.
@@ -22,13 +23,13 @@ import sys
 import textwrap
 import types
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
 _OPENED = re.compile(r"(?P<indent>[ \t]*)(?P<fence>`{3,})(?P<language>[^\s`]*)(?P<rest>[^`]*)$")
 _COMMAND = re.compile(r"\s*<!-- run: (.*?) -->\s*$")
-_SKIP = re.compile(r"\s*<!-- skip: \S.* -->\s*$")
+_SKIP = re.compile(r"\s*<!-- (skip|window): \S.* -->\s*$")
 _TITLE = re.compile(r'\btitle="([^"]+)"')
 _ALIASES = {"py", "python3", "pycon", "py3"}
 
@@ -46,12 +47,14 @@ class Step:
         text: The code, the file's content, or the command.
         line: The line of the page on which `text` begins, from 1.
         file: The file's path, of a file.
+        opens_window: Whether it is code that opens a window without an `App`, and runs by itself.
     """
 
     kind: Literal["code", "file", "command"]
     text: str
     line: int
     file: str = ""
+    opens_window: bool = False
 
 
 def steps_of(page: str) -> list[Step]:
@@ -63,13 +66,14 @@ def steps_of(page: str) -> list[Step]:
     lines = page.splitlines()
     steps: list[Step] = []
     skip_line = 0
+    skipped = ""
     number = 0
     while number < len(lines):
         line = lines[number]
         number += 1
         step: Step | None = None
-        if _SKIP.match(line):
-            skip_line = number
+        if skip := _SKIP.match(line):
+            skip_line, skipped = number, skip[1]
             continue
         if found := _COMMAND.match(line):
             step = Step("command", found[1], number)
@@ -89,6 +93,8 @@ def steps_of(page: str) -> list[Step]:
             continue
         if not skip_line:
             steps.append(step)
+        elif skipped == "window":
+            steps.append(replace(step, opens_window=True))
         skip_line = 0
     if skip_line:
         raise PageError(f"line {skip_line}: nothing follows that could be skipped")
@@ -143,7 +149,8 @@ class Player:
 
     def __init__(self, path: Path) -> None:
         self.folder = Path.cwd().resolve()
-        self.steps = steps_of(path.read_text(encoding="utf-8"))
+        steps = steps_of(path.read_text(encoding="utf-8"))
+        self.steps = [step for step in steps if not step.opens_window]
         # The code stands in this file on the same lines as on the page, for tracebacks and for what asks in
         # which file a function is.
         self.file = str(self.folder / "page.py")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import inspect
 import re
 from collections.abc import Callable, Iterator
@@ -10,6 +11,7 @@ from typing import Any
 import pytest
 
 import gameglue
+from tests.conftest import ROOT
 
 MANY = 3
 """From so many parameters on, each has to be documented."""
@@ -83,3 +85,37 @@ def test_everything_public_has_a_docstring() -> None:
     assert len(PUBLIC) > 300
     assert len(MANY_PARAMETERS) > 50
     assert [name for name, (_, text) in PUBLIC.items() if not text.strip()] == []
+
+
+PLAIN = re.compile(
+    r"\b(told|tells?|telling|whoever|whatever|who asks|nobody|somebody|lies?|stretch(es)?|"
+    r"on (its|their) way|go(es)? on|beside (the|a) (game's )?frames?)\b",
+    re.IGNORECASE,
+)
+"""Words that make a reader stop, where docstrings begin; see *Write documentation*."""
+
+
+def public_first_lines() -> Iterator[tuple[str, str]]:
+    """The first docstring lines of the public classes, their methods and properties."""
+    for name in gameglue.__all__:
+        found = getattr(gameglue, name)
+        if not getattr(found, "__module__", "").startswith(("gameglue", "engine")):
+            continue
+        yield name, inspect.getdoc(found) or ""
+        for attribute, value in vars(found).items() if inspect.isclass(found) else ():
+            if not attribute.startswith("_") and callable(getattr(value, "__get__", None)):
+                yield f"{name}.{attribute}", inspect.getdoc(value) or ""
+
+
+def module_first_lines() -> Iterator[tuple[str, str]]:
+    """The first docstring lines of the modules that users and contributors read first."""
+    for folder in ("gameglue", "engine/api", "engine/backends", "engine/base"):
+        for path in sorted((ROOT / folder).rglob("*.py")):
+            yield str(path.relative_to(ROOT)), ast.get_docstring(ast.parse(path.read_text("utf-8"))) or ""
+
+
+@pytest.mark.parametrize("lines", [public_first_lines, module_first_lines])
+def test_first_lines_are_plain(lines: Callable[[], Iterator[tuple[str, str]]]) -> None:
+    found = {name: text.partition("\n")[0] for name, text in lines()}
+    assert len(found) > 300
+    assert {name: first for name, first in found.items() if PLAIN.search(first)} == {}

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.conftest import ROOT
+from tests.conftest import ROOT, RunChild
 from tests.docs.pages import PageError, Step, command_of, steps_of
 
 PAGES = ROOT / "docs" / "pages"
@@ -47,7 +47,11 @@ def steps(name: str) -> list[Step]:
     return steps_of((PAGES / name).read_text(encoding="utf-8"))
 
 
-@pytest.mark.parametrize("name", [name for name in NAMES if steps(name)])
+ELSEWHERE = ("start/first-game.md",)
+"""Pages that a test of their own plays (it trains a network, which takes a while)."""
+
+
+@pytest.mark.parametrize("name", [name for name in NAMES if steps(name) and name not in ELSEWHERE])
 def test_a_page_runs(name: str, tmp_path: Path) -> None:
     play(name, tmp_path)
 
@@ -60,6 +64,86 @@ PLAYS = [
 @pytest.mark.parametrize("name", PLAYS)
 def test_games_of_a_page_may_end_after_any_frame(name: str, tmp_path: Path) -> None:
     play(name, tmp_path, 1, 2, 3, 10)
+
+
+WINDOWS = [(name, step) for name in NAMES for step in steps(name) if step.opens_window]
+
+CLOSES = """
+import atexit
+import pygame
+import pyglet
+import gameglue
+
+answers, disposed, flips, asked, closing = [], [], [], [], []
+
+def is_enough():
+    return len(flips) >= 40 and len(answers) >= 5
+
+def closing_after_answers(flip, close):
+    def counted(*arguments):
+        flip(*arguments)
+        flips.append(0)
+        if is_enough() and not asked:
+            asked.append(0)
+            close(*arguments)
+    return counted
+
+def submit(queue, *inputs, callback, **options):
+    def counted(request):
+        answers.append(request.result())
+        callback(request)
+    return submitted(queue, *inputs, callback=counted, **options)
+
+def dispose(worker):
+    disposed.append(worker)
+    worker_dispose(worker)
+
+pygame.display.flip = closing_after_answers(
+    pygame.display.flip, lambda: pygame.event.post(pygame.event.Event(pygame.QUIT))
+)
+# Not from within the drawing: pyglet's loop closes it by its clock, other loops as they take events.
+pyglet.window.Window.flip = closing_after_answers(
+    pyglet.window.Window.flip, lambda window: pyglet.clock.schedule_once(lambda seconds: close(window), 0)
+)
+dispatch_events = pyglet.window.Window.dispatch_events
+
+def close(window):
+    closing.append(window)
+    window.dispatch_event("on_close")
+
+def dispatch_or_close(window):
+    if is_enough() and not closing:
+        close(window)
+    else:
+        dispatch_events(window)
+
+pyglet.window.Window.dispatch_events = dispatch_or_close
+submitted, gameglue.InferenceQueue.submit = gameglue.InferenceQueue.submit, submit
+worker_dispose, gameglue.Worker.dispose = gameglue.Worker.dispose, dispose
+atexit.register(lambda: print(len(answers), len(disposed), len(flips)))
+"""
+
+
+@pytest.mark.gl
+@pytest.mark.window
+@pytest.mark.parametrize(("name", "step"), WINDOWS, ids=[f"{name}:{step.line}" for name, step in WINDOWS])
+def test_a_program_with_a_window_gets_answers_until_it_is_closed(
+    name: str, step: Step, display: str, run_child: RunChild, tmp_path: Path
+) -> None:
+    for module in ("arcade", "moderngl_window"):
+        if f"import {module}" in step.text:
+            pytest.importorskip(module)
+    pytest.importorskip("pyglet")
+    code = step.text.replace('"digits.onnx"', repr(str(ROOT / "assets" / "digits" / "digits.onnx")))
+    printed = run_child(CLOSES + code, DISPLAY=display, SDL_VIDEODRIVER="x11")
+    answers, disposed, frames = map(int, printed.splitlines()[-1].split())
+    assert answers >= 5
+    assert disposed >= 1
+    assert frames >= 40
+
+
+def test_programs_with_windows_are_found() -> None:
+    assert [name for name, _ in WINDOWS] == ["start/existing-program.md"] * 4
 
 
 CONVENTION = """\

@@ -19,7 +19,12 @@ from engine.runtime.tensor import Tensor
 
 @dataclass(frozen=True)
 class WorkerOutput:
-    """An output of a worker as it will be when a command gets there; see `CommandBuffer.output`."""
+    """An output of a worker as it will be when a command gets there; see `CommandBuffer.output`.
+
+    Attributes:
+        worker: The worker.
+        name: Name of the output; None for the first.
+    """
 
     worker: Worker
     name: str | None
@@ -178,7 +183,7 @@ class Item:
     def fixed_arrays(self) -> list[np.ndarray | None] | None:
         """The arrays that the buffer was given (None for outputs), where nothing else may be meant later."""
         found: list[np.ndarray | None] = []
-        for name, slot in zip(self.command.worker.inputs.names, self.slots, strict=True):
+        for name, slot in zip(self.command.worker._inputs.names, self.slots, strict=True):
             value = self.command.given.get(name)
             if slot.output is None and not (type(value) is np.ndarray and value.flags.c_contiguous):
                 return None
@@ -190,7 +195,7 @@ class Item:
         worker, fast_path = self.command.worker, self.fast_path
         if not is_ready(worker, fast_path):
             return None
-        values = worker.inputs.completed(self.command.given)
+        values = worker._inputs.completed(self.command.given)
         if values is None:
             return None
         for value, slot in zip(values, self.slots, strict=True):
@@ -204,3 +209,24 @@ def is_ready(worker: Worker, fast_path: FastPath) -> bool:
     # Asked for every worker in every frame, so without the detour of a property.
     is_alike = worker._direct is not None and fast_path.recorded.fast_path is fast_path
     return is_alike and worker._thread == get_ident()
+
+
+def outside_outputs(items: Sequence[Item]) -> list[tuple[Worker, FastPath]]:
+    """The workers whose outputs the items read as they were before the first item ran, and the plan that
+    made each.
+    """
+    found: dict[int, tuple[Worker, FastPath]] = {}
+    scheduled: set[int] = set()
+    for item in items:
+        for slot in item.slots:
+            if slot.output is not None and slot.output_direct is not None:
+                worker = slot.output.worker
+                if id(worker) not in scheduled:
+                    found[id(worker)] = worker, slot.output_direct
+        scheduled.add(id(item.command.worker))
+    return list(found.values())
+
+
+def are_latest(outputs: Sequence[tuple[Worker, FastPath]]) -> bool:
+    """Whether each worker's latest schedule wrote the buffers of that plan, and not those of another size."""
+    return all(worker._direct is fast_path for worker, fast_path in outputs)

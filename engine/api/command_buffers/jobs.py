@@ -10,19 +10,14 @@ from typing import Any
 
 import numpy as np
 
-from engine.api.command_buffers.items import Item, JobCommand
-from engine.api.worker import Worker
+from engine.api.command_buffers.items import Item, JobCommand, are_latest, outside_outputs
 from engine.backends.base import Backend
-from engine.backends.cpu.backend import CPUBackend
-from engine.backends.cpu.cost import INLINE_NS, TRIALS
-from engine.backends.cpu.memory import CPUBuffer
-from engine.backends.cpu.program import CPUProgram
+from engine.backends.host import INLINE_NS, TRIALS, HostBackend, HostBuffer, HostProgram
 from engine.backends.tensor_data import CPUTensorData
 from engine.base.memory.aligned import allocate
 from engine.device.jobs.command_list import CommandList
 from engine.device.jobs.stock import COPY_GRAIN, stock_functions
 from engine.device.jobs.system import JobHandle, JobSystem, RepeatedJob
-from engine.runtime.fast_path import FastPath, FastPathRun
 
 Row = tuple[int, int, int, int]
 """A native command: function, args, total, grain."""
@@ -77,14 +72,9 @@ class CPUSegment:
         self._variants: list[Variant] = []
         scheduled = [item for item in items if isinstance(item, Item)]
         backends: list[Backend] = [item.fast_path.backend for item in scheduled]
-        inside = {id(item.command.worker) for item in scheduled}
-        self._outside: list[tuple[Worker, FastPath]] = []
-        for slot in (slot for item in scheduled for slot in item.slots):
-            if slot.output is not None and slot.output_direct is not None:
-                backends.append(slot.output_direct.backend)
-                if id(slot.output.worker) not in inside:
-                    self._outside.append((slot.output.worker, slot.output_direct))
-        self._streams = [b.stream for b in dict.fromkeys(backends) if isinstance(b, CPUBackend)]
+        self._outside = outside_outputs(scheduled)
+        backends += [fast_path.backend for _, fast_path in self._outside]
+        self._streams = [b.stream for b in dict.fromkeys(backends) if isinstance(b, HostBackend)]
         fixed = [(item, arrays) for item in scheduled if (arrays := item.fixed_arrays()) is not None]
         self._fixed = {id(item): arrays for item, arrays in fixed}
         self._ready = [(item.command.worker, item.fast_path) for item, _ in fixed]
@@ -98,8 +88,8 @@ class CPUSegment:
         self._taken = [(item.command.worker, item.fast_path) for item in scheduled]
         self._last: JobHandle | None = None
         programs = [item.fast_path.program for item in scheduled]
-        estimate = sum(p.fastest_ns for p in programs if isinstance(p, CPUProgram) and p.is_short)
-        is_short = all(isinstance(p, CPUProgram) and p.is_short for p in programs) and not self._bound
+        estimate = sum(p.fastest_ns for p in programs if isinstance(p, HostProgram) and p.is_short)
+        is_short = all(isinstance(p, HostProgram) and p.is_short for p in programs) and not self._bound
         self._runs_here = is_short and estimate < INLINE_NS
         self._trials, self._fastest = TRIALS, 0
 
@@ -107,9 +97,8 @@ class CPUSegment:
         """Take the inputs and submit; short work is done at once if nothing is in flight."""
         given: list[list[Any]] = []
         self.stays = False
-        for worker, fast_path in self._outside:
-            if worker._fast_path is not fast_path or type(worker._latest) is not FastPathRun:
-                return False
+        if not are_latest(self._outside):
+            return False
         here = get_ident()
         for worker, fast_path in self._ready:  # as `is_ready`
             if (
@@ -241,7 +230,7 @@ class CPUSegment:
                 made = item.job.commands(self._bound[number], item.count, item.grain, self._jobs.thread_count)
                 making.rows += _tuples(made.array)
                 making.keep.append(made)
-            elif not (isinstance(item.fast_path.program, CPUProgram) and item.fast_path.program.is_short):
+            elif not (isinstance(item.fast_path.program, HostProgram) and item.fast_path.program.is_short):
                 self._add_group(group, making)
                 making.rows += self._rows(item, making)
             else:
@@ -268,17 +257,17 @@ class CPUSegment:
     def _rows(self, item: Item, making: _Making) -> list[Row]:
         """One schedule's commands: its inputs' copies, then the plan's."""
         program = item.fast_path.program
-        assert isinstance(program, CPUProgram)
+        assert isinstance(program, HostProgram)
         assert program.commands is not None
         rows: list[Row] = []
         copy = stock_functions()["copy"]
         fixed = self._fixed.get(id(item), [None] * len(item.slots))
         for slot, given in zip(item.slots, fixed, strict=True):
             target = slot.buffer
-            assert isinstance(target, CPUBuffer)
+            assert isinstance(target, HostBuffer)
             source = 0
             if slot.source is not None:
-                assert isinstance(slot.source, CPUBuffer)
+                assert isinstance(slot.source, HostBuffer)
                 source = slot.source.address
                 making.keep.append(slot.source.array)
             elif not slot.is_tensor:

@@ -1,4 +1,4 @@
-"""Commands of a buffer that go out together: one job for a stretch on the CPU, one replay on OpenGL."""
+"""Batches of a buffer's commands: one job on the CPU, one replay on OpenGL."""
 
 from __future__ import annotations
 
@@ -13,6 +13,8 @@ from engine.api.command_buffers.items import (
     ScheduleCommand,
     Segment,
     Slot,
+    are_latest,
+    outside_outputs,
 )
 from engine.api.command_buffers.jobs import CPUSegment
 from engine.device.jobs.system import JobSystem
@@ -53,7 +55,7 @@ def segments_of(commands: Sequence[Command]) -> list[Segment]:
 
 
 def _item(command: ScheduleCommand, latest: dict[int, FastPath]) -> Item | None:
-    fast_path, values = command.fast_path, command.worker.inputs.completed(command.given)
+    fast_path, values = command.fast_path, command.worker._inputs.completed(command.given)
     if fast_path is None or values is None or fast_path.recorded.fast_path is not fast_path:
         return None
     slots = [Slot.of(value, fast_path, number, latest) for number, value in enumerate(values)]
@@ -68,12 +70,12 @@ def _where(item: Item | None, command: Command, place: object) -> object:
     if item is None:
         return None
     backend = item.fast_path.backend
-    return backend.owner if backend.name == "cpu" else (backend.name, id(backend.owner))
+    return backend.owner if backend.is_host else (backend.name, id(backend.owner))
 
 
 def _breaks(item: Item, together: Sequence[Item | JobCommand]) -> bool:
     """Whether a schedule on a GPU needs those before it to be enqueued: its inputs are uploaded first."""
-    if item.fast_path.backend.name == "cpu":
+    if item.fast_path.backend.is_host:
         return False
     before = {id(other.command.worker) for other in together if isinstance(other, Item)}
     needed = {id(slot.output.worker) for slot in item.slots if slot.output is not None}
@@ -89,11 +91,14 @@ class StreamSegment:
         self._items = list(items)
         self.commands = [item.command for item in items]
         self.count = len(items)
+        self._outside = outside_outputs(items)
         self._backend = items[0].fast_path.backend
         self._run = self._backend.join([item.fast_path.program for item in items])
 
     def replay(self) -> bool:
         """Upload and run, with one change of context."""
+        if not are_latest(self._outside):
+            return False
         given = []
         for item in self._items:
             values = item.values()

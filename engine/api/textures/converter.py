@@ -66,7 +66,9 @@ class TextureConverter(metaclass=SpellingType):
 
         A texture wanted on the CPU or on OpenCL is converted by its own GPU and arrives through a readback
         that nobody waits for: `worker.schedule(tensor)` starts when it is there, usually a frame later.
-        Raises `InputError` for what is no picture or does not fit.
+
+        Raises:
+            InputError: An argument is no picture, or does not fit.
         """
         many = isinstance(picture, list | tuple)
         pictures = [picture_of(p) for p in (picture if many else [picture])]
@@ -172,7 +174,7 @@ class TextureConverter(metaclass=SpellingType):
 
     @staticmethod
     def poll(texture: Any = None) -> int:
-        """Write pictures whose tensors have arrived; returns how many are still on their way. Never waits.
+        """Write textures whose tensors have arrived; return how many are still pending. Never blocks.
 
         texture: count only those on their way into this one, as it was given to `to_texture`.
         """
@@ -289,7 +291,7 @@ def _room(
 
 def _same(one: Backend, other: Backend) -> bool:
     """Whether a buffer of one may be written in the other's stream; GPU streams of a device are one."""
-    return one is other or (one.name == other.name != "cpu" and one.owner is other.owner)
+    return one is other or (one.name == other.name and not one.is_host and one.owner is other.owner)
 
 
 def _from_host(

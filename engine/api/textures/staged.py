@@ -187,7 +187,7 @@ class _Delivery:
         with backend.entered():
             read = backend.readback(pixels)
             backend.flush()
-        if backend.name != "cpu":
+        if not backend.is_host:
             counters.staged_down += 1
             counters.bytes_down += grid.size * grid.storage.itemsize
         return read

@@ -14,21 +14,36 @@ from engine.base.errors import InputError
 
 
 class TensorLayout(StrEnum):
-    """The order of a tensor's axes: batch, channels, rows, columns; or with the channels last."""
+    """The order of a tensor's axes: batch, channels, rows, columns; or with the channels last.
+
+    Attributes:
+        NCHW: Channels before rows and columns.
+        NHWC: Channels last.
+    """
 
     NCHW = "NCHW"
     NHWC = "NHWC"
 
 
 class CoordOrigin(StrEnum):
-    """Which row of the picture is row 0."""
+    """Which row of an image is row 0.
+
+    Attributes:
+        TOP_LEFT: The uppermost.
+        BOTTOM_LEFT: The lowest, as in OpenGL.
+    """
 
     TOP_LEFT = "top_left"
     BOTTOM_LEFT = "bottom_left"
 
 
 class ChannelSwizzle(StrEnum):
-    """Orders of channels that have a name; any string of letters will do, see `set_channel_swizzle`."""
+    """Orders of channels that have a name; any string of letters will do, see `set_channel_swizzle`.
+
+    Attributes:
+        RGBA: Red, green, blue, alpha.
+        BGRA: Blue, green, red, alpha.
+    """
 
     RGBA = "rgba"
     BGRA = "bgra"
@@ -239,7 +254,8 @@ class TextureTransform:
     def sizes(self, shape: Sequence[int | str | None]) -> tuple[int | str | None, ...]:
         """(batch, channels, height, width) of a tensor's shape; it may lack the batch, or that and channels.
 
-        Raises `InputError` for other ranks.
+        Raises:
+            InputError: The shape has another number of axes.
         """
         full = tuple(shape)
         if len(full) == 2:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from engine.backends.cpu.argument_block import ArgumentBlock
 from engine.backends.cpu.cost import tasks_wanted
 from engine.backends.cpu.epilogue import Epilogue, is_float32_core, print_epilogue
 from engine.backends.cpu.library import library_text
@@ -37,12 +38,11 @@ _BYTES_PER_NS = 10.0
 _FETCHED_UNSEEN = 0.15
 """What their arrival takes of the time of others."""
 
-_WORDS = (
-    "pixels m_size channels groups height width out_height out_width kernel_rows kernel_columns row_stride"
-    " stride row_dilation dilation top left panel_blocks block_channels pixel_blocks block_pixels room"
-    " zeros_place group_weights ahead next_parts"
-).split()
-_FIRST_WORD = 2
+_ARGUMENTS = ArgumentBlock(
+    "pixels m_size channels groups height width out_height out_width kernel_rows kernel_columns row_stride "
+    "stride row_dilation dilation top left panel_blocks block_channels pixel_blocks block_pixels room "
+    "zeros_place group_weights ahead next_parts"
+)
 
 _HELPERS = """
 
@@ -172,12 +172,12 @@ class LastConv:
 
     def epilogue(self) -> Epilogue:
         """The epilogue over one pixel's channels."""
-        return print_epilogue(self.compute, _FIRST_WORD + len(_WORDS), len(self.compute.space) - 1)
+        return print_epilogue(self.compute, _ARGUMENTS.end, len(self.compute.space) - 1)
 
     def sizes(
         self, cut: TaskCut, rows: int, width: int, zeros_place: int, group_weights: int
-    ) -> tuple[int, ...]:
-        """The words of a kernel with tiles of `rows` pixels and panels of `width` output channels.
+    ) -> tuple[float, ...]:
+        """The arguments of a kernel with tiles of `rows` pixels and panels of `width` output channels.
 
         zeros_place: where zeros lie behind the weights, in elements; group_weights: elements of a group.
         """
@@ -187,11 +187,16 @@ class LastConv:
         room = max(min(TABLE_WORDS // win.taps - rows, wanted) // rows, 1) * rows
         # Asked for early: a picture's next pixels, if it is read once, and weights that come from afar.
         once = win.taps == 1 and win.strides == (1, 1) and bytes_of_pixel <= 2048
-        return (
-            self.pixels, self.m, self.channels, self.group, win.height, win.width, *win.out, *win.kernel,
-            *win.strides, *win.dilations, *win.pads, cut.panel_blocks, cut.panels * width, cut.tile_blocks,
-            cut.tiles * rows, room, zeros_place, group_weights, rows * bytes_of_pixel if once else 0,
-            width * 4 // 64 if 4 * self.m * self.depth > _SMALL_WEIGHTS else 0,
+        return _ARGUMENTS.values(
+            pixels=self.pixels, m_size=self.m, channels=self.channels, groups=self.group,
+            height=win.height, width=win.width, out_height=win.out[0], out_width=win.out[1],
+            kernel_rows=win.kernel[0], kernel_columns=win.kernel[1], row_stride=win.strides[0],
+            stride=win.strides[1], row_dilation=win.dilations[0], dilation=win.dilations[1],
+            top=win.pads[0], left=win.pads[1], panel_blocks=cut.panel_blocks,
+            block_channels=cut.panels * width, pixel_blocks=cut.tile_blocks, block_pixels=cut.tiles * rows,
+            room=room, zeros_place=zeros_place, group_weights=group_weights,
+            ahead=rows * bytes_of_pixel if once else 0,
+            next_parts=width * 4 // 64 if 4 * self.m * self.depth > _SMALL_WEIGHTS else 0,
         )  # fmt: skip
 
 
@@ -212,12 +217,8 @@ def table_kernel(epilogue: Epilogue, makers: str, rows: int, sums: int, tiles: l
     The statements `tiles` compute and store the pixels `first` to `first + count - 1` of the group's channels
     m0 to m1 - 1 from the group's `weights` and the table, whose taps lie `step` addresses apart.
     """
-    position = _FIRST_WORD + len(_WORDS) + epilogue.words
     body = [
-        *(f"{name} = arg_i64(args, {_FIRST_WORD + k})" for k, name in enumerate(_WORDS)),
-        *epilogue.arguments,
-        f"x = arg_i64(args, {position})",
-        f"w = arg_i64(args, {position + 1})",
+        *_ARGUMENTS.prologue("x", "w", epilogue=epilogue),
         "taps = kernel_rows * kernel_columns",
         "depth = taps * channels",
         f"step = room + {rows}",

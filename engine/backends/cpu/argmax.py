@@ -6,6 +6,7 @@ a whole, columns side by side hold their best key and its place.
 
 from __future__ import annotations
 
+from engine.backends.cpu.argument_block import ArgumentBlock
 from engine.backends.cpu.epilogue import emit_epilogue, unfinished
 from engine.backends.cpu.library import library_text
 from engine.backends.cpu.native_kernel import NativeKernel
@@ -21,8 +22,7 @@ BLOCK_ROWS = 16
 _NS_PER_ELEMENT = 0.15
 _NS_PER_RESULT = 20.0
 
-_FIRST_WORD = 2
-_WORDS = ("outer", "count", "inner", "blocks")
+_ARGUMENTS = ArgumentBlock("outer count inner blocks")
 
 _FLOAT = [
     "code = op_bits(x)",
@@ -50,7 +50,7 @@ def tune_position(compute: Compute, tuner: Tuner, threads: int) -> bool:
     each = (x.size * _NS_PER_ELEMENT + outer * inner * _NS_PER_RESULT) / tasks
     target = unfinished(compute, tuner, INT64)
     text = position_text(x.dtype.name, bool(facts["largest"]), bool(facts["last"]))
-    sizes = (outer, count, inner, blocks)
+    sizes = _ARGUMENTS.values(outer=outer, count=count, inner=inner, blocks=blocks)
     tuner.emit(NativeKernel("position", text), (tasks,), (each, *sizes), (x.name,), target)
     emit_epilogue(compute, tuner, target, INT64)
     return True
@@ -58,7 +58,6 @@ def tune_position(compute: Compute, tuner: Tuner, threads: int) -> bool:
 
 def position_text(storage: str, largest: bool, last: bool) -> str:
     """The kernel's module. A key is better if it is greater or, where the last one counts, equal."""
-    pointer = _FIRST_WORD + len(_WORDS)
     arithmetic = arithmetic_type(as_dtype(storage))
     wide = arithmetic in ("float64", "int64")
     kind, short, top = ("int64", "i64", 2**63 - 1) if wide else ("int32", "i32", 2**31 - 1)
@@ -113,8 +112,7 @@ def position_text(storage: str, largest: bool, last: bool) -> str:
     ]
     size = BLOCK_COLUMNS * (8 if wide else 4)
     body = [
-        *(f"{name} = arg_i64(args, {_FIRST_WORD + k})" for k, name in enumerate(_WORDS)),
-        *(f"{name} = arg_i64(args, {pointer + k})" for k, name in enumerate(("out", "source"))),
+        *_ARGUMENTS.prologue("out", "source"),
         f"keys, places = stack_bytes({size}), stack_bytes({size})",
         "for task in range(begin, end):",
         "    if inner == 1:",

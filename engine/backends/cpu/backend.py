@@ -14,13 +14,14 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from engine.backends.base import Backend, DeviceBuffer, Precision, Program, Progress, Read, Repeat
+from engine.backends.base import DeviceBuffer, Precision, Program, Progress, Read, Storage
 from engine.backends.cpu.arguments import argument_words, generic_units, generic_words
 from engine.backends.cpu.cost import DETERMINISTIC_THREADS, grain, row_blocks, step_ns
 from engine.backends.cpu.fast_path import CPURepeat, seen
 from engine.backends.cpu.memory import CPUBuffer, native_type
 from engine.backends.cpu.native_kernel import source_of
 from engine.backends.cpu.partial_run import CPUPieces
+from engine.backends.cpu.plan_codec import CPUPlanCodec
 from engine.backends.cpu.precision import arithmetics_for
 from engine.backends.cpu.precompile import compile_ahead
 from engine.backends.cpu.program import CPUProgram, released
@@ -28,7 +29,9 @@ from engine.backends.cpu.stream import CPUReadback, JobStream
 from engine.backends.cpu.template import CPUTemplate
 from engine.backends.cpu.timing import time_commands
 from engine.backends.cpu.tuned import tune
+from engine.backends.host import HostBackend
 from engine.backends.readback import ArrivedRead, PendingRead, ShapedRead, check_out, delivered
+from engine.backends.repeat import Repeat
 from engine.backends.tensor_data import CPUTensorData
 from engine.base import instrumentation
 from engine.base.dtypes import STORAGE_TYPES
@@ -51,7 +54,7 @@ LEAST_SHARED = 1 << 20
 """Bytes of a tensor that all threads copy when it is read; fewer are there before another thread is awake."""
 
 
-class CPUBackend(Backend):
+class CPUBackend(HostBackend):
     """Runs plans on native job threads (`jobs`, by default the process's own).
 
     `precision` is that of products and convolutions; raises `DeviceError` where the processor lacks it.
@@ -60,6 +63,7 @@ class CPUBackend(Backend):
     """
 
     name: ClassVar[str] = "cpu"
+    storage: ClassVar[Storage] = "memory"
     shares: ClassVar[bool] = True
     chooses_by_size: ClassVar[bool] = True
     fan_in = 16
@@ -81,6 +85,11 @@ class CPUBackend(Backend):
         self._functions: dict[str, int] = {}
         self._arena = allocate(0)
         self._verdicts: dict[bytes, bool] = {}
+
+    @classmethod
+    def on_jobs(cls, jobs: JobSystem | None, precision: Precision, deterministic: bool) -> CPUBackend:
+        """A new stream of work."""
+        return cls(jobs, precision, deterministic)
 
     @cached_property
     def jobs(self) -> JobSystem:
@@ -137,6 +146,10 @@ class CPUBackend(Backend):
         _ = self.stream
         return True
 
+    def plan_codec(self) -> CPUPlanCodec:
+        """The CPU's, for plans of as many threads."""
+        return CPUPlanCodec(self.planned_threads, self.arithmetics)
+
     # Buffers
 
     def create(self, elements: int, dtype: np.dtype, data: np.ndarray | None = None) -> CPUBuffer:
@@ -151,7 +164,10 @@ class CPUBackend(Backend):
     def share(self, room: DeviceBuffer, elements: int) -> CPUBuffer | None:
         """A buffer over the first elements of another."""
         assert isinstance(room, CPUBuffer)
-        return CPUBuffer(elements, room.dtype, room.array[:elements]) if elements <= room.elements else None
+        if elements > room.elements:
+            return None
+        _, block_bytes = room.block()
+        return CPUBuffer(elements, room.dtype, room.array[:elements], block_bytes)
 
     def constant(self, array: np.ndarray) -> CPUBuffer:
         """A buffer that nothing writes: the array's own memory, where kernels can read that."""

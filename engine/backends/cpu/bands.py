@@ -1,4 +1,4 @@
-"""Windows over one plane at a time: a band of its rows lies in a task's own memory, which stays in cache.
+"""Windows over one plane at a time: a band of its rows stays in a task's own memory, and in cache.
 
 In a band, all elements that one tap of the windows reads form a single run. Rows and columns are parted by
 their remainders of the strides into regions; a region's rows follow each other without a gap, `pitch`
@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from engine.backends.cpu.argument_block import ArgumentBlock
 from engine.backends.cpu.epilogue import Epilogue
 from engine.backends.cpu.library import library_text
 from engine.backends.cpu.printer import indent
@@ -34,10 +35,10 @@ LONG_ROW = 48
 _SLACK = 64
 """Elements behind a run that vectors may read and write beyond its end."""
 
-WORDS = (
-    "out_rows last_size height width plane_size kernel_rows kernel_columns row_stride stride row_dilation"
-    " dilation top left in_place rows_at_once columns_at_once row_phases phases row_reach pitch region"
-).split()
+BAND_ARGUMENTS = ArgumentBlock(
+    "out_rows last_size height width plane_size kernel_rows kernel_columns row_stride stride row_dilation "
+    "dilation top left in_place rows_at_once columns_at_once row_phases phases row_reach pitch region"
+)
 
 _TEXT = """
 copy_run = make_copy_run(1, {lanes})
@@ -167,12 +168,12 @@ def lay_band(band, line, x, height, width, top, left, row_stride, stride, row_ph
 
 @dataclass(frozen=True)
 class Bands:
-    """How windows are cut into bands: the run-time arguments that `WORDS` names.
+    """How windows are cut into bands: the run-time arguments `BAND_ARGUMENTS`.
 
     `nanoseconds` is how long the bands of one plane take to lay.
     """
 
-    sizes: tuple[int, ...]
+    sizes: tuple[float, ...]
     nanoseconds: float
 
 
@@ -202,9 +203,12 @@ def cut_bands(win: Windows) -> Bands | None:
     if win.taps > MAX_TAPS:
         return None
     region = (rows + row_reach) * pitch + _SLACK
-    sizes = (
-        oh, ow, win.height, win.width, win.height * win.width, kh, kw, sh, sw, dh, dw, *win.pads,
-        int(in_place), rows, columns, row_phases, phases, row_reach, pitch, region,
+    sizes = BAND_ARGUMENTS.values(
+        out_rows=oh, last_size=ow, height=win.height, width=win.width, plane_size=win.height * win.width,
+        kernel_rows=kh, kernel_columns=kw, row_stride=sh, stride=sw, row_dilation=dh, dilation=dw,
+        top=win.pads[0], left=win.pads[1], in_place=int(in_place), rows_at_once=rows,
+        columns_at_once=columns, row_phases=row_phases, phases=phases, row_reach=row_reach, pitch=pitch,
+        region=region,
     )  # fmt: skip
     laying = 0.0 if in_place else win.height * (win.width * _NS_PER_ELEMENT + _NS_PER_ROW)
     return Bands(sizes, laying)

@@ -6,6 +6,7 @@ and become what the hint asks for: positions, coordinates, or the slices there.
 
 from __future__ import annotations
 
+from engine.backends.cpu.argument_block import ArgumentBlock
 from engine.backends.cpu.cost import tasks_wanted
 from engine.backends.cpu.epilogue import emit_epilogue, unfinished
 from engine.backends.cpu.library import library_text
@@ -23,8 +24,7 @@ _NS_PER_MARK = 0.8
 _NS_PER_COUNTED = 0.03
 _NS_PER_TASK = 30.0
 
-_FIRST_WORD = 2
-_COUNT_WORDS = ("count", "blocks", "block_size")
+_CUT = ArgumentBlock("count blocks block_size")
 
 
 def tune_count(compute: Compute, tuner: Tuner, threads: int) -> bool:
@@ -33,7 +33,7 @@ def tune_count(compute: Compute, tuner: Tuner, threads: int) -> bool:
     (mask,) = compute.hint.operands
     rows, count = mask.shape
     target = unfinished(compute, tuner, INT64)
-    _emit_counts(tuner, mask.name, rows, (count, 1, count), target)
+    _emit_counts(tuner, mask.name, rows, {"count": count, "blocks": 1, "block_size": count}, target)
     emit_epilogue(compute, tuner, target, INT64)
     return True
 
@@ -46,8 +46,9 @@ def tune_select(compute: Compute, tuner: Tuner, threads: int) -> bool:
     deliver = [f"store_i32(out, row * room + filled + k, {_POSITION})"]
     # Slots that stand for nothing are read all the same.
     rest = ["set_bytes(out + (row * room + filled) * 4, _types.uint8(0), (room - filled) * 4)"]
-    text = select_text(["room"], [], ["for k in range(found):", *indent(deliver)], rest)
-    _emit_select(compute, tuner, threads, mask, text, (room,), (), target, 0.0)
+    arguments = ArgumentBlock(_CUT, "room")
+    text = select_text(arguments, [], ["for k in range(found):", *indent(deliver)], rest)
+    _emit_select(compute, tuner, threads, mask, arguments, text, {"room": room}, (), target, 0.0)
     emit_epilogue(compute, tuner, target, INT32)
     return True
 
@@ -55,7 +56,7 @@ def tune_select(compute: Compute, tuner: Tuner, threads: int) -> bool:
 def tune_nonzero(compute: Compute, tuner: Tuner, threads: int) -> bool:
     """Rule for hints of kind "nonzero"."""
     assert compute.hint is not None
-    (mask,), shape = compute.hint.operands, compute.hint.facts["shape"]
+    mask, shape = compute.hint.operands[0], compute.hint.facts["shape"]
     rank = len(shape)
     target = unfinished(compute, tuner, INT64)
     sizes = [f"size{axis}" for axis in range(rank)]
@@ -72,8 +73,10 @@ def tune_nonzero(compute: Compute, tuner: Tuner, threads: int) -> bool:
         f"store_i64(out, {rank - 1} * total + filled + k, position - line)",
     ]
     start = [f"line = -{last}", *(f"i{axis} = 0" for axis in range(rank - 1))]
-    text = select_text(["total", *sizes], start, ["for k in range(found):", *indent(each)], [])
-    _emit_select(compute, tuner, threads, mask, text, (compute.space[-1], *shape), (), target, 1.0 * rank)
+    arguments = ArgumentBlock(_CUT, "total", *sizes)
+    text = select_text(arguments, start, ["for k in range(found):", *indent(each)], [])
+    own = {"total": compute.space[-1], **dict(zip(sizes, shape, strict=True))}
+    _emit_select(compute, tuner, threads, mask, arguments, text, own, (), target, 1.0 * rank)
     emit_epilogue(compute, tuner, target, INT64)
     return True
 
@@ -97,38 +100,43 @@ def tune_compress(compute: Compute, tuner: Tuner, threads: int) -> bool:
         "            for i in range(inner):",
         f"                store_u{8 * size}(out, to_at + i, load_u{8 * size}(x, from_at + i))",
     ]
-    words = ["outer", "length", "inner", "room"]
-    text = select_text(words, [], deliver, [], ("x",))
+    arguments = ArgumentBlock(_CUT, "outer length inner room")
+    text = select_text(arguments, [], deliver, [], ("x",))
     moving = x.size * (0.5 + 0.1 * size) / max(length, 1)
-    _emit_select(compute, tuner, threads, mask, text, (outer, length, inner, room), (x.name,), target, moving)
+    own = {"outer": outer, "length": length, "inner": inner, "room": room}
+    _emit_select(compute, tuner, threads, mask, arguments, text, own, (x.name,), target, moving)
     emit_epilogue(compute, tuner, target, x.dtype)
     return True
 
 
 def _emit_select(
-    compute: Compute, tuner: Tuner, threads: int, mask: Value, text: str, sizes: tuple[int, ...],
-    others: tuple[str, ...], target: str, moving: float,
+    compute: Compute, tuner: Tuner, threads: int, mask: Value, arguments: ArgumentBlock, text: str,
+    own: dict[str, int], others: tuple[str, ...], target: str, moving: float,
 ) -> None:  # fmt: skip
-    """The counts of blocks, and the choice; `moving` is what a chosen position takes, in nanoseconds."""
+    """The counts of blocks, and the choice.
+
+    own: the kernel's arguments behind those of the cut; moving: nanoseconds of a chosen position.
+    """
     rows, count = mask.shape
     nanoseconds = rows * count * (_NS_PER_MARK + moving / 2)
     wanted = tasks_wanted(nanoseconds, threads)
     blocks = largest(1, smallest(-(-wanted // rows), -(-count // (16 * BLOCK))))
     block_size = -(-count // blocks)
     counts = tuner.temporary(rows * blocks, INT64)
-    cut = (count, blocks, block_size)
+    cut = {"count": count, "blocks": blocks, "block_size": block_size}
     _emit_counts(tuner, mask.name, rows, cut, counts)
     tasks = rows * blocks
     kernel = NativeKernel(compute.hint.kind if compute.hint else "select", text)
     each = nanoseconds / tasks + _NS_PER_TASK
+    values = arguments.values(**cut, **own)
     names = (mask.name, counts, *others)
-    tuner.emit(kernel, (tasks,), (each, *cut, *sizes), names, target)
+    tuner.emit(kernel, (tasks,), (each, *values), names, target)
 
 
-def _emit_counts(tuner: Tuner, mask: str, rows: int, cut: tuple[int, int, int], target: str) -> None:
-    _, blocks, block_size = cut
-    each = block_size * _NS_PER_COUNTED + _NS_PER_TASK
-    tuner.emit(NativeKernel("count", count_text()), (rows * blocks,), (each, *cut), (mask,), target)
+def _emit_counts(tuner: Tuner, mask: str, rows: int, cut: dict[str, int], target: str) -> None:
+    each = cut["block_size"] * _NS_PER_COUNTED + _NS_PER_TASK
+    values = (each, *_CUT.values(**cut))
+    tuner.emit(NativeKernel("count", count_text()), (rows * cut["blocks"],), values, (mask,), target)
 
 
 _OPEN_TASK = [
@@ -143,10 +151,8 @@ _POSITION = "to_int64(load_i32(local, k))"
 
 def count_text() -> str:
     """The module that counts the marks of each block."""
-    pointer = _FIRST_WORD + len(_COUNT_WORDS)
     body = [
-        *(f"{name} = arg_i64(args, {_FIRST_WORD + k})" for k, name in enumerate(_COUNT_WORDS)),
-        *(f"{name} = arg_i64(args, {pointer + k})" for k, name in enumerate(("out", "mask"))),
+        *_CUT.prologue("out", "mask"),
         "for task in range(begin, end):",
         *indent(
             [
@@ -169,19 +175,17 @@ def count_text() -> str:
 
 
 def select_text(
-    words: list[str], start: list[str], deliver: list[str], rest: list[str], others: tuple[str, ...] = ()
-) -> str:
+    arguments: ArgumentBlock, start: list[str], deliver: list[str], rest: list[str],
+    others: tuple[str, ...] = (),
+) -> str:  # fmt: skip
     """The module that chooses.
 
     deliver: statements about the `found` positions in `local`, of which `filled` were found before in the
     row; rest: about the slots behind the last one. start: statements at the beginning of a block.
     """
-    names = [*_COUNT_WORDS, *words]
-    pointer = _FIRST_WORD + len(names)
     buffers = ("out", "mask", "counts", *others)
     body = [
-        *(f"{name} = arg_i64(args, {_FIRST_WORD + k})" for k, name in enumerate(names)),
-        *(f"{name} = arg_i64(args, {pointer + k})" for k, name in enumerate(buffers)),
+        *arguments.prologue(*buffers),
         f"local = stack_bytes({4 * BLOCK + 64})",
         "for task in range(begin, end):",
         *indent(

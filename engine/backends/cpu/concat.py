@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from math import prod
 
+from engine.backends.cpu.argument_block import ArgumentBlock
 from engine.backends.cpu.cost import tasks_wanted
 from engine.backends.cpu.epilogue import Epilogue, print_epilogue
 from engine.backends.cpu.library import library_text
@@ -14,8 +15,11 @@ from engine.compiler.plan import Compute, Tuner
 from engine.kernels.size import largest, smallest
 
 _NS_PER_ELEMENT = 0.3
-_FIRST_WORD = 2
-_WORDS = ("total", "blocks", "block_size")
+
+
+def _arguments(parts: int) -> ArgumentBlock:
+    """The arguments for so many matrices."""
+    return ArgumentBlock("total blocks block_size", " ".join(f"width{k}" for k in range(parts)))
 
 
 def tune_concat(compute: Compute, tuner: Tuner, threads: int) -> bool:
@@ -28,12 +32,14 @@ def tune_concat(compute: Compute, tuner: Tuner, threads: int) -> bool:
     if len(storage) != 1 or parts[0].arithmetic != compute.body.dtype:
         return False
     height, total = compute.space
-    epilogue = print_epilogue(compute, _FIRST_WORD + len(_WORDS) + len(parts), row_axes=1, core=storage.pop())
+    described = _arguments(len(parts))
+    epilogue = print_epilogue(compute, described.end, row_axes=1, core=storage.pop())
     nanoseconds = prod(compute.space) * _NS_PER_ELEMENT
     blocks = largest(1, smallest(-(-tasks_wanted(nanoseconds, threads) // height), total // 256))
     tasks = height * blocks
-    widths = (part.shape[1] for part in parts)
-    values = (nanoseconds / tasks, total, blocks, -(-total // blocks), *widths, *epilogue.values)
+    widths = {f"width{k}": part.shape[1] for k, part in enumerate(parts)}
+    arguments = described.values(total=total, blocks=blocks, block_size=-(-total // blocks), **widths)
+    values = (nanoseconds / tasks, *arguments, *epilogue.values)
     names = (*epilogue.inputs, *(part.name for part in parts))
     kernel = NativeKernel(f"concat_{len(parts)}", concat_text(len(parts), parts[0].dtype.name, epilogue))
     tuner.emit(kernel, (tasks,), values, names, compute.output.name)
@@ -42,13 +48,9 @@ def tune_concat(compute: Compute, tuner: Tuner, threads: int) -> bool:
 
 def concat_text(parts: int, storage: str, epilogue: Epilogue) -> str:
     """The kernel's module."""
-    widths = _FIRST_WORD + len(_WORDS)
-    position = widths + parts + epilogue.words
+    described = _arguments(parts)
     body = [
-        *(f"{name} = arg_i64(args, {_FIRST_WORD + k})" for k, name in enumerate(_WORDS)),
-        *(f"width{k} = arg_i64(args, {widths + k})" for k in range(parts)),
-        *epilogue.arguments,
-        *(f"part{k} = arg_i64(args, {position + k})" for k in range(parts)),
+        *described.prologue(*(f"part{k}" for k in range(parts)), epilogue=epilogue),
         *epilogue.kernel,
         "for task in range(begin, end):",
         "    i0 = op_div(task, blocks)",

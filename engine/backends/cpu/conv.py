@@ -11,12 +11,13 @@ from functools import partial
 
 import numpy as np
 
+from engine.backends.cpu.argument_block import ArgumentBlock
 from engine.backends.cpu.depthwise import tune_depthwise
 from engine.backends.cpu.epilogue import Epilogue, is_float32_core, print_epilogue
 from engine.backends.cpu.library import library_text
 from engine.backends.cpu.native_kernel import NativeKernel
 from engine.backends.cpu.packing import pack_panels
-from engine.backends.cpu.partition import SCRATCH_FLOATS, partition
+from engine.backends.cpu.partition import GROUP_OF_IMAGE, SCRATCH_FLOATS, block_text, partition
 from engine.backends.cpu.planes import TAP_OFFSETS, lay_out
 from engine.backends.cpu.printer import indent, kernel_text
 from engine.backends.cpu.tiles import Tile, host_tile
@@ -31,12 +32,10 @@ MAX_CONV_TAPS = 512
 
 FLOPS_PER_NS = 70.0
 
-_WORDS = (
-    "m_size p_size c_size row_blocks column_blocks block_rows block_columns groups plane_size"
-    " kernel_rows kernel_columns row_step tap_row_step row_length dilation stride out_width"
-    " channels_at_once last_size"
-).split()
-_FIRST_WORD = 2
+_ARGUMENTS = ArgumentBlock(
+    "m_size p_size c_size row_blocks column_blocks block_rows block_columns groups plane_size kernel_rows "
+    "kernel_columns row_step tap_row_step row_length dilation stride out_width channels_at_once last_size"
+)
 
 _HELPERS = """
 gemm_tile = make_gemm_tile({rows}, {vectors}, {lanes}, True, {unroll})
@@ -106,18 +105,20 @@ def _tune_gemm(compute: Compute, tuner: Tuner, win: Windows, group: int, threads
     rows = tile.rows_for(m)
     pixels = win.out[0] * win.out[1]
     planes = lay_out(tuner, x.name, batch * group * channels, win, 0.0)
-    epilogue = print_epilogue(compute, _FIRST_WORD + len(_WORDS))
+    epilogue = print_epilogue(compute, _ARGUMENTS.end)
     weights = _pack(tuner, w.name, w.known, group, rows)
     total_ns = 2.0 * batch * group * m * channels * win.taps * pixels / FLOPS_PER_NS + 500.0
     cut = deferred(partition, m, pixels, rows, tile, total_ns / (batch * group), threads, True)
     tasks = batch * group * cut.tasks
     # Pointwise, the whole plane is one run.
     out_width = pixels if win.is_pointwise else win.out[1]
-    sizes = (
-        m, pixels, channels, cut.row_blocks, cut.column_blocks, cut.rows, cut.columns, group,
-        planes.plane_size, *win.kernel, planes.row_step, planes.tap_row_step, planes.row_length,
-        planes.dilation, planes.stride,
-        out_width, max(1, DEPTH // win.taps), win.out[1],
+    sizes = _ARGUMENTS.values(
+        m_size=m, p_size=pixels, c_size=channels, row_blocks=cut.row_blocks,
+        column_blocks=cut.column_blocks, block_rows=cut.rows, block_columns=cut.columns, groups=group,
+        plane_size=planes.plane_size, kernel_rows=win.kernel[0], kernel_columns=win.kernel[1],
+        row_step=planes.row_step, tap_row_step=planes.tap_row_step, row_length=planes.row_length,
+        dilation=planes.dilation, stride=planes.stride, out_width=out_width,
+        channels_at_once=max(1, DEPTH // win.taps), last_size=win.out[1],
     )  # fmt: skip
     values = (total_ns / tasks, *sizes, *epilogue.values)
     kernel = NativeKernel("conv", conv_text(tile, rows, epilogue))
@@ -149,13 +150,9 @@ def conv_text(tile: Tile, rows: int, epilogue: Epilogue) -> str:
         "unroll": unroll,
         "ahead": width * 4 + 64,
     }
-    position = _FIRST_WORD + len(_WORDS) + epilogue.words
     depth = max(DEPTH, MAX_CONV_TAPS)
     body = [
-        *(f"{name} = arg_i64(args, {_FIRST_WORD + k})" for k, name in enumerate(_WORDS)),
-        *epilogue.arguments,
-        f"x = arg_i64(args, {position})",
-        f"w = arg_i64(args, {position + 1})",
+        *_ARGUMENTS.prologue("x", "w", epilogue=epilogue),
         "taps = kernel_rows * kernel_columns",
         "k_size = c_size * taps",
         f"row_tiles = op_div(m_size + {rows - 1}, _types.int64({rows}))",
@@ -168,14 +165,7 @@ def conv_text(tile: Tile, rows: int, epilogue: Epilogue) -> str:
         "for task in range(begin, end):",
         *indent(
             [
-                "image = op_div(task, row_blocks * column_blocks)",
-                "block = task - image * row_blocks * column_blocks",
-                "row_block = op_div(block, column_blocks)",
-                "i0 = op_div(image, groups)",
-                "group = image - i0 * groups",
-                "m0 = row_block * block_rows",
-                "m1 = min(m0 + block_rows, m_size)",
-                "first_column = (block - row_block * column_blocks) * block_columns",
+                *block_text("image", "first_column", GROUP_OF_IMAGE),
                 "columns = min(block_columns, p_size - first_column)",
                 f"tiles = w + group * row_tiles * k_size * {rows * 4}",
                 "c0 = 0",

@@ -1,4 +1,4 @@
-"""How long a step takes, roughly: enough to tell how many chunks to cut, and whether to wake a thread."""
+"""How long a step takes, roughly: enough to decide how many chunks to cut, and whether to wake a thread."""
 
 from __future__ import annotations
 
@@ -11,17 +11,8 @@ from engine.compiler.plan import Step, StoredKernel
 from engine.kernels.kernel import Kernel
 from engine.kernels.size import as_float, largest, smallest
 
-INLINE_NS = 60_000.0
-"""Plans that take less than this run on the calling thread.
-
-Waking another thread takes 5 to 30 microseconds of the calling one's time, and as long again until it runs.
-"""
-
 TRIAL_NS = 200_000.0
 """Plans estimated below this run on the calling thread a few times, to learn what they really take."""
-
-TRIALS = 8
-"""How often; the shortest counts, as the first ones touch new memory and any may be interrupted."""
 
 CHUNK_NS = 5_000.0
 """Work below this is not worth handing to another thread."""

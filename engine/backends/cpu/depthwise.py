@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from functools import partial
 
-from engine.backends.cpu.bands import WORDS, band_memory, bands_text, cut_bands, walk_bands
+from engine.backends.cpu.argument_block import ArgumentBlock
+from engine.backends.cpu.bands import BAND_ARGUMENTS, band_memory, bands_text, cut_bands, walk_bands
 from engine.backends.cpu.epilogue import Epilogue, print_epilogue
 from engine.backends.cpu.native_kernel import NativeKernel
 from engine.backends.cpu.packing import flattened
@@ -17,8 +18,7 @@ from engine.kernels.size import deferred
 TILE_VECTORS = 4
 _FLOPS_PER_NS = 12.0
 
-_WORDS = ["planes_out", "planes_in", *WORDS]
-_FIRST_WORD = 2
+_ARGUMENTS = ArgumentBlock("planes_out planes_in", BAND_ARGUMENTS)
 
 
 def tune_depthwise(compute: Compute, tuner: Tuner, win: Windows) -> bool:
@@ -31,12 +31,13 @@ def tune_depthwise(compute: Compute, tuner: Tuner, win: Windows) -> bool:
     assert w.known is not None
     elements = w.known
     batch, channels, m = x.shape[0], x.shape[1], w.shape[0]
-    epilogue = print_epilogue(compute, _FIRST_WORD + len(_WORDS))
+    epilogue = print_epilogue(compute, _ARGUMENTS.end)
     weights = tuner.constant(f"{w.name}|flat", partial(flattened, elements))
     outputs = win.out[0] * win.out[1]
     total_ns = bands.nanoseconds + (2.0 * win.taps / _FLOPS_PER_NS + 0.5) * outputs
     kernel = NativeKernel("depthwise", depthwise_text(host_tile(), epilogue))
-    values = (total_ns, m, channels, *bands.sizes, *epilogue.values)
+    arguments = _ARGUMENTS.values(planes_out=m, planes_in=channels, **BAND_ARGUMENTS.named(bands.sizes))
+    values = (total_ns, *arguments, *epilogue.values)
     tuner.emit(kernel, (batch * m,), values, (*epilogue.inputs, x.name, weights), compute.output.name)
     return True
 
@@ -44,12 +45,8 @@ def tune_depthwise(compute: Compute, tuner: Tuner, win: Windows) -> bool:
 def depthwise_text(tile: Tile, epilogue: Epilogue) -> str:
     """The kernel's module."""
     lanes = tile.lanes
-    position = _FIRST_WORD + len(_WORDS) + epilogue.words
     body = [
-        *(f"{name} = arg_i64(args, {_FIRST_WORD + k})" for k, name in enumerate(_WORDS)),
-        *epilogue.arguments,
-        f"x = arg_i64(args, {position})",
-        f"w = arg_i64(args, {position + 1})",
+        *_ARGUMENTS.prologue("x", "w", epilogue=epilogue),
         "multiplier = op_div(planes_out, planes_in)",
         *band_memory(),
         "padding = _types.float32(0.0)",

@@ -11,6 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import partial
 
+from engine.backends.cpu.argument_block import ArgumentBlock
 from engine.backends.cpu.cost import CHUNKS_PER_THREAD
 from engine.backends.cpu.epilogue import Epilogue, is_float32_core, print_epilogue
 from engine.backends.cpu.library import library_text
@@ -42,12 +43,11 @@ _MOST_FLOATS = 32768
 
 _NS_PER_COPY = 0.1
 
-_WORDS = (
-    "m_size channels height width out_height out_width kernel_rows kernel_columns row_stride stride"
-    " row_dilation dilation top left in_place rows_at_once columns_at_once row_blocks column_blocks"
-    " band_rows pitch"
-).split()
-_FIRST_WORD = 2
+_ARGUMENTS = ArgumentBlock(
+    "m_size channels height width out_height out_width kernel_rows kernel_columns row_stride stride "
+    "row_dilation dilation top left in_place rows_at_once columns_at_once row_blocks column_blocks band_rows "
+    "pitch"
+)
 
 _HELPERS = """
 
@@ -108,16 +108,19 @@ def tune_conv_first(compute: Compute, tuner: Tuner, threads: int) -> bool:
     bands = deferred(_cut, win, channels, x.shape[0], pixel_ns, threads)
     if int(facts["group"]) != 1 or depth > _MAX_DEPTH or bands is None:
         return False
-    epilogue = print_epilogue(compute, _FIRST_WORD + len(_WORDS), len(compute.space) - 1)
+    epilogue = print_epilogue(compute, _ARGUMENTS.end, len(compute.space) - 1)
     elements = w.known
     weights = tuner.constant(
         f"{w.name}|planes{tile.width}", partial(pack_weights, elements, 1, tile, False, 0)
     )
     blocks = (-(-win.out[0] // bands.rows), -(-win.out[1] // bands.columns))
-    sizes = (
-        m, channels, win.height, win.width, *win.out, *win.kernel, *win.strides, *win.dilations, *win.pads,
-        int(_in_place(win)), bands.rows, bands.columns, *blocks, _reach(win, 0, bands.rows),
-        _reach(win, 1, bands.columns),
+    sizes = _ARGUMENTS.values(
+        m_size=m, channels=channels, height=win.height, width=win.width, out_height=win.out[0],
+        out_width=win.out[1], kernel_rows=win.kernel[0], kernel_columns=win.kernel[1],
+        row_stride=win.strides[0], stride=win.strides[1], row_dilation=win.dilations[0],
+        dilation=win.dilations[1], top=win.pads[0], left=win.pads[1], in_place=int(_in_place(win)),
+        rows_at_once=bands.rows, columns_at_once=bands.columns, row_blocks=blocks[0],
+        column_blocks=blocks[1], band_rows=_reach(win, 0, bands.rows), pitch=_reach(win, 1, bands.columns),
     )  # fmt: skip
     tasks = x.shape[0] * blocks[0] * blocks[1]
     total_ns = bands.rows * bands.columns * pixel_ns + bands.floats * _NS_PER_COPY
@@ -167,17 +170,13 @@ def _cut(win: Windows, channels: int, batch: int, pixel_ns: float, threads: int)
 
 def conv_first_text(tile: Tile, epilogue: Epilogue, rank: int) -> str:
     """The kernel's module."""
-    position = _FIRST_WORD + len(_WORDS) + epilogue.words
     rows = pixel_rows(tile)[0]
 
     def call(name: str) -> str:
         return f"{name}(places, offsets, depth, panel, sums)"
 
     body = [
-        *(f"{name} = arg_i64(args, {_FIRST_WORD + k})" for k, name in enumerate(_WORDS)),
-        *epilogue.arguments,
-        f"x = arg_i64(args, {position})",
-        f"weights = arg_i64(args, {position + 1})",
+        *_ARGUMENTS.prologue("x", "weights", epilogue=epilogue),
         "depth = channels * kernel_rows * kernel_columns",
         "m_total = m_size",
         "group, m0, m1 = 0, 0, m_size",

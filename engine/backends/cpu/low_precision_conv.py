@@ -17,6 +17,7 @@ from functools import partial
 
 import numpy as np
 
+from engine.backends.cpu.argument_block import ArgumentBlock
 from engine.backends.cpu.cost import tasks_wanted
 from engine.backends.cpu.epilogue import Epilogue, is_float32_core, print_epilogue
 from engine.backends.cpu.low_precision import (
@@ -52,13 +53,12 @@ _LEAST_CHANNELS = 16
 _MUCH_LESS = 0.7
 """Taps that are rows read across lines of cache: they have to save so much."""
 
-_WORDS = (
-    "height width channels out_rows out_columns last_size n_size groups tap_rows tap_columns row_stride"
-    " column_stride row_dilation column_dilation top left row_phases phases row_reach row_cells region pitch"
-    " x_image x_row x_column x_channel block_rows block_columns panel_columns columns_at_once"
-    " rows_at_once row_blocks column_blocks panel_blocks"
-).split()
-_FIRST_WORD = 2
+_ARGUMENTS = ArgumentBlock(
+    "height width channels out_rows out_columns last_size n_size groups tap_rows tap_columns row_stride "
+    "column_stride row_dilation column_dilation top left row_phases phases row_reach row_cells region pitch "
+    "x_image x_row x_column x_channel block_rows block_columns panel_columns columns_at_once rows_at_once "
+    "row_blocks column_blocks panel_blocks"
+)
 
 _TEXT = """
 @helper
@@ -85,7 +85,20 @@ def fill_bytes(target, count, byte):
 
 """
 
-_PIXELS = """
+_LAY_CELLS = """\
+@helper
+def lay_cells(band, x, height, width, channels, y0, x0, row_stride, column_stride, row_phases, phases, rows,
+              row_cells, region, pitch, groups, x_row, x_column, x_channel, factor, zero):
+    for row_phase in range(row_phases):
+        start = band + row_phase * phases * region * pitch
+        for r in range(rows):
+            y = y0 + r * row_stride + row_phase
+            target = start + r * row_cells * pitch
+"""
+"""The head of `lay_cells`; what follows it lays the row at `target`."""
+
+_PIXELS = (
+    """
 @helper
 def lay_pixels(target, source, width, channels, first, stride, count, pitch, x_column, factor, zero):
     # One row of cells. What the last group of a pixel lacks is zeros.
@@ -98,14 +111,9 @@ def lay_pixels(target, source, width, channels, first, stride, count, pitch, x_c
         target += pitch
 
 
-@helper
-def lay_cells(band, x, height, width, channels, y0, x0, row_stride, column_stride, row_phases, phases, rows,
-              row_cells, region, pitch, groups, x_row, x_column, x_channel, factor, zero):
-    for row_phase in range(row_phases):
-        start = band + row_phase * phases * region * pitch
-        for r in range(rows):
-            y = y0 + r * row_stride + row_phase
-            target = start + r * row_cells * pitch
+"""
+    + _LAY_CELLS
+    + """\
             for phase in range(phases):
                 if y < 0 or y >= height:
                     fill_bytes(target, row_cells * pitch, zero)
@@ -114,8 +122,10 @@ def lay_cells(band, x, height, width, channels, y0, x0, row_stride, column_strid
                                row_cells, pitch, x_column, factor, zero)
                 target += region * pitch
 """
+)
 
-_ROWS = """
+_ROWS = (
+    """
 @helper
 def lay_line(target, source, width, channels, first, count, x_column, x_channel, factor):
     # One row of `count` pixels without gaps.
@@ -139,14 +149,9 @@ def lay_line(target, source, width, channels, first, count, x_column, x_channel,
     fill_bytes(target + high * channels * 2, (count - high) * channels * 2, 0)
 
 
-@helper
-def lay_cells(band, x, height, width, channels, y0, x0, row_stride, column_stride, row_phases, phases, rows,
-              row_cells, region, pitch, groups, x_row, x_column, x_channel, factor, zero):
-    for row_phase in range(row_phases):
-        start = band + row_phase * phases * region * pitch
-        for r in range(rows):
-            y = y0 + r * row_stride + row_phase
-            target = start + r * row_cells * pitch
+"""
+    + _LAY_CELLS
+    + """\
             if y < 0 or y >= height:
                 fill_bytes(target, row_cells * pitch, 0)
             else:
@@ -155,6 +160,7 @@ def lay_cells(band, x, height, width, channels, y0, x0, row_stride, column_strid
             # The last group of a window may reach beyond its row.
             fill_bytes(target + row_cells * pitch, groups * 64, 0)
 """
+)
 
 _MEASURE = """
 
@@ -246,12 +252,18 @@ def tune_reduced_conv(compute: Compute, tuner: Tuner, threads: int, arithmetic: 
         constants.append(tuner.constant(f"{name}|scales", scales))
     plane = win.height * win.width
     steps = (win.width, 1, plane) if x_first else (win.width * channels, channels, 1)
-    epilogue = print_epilogue(compute, _FIRST_WORD + len(_WORDS), len(compute.space) - 1)
-    sizes = (
-        win.height, win.width, channels, *win.out, compute.space[-2], columns, cells.groups, cells.tap_rows,
-        cells.tap_columns, *win.strides, *win.dilations, *win.pads, bands.row_phases, bands.phases,
-        bands.row_reach, bands.row_cells, bands.region, cells.pitch, plane * channels,
-        *steps, bands.rows, bands.columns, task_columns, held, SUMS // held // 32 * 32, *parts,
+    epilogue = print_epilogue(compute, _ARGUMENTS.end, len(compute.space) - 1)
+    sizes = _ARGUMENTS.values(
+        height=win.height, width=win.width, channels=channels, out_rows=win.out[0], out_columns=win.out[1],
+        last_size=compute.space[-2], n_size=columns, groups=cells.groups, tap_rows=cells.tap_rows,
+        tap_columns=cells.tap_columns, row_stride=win.strides[0], column_stride=win.strides[1],
+        row_dilation=win.dilations[0], column_dilation=win.dilations[1], top=win.pads[0], left=win.pads[1],
+        row_phases=bands.row_phases, phases=bands.phases, row_reach=bands.row_reach,
+        row_cells=bands.row_cells, region=bands.region, pitch=cells.pitch, x_image=plane * channels,
+        x_row=steps[0], x_column=steps[1], x_channel=steps[2], block_rows=bands.rows,
+        block_columns=bands.columns, panel_columns=task_columns, columns_at_once=held,
+        rows_at_once=SUMS // held // 32 * 32, row_blocks=parts[0], column_blocks=parts[1],
+        panel_blocks=parts[2],
     )  # fmt: skip
     values = (batch * nanoseconds / tasks, *sizes, *epilogue.values)
     text = conv_text(arithmetic, len(compute.space), cells.packed_rows, epilogue)
@@ -362,7 +374,6 @@ def share(
 def conv_text(arithmetic: Arithmetic, rank: int, packed_rows: bool, epilogue: Epilogue) -> str:
     """The kernel's module, for a space of `rank` dimensions and bands of pixels or of packed rows."""
     bytewise = arithmetic.bytewise
-    position = _FIRST_WORD + len(_WORDS) + epilogue.words
     where = ["i1 = pixel"] if rank == 3 else ["i1 = op_div(pixel, last_size)", "i2 = pixel - i1 * last_size"]
     measure = [
         "measure_rows(state, image, height, width, channels, y0, x0, (rows + row_reach - 1) * row_stride"
@@ -395,11 +406,7 @@ def conv_text(arithmetic: Arithmetic, rank: int, packed_rows: bool, epilogue: Ep
         "c0 += columns_at_once",
     ]
     body = [
-        *(f"{name} = arg_i64(args, {_FIRST_WORD + k})" for k, name in enumerate(_WORDS)),
-        *epilogue.arguments,
-        f"x = arg_i64(args, {position})",
-        f"w = arg_i64(args, {position + 1})",
-        *([f"scales = arg_i64(args, {position + 2})"] if bytewise else []),
+        *_ARGUMENTS.prologue("x", "w", *(["scales"] if bytewise else []), epilogue=epilogue),
         "factor, zero = _types.float32(1.0), _types.int64(0)",
         *memory_text(arithmetic),
         f"offsets = stack_bytes({MAX_TAPS * 8})",

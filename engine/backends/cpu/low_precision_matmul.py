@@ -10,6 +10,7 @@ from functools import partial
 
 import numpy as np
 
+from engine.backends.cpu.argument_block import ArgumentBlock
 from engine.backends.cpu.cost import tasks_wanted
 from engine.backends.cpu.epilogue import Epilogue, is_float32_core, print_epilogue
 from engine.backends.cpu.low_precision import (
@@ -40,11 +41,10 @@ from engine.kernels.size import deferred
 _LEAST_FLOPS = 4e5
 """Products smaller than this take less time in float32 than rounding and starting does."""
 
-_WORDS = (
-    "m_size n_size k_size groups row_blocks column_blocks block_rows block_columns columns_at_once"
-    " rows_at_once groups_at_once pitch a_batch a_row a_column b_batch"
-).split()
-_FIRST_WORD = 2
+_ARGUMENTS = ArgumentBlock(
+    "m_size n_size k_size groups row_blocks column_blocks block_rows block_columns columns_at_once "
+    "rows_at_once groups_at_once pitch a_batch a_row a_column b_batch"
+)
 
 _ROUND_ROWS = {
     False: """
@@ -127,11 +127,14 @@ def tune_reduced_matmul(compute: Compute, tuner: Tuner, threads: int, arithmetic
     row_blocks, column_blocks = cut.blocks(m, n)
     tasks = batch * row_blocks * column_blocks
     b_batch = 0 if b_strides[0] == 0 else -(-n // PANEL) * groups * PANEL_GROUP_BYTES
-    sizes = (
-        m, n, k, groups, row_blocks, column_blocks, cut.rows, cut.columns, cut.columns_at_once,
-        cut.rows_at_once, cut.groups_at_once, row_pitch(min(groups, cut.groups_at_once)), *a_strides, b_batch,
+    sizes = _ARGUMENTS.values(
+        m_size=m, n_size=n, k_size=k, groups=groups, row_blocks=row_blocks, column_blocks=column_blocks,
+        block_rows=cut.rows, block_columns=cut.columns, columns_at_once=cut.columns_at_once,
+        rows_at_once=cut.rows_at_once, groups_at_once=cut.groups_at_once,
+        pitch=row_pitch(min(groups, cut.groups_at_once)), a_batch=a_strides[0], a_row=a_strides[1],
+        a_column=a_strides[2], b_batch=b_batch,
     )  # fmt: skip
-    epilogue = print_epilogue(compute, _FIRST_WORD + len(_WORDS))
+    epilogue = print_epilogue(compute, _ARGUMENTS.end)
     values = (batch * total_ns / tasks, *sizes, *epilogue.values)
     kernel = NativeKernel(f"matmul_{arithmetic.precision}", matmul_text(arithmetic, epilogue))
     tuner.emit(kernel, (tasks,), values, (*epilogue.inputs, a.name, *constants), compute.output.name)
@@ -185,7 +188,6 @@ def cut_product(m: int, n: int, groups: int, batch: int, threads: int, nanosecon
 def matmul_text(arithmetic: Arithmetic, epilogue: Epilogue) -> str:
     """The kernel's module."""
     bytewise = arithmetic.bytewise
-    position = _FIRST_WORD + len(_WORDS) + epilogue.words
     entry = "done + r"
     step, zero = f"load_f32(ranges, 4 * ({entry}) + 1)", f"load_i64(ranges, 2 * ({entry}) + 1)"
     size, last = arithmetic.group, "ranges" if bytewise else "a_column"
@@ -210,11 +212,7 @@ def matmul_text(arithmetic: Arithmetic, epilogue: Epilogue) -> str:
         "c0 += columns_at_once",
     ]
     body = [
-        *(f"{name} = arg_i64(args, {_FIRST_WORD + k})" for k, name in enumerate(_WORDS)),
-        *epilogue.arguments,
-        f"a = arg_i64(args, {position})",
-        f"b = arg_i64(args, {position + 1})",
-        *([f"scales = arg_i64(args, {position + 2})"] if bytewise else []),
+        *_ARGUMENTS.prologue("a", "b", *(["scales"] if bytewise else []), epilogue=epilogue),
         *memory_text(arithmetic),
         "offsets = stack_bytes(64)",
         "store_i64(offsets, 0, 0)",

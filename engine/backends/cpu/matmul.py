@@ -8,17 +8,19 @@ a step before, unless so few rows meet them that reading them where they are is 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
 
+from engine.backends.cpu.argument_block import ArgumentBlock
 from engine.backends.cpu.cost import tasks_wanted
 from engine.backends.cpu.epilogue import Epilogue, is_float32_core, print_epilogue
 from engine.backends.cpu.library import library_text
 from engine.backends.cpu.native_kernel import NativeKernel
 from engine.backends.cpu.packing import flattened, given, matrices_of, pack_panels
 from engine.backends.cpu.panels import emit_panels, emit_rows
+from engine.backends.cpu.partition import Partition, block_text
 from engine.backends.cpu.printer import indent, kernel_text
 from engine.backends.cpu.tiles import Tile, host_tile
 from engine.compiler.plan import Compute, Tuner, storable
@@ -47,21 +49,10 @@ LINE = 64
 ROWS_IN_PLACE = 4
 """Up to so many rows an unknown right side is read where it lies."""
 
-_WORDS = (
-    "m_size n_size k_size row_blocks column_blocks block_rows block_columns a_batch a_row"
-    " b_batch b_panel b_row in_place"
-).split()
-_FIRST_WORD = 2
-
-
-@dataclass(frozen=True)
-class Cut:
-    """Blocks of `rows` x `columns` results; the last of each kind may be smaller."""
-
-    rows: int
-    columns: int
-    row_blocks: int
-    column_blocks: int
+_ARGUMENTS = ArgumentBlock(
+    "m_size n_size k_size row_blocks column_blocks block_rows block_columns a_batch a_row b_batch b_panel "
+    "b_row in_place"
+)
 
 
 def tune_matmul(
@@ -100,7 +91,7 @@ def tune_matmul(
     right, b_steps = _right_side(
         tuner, b.name, elements, (batch, k, n), b_strides, tile, in_place, narrow > 0
     )
-    epilogue = print_epilogue(compute, _FIRST_WORD + len(_WORDS))
+    epilogue = print_epilogue(compute, _ARGUMENTS.end)
     # A tile's columns cost the same whether they are meant or not.
     columns = 2 * n if narrow else _up(n, tile.width)
     weights = tuner.weight_bytes if b.known is not None else 0
@@ -109,7 +100,11 @@ def tune_matmul(
     total_ns = batch * matrix_ns + 50.0
     cut = deferred(cut_product, m, n, k, tile, batch, tasks_wanted(total_ns, threads))
     tasks = batch * cut.row_blocks * cut.column_blocks
-    sizes = (m, n, k, cut.row_blocks, cut.column_blocks, cut.rows, cut.columns, a_batch, a_row, *b_steps)
+    sizes = _ARGUMENTS.values(
+        m_size=m, n_size=n, k_size=k, row_blocks=cut.row_blocks, column_blocks=cut.column_blocks,
+        block_rows=cut.rows, block_columns=cut.columns, a_batch=a_batch, a_row=a_row, b_batch=b_steps[0],
+        b_panel=b_steps[1], b_row=b_steps[2], in_place=b_steps[3],
+    )  # fmt: skip
     values = (total_ns / tasks, *sizes, *epilogue.values)
     kernel = NativeKernel("matmul", matmul_text(tile, epilogue, narrow, any_count=n > narrow))
     tuner.emit(kernel, (tasks,), values, (*epilogue.inputs, left, right), compute.output.name)
@@ -123,7 +118,7 @@ def reading_ns(size: int, whole: int = 0) -> float:
     return size / (100.0 if max(size, whole) <= NEAR_BYTES else 25.0)
 
 
-def cut_product(m: int, n: int, k: int, tile: Tile, batch: int, wanted: int) -> Cut:
+def cut_product(m: int, n: int, k: int, tile: Tile, batch: int, wanted: int) -> Partition:
     """Cut m x n results into blocks of whole tiles, enough of them in the whole batch."""
     height = tile.row_choices[0]
     rows = min(_up(m, height), max(height, LEFT_FLOATS // max(k, 1) // height * height))
@@ -138,7 +133,7 @@ def cut_product(m: int, n: int, k: int, tile: Tile, batch: int, wanted: int) -> 
             columns = _up(columns // 2, tile.width)
         else:
             break
-    return Cut(rows, columns, -(-m // rows), -(-n // columns))
+    return Partition(rows, columns, -(-m // rows), -(-n // columns))
 
 
 def _up(n: int, step: int) -> int:
@@ -226,13 +221,9 @@ def matmul_text(tile: Tile, epilogue: Epilogue, narrow: int = 0, any_count: bool
     else:
         arguments = f"{tile.vectors}, {tile.lanes}"
         tiles = [f"tile_of_{rows} = make_product_tile({rows}, {arguments})\n" for rows in heights]
-    position = _FIRST_WORD + len(_WORDS) + epilogue.words
     step = narrow or tile.width
     body = [
-        *(f"{name} = arg_i64(args, {_FIRST_WORD + k})" for k, name in enumerate(_WORDS)),
-        *epilogue.arguments,
-        f"a = arg_i64(args, {position})",
-        f"b = arg_i64(args, {position + 1})",
+        *_ARGUMENTS.prologue("a", "b", epilogue=epilogue),
         f"sums = stack_bytes({heights[0] * tile.width * 4})",
         "b_row_bytes = b_row * 4",
         "a_row_bytes = a_row * 4",
@@ -242,12 +233,7 @@ def matmul_text(tile: Tile, epilogue: Epilogue, narrow: int = 0, any_count: bool
         "for task in range(begin, end):",
         *indent(
             [
-                "i0 = op_div(task, row_blocks * column_blocks)",
-                "block = task - i0 * row_blocks * column_blocks",
-                "row_block = op_div(block, column_blocks)",
-                "m0 = row_block * block_rows",
-                "m1 = min(m0 + block_rows, m_size)",
-                "n0 = (block - row_block * column_blocks) * block_columns",
+                *block_text("i0", "n0"),
                 "lefts = a + i0 * a_batch * 4",
                 "rights = b + i0 * b_batch * 4",
                 f"for place in range(n0, min(n0 + block_columns, n_size), {step}):",

@@ -6,25 +6,39 @@ from functools import cache
 
 import numpy as np
 
-from engine.backends.base import DeviceBuffer
+from engine.backends.host import HostBuffer
 from engine.base.dtypes import as_dtype
 from engine.base.errors import DisposedError
 from engine.base.memory.aligned import address_of, allocate
 
 
-class CPUBuffer(DeviceBuffer):
+class CPUBuffer(HostBuffer):
     """Native memory as a NumPy array. `address` is its first byte's."""
 
-    __slots__ = ("_array", "address", "dtype", "elements")
+    __slots__ = ("_array", "_block_bytes", "address", "dtype", "elements")
 
-    def __init__(self, elements: int, dtype: np.dtype, memory: np.ndarray | None = None) -> None:
-        """`memory` is an array to take as it is; see `engine.base.memory.aligned.is_readable_in_place`."""
+    def __init__(
+        self, elements: int, dtype: np.dtype, memory: np.ndarray | None = None, block_bytes: int | None = None
+    ) -> None:
+        """A buffer of its own, or over an array.
+
+        Args:
+            elements: How many elements it has.
+            dtype: Their type.
+            memory: The array to take as it is; see `engine.base.memory.aligned.is_readable_in_place`.
+            block_bytes: Size of the block whose beginning `memory` is; by default its own.
+        """
         self.elements = elements
         self.dtype = native_type(dtype)
         if memory is None:
             memory = allocate(elements * self.dtype.itemsize).view(self.dtype)
         self._array: np.ndarray | None = memory
         self.address = address_of(memory)
+        self._block_bytes = memory.nbytes if block_bytes is None else block_bytes
+
+    def block(self) -> tuple[int, int]:
+        """The block by its address."""
+        return self.address, 0 if self._array is None else self._block_bytes
 
     @property
     def array(self) -> np.ndarray:

@@ -1,4 +1,4 @@
-"""Convolutions of float32 over one or two axes whose channels lie last, with known weights."""
+"""Convolutions of float32 over one or two axes with the channels last, and known weights."""
 
 from __future__ import annotations
 

@@ -9,7 +9,7 @@ import numpy as np
 from engine.backends.cpu.epilogue import Epilogue, is_float32_core, print_epilogue
 from engine.backends.cpu.native_kernel import NativeKernel
 from engine.backends.cpu.pixels import (
-    WORDS,
+    PIXEL_ARGUMENTS,
     cut_rows,
     pixel_memory,
     pixels_text,
@@ -20,8 +20,6 @@ from engine.backends.cpu.tiles import host_tile
 from engine.backends.cpu.windows import MAX_TAPS, windows_last
 from engine.compiler.plan import Compute, Tuner, storable
 from engine.kernels.size import deferred
-
-_FIRST_WORD = 2
 
 
 def tune_depthwise_last(compute: Compute, tuner: Tuner, threads: int) -> bool:
@@ -38,7 +36,7 @@ def tune_depthwise_last(compute: Compute, tuner: Tuner, threads: int) -> bool:
     if win is None or win.taps > MAX_TAPS:
         return False
     lanes, rank, elements = host_tile().lanes, len(compute.space), w.known
-    epilogue = print_epilogue(compute, _FIRST_WORD + len(WORDS), row_axes=rank - 1)
+    epilogue = print_epilogue(compute, PIXEL_ARGUMENTS.end, row_axes=rank - 1)
     rows = deferred(cut_rows, win, x.shape[0], channels, lanes, threads)
 
     weights = tuner.constant(f"{w.name}|taps{lanes}", partial(pack_taps, elements, win.taps, lanes))
@@ -59,12 +57,8 @@ def pack_taps(elements: np.ndarray, taps: int, lanes: int) -> np.ndarray:
 
 def depthwise_last_text(lanes: int, rank: int, epilogue: Epilogue) -> str:
     """The kernel's module."""
-    position = _FIRST_WORD + len(WORDS) + epilogue.words
     body = [
-        *(f"{name} = arg_i64(args, {_FIRST_WORD + k})" for k, name in enumerate(WORDS)),
-        *epilogue.arguments,
-        f"x = arg_i64(args, {position})",
-        f"w = arg_i64(args, {position + 1})",
+        *PIXEL_ARGUMENTS.prologue("x", "w", epilogue=epilogue),
         *pixel_memory(lanes),
         *epilogue.kernel,
         *walk_pixels(lanes, rank, "w + c * 4", [], epilogue, epilogue.recipe),

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
+from engine.backends.cpu.argument_block import ArgumentBlock
 from engine.backends.cpu.epilogue import Epilogue, is_float32_core, print_epilogue
 from engine.backends.cpu.native_kernel import NativeKernel
-from engine.backends.cpu.pixels import WORDS, cut_rows, pixel_memory, pixels_text, walk_pixels
+from engine.backends.cpu.pixels import PIXEL_ARGUMENTS, cut_rows, pixel_memory, pixels_text, walk_pixels
 from engine.backends.cpu.printer import kernel_text
 from engine.backends.cpu.tiles import host_tile
 from engine.backends.cpu.windows import MAX_TAPS, windows_last
 from engine.compiler.plan import Compute, Tuner
 from engine.kernels.size import deferred
 
-_FIRST_WORD = 2
-_WORDS = (*WORDS, "count_top", "count_bottom", "count_left", "count_right")
+_ARGUMENTS = ArgumentBlock(PIXEL_ARGUMENTS, "count_top count_bottom count_left count_right")
 
 _COUNT = """
 
@@ -38,10 +38,14 @@ def tune_pool_last(compute: Compute, tuner: Tuner, threads: int) -> bool:
     counted = (0, win.height, 0, win.width)
     if facts.get("include_pad", False):
         counted = (-top, win.height + bottom, -left, win.width + right)
-    epilogue = print_epilogue(compute, _FIRST_WORD + len(_WORDS), row_axes=rank - 1)
+    epilogue = print_epilogue(compute, _ARGUMENTS.end, row_axes=rank - 1)
     rows = deferred(cut_rows, win, x.shape[0], x.shape[-1], lanes, threads)
     kernel = NativeKernel(f"pool_last_{kind}", pool_last_text(kind, lanes, rank, epilogue))
-    values = (rows.nanoseconds / rows.tasks, *rows.sizes, *counted, *epilogue.values)
+    arguments = _ARGUMENTS.values(
+        **PIXEL_ARGUMENTS.named(rows.sizes),
+        count_top=counted[0], count_bottom=counted[1], count_left=counted[2], count_right=counted[3],
+    )  # fmt: skip
+    values = (rows.nanoseconds / rows.tasks, *arguments, *epilogue.values)
     tuner.emit(kernel, (rows.tasks,), values, (*epilogue.inputs, x.name), compute.output.name)
     return True
 
@@ -55,9 +59,7 @@ def pool_last_text(kind: str, lanes: int, rank: int, epilogue: Epilogue) -> str:
         "factor = to_float32(1.0 / amount)",
     ]
     body = [
-        *(f"{name} = arg_i64(args, {_FIRST_WORD + k})" for k, name in enumerate(_WORDS)),
-        *epilogue.arguments,
-        f"x = arg_i64(args, {_FIRST_WORD + len(_WORDS) + epilogue.words})",
+        *_ARGUMENTS.prologue("x", epilogue=epilogue),
         *pixel_memory(lanes),
         *epilogue.kernel,
         *walk_pixels(lanes, rank, "0", share if kind == "average" else [], epilogue),

@@ -6,6 +6,7 @@ from functools import cache
 
 import numpy as np
 
+from engine.backends.cpu.argument_block import ArgumentBlock
 from engine.backends.cpu.library import library_text
 from engine.backends.cpu.tiles import host_tile
 from engine.base.memory.parallel import in_parts
@@ -13,6 +14,8 @@ from engine.base.memory.pool import reserve_lasting
 from engine.compiler.plan import storable
 from engine.device.native import NativeSource
 from engine.device.native.ranges import call_in_parts
+
+_ARGUMENTS = ArgumentBlock("out rows width depth taps channels", first=0)
 
 LEAST_TURNED = 1 << 14
 """Bytes of a matrix below which NumPy has laid it before native code is called."""
@@ -74,9 +77,11 @@ def turn_panels(target: np.ndarray, rows: np.ndarray, taps: int = 1) -> None:
     """
     depth = rows.shape[1]
     width = target.size // len(target) // depth
-    addresses = target.ctypes.data, rows.ctypes.data
-    words = np.array([*addresses, width, depth, taps, depth // taps], np.int64)
-    call_in_parts(packing_source(), words, len(target), target.nbytes)
+    words = _ARGUMENTS.values(
+        out=target.ctypes.data, rows=rows.ctypes.data, width=width, depth=depth, taps=taps,
+        channels=depth // taps,
+    )  # fmt: skip
+    call_in_parts(packing_source(), np.array(words, np.int64), len(target), target.nbytes)
 
 
 def packing_source() -> NativeSource:
@@ -87,7 +92,9 @@ def packing_source() -> NativeSource:
 @cache
 def _turning(lanes: int) -> NativeSource:
     head = library_text("vectors", "products")
-    return NativeSource("turn_panels", head + _TURN.replace("{lanes}", str(lanes)), "kernel")
+    return NativeSource(
+        "turn_panels", head + _ARGUMENTS.reading(_TURN).replace("{lanes}", str(lanes)), "kernel"
+    )
 
 
 _TURN = """
@@ -96,8 +103,8 @@ transpose_block = make_transpose_block({lanes})
 
 
 def kernel(args, begin, end):
-    out, rows = arg_i64(args, 0), arg_i64(args, 1)
-    width, depth, taps, channels = arg_i64(args, 2), arg_i64(args, 3), arg_i64(args, 4), arg_i64(args, 5)
+    out, rows = {out}, {rows}
+    width, depth, taps, channels = {width}, {depth}, {taps}, {channels}
     block = stack_bytes({lanes} * {lanes} * 4)
     even_width = width - op_rem(width, _types.int64({lanes}))
     even_depth = depth - op_rem(depth, _types.int64({lanes}))

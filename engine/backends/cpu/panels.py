@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from engine.backends.cpu.argument_block import ArgumentBlock
 from engine.backends.cpu.library import library_text
 from engine.backends.cpu.native_kernel import NativeKernel
 from engine.backends.cpu.printer import indent, kernel_text
@@ -12,10 +13,9 @@ from engine.compiler.plan import Tuner
 
 BYTES_PER_NS = 10.0
 
-_WORDS = (
+_ARGUMENTS = ArgumentBlock(
     "rows columns panels width target_batch target_panel target_row source_batch source_row source_column"
-).split()
-_FIRST_WORD = 2
+)
 
 _HELPERS = """
 copy_run = make_copy_run(1, {lanes})
@@ -81,7 +81,12 @@ def _emit(
     count = 1 if strides[0] == 0 else count
     panels = -(-columns // tile.width)
     nanoseconds = rows * tile.width * 4 / BYTES_PER_NS + 10.0
-    values = (nanoseconds, rows, columns, panels, tile.width, *target, *strides)
+    arguments = _ARGUMENTS.values(
+        rows=rows, columns=columns, panels=panels, width=tile.width, target_batch=target[0],
+        target_panel=target[1], target_row=target[2], source_batch=strides[0], source_row=strides[1],
+        source_column=strides[2],
+    )  # fmt: skip
+    values = (nanoseconds, *arguments)
     laid = tuner.temporary(count * max(target[0], rows * columns), np.dtype(np.float32))
     kernel = NativeKernel("panels", panels_text(tile.lanes))
     tuner.emit(kernel, (count * panels,), values, (name,), laid)
@@ -90,11 +95,8 @@ def _emit(
 
 def panels_text(lanes: int) -> str:
     """The kernel's module."""
-    position = _FIRST_WORD + len(_WORDS)
     body = [
-        *(f"{name} = arg_i64(args, {_FIRST_WORD + k})" for k, name in enumerate(_WORDS)),
-        f"out = arg_i64(args, {position})",
-        f"matrix = arg_i64(args, {position + 1})",
+        *_ARGUMENTS.prologue("out", "matrix"),
         "for task in range(begin, end):",
         *indent(
             [

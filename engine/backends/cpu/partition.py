@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from engine.backends.cpu.cost import tasks_wanted
@@ -50,6 +51,29 @@ def partition(
         else:
             break
     return Partition(rows, columns, _blocks(m, rows), _blocks(n, columns))
+
+
+def block_text(matrix: str, column: str, of_matrix: Sequence[str] = ()) -> list[str]:
+    """Statements that find a task's block: its rows `m0` to `m1 - 1`, and its first column.
+
+    Args:
+        matrix: The variable for the number of the matrix.
+        column: The variable for the first column.
+        of_matrix: Statements that take that number apart.
+    """
+    return [
+        f"{matrix} = op_div(task, row_blocks * column_blocks)",
+        f"block = task - {matrix} * row_blocks * column_blocks",
+        "row_block = op_div(block, column_blocks)",
+        *of_matrix,
+        "m0 = row_block * block_rows",
+        "m1 = min(m0 + block_rows, m_size)",
+        f"{column} = (block - row_block * column_blocks) * block_columns",
+    ]
+
+
+GROUP_OF_IMAGE = ("i0 = op_div(image, groups)", "group = image - i0 * groups")
+"""Statements that take the number of a convolution's matrix apart: a picture, and a group of channels."""
 
 
 def _up(n: int, step: int) -> int:

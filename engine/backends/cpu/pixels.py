@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from engine.backends.cpu.argument_block import ArgumentBlock
 from engine.backends.cpu.cost import tasks_wanted
 from engine.backends.cpu.epilogue import ENDS_BYTES, Epilogue, Recipe, fill_ends, fill_step
 from engine.backends.cpu.library import library_text
@@ -26,10 +27,10 @@ NS_PER_VECTOR = 3.4
 _EDGES = 8
 """Windows at the edges of a row whose taps are kept from row to row."""
 
-WORDS = (
-    "row_blocks block_rows block_channels out_rows out_columns height width channels kernel_rows"
-    " kernel_columns row_stride stride row_dilation dilation top left inner_begin inner_end weight_step"
-).split()
+PIXEL_ARGUMENTS = ArgumentBlock(
+    "row_blocks block_rows block_channels out_rows out_columns height width channels kernel_rows "
+    "kernel_columns row_stride stride row_dilation dilation top left inner_begin inner_end weight_step"
+)
 
 _HELPERS = """
 
@@ -56,9 +57,9 @@ def list_taps(places, row0, row1, column0, column1, kernel_columns, row_step, co
 
 @dataclass(frozen=True)
 class Rows:
-    """How windows are cut into tasks, rows of results each: the run-time arguments that `WORDS` names."""
+    """How windows are cut into tasks, rows of results each: the run-time arguments `PIXEL_ARGUMENTS`."""
 
-    sizes: tuple[int, ...]
+    sizes: tuple[float, ...]
     tasks: int
     nanoseconds: float
 
@@ -78,9 +79,11 @@ def cut_rows(win: Windows, batch: int, channels: int, lanes: int, threads: int) 
     end = max(min((win.width - 1 - (kw - 1) * dw + win.pads[1]) // sw + 1, ow), begin)
     channel_blocks = -(-padded // BLOCK_CHANNELS)
     block_channels = -(-padded // (channel_blocks * lanes)) * lanes
-    sizes = (
-        blocks, block, block_channels, oh, ow, win.height, win.width, channels, kh, kw, sh, sw, dh, dw,
-        *win.pads, begin, end, padded * 4,
+    sizes = PIXEL_ARGUMENTS.values(
+        row_blocks=blocks, block_rows=block, block_channels=block_channels, out_rows=oh, out_columns=ow,
+        height=win.height, width=win.width, channels=channels, kernel_rows=kh, kernel_columns=kw,
+        row_stride=sh, stride=sw, row_dilation=dh, dilation=dw, top=win.pads[0], left=win.pads[1],
+        inner_begin=begin, inner_end=end, weight_step=padded * 4,
     )  # fmt: skip
     return Rows(sizes, batch * blocks, nanoseconds)
 

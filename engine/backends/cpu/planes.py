@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from engine.backends.cpu.argument_block import ArgumentBlock
 from engine.backends.cpu.library import library_text
 from engine.backends.cpu.native_kernel import NativeKernel
 from engine.backends.cpu.tiles import host_tile
@@ -18,6 +19,11 @@ from engine.backends.cpu.windows import MAX_STRIDE, Windows
 from engine.compiler.plan import Tuner
 
 _NS_PER_ELEMENT = 0.5
+
+_ARGUMENTS = ArgumentBlock(
+    "height width rows row_length phases stride row_stride top left padding", reals="padding"
+)
+_BUFFERS = ArgumentBlock("out x", first=_ARGUMENTS.end)
 
 _TEXT = """
 
@@ -51,12 +57,12 @@ def copy_pairs(evens, odds, source, count):
 
 
 def kernel(args, begin, end):
-    height, width = arg_i64(args, 2), arg_i64(args, 3)
-    rows, row_length, phases = arg_i64(args, 4), arg_i64(args, 5), arg_i64(args, 6)
-    stride, row_stride = arg_i64(args, 7), arg_i64(args, 8)
-    top, left = arg_i64(args, 9), arg_i64(args, 10)
-    padding = _types.float32(arg_f64(args, 11))
-    out, x = arg_i64(args, 12), arg_i64(args, 13)
+    height, width = {height}, {width}
+    rows, row_length, phases = {rows}, {row_length}, {phases}
+    stride, row_stride = {stride}, {row_stride}
+    top, left = {top}, {left}
+    padding = _types.float32({padding})
+    out, x = {out}, {x}
     # Of each phase the elements low..high-1 lie inside the input.
     limits = stack_bytes({max_stride_bytes})
     for phase in range(phases):
@@ -169,10 +175,12 @@ def lay_out(tuner: Tuner, x: str, count: int, win: Windows, padding: float) -> P
     copied = layout_of(win)
     total = count * copied.rows * copied.phases * copied.length
     copy = tuner.temporary(total, np.dtype(np.float32))
-    values = (
-        total * _NS_PER_ELEMENT / count, win.height, win.width, copied.rows, copied.length, copied.phases,
-        win.strides[1], copied.row_stride, win.pads[0], win.pads[1], float(padding),
+    arguments = _ARGUMENTS.values(
+        height=win.height, width=win.width, rows=copied.rows, row_length=copied.length, phases=copied.phases,
+        stride=win.strides[1], row_stride=copied.row_stride, top=win.pads[0], left=win.pads[1],
+        padding=float(padding),
     )  # fmt: skip
+    values = (total * _NS_PER_ELEMENT / count, *arguments)
     tuner.emit(NativeKernel("planes", _planes_text()), (count,), values, (x,), copy)
     return copied.planes(copy, win)
 
@@ -180,5 +188,6 @@ def lay_out(tuner: Tuner, x: str, count: int, win: Windows, padding: float) -> P
 def _planes_text() -> str:
     lanes = host_tile().lanes
     split = f"split_pairs = make_split_pairs({lanes})\n"
-    text = _TEXT.replace("{lanes}", str(lanes)).replace("{max_stride_bytes}", str(16 * MAX_STRIDE))
+    text = _ARGUMENTS.reading(_BUFFERS.reading(_TEXT))
+    text = text.replace("{lanes}", str(lanes)).replace("{max_stride_bytes}", str(16 * MAX_STRIDE))
     return library_text("vectors") + split + text

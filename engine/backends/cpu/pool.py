@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from engine.backends.cpu.bands import WORDS, band_memory, bands_text, cut_bands, walk_bands
+from engine.backends.cpu.argument_block import ArgumentBlock
+from engine.backends.cpu.bands import BAND_ARGUMENTS, band_memory, bands_text, cut_bands, walk_bands
 from engine.backends.cpu.epilogue import Epilogue, is_float32_core, print_epilogue
 from engine.backends.cpu.native_kernel import NativeKernel
 from engine.backends.cpu.printer import indent, kernel_text
@@ -18,8 +19,7 @@ MAX_COLUMNS = 8192
 _NS_PER_TAP = 0.1
 _NS_PER_OUTPUT = 0.6
 
-_WORDS = ["channels", *WORDS, "count_top", "count_bottom", "count_left", "count_right"]
-_FIRST_WORD = 2
+_ARGUMENTS = ArgumentBlock("channels", BAND_ARGUMENTS, "count_top count_bottom count_left count_right")
 
 _HELPERS = """
 
@@ -57,11 +57,15 @@ def tune_pool(compute: Compute, tuner: Tuner, threads: int) -> bool:
         bottom, right = ends if len(ends) == 2 else (0, ends[0])
         counted = (-top, win.height + bottom, -left, win.width + right)
     count = x.shape[0] * x.shape[1]
-    epilogue = print_epilogue(compute, _FIRST_WORD + len(_WORDS))
+    epilogue = print_epilogue(compute, _ARGUMENTS.end)
     outputs = win.out[0] * win.out[1]
     nanoseconds = bands.nanoseconds + outputs * (win.taps * _NS_PER_TAP + _NS_PER_OUTPUT)
     kernel = NativeKernel(f"pool_{kind}", pool_text(host_tile(), kind, epilogue))
-    values = (nanoseconds, x.shape[1], *bands.sizes, *counted, *epilogue.values)
+    arguments = _ARGUMENTS.values(
+        channels=x.shape[1], **BAND_ARGUMENTS.named(bands.sizes),
+        count_top=counted[0], count_bottom=counted[1], count_left=counted[2], count_right=counted[3],
+    )  # fmt: skip
+    values = (nanoseconds, *arguments, *epilogue.values)
     tuner.emit(kernel, (count,), values, (*epilogue.inputs, x.name), compute.output.name)
     return True
 
@@ -88,9 +92,7 @@ def pool_text(tile: Tile, kind: str, epilogue: Epilogue) -> str:
     ]
     least = "-INF" if largest else "0.0"
     body = [
-        *(f"{name} = arg_i64(args, {_FIRST_WORD + k})" for k, name in enumerate(_WORDS)),
-        *epilogue.arguments,
-        f"x = arg_i64(args, {_FIRST_WORD + len(_WORDS) + epilogue.words})",
+        *_ARGUMENTS.prologue("x", epilogue=epilogue),
         *band_memory(),
         f"padding = _types.float32({least})",
         *([f"counts = stack_bytes({MAX_COLUMNS * 4})", *count_columns] if kind == "average" else []),

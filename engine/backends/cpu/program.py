@@ -8,14 +8,14 @@ from time import perf_counter_ns
 
 import numpy as np
 
-from engine.backends.base import Program
-from engine.backends.cpu.cost import INLINE_NS, TRIAL_NS, TRIALS
+from engine.backends.cpu.cost import TRIAL_NS
+from engine.backends.host import INLINE_NS, TRIALS, HostProgram
 from engine.base.errors import DisposedError
 from engine.device.jobs.command_list import CommandList
 from engine.device.jobs.system import JobSystem, RepeatedJob
 
 
-class CPUProgram(Program):
+class CPUProgram(HostProgram):
     """A plan as one command list, with the memory that it works in.
 
     `is_short`: it takes less time on the calling thread than waking another is worth. `places` says for the

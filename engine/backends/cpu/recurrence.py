@@ -19,6 +19,7 @@ from math import trunc
 
 import numpy as np
 
+from engine.backends.cpu.argument_block import ArgumentBlock
 from engine.backends.cpu.cost import CHUNK_NS
 from engine.backends.cpu.epilogue import emit_epilogue, unfinished
 from engine.backends.cpu.library import library_text
@@ -60,11 +61,10 @@ PAUSE_NS = 4.0
 BEGIN, STEPS, END = range(3)
 """What a run of the kernel does: put marks and states at their beginning; the steps; give the last states."""
 
-_WORDS = (
-    "phase steps directions sequences hidden units row_blocks block_rows parts patience"
-    " is_reverse0 is_reverse1 has_h has_c states"
-).split()
-_FIRST_WORD = 2
+_ARGUMENTS = ArgumentBlock(
+    "phase steps directions sequences hidden units row_blocks block_rows parts patience is_reverse0 "
+    "is_reverse1 has_h has_c states"
+)
 
 
 def tune_recurrence(compute: Compute, tuner: Tuner, threads: int) -> bool:
@@ -95,9 +95,11 @@ def tune_recurrence(compute: Compute, tuner: Tuner, threads: int) -> bool:
     parts = deferred(parts_of_step, step_ns, steps, units, groups, threads)
     patience = PATIENCE + trunc(step_ns / parts / PAUSE_NS)
     reverses = [int(reverse) for reverse in facts["reverses"]]
-    sizes = (
-        steps, directions, sequences, hidden, units, row_blocks, rows, parts, patience,
-        reverses[0], reverses[-1], int("h" in given), int("c" in given), facts["states"],
+    arguments = partial(
+        _ARGUMENTS.values, steps=steps, directions=directions, sequences=sequences, hidden=hidden,
+        units=units, row_blocks=row_blocks, block_rows=rows, parts=parts, patience=patience,
+        is_reverse0=reverses[0], is_reverse1=reverses[-1], has_h=int("h" in given), has_c=int("c" in given),
+        states=facts["states"],
     )  # fmt: skip
     # Per sequence: two states h, which take turns, and c.
     states = directions * sequences * 3 * units * tile.lanes
@@ -110,7 +112,7 @@ def tune_recurrence(compute: Compute, tuner: Tuner, threads: int) -> bool:
     copy_ns = states / tasks * COPY_NS + 10.0
     for phase, task_ns in ((BEGIN, copy_ns), (STEPS, steps * step_ns / parts + 50.0), (END, copy_ns)):
         if phase != END or facts["states"]:
-            tuner.emit(kernel, (tasks,), (task_ns, phase, *sizes), names, target)
+            tuner.emit(kernel, (tasks,), (task_ns, *arguments(phase=phase)), names, target)
     emit_epilogue(compute, tuner, target, FLOAT32)
     return True
 
@@ -229,7 +231,6 @@ def recurrence_text(kind: str, tile: Tile) -> str:
     width = gates * lanes * 4
     head = "".join(f"tile_of_{rows} = make_product_tile({rows}, {gates}, {lanes})\n" for rows in heights)
     head += f"cell = make_cell({kind!r}, {lanes})\ncopy_run = make_copy_run(1, {lanes})\n"
-    position = _FIRST_WORD + len(_WORDS)
     names = "out inputs right after first_h first_c scratch".split()
     choose = []
     for place, rows in enumerate(heights):
@@ -311,8 +312,7 @@ def recurrence_text(kind: str, tile: Tile) -> str:
         "            store_f32(out, both, load_f32(cells + n * row, j))",
     ]
     body = [
-        *(f"{name} = arg_i64(args, {_FIRST_WORD + k})" for k, name in enumerate(_WORDS)),
-        *(f"{name} = arg_i64(args, {position + k})" for k, name in enumerate(names)),
+        *_ARGUMENTS.prologue(*names),
         f"sums = stack_bytes({heights[0] * width})",
         f"row = units * {lanes * 4}",
         "plane = directions * sequences * row",

@@ -12,6 +12,7 @@ from math import prod
 
 import numpy as np
 
+from engine.backends.cpu.argument_block import ArgumentBlock
 from engine.backends.cpu.cost import tasks_wanted
 from engine.backends.cpu.epilogue import Epilogue, is_float32_core, print_epilogue
 from engine.backends.cpu.library import library_text
@@ -45,9 +46,14 @@ _NS_PER_RESULT = 1.0
 _NS_PER_RUN = 8.0
 _NS_PER_TASK = 30.0
 
-_FIRST_WORD = 2
-_COLUMN_WORDS = ("extent", "last_size", "parts", "part_size", "blocks", "block_columns", "divisor")
-_RUN_WORDS = ("results", "last_size", "extent", "parts", "part_size", "block_results", "divisor")
+_COLUMN_ARGUMENTS = ArgumentBlock(
+    "extent last_size parts part_size blocks block_columns divisor",
+    reals="divisor",
+)
+_RUN_ARGUMENTS = ArgumentBlock(
+    "results last_size extent parts part_size block_results divisor",
+    reals="divisor",
+)
 
 KINDS = ("sum", "mean", "prod", "max", "min")
 TERMS = ("element", "magnitude", "square", "deviation")
@@ -104,15 +110,24 @@ def _parts(outer: int, extent: int, inner: int, are_runs: bool, threads: int) ->
     return max(1, min(-(-wanted // tasks), extent // (BLOCK_RUN if are_runs else BLOCK_ROWS)))
 
 
+def _column_arguments(row_axes: int) -> ArgumentBlock:
+    """With the sizes of the axes before the last one."""
+    return ArgumentBlock(_COLUMN_ARGUMENTS, " ".join(f"d{axis}" for axis in range(row_axes)))
+
+
 def _emit_columns(compute: Compute, tuner: Tuner, work: _Work) -> None:
     outer, extent, inner = work.sizes
     rows = compute.space[:-1]
     block = smallest(BLOCK_COLUMNS, inner)
     blocks = -(-inner // block)
     tasks = outer * work.parts * blocks
-    epilogue = print_epilogue(compute, _FIRST_WORD + len(_COLUMN_WORDS) + len(rows), row_axes=len(rows))
+    described = _column_arguments(len(rows))
+    epilogue = print_epilogue(compute, described.end, row_axes=len(rows))
     each = (prod(work.sizes) * _NS_PER_ELEMENT + outer * inner * _NS_PER_RESULT) / tasks + _NS_PER_TASK
-    sizes = (extent, inner, work.parts, -(-extent // work.parts), blocks, block, work.divisor, *rows)
+    sizes = described.values(
+        extent=extent, last_size=inner, parts=work.parts, part_size=-(-extent // work.parts), blocks=blocks,
+        block_columns=block, divisor=work.divisor, **{f"d{axis}": size for axis, size in enumerate(rows)},
+    )  # fmt: skip
     text = columns_text(work.kind, work.term, len(rows), epilogue)
     names = (*epilogue.inputs, work.source, *((work.center,) if work.center is not None else ()))
     values = (each, *sizes, *epilogue.values)
@@ -125,9 +140,12 @@ def _emit_runs(compute: Compute, tuner: Tuner, work: _Work) -> None:
     part = -(-extent // work.parts)
     at_once = largest(1, smallest(BLOCK_RESULTS, _TASK_ELEMENTS // largest(part, 1)))
     tasks = -(-results // at_once)
-    epilogue = print_epilogue(compute, _FIRST_WORD + len(_RUN_WORDS), row_axes=0)
+    epilogue = print_epilogue(compute, _RUN_ARGUMENTS.end, row_axes=0)
     each = (outer * extent * _NS_PER_ELEMENT + results * _NS_PER_RUN) / tasks + _NS_PER_TASK
-    sizes = (results, compute.space[-1], extent, work.parts, part, at_once, work.divisor)
+    sizes = _RUN_ARGUMENTS.values(
+        results=results, last_size=compute.space[-1], extent=extent, parts=work.parts, part_size=part,
+        block_results=at_once, divisor=work.divisor,
+    )  # fmt: skip
     text = runs_text(work.kind, work.term, epilogue)
     names = (*epilogue.inputs, work.source, *((work.center,) if work.center is not None else ()))
     values = (each, *sizes, *epilogue.values)
@@ -148,15 +166,11 @@ def columns_text(kind: str, term: str, row_axes: int, epilogue: Epilogue) -> str
     lanes = host_tile().lanes
     wide = lanes * VECTORS
     storage, start, step, end = _WIDE[kind]
-    words = [*_COLUMN_WORDS, *(f"d{axis}" for axis in range(row_axes))]
-    position = _FIRST_WORD + len(words) + epilogue.words
+    described = _column_arguments(row_axes)
     center = "center + (i * last_size + first_column + c) * 4" if term == "deviation" else "0"
     joined = step.format(f"load_{storage}(totals, c + k)", "load_f32(block, k)")
     body = [
-        *(_word(name, _FIRST_WORD + k) for k, name in enumerate(words)),
-        *epilogue.arguments,
-        f"x = arg_i64(args, {position})",
-        *([f"center = arg_i64(args, {position + 1})"] if term == "deviation" else []),
+        *described.prologue("x", *(["center"] if term == "deviation" else []), epilogue=epilogue),
         f"totals = stack_bytes({(BLOCK_COLUMNS + wide) * 8})",
         f"tile = stack_bytes({(BLOCK_COLUMNS + wide) * 4})",
         f"block = stack_bytes({wide * 4})",
@@ -207,13 +221,9 @@ def runs_text(kind: str, term: str, epilogue: Epilogue) -> str:
     """The module that reduces runs."""
     lanes = host_tile().lanes
     _, start, step, end = _WIDE[kind]
-    position = _FIRST_WORD + len(_RUN_WORDS) + epilogue.words
     center = "load_f32(center, row)" if term == "deviation" else "_types.float32(0.0)"
     body = [
-        *(_word(name, _FIRST_WORD + k) for k, name in enumerate(_RUN_WORDS)),
-        *epilogue.arguments,
-        f"x = arg_i64(args, {position})",
-        *([f"center = arg_i64(args, {position + 1})"] if term == "deviation" else []),
+        *_RUN_ARGUMENTS.prologue("x", *(["center"] if term == "deviation" else []), epilogue=epilogue),
         f"tile = stack_bytes({BLOCK_RESULTS * 4})",
         *epilogue.kernel,
         "for task in range(begin, end):",
@@ -241,7 +251,3 @@ def runs_text(kind: str, term: str, epilogue: Epilogue) -> str:
     ]
     tile = f"run_tile = make_run_tile({kind!r}, {term!r}, {VECTORS}, {lanes})\n"
     return kernel_text(library_text("vectors", "reductions") + tile, body)
-
-
-def _word(name: str, place: int) -> str:
-    return f"{name} = arg_f64(args, {place})" if name == "divisor" else f"{name} = arg_i64(args, {place})"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from engine.backends.cpu.argument_block import ArgumentBlock
 from engine.backends.cpu.epilogue import Epilogue, is_float32_core, print_epilogue
 from engine.backends.cpu.library import library_text
 from engine.backends.cpu.native_kernel import NativeKernel
@@ -14,9 +15,7 @@ BLOCK = 2048
 
 _NS_PER_ELEMENT = {"softmax": 0.35, "logarithm": 0.35, "mean": 0.2, "square": 0.15}
 _NS_PER_ROW = 25.0
-_FIRST_WORD = 2
-_WORDS = ("extent", "masked")
-_EPSILON = _FIRST_WORD + len(_WORDS)
+_ARGUMENTS = ArgumentBlock("extent masked epsilon", reals="epsilon")
 
 _HELPERS = """
 row_top = make_row_top({lanes})
@@ -109,9 +108,10 @@ def _emit(compute: Compute, tuner: Tuner, kind: str, masked: int, epsilon: float
     if not is_float32_core(compute) or len(compute.space) != 2 or x.shape != compute.space:
         return False
     rows, extent = compute.space
-    epilogue = print_epilogue(compute, _EPSILON + 1, row_axes=1)
+    epilogue = print_epilogue(compute, _ARGUMENTS.end, row_axes=1)
     row_ns = extent * (_NS_PER_ELEMENT[kind] + 0.1) + _NS_PER_ROW
-    values = (row_ns, extent, masked, epsilon, *epilogue.values)
+    arguments = _ARGUMENTS.values(extent=extent, masked=masked, epsilon=epsilon)
+    values = (row_ns, *arguments, *epilogue.values)
     kernel = NativeKernel(kind, rows_text(kind, host_tile().lanes, epilogue))
     tuner.emit(kernel, (rows,), values, (*epilogue.inputs, x.name), compute.output.name)
     return True
@@ -163,12 +163,8 @@ def rows_text(kind: str, lanes: int, epilogue: Epilogue) -> str:
             "factor = _types.float32(1.0 / op_sqrt(total / extent + epsilon))",
         ]
         work = ["scale_of(pad, work, source, columns, center, factor)"]
-    position = _EPSILON + 1 + epilogue.words
     body = [
-        *(f"{name} = arg_i64(args, {_FIRST_WORD + k})" for k, name in enumerate(_WORDS)),
-        f"epsilon = arg_f64(args, {_EPSILON})",
-        *epilogue.arguments,
-        f"x = arg_i64(args, {position})",
+        *_ARGUMENTS.prologue("x", epilogue=epilogue),
         f"work = stack_bytes({(BLOCK + lanes) * 4})",
         f"pad = stack_bytes({lanes * 4})",
         *epilogue.kernel,

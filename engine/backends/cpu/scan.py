@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from engine.backends.cpu.argument_block import ArgumentBlock
 from engine.backends.cpu.epilogue import emit_epilogue, unfinished
 from engine.backends.cpu.library import library_text
 from engine.backends.cpu.native_kernel import NativeKernel
 from engine.backends.cpu.printer import computed_type, indent, kernel_text, read_text, write_text
+from engine.base.dtypes import BOOL
 from engine.compiler.plan import Compute, Tuner
 
 BLOCK_COLUMNS = 256
@@ -15,21 +17,25 @@ _NS_PER_ELEMENT = {True: 1.3, False: 0.2}
 _NS_PER_ROW = 5.0
 _NS_PER_TASK = 30.0
 
-_FIRST_WORD = 2
-_WORDS = ("count", "inner", "blocks", "exclusive", "reverse")
+_ARGUMENTS = ArgumentBlock("count inner blocks exclusive reverse")
 
 
 def tune_scan(compute: Compute, tuner: Tuner, threads: int) -> bool:
     """Rule for hints of kind "scan"."""
     assert compute.hint is not None
-    (x,), facts = compute.hint.operands, compute.hint.facts
+    x, facts = compute.hint.operands[0], compute.hint.facts
+    if x.dtype == BOOL:
+        return False
     outer, count, inner = x.shape
     blocks = -(-inner // BLOCK_COLUMNS)
     tasks = outer * blocks
     each = count * inner / blocks * _NS_PER_ELEMENT[inner == 1] + count * _NS_PER_ROW * (inner > 1)
     target = unfinished(compute, tuner, x.dtype)
     kernel = NativeKernel(f"scan_{facts['kind']}", scan_text(x.dtype.name, str(facts["kind"])))
-    sizes = (count, inner, blocks, int(facts["exclusive"]), int(facts["reverse"]))
+    sizes = _ARGUMENTS.values(
+        count=count, inner=inner, blocks=blocks, exclusive=int(facts["exclusive"]),
+        reverse=int(facts["reverse"]),
+    )  # fmt: skip
     tuner.emit(kernel, (tasks,), (each + _NS_PER_TASK, *sizes), (x.name,), target)
     emit_epilogue(compute, tuner, target, x.dtype)
     return True
@@ -37,7 +43,6 @@ def tune_scan(compute: Compute, tuner: Tuner, threads: int) -> bool:
 
 def scan_text(storage: str, kind: str) -> str:
     """The kernel's module. Totals of float32 are float64, so that rounding does not grow with the extent."""
-    pointer = _FIRST_WORD + len(_WORDS)
     own = computed_type(storage)
     wide = "float64" if own == "float32" else own
     short = {"float64": "f64", "int32": "i32", "int64": "i64", "uint32": "u32", "uint64": "u64"}.get(wide)
@@ -46,8 +51,7 @@ def scan_text(storage: str, kind: str) -> str:
     neutral = f"_types.{wide}({int(kind == 'prod')})"
     element = f"to_{wide}({read_text(storage, 'x', 'at')})"
     body = [
-        *(f"{name} = arg_i64(args, {_FIRST_WORD + k})" for k, name in enumerate(_WORDS)),
-        *(f"{name} = arg_i64(args, {pointer + k})" for k, name in enumerate(("out", "x"))),
+        *_ARGUMENTS.prologue("out", "x"),
         f"totals = stack_bytes({BLOCK_COLUMNS * 8})",
         "for task in range(begin, end):",
         *indent(

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from math import prod
 
+from engine.backends.cpu.argument_block import ArgumentBlock
 from engine.backends.cpu.cost import tasks_wanted
 from engine.backends.cpu.epilogue import emit_epilogue, unfinished
 from engine.backends.cpu.library import library_text
@@ -22,8 +23,7 @@ _NS_PER_ELEMENT = 0.5
 _LEAST_COLUMNS = 16
 """Columns that are worth a task of their own: a line of the cache."""
 
-_FIRST_WORD = 2
-_WORDS = ("outer", "places", "inner", "rows", "count", "columns", "by_outer", "parts")
+_ARGUMENTS = ArgumentBlock("outer places inner rows count columns by_outer parts")
 
 SHORT = {
     "float32": "f32", "float64": "f64", "int32": "i32", "int64": "i64", "uint32": "u32", "uint64": "u64",
@@ -57,7 +57,10 @@ def tune_scatter(compute: Compute, tuner: Tuner, threads: int) -> bool:
     each = (copying + writing) / parts + prod(targets.shape) * _NS_PER_TARGET / (parts if by_outer else 1)
     target = unfinished(compute, tuner, data.dtype)
     text = scatter_text(short, data.dtype.itemsize, reduction, whole)
-    sizes = (outer, places, inner, rows, count, columns, int(by_outer), parts)
+    sizes = _ARGUMENTS.values(
+        outer=outer, places=places, inner=inner, rows=rows, count=count, columns=columns,
+        by_outer=int(by_outer), parts=parts,
+    )  # fmt: skip
     names = (data.name, targets.name, updates.name)
     tuner.emit(NativeKernel(f"scatter_{reduction}", text), (parts,), (each, *sizes), names, target)
     emit_epilogue(compute, tuner, target, data.dtype)
@@ -66,7 +69,6 @@ def tune_scatter(compute: Compute, tuner: Tuner, threads: int) -> bool:
 
 def scatter_text(short: str, size: int, reduction: str, whole: bool) -> str:
     """The kernel's module. `whole`: a row of an update has one target."""
-    pointer = _FIRST_WORD + len(_WORDS)
     names = ("out", "data", "targets", "updates")
     value = f"load_{short}(updates, from_at + i)"
     if reduction != "none":
@@ -94,8 +96,7 @@ def scatter_text(short: str, size: int, reduction: str, whole: bool) -> str:
             f"        {store}",
         ]
     body = [
-        *(f"{name} = arg_i64(args, {_FIRST_WORD + k})" for k, name in enumerate(_WORDS)),
-        *(f"{name} = arg_i64(args, {pointer + k})" for k, name in enumerate(names)),
+        *_ARGUMENTS.prologue(*names),
         "for task in range(begin, end):",
         *indent(
             [

@@ -7,6 +7,7 @@ and sorted when their memory is full. A few wanted ones are inserted where they 
 
 from __future__ import annotations
 
+from engine.backends.cpu.argument_block import ArgumentBlock
 from engine.backends.cpu.cost import CHUNKS_PER_THREAD
 from engine.backends.cpu.epilogue import emit_epilogue, unfinished
 from engine.backends.cpu.library import library_text
@@ -29,8 +30,7 @@ _NS_PER_ELEMENT = 1.0
 _NS_PER_SORTED = 12.0
 _NS_PER_ROW = 100.0
 
-_FIRST_WORD = 2
-_WORDS = ("rows", "count", "inner", "keep", "room", "task_rows")
+_ARGUMENTS = ArgumentBlock("rows count inner keep room task_rows")
 
 _KEYS = {
     "float32": [
@@ -128,7 +128,9 @@ def tune_sort(compute: Compute, tuner: Tuner, threads: int) -> bool:
     stored = lengths[0].dtype.name if lengths else None
     text = sort_text(rows.dtype.name, bool(facts["descending"]), stored)
     names = (rows.name, *(v.name for v in lengths), scratch)
-    sizes = (total, count, inner, keep, room, task_rows)
+    sizes = _ARGUMENTS.values(
+        rows=total, count=count, inner=inner, keep=keep, room=room, task_rows=task_rows,
+    )  # fmt: skip
     tuner.emit(NativeKernel("sort", text), (tasks,), (each, *sizes), names, target)
     emit_epilogue(compute, tuner, target, INT32)
     return True
@@ -136,7 +138,6 @@ def tune_sort(compute: Compute, tuner: Tuner, threads: int) -> bool:
 
 def sort_text(storage: str, descending: bool, lengths: str | None) -> str:
     """The kernel's module."""
-    pointer = _FIRST_WORD + len(_WORDS)
     names = ["out", "rows_at", *(["lengths"] if lengths else []), "scratch"]
     arithmetic = arithmetic_type(as_dtype(storage))
     digits = 8 if arithmetic in ("float64", "int64", "uint64") else 4
@@ -197,8 +198,7 @@ def sort_text(storage: str, descending: bool, lengths: str | None) -> str:
         "    store_i32(out, (o * keep + q) * inner + i, load_i32(order, q) if q < wanted else 0)",
     ]
     body = [
-        *(f"{name} = arg_i64(args, {_FIRST_WORD + k})" for k, name in enumerate(_WORDS)),
-        *(f"{name} = arg_i64(args, {pointer + k})" for k, name in enumerate(names)),
+        *_ARGUMENTS.prologue(*names),
         f"counts = stack_bytes({2048 * digits})",
         f"block = stack_bytes({BLOCK * 8})",
         f"few = keep <= {FEW}",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from engine.backends.cpu.argument_block import ArgumentBlock
 from engine.backends.cpu.cost import CHUNKS_PER_THREAD
 from engine.backends.cpu.epilogue import emit_epilogue, unfinished
 from engine.backends.cpu.library import library_text
@@ -16,8 +17,8 @@ AT_ONCE = 16
 
 _NS_PER_BOX = 40.0
 
-_FIRST_WORD = 2
-_WORDS = ("count", "classes", "most", "rows", "task_rows", "limit")
+_SIZES = ArgumentBlock("count classes most rows task_rows")
+_ARGUMENTS = ArgumentBlock(_SIZES, "limit", reals="limit")
 
 
 def tune_suppression(compute: Compute, tuner: Tuner, threads: int) -> bool:
@@ -34,16 +35,18 @@ def tune_suppression(compute: Compute, tuner: Tuner, threads: int) -> bool:
     each = task_rows * count * _NS_PER_BOX
     stored = number[0].dtype.name if number else None
     kernel = NativeKernel("suppression", suppression_text(stored))
-    sizes = (count, int(facts["classes"]), most, rows, task_rows, float(facts["limit"]))
+    arguments = _ARGUMENTS.values(
+        count=count, classes=int(facts["classes"]), most=most, rows=rows, task_rows=task_rows,
+        limit=float(facts["limit"]),
+    )  # fmt: skip
     names = (order.name, corners.name, *(v.name for v in number), scratch)
-    tuner.emit(kernel, (tasks,), (each, *sizes), names, target)
+    tuner.emit(kernel, (tasks,), (each, *arguments), names, target)
     emit_epilogue(compute, tuner, target, INT32)
     return True
 
 
 def suppression_text(number: str | None) -> str:
     """The kernel's module; `number` is the type of how many boxes of each row there are."""
-    pointer = _FIRST_WORD + len(_WORDS)
     names = ["out", "order", "corners", *(["number"] if number else []), "scratch"]
     sides = ("low_y", "low_x", "high_y", "high_x")
     length = read_text(number, "number", "row") if number else "count"
@@ -84,9 +87,9 @@ def suppression_text(number: str | None) -> str:
         "store_i32(out, base + most, found)",
     ]
     body = [
-        *(f"{name} = arg_i64(args, {_FIRST_WORD + k})" for k, name in enumerate(_WORDS[:-1])),
-        f"limit = _types.float32(arg_f64(args, {_FIRST_WORD + len(_WORDS) - 1}))",
-        *(f"{name} = arg_i64(args, {pointer + k})" for k, name in enumerate(names)),
+        *_SIZES.prologue(),
+        f"limit = _types.float32({_ARGUMENTS.read('limit')})",
+        *_ARGUMENTS.addresses(*names),
         f"stride, zero = most + {AT_ONCE}, {zero}",
         "for task in range(begin, end):",
         "    kept = scratch + task * stride * 20",

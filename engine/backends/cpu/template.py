@@ -158,7 +158,7 @@ class CPUTemplate:
         )
 
     def fill(self, values: Sequence[int | float], buffers: Mapping[str, DeviceBuffer]) -> CPUProgram:
-        """The program for one set of sizes."""
+        """The program for one set of sizes. Raises `OverflowError` for integers beyond 64 bits."""
         threads = self._host.planned_threads
         block, floats, costs, counts, rows, lasts, slots = (
             fill(values[where]) for fill, where in self._fillers

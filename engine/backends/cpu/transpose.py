@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from engine.backends.cpu.argument_block import ArgumentBlock
 from engine.backends.cpu.epilogue import Epilogue, is_float32_core, print_epilogue
 from engine.backends.cpu.library import library_text
 from engine.backends.cpu.native_kernel import NativeKernel
@@ -24,12 +25,10 @@ _NS_PER_ELEMENT = 0.15
 _SLIM_NS_PER_ELEMENT = 0.4
 _NS_PER_TASK = 50.0
 
-_FIRST_WORD = 2
-_TILE_WORDS = ("last_size", "columns_in", "row_blocks", "column_blocks", "block_rows", "block_columns")
-_SLIM_WORDS = (
-    "last_size", "matrix", "lines", "line_step", "line_size", "blocks", "block_size", "block_step", "group",
-    "near", "far",
-)  # fmt: skip
+_TILE_ARGUMENTS = ArgumentBlock("last_size columns_in row_blocks column_blocks block_rows block_columns")
+_SLIM_ARGUMENTS = ArgumentBlock(
+    "last_size matrix lines line_step line_size blocks block_size block_step group near far"
+)
 
 
 def tune_transpose(compute: Compute, tuner: Tuner, threads: int) -> bool:
@@ -45,10 +44,8 @@ def tune_transpose(compute: Compute, tuner: Tuner, threads: int) -> bool:
     slim = x.rank == 3 and any(x.is_static(axis) and x.shape[axis] < lanes for axis in (1, 2))
     text, name = (slim_text, "transpose_slim") if slim else (tiles_text, "transpose")
     sizes, per_batch = deferred(_slim_sizes if slim else _tile_sizes, rows, columns, lanes)
-    words = _SLIM_WORDS if slim else _TILE_WORDS
-    epilogue = print_epilogue(
-        compute, _FIRST_WORD + len(words), row_axes=len(compute.space) - (2 if slim else 1)
-    )
+    block = _SLIM_ARGUMENTS if slim else _TILE_ARGUMENTS
+    epilogue = print_epilogue(compute, block.end, row_axes=len(compute.space) - (2 if slim else 1))
     each = rows * columns * (_SLIM_NS_PER_ELEMENT if slim else _NS_PER_ELEMENT) / per_batch + _NS_PER_TASK
     kernel = NativeKernel(name, text(lanes, len(compute.space), epilogue, _is_plain(compute)))
     values = (each, *sizes, *epilogue.values)
@@ -61,14 +58,17 @@ def _is_plain(compute: Compute) -> bool:
     return compute.epilogue is None and compute.output.dtype == np.float32
 
 
-def _tile_sizes(rows: int, columns: int, lanes: int) -> tuple[tuple[int, ...], int]:
+def _tile_sizes(rows: int, columns: int, lanes: int) -> tuple[tuple[float, ...], int]:
     """The words of a kernel of squares, and how many tasks a matrix is. The last block takes what is left."""
     row_blocks, column_blocks = max(1, rows // BLOCK_ROWS), max(1, columns // BLOCK_COLUMNS)
-    sizes = (rows, columns, row_blocks, column_blocks, BLOCK_ROWS, BLOCK_COLUMNS)
+    sizes = _TILE_ARGUMENTS.values(
+        last_size=rows, columns_in=columns, row_blocks=row_blocks, column_blocks=column_blocks,
+        block_rows=BLOCK_ROWS, block_columns=BLOCK_COLUMNS,
+    )  # fmt: skip
     return sizes, row_blocks * column_blocks
 
 
-def _slim_sizes(rows: int, columns: int, lanes: int) -> tuple[tuple[int, ...], int]:
+def _slim_sizes(rows: int, columns: int, lanes: int) -> tuple[tuple[float, ...], int]:
     """The words of a slim kernel, and how many tasks a matrix is.
 
     A matrix of few rows is one line of results, and one of few columns as many lines. Of a line, `block_size`
@@ -85,15 +85,15 @@ def _slim_sizes(rows: int, columns: int, lanes: int) -> tuple[tuple[int, ...], i
         lines, line_step, line_size = columns, 1, rows
         block_size, block_step, group, near, far = at_once, at_once * columns, 1, 0, columns
     blocks = -(-line_size // block_size)
-    sizes = (
-        rows, matrix, lines, line_step, line_size, blocks, block_size, block_step, group, near, far
+    sizes = _SLIM_ARGUMENTS.values(
+        last_size=rows, matrix=matrix, lines=lines, line_step=line_step, line_size=line_size,
+        blocks=blocks, block_size=block_size, block_step=block_step, group=group, near=near, far=far,
     )  # fmt: skip
     return sizes, lines * blocks
 
 
 def tiles_text(lanes: int, rank: int, epilogue: Epilogue, plain: bool) -> str:
     """The module that turns squares, and single elements of a matrix that has none."""
-    position = _FIRST_WORD + len(_TILE_WORDS) + epilogue.words
     column_axis = rank - 2
     store = [
         "for column_out in range(wanted):",
@@ -104,9 +104,7 @@ def tiles_text(lanes: int, rank: int, epilogue: Epilogue, plain: bool) -> str:
         *indent(epilogue.store),
     ]
     body = [
-        *(f"{name} = arg_i64(args, {_FIRST_WORD + k})" for k, name in enumerate(_TILE_WORDS)),
-        *epilogue.arguments,
-        f"x = arg_i64(args, {position})",
+        *_TILE_ARGUMENTS.prologue("x", epilogue=epilogue),
         *([] if plain else [f"block = stack_bytes({lanes * 2 * BLOCK_ROWS * 4})"]),
         *epilogue.kernel,
         "for task in range(begin, end):",
@@ -159,11 +157,8 @@ def turn_band(source, step, target, target_step, rows, columns):
 
 def slim_text(lanes: int, rank: int, epilogue: Epilogue, plain: bool) -> str:
     """The module that takes each result from a place that a table knows."""
-    position = _FIRST_WORD + len(_SLIM_WORDS) + epilogue.words
     body = [
-        *(f"{name} = arg_i64(args, {_FIRST_WORD + k})" for k, name in enumerate(_SLIM_WORDS)),
-        *epilogue.arguments,
-        f"x = arg_i64(args, {position})",
+        *_SLIM_ARGUMENTS.prologue("x", epilogue=epilogue),
         f"places = stack_bytes({TABLE * 4})",
         "for place in range(op_div(block_size, group)):",
         "    for k in range(group):",

@@ -13,6 +13,7 @@ from functools import partial
 
 import numpy as np
 
+from engine.backends.cpu.argument_block import ArgumentBlock
 from engine.backends.cpu.epilogue import Epilogue, is_float32_core, print_epilogue
 from engine.backends.cpu.library import library_text
 from engine.backends.cpu.native_kernel import NativeKernel
@@ -31,11 +32,10 @@ from engine.backends.cpu.winograd_weights import pack_weights
 from engine.compiler.plan import Compute, Tuner
 from engine.kernels.size import deferred
 
-_WORDS = (
-    "height width c_size out_height out_width m_size top left tile_columns image_tiles tiles share"
-    " block_tiles next_step block_columns groups group_columns"
-).split()
-_FIRST_WORD = 2
+_ARGUMENTS = ArgumentBlock(
+    "height width c_size out_height out_width m_size top left tile_columns image_tiles tiles share "
+    "block_tiles next_step block_columns groups group_columns"
+)
 _ZEROS = 512
 
 _TEXT = """
@@ -116,14 +116,16 @@ def emit_winograd(compute: Compute, tuner: Tuner, tile: Tile, cut: Cut) -> None:
     groups = -(-m // cut.group_columns)
     tasks = groups * -(-batch * image_tiles // cut.share)
     nanoseconds = deferred(cut_ns, compute.space, channels, cut, tile, 1)
-    epilogue = print_epilogue(compute, _FIRST_WORD + len(_WORDS), row_axes=3)
+    epilogue = print_epilogue(compute, _ARGUMENTS.end, row_axes=3)
     weights = _pack(tuner, w.name, w.known, results, tile.width)
     top, left = compute.hint.facts["pads"]
     # All tiles of rows together ask for the next weights once, each with two lines a channel.
     step = 2 * tile.width // deferred(count_row_tiles, cut.tiles, tile)
-    sizes = (
-        height, width, channels, out_height, out_width, m, top, left, tile_columns, image_tiles,
-        batch * image_tiles, cut.share, cut.tiles, step, cut.columns, groups, cut.group_columns,
+    sizes = _ARGUMENTS.values(
+        height=height, width=width, c_size=channels, out_height=out_height, out_width=out_width, m_size=m,
+        top=top, left=left, tile_columns=tile_columns, image_tiles=image_tiles, tiles=batch * image_tiles,
+        share=cut.share, block_tiles=cut.tiles, next_step=step, block_columns=cut.columns, groups=groups,
+        group_columns=cut.group_columns,
     )  # fmt: skip
     values = (nanoseconds / tasks, *sizes, *epilogue.values)
     kernel = NativeKernel("winograd", winograd_text(tile, results, epilogue))
@@ -149,7 +151,6 @@ def winograd_text(tile: Tile, results: int, epilogue: Epilogue) -> str:
         "choices": "\n".join(_choices(rows, lanes)),
     }
     frequencies = size * size
-    position = _FIRST_WORD + len(_WORDS) + epilogue.words
     locate = [
         "i0 = op_div(t0 + k, image_tiles)",
         "in_image = t0 + k - i0 * image_tiles",
@@ -196,10 +197,7 @@ def winograd_text(tile: Tile, results: int, epilogue: Epilogue) -> str:
         "    n0 += block_columns",
     ]
     body = [
-        *(f"{name} = arg_i64(args, {_FIRST_WORD + k})" for k, name in enumerate(_WORDS)),
-        *epilogue.arguments,
-        f"x = arg_i64(args, {position})",
-        f"w = arg_i64(args, {position + 1})",
+        *_ARGUMENTS.prologue("x", "w", epilogue=epilogue),
         # Behind the last sums there is room for the rows that a tile of a product has too many.
         f"scratch = stack_bytes({scratch_bytes(tile) + max(rows) * MOST_COLUMNS * 4})",
         f"finished = stack_bytes({results * results * MOST_COLUMNS * 4})",

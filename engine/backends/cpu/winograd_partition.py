@@ -13,8 +13,9 @@ from math import prod
 
 import llvmlite.binding as llvm
 
-from engine.backends.cpu.cost import INLINE_NS, tasks_wanted
+from engine.backends.cpu.cost import tasks_wanted
 from engine.backends.cpu.tiles import Tile
+from engine.backends.host import INLINE_NS
 from engine.device.jobs.stack import smallest_stack
 
 LARGEST = int(os.environ.get("GAMEGLUE_WINOGRAD", "4"))

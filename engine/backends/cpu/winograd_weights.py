@@ -11,6 +11,7 @@ from math import prod
 
 import numpy as np
 
+from engine.backends.cpu.argument_block import ArgumentBlock
 from engine.backends.cpu.library import library_text
 from engine.backends.cpu.tiles import host_tile
 from engine.base.memory.pool import reserve_lasting
@@ -25,6 +26,9 @@ _CHANNELS = 8
 """Input channels that are transformed before they are laid down."""
 
 _MOST_SIZE = max(POINTS) + 2
+
+
+_ARGUMENTS = ArgumentBlock("out w g m_size c_size size", first=0)
 
 
 def filter_matrix(results: int) -> np.ndarray:
@@ -44,9 +48,10 @@ def pack_weights(w: np.ndarray, results: int, width: int) -> np.ndarray:
     size = results + 2
     packed = reserve_lasting(panels * size * size * channels * width * 4).view(np.float32)
     source, g = np.ascontiguousarray(w), filter_matrix(results)
-    addresses = (array.ctypes.data for array in (packed, source, g))
-    words = np.array([*addresses, m, channels, size], np.int64)
-    call_in_parts(_transforming(width), words, panels, packed.nbytes)
+    words = _ARGUMENTS.values(
+        out=packed.ctypes.data, w=source.ctypes.data, g=g.ctypes.data, m_size=m, c_size=channels, size=size
+    )
+    call_in_parts(_transforming(width), np.array(words, np.int64), panels, packed.nbytes)
     return packed
 
 
@@ -64,7 +69,7 @@ def _transforming(width: int) -> NativeSource:
         "half_bytes": 3 * _MOST_SIZE * width * 8,
         "staged_bytes": _MOST_SIZE * _MOST_SIZE * _CHANNELS * width * 4,
     }
-    text = library_text() + _TEXT.format(**numbers)
+    text = library_text() + _ARGUMENTS.reading(_TEXT).format(**numbers)
     return NativeSource("winograd_weights", text, "kernel")
 
 
@@ -77,8 +82,8 @@ def weigh(g, x, step, lane):
 
 
 def kernel(args, begin, end):
-    out, w, g = arg_i64(args, 0), arg_i64(args, 1), arg_i64(args, 2)
-    m_size, c_size, size = arg_i64(args, 3), arg_i64(args, 4), arg_i64(args, 5)
+    out, w, g = {out}, {w}, {g}
+    m_size, c_size, size = {m_size}, {c_size}, {size}
     taps = stack_bytes({taps_bytes})
     half = stack_bytes({half_bytes})
     staged = stack_bytes({staged_bytes})

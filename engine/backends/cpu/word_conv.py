@@ -10,11 +10,12 @@ from __future__ import annotations
 from dataclasses import replace
 from functools import partial
 
+from engine.backends.cpu.argument_block import ArgumentBlock
 from engine.backends.cpu.epilogue import Epilogue, print_epilogue
 from engine.backends.cpu.library import library_text
 from engine.backends.cpu.matmul import tile_heights
 from engine.backends.cpu.native_kernel import NativeKernel
-from engine.backends.cpu.partition import SCRATCH_FLOATS, partition
+from engine.backends.cpu.partition import GROUP_OF_IMAGE, SCRATCH_FLOATS, block_text, partition
 from engine.backends.cpu.planes import TAP_OFFSETS, Planes, in_place, layout_of
 from engine.backends.cpu.printer import indent, kernel_text, read_text
 from engine.backends.cpu.windows import MAX_TAPS, Windows, windows_first
@@ -38,12 +39,11 @@ WORDS_AT_ONCE = 512
 """Words of a column that are gathered before they are multiplied."""
 
 
-_WORDS = (
-    "m_size p_size depth row_blocks column_blocks block_rows block_columns groups plane_size kernel_rows"
-    " kernel_columns row_step tap_row_step row_length dilation stride out_width channels pitch ones shift"
-    " last_size"
-).split()
-_FIRST_WORD = 2
+_ARGUMENTS = ArgumentBlock(
+    "m_size p_size depth row_blocks column_blocks block_rows block_columns groups plane_size kernel_rows "
+    "kernel_columns row_step tap_row_step row_length dilation stride out_width channels pitch ones shift "
+    "last_size"
+)
 
 
 _HELPERS = """
@@ -140,7 +140,7 @@ def tune_word_conv(compute: Compute, tuner: Tuner, threads: int) -> bool:
         left, pitch = rows.name, rows.row
     planes = _lay_out(tuner, x, x_zero, win, words)
     total = _total_text(has_sums) if in_bytes else ""
-    epilogue = print_epilogue(compute, _FIRST_WORD + len(_WORDS), core=compute.body.dtype, total=total)
+    epilogue = print_epilogue(compute, _ARGUMENTS.end, core=compute.body.dtype, total=total)
     pixels = win.out[0] * win.out[1]
     gathered = batch * group * depth * pixels * words.size / 16.0
     nanoseconds = 2.0 * batch * group * max(m, 2) * k * pixels / words.flops_per_ns + gathered
@@ -149,11 +149,14 @@ def tune_word_conv(compute: Compute, tuner: Tuner, threads: int) -> bool:
     cut = deferred(partition, m, pixels, heights[0], tile, nanoseconds / (batch * group), threads, True)
     tasks = batch * group * cut.tasks
     zeros = [x_zero] if in_bytes and x_zero is not None else []
-    sizes = (
-        m, pixels, depth, cut.row_blocks, cut.column_blocks, cut.rows, cut.columns, group, planes.plane_size,
-        *win.kernel, planes.row_step, planes.tap_row_step, planes.row_length, planes.dilation, planes.stride,
-        pixels if win.is_pointwise else win.out[1], channels, pitch, w.shape[0],
-        byte_shift(x.dtype, signed=False) if in_bytes else 0, win.out[1],
+    sizes = _ARGUMENTS.values(
+        m_size=m, p_size=pixels, depth=depth, row_blocks=cut.row_blocks, column_blocks=cut.column_blocks,
+        block_rows=cut.rows, block_columns=cut.columns, groups=group, plane_size=planes.plane_size,
+        kernel_rows=win.kernel[0], kernel_columns=win.kernel[1], row_step=planes.row_step,
+        tap_row_step=planes.tap_row_step, row_length=planes.row_length, dilation=planes.dilation,
+        stride=planes.stride, out_width=pixels if win.is_pointwise else win.out[1], channels=channels,
+        pitch=pitch, ones=w.shape[0], shift=byte_shift(x.dtype, signed=False) if in_bytes else 0,
+        last_size=win.out[1],
     )  # fmt: skip
     values = (nanoseconds / tasks, *sizes, *epilogue.values)
     text = word_conv_text(words, heights, compute, epilogue, zeros[0].dtype.name if zeros else "", has_sums)
@@ -203,7 +206,6 @@ def word_conv_text(
     }  # fmt: skip
     for name, number in numbers.items():
         helpers = helpers.replace(f"{{{name}}}", str(number))
-    position = _FIRST_WORD + len(_WORDS) + epilogue.words
     row = [
         *(["row_total = to_int32(x_zero * load_i32(w + i1 * pitch, depth))"] if in_bytes else []),
         *(["row_zero = to_int32(load_i32(w + i1 * pitch, depth + 1))"] if has_sums else []),
@@ -262,11 +264,7 @@ def word_conv_text(
         *indent([*store, *indent(epilogue.store)]),
     ]
     body = [
-        *(f"{name} = arg_i64(args, {_FIRST_WORD + k})" for k, name in enumerate(_WORDS)),
-        *epilogue.arguments,
-        f"x = arg_i64(args, {position})",
-        f"w = arg_i64(args, {position + 1})",
-        *([f"x_zeros = arg_i64(args, {position + 2})"] if x_zero else []),
+        *_ARGUMENTS.prologue("x", "w", *(["x_zeros"] if x_zero else []), epilogue=epilogue),
         *([f"x_zero = to_int32({read_text(x_zero, 'x_zeros', '0')} + shift)"] if x_zero else []),
         *(["x_zero = to_int32(shift)"] if in_bytes and not x_zero else []),
         "taps = kernel_rows * kernel_columns",
@@ -285,14 +283,7 @@ def word_conv_text(
         "for task in range(begin, end):",
         *indent(
             [
-                "image = op_div(task, row_blocks * column_blocks)",
-                "block = task - image * row_blocks * column_blocks",
-                "row_block = op_div(block, column_blocks)",
-                "i0 = op_div(image, groups)",
-                "group = image - i0 * groups",
-                "m0 = row_block * block_rows",
-                "m1 = min(m0 + block_rows, m_size)",
-                "first = (block - row_block * column_blocks) * block_columns",
+                *block_text("image", "first", GROUP_OF_IMAGE),
                 f"for first_column in range(first, min(first + block_columns, p_size), {step}):",
                 *indent(block),
             ]

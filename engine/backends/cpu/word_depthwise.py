@@ -10,6 +10,7 @@ from functools import partial
 
 import numpy as np
 
+from engine.backends.cpu.argument_block import ArgumentBlock
 from engine.backends.cpu.epilogue import Epilogue, print_epilogue
 from engine.backends.cpu.library import library_text
 from engine.backends.cpu.native_kernel import NativeKernel
@@ -29,11 +30,10 @@ from engine.backends.cpu.words import (
 )
 from engine.compiler.plan import Compute, Tuner, storable
 
-_WORDS = (
-    "out_rows out_columns channels plane_size row_step row_length kernel_rows groups row_blocks block_rows"
-    " pitch shift last_size"
-).split()
-_FIRST_WORD = 2
+_ARGUMENTS = ArgumentBlock(
+    "out_rows out_columns channels plane_size row_step row_length kernel_rows groups row_blocks block_rows "
+    "pitch shift last_size"
+)
 
 
 def tune_word_depthwise(compute: Compute, tuner: Tuner, win: Windows, words: Words, threads: int) -> bool:
@@ -63,7 +63,7 @@ def tune_word_depthwise(compute: Compute, tuner: Tuner, win: Windows, words: Wor
     layout = Layout((oh - 1) * sh + kh, (ow - 1) * sw + kw, 1, 1, sh)
     planes = emit_planes(tuner, x, x_zero, win, words, layout, stride=1)
     total = "to_int32(read_int32(tile, column) - row_total)" if in_bytes else ""
-    epilogue = print_epilogue(compute, _FIRST_WORD + len(_WORDS), core=compute.body.dtype, total=total)
+    epilogue = print_epilogue(compute, _ARGUMENTS.end, core=compute.body.dtype, total=total)
     count = x.shape[0] * channels
     tiles = oh * -(-ow // run)
     nanoseconds = tiles * kh * groups * (words.elements // sw) * 1.0 + tiles * 8.0
@@ -73,10 +73,13 @@ def tune_word_depthwise(compute: Compute, tuner: Tuner, win: Windows, words: Wor
         block = -(-block // 2)
     blocks = -(-oh // block)
     shift = byte_shift(x.dtype, signed=False) if in_bytes else 0
-    values = (
-        nanoseconds / blocks, oh, ow, channels, planes.plane_size, planes.row_step, planes.row_length, kh,
-        groups, blocks, block, (kh * groups + in_bytes) * words.size, shift, ow, *epilogue.values,
+    arguments = _ARGUMENTS.values(
+        out_rows=oh, out_columns=ow, channels=channels, plane_size=planes.plane_size,
+        row_step=planes.row_step, row_length=planes.row_length, kernel_rows=kh, groups=groups,
+        row_blocks=blocks, block_rows=block, pitch=(kh * groups + in_bytes) * words.size, shift=shift,
+        last_size=ow,
     )  # fmt: skip
+    values = (nanoseconds / blocks, *arguments, *epilogue.values)
     zero = [x_zero] if in_bytes and x_zero is not None else []
     text = word_depthwise_text(words, sw, epilogue, zero[0].dtype.name if zero else "")
     inputs = (*epilogue.inputs, planes.name, weights, *(z.name for z in zero))
@@ -105,14 +108,9 @@ def word_depthwise_text(words: Words, stride: int, epilogue: Epilogue, x_zero: s
     """The kernel's module. x_zero: the type of the input's zero point, if bytes have one."""
     lanes, size, in_bytes = words.tile.lanes, words.size, words.form == "bytes"
     run = words.elements // stride * lanes
-    position = _FIRST_WORD + len(_WORDS) + epilogue.words
     element = words.element_size
     body = [
-        *(f"{name} = arg_i64(args, {_FIRST_WORD + k})" for k, name in enumerate(_WORDS)),
-        *epilogue.arguments,
-        f"x = arg_i64(args, {position})",
-        f"w = arg_i64(args, {position + 1})",
-        *([f"x_zeros = arg_i64(args, {position + 2})"] if x_zero else []),
+        *_ARGUMENTS.prologue("x", "w", *(["x_zeros"] if x_zero else []), epilogue=epilogue),
         *([f"x_zero = to_int32({read_text(x_zero, 'x_zeros', '0')} + shift)"] if x_zero else []),
         *(["x_zero = to_int32(shift)"] if in_bytes and not x_zero else []),
         f"tile = stack_bytes({(SCRATCH_FLOATS + run) * size})",

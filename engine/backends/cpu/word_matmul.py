@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from functools import partial
 
+from engine.backends.cpu.argument_block import ArgumentBlock
 from engine.backends.cpu.cost import tasks_wanted
 from engine.backends.cpu.epilogue import Epilogue, print_epilogue
 from engine.backends.cpu.library import library_text
 from engine.backends.cpu.matmul import cut_product, tile_heights
 from engine.backends.cpu.native_kernel import NativeKernel
+from engine.backends.cpu.partition import block_text
 from engine.backends.cpu.printer import indent, kernel_text, read_text
 from engine.backends.cpu.words import (
     Words,
@@ -25,11 +27,10 @@ from engine.backends.cpu.words import (
 from engine.compiler.plan import Compute, Tuner
 from engine.kernels.size import deferred
 
-_WORDS = (
-    "m_size n_size depth row_blocks column_blocks block_rows block_columns a_batch a_row b_batch"
-    " zero_count shift k_size number_batch"
-).split()
-_FIRST_WORD = 2
+_ARGUMENTS = ArgumentBlock(
+    "m_size n_size depth row_blocks column_blocks block_rows block_columns a_batch a_row b_batch zero_count "
+    "shift k_size number_batch"
+)
 
 
 def tune_word_matmul(compute: Compute, tuner: Tuner, threads: int) -> bool:
@@ -66,16 +67,18 @@ def tune_word_matmul(compute: Compute, tuner: Tuner, threads: int) -> bool:
         right = emit_panels_of_words(tuner, b, (batch, k, n), b_strides, words, b_zero)
     a_zeros = [a_zero] if in_bytes and a_zero is not None else []
     total = _total_text(has_sums) if in_bytes else ""
-    epilogue = print_epilogue(compute, _FIRST_WORD + len(_WORDS), core=compute.body.dtype, total=total)
+    epilogue = print_epilogue(compute, _ARGUMENTS.end, core=compute.body.dtype, total=total)
     nanoseconds = 2.0 * m * panels * tile.width * k / words.flops_per_ns + 4.0 * k * n / 50.0
     nanoseconds = batch * (nanoseconds + m * n * (epilogue.nanoseconds / 2 + 0.02)) + 50.0
     cut = deferred(cut_product, m, n, depth, tile, batch, tasks_wanted(nanoseconds, threads))
     tasks = batch * cut.row_blocks * cut.column_blocks
-    sizes_of_kernel = (
-        m, n, depth, cut.row_blocks, cut.column_blocks, cut.rows, cut.columns, left.batch, left.row,
-        0 if b_strides[0] == 0 else panels * depth * tile.width * words.size,
-        a_zeros[0].size if a_zeros else 1, byte_shift(a.dtype, signed=False) if in_bytes else 0, k,
-        0 if b_strides[0] == 0 else 2 * n,
+    sizes_of_kernel = _ARGUMENTS.values(
+        m_size=m, n_size=n, depth=depth, row_blocks=cut.row_blocks, column_blocks=cut.column_blocks,
+        block_rows=cut.rows, block_columns=cut.columns, a_batch=left.batch, a_row=left.row,
+        b_batch=0 if b_strides[0] == 0 else panels * depth * tile.width * words.size,
+        zero_count=a_zeros[0].size if a_zeros else 1,
+        shift=byte_shift(a.dtype, signed=False) if in_bytes else 0, k_size=k,
+        number_batch=0 if b_strides[0] == 0 else 2 * n,
     )  # fmt: skip
     values = (nanoseconds / tasks, *sizes_of_kernel, *epilogue.values)
     text = word_matmul_text(words, epilogue, a_zeros[0].dtype.name if a_zeros else "", has_sums)
@@ -97,7 +100,6 @@ def word_matmul_text(words: Words, epilogue: Epilogue, a_zero: str, has_sums: bo
     tile, size = words.tile, words.size
     heights = tile_heights(tile)
     step, in_bytes = tile.width, words.form == "bytes"
-    position = _FIRST_WORD + len(_WORDS) + epilogue.words
     zeros = "i1 if zero_count > 1 else 0"
     row = [
         *(["row_zero = to_int32(shift)"] if in_bytes and not a_zero else []),
@@ -138,20 +140,13 @@ def word_matmul_text(words: Words, epilogue: Epilogue, a_zero: str, has_sums: bo
     ]
     names = ["a", "b", *(["numbers_of"] if in_bytes else []), *(["zeros"] if a_zero else [])]
     body = [
-        *(f"{name} = arg_i64(args, {_FIRST_WORD + k})" for k, name in enumerate(_WORDS)),
-        *epilogue.arguments,
-        *(f"{name} = arg_i64(args, {position + k})" for k, name in enumerate(names)),
+        *_ARGUMENTS.prologue(*names, epilogue=epilogue),
         f"sums = stack_bytes({heights[0] * step * size})",
         *epilogue.kernel,
         "for task in range(begin, end):",
         *indent(
             [
-                "i0 = op_div(task, row_blocks * column_blocks)",
-                "block = task - i0 * row_blocks * column_blocks",
-                "row_block = op_div(block, column_blocks)",
-                "m0 = row_block * block_rows",
-                "m1 = min(m0 + block_rows, m_size)",
-                "n0 = (block - row_block * column_blocks) * block_columns",
+                *block_text("i0", "n0"),
                 "lefts = a + i0 * a_batch",
                 "rights = b + i0 * b_batch",
                 *(["numbers = numbers_of + i0 * number_batch * 4"] if in_bytes else []),

@@ -15,6 +15,7 @@ from functools import cache
 import llvmlite.binding as llvm
 import numpy as np
 
+from engine.backends.cpu.argument_block import ArgumentBlock
 from engine.backends.cpu.library import library_text
 from engine.backends.cpu.native_kernel import NativeKernel
 from engine.backends.cpu.planes import Layout, Planes
@@ -229,9 +230,10 @@ class Rows:
     row: int
 
 
-_ROW_WORDS = "rows k_size depth zero_count source_batch source_row source_column pitch".split()
-_PANEL_WORDS = "columns k_size depth panels width zero_count source_batch source_row source_column".split()
-_FIRST_WORD = 2
+_ROW_ARGUMENTS = ArgumentBlock("rows k_size depth zero_count source_batch source_row source_column pitch")
+_PANEL_ARGUMENTS = ArgumentBlock(
+    "columns k_size depth panels width zero_count source_batch source_row source_column"
+)
 
 
 def emit_rows_of_words(
@@ -252,10 +254,11 @@ def emit_rows_of_words(
     pitch = (depth + with_sums) * words.size
     laid = tuner.temporary(count * rows * pitch // words.size, word_type(words))
     zeros = () if zero is None or words.form == "bytes" else (zero,)
-    values = (
-        k * words.element_size / _BYTES_PER_NS + 5.0, rows, k, depth, zeros[0].size if zeros else 1, *strides,
-        pitch,
+    arguments = _ROW_ARGUMENTS.values(
+        rows=rows, k_size=k, depth=depth, zero_count=zeros[0].size if zeros else 1,
+        source_batch=strides[0], source_row=strides[1], source_column=strides[2], pitch=pitch,
     )  # fmt: skip
+    values = (k * words.element_size / _BYTES_PER_NS + 5.0, *arguments)
     text = _rows_text(words, x.dtype.name, zeros[0].dtype.name if zeros else "", with_sums)
     inputs = (x.name, *(z.name for z in zeros))
     tuner.emit(NativeKernel("word_rows", text), (count * rows,), values, inputs, laid)
@@ -281,7 +284,6 @@ def store_text(words: Words) -> str:
 
 
 def _rows_text(words: Words, dtype: str, zero: str, with_sums: bool) -> str:
-    position = _FIRST_WORD + len(_ROW_WORDS)
     store = store_text(words)
 
     def elements(place: str) -> list[str]:
@@ -291,10 +293,7 @@ def _rows_text(words: Words, dtype: str, zero: str, with_sums: bool) -> str:
     size = np.dtype(dtype).itemsize
     line = "task - batch * rows if zero_count > 1 else 0"
     body = [
-        *(f"{name} = arg_i64(args, {_FIRST_WORD + k})" for k, name in enumerate(_ROW_WORDS)),
-        f"out = arg_i64(args, {position})",
-        f"x = arg_i64(args, {position + 1})",
-        *([f"zeros = arg_i64(args, {position + 2})"] if zero else []),
+        *_ROW_ARGUMENTS.prologue("out", "x", *(["zeros"] if zero else [])),
         "zero = _types.int32(0)",
         "for task in range(begin, end):",
         *indent(
@@ -328,10 +327,12 @@ def emit_panels_of_words(
     count = 1 if strides[0] == 0 else count
     width, depth, panels = words.tile.width, words.count(k), -(-n // words.tile.width)
     laid = tuner.temporary(count * panels * depth * width, word_type(words))
-    values = (
-        depth * width * words.size / _BYTES_PER_NS + 10.0, n, k, depth, panels, width,
-        1 if zero is None else zero.size, *strides,
+    arguments = _PANEL_ARGUMENTS.values(
+        columns=n, k_size=k, depth=depth, panels=panels, width=width,
+        zero_count=1 if zero is None else zero.size, source_batch=strides[0], source_row=strides[1],
+        source_column=strides[2],
     )  # fmt: skip
+    values = (depth * width * words.size / _BYTES_PER_NS + 10.0, *arguments)
     text = _panels_text(words, x.dtype.name, "" if zero is None else zero.dtype.name)
     inputs = (x.name, *(() if zero is None else (zero.name,)))
     tuner.emit(NativeKernel("word_panels", text), (count * panels,), values, inputs, laid)
@@ -339,7 +340,6 @@ def emit_panels_of_words(
 
 
 def _panels_text(words: Words, dtype: str, zero: str) -> str:
-    position = _FIRST_WORD + len(_PANEL_WORDS)
     store, size = store_text(words), np.dtype(dtype).itemsize
 
     def element(j: str, k: str, e: int) -> list[str]:
@@ -370,10 +370,7 @@ def _panels_text(words: Words, dtype: str, zero: str) -> str:
         ]
 
     body = [
-        *(f"{name} = arg_i64(args, {_FIRST_WORD + k})" for k, name in enumerate(_PANEL_WORDS)),
-        f"out = arg_i64(args, {position})",
-        f"x = arg_i64(args, {position + 1})",
-        *([f"zeros = arg_i64(args, {position + 2})"] if zero else []),
+        *_PANEL_ARGUMENTS.prologue("out", "x", *(["zeros"] if zero else [])),
         "zero = _types.int32(0)",
         f"whole = op_div(k_size, _types.int64({words.elements}))",
         "for task in range(begin, end):",
@@ -401,7 +398,7 @@ def _panels_text(words: Words, dtype: str, zero: str) -> str:
     return kernel_text(library_text(), body)
 
 
-_PLANE_WORDS = "height width rows row_length phases stride row_stride top left shift".split()
+_PLANE_ARGUMENTS = ArgumentBlock("height width rows row_length phases stride row_stride top left shift")
 
 _NS_PER_ELEMENT = 0.3
 
@@ -413,10 +410,12 @@ def emit_planes(
     count, row, in_bytes = x.shape[0] * x.shape[1], layout.phases * layout.length, words.form == "bytes"
     kind = np.dtype(words.element) if words.elements > 1 else word_type(words)
     copy = tuner.temporary(count * layout.rows * row, kind)
-    values = (
-        layout.rows * row * _NS_PER_ELEMENT, win.height, win.width, layout.rows, layout.length, layout.phases,
-        stride, layout.row_stride, *win.pads, byte_shift(x.dtype, signed=False) if in_bytes else 0,
+    arguments = _PLANE_ARGUMENTS.values(
+        height=win.height, width=win.width, rows=layout.rows, row_length=layout.length,
+        phases=layout.phases, stride=stride, row_stride=layout.row_stride, top=win.pads[0],
+        left=win.pads[1], shift=byte_shift(x.dtype, signed=False) if in_bytes else 0,
     )  # fmt: skip
+    values = (layout.rows * row * _NS_PER_ELEMENT, *arguments)
     text = _planes_text(words, x.dtype.name, "" if zero is None else zero.dtype.name)
     inputs = (x.name, *(() if zero is None else (zero.name,)))
     tuner.emit(NativeKernel("word_planes", text), (count,), values, inputs, copy)
@@ -424,14 +423,11 @@ def emit_planes(
 
 
 def _planes_text(words: Words, dtype: str, zero: str) -> str:
-    position = _FIRST_WORD + len(_PLANE_WORDS)
     size, own, store = np.dtype(dtype).itemsize, words.element_size, store_text(words)
     padding = "zero + shift" if words.form == "bytes" else "0"
     body = [
-        *(f"{name} = arg_i64(args, {_FIRST_WORD + k})" for k, name in enumerate(_PLANE_WORDS)),
-        f"out = arg_i64(args, {position})",
-        f"x = arg_i64(args, {position + 1})",
-        f"zeros = arg_i64(args, {position + 2})" if zero else "",
+        *_PLANE_ARGUMENTS.prologue("out", "x", *(["zeros"] if zero else [])),
+        *([] if zero else [""]),
         f"zero = {read_text(zero, 'zeros', '0')}" if zero else "zero = _types.int32(0)",
         f"padding = {padding}",
         "for plane in range(begin, end):",

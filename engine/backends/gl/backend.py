@@ -16,12 +16,13 @@ from engine.backends.base import Backend, DeviceBuffer, Program
 from engine.backends.gl.commands import CommandList, Replayer
 from engine.backends.gl.programs import ProgramStore
 from engine.backends.gl.record import GLProgram
-from engine.backends.gl.storage import FORMS, to_memory, type_refusal
+from engine.backends.gl.storage import FORMS, memory_dtype, to_memory, type_refusal
 from engine.backends.gl.timing import ObservedCommands
 from engine.backends.integers import check_integers
 from engine.base import instrumentation
 from engine.base.errors import InputError
 from engine.compiler.loop_splitting import Temporary, split
+from engine.compiler.loop_spreading import GRAPHICS, Width, spread
 from engine.compiler.plan import Compute, Plan
 from engine.device.gl.device import GLDevice
 from engine.device.gl.functions import GL
@@ -31,6 +32,9 @@ from engine.kernels.value import Value
 
 # What a graphics card takes of the time that one core of a processor is estimated to.
 _HARDWARE_RATE = 0.02
+
+SOFTWARE = Width(threads=32, terms=1024, work=1 << 16, with_open_spaces=False)
+"""What is worth spreading where the processor draws: it has a few vectors of elements at once."""
 
 
 class GLBackend(Backend):
@@ -45,6 +49,11 @@ class GLBackend(Backend):
         self.replayer = Replayer()
         if not device.info.is_software:
             self.first_rate = _HARDWARE_RATE
+
+    @classmethod
+    def load_ahead(cls) -> None:
+        """The native code that replays command lists."""
+        Replayer().wait()
 
     @abstractmethod
     def elements_at_once(self, dtype: np.dtype) -> int:
@@ -82,10 +91,14 @@ class GLBackend(Backend):
         return self.size_refusal(compute, formula, (compute.output, *inputs))
 
     def split(self, compute: Compute, temporary: Temporary) -> Sequence[Compute]:
-        """Loops that the driver would end early become several kernels."""
-        parts = self._parts(compute, temporary)
-        assert parts is not None, f"{compute.layer} was refused"
-        return parts
+        """Long reductions to few elements become several kernels, as do loops too long for the driver."""
+        width = SOFTWARE if self.device.info.is_software else GRAPHICS
+        found: list[Compute] = []
+        for part in spread(compute, width, self.fan_in, temporary):
+            parts = self._parts(part, temporary)
+            assert parts is not None, f"{compute.layer} was refused"
+            found += parts
+        return found
 
     def _parts(self, compute: Compute, temporary: Temporary) -> Sequence[Compute] | None:
         most = self.device.limits.max_loop_rounds
@@ -98,6 +111,10 @@ class GLBackend(Backend):
     def holds(self, dtype: np.dtype) -> bool:
         """Everything but float64 and what is no number."""
         return type_refusal([dtype]) is None
+
+    def element_dtype(self, dtype: np.dtype) -> np.dtype:
+        """32-bit integers for 64-bit ones, bytes for bool and what is smaller."""
+        return memory_dtype(dtype)
 
     @property
     @abstractmethod
@@ -112,6 +129,25 @@ class GLBackend(Backend):
             yield lambda: self.programs.compiled_in(shared)
         finally:
             self.device.give_back_shared(shared)
+
+    @abstractmethod
+    def write(self, buffer: DeviceBuffer, elements: np.ndarray) -> None:
+        """Set a buffer's value to elements as they are stored (`to_memory`), in stream order."""
+
+    @abstractmethod
+    def move(self, source: DeviceBuffer, target: DeviceBuffer, elements: int) -> None:
+        """Copy so many elements on the device, in stream order."""
+
+    def upload(self, buffer: DeviceBuffer, data: np.ndarray) -> None:
+        """Set a buffer's value, in stream order. Raises `InputError` for integers beyond 32 bits."""
+        given = checked_elements(data, buffer.dtype, buffer.elements)
+        if given.nbytes:
+            self.write(buffer, given)
+
+    def copy(self, source: DeviceBuffer, target: DeviceBuffer) -> None:
+        """Copy on the device."""
+        if source.elements:
+            self.move(source, target, min(source.elements, target.elements))
 
     def check_memory(self) -> None:
         """OpenGL records what it has no memory for, and goes on."""

@@ -66,9 +66,20 @@ class CommandList:
         found.table = np.concatenate([each.table for each in lists])
         return found
 
+    def filled(self, table: np.ndarray, keep: Sequence[np.ndarray]) -> CommandList:
+        """A finished list like this one with other arguments; `keep` holds what their pointers point to."""
+        found = CommandList()
+        found.table, found.steps, found._keep = table, self.steps, list(keep)
+        return found
+
     def call(self, function: int, *arguments: int) -> None:
         """Add a call of the function at an address."""
         self._rows.append((function, *arguments, *[0] * (ARGUMENTS - len(arguments))))
+
+    @property
+    def kept(self) -> Sequence[np.ndarray]:
+        """The arrays that pointers point to."""
+        return self._keep
 
     def begin_step(self) -> None:
         """What is added from here on belongs to the next step."""

@@ -1,14 +1,36 @@
-"""GL objects that go together: made in the device's context, deleted on its thread."""
+"""A tensor's buffer on OpenGL, and GL objects that go together: made in the device's context, deleted on its
+thread.
+"""
 
 from __future__ import annotations
 
 import ctypes
 import weakref
+from abc import abstractmethod
 from collections.abc import Callable
 from typing import Any
 
+import moderngl
+
+from engine.backends.base import DeviceBuffer
 from engine.device.gl.device import GLDevice
 from engine.device.gl.shared_context import SharedContext
+
+
+class GLBuffer(DeviceBuffer):
+    """A tensor's memory on a `GLDevice`."""
+
+    @property
+    @abstractmethod
+    def is_released(self) -> bool:
+        """Whether `release` was called."""
+
+    @abstractmethod
+    def shared(self, ctx: moderngl.Context) -> moderngl.Buffer | moderngl.Texture:
+        """The memory as an object of another context, which does not own it.
+
+        Raises `DisposedError` after `release`.
+        """
 
 
 class GLObjects:

@@ -6,10 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 import moderngl
-import numpy as np
 
-from engine.backends.base import Backend, DeviceBuffer
-from engine.backends.gl.storage import memory_dtype
 from engine.base.errors import DeviceError
 from engine.device.gl.create import default_context_if_current
 from engine.device.gl.device import GLDevice
@@ -31,27 +28,6 @@ def game_context(device: GLDevice) -> moderngl.Context:
             "game's current (`with ctx:`), or name it: data.shared(ctx)"
         )
     return ctx
-
-
-def shared_object(storage: DeviceBuffer, ctx: moderngl.Context) -> moderngl.Buffer | moderngl.Texture:
-    """A backend's storage as an object of a moderngl context, which does not own it.
-
-    Raises `DisposedError` if it was released.
-    """
-    # Imported where it is needed: a game uses one of the two backends.
-    from engine.backends.gl.compute.memory import GLComputeBuffer
-
-    if isinstance(storage, GLComputeBuffer):
-        found: moderngl.Buffer = ctx.external_buffer(storage.name, storage.memory.nbytes)
-        return found
-    # Likewise.
-    from engine.backends.gl.pixel.memory import GLPixelBuffer
-
-    assert isinstance(storage, GLPixelBuffer)
-    layout, element = storage.memory.layout, memory_dtype(storage.dtype)
-    size, kind = (layout.width, layout.height), f"{element.kind}{element.itemsize}"
-    texture: moderngl.Texture = ctx.external_texture(storage.memory.name, size, 4, 0, kind)
-    return texture
 
 
 @contextmanager
@@ -78,14 +54,3 @@ def in_turn(device: GLDevice, ctx: moderngl.Context) -> Iterator[None]:
 def _barrier(ctx: moderngl.Context) -> None:
     if ctx.version_code >= _HAS_BARRIERS:
         ctx.memory_barrier()
-
-
-def element_type(backend: Backend, dtype: np.dtype) -> np.dtype:
-    """The NumPy type of an element as it lies in a GPU backend's memory."""
-    if backend.name == "opencl":
-        # Imported where it is needed, as it belongs to pyopencl.
-        from engine.backends.opencl.storage import device_dtype
-
-        found: np.dtype = device_dtype(dtype)
-        return found
-    return memory_dtype(dtype)

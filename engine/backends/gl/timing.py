@@ -1,4 +1,4 @@
-"""Tells observers when a GL device was at work for a plan."""
+"""Reports to observers when a GL device was at work for a plan."""
 
 from __future__ import annotations
 

@@ -10,7 +10,7 @@ from weakref import WeakValueDictionary
 
 import numpy as np
 
-from engine.backends.base import Backend, DeviceBuffer, Program, Progress, Readback
+from engine.backends.base import Backend, DeviceBuffer, Program, Progress, Readback, Storage
 from engine.backends.cost import formula_ns
 from engine.backends.integers import check_integers
 from engine.backends.opencl.dispatches import CLProgram, Command, dispatches
@@ -18,12 +18,15 @@ from engine.backends.opencl.memory import CLBuffer, CLReadback, HostPool, Transf
 from engine.backends.opencl.partial_dispatch import CLPieces
 from engine.backends.opencl.programs import ProgramStore
 from engine.backends.opencl.storage import WORDS, device_dtype, to_device
+from engine.backends.opencl.template import CLTemplate
 from engine.backends.opencl.timing import ObservedEvents
 from engine.backends.opencl.tuned import TunedKernel
 from engine.backends.opencl.tuning import tune
 from engine.base import instrumentation
 from engine.base.cache import cache_dir
 from engine.base.errors import InputError, OutOfMemoryError
+from engine.compiler.loop_splitting import Temporary
+from engine.compiler.loop_spreading import GRAPHICS, Width, spread
 from engine.compiler.memory_planner import place, share
 from engine.compiler.plan import AnyKernel, Compute, Plan, Step, Tuner
 from engine.device.cl.device import CLDevice
@@ -35,6 +38,9 @@ _GROUP_NS = 100.0
 _PRODUCT_NS = 0.05
 # OpenCL promises room for 1024 bytes of arguments, and a pointer takes 8.
 _FAN_IN = 32
+
+SOFTWARE = Width(threads=256, terms=1024, work=1 << 16, with_open_spaces=False)
+"""What is worth spreading on a processor: it runs a group of work-items on each core."""
 
 # One queue serves all workers: OpenCL contexts cost time and memory, and streams of one queue are ordered.
 _devices: WeakValueDictionary[str, CLDevice] = WeakValueDictionary()
@@ -48,6 +54,8 @@ class OpenCLBackend(Backend):
     """
 
     name: ClassVar[str] = "opencl"
+    storage: ClassVar[Storage] = "buffer"
+    shares: ClassVar[bool] = True
     fan_in = _FAN_IN
     keeps_int64: ClassVar[bool] = False
     storage_types: ClassVar[Sequence[str]] = tuple(WORDS)
@@ -61,6 +69,8 @@ class OpenCLBackend(Backend):
         self.programs = ProgramStore.of(device, cache_dir("opencl"))
         is_apart = device.info.is_gpu and not device.device.host_unified_memory
         self._transfers = Transfers(device, HostPool(device, is_apart if pinned is None else pinned))
+        # Temporaries of all programs of templates.
+        self._slots: list[Any] = []
 
     @classmethod
     def device_for(cls, device: CLDevice | None) -> CLDevice:
@@ -95,12 +105,20 @@ class OpenCLBackend(Backend):
             return f"it reads {len(values) - 1} tensors; a kernel reads {_FAN_IN} at most"
         return None
 
+    def element_dtype(self, dtype: np.dtype) -> np.dtype:
+        """32-bit integers for 64-bit ones, bytes for bool and what is smaller."""
+        return device_dtype(dtype)
+
     def tune(self, compute: Compute, tuner: Tuner) -> bool:
         """Replace the step by tuned kernels through `tuner`; False leaves it to the generic kernel."""
         limits = self.device.limits
         if self.form == "gpu" and (limits.max_work_group_size < 256 or limits.local_memory < 16384):
             return False
         return tune(compute, tuner, self.form)
+
+    def split(self, compute: Compute, temporary: Temporary) -> Sequence[Compute]:
+        """Long reductions to few elements become several kernels."""
+        return spread(compute, GRAPHICS if self.form == "gpu" else SOFTWARE, self.fan_in, temporary)
 
     def prepare(self, kernels: Iterable[AnyKernel], progress: Progress | None = None) -> int:
         """Compile what is not compiled yet; returns how many kernels that were. Blocks: loading time only."""
@@ -122,6 +140,10 @@ class OpenCLBackend(Backend):
             return buffer
         # Where host and device share their memory, staging would only be a second copy.
         return CLBuffer(self._allocate(nbytes, self._checked(data, np.dtype(dtype))), elements, dtype)
+
+    def share(self, room: DeviceBuffer, elements: int) -> CLBuffer | None:
+        """A buffer over the first elements of another."""
+        return _own(room).part(elements)
 
     def let_go(self, buffers: Sequence[DeviceBuffer]) -> None:
         """Nothing to do: OpenCL frees what is dropped, on any thread."""
@@ -162,18 +184,37 @@ class OpenCLBackend(Backend):
             for values, size in dispatches(compiled, step):
                 numbers: list[Any] = list(compiled.source.signature.numbers(values))
                 if compiled.source.signature.in_buffer:
-                    block = self._allocate(numbers[0].nbytes)
-                    self._transfers.write(block, numbers[0])
-                    memory.append(block)
-                    numbers = [block]
+                    numbers = [self.numbers_in_buffer(numbers[0])]
+                    memory += numbers
                 commands.append((compiled.new_kernel(operands, numbers), size, compiled.source.local))
         return CLProgram(commands, memory)
+
+    def template(self, plan: Plan, constants: Mapping[str, DeviceBuffer]) -> CLTemplate:
+        """Record a plan whose sizes are open."""
+        return CLTemplate(self, plan, constants)
+
+    def slot_of(self, number: int, nbytes: int) -> Any:
+        """A buffer for temporaries; all programs of templates share it, as they run in turn."""
+        slots, most = self._slots, self.device.limits.max_allocation
+        if number == len(slots):
+            slots.append(self._allocate(nbytes))
+        elif slots[number].size < nbytes:
+            # Programs made before keep the buffer that they know. What has grown is likely to grow on.
+            slots[number] = self._allocate(max(nbytes, min(nbytes + nbytes // 4, most)))
+        return slots[number]
+
+    def numbers_in_buffer(self, numbers: np.ndarray) -> Any:
+        """A new buffer with the numbers of a kernel."""
+        block = self._allocate(numbers.nbytes)
+        self._transfers.write(block, numbers)
+        return block
 
     def run(self, program: Program) -> None:
         """Enqueue a recorded plan."""
         assert isinstance(program, CLProgram)
         enqueue, queue = self.device.cl.enqueue_nd_range_kernel, self.device.queue
         try:
+            program.activate()
             if instrumentation.installed and self.device.keeps_times and program.commands:
                 started = perf_counter()
                 events = [enqueue(queue, kernel, size, local) for kernel, size, local in program.commands]
@@ -188,6 +229,7 @@ class OpenCLBackend(Backend):
         """Run a recorded plan to its end; seconds of each step, from the device's own clock."""
         assert isinstance(program, CLProgram)
         cl, commands = self.device.cl, iter(program.commands)
+        program.activate()
         self.device.finish()
         profiling = cl.command_queue_properties.PROFILING_ENABLE
         queue = cl.CommandQueue(self.device.context, self.device.device, properties=profiling)
@@ -233,6 +275,7 @@ class OpenCLBackend(Backend):
     def dispose(self) -> None:
         """Let go of transfers without waiting; programs stay with the device, for other workers."""
         self._transfers.dispose()
+        self._slots.clear()
 
     def _allocate(self, nbytes: int, data: np.ndarray | None = None) -> Any:
         """Device memory; a copy of `data` if given."""

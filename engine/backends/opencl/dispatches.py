@@ -5,6 +5,8 @@ from __future__ import annotations
 from math import prod
 from typing import Any
 
+import numpy as np
+
 from engine.backends.base import Program
 from engine.backends.opencl.printer import GenericSource
 from engine.backends.opencl.programs import Compiled
@@ -12,6 +14,7 @@ from engine.backends.opencl.tuned import Dispatch, TunedKernel
 from engine.compiler.plan import Step
 from engine.kernels.expr import Expr
 from engine.kernels.kernel import Kernel
+from engine.kernels.size import largest, smallest, whole
 
 # PoCL compiles a kernel again for grids with more groups than this along an axis.
 _MAX_GROUPS = 65535
@@ -27,6 +30,9 @@ class CLProgram(Program):
     def __init__(self, commands: list[Command], memory: list[Any]) -> None:
         self.commands = commands
         self._memory = memory
+
+    def activate(self) -> None:
+        """Give the kernels this program's arguments, where programs share them."""
 
     def temporaries(self) -> dict[int, int]:
         """Buffers; parts of one count with it."""
@@ -63,7 +69,30 @@ def most_groups(compiled: Compiled, step: Step) -> int:
         return kernel.most_groups(step.values, _MAX_GROUPS)
     assert isinstance(kernel, Kernel)
     local = compiled.source.local[0]
-    return max(1, min(_MAX_GROUPS, _MAX_WORK // rounds(kernel.body, step.values) // local))
+    budget = _MAX_WORK // rounds(kernel.body, step.values) // local
+    most: int = largest(1, smallest(_MAX_GROUPS, budget))
+    return most
+
+
+def largest_dispatch(compiled: Compiled, step: Step) -> int:
+    """How many elements, or groups of a tuned kernel, a dispatch of the step may have; `fits_one`."""
+    kernel = step.kernel
+    if isinstance(kernel, TunedKernel):
+        return kernel.most_groups(step.values)
+    return most_groups(compiled, step) * compiled.source.local[0]
+
+
+def fits_one(grids: np.ndarray, counts: np.ndarray, limits: np.ndarray, is_generic: np.ndarray) -> np.ndarray:
+    """Which of some steps are surely one dispatch; others are as many as `dispatches` says.
+
+    Args:
+        grids: Groups of the steps along three axes, or elements along the first.
+        counts: Their products.
+        limits: `largest_dispatch` of each.
+        is_generic: Which have elements.
+    """
+    found: np.ndarray = (counts <= limits) & (is_generic | (grids.max(axis=1) <= _MAX_GROUPS))
+    return found
 
 
 def rounds(formula: Expr, values: tuple[int | float, ...]) -> int:
@@ -72,13 +101,14 @@ def rounds(formula: Expr, values: tuple[int | float, ...]) -> int:
 
     def visit(node: Expr) -> int:
         if node not in memo:
-            inner = max((visit(a) for a in node.args), default=1)
+            inner = largest(1, *map(visit, node.args))
             memo[node] = inner * extent(node.args[0]) if node.op in ("reduce", "fold") else inner
         return memo[node]
 
     def extent(node: Expr) -> int:
         if node.op == "param":
-            return max(1, int(values[node.attr]))
+            found: int = largest(1, whole(values[node.attr]))
+            return found
         return max(1, int(node.attr)) if node.op == "const" else 1
 
     return visit(formula)

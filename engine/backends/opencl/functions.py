@@ -6,7 +6,10 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
+import numpy as np
+
 from engine.kernels.c_printer import COMMON
+from engine.kernels.size import deferred
 
 _SAME_NAME = "sqrt exp log sin cos tan asin acos atan sinh cosh tanh asinh acosh atanh floor ceil trunc erf"
 TEMPLATES: Mapping[Any, str] = {
@@ -87,5 +90,16 @@ def functions_for(text: str) -> str:
 
 def divider(divisor: int) -> tuple[int, int]:
     """(magic, shift) such that a // divisor == a * magic >> shift for every 0 <= a < 2**31."""
+    return _divider(divisor) if type(divisor) is int else deferred(_divider, divisor)
+
+
+def _divider(divisor: int) -> tuple[int, int]:
     bits = (divisor - 1).bit_length()
     return -(-(1 << (31 + bits)) // divisor), 31 + bits
+
+
+def dividers(divisors: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """`divider` of each of some numbers: magics and shifts."""
+    # The exponent of a number is how many bits its integer part has.
+    shifts = 31 + np.frexp((divisors - 1).astype(np.float64))[1].astype(np.int64)
+    return -(-(1 << shifts) // divisors), shifts

@@ -25,6 +25,13 @@ class CLBuffer(DeviceBuffer):
         self.nbytes = elements * device_dtype(self.dtype).itemsize
         self._mem = mem
 
+    def part(self, elements: int) -> CLBuffer | None:
+        """A buffer over the first elements; None if these are too few. OpenCL keeps the memory for either."""
+        if elements > self.elements:
+            return None
+        nbytes = elements * device_dtype(self.dtype).itemsize
+        return CLBuffer(self.mem.get_sub_region(0, nbytes), elements, self.dtype)
+
     @property
     def mem(self) -> Any:
         """The OpenCL memory object."""

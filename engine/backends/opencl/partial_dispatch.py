@@ -163,6 +163,7 @@ class CLPieces(Pieces):
         device, started = self._backend.device, perf_counter()
         enqueue, queue = device.cl.enqueue_nd_range_kernel, device.queue
         try:
+            self._program.activate()
             events = []
             for cut in cuts:
                 part = self._parts[cut.step]

@@ -18,6 +18,7 @@ from engine.base.dtypes import ArithmeticType, arithmetic_type, as_dtype
 from engine.kernels.c_printer import CPrinter, saturate
 from engine.kernels.expr import Expr, nodes
 from engine.kernels.kernel import Kernel
+from engine.kernels.size import largest
 
 LOCAL_SIZE = 64
 """Work-items in a group of a generic kernel. Fixed, as PoCL compiles a kernel again for every size."""
@@ -47,14 +48,7 @@ class OpenCLPrinter(CPrinter):
 
     def load(self, slot: int, position: str, dtype: ArithmeticType) -> str:
         """An element in the type that kernels compute with."""
-        match self.kernel.buffers[slot]:
-            case "float16":
-                return f"vload_half({position}, b{slot})"
-            case "bfloat16":
-                return f"as_float((uint)b{slot}[{position}] << 16)"
-            case "bool":
-                return f"(b{slot}[{position}] != 0)"
-        return f"b{slot}[{position}]"
+        return element(self.kernel.buffers[slot], f"b{slot}", position)
 
     def store(self, buffer: str, position: str, text: str, source: ArithmeticType) -> str:
         """The statement that stores a computed value in the kernel's output type."""
@@ -78,6 +72,18 @@ class OpenCLPrinter(CPrinter):
         if a in ("float", "double") and b in ("int", "uint"):
             return f"k_to_{b}{'_double' if a == 'double' else ''}({text})"
         return f"({b})({text})"
+
+
+def element(storage: str, buffer: str, position: str) -> str:
+    """The text of an element of a buffer, in the type that kernels compute with."""
+    match storage:
+        case "float16":
+            return f"vload_half({position}, {buffer})"
+        case "bfloat16":
+            return f"as_float((uint){buffer}[{position}] << 16)"
+        case "bool":
+            return f"({buffer}[{position}] != 0)"
+    return f"{buffer}[{position}]"
 
 
 @dataclass(frozen=True, slots=True)
@@ -237,10 +243,14 @@ class AxisSplit:
     def values(self, space: Sequence[int]) -> list[int]:
         """The numbers for an index space."""
         numbers: list[int] = []
-        for start, stop, _ in self.cuts:
-            divisor = max(1, prod(space[start:stop]))
+        for given in self.divisors(space):
+            divisor = largest(1, given)
             numbers += [divisor, *divider(divisor)]
         return numbers
+
+    def divisors(self, space: Sequence[int]) -> list[int]:
+        """What the divisions are by, for an index space; by 1 where that is 0."""
+        return [prod(space[start:stop]) for start, stop, _ in self.cuts]
 
 
 def _word_at(position: int, kind: ArithmeticType) -> str:

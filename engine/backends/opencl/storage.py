@@ -1,4 +1,4 @@
-"""How a tensor's elements lie in OpenCL memory, and how arrays get into that form and out of it.
+"""The layout of a tensor's elements in OpenCL memory, and how arrays get into that form and out of it.
 
 Narrow integers, float16, bfloat16 and float64 keep their own size. int64 and uint64 are kept as 32-bit
 words (computed values wrap), bool as one byte of 0 or 1, what has less than a byte, and small floats'

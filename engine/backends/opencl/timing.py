@@ -1,4 +1,4 @@
-"""Tells observers when an OpenCL device was at work for a plan."""
+"""Reports to observers when an OpenCL device was at work for a plan."""
 
 from __future__ import annotations
 

@@ -16,6 +16,7 @@ from engine.base.dtypes import ArithmeticType
 from engine.compiler.plan import Compute
 from engine.kernels.expr import acc
 from engine.kernels.kernel import Numbered, number
+from engine.kernels.size import largest, whole
 
 _FLOAT32 = np.dtype(np.float32)
 # Multiplications of one dispatch: at 10 GFLOP/s, half a second.
@@ -48,8 +49,8 @@ class TunedKernel:
 
     def most_groups(self, values: Sequence[int | float], max_groups: int | None = None) -> int:
         """How many groups a dispatch may have; at least 1."""
-        per_group = self.area * max(1, prod(int(values[k]) for k in self.rounds))
-        most = max(1, _MAX_MULTIPLICATIONS // per_group)
+        per_group = self.area * largest(1, prod(whole(values[k]) for k in self.rounds))
+        most: int = largest(1, _MAX_MULTIPLICATIONS // per_group)
         return most if max_groups is None else min(most, max_groups)
 
     def multiplications(self, grid: Sequence[int], values: Sequence[int | float]) -> int:

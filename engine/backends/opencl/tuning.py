@@ -9,9 +9,13 @@ from math import prod
 import numpy as np
 
 from engine.backends.opencl import cpu_kernels, gpu_kernels, pool_kernels
+from engine.backends.opencl.packed_rows import read_packed
+from engine.backends.opencl.scans import emit_blocks, emit_marks
 from engine.backends.opencl.scatter import raise_all
 from engine.backends.opencl.tuned import Epilogue, axis_names, is_float32
 from engine.backends.operands import emit, plain
+from engine.backends.packed_products import tune_packed
+from engine.backends.scans import tune_nonzero, tune_scan, tune_select
 from engine.backends.scatters import tune_scatter
 from engine.compiler.plan import Compute, Tuner
 from engine.kernels.expr import arg, index, lit, load
@@ -36,6 +40,26 @@ def tune(compute: Compute, tuner: Tuner, form: str) -> bool:
 
 def _scatter(compute: Compute, tuner: Tuner, form: str) -> bool:
     return tune_scatter(compute, tuner, lambda elements, dtype: True, raise_all)
+
+
+def _scan(compute: Compute, tuner: Tuner, form: str) -> bool:
+    return tune_scan(compute, lambda blocks: emit_blocks(blocks, compute, tuner))
+
+
+def _select(compute: Compute, tuner: Tuner, form: str) -> bool:
+    return tune_select(compute, tuner, lambda marks: emit_marks(marks, compute, tuner))
+
+
+def _nonzero(compute: Compute, tuner: Tuner, form: str) -> bool:
+    return tune_nonzero(compute, lambda marks: emit_marks(marks, compute, tuner))
+
+
+def _packed(compute: Compute, tuner: Tuner, form: str) -> bool:
+    return tune_packed(
+        compute, tuner, lambda elements, dtype: True,
+        lambda rows: read_packed(rows, compute, tuner, form),
+        lambda product: _PRODUCTS["matmul", form](product, tuner),
+    )  # fmt: skip
 
 
 def _matmul_cpu(compute: Compute, tuner: Tuner) -> bool:
@@ -309,7 +333,14 @@ def _emit_tiles(tuner: Tuner, w: Value, group: int, rows: int) -> str:
     return name
 
 
-_RULES: dict[str, Callable[[Compute, Tuner, str], bool]] = {"pool": _pool, "scatter": _scatter}
+_RULES: dict[str, Callable[[Compute, Tuner, str], bool]] = {
+    "pool": _pool,
+    "nonzero": _nonzero,
+    "scan": _scan,
+    "scatter": _scatter,
+    "select": _select,
+    "unpacked_matmul": _packed,
+}
 """By the kind of a step's hint: rules that take operands as they are."""
 
 _PRODUCTS: dict[tuple[str, str], Callable[[Compute, Tuner], bool]] = {

@@ -101,6 +101,8 @@ class CLDevice:
         stores: what backends keep with the device, by keys of theirs.
         keeps_times: whether the queue times its commands.
         pending: who holds events of copies under way.
+        name: "opencl".
+        device: The `pyopencl.Device`.
     """
 
     name = "opencl"

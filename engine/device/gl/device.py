@@ -61,6 +61,7 @@ class GLDevice:
         counters: what was moved and waited for.
         staging: buffers for readbacks and uploads that never wait.
         shares_with_game: whether the device is a sibling of the game's context.
+        name: "gl".
     """
 
     name = "gl"
@@ -208,10 +209,10 @@ class GLDevice:
 
     def _has_passed(self, status: int) -> bool:
         if status == GL.WAIT_FAILED:
-            self.lose(_LOST)
+            self._lose(_LOST)
         return has_passed(status)
 
-    def lose(self, reason: str) -> NoReturn:
+    def _lose(self, reason: str) -> NoReturn:
         """Raise `DeviceError(reason)`, now and at every further use: the context is gone."""
         self._lost = reason
         self._thread = 0  # the one test that `check` makes fails from here on
@@ -225,7 +226,7 @@ class GLDevice:
         with self.current(flush=False):
             error = self.gl.glGetError()
         if error == GL.CONTEXT_LOST:
-            self.lose(_LOST)
+            self._lose(_LOST)
         if error != GL.NO_ERROR:
             if error == GL.OUT_OF_MEMORY:
                 raise OutOfMemoryError(f"OpenGL reports that it is out of memory while {doing}")
@@ -406,7 +407,7 @@ _devices: weakref.WeakSet[GLDevice] = weakref.WeakSet()
 def _after_fork_in_child() -> None:
     for device in list(_devices):
         with contextlib.suppress(DeviceError):
-            device.lose(_FORKED)
+            device._lose(_FORKED)
         device._finalizer.detach()
 
 

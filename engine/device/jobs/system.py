@@ -140,7 +140,7 @@ class JobHandle:
         return handles[0]._system.submit(NOTHING, handles, inline=True)
 
     def of_this_run(self) -> JobHandle:
-        """The handle, for somebody who keeps it: it will be of no later run than this, see `RepeatedJob`."""
+        """The handle, for a caller who keeps it: it will be of no later run than this, see `RepeatedJob`."""
         with self._system._lock:
             if not self._finished:
                 self._words[self._base + _PINS] |= _KEPT

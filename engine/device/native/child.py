@@ -1,33 +1,35 @@
 """Where a child process of this program begins: the standard library alone, as the rest may take a while.
 
-    python -P child.py --gameglue-compile
+    python -P child.py --gameglue-child
 
-It reads one line from standard input, says on standard output whether it may be held, and goes on as its
-argument says. `engine.device.native.children` is the other end. A frozen program is started with the same
-argument and calls `begin` itself; see `engine.api.freeze_support`.
+It reads one line from standard input, says on standard output whether it may be held, and runs the task that
+the line names, or compiles kernels if it names none. `engine.device.native.children` is the other end. A
+frozen program is started with the same argument and calls `begin` itself.
 """
 
 from __future__ import annotations
 
 import ctypes
+import importlib
 import json
 import os
 import signal
 import sys
 from pathlib import Path
 
-COMPILER_ARGUMENT = "--gameglue-compile"
-"""A process that compiles kernels; see `engine.device.native.compile`."""
-
-DRIVER_WARM_UP_ARGUMENT = "--gameglue-warm-up-driver"
-"""Argument of the process that warms a driver up (`engine.runtime.loading.driver_warm_up`)."""
+CHILD_ARGUMENT = "--gameglue-child"
+"""The argument of a program that was started as a child process."""
 
 _SET_PARENT_DEATH_SIGNAL = 1
 """Of Linux's prctl(2)."""
 
 
-def begin(is_frozen: bool = False) -> None:
-    """Takes over the parent's module path, which may hold what no other does, steps back, and answers."""
+def begin(is_frozen: bool = False) -> str | None:
+    """Take over the parent's module path, which may hold what no other does, lower the priority, and answer.
+
+    Returns:
+        The task ("module:function"); None for a process that compiles kernels.
+    """
     told = json.loads(sys.stdin.readline())
     if not is_frozen:
         sys.path[:] = told["sys_path"]
@@ -35,6 +37,14 @@ def begin(is_frozen: bool = False) -> None:
         os.nice(5)
     sys.stdout.write(json.dumps({"may_be_held": _goes_on_without(told["parent"])}) + "\n")
     sys.stdout.flush()
+    task: str | None = told["task"]
+    return task
+
+
+def run(task: str) -> None:
+    """Import a task's module and call its function."""
+    module, _, function = task.partition(":")
+    getattr(importlib.import_module(module), function)()
 
 
 def _goes_on_without(parent: int) -> bool:
@@ -47,12 +57,10 @@ def _goes_on_without(parent: int) -> bool:
 
 
 if __name__ == "__main__":
-    import importlib
     import runpy
 
-    begin()
-    if sys.argv[1] == DRIVER_WARM_UP_ARGUMENT:
-        # Named only, as processes that compile have no use for the engine.
-        importlib.import_module("engine.api.freeze_support").run_driver_warm_up()
+    wanted = begin()
+    if wanted is not None:
+        run(wanted)
     else:
         runpy.run_path(str(Path(__file__).with_name("compile.py")), run_name="__main__")

@@ -117,15 +117,20 @@ if hasattr(os, "register_at_fork"):
 
 
 def start(
-    argument: str, stderr: int | IO[bytes], environment: Mapping[str, str] | None = None
+    stderr: int | IO[bytes], environment: Mapping[str, str] | None = None, task: str | None = None
 ) -> subprocess.Popen[bytes]:
-    """Start a child process (`engine.device.native.child`) for a task, with pipes to and from it.
+    """Start a child process (`engine.device.native.child`), with pipes to and from it.
 
     Blocks until it answers, without the GIL. `end` ends it. Raises OSError where none can be started.
+
+    Args:
+        stderr: Where its standard error goes, as for `subprocess.Popen`.
+        environment: Its environment variables; by default those of this process.
+        task: "module:function" to call there; `None` for compiling kernels.
     """
-    command = [sys.executable, argument]
+    command = [sys.executable, child.CHILD_ARGUMENT]
     if not is_frozen():
-        command = [sys.executable, "-P", child.__file__, argument]
+        command = [sys.executable, "-P", child.__file__, child.CHILD_ARGUMENT]
     process = subprocess.Popen(
         command,
         stdin=subprocess.PIPE,
@@ -135,7 +140,8 @@ def start(
         creationflags=getattr(subprocess, "CREATE_NO_WINDOW", 0),
     )
     try:
-        send(process, {"sys_path": [entry or os.getcwd() for entry in sys.path], "parent": os.getpid()})
+        path = [entry or os.getcwd() for entry in sys.path]
+        send(process, {"sys_path": path, "parent": os.getpid(), "task": task})
         assert process.stdout is not None
         may_be_held = json.loads(process.stdout.readline())["may_be_held"]
     except (OSError, ValueError, TypeError, KeyError) as error:
@@ -182,5 +188,5 @@ def can_start() -> bool:
 
 
 def allow_reentry() -> None:
-    """Say that the program, started again with one of `child`'s arguments, does what they say."""
+    """Say that the program, started again with `child.CHILD_ARGUMENT`, does what a child does."""
     _may_reenter.append(True)

@@ -21,7 +21,6 @@ from dataclasses import dataclass
 from typing import IO, Any
 
 from engine.device.native import children
-from engine.device.native.child import COMPILER_ARGUMENT
 from engine.device.native.prelude import SHARED_ABOVE
 
 # A child costs about eight kernels' worth of time to start.
@@ -70,7 +69,7 @@ class _Child:
         environment["NUMBA_DISABLE_INTEL_SVML"] = "1"
         self._log = _log_file()
         try:
-            self._process = children.start(COMPILER_ARGUMENT, self._log, environment)
+            self._process = children.start(self._log, environment)
         except OSError:
             self._log.close()
             raise

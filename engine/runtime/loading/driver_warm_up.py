@@ -2,7 +2,7 @@
 
 Software renderers compile a program when a context first uses it with its bindings, on the calling thread: a
 shared context does not help. But they cache the code on disk, where the game's own context finds it.
-`engine.api.freeze_support` is the code that runs in the other process.
+The caller names the function that creates the worker there.
 """
 
 from __future__ import annotations
@@ -17,18 +17,22 @@ import numpy as np
 
 from engine.backends.base import BackendType
 from engine.device.native import children
-from engine.device.native.child import DRIVER_WARM_UP_ARGUMENT
 
 LIMIT = 300.0
 """Seconds after which the process is ended."""
 
 
 def warm_up_driver(
-    model: str | os.PathLike[str], backend_type: BackendType, shapes: object, allow_fallback: bool
+    task: str,
+    model: str | os.PathLike[str],
+    backend_type: BackendType,
+    shapes: object,
+    allow_fallback: bool,
 ) -> bool:
     """Create and run the worker in another process. Blocks, mostly without the GIL.
 
     Args:
+        task: "module:function" to call there, which reads the request (JSON) from standard input.
         model: The model's file.
         backend_type: The worker's backend.
         shapes: As for `Worker.load_async`; arrays stand for their shapes.
@@ -46,7 +50,7 @@ def warm_up_driver(
         "allow_fallback": allow_fallback,
     }
     try:
-        process = children.start(DRIVER_WARM_UP_ARGUMENT, subprocess.DEVNULL)
+        process = children.start(subprocess.DEVNULL, task=task)
     except OSError:
         return False
     try:

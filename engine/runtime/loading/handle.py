@@ -45,6 +45,7 @@ class Loading(Generic[T]):
         worker: The worker that is loaded, while there is one.
         longest_ms: The longest time that the caller's thread was blocked at once, in milliseconds.
         longest_stage: The stage in which that was.
+        name: Name for observers, such as the model's.
     """
 
     def __init__(self, steps: Steps[T] | None = None, *, name: str = "", worker: object = None) -> None:

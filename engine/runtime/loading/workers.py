@@ -68,12 +68,15 @@ def session_steps(
         yield SlicedThread(driver_warm_up)
     loading.report(RECORDING, 0.7)
     for key, lowered in plans:
-        session.cache.plans[key] = yield from _recording(session, lowered)
+        session.cache.keep(key, (yield from _recording(session, lowered)))
     return session
 
 
 def warm_up_steps(
-    loading: Loading[Any], session: Session, wanted: Sequence[tuple[InputShapes, Elements]], is_fresh: bool
+    loading: Loading[Any],
+    session: Session,
+    wanted: Sequence[tuple[InputShapes, Elements]],
+    is_fresh: Callable[[], bool],
 ) -> Steps[None]:
     """Make plans for these input shapes, and run each once on zeros.
 
@@ -81,7 +84,7 @@ def warm_up_steps(
         loading: The handle to report to.
         session: The session.
         wanted: Input shapes, and the input elements on which plans depend.
-        is_fresh: Whether no output of the session was read yet, so that runs may overwrite outputs.
+        is_fresh: Whether nothing was scheduled yet, so that runs may overwrite outputs.
     """
     native = session.backends["native"]
     for number, (shapes, known) in enumerate(wanted):
@@ -96,9 +99,14 @@ def warm_up_steps(
             session.cache.keep(key, recorded)
         loading.report(RUNNING, done + share / 2)
         recorded = session.cache.plans.get(key)
+        if recorded is None:
+            continue
+        steps = _first_run(session, recorded)
         # Plans may share the memory of outputs, which may hold the game's last result.
-        if recorded is not None and (is_fresh or not (native.shares or recorded.users)):
-            yield from _first_run(session, recorded)
+        while is_fresh() or not (native.shares or recorded.users):
+            if next(steps, "end") == "end":
+                break
+            yield None
 
 
 def _new_plan(
@@ -106,7 +114,7 @@ def _new_plan(
 ) -> Steps[RecordedPlan | None]:
     """Make and record a plan; None if another call made it meanwhile."""
     native = session.backends["native"]
-    if native.name == "cpu":
+    if native.is_host:
         # Packing weights takes time but not the GIL, so it runs on another thread.
         recorded: RecordedPlan = yield from _guarded(
             session, lambda: session.record(session.planned(key, shapes, known), None)
@@ -184,7 +192,7 @@ def _first_run(session: Session, recorded: RecordedPlan) -> Steps[None]:
     for copies in recorded.inputs.values():
         for place, buffer in copies:
             backend = session.backends[place]
-            if not backend.shares:
+            if not backend.is_host:
                 with backend.entered():
                     backend.upload(buffer, np.zeros(buffer.elements, buffer.dtype))
                 yield None
@@ -202,7 +210,8 @@ def _first_run(session: Session, recorded: RecordedPlan) -> Steps[None]:
                 yield None
     for name, place in recorded.placement.items():
         backend = session.backends[place]
-        if name in recorded.lowered.trace.values and (place, name) in recorded.buffers and not backend.shares:
+        is_read = name in recorded.lowered.trace.values and (place, name) in recorded.buffers
+        if is_read and not backend.is_host:
             with backend.entered():
                 read = backend.readback(recorded.buffers[place, name])
                 backend.flush()

@@ -1,9 +1,9 @@
 """Plans on disk: what loading has worked out for a model once is read back the next time.
 
-A file holds the plans of one model on the CPU backend, for so many threads: steps, buffers and constants,
-without formulas. Its key is a digest of everything that a plan depends on: the model (structure and
-elements), the engine's own sources, this processor, the compilers. Elements of the model's constants are not
-stored but referred to; what packs them is stored as a function's name and arguments.
+A file holds the plans of one model on one backend: steps, buffers and constants, without formulas. Its key is
+a digest of everything that a plan depends on: the model (structure and elements), the engine's own sources,
+this processor, the compilers, and what the backend adds (`PlanCodec.setting`). Elements of the model's
+constants are not stored but referred to; what packs them is stored as a function's name and arguments.
 
 Models with operators of a game's own are not stored, nor plans that stop for data.
 """
@@ -19,12 +19,7 @@ from typing import Any, NamedTuple, cast
 import numpy as np
 
 from engine.backends.base import Backend
-from engine.backends.cpu.arguments import count_words
-from engine.backends.cpu.backend import CPUBackend
-from engine.backends.cpu.cost import step_ns
-from engine.backends.cpu.native_kernel import source_of
-from engine.backends.cpu.tiles import host_tile
-from engine.backends.cpu.winograd_partition import LARGEST, scratch_bytes
+from engine.backends.plan_codec import PlanCodec
 from engine.base import source_files
 from engine.compiler.lower import Lowered, Segment
 from engine.compiler.plan import AnyKernel, BufferSpec, Packed, Plan, Step, StoredKernel
@@ -70,24 +65,14 @@ class StoredModel:
     plans: dict[object, Lowered] = field(default_factory=dict)
     lasting: frozenset[str] = frozenset()
 
-    @property
-    def words(self) -> dict[str, int]:
-        """By the kernels' keys, with how many words of arguments plans call them at least; 0 if none does."""
-        found = dict.fromkeys((key for key, _, _ in self.kernels), 0)
-        for lowered in self.plans.values():
-            for segment in lowered.segments:
-                for step in segment.plan.steps:
-                    key, count = stored_key(step.kernel), count_words(step)
-                    found[key] = min(found[key], count) if found[key] else count
-        return found
-
 
 class PlanFile:
     """The file of one model's plans."""
 
-    def __init__(self, path: Path | None, model: Model) -> None:
+    def __init__(self, path: Path | None, model: Model, codec: PlanCodec) -> None:
         self.path = path
         self.model = model
+        self.codec = codec
         self.read: StoredModel | None = None
         body = files.read(path, _FORM)
         if body is not None:
@@ -96,6 +81,25 @@ class PlanFile:
             except UNREADABLE:
                 # Damaged in a way that its digest does not tell: as good as none.
                 self.read = None
+
+    def words(self, found: StoredModel) -> dict[str, int]:
+        """By the kernels' keys, with how many words of arguments plans call them at least; 0 if none does."""
+        words = dict.fromkeys((key for key, _, _ in found.kernels), 0)
+        for lowered in found.plans.values():
+            for segment in lowered.segments:
+                for step in segment.plan.steps:
+                    key, count = self.codec.key(step.kernel), self.codec.words(step)
+                    words[key] = min(words[key], count) if words[key] else count
+        return words
+
+    def facts(self, kernels: Iterable[AnyKernel]) -> list[tuple[str, str, bool]]:
+        """Key, name and whether it is tuned, of each kernel once."""
+        found = {}
+        for kernel in kernels:
+            key = self.codec.key(kernel)
+            is_tuned = kernel.is_tuned if isinstance(kernel, StoredKernel) else not isinstance(kernel, Kernel)
+            found[key] = (key, str(getattr(kernel, "name", "generic")), is_tuned)
+        return list(found.values())
 
     def write(self, found: StoredModel, planned: Model) -> None:
         """Store the plans; does nothing where they cannot be stored, or when the engine's sources changed.
@@ -110,7 +114,7 @@ class PlanFile:
         owners = {**made, **given}
         makers = [_Maker(name, planned.makers[name]) for name in made if name not in given]
         try:
-            body = Writer(owners).body(_FILE, _flat(found, self.model, makers))
+            body = Writer(owners).body(_FILE, _flat(found, self.model, makers, self.codec))
         except (NotStorableError, *UNREADABLE):
             return
         files.write(self.path, _FORM, body)
@@ -118,14 +122,14 @@ class PlanFile:
 
 def plan_file(model: Model, backend: Backend) -> PlanFile | None:
     """Where a model's plans are kept; None for models and backends that have none."""
-    if not isinstance(backend, CPUBackend) or not is_storing():
+    codec = backend.plan_codec()
+    if codec is None or not is_storing():
         return None
     engine = digest_of_engine()
     if not engine or not is_plain(model):
         return None
-    winograd = f"{LARGEST} {scratch_bytes(host_tile())}"
-    setting = f"{engine} {backend.planned_threads} {backend.arithmetics} {winograd}"
-    return PlanFile(files.path_of(digest_of_model(model, setting), "plan"), model)
+    key = digest_of_model(model, f"{engine} {codec.setting}")
+    return PlanFile(files.path_of(key, "plan"), model, codec)
 
 
 # What is written
@@ -257,14 +261,16 @@ _FILE = Rows(
 )
 
 
-def _flat(found: StoredModel, model: Model, makers: Sequence[_Maker]) -> _File:
+def _flat(found: StoredModel, model: Model, makers: Sequence[_Maker], codec: PlanCodec) -> _File:
     kernels = [_Kernel(*facts) for facts in found.kernels]
     numbers = {kernel.key: position for position, kernel in enumerate(kernels)}
-    plans = [_flat_plan(key, lowered, model, numbers) for key, lowered in found.plans.items()]
+    plans = [_flat_plan(key, lowered, model, numbers, codec) for key, lowered in found.plans.items()]
     return _File(makers, sorted(found.host_inputs), found.is_random, kernels, plans, sorted(found.lasting))
 
 
-def _flat_plan(key: object, lowered: Lowered, model: Model, numbers: Mapping[str, int]) -> _Plan:
+def _flat_plan(
+    key: object, lowered: Lowered, model: Model, numbers: Mapping[str, int], codec: PlanCodec
+) -> _Plan:
     if lowered.trace.stop is not None or lowered.fallbacks:
         raise NotStorableError("the plan goes on when data has arrived")
     shapes, known = cast(tuple[Any, Any], key)
@@ -279,35 +285,21 @@ def _flat_plan(key: object, lowered: Lowered, model: Model, numbers: Mapping[str
         if not isinstance(value, Value) or value.bound is not None or value.dtype == object:
             raise NotStorableError(f"'{name}' is more than a tensor")
         tensors.append(_Tensor(name, value.root.name, value.shape, value.dtype, value.known))
-    return _Plan(inputs, tensors, outputs, [_flat_segment(s, numbers) for s in lowered.segments])
+    segments = [_flat_segment(segment, numbers, codec) for segment in lowered.segments]
+    return _Plan(inputs, tensors, outputs, segments)
 
 
-def _flat_segment(segment: Segment, numbers: Mapping[str, int]) -> _Segment:
+def _flat_segment(segment: Segment, numbers: Mapping[str, int], codec: PlanCodec) -> _Segment:
     plan = segment.plan
     if segment.place != "native":
         raise NotStorableError("a step runs elsewhere")
     steps = []
     for s in plan.steps:
-        number = numbers[stored_key(s.kernel)]
-        steps.append(_Step(s.layer, s.op_type, number, step_ns(s), s.space, s.values, s.inputs, s.output))
+        number, cost = numbers[codec.key(s.kernel)], codec.nanoseconds(s)
+        steps.append(_Step(s.layer, s.op_type, number, cost, s.space, s.values, s.inputs, s.output))
     constants = [_Constant(*item) for item in plan.constants.items()]
     packed = [_Packing(name, p.make, p.size, p.dtype) for name, p in plan.packed.items()]
     return _Segment(steps, [*plan.buffers.values()], constants, packed, segment.imports, segment.exports)
-
-
-def stored_key(kernel: AnyKernel) -> str:
-    """The key of a kernel's compiled code."""
-    return kernel.key if isinstance(kernel, StoredKernel) else source_of(kernel).key
-
-
-def stored_facts(kernels: Iterable[AnyKernel]) -> list[tuple[str, str, bool]]:
-    """Key, name and whether it is tuned, of each kernel once."""
-    found = {}
-    for kernel in kernels:
-        key = stored_key(kernel)
-        is_tuned = kernel.is_tuned if isinstance(kernel, StoredKernel) else not isinstance(kernel, Kernel)
-        found[key] = (key, str(getattr(kernel, "name", "generic")), is_tuned)
-    return list(found.values())
 
 
 def _restored(flat: _File) -> StoredModel:

@@ -58,7 +58,7 @@ def _begin(app: App, path: Path) -> tuple[Scene, ObjectReader, list[Node]]:
     name = name_of(app.resources, path)
     document = parse(read_text(path), name)
     scene = app.new_scene(check_head(document, "scene", "objects", name))
-    reader = ObjectReader(scene, name, app.prefabs.load)
+    reader = ObjectReader(scene, name, app._prefabs.load)
     return scene, reader, reader.list_of(document.value.get("objects"))
 
 

@@ -72,4 +72,4 @@ def apply_overrides(root: GameObject, overrides: Mapping[str, object]) -> None:
         except (Problem, GameError) as error:
             raise SceneError(f"override {key!r} of {root.name!r}: {error}") from error
     for component in touched.values():
-        component.app.lifecycle.validate(component)
+        component.app._lifecycle.validate(component)

@@ -13,6 +13,9 @@ class Prefab:
     """An object with all below it that is not in the game, and of which there may be many instances.
 
     Made by naming a file: in `scene.instantiate("enemy.prefab")`, or as the value of a field of this type.
+
+    Attributes:
+        path: Path of the file.
     """
 
     def __init__(self, name: str, path: Path, template: GameObject) -> None:

@@ -220,7 +220,7 @@ class ObjectReader:
     def _validate(self, component: MonoBehaviour | None, where: str) -> None:
         assert component is not None
         try:
-            self._scene.app.lifecycle.validate(component)
+            self._scene.app._lifecycle.validate(component)
         except Exception as error:
             name = type(component).__name__
             raise SceneError(f"{self._file}, object {where!r}: {name}.on_validate: {error}") from error

@@ -164,6 +164,10 @@ def test_bubbles_keep_clear_of_people_and_other_bubbles(play: Play, monkeypatch:
         assert 48 <= box.y < box.bottom <= 598
         covered = sum(overlap(box, other) for other in (*bodies, *drawn[:number]))
         assert covered < 0.15 * box.width * box.height, f"bubble {number} of {len(drawn)}"
+        for person in place.people:
+            x, y = person.spot
+            name_and_mood = Rect(x - 46, y + 35, 92, 32)
+            assert overlap(box, name_and_mood) == 0.0, f"bubble {number} on {person.name}'s mood"
 
 
 def test_it_is_drawn_at_any_size(play: Play) -> None:

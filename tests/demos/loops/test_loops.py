@@ -8,7 +8,6 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -77,23 +76,3 @@ def test_an_example_is_short_and_says_how_to_run_it(loop: str) -> None:
     text = (ROOT / "demos" / "loops" / f"{loop}.py").read_text(encoding="utf-8")
     assert len(text.splitlines()) < 100
     assert f"python -m demos.loops.{loop}" in (ast.get_docstring(ast.parse(text)) or "")
-
-
-ENDS = """
-import pygame
-frames, flip = [], pygame.display.flip
-def counted():
-    flip()
-    frames.append(0)
-    if len(frames) == 100:
-        pygame.event.post(pygame.event.Event(pygame.QUIT))
-pygame.display.flip = counted
-"""
-
-
-def test_the_loop_in_the_guide_prints_answers(display: str, run_child: Callable[..., str]) -> None:
-    text = (ROOT / "docs" / "pages" / "guides" / "own-loop.md").read_text(encoding="utf-8")
-    code = text.split("## With pygame and OpenGL")[1].split("```python\n")[1].split("```")[0]
-    code = code.replace("digits.onnx", f"{ROOT}/assets/digits/digits.onnx")
-    answers = run_child(ENDS + code, DISPLAY=display, SDL_VIDEODRIVER="x11").split()
-    assert len([a for a in answers if a.isdecimal() and int(a) < 10]) >= 5

@@ -16,6 +16,8 @@ from engine.runtime.loading.driver_warm_up import warm_up_driver
 from tests.conftest import ROOT
 from tests.graphs import mlp
 
+WARM_UP = "engine.api.freeze_support:run_driver_warm_up"
+
 PROGRAM = """
 import os, sys
 sys.frozen = True
@@ -60,8 +62,10 @@ def test_elsewhere_it_does_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_worker_is_rehearsed_in_another_process(tmp_path: Path) -> None:
     path = tmp_path / "net.onnx"
     path.write_bytes(mlp((6, 8, 3)))
-    assert warm_up_driver(path, BackendType.CPU, {"batch": 2}, True) is False  # a CPU worker takes no device
-    assert warm_up_driver(tmp_path / "nowhere.onnx", BackendType.GPU_PIXEL, None, True) is False
+    assert (
+        warm_up_driver(WARM_UP, path, BackendType.CPU, {"batch": 2}, True) is False
+    )  # the CPU has no device
+    assert warm_up_driver(WARM_UP, tmp_path / "nowhere.onnx", BackendType.GPU_PIXEL, None, True) is False
 
 
 @pytest.mark.gl
@@ -69,5 +73,5 @@ def test_a_rehearsal_makes_the_worker_with_its_shapes(tmp_path: Path) -> None:
     path = tmp_path / "net.onnx"
     path.write_bytes(mlp((6, 8, 3)))
     shapes = [{"batch": 2}, {"x": np.zeros((3, 6))}, {"x": (np.int64(4), 6)}]
-    assert warm_up_driver(path, BackendType.GPU_PIXEL, shapes, True)
-    assert not warm_up_driver(path, BackendType.GPU_PIXEL, {"rows": 2}, True)
+    assert warm_up_driver(WARM_UP, path, BackendType.GPU_PIXEL, shapes, True)
+    assert not warm_up_driver(WARM_UP, path, BackendType.GPU_PIXEL, {"rows": 2}, True)

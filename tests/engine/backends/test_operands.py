@@ -9,10 +9,8 @@ import pytest
 
 from engine import BackendType, ModelLoader, Worker
 from engine.backends.base import Backend
-from engine.backends.gl.compute.backend import GLComputeBackend
 from engine.backends.opencl import OpenCLBackend
 from engine.device.cl.device import CLDevice
-from engine.device.gl.device import GLDevice
 from engine.kernels.value import Value
 from tests.engine.backends.gl.test_tuned import CONVOLUTIONS
 from tests.engine.backends.steps import (
@@ -24,30 +22,6 @@ from tests.engine.backends.steps import (
     value,
 )
 from tests.graphs import node, proto
-
-FORMS = [
-    pytest.param("texels", marks=pytest.mark.gl),
-    pytest.param("storage", marks=pytest.mark.gl),
-    pytest.param("cpu", marks=pytest.mark.opencl),
-    pytest.param("gpu", marks=pytest.mark.opencl),
-]
-
-
-@pytest.fixture(params=FORMS)
-def form(request: pytest.FixtureRequest) -> Any:
-    """A backend with tuned kernels, in one of their forms."""
-    backend: Backend
-    if request.param in ("cpu", "gpu"):
-        cl_device: CLDevice = request.getfixturevalue("cl_device")
-        backend = OpenCLBackend(cl_device, form=request.param)
-    else:
-        gl_device: GLDevice = request.getfixturevalue("gl_device")
-        backend = GLComputeBackend(gl_device, texels=request.param == "texels")
-        if not gl_device.info.supports_compute:
-            pytest.skip("no OpenGL 4.3 here")
-    yield backend
-    if isinstance(backend, OpenCLBackend):
-        backend.dispose()
 
 
 def of_type(shape: tuple[int, ...], dtype: str, seed: int) -> np.ndarray:

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import pytest
 
-from engine import BackendType
+from engine import BackendType, ModelLoader
 from engine.backends import table
 from engine.backends.base import Backend
+from engine.backends.cpu import precompile
+from engine.backends.host import HostBackend
 from engine.backends.select import create_backend, may_use_opengl
 from engine.backends.table import Entry
 from engine.base.errors import DeviceError, InputError
+from tests.graphs import node, proto
 
 
 @pytest.mark.parametrize("entry", table.BACKENDS, ids=lambda entry: entry.name)
@@ -18,6 +21,15 @@ def test_an_entry_is_the_class_s(entry: Entry) -> None:
     assert issubclass(found, Backend)
     assert found.name == entry.name
     assert table.named(entry.name) is entry
+    assert found.is_host == issubclass(found, HostBackend) == (entry.device is None)
+
+
+def test_reading_a_model_begins_what_backends_want_ahead(monkeypatch: pytest.MonkeyPatch) -> None:
+    begun: list[str] = []
+    monkeypatch.setattr(precompile, "compile_ahead", lambda: begun.append("cpu"))
+    layers = [node("Relu", ["x"], ["y"])]
+    ModelLoader.load(proto(layers, {"x": ("float32", [3])}, {"y": ("float32", [3])}))
+    assert begun == ["cpu"]
 
 
 def test_names_and_pairs_of_type_and_device_are_unique() -> None:

@@ -114,6 +114,24 @@ def test_position_among_equals(op_type: str, axis: int, last: int, rng: np.rando
     np.testing.assert_array_equal(found, expected)
 
 
+@pytest.mark.parametrize("last", [0, 1])
+@pytest.mark.parametrize("op_type", ["ArgMax", "ArgMin"])
+@pytest.mark.parametrize("values", ["equals", "different", "NaN"])
+def test_position_in_long_rows(op_type: str, values: str, last: int, rng: np.random.Generator) -> None:
+    x = rng.standard_normal((2, 2500, 3)).astype(np.float32)
+    if values == "equals":
+        x = np.round(x)
+    if values == "NaN":
+        x[rng.random(x.shape) < 0.01] = np.nan
+    flipped = np.flip(x, 1) if last else x
+    expected = (np.argmax if op_type == "ArgMax" else np.argmin)(flipped, 1)
+    expected = x.shape[1] - 1 - expected if last else expected
+    attributes = {"axis": 1, "keepdims": 0, "select_last_index": last}
+    computes = Tracer(one_layer(op_type, [x], attributes)).trace({"x0": x.shape}).computes
+    assert [compute.space for compute in computes] == [(2, 50, 3), (2, 3)]
+    np.testing.assert_array_equal(run(op_type, [x], attributes)[0], expected)
+
+
 def test_nan_is_the_extreme_as_in_numpy() -> None:
     x = np.array([[1.0, np.nan, 5.0, np.nan], [3.0, 1.0, 2.0, 0.0]], np.float32)
     attributes = {"axis": 1, "keepdims": 0}

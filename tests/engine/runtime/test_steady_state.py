@@ -456,13 +456,16 @@ def test_shapes_that_take_turns_keep_their_short_ways(make_worker: MakeWorker) -
         for n in (3, 8, 5):
             worker.schedule(np.full(n, turn + 1, np.float32))
             assert worker.peek_output().download_to_array() == n * (turn + 1) ** 2
-    shorts = dict(worker._directs)
-    assert sorted(shorts) == [((3,),), ((5,),), ((8,),)]
-    for key in [*worker._session.cache.plans]:
-        recorded = worker._session.cache.plans[key]
-        if not recorded.users:
-            worker._session.cache.drop(worker._session.cache.plans, key)
+    plans = worker._session.cache.plans
+    shorts = {key: recorded.fast_path for key, recorded in plans.items()}
+    assert len(shorts) == 3
+    assert None not in shorts.values()
+    for key in [*plans]:
+        if not plans[key].users:
+            worker._session.cache.drop(plans, key)
     for n in (3, 8, 5):
         worker.schedule(np.full(n, 2, np.float32))
         assert worker.peek_output().download_to_array() == n * 4
-    assert worker._directs[((8,),)] is not shorts[((8,),)]
+    key = worker._session.key({"x": (8,)}, {})
+    assert plans[key].fast_path is not None
+    assert plans[key].fast_path is not shorts[key]

@@ -63,9 +63,9 @@ sys.argv = ["main.py"]
 from chaser import Chaser
 from main import build
 from gameglue import App, PlayOptions
-with App("stars", headless=True, seed=2, folder=".", audio=False) as app:
+with App("stars", headless=True, seed=2, folder=".", audio=False, size=(160, 120)) as app:
     build(app, PlayOptions(None, autoplay=True, seed=2))
-    app.run(frames=900)
+    app.run(frames=300)
     (chaser,) = app.find_components(Chaser)
     print("stars", chaser.stars, chaser.score.text)
 """

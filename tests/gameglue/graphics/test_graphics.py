@@ -45,7 +45,7 @@ def drawn(app: App, draw: Callable[[], object]) -> np.ndarray:
     app.graphics.background = "black"
     owner = app.scene.create("draws", Draws)
     app.step()
-    app.lifecycle.remove(owner)
+    app._lifecycle.remove(owner)
     return app.graphics.read_pixels()
 
 

@@ -173,6 +173,25 @@ def test_where_a_graphics_card_draws_it_is_of_the_same_frame(
 
 
 @pytest.mark.gl
+@pytest.mark.parametrize("channel", CHANNELS)
+def test_a_deterministic_app_has_each_picture_in_the_same_frame(
+    channel: str, make_drawing_app: MakeApp, make_worker: MakeWorker
+) -> None:
+    app = make_drawing_app(deterministic=True, latency_frames=3)
+    network = PictureNetwork(app, make_worker(channel), SIZE, DOUBLE)
+    show(app, network)
+    counts = []
+    for _ in range(11):
+        app.step()
+        counts.append(network.count)
+    # The first is given in the first frame; each next one in the frame that brings the previous one.
+    assert counts == [0, 0, 0, 1, 1, 1, 2, 2, 2, 3, 3]
+    assert network.latency_frames == 3.0
+    assert np.abs(read(network) - doubled(PIXELS)).max() <= 1
+    network.release()
+
+
+@pytest.mark.gl
 @pytest.mark.parametrize("channel", ["cpu", "gl_pixel"])
 def test_worker_and_size_change_while_a_picture_is_on_its_way(
     channel: str, make_drawing_app: MakeApp, make_worker: MakeWorker
@@ -219,7 +238,7 @@ def test_release_frees_everything(
     worker = make_worker(channel)
     source = app.graphics.texture(PIXELS)
     app.step()
-    objects, routines = app.graphics.device.live_objects, len(app.coroutines)
+    objects, routines = app.graphics.device.live_objects, len(app._coroutines)
     network = PictureNetwork(app, worker, SIZE, DOUBLE)
     network.update(source)
     assert network.is_busy
@@ -232,7 +251,7 @@ def test_release_frees_everything(
     app.step()
     network.update(source)
     assert app.graphics.device.live_objects == objects
-    assert len(app.coroutines) == routines
+    assert len(app._coroutines) == routines
     assert (network.picture, network.is_busy) == (None, False)
     # The worker is its owner's, and answers.
     worker.schedule(np.zeros((1, 3, 2, 2), np.float32))
@@ -242,13 +261,13 @@ def test_release_frees_everything(
 @pytest.mark.gl
 def test_one_that_nobody_holds_is_driven_no_more(make_drawing_app: MakeApp, make_worker: MakeWorker) -> None:
     app = make_drawing_app()
-    routines = len(app.coroutines)
+    routines = len(app._coroutines)
     network = PictureNetwork(app, make_worker("cpu"), SIZE, DOUBLE)
-    assert len(app.coroutines) == routines + 1
+    assert len(app._coroutines) == routines + 1
     del network
     gc.collect()
     app.step()
-    assert len(app.coroutines) == routines
+    assert len(app._coroutines) == routines
 
 
 @pytest.mark.gl

@@ -7,8 +7,9 @@ from typing import Any, ClassVar
 
 import pytest
 
-from gameglue import FRAME, App, MonoBehaviour, Phase, WaitForEndOfFrame, WaitForFixedUpdate
+from gameglue import App, MonoBehaviour, Phase, WaitForEndOfFrame, WaitForFixedUpdate
 from gameglue.errors import FrameError, HookError
+from gameglue.host.frame import FRAME
 from gameglue.scripting.hooks import HOOKS
 
 # Written by hand from the design, so that a reordered list fails here.
@@ -114,7 +115,7 @@ def test_hooks_of_the_first_and_second_frame(app: App, log: list[str]) -> None:
 def test_all_are_awake_before_any_starts(app: App, log: list[str]) -> None:
     for label in ("a ", "b "):
         app.scene.create(label).add_component(Recorder, label=label)
-    app.lifecycle.wake_new()
+    app._lifecycle.wake_new()
     assert log == ["a awake", "a on_enable", "b awake", "b on_enable", "a start", "b start"]
 
 

@@ -4,9 +4,23 @@ from __future__ import annotations
 
 import gc
 import weakref
+from collections.abc import Iterator
+
+import pytest
 
 from gameglue import App, MonoBehaviour
+from gameglue.host import garbage_collection
 from gameglue.host.garbage_collection import long_lived_kept
+
+
+@pytest.fixture(autouse=True)
+def outermost(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """No block is open but those of the test: the session holds one, see `tests/conftest.py`."""
+    monkeypatch.setattr(garbage_collection, "_blocks", 0)
+    gc.unfreeze()
+    yield
+    gc.collect()
+    gc.freeze()
 
 
 class Knot:
@@ -32,6 +46,19 @@ def test_what_was_there_is_left_alone_until_the_end() -> None:
         assert late() is None
     gc.collect()
     assert early() is None
+
+
+def test_inner_blocks_end_with_the_outermost() -> None:
+    before = gc.get_freeze_count()
+    with long_lived_kept():
+        kept = gc.get_freeze_count()
+        late = weakref.ref(Knot())
+        with long_lived_kept():
+            # Nothing is collected or added, so runs of a few frames each cost nothing.
+            assert late() is not None
+            assert gc.get_freeze_count() <= kept
+        assert gc.get_freeze_count() > before
+    assert gc.get_freeze_count() <= before
 
 
 def test_an_app_keeps_it_while_it_runs() -> None:

@@ -58,7 +58,7 @@ def test_a_halted_game_is_drawn_and_does_not_go_on(app: App) -> None:
     assert (app.time.frame_count, app.time.time, app.time.unscaled_time) == (count, time, pytest.approx(time))
     assert counter.deltas[-5:] == [0.0] * 5
     assert len(own) == 3
-    assert app.player_time == pytest.approx(0.16)
+    assert app._player_time == pytest.approx(0.16)
     app.halted = False
     app.step(0.02)
     assert counter.calls["update"] == before["update"] + 1

@@ -110,7 +110,7 @@ def test_nothing_is_enqueued_behind_what_is_not_done(clock: Clock) -> None:
     class Endless(InferenceQueue):
         """Always has a millisecond to enqueue, which the device is done with two milliseconds later."""
 
-        wants_turn = wants_gpu = True
+        _wants_turn = _wants_gpu = True
 
         def pump(self, budget_ms: float) -> float:
             starts.append(clock.now)

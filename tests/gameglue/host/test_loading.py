@@ -178,6 +178,6 @@ def test_what_compiles_goes_on_while_a_picture_waits_for_the_display(
     calls: list[str] = []
     monkeypatch.setattr(children, "let_go", lambda: calls.append("let go"))
     monkeypatch.setattr(app.graphics, "present", lambda: calls.append("present"))
-    app.waits_for_display = True
+    app._waits_for_display = True
     app.step()
     assert calls == ["let go", "present", "let go"]

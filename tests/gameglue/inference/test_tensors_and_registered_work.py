@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from gameglue import App, InferenceQueue, InferenceRequest, MonoBehaviour, Pumpable, ValuePending
+from gameglue import App, InferenceQueue, InferenceRequest, MonoBehaviour, ValuePending
+from gameglue.inference import Pumpable
 
 
 class Tensor:

@@ -54,7 +54,7 @@ class Hand:
         return left + along * (right - left), (top + bottom) / 2
 
     def click_at(self, x: float, y: float) -> None:
-        now = self.app.player_time
+        now = self.app._player_time
         self._script.move(x, y, at=now + 0.01).click(x, y, at=now + 0.05, hold=0.04)
         self.frames(7)
 
@@ -63,27 +63,27 @@ class Hand:
 
     def double_click(self, label: str) -> None:
         x, y = self.place(label)
-        now = self.app.player_time
+        now = self.app._player_time
         self._script.move(x, y, at=now + 0.01)
         self._script.click(x, y, at=now + 0.05, hold=0.02).click(x, y, at=now + 0.11, hold=0.02)
         self.frames(10)
 
     def drag(self, label: str, by: float, along: float = 0.5) -> None:
         x, y = self.place(label, 0, along)
-        now = self.app.player_time
+        now = self.app._player_time
         self._script.move(x, y, at=now + 0.01)
         self._script.drag([(x, y), (x + by / 2, y), (x + by, y)], at=now + 0.05, duration=0.1)
         self.frames(12)
 
     def type(self, text: str) -> None:
         """Type into what has the keyboard, in the place of all that is there."""
-        now = self.app.player_time
+        now = self.app._player_time
         self._script.press("left ctrl", at=now + 0.01, hold=0.06).press("a", at=now + 0.03, hold=0.02)
         self._script.type(text, at=now + 0.12).press("return", at=now + 0.16, hold=0.02)
         self.frames(14)
 
     def press(self, key: str) -> None:
-        self._script.press(key, at=self.app.player_time + 0.01, hold=0.02)
+        self._script.press(key, at=self.app._player_time + 0.01, hold=0.02)
         self.frames(4)
 
 

@@ -27,9 +27,9 @@ def filled(times_ms: list[float]) -> Profiler:
     profiler = Profiler(capacity=200)
     now = 0.0
     for ms in times_ms:
-        profiler.begin_frame(now)
+        profiler._begin_frame(now)
         profiler.add_phase("update", ms * 0.25e-3)
-        profiler.end_frame(ms * 1e-3)
+        profiler._end_frame(ms * 1e-3)
         now += 0.016
     return profiler
 
@@ -68,8 +68,8 @@ def test_samples_add_up_within_a_frame() -> None:
     profiler = Profiler()
     profiler.add_sample("path finding", 0.002)
     profiler.add_sample("path finding", 0.003)
-    profiler.end_frame(0.01)
-    profiler.end_frame(0.01)
+    profiler._end_frame(0.01)
+    profiler._end_frame(0.01)
     assert profiler.samples["path finding"].latest() == pytest.approx([0.005])
     assert profiler.sample_calls["path finding"] == 2
 

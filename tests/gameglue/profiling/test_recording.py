@@ -94,8 +94,8 @@ def test_nothing_is_left_when_a_recording_ends(app: App) -> None:
     app.profiler.stop()
     assert instrumentation.installed == 0
     assert len(gc.callbacks) == callbacks
-    assert app.lifecycle.wrap is None
-    assert all(hooks.wrap is None for hooks in app.lifecycle.hooks.values())
+    assert app._lifecycle.wrap is None
+    assert all(hooks.wrap is None for hooks in app._lifecycle.hooks.values())
     assert app.profiler.stop() is None
 
 

@@ -164,7 +164,7 @@ def test_stopping_runs_finally_blocks(app: App) -> None:
     assert log == ["closed"]
     assert coroutine.is_done()
     app.step(0.1)
-    assert len(app.coroutines) == 0
+    assert len(app._coroutines) == 0
 
 
 def test_a_coroutine_may_stop_itself(app: App) -> None:

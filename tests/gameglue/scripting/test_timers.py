@@ -87,7 +87,7 @@ def test_cancelling(app: App, clock: Clock) -> None:
     clock.cancel_invoke()
     run(app, 2)
     assert len(clock.rung) == 3
-    assert len(app.lifecycle.timers) == 0
+    assert len(app._lifecycle.timers) == 0
 
 
 def test_a_call_may_cancel_itself(app: App, clock: Clock) -> None:
@@ -107,7 +107,7 @@ def test_timers_go_on_while_disabled_and_end_with_the_component(app: App, clock:
     clock.game_object.destroy()
     run(app, 3)
     assert clock.rung == [0.1, 0.2, 0.3]
-    assert len(app.lifecycle.timers) == 0
+    assert len(app._lifecycle.timers) == 0
 
 
 def test_a_call_that_raises_ends_the_component_not_the_loop(make_app: Callable[..., App]) -> None:

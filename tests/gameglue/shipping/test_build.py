@@ -19,7 +19,7 @@ import pytest
 from engine.backends.base import BackendType
 from engine.base.errors import InputError
 from engine.device.native import NativeSource, NativeStore
-from engine.device.native.child import COMPILER_ARGUMENT
+from engine.device.native.child import CHILD_ARGUMENT
 from engine.device.native.children import allow_reentry
 from engine.device.native.pool import CompilePool
 from engine.device.native.prelude import PRELUDE
@@ -280,7 +280,7 @@ def test_a_built_game_compiles_in_itself_started_again(
     text = PRELUDE + "\n\ndef nothing(args, begin, end):\n    pass\n"
     store = NativeStore(tmp_path / "store", CompilePool(limit=1))
     assert len(store.load([NativeSource("nothing", text, "nothing")])) == 1
-    assert started == [[str(built), COMPILER_ARGUMENT]]
+    assert started == [[str(built), CHILD_ARGUMENT]]
 
 
 @pytest.mark.long
@@ -293,8 +293,9 @@ def test_a_built_game_rehearses_in_itself_started_again(
     monkeypatch.setattr("engine.device.native.children._may_reenter", [])
     allow_reentry()
     model = ROOT / "assets/digits/digits.onnx"
-    assert warm_up_driver(model, BackendType.GPU_PIXEL, {"batch": 1}, True)
-    assert not warm_up_driver(tmp_path / "nowhere.onnx", BackendType.GPU_PIXEL, None, True)
+    task = "engine.api.freeze_support:run_driver_warm_up"
+    assert warm_up_driver(task, model, BackendType.GPU_PIXEL, {"batch": 1}, True)
+    assert not warm_up_driver(task, tmp_path / "nowhere.onnx", BackendType.GPU_PIXEL, None, True)
 
 
 @pytest.mark.long

@@ -1,5 +1,5 @@
 # mypy: allow-untyped-defs, allow-incomplete-defs
-"""Tiles of convolutions whose channels lie last: the sums of a few pixels stay in registers over all taps."""
+"""Tiles of convolutions with the channels last: the sums of a few pixels stay in registers over all taps."""
 
 from functools import partial
 

@@ -1,5 +1,5 @@
 # mypy: allow-untyped-defs, allow-incomplete-defs
-"""Windows over pixels whose channels lie side by side: a vector of channels, for several pixels at a time."""
+"""Windows over pixels with the channels last: a vector of channels, for several pixels at a time."""
 
 from llvmlite import ir
 from numba import types

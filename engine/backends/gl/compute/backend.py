@@ -8,20 +8,21 @@ from typing import ClassVar
 
 import numpy as np
 
-from engine.backends.base import DeviceBuffer, Program, Progress
+from engine.backends.base import DeviceBuffer, Program, Progress, Storage
 from engine.backends.cost import formula_ns
 from engine.backends.gl.backend import GLBackend, checked_elements
 from engine.backends.gl.compute.matmul import slices_constant
-from engine.backends.gl.compute.memory import GLComputeBuffer, GLReadback, buffer_size
+from engine.backends.gl.compute.memory import GLComputeBuffer, GLMemory, GLReadback, buffer_size
 from engine.backends.gl.compute.partial_dispatch import GLComputePieces
 from engine.backends.gl.compute.printer import ComputePrinter
 from engine.backends.gl.compute.programs import ComputePrograms
-from engine.backends.gl.compute.record import GLComputeProgram, Recorder, groups_of, program_key
+from engine.backends.gl.compute.record import GLComputeProgram, Recorder, groups_of, new_arena, program_key
 from engine.backends.gl.compute.shader import ShaderKernel
 from engine.backends.gl.compute.target import Target
+from engine.backends.gl.compute.template import GLComputeTemplate
 from engine.backends.gl.compute.tuning import tune
 from engine.backends.gl.storage import lanes, memory_dtype
-from engine.base.errors import DeviceError
+from engine.base.errors import DeviceError, OutOfMemoryError
 from engine.compiler.plan import AnyKernel, Compute, Plan, Step, Tuner
 from engine.device.gl.device import GLDevice
 from engine.device.gl.functions import GL
@@ -33,6 +34,8 @@ from engine.kernels.value import Value
 # Positions are int32, and the threads beyond a tensor's end have some too.
 _MOST_ELEMENTS = 2**31 - 2**25
 
+
+_SMALLEST_ARENA = 1 << 10
 
 # Finding an element's place and storing it.
 _ELEMENT_NS = 3.0
@@ -46,6 +49,8 @@ class GLComputeBackend(GLBackend):
     """
 
     name: ClassVar[str] = "gl_compute"
+    storage: ClassVar[Storage] = "buffer"
+    shares: ClassVar[bool] = True
 
     def __init__(self, device: GLDevice, *, texels: bool | None = None) -> None:
         if not device.info.supports_compute:
@@ -61,6 +66,7 @@ class GLComputeBackend(GLBackend):
         super().__init__(device, fan_in)
         self._programs = ComputePrograms.of(device)
         self._target = Target(device.limits, self.texels)
+        self._arena: GLMemory | None = None
 
     @classmethod
     def device_for(cls, device: GLDevice | None) -> GLDevice:
@@ -117,24 +123,19 @@ class GLComputeBackend(GLBackend):
             self.device.counters.bytes_up += given.nbytes
         return buffer
 
-    def upload(self, buffer: DeviceBuffer, data: np.ndarray) -> None:
+    def write(self, buffer: DeviceBuffer, elements: np.ndarray) -> None:
         """Set a buffer's value through a staging buffer that no command uses any more."""
-        target = _own(buffer)
-        given = checked_elements(data, target.dtype, target.elements)
-        if given.nbytes:
-            self.device.staging.write_buffer(target.name, given)
+        self.device.staging.write_buffer(_own(buffer).name, elements)
 
-    def copy(self, source: DeviceBuffer, target: DeviceBuffer) -> None:
+    def move(self, source: DeviceBuffer, target: DeviceBuffer, elements: int) -> None:
         """Copy on the device."""
         a, b = _own(source), _own(target)
         gl = self.device.gl
-        if not a.elements:
-            return
         with self.device.current():
             gl.glMemoryBarrier(GL.BUFFER_UPDATE_BARRIER_BIT)
             gl.glBindBuffer(GL.COPY_READ_BUFFER, a.name)
             gl.glBindBuffer(GL.COPY_WRITE_BUFFER, b.name)
-            nbytes = min(a.elements, b.elements) * memory_dtype(a.dtype).itemsize
+            nbytes = elements * memory_dtype(a.dtype).itemsize
             gl.glCopyBufferSubData(GL.COPY_READ_BUFFER, GL.COPY_WRITE_BUFFER, 0, 0, nbytes)
 
     def record(self, plan: Plan, buffers: Mapping[str, DeviceBuffer]) -> GLComputeProgram:
@@ -142,6 +143,32 @@ class GLComputeBackend(GLBackend):
         self.prepare(step.kernel for step in plan.steps)
         with self.device.current():
             return Recorder(self.device, self._programs, self.texels).record(plan, buffers)
+
+    def share(self, room: DeviceBuffer, elements: int) -> GLComputeBuffer | None:
+        """A buffer over the first elements of another."""
+        return _own(room).part(elements)
+
+    def template(self, plan: Plan, constants: Mapping[str, DeviceBuffer]) -> GLComputeTemplate:
+        """Record a plan whose sizes are open; compiles what `prepare` was not asked for."""
+        self.prepare(step.kernel for step in plan.steps)
+        with self.device.current():
+            return GLComputeTemplate(self, plan, constants)
+
+    def check_memory(self) -> None:
+        try:
+            super().check_memory()
+        except OutOfMemoryError:
+            # What has failed may be the arena: the next program gets another.
+            self._arena = None
+            raise
+
+    def arena_of(self, nbytes: int) -> GLMemory:
+        """Memory for a program's temporaries; all programs of templates share it, as they run in turn."""
+        if self._arena is None or self._arena.nbytes < nbytes:
+            # Programs made before keep the arena that their calls know. What has grown is likely to grow on.
+            more = 0 if self._arena is None else nbytes // 4
+            self._arena = new_arena(self.device, max(nbytes + more, _SMALLEST_ARENA))
+        return self._arena
 
     def pieces(self, program: Program, plan: Plan) -> GLComputePieces:
         """The plan's dispatches, to be issued over parts of their grids."""
@@ -159,6 +186,11 @@ class GLComputeBackend(GLBackend):
     def readback(self, buffer: DeviceBuffer) -> GLReadback:
         """Start a copy of the value, as of now in the stream."""
         return GLReadback.start(self.device, _own(buffer))
+
+    def dispose(self) -> None:
+        """Free what was dropped; programs stay with the device, for other workers."""
+        self._arena = None
+        super().dispose()
 
 
 def _own(buffer: DeviceBuffer) -> GLComputeBuffer:

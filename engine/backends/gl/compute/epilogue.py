@@ -27,16 +27,23 @@ class Finish:
     The tuned kernel knows the indices along the first `known` axes of the space; others are found by
     division. Arguments `A` hold those of the epilogue, then the tuned kernel's own, then the space's sizes.
     operands: the tensors that the tuned kernel itself reads, with how many elements a load of each yields.
+    kinds: their storage types, by default that of the product.
     """
 
     def __init__(
-        self, compute: Compute, operands: Sequence[tuple[str, int]], known: int, target: Target
+        self,
+        compute: Compute,
+        operands: Sequence[tuple[str, int]],
+        known: int,
+        target: Target,
+        kinds: Sequence[str] | None = None,
     ) -> None:
         self.compute = compute
         self.operands = tuple(operands)
         formula = compute.epilogue if compute.epilogue is not None else acc(compute.body.dtype)
         self.kernel, self.values, self.inputs = number(formula, len(compute.space), compute.output.dtype)
         self.element = compute.body.dtype
+        self.kinds = tuple(kinds or (self.element,) * len(self.operands))
         self._known = known
         self._target = target
         self._printer = ComputePrinter(self.kernel, target.texels)
@@ -71,7 +78,7 @@ class Finish:
         """
         sizes = len(axis_values(self.compute.space)) if self._axes else 0
         inputs = [
-            *((self.element, width) for _, width in self.operands),
+            *((kind, width) for kind, (_, width) in zip(self.kinds, self.operands, strict=True)),
             *((kind, 1) for kind in self.kernel.buffers),
         ]
         declaration = self._printer.arguments(own + sizes)
@@ -138,10 +145,8 @@ def has_kernels(compute: Compute, *values: Value) -> bool:
 
 
 def grid_fits(grid: Sequence[int], target: Target) -> bool:
-    """Whether a grid of groups is within the device's limits and not empty."""
-    return prod(grid) > 0 and all(
-        g <= m for g, m in zip(grid, target.limits.max_compute_group_count, strict=True)
-    )
+    """Whether a grid of groups is within the device's limits."""
+    return all(g <= m for g, m in zip(grid, target.limits.max_compute_group_count, strict=True))
 
 
 def product_ns(multiplications: int, fetches: int) -> float:

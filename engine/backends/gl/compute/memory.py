@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import ctypes
 
+import moderngl
 import numpy as np
 
-from engine.backends.base import DeviceBuffer, Readback
-from engine.backends.gl.memory import GLObjects
+from engine.backends.base import Readback
+from engine.backends.gl.memory import GLBuffer, GLObjects
 from engine.backends.gl.storage import from_memory, memory_dtype
 from engine.base.errors import DisposedError
 from engine.device.gl.device import GLDevice
@@ -30,6 +31,7 @@ _FORMATS = {
     ("uint32", 1): 0x8236,
     ("uint16", 1): 0x8234,
     ("uint8", 1): 0x8232,
+    ("uint8", 4): 0x8D7C,
 }
 """Of buffer textures, by the NumPy type of an element in memory and how many a texel has."""
 
@@ -39,14 +41,29 @@ def buffer_size(elements: int, dtype: np.dtype) -> int:
     return largest(1, -(-elements * memory_dtype(dtype).itemsize // _SIZE_STEP)) * _SIZE_STEP
 
 
+def buffer_sizes(elements: np.ndarray, itemsizes: np.ndarray) -> np.ndarray:
+    """`buffer_size` of several tensors."""
+    return np.maximum(1, -(-elements * itemsizes // _SIZE_STEP)) * _SIZE_STEP
+
+
 class GLMemory(GLObjects):
     """One GL buffer and the buffer textures that look at ranges of it, deleted together."""
+
+    name: int
 
     def __init__(self, device: GLDevice, nbytes: int, data: np.ndarray | None = None) -> None:
         super().__init__(device)
         self.nbytes = nbytes
         self._textures: dict[tuple[int, int, int], int] = {}
-        gl = device.gl
+        self._allocate(data)
+
+    @property
+    def whole(self) -> GLMemory:
+        """The memory that the GL buffer belongs to."""
+        return self
+
+    def _allocate(self, data: np.ndarray | None) -> None:
+        device, nbytes, gl = self.device, self.nbytes, self.device.gl
         with device.current(flush=False):
             self.name = self.generate("Buffers")
             gl.glBindBuffer(GL.COPY_WRITE_BUFFER, self.name)
@@ -59,7 +76,7 @@ class GLMemory(GLObjects):
 
     def texture(self, memory: str, width: int, offset: int, nbytes: int) -> int:
         """The GL name of a buffer texture over a range. memory: NumPy type of an element. width: 1 or 4."""
-        kind = _FORMATS[memory, width]
+        kind = texture_format(memory, width)
         key = (kind, offset, nbytes)
         if key not in self._textures:
             gl = self.device.gl
@@ -73,10 +90,39 @@ class GLMemory(GLObjects):
         return self._textures[key]
 
 
+class SharedMemory(GLMemory):
+    """A part, from the start, of another memory, which lives as long; the buffer textures are its own."""
+
+    def __init__(self, whole: GLMemory, nbytes: int) -> None:
+        self._whole = whole
+        assert isinstance(whole.device, GLDevice)
+        super().__init__(whole.device, nbytes)
+
+    @property
+    def whole(self) -> GLMemory:
+        """The memory that the GL buffer belongs to."""
+        return self._whole
+
+    def _allocate(self, data: np.ndarray | None) -> None:
+        self.name = self._whole.name
+
+    def new_textures(self, count: int) -> np.ndarray:
+        """The GL names of so many new textures, deleted with this."""
+        names = np.empty(count, np.uint32)
+        self.device.gl.glGenTextures(count, names.ctypes.data)
+        self._names.setdefault("Textures", []).extend(names.tolist())
+        return names
+
+
+def texture_format(memory: str, width: int) -> int:
+    """The format of a buffer texture. memory: NumPy type of an element. width: 1 or 4 elements a texel."""
+    return _FORMATS[memory, width]
+
+
 _RANGE_TYPES = (ctypes.c_uint, ctypes.c_uint, ctypes.c_uint, ctypes.c_ssize_t, ctypes.c_ssize_t)
 
 
-class GLComputeBuffer(DeviceBuffer):
+class GLComputeBuffer(GLBuffer):
     """A tensor in a GL buffer of its own."""
 
     def __init__(
@@ -85,6 +131,18 @@ class GLComputeBuffer(DeviceBuffer):
         self.elements = elements
         self.dtype = np.dtype(dtype)
         self.memory = GLMemory(device, buffer_size(elements, self.dtype), data)
+        self._is_lent = self._is_released = False
+
+    def part(self, elements: int) -> GLComputeBuffer | None:
+        """A buffer over the first elements; None if these are too few. The memory lives as long as either."""
+        if elements > self.elements:
+            return None
+        self._is_lent = True
+        part = object.__new__(GLComputeBuffer)
+        part.elements, part.dtype = elements, self.dtype
+        part._is_lent = part._is_released = False
+        part.memory = SharedMemory(self.memory, buffer_size(elements, self.dtype))
+        return part
 
     @property
     def name(self) -> int:
@@ -96,15 +154,22 @@ class GLComputeBuffer(DeviceBuffer):
     @property
     def is_released(self) -> bool:
         """Whether `release` was called."""
-        return self.memory.is_released
+        return self._is_released or self.memory.is_released
+
+    def shared(self, ctx: moderngl.Context) -> moderngl.Buffer:
+        """The buffer as an object of another context."""
+        found: moderngl.Buffer = ctx.external_buffer(self.name, self.memory.nbytes)
+        return found
 
     def memory_bytes(self) -> int:
         """What it takes on the GPU."""
         return self.memory.nbytes
 
     def release(self) -> None:
-        """Give the memory back."""
-        self.memory.release()
+        """Give the memory back; what was lent goes with the last part."""
+        self._is_released = True
+        if not self._is_lent:
+            self.memory.release()
 
 
 class GLReadback(Readback):

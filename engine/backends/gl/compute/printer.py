@@ -63,11 +63,7 @@ class ComputePrinter(GLSLPrinter):
 
     def fetch(self, slot: int, position: str) -> str:
         """An element of an input."""
-        storage = self.kernel.buffers[slot]
-        block = f"b{self.first_input + slot}"
-        if self.texels:
-            return decoded(f"texelFetch({block}, {position}).x", storage)
-        return f"{block}[{position}]" if lanes(storage) == 1 else unpacked(block, position, storage)
+        return element(f"b{self.first_input + slot}", position, self.kernel.buffers[slot], self.texels)
 
     def shader(self) -> str:
         """The whole compute shader."""
@@ -125,6 +121,13 @@ class ComputePrinter(GLSLPrinter):
             return size, f"{multiplier}, {shift}"
 
         return unravel(axes, self.kernel.rank, divisor)
+
+
+def element(block: str, position: str, storage: str, texels: bool) -> str:
+    """The text of an element of an input, as the word in which shaders hold it."""
+    if texels:
+        return decoded(f"texelFetch({block}, {position}).x", storage)
+    return f"{block}[{position}]" if lanes(storage) == 1 else unpacked(block, position, storage)
 
 
 def _function(head: str, lines: Sequence[str]) -> str:
@@ -203,3 +206,12 @@ def _divisor(size: int) -> tuple[int, int]:
     shift = (size - 1).bit_length()
     multiplier = (((1 << 32) * ((1 << shift) - size)) // size + 1) & 0xFFFFFFFF
     return multiplier - (1 << 32) if multiplier >= 1 << 31 else multiplier, shift
+
+
+def divisors(sizes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """`divisor` of each of some sizes: multipliers and shifts."""
+    sizes = np.maximum(sizes, 1)
+    # The exponent of a number is how many bits its integer part has.
+    shifts = np.frexp((sizes - 1).astype(np.float64))[1].astype(np.int64)
+    multipliers = (((1 << shifts) - sizes) << 32) // sizes + 1
+    return multipliers.astype(np.uint32).view(np.int32), shifts

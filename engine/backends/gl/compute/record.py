@@ -1,14 +1,17 @@
-"""A plan as a command list: where its tensors lie, which bindings change, where a barrier is due."""
+"""A plan as a command list: the places of its tensors, which bindings change, where a barrier is due."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from math import prod
+from typing import Any, Protocol
 
 import numpy as np
 
 from engine.backends.base import DeviceBuffer
+from engine.backends.gl.commands import CommandList
 from engine.backends.gl.compute.memory import TEXTURE_BUFFER, GLComputeBuffer, GLMemory, buffer_size
 from engine.backends.gl.compute.printer import LOCAL_SIZE, arguments
 from engine.backends.gl.compute.programs import ComputePrograms
@@ -36,36 +39,78 @@ class Place:
     offset: int
     nbytes: int
 
-    def overlaps(self, other: Place) -> bool:
+    def overlaps(self, other: object) -> bool:
         """Whether two tensors share bytes."""
         return (
-            self.memory is other.memory
+            isinstance(other, Place)
+            and self.memory is other.memory
             and self.offset < other.offset + other.nbytes
             and other.offset < self.offset + self.nbytes
         )
 
 
+class Overlapping(Protocol):
+    """What may share memory with others."""
+
+    def overlaps(self, other: object) -> bool:
+        """Whether two share bytes."""
+        ...
+
+
+def place_of(buffer: GLComputeBuffer) -> Place:
+    """Where a tensor with a buffer of its own lies."""
+    return Place(buffer.memory, 0, buffer.memory.nbytes)
+
+
+def arena_alignment(limits: GLLimits) -> int:
+    """At multiples of how many bytes the temporaries of an arena start."""
+    return max(limits.storage_buffer_offset_alignment, _TEXTURE_ALIGNMENT)
+
+
 class GLComputeProgram(GLProgram):
     """A recorded plan, its arena of temporaries, and the buffers it refers to."""
 
+    dispatches = 0
+    barriers = 0
+
     def __init__(
         self,
-        recorder: GLRecorder,
+        commands: CommandList,
         arena: GLMemory | None,
         buffers: Sequence[GLComputeBuffer],
-        places: Mapping[str, Place],
+        make_places: Callable[[], Mapping[str, Place]],
     ) -> None:
-        super().__init__(recorder.commands, [] if arena is None else [arena], buffers)
-        self.places = places
-        self.dispatches = 0
-        self.barriers = 0
-        self.arena_bytes = 0 if arena is None else arena.nbytes
+        super().__init__(commands, [] if arena is None else [arena], buffers)
+        self._arena = arena
+        self._make_places = make_places
+
+    @cached_property
+    def places(self) -> Mapping[str, Place]:
+        """Where each tensor is."""
+        return self._make_places()
+
+    @property
+    def arena_bytes(self) -> int:
         """Memory of the temporaries."""
+        return sum(self.temporaries().values())
+
+    def temporaries(self) -> dict[int, int]:
+        """The arena."""
+        return {} if self._arena is None else {id(self._arena.whole): self._arena.whole.nbytes}
 
 
 def program_key(kernel: AnyKernel, texels: bool) -> str:
     """Under which key a kernel's program is kept: a generic one has a text for each way of reading."""
     return f"{kernel.key}{'t' if texels else 's'}"
+
+
+def new_arena(device: GLDevice, nbytes: int) -> GLMemory:
+    """Memory for temporaries. Raises `OutOfMemoryError`."""
+    arena = GLMemory(device, nbytes)
+    # Asking for errors may wait for the driver: only where running out of memory is likely.
+    if nbytes > _LARGE_ARENA:
+        device.check_errors(f"reserving {nbytes >> 20} MiB for a plan's temporaries")
+    return arena
 
 
 class Recorder(GLRecorder):
@@ -74,10 +119,10 @@ class Recorder(GLRecorder):
     def __init__(self, device: GLDevice, programs: ComputePrograms, texels: bool) -> None:
         super().__init__(device, programs)
         self._texels = texels
-        self._storage: dict[int, Place] = {}
-        self._written: list[Place] = []
-        self._read: list[Place] = []
-        self._dispatches = self._barriers = 0
+        self._storage: dict[int, object] = {}
+        self._written: list[Overlapping] = []
+        self._read: list[Overlapping] = []
+        self._dispatches = self.barriers = 0
 
     def record(self, plan: Plan, buffers: Mapping[str, DeviceBuffer]) -> GLComputeProgram:
         """The plan as a program; `buffers` holds every tensor that is no temporary."""
@@ -85,7 +130,7 @@ class Recorder(GLRecorder):
         for name, buffer in buffers.items():
             assert isinstance(buffer, GLComputeBuffer), f"{name} is no buffer of this backend"
             bound[name] = buffer
-        places = {name: Place(b.memory, 0, b.memory.nbytes) for name, b in bound.items()}
+        places = {name: place_of(b) for name, b in bound.items()}
         arena = self._place_temporaries(plan, places)
         # What an earlier run or another plan wrote has to be seen.
         self.barrier()
@@ -93,11 +138,8 @@ class Recorder(GLRecorder):
             self.commands.begin_step()
             self._step(step, plan, places)
         self.commands.finish()
-        # Asking for errors may wait for the driver: only where running out of memory is likely.
-        if arena is not None and arena.nbytes > _LARGE_ARENA:
-            self.device.check_errors(f"reserving {arena.nbytes >> 20} MiB for a plan's temporaries")
-        program = GLComputeProgram(self, arena, list(bound.values()), places)
-        program.dispatches, program.barriers = self._dispatches, self._barriers
+        program = GLComputeProgram(self.commands, arena, list(bound.values()), lambda: places)
+        program.dispatches, program.barriers = self._dispatches, self.barriers
         return program
 
     def _place_temporaries(self, plan: Plan, places: dict[str, Place]) -> GLMemory | None:
@@ -106,9 +148,8 @@ class Recorder(GLRecorder):
             return None
         specs = {name: plan.buffers[name] for name in lifetimes}
         sizes = {name: buffer_size(spec.elements, spec.dtype) for name, spec in specs.items()}
-        alignment = max(self.device.limits.storage_buffer_offset_alignment, _TEXTURE_ALIGNMENT)
-        offsets, total = place(sizes, lifetimes, alignment)
-        arena = GLMemory(self.device, total)
+        offsets, total = place(sizes, lifetimes, arena_alignment(self.device.limits))
+        arena = new_arena(self.device, total)
         places |= {name: Place(arena, offsets[name], sizes[name]) for name in sizes}
         return arena
 
@@ -127,7 +168,7 @@ class Recorder(GLRecorder):
         self.call("glDispatchCompute", *grid)
         self._dispatches += 1
 
-    def bind(self, step: Step, output: Place, inputs: Sequence[Place]) -> np.ndarray:
+    def bind(self, step: Step, output: Any, inputs: Sequence[Any]) -> np.ndarray:
         """Make ready for the step's dispatch; returns its arguments, which may be changed before each."""
         kernel = step.kernel
         if isinstance(kernel, Kernel):
@@ -141,13 +182,12 @@ class Recorder(GLRecorder):
         self._bind_storage(0, output)
         for k, (place_, storage, width) in enumerate(zip(inputs, storages, widths, strict=True)):
             if self._texels:
-                texture = place_.memory.texture(FORMS[storage].memory, width, place_.offset, place_.nbytes)
-                self.bind_texture(k, TEXTURE_BUFFER, texture)
+                self._bind_texels(k, place_, FORMS[storage].memory, width)
             else:
                 self._bind_storage(1 + k, place_)
         return words
 
-    def _order(self, inputs: Sequence[Place], output: Place) -> None:
+    def _order(self, inputs: Sequence[Overlapping], output: Overlapping) -> None:
         """A barrier if the step touches what was written since the last one, or overwrites what was read."""
         conflict = any(output.overlaps(other) for other in (*self._written, *self._read)) or any(
             place_.overlaps(other) for place_ in inputs for other in self._written
@@ -161,11 +201,15 @@ class Recorder(GLRecorder):
         """What was written before is seen from here on."""
         bits = GL.SHADER_STORAGE_BARRIER_BIT | (GL.TEXTURE_FETCH_BARRIER_BIT if self._texels else 0)
         self.call("glMemoryBarrier", bits)
-        self._barriers += 1
+        self.barriers += 1
         self._written.clear()
         self._read.clear()
 
-    def _bind_storage(self, binding: int, place_: Place) -> None:
+    def _bind_texels(self, unit: int, place_: Any, memory: str, width: int) -> None:
+        texture = place_.memory.texture(memory, width, place_.offset, place_.nbytes)
+        self.bind_texture(unit, TEXTURE_BUFFER, texture)
+
+    def _bind_storage(self, binding: int, place_: Any) -> None:
         if self._storage.get(binding) == place_:
             return
         self._storage[binding] = place_

@@ -15,10 +15,14 @@ import numpy as np
 from engine.backends.gl.compute.conv import tune_conv
 from engine.backends.gl.compute.matmul import tune_matmul
 from engine.backends.gl.compute.memory import buffer_size
+from engine.backends.gl.compute.packed_rows import read_packed
+from engine.backends.gl.compute.scans import emit_blocks, emit_marks
 from engine.backends.gl.compute.scatter import raise_all
 from engine.backends.gl.compute.target import Target
 from engine.backends.gl.storage import lanes, type_refusal, word_type
 from engine.backends.operands import plain
+from engine.backends.packed_products import tune_packed
+from engine.backends.scans import tune_nonzero, tune_scan, tune_select
 from engine.backends.scatters import tune_scatter
 from engine.base.dtypes import arithmetic_type
 from engine.compiler.plan import Compute, Tuner
@@ -36,12 +40,35 @@ PRODUCTS: Mapping[str, Rule] = {
 """By the kind of a step's plain hint: products, whose operands are brought to float32 or int32 first."""
 
 
+def _packed(compute: Compute, tuner: Tuner, target: Target) -> bool:
+    return tune_packed(
+        compute, tuner, partial(_fits, target),
+        lambda rows: read_packed(rows, compute, tuner, target),
+        lambda product: tune_matmul(product, tuner, target),
+    )  # fmt: skip
+
+
 def _scatter(compute: Compute, tuner: Tuner, target: Target) -> bool:
     return tune_scatter(compute, tuner, partial(_fits, target), partial(raise_all, target))
 
 
+def _scan(compute: Compute, tuner: Tuner, target: Target) -> bool:
+    return tune_scan(compute, lambda blocks: emit_blocks(blocks, compute, tuner, target))
+
+
+def _select(compute: Compute, tuner: Tuner, target: Target) -> bool:
+    return tune_select(compute, tuner, lambda marks: emit_marks(marks, compute, tuner, target))
+
+
+def _nonzero(compute: Compute, tuner: Tuner, target: Target) -> bool:
+    return tune_nonzero(compute, lambda marks: emit_marks(marks, compute, tuner, target))
+
+
 TUNERS: Mapping[str, Rule] = {
+    "nonzero": _nonzero,
+    "scan": _scan,
     "scatter": _scatter,
+    "select": _select,
 }
 """By the kind of a step's hint: rules that take operands as they are."""
 
@@ -52,12 +79,15 @@ def tune(compute: Compute, tuner: Tuner, target: Target) -> bool:
         return False
     if compute.hint.kind in TUNERS:
         return TUNERS[compute.hint.kind](compute, tuner, target)
-    wide_enough = plain(compute, tuner, partial(_fits, target))
-    if wide_enough is None:
-        return False
-    assert wide_enough.hint is not None
-    rule = PRODUCTS[wide_enough.hint.kind]
-    compute, output = wide_enough, compute.output
+    output = compute.output
+    if compute.hint.kind == "unpacked_matmul":
+        rule: Rule = _packed
+    else:
+        wide_enough = plain(compute, tuner, partial(_fits, target))
+        if wide_enough is None:
+            return False
+        assert wide_enough.hint is not None
+        rule, compute = PRODUCTS[wide_enough.hint.kind], wide_enough
     if type_refusal([output.dtype]) is not None or lanes(output.dtype.name) == 1:
         return rule(compute, tuner, target)
     wide = np.dtype(np.float32 if word_type(output.dtype.name) == "float" else np.int32)

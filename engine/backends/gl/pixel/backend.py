@@ -7,19 +7,20 @@ from typing import ClassVar
 
 import numpy as np
 
-from engine.backends.base import DeviceBuffer, Program, Progress
+from engine.backends.base import DeviceBuffer, Program, Progress, Storage
 from engine.backends.gl.backend import GLBackend, checked_elements
-from engine.backends.gl.pixel.layout import capacity, texels_of
-from engine.backends.gl.pixel.memory import GLPixelBuffer
+from engine.backends.gl.pixel.layout import Layout, capacity, texels_of
+from engine.backends.gl.pixel.memory import GLPixelBuffer, Texture
 from engine.backends.gl.pixel.partial_draw import GLPixelPieces
 from engine.backends.gl.pixel.printer import print_kernel
 from engine.backends.gl.pixel.programs import PixelPrograms
 from engine.backends.gl.pixel.record import GLPixelProgram, Recorder, drawn_texels, texel_nanoseconds
 from engine.backends.gl.pixel.shader import Shader
+from engine.backends.gl.pixel.template import GLPixelTemplate, TextureKey
 from engine.backends.gl.pixel.transfer import GLPixelReadback, Transfers, pad
 from engine.backends.gl.pixel.tuning import TUNERS
 from engine.backends.gl.storage import memory_dtype
-from engine.base.errors import DeviceError
+from engine.base.errors import DeviceError, OutOfMemoryError
 from engine.compiler.plan import AnyKernel, Compute, Plan, Step, Tuner
 from engine.device.gl.device import GLDevice
 from engine.device.gl.probe import probe_gl
@@ -40,6 +41,7 @@ class GLPixelBackend(GLBackend):
     """
 
     name: ClassVar[str] = "gl_pixel"
+    storage: ClassVar[Storage] = "texture"
 
     def __init__(self, device: GLDevice, *, deferred_transfers: bool | None = None) -> None:
         if device.info.version_code < _OLDEST:
@@ -53,6 +55,7 @@ class GLPixelBackend(GLBackend):
         deferred = device.info.is_software if deferred_transfers is None else deferred_transfers
         self._transfers = Transfers(device, self._programs, self.replayer, deferred)
         self._shaders: dict[str, Shader] = {}
+        self._temporaries: dict[TextureKey, Texture] = {}
 
     @classmethod
     def device_for(cls, device: GLDevice | None) -> GLDevice:
@@ -121,24 +124,47 @@ class GLPixelBackend(GLBackend):
                 self.device.counters.bytes_up += given.nbytes
         return buffer
 
-    def upload(self, buffer: DeviceBuffer, data: np.ndarray) -> None:
+    def write(self, buffer: DeviceBuffer, elements: np.ndarray) -> None:
         """Set a buffer's value, in stream order."""
-        target = _own(buffer)
-        given = checked_elements(data, target.dtype, target.elements)
-        if given.nbytes:
-            self._transfers.upload(given, target.memory)
+        self._transfers.upload(elements, _own(buffer).memory)
 
-    def copy(self, source: DeviceBuffer, target: DeviceBuffer) -> None:
+    def move(self, source: DeviceBuffer, target: DeviceBuffer, elements: int) -> None:
         """Copy on the device."""
-        a, b = _own(source), _own(target)
-        if a.elements:
-            self._transfers.copy(a.memory, b.memory, min(a.elements, b.elements))
+        self._transfers.copy(_own(source).memory, _own(target).memory, elements)
 
     def record(self, plan: Plan, buffers: Mapping[str, DeviceBuffer]) -> GLPixelProgram:
         """Turn a plan into a command list; compiles what `prepare` was not asked for."""
         self.prepare(step.kernel for step in plan.steps)
         with self.device.current():
             return Recorder(self.device, self._programs, self.shader).record(plan, buffers)
+
+    def template(self, plan: Plan, constants: Mapping[str, DeviceBuffer]) -> GLPixelTemplate:
+        """Record a plan whose sizes are open; compiles what `prepare` was not asked for."""
+        self.prepare(step.kernel for step in plan.steps)
+        with self.device.current():
+            return GLPixelTemplate(self, plan, constants)
+
+    def check_memory(self) -> None:
+        try:
+            super().check_memory()
+        except OutOfMemoryError:
+            # What has failed may be among these: the next program gets others.
+            self._temporaries.clear()
+            raise
+
+    def texture_of(self, key: TextureKey, shift: int, height: int) -> Texture:
+        """A texture for temporaries; all programs of templates share it, as they run in turn."""
+        found = self._temporaries.get(key)
+        if found is None or found.layout.shift < shift or found.layout.height < height:
+            element, layers, _ = key
+            room = Layout(shift, height, layers > 0)
+            if found is not None:
+                # Programs made before keep the texture that they know. What has grown is likely to grow on.
+                side = self.device.limits.max_texture_size
+                grown = room if found.layout.height >= height else room.higher(side)
+                room = Layout.around([found.layout, grown])
+            found = self._temporaries[key] = Texture(self.device, room, element, layers)
+        return found
 
     def pieces(self, program: Program, plan: Plan) -> GLPixelPieces:
         """The plan's draws, to be issued over some of their rows."""
@@ -156,6 +182,7 @@ class GLPixelBackend(GLBackend):
 
     def dispose(self) -> None:
         """Free what was dropped; programs stay with the device, for other workers."""
+        self._temporaries.clear()
         if not self.device.is_disposed:
             self._transfers.dispose()
         super().dispose()

@@ -1,4 +1,4 @@
-"""How a tensor lies in a texture: four elements to a texel, texels in row-major order.
+"""The layout of a tensor in a texture: four elements to a texel, texels in row-major order.
 
 Drivers that compile a shader for the textures it reads (llvmpipe does) tell apart sizes that are powers of
 two from others. So every width is a power of two and no height is: a new shape compiles nothing.
@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import numpy as np
+
 from engine.kernels.size import largest
 
 _SMALLEST_WIDTH = 8
@@ -16,7 +18,7 @@ _USUAL_WIDTH = 1024
 _LARGEST_WIDTH = 16384
 # Rasterisers work on blocks of a few rows: flatter textures would leave most of a block unused.
 _USUAL_ROWS = 8
-_ROWS_TOGETHER = 4
+ROWS_TOGETHER = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +46,7 @@ class Layout:
             width *= 2
         while width * limit < texels:
             width *= 2
-        step = _ROWS_TOGETHER if layers else 1
+        step = ROWS_TOGETHER if layers else 1
         height = max(1, -(-texels // (width * step))) * step
         while height & (height - 1) == 0 and height + step <= limit:
             height += step
@@ -54,6 +56,14 @@ class Layout:
     def around(cls, layouts: Sequence[Layout]) -> Layout:
         """A texture with room for each of those, one at a time."""
         return cls(max(x.shift for x in layouts), max(x.height for x in layouts), layouts[0].layers)
+
+    def higher(self, limit: int) -> Layout:
+        """A texture with a quarter more rows, as far as the device has them."""
+        step = ROWS_TOGETHER if self.layers else 1
+        height = self.height + max(1, self.height // (4 * step)) * step
+        while height & (height - 1) == 0:
+            height += step
+        return self if height > limit else Layout(self.shift, height, self.layers)
 
     @property
     def width(self) -> int:
@@ -67,9 +77,23 @@ class Layout:
 
     def area(self, texels: int) -> tuple[int, int]:
         """Columns and rows that cover the first so many texels."""
-        step = _ROWS_TOGETHER if self.layers else 1
+        step = ROWS_TOGETHER if self.layers else 1
         columns = -(-texels // step)
         return min(columns, self.width), -(-columns // self.width) * step
+
+
+def layouts(texels: np.ndarray, limit: int, layers: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """`Layout.of` for several numbers of texels: shifts and heights. `layers` tells which have layers."""
+    shifts = np.full(len(texels), _SMALLEST_WIDTH.bit_length() - 1, np.int64)
+    for shift in range(_SMALLEST_WIDTH.bit_length(), min(_USUAL_WIDTH, limit).bit_length()):
+        shifts += texels >= (_USUAL_ROWS << shift)
+    while (narrow := (limit << shifts) < texels).any():
+        shifts += narrow
+    steps = np.where(layers, ROWS_TOGETHER, 1)
+    heights = np.maximum(1, -(-texels // (steps << shifts))) * steps
+    while (even := (heights & (heights - 1) == 0) & (heights + steps <= limit)).any():
+        heights += np.where(even, steps, 0)
+    return shifts, heights
 
 
 def texels_of(elements: int) -> int:

@@ -5,10 +5,10 @@ from __future__ import annotations
 import ctypes
 from dataclasses import dataclass
 
+import moderngl
 import numpy as np
 
-from engine.backends.base import DeviceBuffer
-from engine.backends.gl.memory import GLObjects
+from engine.backends.gl.memory import GLBuffer, GLObjects
 from engine.backends.gl.pixel.layout import Layout, texels_of
 from engine.backends.gl.storage import memory_dtype
 from engine.base.errors import DisposedError
@@ -41,6 +41,11 @@ FORMATS: dict[str, Format] = {
 """By the NumPy type of an element in memory. OpenGL 3.3 guarantees that each can be drawn to."""
 
 
+def target_of(layers: int) -> int:
+    """What a texture with so many layers is bound as."""
+    return TEXTURE_2D_ARRAY if layers else GL.TEXTURE_2D
+
+
 class Texture(GLObjects):
     """A texture of four elements a texel, or with `layers` an array of them that is drawn to at once.
 
@@ -62,7 +67,7 @@ class Texture(GLObjects):
     @property
     def target(self) -> int:
         """What it is bound as."""
-        return TEXTURE_2D_ARRAY if self.layers else GL.TEXTURE_2D
+        return target_of(self.layers)
 
     @property
     def nbytes(self) -> int:
@@ -118,7 +123,7 @@ class Place:
 _TEX_IMAGE_3D = (ctypes.c_uint, *[ctypes.c_int] * 6, ctypes.c_uint, ctypes.c_uint, ctypes.c_void_p)
 
 
-class GLPixelBuffer(DeviceBuffer):
+class GLPixelBuffer(GLBuffer):
     """A tensor in a texture of its own."""
 
     def __init__(self, device: GLDevice, elements: int, dtype: np.dtype) -> None:
@@ -143,6 +148,13 @@ class GLPixelBuffer(DeviceBuffer):
     def is_released(self) -> bool:
         """Whether `release` was called."""
         return self._memory.is_released
+
+    def shared(self, ctx: moderngl.Context) -> moderngl.Texture:
+        """The texture as an object of another context."""
+        layout, element = self.memory.layout, memory_dtype(self.dtype)
+        size, kind = (layout.width, layout.height), f"{element.kind}{element.itemsize}"
+        found: moderngl.Texture = ctx.external_texture(self.memory.name, size, 4, 0, kind)
+        return found
 
     def memory_bytes(self) -> int:
         """What it takes on the GPU."""

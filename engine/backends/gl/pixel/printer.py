@@ -5,6 +5,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterable, Sequence
 from math import prod
+from typing import NamedTuple
 
 import numpy as np
 
@@ -138,6 +139,28 @@ def arguments(
         extra.append(max(prod(space) - 1, 0))
         extra += [word for size in space[1:] for word in (size, inverse_bits(size))]
     return pack_arguments(shader.params, values, extra)
+
+
+class DrawnArguments(NamedTuple):
+    """Positions of what `arguments` adds to a shader's own: shifts of tensors, the output's first; the last
+    texel; and the last element, behind which axes have two words each.
+    """
+
+    shifts: tuple[int, ...]
+    texels: int
+    elements: int
+
+
+def drawn_arguments(begin: int, inputs: int) -> DrawnArguments:
+    """The positions behind a shader's own arguments."""
+    end = begin + 2 + inputs
+    return DrawnArguments((begin, *range(begin + 2, end)), begin + 1, end)
+
+
+def inverses(sizes: np.ndarray) -> np.ndarray:
+    """`inverse_bits` of several sizes."""
+    found: np.ndarray = (1.0 / np.maximum(sizes, 1)).astype(np.float32).view(np.int32)
+    return found
 
 
 def inverse_bits(size: int) -> int:

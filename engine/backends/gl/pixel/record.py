@@ -1,12 +1,16 @@
-"""A plan as a command list of draws: where its tensors lie, which bindings change, what is cut in parts."""
+"""A plan as a command list of draws: places of its tensors, which bindings change, what is cut in parts."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property
 from math import prod
+
+import numpy as np
 
 from engine.backends.base import DeviceBuffer
 from engine.backends.cost import formula_ns
+from engine.backends.gl.commands import CommandList
 from engine.backends.gl.pixel.layout import Layout, texels_of
 from engine.backends.gl.pixel.memory import GLPixelBuffer, Place, Texture
 from engine.backends.gl.pixel.printer import arguments
@@ -19,6 +23,7 @@ from engine.compiler.plan import AnyKernel, Plan
 from engine.device.gl.device import GLDevice
 from engine.device.gl.functions import GL
 from engine.kernels.kernel import Kernel
+from engine.kernels.size import largest, whole
 
 # A processor's nanoseconds of work in one draw: the slowest GPUs take as long, and drivers reset after 1-2 s.
 _DRAW_NS = 2.5e8
@@ -31,16 +36,22 @@ class GLPixelProgram(GLProgram):
 
     def __init__(
         self,
-        recorder: Recorder,
+        commands: CommandList,
+        draws: int,
         temporaries: Sequence[Texture],
         buffers: Sequence[GLPixelBuffer],
-        places: Mapping[str, Place],
+        make_places: Callable[[], Mapping[str, Place]],
     ) -> None:
-        super().__init__(recorder.commands, temporaries, buffers)
-        self.places = places
-        self.draws = recorder.draws
+        super().__init__(commands, temporaries, buffers)
+        self._make_places = make_places
+        self.draws = draws
         self.temporary_bytes = sum(t.nbytes for t in temporaries)
         """Memory of the temporaries."""
+
+    @cached_property
+    def places(self) -> Mapping[str, Place]:
+        """Where each tensor is."""
+        return self._make_places()
 
 
 class Recorder(GLRecorder):
@@ -67,16 +78,13 @@ class Recorder(GLRecorder):
             self.commands.begin_step()
             self.draw(step.kernel, step.values, step.space, inputs, places[step.output])
         self.commands.finish()
-        return GLPixelProgram(self, temporaries, list(bound.values()), places)
+        return GLPixelProgram(self.commands, self.draws, temporaries, list(bound.values()), lambda: places)
 
     def _make_temporaries(self, plan: Plan, places: dict[str, Place]) -> list[Texture]:
         lifetimes = plan.lifetimes()
-        layers = {s.output: self._shader_of(s.kernel).layers for s in plan.steps}
         kinds: dict[tuple[str, int], dict[str, int]] = {}
-        for name in lifetimes:
-            spec = plan.buffers[name]
-            texels = -(-texels_of(spec.elements) // max(layers.get(name, 0), 1))
-            kind = (memory_dtype(spec.dtype).name, layers.get(name, 0))
+        for name, kind in temporary_kinds(plan, self._shader_of).items():
+            texels = -(-texels_of(plan.buffers[name].elements) // max(kind[1], 1))
             kinds.setdefault(kind, {})[name] = texels
         made = []
         limit = self.device.limits.max_texture_size
@@ -103,13 +111,19 @@ class Recorder(GLRecorder):
             return
         columns, rows = self.bind(kernel, values, space, inputs, output)
         texel_ns = texel_nanoseconds(kernel, self._shader_of(kernel), values)
-        step = max(1, min(rows, int(_DRAW_NS // (columns * texel_ns))))
+        step = rows_at_once(columns, rows, texel_ns)
         for first in range(0, rows, step):
             if first:
                 self.call("glFlush")
             self.call("glViewport", 0, first, columns, min(step, rows - first))
             self.call("glDrawArrays", GL.TRIANGLES, 0, 3)
             self.draws += 1
+
+    def unbind_sampler(self, unit: int) -> None:
+        """Have a unit read textures by their own parameters; units are met in their order."""
+        if unit == self._sampled:
+            self.call("glBindSampler", unit, 0)
+            self._sampled += 1
 
     def bind(
         self,
@@ -126,12 +140,27 @@ class Recorder(GLRecorder):
         words = arguments(shader, values, space, shifts, texels)
         self.use(kernel.key, words)
         for k, place in enumerate(inputs):
-            if k == self._sampled:
-                self.call("glBindSampler", k, 0)
-                self._sampled += 1
+            self.unbind_sampler(k)
             self.bind_texture(k, place.texture.target, place.texture.name)
         self.call("glBindFramebuffer", GL.FRAMEBUFFER, output.texture.framebuffer)
         return output.layout.area(texels)
+
+
+def temporary_kinds(plan: Plan, shader_of: ShaderOf) -> dict[str, tuple[str, int]]:
+    """Of each temporary, the NumPy type of an element in memory and how many layers its texture has."""
+    layers = {s.output: shader_of(s.kernel).layers for s in plan.steps}
+    return {n: (memory_dtype(plan.buffers[n].dtype).name, layers.get(n, 0)) for n in plan.lifetimes()}
+
+
+def rows_at_once(columns: int, rows: int, texel_ns: float) -> int:
+    """How many rows one draw may have."""
+    return max(1, min(rows, int(_DRAW_NS // (columns * texel_ns))))
+
+
+def rows_of_draws(columns: np.ndarray, rows: np.ndarray, texel_ns: np.ndarray) -> np.ndarray:
+    """`rows_at_once` for several steps, some of which may have no columns."""
+    most = _DRAW_NS // (np.maximum(columns, 1) * texel_ns)
+    return np.maximum(1, np.minimum(rows, most.astype(np.int64)))
 
 
 def drawn_texels(shader: Shader, space: Sequence[int]) -> int:
@@ -144,4 +173,4 @@ def texel_nanoseconds(kernel: AnyKernel, shader: Shader, values: Sequence[int | 
     """Estimated nanoseconds of one processor for one texel."""
     if isinstance(kernel, Kernel):
         return 4.0 * formula_ns(kernel.body, values) + 1.0
-    return shader.round_ns * max(1, prod(int(values[k]) for k in shader.rounds))
+    return shader.round_ns * largest(1, prod(whole(values[k]) for k in shader.rounds))

@@ -172,6 +172,35 @@ def test_other_shapes_are_scheduled_as_ever_and_replayed_from_then_on(where: dic
         assert replayed == [0, 2, 2, 0, 2, 0, 2]
 
 
+def test_an_output_of_a_worker_outside_is_the_latest_at_every_size(where: dict[str, Any]) -> None:
+    """Its output has one shape at all sizes, but a plan's buffer of its own; the buffer's last command
+    schedules it once more.
+    """
+    total = [node("ReduceSum", ["x"], ["y"], keepdims=1)]
+    product = [node("Mul", ["x", "factor"], ["y"])]
+    one = ("float32", [1])
+    with ExitStack() as stack:
+        summing = ModelLoader.load(proto(total, {"x": ("float32", ["n"])}, {"y": one}))
+        times = ModelLoader.load(proto(product, {"x": one, "factor": one}, {"y": one}))
+        a = stack.enter_context(Worker(summing, **where))
+        b, c = (stack.enter_context(Worker(times, **where)) for _ in range(2))
+        outside, ending = CommandBuffer(), CommandBuffer()
+        for buffer in (outside, ending):
+            for worker, factor in ((b, 2), (c, 3)):
+                given: dict[str, Any] = {"x": buffer.output(a), "factor": np.array([factor], np.float32)}
+                buffer.schedule_worker(worker, given)
+        ending.schedule_worker(a, {"x": np.zeros(4, np.float32)})
+        for buffer in (outside, ending):
+            replayed = []
+            for size in (4, 4, 4, 7, 7, 7, 4):
+                a.schedule(np.ones(size, np.float32))
+                buffer.execute()
+                assert (result(b), result(c)) == ([2 * size], [3 * size])
+                replayed.append(buffer.replayed)
+            assert max(replayed) >= 2
+            assert result(a) == [4 if buffer is outside else 0]
+
+
 def test_schedules_beside_the_buffer_change_nothing(policies: list[Worker]) -> None:
     x = np.ones((4, 8), np.float32)
     buffer = CommandBuffer()

@@ -14,7 +14,6 @@ from pathlib import Path
 import pytest
 
 from engine.device.native import NativeSource, NativeStore, child, children
-from engine.device.native.child import COMPILER_ARGUMENT
 from engine.device.native.children import Held
 from engine.device.native.pool import CompilePool
 from engine.device.native.prelude import PRELUDE
@@ -153,9 +152,8 @@ def test_who_waits_for_a_kernel_lets_its_process_go(tmp_path: Path, monkeypatch:
 PARENT = """
 import os, signal, subprocess, sys, time
 from engine.device.native import children
-from engine.device.native.child import COMPILER_ARGUMENT
 children.LIMIT = 60.0
-process = children.start(COMPILER_ARGUMENT, subprocess.DEVNULL)
+process = children.start(subprocess.DEVNULL)
 print(process.pid, flush=True)
 children.hold()
 while open(f"/proc/{process.pid}/stat").read().rpartition(")")[2].split()[0] != "T":
@@ -184,9 +182,10 @@ def test_a_game_that_is_killed_leaves_no_stopped_process() -> None:
 @pytest.mark.parametrize("is_parent", [True, False])
 def test_a_process_is_held_only_where_its_parent_wakes_it(is_parent: bool) -> None:
     """A one-file program is started by another process, whose end nothing would tell."""
-    told = {"sys_path": sys.path, "parent": os.getpid() if is_parent else os.getppid()}
+    parent = os.getpid() if is_parent else os.getppid()
+    told = {"sys_path": sys.path, "parent": parent, "task": None}
     found = subprocess.run(
-        [sys.executable, "-P", child.__file__, COMPILER_ARGUMENT],
+        [sys.executable, "-P", child.__file__, child.CHILD_ARGUMENT],
         input=json.dumps(told) + "\n" + json.dumps({"shared_above": ""}) + "\n",
         capture_output=True, text=True, timeout=300, check=True,
     )  # fmt: skip
@@ -201,7 +200,7 @@ def test_a_process_that_does_not_begin_is_told(tmp_path: Path, monkeypatch: pyte
     broken.write_text("raise SystemExit(3)\n")
     monkeypatch.setattr(child, "__file__", str(broken))
     with pytest.raises(OSError, match="status 3 before it began"):
-        children.start(COMPILER_ARGUMENT, subprocess.DEVNULL)
+        children.start(subprocess.DEVNULL)
     assert NativeStore(tmp_path / "store", CompilePool(limit=1)).load([kernel("here")])
 
 

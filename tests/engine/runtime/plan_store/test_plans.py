@@ -15,6 +15,7 @@ from onnx.reference import ReferenceEvaluator
 
 from engine import BackendType, JobSystem, Model, ModelLoader, Worker
 from engine.api.custom_operators import operator, remove_operator
+from engine.backends.cpu import plan_codec
 from engine.backends.cpu.backend import CPUBackend
 from engine.backends.cpu.program import CPUProgram
 from engine.base import source_files
@@ -254,7 +255,7 @@ def test_another_setting_is_not_read(monkeypatch: pytest.MonkeyPatch) -> None:
     open_worker(network()).dispose()
     with JobSystem(3) as jobs, Worker(ModelLoader.load(network()), BackendType.CPU, jobs=jobs) as worker:
         assert not was_read(worker)
-    monkeypatch.setattr(plans, "LARGEST", 0)
+    monkeypatch.setattr(plan_codec, "LARGEST", 0)
     with open_worker(network()) as worker:
         assert not was_read(worker)
 
@@ -373,7 +374,7 @@ def test_a_plan_tells_how_many_arguments_its_kernels_are_called_with() -> None:
         starts = [*program.commands.array[:, 1].tolist()]
         sizes = [(after - start) // 8 for start, after in pairwise(starts)]
     assert len(sizes) >= 3
-    assert sizes == [*file.read.words.values()][: len(sizes)]
+    assert sizes == [*file.words(file.read).values()][: len(sizes)]
 
 
 def test_operators_of_a_games_own_are_not_stored(folder: Path) -> None:

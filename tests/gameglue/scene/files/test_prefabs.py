@@ -114,7 +114,7 @@ def test_a_file_that_changed_is_read_again(game_app: App, write: Write) -> None:
     game_app.scene.instantiate("enemy.prefab", overrides={"name": "new"})
     assert only(at(game_app.scene, "new/left/gun"), Musket).damage == 200
     assert only(at(game_app.scene, "enemy/left/gun"), Musket).damage == 20
-    assert game_app.prefabs.load("enemy") is game_app.prefabs.load("enemy.prefab")
+    assert game_app._prefabs.load("enemy") is game_app._prefabs.load("enemy.prefab")
 
 
 def saved(scene: Scene, name: str = "saved") -> str:

@@ -1,0 +1,32 @@
+"""What the plan store needs to know of the CPU's kernels and steps."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from engine.backends.cpu.arguments import count_words
+from engine.backends.cpu.cost import step_ns
+from engine.backends.cpu.native_kernel import source_of
+from engine.backends.cpu.precision import Arithmetic
+from engine.backends.cpu.tiles import host_tile
+from engine.backends.cpu.winograd_partition import LARGEST, scratch_bytes
+from engine.compiler.plan import AnyKernel, Step, StoredKernel
+
+
+class CPUPlanCodec:
+    """The `PlanCodec` of plans for so many threads."""
+
+    def __init__(self, threads: int, arithmetics: Sequence[Arithmetic]) -> None:
+        self.setting = f"{threads} {arithmetics} {LARGEST} {scratch_bytes(host_tile())}"
+
+    def key(self, kernel: AnyKernel) -> str:
+        """The key of a kernel's object code."""
+        return kernel.key if isinstance(kernel, StoredKernel) else source_of(kernel).key
+
+    def nanoseconds(self, step: Step) -> float:
+        """On one thread."""
+        return step_ns(step)
+
+    def words(self, step: Step) -> int:
+        """The words of its args block."""
+        return count_words(step)

@@ -1,0 +1,49 @@
+"""Kernels of a row of threads that write where they please."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from engine.backends.gl.compute.epilogue import FIRST_GROUP
+from engine.backends.gl.compute.printer import flat_thread, shader_text
+from engine.backends.gl.compute.shader import ShaderKernel
+from engine.backends.gl.compute.target import Target
+from engine.backends.gl.glsl import argument, argument_vectors
+from engine.base.dtypes import ArithmeticType
+from engine.kernels.size import largest, smallest
+
+LOCAL_SIZE = 64
+"""Threads in a group."""
+
+THREAD = f"int t = {flat_thread(LOCAL_SIZE)} + group_x * {LOCAL_SIZE};"
+"""The statement that defines a thread's number."""
+
+
+def flat_grid(threads: int, target: Target) -> tuple[int, int, int]:
+    """Groups for a row of threads, folded within the device's limits."""
+    groups = -(-threads // LOCAL_SIZE)
+    across = largest(1, smallest(groups, target.limits.max_compute_group_count[0]))
+    return across, -(-groups // across), 1
+
+
+def flat_kernel(
+    lines: Sequence[str], names: Sequence[str], kinds: Sequence[str], output: str, target: Target
+) -> ShaderKernel:
+    """A kernel from the statements behind those that define its arguments and `t`.
+
+    Args:
+        lines: its statements. They write elements of `o`.
+        names: its arguments, before `FIRST_GROUP`.
+        kinds: storage types of its inputs.
+        output: storage type of the output.
+        target: the device.
+    """
+    everything = (*names, *FIRST_GROUP)
+    body = [*(f"int {name} = {argument(k)};" for k, name in enumerate(everything)), THREAD, *lines]
+    main = "void main() {\n" + "".join(f"    {line}\n" for line in body) + "}\n"
+    declaration = f"uniform ivec4 A[{argument_vectors(len(everything))}];"
+    inputs = [(kind, 1) for kind in kinds]
+    source = shader_text((LOCAL_SIZE, 1), output, inputs, declaration, main, target.texels, access="")
+    params: tuple[ArithmeticType, ...] = tuple("index" for _ in everything)
+    widths = (1,) * len(inputs)
+    return ShaderKernel(source, params, tuple(kinds), widths, len(names), is_folded=True, group_ns=500.0)

@@ -1,0 +1,71 @@
+"""A thread for each block of a running sum, and for each place that may be marked."""
+
+from __future__ import annotations
+
+from engine.backends.gl.compute.epilogue import FIRST_GROUP, Finish, grid_fits
+from engine.backends.gl.compute.flat import LOCAL_SIZE, THREAD, flat_grid, flat_kernel
+from engine.backends.gl.compute.printer import element
+from engine.backends.gl.compute.target import Target
+from engine.backends.gl.storage import lanes
+from engine.backends.scans import Blocks, Marks
+from engine.compiler.plan import Compute, Tuner
+
+_NAMES = ("threads", "count", "inner", "blocks", "exclusive", "reverse", *FIRST_GROUP)
+_TYPES = ("float32", "int32")
+_NS = 10.0
+
+
+def emit_blocks(blocks: Blocks, compute: Compute, tuner: Tuner, target: Target) -> bool:
+    """Emit the last step of a running sum; False for other types than float32 and 32-bit integers."""
+    kind = compute.body.dtype
+    if kind not in _TYPES or blocks.before.arithmetic != kind or lanes(compute.output.dtype.name) > 1:
+        return False
+    operands = [(v.root.name, 1) for v in (blocks.x, blocks.before)]
+    kinds = [v.dtype.name for v in (blocks.x, blocks.before)]
+    finish = Finish(compute, operands, 0, target, kinds)
+    grid = flat_grid(blocks.threads, target)
+    if not finish.fits() or not grid_fits(grid, target):
+        return False
+    join = "+" if blocks.kind == "sum" else "*"
+    # Text over floats, which `Finish` makes one over integers where those are added up.
+    lines = [
+        *(f"int {name} = {finish.argument(k)};" for k, name in enumerate(_NAMES)),
+        THREAD,
+        "if (t >= threads) return;",
+        "int line = t / max(inner, 1), i = t - line * inner;",
+        "int o = line / max(blocks, 1), block = line - o * blocks;",
+        f"float before = {element('b1', 't', kinds[1], target.texels)};",
+        f"float part = float({0 if blocks.kind == 'sum' else 1});",
+        f"for (int k = block * {blocks.block}; k < min((block + 1) * {blocks.block}, count); ++k) {{",
+        "    int at = (o * count + (reverse != 0 ? count - 1 - k : k)) * inner + i;",
+        f"    float after = part {join} {element('b0', 'at', kinds[0], target.texels)};",
+        f"    finish(at, before {join} (exclusive != 0 ? part : after));",
+        "    part = after;",
+        "}",
+    ]
+    own = [blocks.threads, *blocks.numbers, 0, 0, 0]
+    round_ns = _NS * blocks.block
+    main = "void main() {\n" + "".join(f"    {line}\n" for line in lines) + "}\n"
+    kernel = finish.kernel_for(main, len(own), (LOCAL_SIZE, 1), (), round_ns, is_folded=True)
+    finish.emit(tuner, kernel, grid, own)
+    return True
+
+
+def emit_marks(marks: Marks, compute: Compute, tuner: Tuner, target: Target) -> bool:
+    """Emit the step that writes positions; False beyond the device's limits."""
+    grid = flat_grid(marks.mask.size, target)
+    if not grid_fits(grid, target):
+        return False
+    kind = marks.mask.dtype.name
+    lines = [
+        "if (t >= total) return;",
+        "int row = t / max(count, 1);",
+        f"if ({element('b0', 't', kind, target.texels)} == 0) return;",
+        f"int slot = row * room + {element('b1', 't', 'int32', target.texels)} - 1;",
+        *marks.statements("o"),
+    ]
+    kernel = flat_kernel(lines, marks.names, [kind, "int32"], compute.output.dtype.name, target)
+    values = (*marks.numbers, 0, 0, 0)
+    inputs = (marks.mask.root.name, marks.through.root.name)
+    tuner.emit(kernel, grid, values, inputs, compute.output.name)
+    return True

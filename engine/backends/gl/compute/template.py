@@ -1,0 +1,267 @@
+"""Plans with open sizes on compute shaders: calls recorded once, whose words, grids and ranges are filled in.
+
+What a size leaves alone is in the list of calls as it was recorded: programs, bindings, barriers. Temporaries
+share slots of one arena, so which of them share memory is the same at all sizes. A step without elements is a
+dispatch of no groups.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from math import prod
+from typing import Any, Protocol
+
+import numpy as np
+
+from engine.backends.base import DeviceBuffer
+from engine.backends.gl.commands import Replayer
+from engine.backends.gl.compute.memory import (
+    TEXTURE_BUFFER,
+    GLComputeBuffer,
+    GLMemory,
+    SharedMemory,
+    buffer_sizes,
+    texture_format,
+)
+from engine.backends.gl.compute.printer import divisors
+from engine.backends.gl.compute.programs import ComputePrograms
+from engine.backends.gl.compute.record import (
+    GLComputeProgram,
+    Place,
+    Recorder,
+    arena_alignment,
+    elements_of,
+    grid_of,
+    place_of,
+)
+from engine.backends.gl.glsl import OpenWords
+from engine.backends.gl.storage import memory_dtype
+from engine.backends.open_numbers import OpenArray, OpenNumbers, OpenSlots
+from engine.compiler.plan import Plan, Step
+from engine.device.gl.device import GLDevice
+from engine.device.gl.functions import GL
+from engine.kernels.kernel import Kernel
+from engine.kernels.size import Number, has_sizes, hint_of
+
+
+class Host(Protocol):
+    """What a template needs of its backend."""
+
+    device: GLDevice
+    replayer: Replayer
+    texels: bool
+
+    @property
+    def programs(self) -> ComputePrograms:
+        """The compiled programs."""
+        ...
+
+    def arena_of(self, nbytes: int) -> GLMemory:
+        """Memory for temporaries."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _OpenPlace:
+    """A tensor whose size is open, by its number; `slot` tells which of them share memory."""
+
+    number: int
+    slot: object
+
+    def overlaps(self, other: object) -> bool:
+        return isinstance(other, _OpenPlace) and other.slot == self.slot
+
+
+class _OpenRecorder(Recorder):
+    """Records calls of which some arguments are filled in later."""
+
+    def __init__(self, host: Host) -> None:
+        super().__init__(host.device, host.programs, host.texels)
+        self.numbers = OpenNumbers()
+        self.words = OpenWords(self.numbers)
+        # Sizes of axes that kernels divide by, and where their words begin.
+        self.axes = OpenArray(self.numbers)
+        self.axis_places: list[int] = []
+        # Rows of calls, each with where its words begin, or with the number of the tensor or of the view.
+        self.word_rows: list[tuple[int, int]] = []
+        self.range_rows: list[tuple[int, int]] = []
+        self.view_rows: list[tuple[int, int]] = []
+        self.dispatch_rows: list[int] = []
+        # Views as textures: the number of the tensor, and the format.
+        self.views: dict[tuple[int, int], int] = {}
+        # Grids: what tuned kernels say, or the elements of generic ones and how many of these a group takes.
+        self.grids = [OpenArray(self.numbers) for _ in range(3)]
+        self.per_group: list[int] = []
+
+    def add(self, step: Step, places: Mapping[str, Any]) -> None:
+        """Record a step."""
+        self.commands.begin_step()
+        if any(type(size) is int and size == 0 for size in step.space):
+            return
+        self._order([places[name] for name in step.inputs], places[step.output])
+        # Numbers that are open are filled in over those that there were while planning.
+        hinted = replace(step, space=tuple(map(hint_of, step.space)), values=tuple(map(hint_of, step.values)))
+        self.bind(hinted, places[step.output], [places[name] for name in step.inputs])
+        begin = self.word_rows[-1][1]
+        assert hasattr(step.kernel, "params")
+        self.words.fill_in(begin, step.kernel.params, step.values)
+        if isinstance(step.kernel, Kernel):
+            at = begin + len(step.values) + 1
+            total: Any = prod(step.space)
+            self.words.fill_in(at, ("index",), (total,))
+            for axis, number in enumerate(step.space[1:]):
+                if has_sizes([number]):
+                    self.axes.add(number)
+                    self.axis_places.append(at + 1 + 3 * axis)
+            self.per_group.append(elements_of(step.kernel))
+            grid: Sequence[Any] = (total, 1, 1)
+        else:
+            self.per_group.append(0)
+            grid = grid_of(step)
+        for axis, size in enumerate(grid):
+            self.grids[axis].add(size)
+        self.dispatch_rows.append(len(self.commands))
+        self.call("glDispatchCompute", 0, 0, 0)
+
+    def use(self, key: str, words: np.ndarray) -> None:
+        super().use(key, words)
+        self.word_rows.append((len(self.commands) - 1, self.words.add(words)))
+
+    def _bind_texels(self, unit: int, place_: Any, memory: str, width: int) -> None:
+        if isinstance(place_, Place):
+            super()._bind_texels(unit, place_, memory, width)
+            return
+        key = (place_.number, texture_format(memory, width))
+        view = self.views.setdefault(key, len(self.views))
+        before = len(self.commands)
+        # Names that no texture has, until it has one.
+        self.bind_texture(unit, TEXTURE_BUFFER, -1 - view)
+        if len(self.commands) > before:
+            self.view_rows.append((len(self.commands) - 1, view))
+
+    def _bind_storage(self, binding: int, place_: Any) -> None:
+        if isinstance(place_, Place):
+            super()._bind_storage(binding, place_)
+        elif self._storage.get(binding) is not place_:
+            self._storage[binding] = place_
+            self.range_rows.append((len(self.commands), place_.number))
+            self.call("glBindBufferRange", GL.SHADER_STORAGE_BUFFER, binding, 0, 0, 0)
+
+
+class GLComputeTemplate:
+    """A plan on compute shaders whose sizes are open."""
+
+    def __init__(self, host: Host, plan: Plan, constants: Mapping[str, DeviceBuffer]) -> None:
+        self._host = host
+        self._constants: dict[str, GLComputeBuffer] = {}
+        places: dict[str, Any] = {}
+        for name, buffer in constants.items():
+            assert isinstance(buffer, GLComputeBuffer)
+            self._constants[name] = buffer
+            places[name] = place_of(buffer)
+        recorder = _OpenRecorder(host)
+        numbers = recorder.numbers
+        lifetimes = plan.lifetimes()
+        self._temporaries = list(lifetimes)
+        specs = [plan.buffers[name] for name in self._temporaries]
+        elements = OpenArray(numbers)
+        for spec in specs:
+            elements.add(spec.elements)
+        self._items = np.array([memory_dtype(spec.dtype).itemsize for spec in specs], np.int64)
+        alignment = arena_alignment(host.device.limits)
+        hints = {spec.name: hint_of(spec.elements) * memory_dtype(spec.dtype).itemsize for spec in specs}
+        self._slots = OpenSlots(hints, lifetimes, alignment)
+        for number, name in enumerate(self._temporaries):
+            places[name] = _OpenPlace(number, int(self._slots.of[number]))
+        self._outer = [n for n in plan.buffers if n not in places]
+        for number, name in enumerate(self._outer, len(specs)):
+            places[name] = _OpenPlace(number, name)
+        recorder.barrier()
+        for step in plan.steps:
+            recorder.add(step, places)
+        recorder.commands.finish()
+        self._commands = recorder.commands
+        self._counts = (len(recorder.dispatch_rows), recorder.barriers)
+        self._word_rows, self._word_offsets = _columns(recorder.word_rows)
+        self._word_offsets *= 4
+        self._range_rows, self._range_numbers = _columns(recorder.range_rows)
+        self._view_rows, self._view_numbers = _columns(recorder.view_rows)
+        self._viewed, formats = _columns(list(recorder.views))
+        self._dispatch_rows = np.array(recorder.dispatch_rows, np.int64)
+        self._per_group = np.array(recorder.per_group, np.int64)
+        self._making = self._make_views(formats)
+        self._words, self._elements = recorder.words.close(), elements.close()
+        self._axes, self._axis_places = recorder.axes.close(), np.array(recorder.axis_places, np.int64)
+        self._grids = [axis.close() for axis in recorder.grids]
+        self._values = numbers.values
+        self.numbers: tuple[Number, ...] = numbers.numbers
+
+    def _make_views(self, formats: np.ndarray) -> np.ndarray:
+        """The calls that make the buffer textures of a size, without what is filled in."""
+        address, count = self._host.device.address, len(formats)
+        if not count:
+            return np.zeros((0, 6), np.int64)
+        table = np.zeros((2 * count + 1, 6), np.int64)
+        table[::2, 0] = address("glBindTexture")
+        table[1::2, 0] = address("glTexBufferRange")
+        table[:, 1] = TEXTURE_BUFFER
+        table[1::2, 2] = formats
+        return table
+
+    def fill(self, values: Sequence[int | float], buffers: Mapping[str, DeviceBuffer]) -> GLComputeProgram:
+        """The program for one set of sizes."""
+        given = self._values(values)
+        table = self._commands.table.copy()
+        words = self._words(given)
+        axes, places = self._axes(given), self._axis_places
+        words[places] = axes
+        words[places + 1], words[places + 2] = divisors(axes)
+        table[self._word_rows, 3] = self._word_offsets + words.ctypes.data
+        table[self._dispatch_rows, 1:4] = self._filled_grids(given)
+        sizes = buffer_sizes(self._elements(given), self._items)
+        starts, total = self._slots.places(sizes)
+        arena = SharedMemory(self._host.arena_of(total), total)
+        bound: dict[str, GLComputeBuffer] = {}
+        for name in self._outer:
+            buffer = buffers[name]
+            assert isinstance(buffer, GLComputeBuffer)
+            bound[name] = buffer
+        count = len(sizes)
+        ranges = np.zeros((count + len(bound), 3), np.int64)
+        ranges[:count, 0], ranges[:count, 1], ranges[:count, 2] = arena.name, starts, sizes
+        for number, buffer in enumerate(bound.values(), count):
+            ranges[number, 0], ranges[number, 2] = buffer.name, buffer.memory.nbytes
+        table[self._range_rows, 3:6] = ranges[self._range_numbers]
+        if len(self._making):
+            names = arena.new_textures(len(self._viewed))
+            making = self._making.copy()
+            making[:-1:2, 2] = names
+            making[1::2, 3:6] = ranges[self._viewed]
+            self._host.replayer.run(self._commands.filled(making, ()))
+            table[self._view_rows, 2] = names[self._view_numbers]
+
+        def make_places() -> dict[str, Place]:
+            offsets = zip(self._temporaries, starts.tolist(), sizes.tolist(), strict=True)
+            found = {name: Place(arena, start, size) for name, start, size in offsets}
+            return found | {n: place_of(b) for n, b in (self._constants | bound).items()}
+
+        held = [*self._constants.values(), *bound.values()]
+        program = GLComputeProgram(self._commands.filled(table, (words,)), arena, held, make_places)
+        program.dispatches, program.barriers = self._counts
+        return program
+
+    def _filled_grids(self, given: Any) -> np.ndarray:
+        """The groups of each dispatch along each axis."""
+        grids = np.stack([axis(given) for axis in self._grids], axis=1)
+        is_generic = self._per_group > 0
+        groups = -(-grids[is_generic, 0] // self._per_group[is_generic])
+        across = np.minimum(groups, self._host.device.limits.max_compute_group_count[0])
+        grids[is_generic, 0] = across
+        grids[is_generic, 1] = -(-groups // np.maximum(across, 1))
+        return grids
+
+
+def _columns(pairs: Sequence[tuple[int, int]]) -> tuple[np.ndarray, np.ndarray]:
+    table = np.array(pairs, np.int64).reshape(-1, 2)
+    return table[:, 0].copy(), table[:, 1].copy()

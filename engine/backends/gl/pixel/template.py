@@ -1,0 +1,308 @@
+"""Plans with open sizes on fragment shaders: calls recorded once, whose words and areas are filled in.
+
+What a size leaves alone is in the list of calls as it was recorded. Temporaries are in textures that all
+sizes share and that grow.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from math import prod
+from typing import Any, Protocol
+
+import numpy as np
+
+from engine.backends.base import DeviceBuffer
+from engine.backends.gl.commands import CommandList
+from engine.backends.gl.glsl import OpenWords
+from engine.backends.gl.pixel.layout import ROWS_TOGETHER, Layout, layouts
+from engine.backends.gl.pixel.memory import GLPixelBuffer, Place, Texture, target_of
+from engine.backends.gl.pixel.printer import arguments, drawn_arguments, inverses
+from engine.backends.gl.pixel.programs import PixelPrograms
+from engine.backends.gl.pixel.record import (
+    GLPixelProgram,
+    Recorder,
+    drawn_texels,
+    rows_of_draws,
+    temporary_kinds,
+    texel_nanoseconds,
+)
+from engine.backends.gl.pixel.shader import Shader
+from engine.backends.open_numbers import OpenArray, OpenNumbers
+from engine.compiler.memory_planner import share
+from engine.compiler.plan import AnyKernel, Plan, Step
+from engine.device.gl.device import GLDevice
+from engine.device.gl.functions import GL
+from engine.kernels.size import Number, has_sizes, hint_of
+
+TextureKey = tuple[str, int, int]
+"""Of a texture for temporaries: the NumPy type of an element, how many layers, and a number."""
+
+
+class Host(Protocol):
+    """What a template needs of its backend."""
+
+    device: GLDevice
+
+    @property
+    def programs(self) -> PixelPrograms:
+        """The compiled programs."""
+        ...
+
+    def shader(self, kernel: AnyKernel) -> Shader:
+        """The fragment shader of a kernel."""
+        ...
+
+    def texture_of(self, key: TextureKey, shift: int, height: int) -> Texture:
+        """A texture for temporaries."""
+        ...
+
+
+class GLOpenPixelProgram(GLPixelProgram):
+    """A program of a template: one size of a plan. Its textures belong to all sizes."""
+
+    textures: Sequence[Texture] = ()
+
+    def temporaries(self) -> dict[int, int]:
+        """The textures that programs share."""
+        return {id(texture): texture.nbytes for texture in self.textures}
+
+
+class _OpenRecorder(Recorder):
+    """Records calls of which some arguments are filled in later. Open tensors are numbers."""
+
+    def __init__(self, host: Host, layers: Sequence[int]) -> None:
+        super().__init__(host.device, host.programs, host.shader)
+        self._layers = layers
+        self.numbers = OpenNumbers()
+        self.words = OpenWords(self.numbers)
+        # Rows of calls, each with where its words begin, or with the number of the tensor.
+        self.word_rows: list[tuple[int, int]] = []
+        self.texture_rows: list[tuple[int, int]] = []
+        self.framebuffer_rows: list[tuple[int, int]] = []
+        self.viewport_rows: list[int] = []
+        # Words that are shifts of tensors; those of each step: its last texel, and its last element if any.
+        self.shift_words: list[tuple[int, int]] = []
+        self.texel_words: list[int] = []
+        self.element_words: list[tuple[int, int]] = []
+        # Sizes of axes that shaders divide by, and where their words begin.
+        self.axes = OpenArray(self.numbers)
+        self.axis_words: list[int] = []
+        self.counts = OpenArray(self.numbers)
+        self.texel_ns = OpenArray(self.numbers, is_float=True)
+
+    def add(self, step: Step, output: int, inputs: Sequence[Place | int]) -> None:
+        """Record a step."""
+        self.commands.begin_step()
+        if any(type(size) is int and size == 0 for size in step.space):
+            return
+        shader = self._shader_of(step.kernel)
+        # Numbers that are open are filled in over those that there were while planning.
+        space, values = tuple(map(hint_of, step.space)), tuple(map(hint_of, step.values))
+        shifts = [0, *(t.layout.shift if isinstance(t, Place) else 0 for t in inputs)]
+        self.use(step.kernel.key, arguments(shader, values, space, shifts, drawn_texels(shader, space)))
+        begin = self.word_rows[-1][1]
+        self.words.fill_in(begin, shader.params, step.values)
+        places = drawn_arguments(begin + len(shader.params), len(inputs))
+        for place, tensor in zip(places.shifts, (output, *inputs), strict=True):
+            if isinstance(tensor, int):
+                self.shift_words.append((place, tensor))
+        number = len(self.texel_words)
+        self.texel_words.append(places.texels)
+        if shader.rank is not None:
+            self.element_words.append((places.elements, number))
+            for axis, size in enumerate(step.space[1:]):
+                if has_sizes([size]):
+                    self.axes.add(size)
+                    self.axis_words.append(places.elements + 1 + 2 * axis)
+        self.counts.add(prod(step.space))
+        self.texel_ns.add(texel_nanoseconds(step.kernel, shader, step.values))
+        for unit, tensor in enumerate(inputs):
+            self._bind_input(unit, tensor)
+        self.framebuffer_rows.append((len(self.commands), output))
+        self.call("glBindFramebuffer", GL.FRAMEBUFFER, 0)
+        self.viewport_rows.append(len(self.commands))
+        self.call("glViewport", 0, 0, 0, 0)
+        self.call("glDrawArrays", GL.TRIANGLES, 0, 3)
+
+    def use(self, key: str, words: np.ndarray) -> None:
+        super().use(key, words)
+        self.word_rows.append((len(self.commands) - 1, self.words.add(words)))
+
+    def _bind_input(self, unit: int, tensor: Place | int) -> None:
+        self.unbind_sampler(unit)
+        if isinstance(tensor, Place):
+            self.bind_texture(unit, tensor.texture.target, tensor.texture.name)
+            return
+        before = len(self.commands)
+        # Names that no texture has, until it has one.
+        self.bind_texture(unit, target_of(self._layers[tensor]), -1 - tensor)
+        if len(self.commands) > before:
+            self.texture_rows.append((len(self.commands) - 1, tensor))
+
+
+class GLPixelTemplate:
+    """A plan on fragment shaders whose sizes are open."""
+
+    def __init__(self, host: Host, plan: Plan, constants: Mapping[str, DeviceBuffer]) -> None:
+        self._host = host
+        self._constants: dict[str, GLPixelBuffer] = {}
+        for name, buffer in constants.items():
+            assert isinstance(buffer, GLPixelBuffer)
+            self._constants[name] = buffer
+        lifetimes = plan.lifetimes()
+        self._temporaries = list(lifetimes)
+        self._outer = [n for n in plan.buffers if n not in lifetimes and n not in constants]
+        tensors = {name: number for number, name in enumerate((*self._temporaries, *self._outer))}
+        kinds = temporary_kinds(plan, host.shader)
+        layers = [kinds[name][1] for name in self._temporaries]
+        self._layers = np.array([*layers, *[0] * len(self._outer)], np.int64)
+        recorder = _OpenRecorder(host, self._layers.tolist())
+        elements = OpenArray(recorder.numbers)
+        for name in self._temporaries:
+            elements.add(plan.buffers[name].elements)
+        self._place_temporaries(plan, lifetimes, kinds)
+        places: dict[str, Any] = {n: b.place for n, b in self._constants.items()} | tensors
+        outputs = []
+        for step in plan.steps:
+            before = len(recorder.viewport_rows)
+            recorder.add(step, tensors[step.output], [places[name] for name in step.inputs])
+            if len(recorder.viewport_rows) > before:
+                outputs.append(tensors[step.output])
+        recorder.commands.finish()
+        self._commands = recorder.commands
+        self._outputs = np.array(outputs, np.int64)
+        self._word_rows, self._word_offsets = _columns(recorder.word_rows)
+        self._word_offsets *= 4
+        self._texture_rows, self._texture_numbers = _columns(recorder.texture_rows)
+        self._framebuffer_rows, self._framebuffer_numbers = _columns(recorder.framebuffer_rows)
+        self._viewport_rows = np.array(recorder.viewport_rows, np.int64)
+        self._shift_words, self._shift_numbers = _columns(recorder.shift_words)
+        self._texel_words = np.array(recorder.texel_words, np.int64)
+        self._element_words, self._element_steps = _columns(recorder.element_words)
+        self._is_generic = np.zeros(len(recorder.texel_words), bool)
+        self._is_generic[self._element_steps] = True
+        self._axes, self._axis_words = recorder.axes.close(), np.array(recorder.axis_words, np.int64)
+        self._counts, self._texel_ns = recorder.counts.close(), recorder.texel_ns.close()
+        self._words, self._elements = recorder.words.close(), elements.close()
+        self._values = recorder.numbers.values
+        self.numbers: tuple[Number, ...] = recorder.numbers.numbers
+
+    def _place_temporaries(
+        self,
+        plan: Plan,
+        lifetimes: Mapping[str, tuple[int, int]],
+        kinds: Mapping[str, tuple[str, int]],
+    ) -> None:
+        """Choose which temporaries share a texture, by what they take while planning."""
+        keys: dict[TextureKey, int] = {}
+        slots: dict[str, int] = {}
+        for kind in dict.fromkeys(kinds.values()):
+            names = [name for name in self._temporaries if kinds[name] == kind]
+            hints = {name: int(hint_of(plan.buffers[name].elements)) for name in names}
+            own, _ = share(hints, {name: lifetimes[name] for name in names})
+            slots |= {name: keys.setdefault((*kind, slot), len(keys)) for name, slot in own.items()}
+        self._keys = list(keys)
+        self._slots = np.array([slots[name] for name in self._temporaries], np.int64)
+        self._order = np.argsort(self._slots, kind="stable")
+        self._begins = np.flatnonzero(np.diff(self._slots[self._order], prepend=-1))
+
+    def fill(self, values: Sequence[int | float], buffers: Mapping[str, DeviceBuffer]) -> GLOpenPixelProgram:
+        """The program for one set of sizes."""
+        given = self._values(values)
+        bound: dict[str, GLPixelBuffer] = {}
+        for name in self._outer:
+            buffer = buffers[name]
+            assert isinstance(buffer, GLPixelBuffer)
+            bound[name] = buffer
+        count = len(self._temporaries)
+        texels = np.maximum(1, -(-self._elements(given) // 4))
+        layers = self._layers[:count]
+        texels = -(-texels // np.maximum(layers, 1))
+        shifts, heights = layouts(texels, self._host.device.limits.max_texture_size, layers > 0)
+        shared = self._textures(shifts, heights)
+        textures = [*(shared[slot] for slot in self._slots.tolist()), *(b.memory for b in bound.values())]
+        shifts = np.append(shifts, np.array([b.memory.layout.shift for b in bound.values()], np.int64))
+        counts = self._counts(given)
+        drawn = np.where(self._is_generic, np.maximum(1, -(-counts // 4)), counts)
+        words = self._filled_words(given, shifts, counts, drawn)
+        table = self._commands.table.copy()
+        table[self._word_rows, 3] = self._word_offsets + words.ctypes.data
+        names = np.array([texture.name for texture in textures], np.int64)
+        table[self._texture_rows, 2] = names[self._texture_numbers]
+        outputs = {number: textures[number].framebuffer for number in set(self._framebuffer_numbers.tolist())}
+        table[self._framebuffer_rows, 2] = [outputs[n] for n in self._framebuffer_numbers.tolist()]
+        steps = np.where(self._layers[self._outputs] > 0, ROWS_TOGETHER, 1)
+        across = -(-drawn // steps)
+        columns = np.minimum(across, 1 << shifts[self._outputs])
+        rows = -(-across // (1 << shifts[self._outputs])) * steps
+        at_once = rows_of_draws(columns, rows, self._texel_ns(given))
+        table[self._viewport_rows, 3], table[self._viewport_rows, 4] = columns, at_once
+        # No vertices where there are no elements.
+        table[self._viewport_rows + 1, 3] = np.where(counts > 0, 3, 0)
+        is_cut = (at_once < rows) & (counts > 0)
+        commands = self._commands.filled(table, (words,))
+        if is_cut.any():
+            commands = self._cut(commands, np.flatnonzero(is_cut).tolist(), rows, at_once)
+
+        def make_places() -> dict[str, Place]:
+            forms = zip(self._temporaries, textures, shifts.tolist(), heights.tolist(), strict=False)
+            found = {n: Place(t, Layout(shift, height, t.layers > 0)) for n, t, shift, height in forms}
+            return found | {n: b.place for n, b in (self._constants | bound).items()}
+
+        draws = int((counts > 0).sum()) + (len(commands.table) - len(table)) // 3
+        held = [*self._constants.values(), *bound.values()]
+        program = GLOpenPixelProgram(commands, draws, (), held, make_places)
+        program.textures = shared
+        program.temporary_bytes = sum(texture.nbytes for texture in shared)
+        return program
+
+    def _textures(self, shifts: np.ndarray, heights: np.ndarray) -> list[Texture]:
+        """A texture for each slot, with room for its temporaries."""
+        if not self._keys:
+            return []
+        widest = np.maximum.reduceat(shifts[self._order], self._begins)
+        highest = np.maximum.reduceat(heights[self._order], self._begins)
+        rooms = zip(self._keys, widest.tolist(), highest.tolist(), strict=True)
+        return [self._host.texture_of(key, shift, height) for key, shift, height in rooms]
+
+    def _filled_words(
+        self, given: Any, shifts: np.ndarray, counts: np.ndarray, drawn: np.ndarray
+    ) -> np.ndarray:
+        words = self._words(given)
+        words[self._shift_words] = shifts[self._shift_numbers]
+        words[self._texel_words] = drawn - 1
+        words[self._element_words] = np.maximum(counts[self._element_steps] - 1, 0)
+        axes = self._axes(given)
+        words[self._axis_words] = axes
+        words[self._axis_words + 1] = inverses(axes)
+        return words
+
+    def _cut(
+        self, whole: CommandList, steps: Sequence[int], rows: np.ndarray, at_once: np.ndarray
+    ) -> CommandList:
+        """The calls with more draws for some steps, as one of all rows would take too long."""
+        table, flush = whole.table, self._host.device.address("glFlush")
+        pieces: list[np.ndarray] = []
+        begin = 0
+        added = np.zeros(len(table) + 1, np.int64)
+        for number in steps:
+            at = int(self._viewport_rows[number])
+            pieces.append(table[begin : at + 2])
+            begin = at + 2
+            height, most = int(rows[number]), int(at_once[number])
+            for first in range(most, height, most):
+                part = np.zeros((3, table.shape[1]), np.int64)
+                part[0, 0] = flush
+                part[1:] = table[at : at + 2]
+                part[1, 2], part[1, 4] = first, min(most, height - first)
+                pieces.append(part)
+                added[begin:] += 3
+        commands = whole.filled(np.concatenate([*pieces, table[begin:]]), whole.kept)
+        commands.steps = [int(start + added[start]) for start in whole.steps]
+        return commands
+
+
+def _columns(pairs: Sequence[tuple[int, int]]) -> tuple[np.ndarray, np.ndarray]:
+    table = np.array(pairs, np.int64).reshape(-1, 2)
+    return table[:, 0].copy(), table[:, 1].copy()

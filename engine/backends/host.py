@@ -1,0 +1,86 @@
+"""Backends whose work is jobs on a `JobSystem`: user jobs and command buffers join them without a copy."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Sequence
+from typing import ClassVar, Protocol
+
+import numpy as np
+
+from engine.backends.base import Backend, DeviceBuffer, Precision, Program
+from engine.device.jobs.command_list import CommandList
+from engine.device.jobs.system import JobHandle, JobSystem
+
+INLINE_NS = 60_000.0
+"""Plans that take less than this run on the calling thread.
+
+Waking another thread takes 5 to 30 microseconds of the calling one's time, and as long again until it runs.
+"""
+
+TRIALS = 8
+"""How often a plan that may be short runs on the calling thread before that is decided.
+
+The shortest counts, as the first runs touch new memory and any may be interrupted.
+"""
+
+
+class HostBuffer(DeviceBuffer):
+    """Memory of the process. `address` is its first byte's."""
+
+    address: int
+
+    @property
+    @abstractmethod
+    def array(self) -> np.ndarray:
+        """The elements, 1-D; changes when work in the stream writes them. Raises `DisposedError`."""
+
+
+class HostProgram(Program):
+    """A plan as native commands.
+
+    `commands` is None after `release`. `is_short`: it takes less time on the calling thread than waking
+    another is worth.
+    """
+
+    commands: CommandList | None
+    is_short: bool
+
+    @property
+    @abstractmethod
+    def fastest_ns(self) -> float:
+        """Nanoseconds on one thread: as measured where it ran on the calling one, else as estimated."""
+
+
+class HostStream(Protocol):
+    """The ordered jobs of a backend."""
+
+    def before_joining(self, done: JobHandle | None) -> Sequence[JobHandle]:
+        """What a job has to wait for that joins from outside; `done` is a job that is known to be done."""
+        ...
+
+    def joined(self, job: JobHandle) -> None:
+        """A job that waits for all that was in flight is the last one now."""
+        ...
+
+
+class HostBackend(Backend):
+    """One ordered stream of jobs; its buffers are `HostBuffer`, its programs `HostProgram`."""
+
+    is_host: ClassVar[bool] = True
+
+    @classmethod
+    @abstractmethod
+    def on_jobs(cls, jobs: JobSystem | None, precision: Precision, deterministic: bool) -> HostBackend:
+        """A new stream of work.
+
+        Args:
+            jobs: The job threads; None for the process's own.
+            precision: How exactly it computes products and convolutions.
+            deterministic: Whether results are the same bits with any number of threads.
+        """
+
+    @property
+    @abstractmethod
+    def stream(self) -> HostStream:
+        """What a job joins."""

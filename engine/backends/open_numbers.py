@@ -1,0 +1,116 @@
+"""Arrays of a plan's numbers of which some are open, for templates (`engine.backends.plan_template`)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from engine.compiler.memory_planner import share
+from engine.kernels.size import Number, Size, as_float
+
+Values = tuple[np.ndarray, np.ndarray]
+"""The open numbers' values: the integers, and the floats."""
+
+
+class OpenNumbers:
+    """The open numbers of a template, each once; the integers come first."""
+
+    def __init__(self) -> None:
+        self._integers: list[Size] = []
+        self._floats: list[Size] = []
+        self._indices: dict[str, int] = {}
+
+    def index(self, size: Size) -> int:
+        """The position of a number among those of its type."""
+        found = self._indices.get(size.name)
+        if found is None:
+            those = self._floats if isinstance(size.hint, float) else self._integers
+            found = self._indices[size.name] = len(those)
+            those.append(size)
+        return found
+
+    @property
+    def numbers(self) -> tuple[Number, ...]:
+        """All of them, in the order of what `values` takes."""
+        return (*self._integers, *self._floats)
+
+    def values(self, numbers: Sequence[int | float]) -> Values:
+        """Their values as arrays. Raises `OverflowError` for integers beyond 32 bits."""
+        count = len(self._integers)
+        integers = np.array(numbers[:count], np.int64)
+        if count and not -(2**31) <= integers.min() <= integers.max() < 2**31:
+            raise OverflowError("this backend has 32-bit integers")
+        return integers, np.array(numbers[count:], np.float64)
+
+
+class OpenArray:
+    """An array of integers, or of floats, in the making; some elements are open."""
+
+    def __init__(self, numbers: OpenNumbers, is_float: bool = False) -> None:
+        self._numbers = numbers
+        self._is_float = is_float
+        self._given: list[Any] = []
+        self._places: list[int] = []
+        self._indices: list[int] = []
+
+    def __len__(self) -> int:
+        return len(self._given)
+
+    def add(self, number: Any) -> int:
+        """Append a number; its place."""
+        if isinstance(number, Size):
+            own = as_float(number) if self._is_float else math.trunc(number)
+            self._places.append(len(self._given))
+            self._indices.append(self._numbers.index(own))
+            number = 0
+        self._given.append(number)
+        return len(self._given) - 1
+
+    def close(self) -> Callable[[Values], np.ndarray]:
+        """A function that fills in the open numbers' values."""
+        whole = np.array(self._given, np.float64 if self._is_float else np.int64)
+        places, indices = np.array(self._places, np.int64), np.array(self._indices, np.int64)
+        part = int(self._is_float)
+
+        def filled(values: Values) -> np.ndarray:
+            array = whole.copy()
+            array[places] = values[part][indices]
+            return array
+
+        return filled
+
+
+class OpenSlots:
+    """Slots of one arena that temporaries of open sizes share in turn.
+
+    of: the slot of each temporary.
+    """
+
+    def __init__(
+        self, hints: Mapping[str, int], lifetimes: Mapping[str, tuple[int, int]], alignment: int
+    ) -> None:
+        """Choose slots by what temporaries take while planning; slots start at multiples of `alignment`."""
+        slot_of, _ = share(hints, lifetimes)
+        self.of = np.array([slot_of[name] for name in hints], np.int64)
+        self._alignment = alignment
+        self._order = np.argsort(self.of, kind="stable")
+        self._begins = np.flatnonzero(np.diff(self.of[self._order], prepend=-1))
+
+    def sizes(self, sizes: np.ndarray) -> np.ndarray:
+        """What each slot takes if the temporaries take so much."""
+        if not len(sizes):
+            return sizes
+        largest = np.maximum.reduceat(sizes[self._order], self._begins)
+        found: np.ndarray = -(-largest // self._alignment) * self._alignment
+        return found
+
+    def places(self, sizes: np.ndarray) -> tuple[np.ndarray, int]:
+        """Where each temporary starts if they take so much, and what they take in all."""
+        if not len(sizes):
+            return sizes, 0
+        ends = np.cumsum(self.sizes(sizes))
+        starts = np.concatenate(([0], ends[:-1]))
+        return starts[self.of], int(ends[-1])

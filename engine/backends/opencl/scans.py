@@ -1,0 +1,61 @@
+"""A work-item for each block of a running sum, and for each place that may be marked."""
+
+from __future__ import annotations
+
+from engine.backends.opencl.printer import OpenCLPrinter, element
+from engine.backends.opencl.tuned import Epilogue, build, indent
+from engine.backends.scans import Blocks, Marks
+from engine.compiler.plan import Compute, Tuner
+
+_GROUP = 64
+_NUMBERS = ("threads", "count", "inner", "blocks", "exclusive", "reverse")
+_TYPES = ("float32", "int32")
+
+
+def emit_blocks(blocks: Blocks, compute: Compute, tuner: Tuner) -> bool:
+    """Emit the last step of a running sum; False for types other than float32 and 32-bit integers."""
+    if compute.body.dtype not in _TYPES or blocks.before.arithmetic != compute.body.dtype:
+        return False
+    epilogue = Epilogue(compute, {}, {})
+    word = OpenCLPrinter.TYPES[compute.body.dtype]
+    join = "+" if blocks.kind == "sum" else "*"
+    before = element(blocks.before.dtype.name, "B", "t")
+    body = f"""\
+    const int t = (f0 + (int)get_group_id(0)) * {_GROUP} + (int)get_local_id(0);
+    if (t >= threads) return;
+    const int line = t / inner, i = t - line * inner, o = line / blocks, block = line - o * blocks;
+    const {word} before = {before};
+    {word} part = {0 if blocks.kind == "sum" else 1};
+    for (int k = block * {blocks.block}; k < min((block + 1) * {blocks.block}, count); ++k) {{
+        const int flat = (o * count + (reverse ? count - 1 - k : k)) * inner + i;
+        const {word} after = part {join} ({word}){element(blocks.x.dtype.name, "X", "flat")};
+        const {word} acc = before {join} (exclusive ? part : after);
+        part = after;
+{indent([*epilogue.row_lines, *epilogue.lines], 2)}\
+    }}
+"""
+    operands = (f"X:{blocks.x.dtype.name}", f"B:{blocks.before.dtype.name}")
+    kernel = build(body, epilogue, operands, _NUMBERS, (_GROUP, 1, 1), area=_GROUP * blocks.block)
+    grid = (-(-blocks.threads // _GROUP), 1, 1)
+    values = (blocks.threads, *blocks.numbers, *epilogue.values)
+    inputs = (*epilogue.inputs, blocks.x.root.name, blocks.before.root.name)
+    tuner.emit(kernel, grid, values, inputs, compute.output.name)
+    return True
+
+
+def emit_marks(marks: Marks, compute: Compute, tuner: Tuner) -> bool:
+    """Emit the step that writes positions."""
+    body = f"""\
+    const int t = (f0 + (int)get_group_id(0)) * {_GROUP} + (int)get_local_id(0);
+    if (t >= total) return;
+    const int row = t / count;
+    if (!{element(marks.mask.dtype.name, "mask", "t")}) return;
+    const int slot = row * room + through[t] - 1;
+{indent(marks.statements("y"), 1)}\
+"""
+    operands = (f"mask:{marks.mask.dtype.name}", "through:int32")
+    output = compute.output.dtype.name
+    kernel = build(body, None, operands, marks.names, (_GROUP, 1, 1), output=output, area=_GROUP)
+    inputs = (marks.mask.root.name, marks.through.root.name)
+    tuner.emit(kernel, (-(-marks.mask.size // _GROUP), 1, 1), marks.numbers, inputs, compute.output.name)
+    return True

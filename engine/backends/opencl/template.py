@@ -1,0 +1,326 @@
+"""Plans with open sizes on OpenCL: kernels that all sizes share, whose arguments are set when sizes change.
+
+Commands take the arguments that a kernel has when they are enqueued, so programs of different sizes may use
+the same kernels in turn. Temporaries are in buffers that all sizes share and that grow.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from math import prod
+from typing import Any, Protocol
+
+import numpy as np
+
+from engine.backends.base import DeviceBuffer
+from engine.backends.open_numbers import OpenArray, OpenNumbers, OpenSlots, Values
+from engine.backends.opencl.dispatches import CLProgram, Command, dispatches, fits_one, largest_dispatch
+from engine.backends.opencl.functions import dividers
+from engine.backends.opencl.memory import CLBuffer
+from engine.backends.opencl.printer import LOCAL_SIZE, GenericSource, argument_word
+from engine.backends.opencl.programs import Compiled, ProgramStore, set_arguments
+from engine.backends.opencl.storage import device_dtype
+from engine.backends.opencl.tuned import FIRST_GROUP
+from engine.compiler.plan import Plan, Step
+from engine.kernels.c_printer import saturate
+from engine.kernels.size import Number, has_sizes, hint_of
+
+_SMALLEST = 16
+
+Setting = tuple[Any, tuple[Any, ...], tuple[Any, ...]]
+"""A kernel, and its arguments that differ by size, each after its position: buffers, and numbers."""
+
+
+class Host(Protocol):
+    """What a template needs of its backend."""
+
+    programs: ProgramStore
+
+    def slot_of(self, number: int, nbytes: int) -> Any:
+        """A buffer for temporaries."""
+        ...
+
+    def numbers_in_buffer(self, numbers: np.ndarray) -> Any:
+        """A new buffer with the numbers of a kernel."""
+        ...
+
+
+class _Kernels:
+    """The kernels of a template, and which program's arguments they have."""
+
+    latest: object = None
+
+
+class CLOpenProgram(CLProgram):
+    """A program of a template: one size of a plan."""
+
+    def __init__(
+        self,
+        kernels: _Kernels,
+        settings: list[Setting],
+        commands: list[Command],
+        slots: list[Any],
+        memory: list[Any],
+    ) -> None:
+        super().__init__(commands, memory)
+        self._kernels = kernels
+        self._settings = settings
+        self._slots = slots
+
+    def activate(self) -> None:
+        """Give the kernels this program's arguments."""
+        kernels = self._kernels
+        if kernels.latest is self:
+            return
+        # None while they are set: an error leaves some of each.
+        kernels.latest = None
+        for kernel, buffers, numbers in self._settings:
+            set_arguments(kernel, buffers, numbers)
+        kernels.latest = self
+
+    def temporaries(self) -> dict[int, int]:
+        """The buffers that programs share, and its own."""
+        return {id(mem): mem.size for mem in self._slots} | super().temporaries()
+
+    def release(self) -> None:
+        """Free the commands, and what no other program uses."""
+        super().release()
+        if self._kernels.latest is self:
+            self._kernels.latest = None
+        self._settings.clear()
+        self._slots.clear()
+
+
+class _OpenStep:
+    """A step: its kernels, one for each dispatch, and its sizes and values as numbers to fill in."""
+
+    def __init__(self, step: Step, compiled: Compiled, numbers: OpenNumbers) -> None:
+        self.step = step
+        self.compiled = compiled
+        self.kernels: list[Any] = []
+        """That of the whole step, and those of the dispatches that it was ever cut into."""
+        self._numbers = [_form(number, numbers) for number in (*step.space, *step.values)]
+
+    def filled(self, given: Values) -> Step:
+        """The step with its sizes."""
+        numbers = [number if part is None else given[part][number].item() for part, number in self._numbers]
+        rank = len(self.step.space)
+        return replace(self.step, space=tuple(numbers[:rank]), values=tuple(numbers[rank:]))
+
+    def kernel(self, number: int) -> Any:
+        """A kernel, made now if there was none."""
+        while len(self.kernels) <= number:
+            self.kernels.append(self.compiled.bare_kernel())
+        return self.kernels[number]
+
+
+def _form(number: Number, numbers: OpenNumbers) -> tuple[int | None, Any]:
+    """A number, after None; or the position of an open one, after that of its type."""
+    if not has_sizes([number]):
+        return None, number
+    return int(isinstance(hint_of(number), float)), numbers.index(number)  # type: ignore[arg-type]
+
+
+class _OpenArguments:
+    """The arguments of all steps that are set anew for each size, as 32-bit words."""
+
+    def __init__(self, numbers: OpenNumbers) -> None:
+        self.positions: list[int] = []
+        """Each word's position among the arguments of its kernel."""
+        self._integers, self._floats = OpenArray(numbers), OpenArray(numbers, is_float=True)
+        self._divisors = OpenArray(numbers)
+        self._places: list[tuple[int, int, int]] = []
+        self._float_places: list[int] = []
+        self._divisor_places: list[int] = []
+
+    def add(self, position: int, value: Number, kind: str) -> None:
+        """An argument that is open."""
+        if argument_word(kind) == "float":  # type: ignore[arg-type]
+            self._floats.add(value)
+            self._float_places.append(len(self.positions))
+        else:
+            self._integers.add(value)
+            limits = saturate(-(2**63), kind), saturate(2**63, kind)
+            self._places.append((len(self.positions), *limits))
+        self.positions.append(position)
+
+    def add_divisor(self, position: int, divisor: Number) -> None:
+        """Three arguments: a number that is open, and what divides by it."""
+        self._divisors.add(divisor)
+        self._divisor_places.append(len(self.positions))
+        self.positions += range(position, position + 3)
+
+    def close(self) -> None:
+        """No more are added."""
+        self._filled = self._integers.close(), self._floats.close(), self._divisors.close()
+        self._where = np.array(self._places, np.int64).reshape(-1, 3).T.copy()
+        self._float_where = np.array(self._float_places, np.int64)
+        self._divisor_where = np.array(self._divisor_places, np.int64)
+
+    def words(self, given: Values) -> np.ndarray:
+        """The bits of the arguments, as int32."""
+        integers, floats, divisors = (fill(given) for fill in self._filled)
+        words = np.empty(len(self.positions), np.uint32)
+        places, low, high = self._where
+        words[places] = np.clip(integers, low, high).astype(np.uint32)
+        words[self._float_where] = floats.astype(np.float32).view(np.uint32)
+        divisors = np.maximum(divisors, 1)
+        at = self._divisor_where
+        words[at], words[at + 1], words[at + 2] = divisors, *dividers(divisors)
+        return words
+
+
+class CLTemplate:
+    """A plan on OpenCL whose sizes are open."""
+
+    def __init__(self, host: Host, plan: Plan, constants: Mapping[str, DeviceBuffer]) -> None:
+        self._host = host
+        numbers = OpenNumbers()
+        lifetimes = plan.lifetimes()
+        specs = [plan.buffers[name] for name in lifetimes]
+        self._items = np.array([device_dtype(spec.dtype).itemsize for spec in specs], np.int64)
+        hints = {spec.name: hint_of(spec.elements) * device_dtype(spec.dtype).itemsize for spec in specs}
+        self._slots = OpenSlots(hints, lifetimes, _SMALLEST)
+        elements = OpenArray(numbers)
+        for spec in specs:
+            elements.add(spec.elements)
+        # Tensors whose memory differs by size, by number: temporaries, inputs, outputs and tables.
+        tensors = {name: number for number, name in enumerate(lifetimes)}
+        self._outer = [n for n in plan.buffers if n not in tensors and n not in constants]
+        tensors |= {name: number for number, name in enumerate(self._outer, len(specs))}
+        self._constants = {name: _own(buffer).mem for name, buffer in constants.items()}
+        self._kernels = _Kernels()
+        self._steps: list[_OpenStep] = []
+        self._arguments = _OpenArguments(numbers)
+        grids = [OpenArray(numbers) for _ in range(4)]
+        locals_: list[tuple[int, ...]] = []
+        # Of each step, in the lists of all: where its buffers end, and its numbers.
+        self._mem_positions: list[int] = []
+        self._mem_tensors: list[int] = []
+        self._ends: list[tuple[int, int]] = [(0, 0)]
+        is_plain = []
+        for step in plan.steps:
+            if any(type(size) is int and size == 0 for size in step.space):
+                continue
+            compiled = host.programs.get(step.kernel)
+            own = _OpenStep(step, compiled, numbers)
+            self._steps.append(own)
+            is_plain.append(self._add_arguments(own))
+            for position, name in enumerate((*step.inputs, step.output)):
+                if name in tensors:
+                    self._mem_positions.append(position)
+                    self._mem_tensors.append(tensors[name])
+            self._ends.append((len(self._mem_positions), len(self._arguments.positions)))
+            is_generic = isinstance(compiled.source, GenericSource)
+            grid = (prod(step.space), 1, 1) if is_generic else step.space
+            for axis, size in enumerate((*grid, largest_dispatch(compiled, step))):
+                grids[axis].add(size)
+            locals_.append((*compiled.source.local, 1, 1)[:3] if not is_generic else (0, 1, 1))
+        self._arguments.close()
+        self._is_plain = np.array(is_plain, bool)
+        self._locals = np.array(locals_, np.int64).reshape(-1, 3)
+        self._grids, self._elements = [axis.close() for axis in grids], elements.close()
+        self._values = numbers.values
+        self.numbers: tuple[Number, ...] = numbers.numbers
+
+    def _add_arguments(self, own: _OpenStep) -> bool:
+        """Set what is the same for all sizes, and note what is not; False where numbers are no arguments."""
+        step, source = own.step, own.compiled.source
+        signature = source.signature
+        if signature.in_buffer or "float64" in signature.arguments:
+            return False
+        begin = signature.inputs + 1
+        hinted = replace(step, space=tuple(map(hint_of, step.space)), values=tuple(map(hint_of, step.values)))
+        kinds = signature.arguments
+        for k, value in enumerate(step.values):
+            if has_sizes([value]):
+                self._arguments.add(begin + k, value, kinds[k])
+        if isinstance(source, GenericSource):
+            fixed = source.values(hinted.values, hinted.space, 0, prod(hinted.space))
+            at = begin + len(step.values)
+            total = prod(step.space)
+            if has_sizes([total]):
+                self._arguments.add(at, total, "index")
+            for k, divisor in enumerate(source.axes.divisors(step.space)):
+                if has_sizes([divisor]):
+                    self._arguments.add_divisor(at + 2 + 3 * k, divisor)
+        else:
+            fixed = [*hinted.values, *[0] * len(FIRST_GROUP)]
+        typed = signature.numbers(fixed)
+        mems = [
+            (k, self._constants[name])
+            for k, name in enumerate((*step.inputs, step.output))
+            if name in self._constants
+        ]
+        pairs = [item for pair in enumerate(typed, begin) for item in pair]
+        set_arguments(own.kernel(0), tuple(item for pair in mems for item in pair), tuple(pairs))
+        return True
+
+    def fill(self, values: Sequence[int | float], buffers: Mapping[str, DeviceBuffer]) -> CLOpenProgram:
+        """The program for one set of sizes."""
+        given = self._values(values)
+        grid = np.stack([axis(given) for axis in self._grids], axis=1)
+        sizes, limits = grid[:, :3], grid[:, 3]
+        counts = sizes.prod(axis=1)
+        is_generic = self._locals[:, 0] == 0
+        is_whole = self._is_plain & fits_one(sizes, counts, limits, is_generic)
+        work = np.where(is_generic[:, None], 1, sizes * self._locals)
+        work[is_generic, 0] = -(-counts[is_generic] // LOCAL_SIZE) * LOCAL_SIZE
+        nbytes = np.maximum(_SMALLEST, self._elements(given) * self._items)
+        slots = [self._host.slot_of(k, n) for k, n in enumerate(self._slots.sizes(nbytes).tolist())]
+        tensors = [slots[k] for k in self._slots.of]
+        tensors += [_own(buffers[name]).mem for name in self._outer]
+        mems: list[Any] = [None] * (2 * len(self._mem_positions))
+        mems[::2], mems[1::2] = self._mem_positions, [tensors[k] for k in self._mem_tensors]
+        words: list[Any] = [None] * (2 * len(self._arguments.positions))
+        words[::2], words[1::2] = self._arguments.positions, list(self._arguments.words(given))
+        settings: list[Setting] = []
+        commands: list[Command] = []
+        memory: list[Any] = []
+        parts = zip(self._steps, is_whole.tolist(), counts.tolist(), work.tolist(), strict=True)
+        for number, (own, is_one, count, items) in enumerate(parts):
+            if not count:
+                continue
+            (mem, word), (mem_end, word_end) = self._ends[number : number + 2]
+            step_mems = tuple(mems[2 * mem : 2 * mem_end])
+            if is_one:
+                kernel = own.kernels[0]
+                settings.append((kernel, step_mems, tuple(words[2 * word : 2 * word_end])))
+                local = own.compiled.source.local
+                commands.append((kernel, tuple(items[: len(local)]), local))
+            else:
+                self._add_parts(own, given, step_mems, settings, commands, memory)
+        return CLOpenProgram(self._kernels, settings, commands, slots, memory)
+
+    def _add_parts(
+        self,
+        own: _OpenStep,
+        given: Values,
+        mems: tuple[Any, ...],
+        settings: list[Setting],
+        commands: list[Command],
+        memory: list[Any],
+    ) -> None:
+        """A step that is cut into several dispatches, or whose numbers are no plain arguments."""
+        step = own.filled(given)
+        signature = own.compiled.source.signature
+        begin = signature.inputs + 1
+        for number, (values, size) in enumerate(dispatches(own.compiled, step), 1):
+            numbers: list[Any] = list(signature.numbers(values))
+            buffers = mems
+            for position, name in enumerate((*step.inputs, step.output)):
+                if name in self._constants:
+                    buffers += (position, self._constants[name])
+            if signature.in_buffer:
+                memory.append(self._host.numbers_in_buffer(numbers[0]))
+                buffers, numbers = (*buffers, begin, memory[-1]), []
+            pairs = [item for pair in enumerate(numbers, begin) for item in pair]
+            kernel = own.kernel(number)
+            settings.append((kernel, buffers, tuple(pairs)))
+            commands.append((kernel, size, own.compiled.source.local))
+
+
+def _own(buffer: DeviceBuffer) -> CLBuffer:
+    assert isinstance(buffer, CLBuffer), f"{type(buffer).__name__} belongs to another backend"
+    return buffer

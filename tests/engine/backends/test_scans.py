@@ -1,0 +1,83 @@
+"""Running sums by blocks and the positions of what is marked, in each form of the tuned kernels."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from engine.backends.base import Backend
+from engine.compiler.plan import Compute
+from engine.kernels.expr import acc, lit
+from engine.kernels.hint import Hint
+from engine.kernels.value import Value
+from tests.engine.backends.steps import result_of, tuned_plan, value
+
+BLOCK = 16
+
+
+def scan(
+    x: np.ndarray, kind: str, exclusive: bool, reverse: bool, dtype: str
+) -> tuple[np.ndarray, np.ndarray]:
+    """The running sum or product along the middle axis of x, and that of its blocks."""
+    x = x.astype(np.float64 if dtype == "float32" else np.int64)
+    x = x[:, ::-1] if reverse else x
+    through = np.cumsum(x, 1) if kind == "sum" else np.cumprod(x, 1)
+    neutral = np.full_like(x[:, :1], int(kind == "prod"))
+    shifted = np.concatenate([neutral, through], 1)
+    found = shifted[:, :-1] if exclusive else through
+    before = shifted[:, : x.shape[1] : BLOCK].astype(dtype)
+    return found[:, ::-1] if reverse else found, before
+
+
+@pytest.mark.parametrize("exclusive", [False, True], ids=["inclusive", "exclusive"])
+@pytest.mark.parametrize("reverse", [False, True], ids=["forward", "reverse"])
+@pytest.mark.parametrize(
+    ("shape", "kind", "source", "dtype"),
+    [
+        ((3, 70, 1), "sum", "float32", "float32"),
+        ((2, 33, 5), "prod", "float32", "float32"),
+        ((1, 100, 1), "sum", "bool", "int32"),
+        ((2, 16, 70), "sum", "int32", "int32"),
+    ],
+)
+def test_running_sums(
+    form: Backend, shape: tuple[int, ...], kind: str, source: str, dtype: str, reverse: bool, exclusive: bool
+) -> None:
+    x = (np.random.default_rng(3).uniform(0.5, 1.9, shape)).astype(source)
+    if source == "bool":
+        x = np.random.default_rng(3).random(shape) < 0.4
+    expected, before = scan(x, kind, exclusive, reverse, dtype)
+    operands = value("x", x), value("before", before)
+    facts = {"kind": kind, "exclusive": exclusive, "reverse": reverse, "block": BLOCK}
+    output = Value("y", shape, np.dtype(dtype))
+    compute = Compute(output, shape, lit(0, dtype), "layer", "CumSum", Hint("scan", operands, facts))  # type: ignore[arg-type]
+    compute.epilogue = acc(dtype) + lit(2, dtype)  # type: ignore[arg-type]
+    got = result_of(form, tuned_plan(form, compute), {"x": x, "before": before}, output)
+    np.testing.assert_allclose(got, expected + 2, rtol=1e-5, atol=1e-4)
+
+
+@pytest.mark.parametrize("room", [90, 40])
+def test_positions(form: Backend, room: int) -> None:
+    mask = np.random.default_rng(4).random((3, 90)) < 0.3
+    through = np.cumsum(mask, 1).astype(np.int32)
+    operands = value("mask", mask), value("through", through)
+    output = Value("y", (3, room), np.dtype(np.int32))
+    compute = Compute(output, (3, room), lit(0, "int32"), "layer", "Chosen", Hint("select", operands, {}))
+    got = result_of(form, tuned_plan(form, compute), {"mask": mask, "through": through}, output)
+    for row, marked in zip(got, mask, strict=True):
+        found = np.flatnonzero(marked)
+        np.testing.assert_array_equal(row[: len(found)], found)
+        assert ((row >= 0) & (row < 90)).all()
+
+
+@pytest.mark.parametrize("shape", [(90,), (9, 10), (2, 5, 9)])
+def test_indices(form: Backend, shape: tuple[int, ...]) -> None:
+    mask = np.random.default_rng(5).random((1, 90)) < 0.5
+    through = np.cumsum(mask, 1).astype(np.int32)
+    operands = value("mask", mask), value("through", through)
+    output = Value("y", (len(shape), 90), np.dtype(np.int64))
+    hint = Hint("nonzero", operands, {"shape": shape})
+    compute = Compute(output, output.shape, lit(0, "int64"), "layer", "NonZero", hint)
+    got = result_of(form, tuned_plan(form, compute), {"mask": mask, "through": through}, output)
+    expected = np.array(np.nonzero(mask.reshape(shape)))
+    np.testing.assert_array_equal(got[:, : expected.shape[1]], expected)
