@@ -14,10 +14,10 @@ from engine.base.errors import EngineError
 from engine.base.memory.out_of_memory import LARGE, naming_shortage
 from engine.compiler.lower import Fallback, Lowered, Place, Segment
 from engine.compiler.plan import BufferSpec, Plan
-from engine.compiler.trace import InputShapes, SequenceShape
+from engine.compiler.trace import InputShapes, SequenceShape, leaf_names
 from engine.compiler.walk import Elements, Trace
 from engine.graph.model import Model
-from engine.kernels.size import Number, SizeRecorder, put_together, taken_apart
+from engine.kernels.size import Number, Size, SizeRecorder, put_together, taken_apart
 from engine.kernels.value import Value, leaves
 from engine.runtime import fillers
 from engine.runtime.open_numbers import OpenNumbers, of_elements, opened_elements
@@ -51,52 +51,71 @@ MOST_DECIDED = 4
 class OpenSizes:
     """Which dimensions of a model's inputs are open, and what they are for some shapes.
 
+    Those of a sequence's tensors are open each for itself; how many tensors there are is not open.
+
     is_possible: Whether a model can be planned for all sizes.
+    has_any: Whether any dimension is open.
     """
 
     def __init__(self, model: Model) -> None:
-        self._names: dict[tuple[str, int], object] = {}
-        self._first: dict[object, tuple[str, int]] = {}
+        self._items = {item.name: item for item in model.inputs}
+        self._has_known_ranks = all(i.shape is not None and i.kind == "tensor" for i in model.inputs)
         self.is_possible = True
-        for item in model.inputs:
-            if item.shape is None or item.kind != "tensor":
-                self.is_possible = False
-                return
-            for axis, dim in enumerate(item.shape):
-                if not isinstance(dim, int):
-                    name: object = (item.name, axis) if dim is None else dim
-                    self._names[item.name, axis] = name
-                    self._first.setdefault(name, (item.name, axis))
+        self.has_any = not self._has_known_ranks or any(
+            not isinstance(dim, int) for item in model.inputs for dim in item.shape or ()
+        )
 
-    @property
-    def has_any(self) -> bool:
-        """Whether any dimension is open."""
-        return bool(self._first)
-
-    def of(self, shapes: InputShapes) -> tuple[int, ...] | None:
+    def of(self, shapes: InputShapes) -> OpenNumbers | None:
         """The open sizes in their order; None where equal names have other sizes, or nothing can be open."""
+        sizes: dict[object, int] = {}
         if not self.is_possible:
             return None
-        found = {name: shapes[at[0]][at[1]] for name, at in self._first.items()}  # type: ignore[index]
-        if any(shapes[at[0]][at[1]] != found[name] for at, name in self._names.items()):  # type: ignore[index]
-            return None
-        return tuple(found.values())  # type: ignore[arg-type]
+        for name, shape in shapes.items():
+            for leaf, leaf_shape in leaf_names(name, shape):
+                for key, size in zip(self._keys(name, leaf, leaf_shape), leaf_shape, strict=True):
+                    if key is not None and sizes.setdefault(key, size) != size:
+                        return None
+        return OpenNumbers(tuple(sizes.values()), self._structure(shapes))
 
-    def opened(self, shapes: InputShapes, recorder: SizeRecorder) -> dict[str, Any] | None:
-        """The shapes with open sizes in them; None where equal names have other sizes."""
-        if not self.is_possible or any(isinstance(s, SequenceShape) or s is None for s in shapes.values()):
-            return None
-        sizes = self.of(shapes)
-        if sizes is None:
-            return None
-        opened = dict(zip(self._first, map(recorder.input, sizes), strict=True))
-        return {
-            name: tuple(
-                opened[self._names[name, axis]] if (name, axis) in self._names else size
-                for axis, size in enumerate(shape or ())
-            )
+    def opened(self, shapes: InputShapes, recorder: SizeRecorder) -> dict[str, Any]:
+        """The shapes with open sizes in them, for which `of` has found some."""
+        inputs: dict[object, Size] = {}
+        opened: dict[str, Any] = {}
+        for name, shape in shapes.items():
+            found = []
+            for leaf, leaf_shape in leaf_names(name, shape):
+                sizes: list[Any] = []
+                for key, size in zip(self._keys(name, leaf, leaf_shape), leaf_shape, strict=True):
+                    if key is not None and key not in inputs:
+                        inputs[key] = recorder.input(size)
+                    sizes.append(size if key is None else inputs[key])
+                found.append(tuple(sizes))
+            if isinstance(shape, SequenceShape):
+                opened[name] = SequenceShape(found)
+            else:
+                opened[name] = None if shape is None else found[0]
+        return opened
+
+    def _keys(self, name: str, leaf: str, shape: Sequence[int]) -> list[object]:
+        """What sets apart each open dimension of a tensor; None for those that are not open."""
+        item = self._items[name]
+        declared: Sequence[object] = [None] * len(shape) if item.shape is None else [*item.shape]
+        if item.kind == "map" or len(declared) != len(shape):
+            declared = [None] * len(shape)
+        keys: list[object] = []
+        for axis, dim in enumerate(declared):
+            is_shared = isinstance(dim, str) and item.kind == "tensor"
+            keys.append(None if isinstance(dim, int) else dim if is_shared else (leaf, axis))
+        return keys
+
+    def _structure(self, shapes: InputShapes) -> object:
+        """What of the shapes is no size: ranks, lengths of sequences, and which optionals are empty."""
+        if self._has_known_ranks:
+            return ()
+        return tuple(
+            (name, None if shape is None else tuple(len(s) for _, s in leaf_names(name, shape)))
             for name, shape in shapes.items()
-        }
+        )
 
 
 @dataclass
@@ -416,17 +435,16 @@ class OpenPlans(SizedPlans):
         self._session = session
         self.sizes = OpenSizes(model)
 
-    def _open_numbers(self, shapes: InputShapes, known: Elements) -> OpenNumbers | None:
+    def numbers(self, shapes: InputShapes, known: Elements) -> OpenNumbers | None:
         """Open sizes and elements; None where equal names have other sizes, or nothing can be open."""
-        sizes = self.sizes.of(shapes)
+        sizes, elements = self.sizes.of(shapes), of_elements(known)
         if sizes is None:
             return None
-        elements = of_elements(known)
-        return OpenNumbers((*sizes, *elements.numbers), elements.decided)
+        return OpenNumbers((*sizes.numbers, *elements.numbers), (sizes.decided, elements.decided))
 
     def is_made_for(self, shapes: InputShapes, known: Elements) -> bool:
         """Whether a plan for all sizes takes these once its kernels are compiled."""
-        given = self._open_numbers(shapes, known)
+        given = self.numbers(shapes, known)
         return given is not None and self.waiting_for(given) is not None
 
     def make(self, shapes: InputShapes, known: Elements) -> SizedPlan | None:
@@ -448,16 +466,16 @@ class OpenPlans(SizedPlans):
 
     def make_ready(self, shapes: InputShapes, known: Elements) -> bool:
         """`make`, and take those whose kernels are compiled into use; whether there was one."""
-        decided = of_elements(known).decided
+        given = self.numbers(shapes, known)
         # If other elements come with every schedule, each plan is used once.
-        others = sum(plan.decided != decided for plan in self.ready)
+        others = 0 if given is None else sum(plan.decided != given.decided for plan in self.ready)
         if others < MOST_DECIDED and not self.is_made_for(shapes, known):
             self.make(shapes, known)
         return self.take_compiled(self._session)
 
     def recorded(self, shapes: InputShapes, known: Elements) -> RecordedPlan | None:
         """The plan for some shapes, filled in; None where no plan for all sizes takes them."""
-        given = self._open_numbers(shapes, known) if self.ready else None
+        given = self.numbers(shapes, known) if self.ready else None
         if given is None:
             return None
         return self.recorded_plan(self._session, given, partial(self._session.lower, shapes, known))
@@ -465,23 +483,27 @@ class OpenPlans(SizedPlans):
 
 def plan_for_all_sizes(session: Session, shapes: InputShapes, known: Elements) -> SizedPlan | None:
     """A plan for all sizes like those of some shapes; None for a model that cannot be planned so."""
-    sizes = session.open_plans.sizes
-    if sizes.of(shapes) is None or not session.backends["native"].plans_for_all_sizes:
+    sizes, given = session.open_plans.sizes, session.open_plans.numbers(shapes, known)
+    if given is None or not session.backends["native"].plans_for_all_sizes:
         return None
     if not sizes.has_any and not known and not session.stops:
         return None
     recorder = SizeRecorder()
     opened = sizes.opened(shapes, recorder)
-    assert opened is not None
     try:
         lowered = session.allowed(session.planner.lower_open(opened, opened_elements(known, recorder)))
     except OPEN_FAILURES:
         return None
-    if lowered.trace.stop is not None and not session.stops:
+    if lowered.trace.stop is not None and not _stops(session, shapes, known):
         # It would wait for what a plan of fixed sizes knows.
         sizes.is_possible = False
         return None
-    return SizedPlan(lowered, recorder, of_elements(known).decided, is_start=True)
+    return SizedPlan(lowered, recorder, given.decided, is_start=True)
+
+
+def _stops(session: Session, shapes: InputShapes, known: Elements) -> bool:
+    """Whether plans of fixed sizes stop for data."""
+    return session.stops if session.outlook else session.lower(shapes, known).trace.stop is not None
 
 
 def outer_names(model: Model) -> set[str]:

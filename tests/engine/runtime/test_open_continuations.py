@@ -12,7 +12,7 @@ import pytest
 from engine import Model, ModelLoader, Worker
 from tests.engine.conftest import MakeWorker
 from tests.engine.runtime.test_new_shapes import weights
-from tests.engine.runtime.test_open_plans import Feeds, Inputs, answers, count_plans, plan_apart
+from tests.engine.runtime.test_open_plans import Feeds, Inputs, answers, compile_now, count_plans, plan_apart
 from tests.graphs import node, proto
 from tests.random_graphs import RandomGraph
 
@@ -173,15 +173,6 @@ def pair(model: Model, channel: str, make_worker: MakeWorker) -> tuple[Worker, W
     for backend in session.backends.values():
         compile_now(backend)
     return apart, worker
-
-
-def compile_now(backend: Any) -> None:
-    """Have a backend compile while it is called, so that plans for all sizes are used at once."""
-
-    def prepare_beside(kernels: Any) -> None:
-        backend.prepare(kernels)
-
-    backend.prepare_beside = prepare_beside
 
 
 def check_answers(worker: Worker, apart: Worker, feeds: Feeds) -> None:

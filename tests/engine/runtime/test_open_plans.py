@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx.parser
@@ -236,6 +237,15 @@ def check_sizes(name: str, count: int, seed: int, channel: str, make_worker: Mak
     assert len(planned) <= 2 * most_plans
 
 
+def compile_now(backend: Any) -> None:
+    """Have a backend compile while it is called, so that plans for all sizes are used at once."""
+
+    def prepare_beside(kernels: Any) -> None:
+        backend.prepare(kernels)
+
+    backend.prepare_beside = prepare_beside
+
+
 def count_plans(worker: Worker) -> list[Trace]:
     """What the worker plans from now on."""
     planner, planned = worker._session.planner, []
@@ -328,6 +338,40 @@ def test_no_more_plans_are_kept_than_may_be() -> None:
             (found,) = answers(worker, {"x": x})
             np.testing.assert_allclose(found, x.reshape(-1, 2).sum(0), rtol=1e-6)
         assert len(worker._session.open_plans.ready) <= MOST_PLANS
+
+
+COLLECTED = """<ir_version: 9, opset_import: ["": 18]>
+g (seq(float[k, 2]) s, optional(float[n]) o) => (float[m, 2] y, int64 count, float[a] z) <
+    int64 zero = {0}, float[2, 2] w = {0.5, -1.0, 2.0, 0.25}, float[1] one = {1.0}
+> {
+    rows = ConcatFromSequence<axis = 0>(s)
+    product = MatMul(rows, w)
+    y = Softmax<axis = 0>(product)
+    count = SequenceLength(s)
+    is_given = OptionalHasElement(o)
+    z = If(is_given) <
+        then_branch = given () => (float[b] out) { element = OptionalGetElement(o) out = Exp(element) },
+        else_branch = missing () => (float[c] out) { out = Identity(one) }
+    >
+}"""
+
+
+@pytest.mark.parametrize("channel", ["cpu", "gl_compute", "opencl"])
+def test_tensors_of_sequences_and_optionals_may_have_any_size(channel: str, make_worker: MakeWorker) -> None:
+    model = ModelLoader.load(onnx.parser.parse_model(COLLECTED).SerializeToString())
+    rng = np.random.default_rng(8)
+    apart, worker = plan_apart(make_worker(model, channel)), make_worker(model, channel)
+    for backend in worker._session.backends.values():
+        compile_now(backend)
+    planned = count_plans(worker)
+    for turn in range(36):
+        sizes = [int(rng.choice(LENGTHS[1:])) for _ in range(1 + turn % 2)]
+        given = rng.normal(size=int(rng.choice(LENGTHS[1:]))).astype(np.float32) if turn % 3 else None
+        feeds: Any = {"s": [rng.normal(size=(n, 2)).astype(np.float32) for n in sizes], "o": given}
+        for one, other in zip(answers(worker, feeds), answers(apart, feeds), strict=True):
+            np.testing.assert_array_equal(one, other)
+    # Two lengths of the sequence, with and without the optional, and further guards.
+    assert len(planned) <= 12
 
 
 def test_a_size_that_does_not_fit_is_refused_as_ever() -> None:
