@@ -91,6 +91,9 @@ class Audio:
 
         Where more than 32 are to be heard at once, the further ones are left out.
         """
+        if not isinstance(clip, AudioClip):
+            hint = f"; load it with resources.load({clip!r})" if isinstance(clip, str) else ""
+            raise GameError(f"play needs an AudioClip, got {type(clip).__name__}{hint}")
         if not pitch > 0.0:
             raise GameError(f"pitch must be above 0, got {pitch}")
         if not self._open():
