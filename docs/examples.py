@@ -114,7 +114,13 @@ def pages() -> Iterator[tuple[str, str]]:
         for name in members:
             heading, code = _shown(ROOT / f"demos/examples/{name}.py")
             words = _words(name)
-            index.append(f"- [{words}]({path}.md#{name.replace('_', '-')}): {heading}")
+            sentence = heading.removeprefix(f"{words}: ")
+            entry = f"[{words}]({path}.md#{name.replace('_', '-')})"
+            # Where the sentence begins with the title, the title is the link.
+            if sentence == heading and heading.startswith(words):
+                index.append(f"- {entry}{heading.removeprefix(words)}")
+            else:
+                index.append(f"- {entry}: {sentence[0].upper()}{sentence[1:]}")
             text += [f"## {words} {{#{name.replace('_', '-')}}}", "", heading, ""]
             text += _block(f"demos/examples/{name}.py", code)
             if name in PICTURED:

@@ -249,6 +249,8 @@ def _entry(name: str) -> str:
         # All that it inherits is on the pages of its bases; its fields are in a table.
         options = ["inherited_members: false"]
         fields = [field for field in fields_of(found) if field in vars(found).get("__annotations__", {})]
+    if "." in name:
+        options.append("merge_init_into_class: false")  # games do not make one
     if left_out or fields:
         options += ["filters:", "  - '!^_'", f"  - '!^({'|'.join(left_out + fields)})$'"]
     lines = [f"::: gameglue.{name}"]

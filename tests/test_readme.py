@@ -35,6 +35,13 @@ def test_the_first_example_is_ten_lines() -> None:
     assert len(lines) <= 10
 
 
+def test_the_home_page_of_the_site_shows_the_same_lines() -> None:
+    home = (ROOT / "docs" / "pages" / "index.md").read_text(encoding="utf-8")
+    shown = re.findall(r"```python\n(.*?)```", home, re.DOTALL)[0]
+    of_readme = re.sub(r"(  # path, bytes.*|assets/digits/)", "", EXAMPLES[0])
+    assert shown == of_readme
+
+
 def test_it_is_one_page() -> None:
     assert README.count("\n") <= 200
     assert len(README.encode()) <= 9 * 1024

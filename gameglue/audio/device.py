@@ -17,6 +17,12 @@ _KEPT = 64
 """How many clips are kept ready in the mixer's format."""
 
 
+def _check_clip(clip: object) -> None:
+    if not isinstance(clip, AudioClip):
+        hint = f"; load it with resources.load({clip!r})" if isinstance(clip, str) else ""
+        raise GameError(f"play needs an AudioClip, got {type(clip).__name__}{hint}")
+
+
 class Voice:
     """One sound that is being played; does nothing where there is no device, or once it is over."""
 
@@ -91,6 +97,7 @@ class Audio:
 
         Where more than 32 are to be heard at once, the further ones are left out.
         """
+        _check_clip(clip)
         if not pitch > 0.0:
             raise GameError(f"pitch must be above 0, got {pitch}")
         if not self._open():

@@ -40,7 +40,7 @@ class AudioSource(MonoBehaviour):
     """The sound; scene files and `add_component` take a file name, too."""
     volume: Annotated[float, Range(0.0, 1.0)] = 1.0
     """Loudness, times `app.audio.volume`."""
-    pitch: float = 1.0
+    pitch: Annotated[float, Range(0.01, 100.0)] = 1.0
     """Speed: 2 is twice as fast and an octave higher. Counts from the next `play`."""
     loop: bool = False
     """Begin again at the end."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from math import inf
 from pathlib import Path
 from typing import Annotated
 
@@ -106,7 +107,7 @@ class SpriteRenderer(Renderer):
     """Height in the world; `None` keeps the picture's proportions."""
     color: Color = "white"
     """Multiplies the picture's colours; the rectangle's colour without a picture."""
-    radius: Annotated[float, Range(unit="units")] = 0.0
+    radius: Annotated[float, Range(0.0, inf, "units")] = 0.0
     """Radius of rounded corners."""
     sheet: SpriteSheet | None = None
     """A sheet of frames to show one of, instead of `texture`."""

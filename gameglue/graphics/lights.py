@@ -25,7 +25,7 @@ class DirectionalLight(MonoBehaviour):
 
     color: Color = "white"
     """The light's colour."""
-    intensity: float = 1.0
+    intensity: Annotated[float, Range(0.0, inf)] = 1.0
     """Multiplies the colour."""
     shadows: bool = False
     """Let opaque meshes cast shadows."""
@@ -43,7 +43,7 @@ class AmbientLight(MonoBehaviour):
     """Light from above."""
     ground: Color | None = None
     """Light from below; `None` is `color`."""
-    intensity: float = 0.3
+    intensity: Annotated[float, Range(0.0, inf)] = 0.3
     """Multiplies both colours."""
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from math import inf
 from typing import Annotated
 
 import numpy as np
@@ -79,17 +80,17 @@ class ParticleSystem(Renderer):
     Of a field that takes a number or a pair, each particle gets the number, or one between the two.
     """
 
-    rate: Annotated[float, Range(unit="per second")] = 30.0
+    rate: Annotated[float, Range(0.0, inf, "per second")] = 30.0
     """Particles that are emitted continuously."""
     bursts: tuple[tuple[float, int], ...] = ()
     """Particles emitted at once: pairs of seconds after the start, and how many."""
-    lifetime: Annotated[Span, Range(unit="seconds")] = 1.0
+    lifetime: Annotated[Span, Range(0.0, inf, "seconds")] = 1.0
     """How long a particle lives."""
     speed: Annotated[Span, Range(unit="units per second")] = (1.0, 2.0)
     """Speed at which a particle leaves."""
     spread: Annotated[float, Range(0.0, 360.0, "degrees")] = 360.0
     """Angle around the object's `up` into which particles leave."""
-    radius: Annotated[float, Range(unit="units")] = 0.0
+    radius: Annotated[float, Range(0.0, inf, "units")] = 0.0
     """Particles begin within this distance of the object."""
     gravity: Annotated[float, Range(unit="units per second squared")] = 0.0
     """Acceleration along -y."""

@@ -21,6 +21,8 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
 
+import numpy as np
+
 from gameglue.errors import GameError
 from gameglue.host.clock import Time
 
@@ -70,6 +72,11 @@ class NextFrame(YieldInstruction):
         return Wait(_FRAME, lambda: True)
 
 
+def _check_seconds(seconds: object) -> None:
+    if not isinstance(seconds, int | float | np.number) or seconds != seconds:
+        raise GameError(f"a wait takes a number of seconds, got {seconds!r}")
+
+
 @dataclass(frozen=True)
 class WaitForSeconds(YieldInstruction):
     """Continue when `seconds` of game time have passed: slower in slow motion, never while paused.
@@ -79,6 +86,9 @@ class WaitForSeconds(YieldInstruction):
     """
 
     seconds: float
+
+    def __post_init__(self) -> None:
+        _check_seconds(self.seconds)
 
     def _begin(self, time: Time) -> Wait:
         """Start one wait."""
@@ -95,6 +105,9 @@ class WaitForSecondsRealtime(YieldInstruction):
     """
 
     seconds: float
+
+    def __post_init__(self) -> None:
+        _check_seconds(self.seconds)
 
     def _begin(self, time: Time) -> Wait:
         """Start one wait."""

@@ -6,6 +6,7 @@ import ast
 import inspect
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -74,6 +75,22 @@ def loaded_by(code: str) -> set[str]:
 @pytest.mark.parametrize("package", ["engine", "gameglue"])
 def test_an_import_loads_nothing_that_takes_long(package: str) -> None:
     assert loaded_by(f"import {package}\nprint()") == set()
+
+
+HELP = "from gameglue.cli import main\ntry: main(['--help'])\nexcept SystemExit: print()"
+
+
+def test_the_command_line_helps_at_once() -> None:
+    """Without NumPy; the second is a generous limit for an interpreter that starts and prints."""
+    assert loaded_by(HELP) == set()
+    seconds = []
+    for _ in range(3):
+        start = time.perf_counter()
+        command = [sys.executable, "-m", "gameglue", "--help"]
+        done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60, check=True)
+        seconds.append(time.perf_counter() - start)
+    assert "gameglue play digits" in done.stdout
+    assert min(seconds) < 1.0
 
 
 def test_a_name_loads_what_it_needs() -> None:

@@ -30,6 +30,8 @@ from gameglue import (
     Texture,
     TextureConverter,
     Vec3,
+    WaitForSeconds,
+    WaitForSecondsRealtime,
     Worker,
 )
 from gameglue.scripting.hooks import HOOKS
@@ -248,3 +250,15 @@ def test_a_misspelt_file_name_is_answered_with_names_alike(tmp_path: Path) -> No
             app.resources.find("levels/forrest.json")
         with pytest.raises(ResourceError, match=r"there is: hero\.txt"):
             app.resources.find("heros.txt")
+
+
+@pytest.mark.parametrize("value", ["2", None, float("nan")])
+@pytest.mark.parametrize("wait", [WaitForSeconds, WaitForSecondsRealtime])
+def test_a_wait_takes_a_number(wait: Callable[[Any], object], value: Any) -> None:
+    with pytest.raises(GameError, match=f"a wait takes a number of seconds, got {value!r}"):
+        wait(value)
+
+
+def test_a_name_is_no_sound() -> None:
+    with App(headless=True) as app, pytest.raises(GameError, match=r"got str; load it .*load\('bang.ogg'\)"):
+        app.audio.play("bang.ogg")  # type: ignore[arg-type]
