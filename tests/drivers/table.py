@@ -121,7 +121,6 @@ SOFTPIPE = Driver(
         "tests/engine/operators/test_control_flow.py",
         "tests/engine/runtime/test_fast_path.py",
         "tests/engine/runtime/test_open_plans.py",
-        "tests/engine/runtime/test_open_sizes.py",
         "tests/engine/runtime/test_slices.py",
         "tests/engine/api/test_worker.py",
         "tests/engine/api/textures/test_to_texture.py",
