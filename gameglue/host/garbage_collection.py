@@ -15,8 +15,8 @@ def long_lived_kept() -> Iterator[None]:
     """Have the collector leave alone what is there now, until the block ends.
 
     A full collection looks at every object: modules, types and functions that a game has loaded make it take
-    tens of milliseconds, within some frame. What comes later is still collected. Blocks nest: only the
-    outermost one collects, so a program that runs an app a few frames at a time can hold one around all.
+    tens of milliseconds, within some frame. What comes later is still collected. Blocks nest and only
+    the outermost one collects, so a program that runs an app a few frames at a time can hold one around all.
     """
     global _blocks
     if _blocks == 0:
