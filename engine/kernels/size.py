@@ -45,7 +45,7 @@ class Record:
     sizes: list[Size] = field(default_factory=list)
     """All open numbers and what was computed of them, in order."""
     instructions: list[tuple[Any, ...]] = field(default_factory=list)
-    """What was done, so that `SizeRecorder.repeat` and `SizeRecorder.call` come to the same record."""
+    """What was done, so that the same calls of another `SizeRecorder` come to the same record."""
 
     def copy(self) -> Record:
         """A record that begins as this one does and goes on by itself."""
@@ -193,15 +193,6 @@ class SizeRecorder:
             self.guards.append(text if holds else f"not {text}")
             self.record.lines.append(f"if {'not ' if holds else ''}({text}): return None")
         return holds
-
-    def repeat(self, instruction: str, operands: tuple[Any, ...]) -> None:
-        """Do again what another record's instruction says, except for calls."""
-        if instruction == "input":
-            self.input(*operands)
-        elif instruction in _COMPARE:
-            self.answer(instruction, *operands)
-        else:
-            self.node(instruction, *operands)
 
     def program(self, results: Sequence[Number]) -> Callable[..., list[Any] | None]:
         """A function of the open dimensions that yields the results, or None where a guard does not hold."""

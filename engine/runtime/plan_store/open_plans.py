@@ -62,6 +62,9 @@ RECORDS = frozenset({
 """The records among their arguments."""
 
 
+_COMPARISONS = frozenset({"lt", "le", "gt", "ge", "eq", "ne"})
+
+
 class StoredOpenPlan(NamedTuple):
     """A plan with open sizes, before it is used.
 
@@ -219,8 +222,12 @@ def restored(stored: StoredOpenPlan) -> tuple[Lowered, SizeRecorder]:
         if instruction == "call":
             function, *given = operands
             recorder.call(_named(FUNCTIONS, function), tuple(given))
+        elif instruction == "input":
+            recorder.input(*operands)
+        elif instruction in _COMPARISONS:
+            recorder.answer(instruction, *operands)
         else:
-            recorder.repeat(instruction, operands)
+            recorder.node(instruction, *operands)
     (segment,) = stored.lowered.segments
     own = segment.plan
     open_numbers = [_live(number, sizes) for number in numbers]
