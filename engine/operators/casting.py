@@ -71,7 +71,7 @@ def convert_strings(k: Builder, x: Value, dtype: np.dtype) -> Value:
         k.error(f"casts from {x.dtype.name} to {dtype.name} need elements that are known before the run")
     items = [] if x.known is None else x.known.reshape(-1).tolist() if x.dtype == TEXT else x.known.flat
     if dtype == TEXT:
-        return k.constant(np.array([str(item) for item in items], TEXT).reshape(x.shape))
+        return k.constant(np.array([text_of(item, x.dtype) for item in items], TEXT).reshape(x.shape))
     try:
         numbers = [parse(item, dtype) for item in items]
     except ValueError as error:
@@ -80,6 +80,22 @@ def convert_strings(k: Builder, x: Value, dtype: np.dtype) -> Value:
     wide = np.array(numbers, np.float64 if dtype.name not in INTEGER_TYPES else np.int64)
     array = np.array(numbers, dtype) if dtype.kind in "iu" else wide.astype(dtype)
     return k.constant(array.reshape(x.shape))
+
+
+def text_of(item: Any, dtype: np.dtype) -> str:
+    """A number as onnxruntime writes it: floats of every width with 8 significant digits, bool as 1 or 0.
+
+    ONNX asks for "plain floating-point representation" and says nothing of digits. The literals of what is
+    not finite are those that ONNX reads back.
+    """
+    if dtype == TEXT:
+        return str(item)
+    if dtype == BOOL or dtype.name in INTEGER_TYPES:
+        return str(int(item))
+    number = float(item)
+    if np.isfinite(number):
+        return f"{number:.8g}"
+    return "NaN" if np.isnan(number) else "INF" if number > 0 else "-INF"
 
 
 def parse(text: str | bytes, dtype: np.dtype) -> Any:

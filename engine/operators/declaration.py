@@ -1,7 +1,7 @@
 """What an operator declares of its attributes and inputs, as layers are checked against it.
 
 The types of attributes are those of the definition's keyword-only parameters. What elements an input may have
-is declared by ONNX's schema, where the operator is ONNX's.
+is declared by ONNX's schema where the operator is ONNX's; formulas of onnxruntime's operators take numbers.
 """
 
 from __future__ import annotations
@@ -123,8 +123,21 @@ ANY = Elements()
 """What is known of an input that nothing describes."""
 
 
-def input_elements(domain: str, name: str, until: int | None) -> tuple[Elements, ...]:
-    """What ONNX's schema says of each input (all of a variadic one are alike), or nothing."""
+NUMBERS = Elements(text=False)
+"""What formulas compute with."""
+
+_MOVING = frozenset({"GatherND", "ExpandDims"})
+"""Operators of onnxruntime's own domain that move elements of any type."""
+
+
+def input_elements(domain: str, name: str, until: int | None, is_kernel: bool) -> tuple[Elements, ...]:
+    """What is declared of each input, or nothing; the last item stands for all inputs that follow.
+
+    ONNX's schemas describe ONNX's operators. Of those that onnxruntime adds, the ones that are formulas
+    (`is_kernel`) take numbers.
+    """
+    if domain == "com.microsoft" and is_kernel and name not in _MOVING:
+        return (NUMBERS,)
     if domain not in ONNX_DOMAINS:
         return ()
     try:

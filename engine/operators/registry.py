@@ -90,7 +90,7 @@ class Operator:
     @cached_property
     def elements(self) -> tuple[Elements, ...]:
         """Which elements each input takes; nothing where that is not described."""
-        return input_elements(self.domain, self.name, self.until)
+        return input_elements(self.domain, self.name, self.until, self.kind == "kernel")
 
     @cached_property
     def _roles(self) -> tuple[_Role, ...]:

@@ -6,6 +6,7 @@ from typing import Any
 
 import ml_dtypes
 import numpy as np
+import onnx.parser
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -124,7 +125,7 @@ def known(op_type: str, x: np.ndarray, **attributes: Any) -> np.ndarray:
 
 def test_text_is_made_of_inputs_and_read_from_them(channel: str, make_worker: MakeWorker) -> None:
     x = np.array([[1.5, -2.0]], np.float32)
-    words = np.array([["1.5", "-2.0"]], object)
+    words = np.array([["1.5", "-2"]], object)
     for start, expected, to in ((x, words, "object"), (words, x, "float32")):
         assert run("Cast", [start], {"to": NUMBER[to]})[0].tolist() == expected.tolist()
         worker = make_worker(one_layer("Cast", [start], {"to": NUMBER[to]}), channel, allow_fallback=True)
@@ -145,6 +146,22 @@ def test_strings_become_numbers_and_numbers_strings() -> None:
     assert text.dtype == object
     assert text.tolist() == ["314.15926", "2.5"]
     assert known("Cast", np.array([3, -4]), to=NUMBER["object"]).tolist() == ["3", "-4"]
+
+
+@pytest.mark.parametrize("source", ["float32", "float64", "float16", "bool", "int32", "uint64", "int8"])
+def test_numbers_are_written_as_onnxruntime_writes_them(source: str) -> None:
+    onnxruntime = pytest.importorskip("onnxruntime")
+    numbers = [0.4, -6, 1e-7, 1e4, 3.14159265358979, 0.1 + 0.2, -0.0, 100, 1.5e-5, 0, 1]
+    numbers += [123456789.125, 1e20, np.nan, np.inf, -np.inf] if source in ("float32", "float64") else []
+    x = np.array(numbers).astype(source)
+    name = {"float32": "float", "float64": "double"}.get(source, source)
+    model = onnx.parser.parse_model(
+        f"""<ir_version: 9, opset_import: ["" : 19]>
+            cast ({name}[n] x) => (string[n] y) {{ y = Cast <to = 8> (x) }}"""
+    )
+    session = onnxruntime.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
+    (expected,) = session.run(None, {"x": x})
+    assert known("Cast", x, to=NUMBER["object"]).tolist() == list(expected)
 
 
 SAME_WIDTH = [

@@ -34,6 +34,7 @@ def layer(op_type: str, arrays: list[np.ndarray | None], domain: str = "", **att
 
 ONES = np.ones((2, 4), np.float32)
 WORDS = np.array(["a", "b"], object)
+QUERY = np.ones((1, 2, 4), np.float32)
 TRUE = np.array(True)
 
 WRONG = {
@@ -79,6 +80,19 @@ def test_a_constant_of_another_type_than_declared_is_refused_when_it_is_loaded()
         (layer("Relu", [WORDS]), "its input x holds strings; the operator takes numbers"),
         (layer("Gather", [ONES, ONES]), "its input indices holds float32; the operator takes integers"),
         (layer("StringConcat", [WORDS, ONES]), "its input y holds float32; the operator takes strings"),
+        (
+            layer(
+                "MultiHeadAttention",
+                [QUERY, QUERY, QUERY, None, np.array([["a", "b"]], object)],
+                "com.microsoft",
+                num_heads=1,
+            ),
+            "its input key_padding_mask holds strings; the operator takes numbers",
+        ),
+        (
+            layer("FusedMatMul", [ONES, WORDS], "com.microsoft"),
+            "holds strings; the operator takes numbers",
+        ),
     ],
 )
 def test_inputs_of_another_type_than_declared_are_refused(start: Start, words: str) -> None:
