@@ -19,7 +19,7 @@ class OpenNumbers(NamedTuple):
     """The numbers that a plan leaves open, in order, and a key of everything else on which it depends."""
 
     numbers: tuple[int, ...]
-    decided: object
+    decided: tuple[object, ...]
 
 
 def digest(array: np.ndarray) -> object:

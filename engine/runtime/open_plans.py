@@ -371,7 +371,7 @@ class OpenPlans(SizedPlans):
         sizes, elements = self.sizes.of(shapes), of_elements(known)
         if sizes is None:
             return None
-        return OpenNumbers((*sizes.numbers, *elements.numbers), (sizes.decided, elements.decided))
+        return OpenNumbers((*sizes.numbers, *elements.numbers), (*sizes.decided, *elements.decided))
 
     def is_made_for(self, shapes: InputShapes, known: Elements) -> bool:
         """Whether a plan for all sizes takes these once its kernels are compiled."""

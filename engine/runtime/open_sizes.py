@@ -1,4 +1,4 @@
-"""`OpenSizes`: the open dimensions of a model's inputs."""
+"""Which dimensions of a model's inputs are open, and what they are for some shapes."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ class OpenSizes:
             keys.append(None if isinstance(dim, int) else dim if is_shared else (leaf, axis))
         return keys
 
-    def _structure(self, shapes: InputShapes) -> object:
+    def _structure(self, shapes: InputShapes) -> tuple[object, ...]:
         """What of the shapes is no size: ranks, lengths of sequences, and which optionals are empty."""
         if self._has_known_ranks:
             return ()
