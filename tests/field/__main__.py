@@ -126,6 +126,8 @@ def _verdict(row: Row) -> str:
     if row.problems:
         return "FAILS"
     name = f"{row.source}/{row.model}"
+    if not row.failure and row.by_float64:
+        return f"within {row.by_float64:.1e}, by float64"
     return (reason(name, row.backend, row.failure) or "accepted") if row.failure else ""
 
 

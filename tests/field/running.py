@@ -22,7 +22,10 @@ NAN = float("nan")
 
 @dataclass
 class Row:
-    """A model on a backend. `failure` is empty where all outputs agree."""
+    """A model on a backend. `failure` is empty where all outputs agree.
+
+    by_float64: the largest bound that onnxruntime's distance from float64 gave, 0 where none was needed.
+    """
 
     source: str
     model: str
@@ -31,6 +34,7 @@ class Row:
     error: float = NAN
     bound: float = NAN
     own: float = NAN
+    by_float64: float = 0.0
     fallbacks: list[tuple[str, str]] = field(default_factory=list)
     load_ms: float = NAN
     run_ms: float = NAN

@@ -8,7 +8,7 @@ import numpy as np
 import onnx.parser
 import pytest
 
-from tests.field.agreement import bound, computes_in_halves, difference, without_rounding
+from tests.field.agreement import bound, computes_in_halves, difference, in_order_of, without_rounding
 from tests.field.feeds import Feed, read_feeds, write_feeds
 
 NAN, INF = float("nan"), float("inf")
@@ -52,6 +52,22 @@ def test_the_difference(actual: Any, expected: Any, error: float) -> None:
 def test_what_cannot_be_compared(actual: Any, expected: Any) -> None:
     with pytest.raises(ValueError, match="expected .*, got "):
         difference(actual, expected)
+
+
+def test_rows_without_an_order_are_compared_as_sets() -> None:
+    expected = {"boxes": floats([[1, 2], [3, 4], [3, 4]]), "classes": np.array([7, 8, 9])}
+    order = [2, 0, 1]
+    actual = {name: array[order] for name, array in expected.items()}
+    moved = in_order_of(actual, expected)
+    assert all(difference(moved[name], answer) == 0 for name, answer in expected.items())
+    # A row that occurs once is found once, and outputs keep their rows together.
+    wrong = {**actual, "classes": np.array([9, 8, 7])}
+    moved = in_order_of(wrong, expected)
+    assert max(difference(moved[name], answer) for name, answer in expected.items()) > 0.1
+    assert in_order_of({"boxes": floats([[1, 2]])}, {"boxes": floats([[1, 2], [3, 4]])})["boxes"].shape == (
+        1,
+        2,
+    )
 
 
 def test_the_bound() -> None:

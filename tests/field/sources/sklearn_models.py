@@ -609,7 +609,7 @@ def cases() -> Iterator[Case]:
 
 
 def build(folder: Path) -> None:
-    """Write every model and its inputs. One that its own converter refuses is reported and left out."""
+    """Write every model and its inputs. `NAME.failed` says why a model's converter refuses it."""
     folder.mkdir(parents=True, exist_ok=True)
     for case in cases():
         try:
@@ -618,7 +618,8 @@ def build(folder: Path) -> None:
                 proto = case.convert()
         except Exception as error:  # noqa: BLE001 - converters raise whatever they meet
             first = (str(error).strip() or type(error).__name__).splitlines()[0]
-            print(f"{case.name}: its converter refuses it: {first[:150]}", file=sys.stderr)
+            message = f"its converter refuses it: {first[:150]}"
+            (folder / f"{case.name}.failed").write_text(message, encoding="utf-8")
             continue
         (folder / f"{case.name}.onnx").write_bytes(proto.SerializeToString())
         inputs = {n: a.astype(str) if a.dtype.kind in "OU" else a for n, a in case.inputs.items()}
