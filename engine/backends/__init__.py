@@ -1,1 +1,1 @@
-"""Where plans run: each backend prints kernels, owns memory, replays a command list and reads back."""
+"""Backends: print kernels, own memory, run command lists and read results back."""

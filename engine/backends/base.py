@@ -1,4 +1,4 @@
-"""What every backend does: hold buffers, run plans in order without waiting, and read back without waiting.
+"""`Backend`: holds buffers, runs plans in order, and reads back, all without waiting.
 
 All operations of one backend object form one ordered stream: a readback sees the value as it is at
 that point of the stream, whatever is scheduled later. Nothing here waits except `Readback.wait`.
@@ -38,7 +38,7 @@ Precision = Literal["float32", "bf16", "int8"]
 
 
 class _SpellingEnumType(EnumType):
-    """The type of `BackendType`: an unknown member is answered with the one that is probably meant."""
+    """Metaclass of `BackendType`: errors for unknown members suggest the likely one."""
 
     if not TYPE_CHECKING:
 
@@ -96,7 +96,7 @@ class Readback(ABC):
         """The value, 1-D, in the buffer's dtype. Only after `done` (or `wait`)."""
 
     def seen(self) -> np.ndarray | None:
-        """The value where it was computed, 1-D, while it lies there and nothing has copied it, else None.
+        """A 1-D view of the value in the memory where it was computed; None once it was copied or is gone.
 
         Only after `done` (or `wait`); good until the stream goes on.
         """
@@ -119,12 +119,12 @@ class Program(ABC):
         """Free the temporaries and the recorded commands."""
 
     def temporaries(self) -> Mapping[int, int]:
-        """The memory of its temporaries: bytes by a number that stands for it, as programs may share it."""
+        """Bytes of its temporaries by an identifier of the memory, which programs may share."""
         return {}
 
 
 class Compiling(Protocol):
-    """Kernels that are compiled beside the frames."""
+    """Kernels that are being compiled in the background."""
 
     def done(self) -> bool:
         """Whether nothing is left to wait for."""
@@ -208,7 +208,7 @@ class Backend(ABC):
         """Why this backend cannot run a step (its types, or sizes beyond the device's limits), or None."""
 
     def holds(self, dtype: np.dtype) -> bool:
-        """Whether tensors of a type can lie here at all."""
+        """Whether the backend can store tensors of a type."""
         return True
 
     def element_dtype(self, dtype: np.dtype) -> np.dtype:
@@ -224,7 +224,7 @@ class Backend(ABC):
         """
 
     def split(self, compute: Compute, temporary: Temporary) -> Sequence[Compute]:
-        """A step that `tune` left to the generic kernel, as several where one would run too long here.
+        """The generic kernels of a step that `tune` did not replace: several if one would run too long.
 
         Or where several have more work at once.
         """
@@ -232,10 +232,10 @@ class Backend(ABC):
 
     @abstractmethod
     def prepare(self, kernels: Iterable[AnyKernel], progress: Progress | None = None) -> int:
-        """Compile what is not compiled yet; returns how many kernels that were. Blocks: loading time only."""
+        """Compile missing kernels and return their number. Blocks: for loading only."""
 
     def prepare_beside(self, kernels: Iterable[AnyKernel]) -> Compiling | None:
-        """Begin to compile what is not compiled yet, beside the frames; None where all is there.
+        """Start compiling missing kernels in the background; None if none are missing.
 
         A backend that cannot do so compiles now. `prepare` has to follow once the rest is done.
         """
@@ -243,7 +243,7 @@ class Backend(ABC):
         return None
 
     def prepare_stored(self, words: Mapping[str, int]) -> bool:
-        """Load kernels by the keys of their compiled code; False where one of them is not there any more.
+        """Load cached kernels by their keys; False if one is no longer cached.
 
         Args:
             words: by key, how many words of arguments a kernel is called with; 0 where that is not known.
@@ -259,7 +259,7 @@ class Backend(ABC):
         """A new buffer, filled with `data` (any shape, row-major) if given."""
 
     def share(self, room: DeviceBuffer, elements: int) -> DeviceBuffer | None:
-        """A buffer over the first elements of another; None where that has too few, or memory is not shared.
+        """A buffer over the first elements of another; None if that has too few or cannot be shared.
 
         Only for what the stream uses in turn.
         """
@@ -275,7 +275,7 @@ class Backend(ABC):
         return self.create(array.size, array.dtype, array)
 
     def let_go(self, buffers: Sequence[DeviceBuffer]) -> None:
-        """Release what may be many buffers, of a worker that is gone, in less time than a frame notices."""
+        """Release all buffers of a disposed worker, quickly however many there are."""
         for buffer in buffers:
             buffer.release()
 
@@ -301,7 +301,7 @@ class Backend(ABC):
         return PlanTemplate(self, plan, constants)
 
     def compiling_beside(self) -> AbstractContextManager[Callable[[], AbstractContextManager[Any]]]:
-        """What another thread needs to call `prepare`: a block here, which yields one to enter there."""
+        """Context manager for calling `prepare` on another thread: yields one to enter there."""
         return nullcontext(nullcontext)
 
     @abstractmethod
@@ -314,11 +314,11 @@ class Backend(ABC):
 
     @abstractmethod
     def estimate(self, step: Step) -> float:
-        """Roughly what a step takes, in nanoseconds: right in proportion to others of this backend."""
+        """Estimated nanoseconds of a step, meaningful relative to other steps of this backend."""
 
     @abstractmethod
     def time_steps(self, program: Program, plan: Plan) -> list[float]:
-        """Run a recorded plan to its end and return what each of its steps took, in seconds.
+        """Run a recorded plan to its end and return the seconds of each step.
 
         Steps without elements take none. Blocks: for measuring tools only.
         """
@@ -334,7 +334,7 @@ class Backend(ABC):
         shapes: Sequence[tuple[int, ...]],
         in_place: Sequence[bool],
     ) -> Repeat:
-        """Runs the program again and again over arrays of these shapes, which come into `targets`.
+        """Create a repeat of the program for arrays of these shapes, copied into `targets`.
 
         An array without a target is dropped. Where an array is that of a tensor and `in_place` allows it, the
         program may read it there: then nothing else reads that target.
@@ -382,14 +382,14 @@ class Backend(ABC):
 
     @abstractmethod
     def flush(self) -> None:
-        """Make sure that what was enqueued will run without further calls."""
+        """Ensure that enqueued work runs without further calls."""
 
     def entered(self) -> AbstractContextManager[Any]:
         """A block in which several calls cost one change of GL context instead of one each."""
         return _NOTHING
 
     def fence(self) -> Any:
-        """A mark in this stream, for another stream's `after`; None where streams of a device are one."""
+        """A fence in this stream, for another stream's `after`; None if the device has one stream."""
         return None
 
     def waits_for(self, mark: Any) -> bool:
@@ -404,7 +404,7 @@ class Backend(ABC):
         self.upload(buffer, data.download())
 
     def after(self, mark: Any) -> None:
-        """Let what is enqueued from now on start after `mark` (a fence of another stream)."""
+        """Let later work start after `mark`, a fence of another stream."""
 
     def synchronize(self) -> None:
         """Block until everything enqueued has run. For tests and disposal, never in a frame."""

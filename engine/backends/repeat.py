@@ -1,4 +1,4 @@
-"""A program that runs again and again, over inputs that come each time."""
+"""A program that runs repeatedly, with new inputs each time."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class Repeat:
-    """A program that runs again and again, over inputs that come each time.
+    """A program that runs repeatedly, with new inputs each time.
 
     They come as arrays and, where some are those of tensors, these beside them, in the same order.
     """

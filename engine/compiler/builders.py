@@ -1,4 +1,4 @@
-"""What a definition's formulas become: shapes only, elements that are known already, or steps of a plan."""
+"""Builders: turn an operator's formulas into shapes, known elements or steps of a plan."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def extents_of(value: Value, groups: Groups | None) -> Signature | None:
 
 
 class ShapeBuilder(Builder):
-    """Works out shapes, and elements where every input of the layer is known. Makes no kernels."""
+    """Computes shapes, and elements if every input of the layer is known. Creates no kernels."""
 
     fold_limit = FOLD_LIMIT
 
@@ -210,7 +210,7 @@ class PlanBuilder(ShapeBuilder):
         return self.recall.tensor(name, shape, dtype)
 
     def signature(self, shape: Sequence[int]) -> Signature | None:
-        """What the samples say about the tensor that is being made, with its present shape appended."""
+        """The samples' shapes of the tensor being created, followed by its present shape."""
         if self.recorded is None:
             return None
         position = len(self.shapes) - 1

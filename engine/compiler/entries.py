@@ -20,7 +20,7 @@ def mapped(entry: Entry, change: Callable[[Value], Value]) -> Entry:
 
 
 def known_or_empty(value: Value) -> np.ndarray:
-    """The elements of a tensor; where nobody knows them, any of its shape and type."""
+    """The elements of a tensor, or zeros of its shape and type if they are unknown."""
     if value.known is None:
         return np.empty(value.shape, value.dtype)
     return value.known
@@ -45,7 +45,7 @@ def arrays_in(results: Sequence[Any]) -> Iterator[np.ndarray]:
 
 
 def as_entries(results: Sequence[Any], value: Callable[[np.ndarray], Value]) -> tuple[Entry, ...]:
-    """What a NumPy function yielded as entries, each array turned into a tensor."""
+    """Convert the results of a NumPy function to entries; each array becomes a tensor."""
     entries: list[Entry] = []
     for result in results:
         if isinstance(result, list):
@@ -57,7 +57,7 @@ def as_entries(results: Sequence[Any], value: Callable[[np.ndarray], Value]) -> 
 
 
 def as_constants(builder: ShapeBuilder, results: Sequence[Any]) -> tuple[Entry, ...]:
-    """What a NumPy function yielded, known from now on."""
+    """Convert the results of a NumPy function to constants."""
     return as_entries(results, builder.constant)
 
 

@@ -1,4 +1,4 @@
-"""Activation fusion: an elementwise formula joins the kernel that makes its input, so no tensor lies between.
+"""Activation fusion: an elementwise formula becomes part of the kernel that computes its input.
 
 `fuse_elementwise` takes formulas in execution order and returns fewer. A producer is fused when its
 result has one reader, that reader is elementwise over the same elements, and the joined kernel reads no
@@ -61,7 +61,7 @@ def _candidates(
 
 
 def join(producer: Compute, consumer: Compute, fan_in: int) -> Compute | None:
-    """The two as one kernel that yields the consumer's output, or None where they do not fit."""
+    """Fuse two formulas into one kernel with the consumer's output; None if they do not fit."""
     at_flat = Expr("load", producer.output.arithmetic, (FLAT,), producer.output)
     formula = consumer.formula()
     if consumer.hint is not None or producer.output.size != consumer.output.size:
@@ -100,7 +100,7 @@ def _rounds(producer: Compute, consumer: Compute) -> bool:
 
 
 def _value_of(producer: Compute) -> Expr:
-    """What the producer stores, as seen from the joined formula."""
+    """The value that the producer stores, as an expression of the fused formula."""
     if producer.hint is None:
         return producer.body
     return producer.epilogue if producer.epilogue is not None else acc(producer.body.dtype)

@@ -1,4 +1,4 @@
-"""Guesses at the data that a plan stops for, so that what comes after a stop can be prepared before it runs.
+"""Guesses at the data that a plan stops for, so that the rest can be prepared before it runs.
 
 A wrong guess costs nothing but the work of making it: what it says about shapes is one sample among others,
 and kernels do not depend on sizes.
@@ -30,7 +30,7 @@ class Guesses:
         self.stops = 0
 
     def answer(self, stop: Stop) -> Elements | None:
-        """Elements for what a stop needs, or None where nothing sensible can be said."""
+        """Plausible elements for the tensors that a stop needs, or None."""
         self.stops += 1
         if stop.call is not None or self.stops > MOST_STOPS:
             return None

@@ -21,7 +21,7 @@ Feed = Any
 
 
 def run_computes(computes: Sequence[Compute], arrays: dict[str, np.ndarray]) -> None:
-    """Evaluate formulas in order; `arrays` (by buffer) holds what they read and receives what they yield."""
+    """Evaluate formulas in order; `arrays` maps buffers to inputs and receives the outputs."""
     for compute in computes:
         kernel, values, inputs = number(compute.formula(), len(compute.space), compute.output.dtype)
         data = [elements(v, arrays) for v in inputs]

@@ -63,7 +63,7 @@ class Extents:
                 self._extents[var] = node.args[0]
 
     def outermost(self, *formulas: Expr) -> frozenset[Expr]:
-        """The loops that stand in no other loop."""
+        """The loops that are not nested in another loop."""
         return frozenset().union(*map(self._outermost, formulas))
 
     def _outermost(self, x: Expr) -> frozenset[Expr]:
@@ -76,7 +76,7 @@ class Extents:
         return self._loops[x]
 
     def inside(self, loop: Expr) -> frozenset[Expr]:
-        """The loops that run anew in each round of a loop."""
+        """The loops nested directly in a loop."""
         bound = {loop.attr[1]} if loop.op == "reduce" else {loop.attr[0], *loop.attr[1]}
         return frozenset(x for x in self.outermost(*loop.args) if not bound.isdisjoint(x.free))
 
@@ -91,7 +91,7 @@ class Extents:
         return self._rounds[loop]
 
     def each(self, loop: Expr) -> int:
-        """What one round of a loop takes."""
+        """The cost of one iteration of a loop."""
         return 1 + sum(map(self._rounds_of, self.inside(loop)))
 
     def most(self, loop: Expr) -> int:
@@ -176,7 +176,7 @@ def split(compute: Compute, most: int, temporary: Temporary) -> list[Compute] | 
 
 
 class _Splitter:
-    """The formulas that come before that of one layer."""
+    """Splits the formula of one layer into several kernels."""
 
     def __init__(self, compute: Compute, most: int, temporary: Temporary) -> None:
         self.compute = compute
@@ -194,7 +194,7 @@ class _Splitter:
         return value
 
     def shortened(self, formula: Expr, space: tuple[int, ...]) -> Expr | None:
-        """The formula with loops replaced by what other kernels store, until it is short enough."""
+        """Replace loops by loads of what other kernels compute, until the formula is short enough."""
         while (extents := Extents(space, formula)).rounds(formula) > self.most:
             loop = max(extents.outermost(formula), key=lambda x: (extents.rounds(x), repr(x.attr)))
             place = _Place(loop, space)
@@ -301,7 +301,7 @@ class _Splitter:
         }
 
     def _ahead(self, place: _Place, extents: Extents) -> dict[Expr, Expr] | None:
-        """What loops inside a sequential one yield in each of its rounds, if they need no carried value."""
+        """Precompute loops nested in a sequential loop for each iteration, if they need no carried value."""
         loop = place.loop
         if not extents.is_exact(loop):
             return None

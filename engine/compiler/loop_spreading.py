@@ -64,7 +64,7 @@ def spread(compute: Compute, width: Width, fan_in: int, temporary: Temporary) ->
 
 
 class _Spreader:
-    """The formulas that come before that of one layer."""
+    """Splits the formula of one layer into several kernels."""
 
     def __init__(self, compute: Compute, width: Width, temporary: Temporary) -> None:
         self.compute = compute

@@ -29,7 +29,7 @@ Place = Literal["native", "cpu"]
 
 
 class Target(Protocol):
-    """What the planner asks of a backend."""
+    """Properties of a backend that planning depends on."""
 
     fan_in: int
     whole: frozenset[str]
@@ -43,7 +43,7 @@ class Target(Protocol):
         ...
 
     def split(self, compute: Compute, temporary: Temporary) -> Sequence[Compute]:
-        """The step as generic kernels, several where one would run too long."""
+        """The step as generic kernels: several if one would run too long."""
         ...
 
 
@@ -70,7 +70,7 @@ class Segment:
 
 @dataclass(slots=True)
 class Lowered:
-    """A trace as segments, with what falls back and why."""
+    """A trace divided into segments, with its fallbacks and their reasons."""
 
     trace: Trace
     segments: list[Segment] = field(default_factory=list)

@@ -1,4 +1,4 @@
-"""Where a plan's temporaries lie: buffers whose lifetimes do not overlap share memory.
+"""Memory planning: temporaries whose live ranges do not overlap share memory.
 
 Greedy by size: the largest buffer is placed first, each at the lowest offset where it overlaps no placed
 buffer that is alive at the same time.

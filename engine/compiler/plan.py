@@ -1,4 +1,4 @@
-"""What a compiler hands to a backend: steps over named buffers, for one set of input shapes.
+"""`Plan`: steps over named buffers for one set of input shapes, from compiler to backend.
 
 First come `Compute` steps, whose formulas still hold live values: fusion rewrites them, and backends
 may replace those that carry a `Hint` by tuned kernels. Then every formula is numbered into `Step`s.
@@ -66,12 +66,12 @@ class AnyKernel(Protocol):
 
     @property
     def key(self) -> str:
-        """Digest of what defines the kernel; compiled code is cached under it."""
+        """The cache key of compiled code: a content hash of what defines the kernel."""
         ...
 
 
 class StoredKernel(NamedTuple):
-    """A kernel of a plan that was read from disk: what there is to know of it but its formula.
+    """A kernel of a plan read from disk: its metadata without its formula.
 
     `key` is that of its compiled code. `nanoseconds` is what its step is estimated to take on one thread.
     """
@@ -118,7 +118,7 @@ def storable(made: R) -> R:
 
 
 class Packed:
-    """A constant derived from the model's (weights in another order), held until it lies in a buffer.
+    """A constant derived from the model's, such as packed weights, held until it is in a buffer.
 
     `make` needs nothing but the model, so whoever needs the elements once more has them made again. Where it
     is the call of a `storable` function, the plan can be stored.
@@ -129,7 +129,7 @@ class Packed:
     def __init__(
         self, make: Callable[[], np.ndarray], size: int | None = None, dtype: np.dtype | None = None
     ) -> None:
-        """Made at once, unless `size` and `dtype` say what it will be."""
+        """Compute it at once, unless `size` and `dtype` are given."""
         self.make = make
         self._array: np.ndarray | None = None
         if size is None or dtype is None:
@@ -139,7 +139,7 @@ class Packed:
         self.dtype = dtype
 
     def elements(self) -> np.ndarray:
-        """The array, read-only; packed anew if it was dropped."""
+        """The array, read-only; packed again if it was released."""
         return self._made() if self._array is None else self._array
 
     def _made(self) -> np.ndarray:

@@ -1,4 +1,4 @@
-"""What earlier plans of a model have worked out, for plans of other shapes.
+"""Memoised results of earlier plans of a model, for plans of other shapes.
 
 Where a cache grows by one entry, a few layers see another shape, and all others the tensors that they saw
 before. So tensors of a plan are the very objects of an earlier one wherever their facts are the same; a layer
@@ -31,14 +31,14 @@ V = TypeVar("V")
 
 
 class Recent(Generic[K, V]):
-    """What was worked out last, by what it was worked out from; the least recently used goes first."""
+    """A least-recently-used cache of results by their inputs."""
 
     def __init__(self, most: int) -> None:
         self.most = most
         self._held: OrderedDict[K, V] = OrderedDict()
 
     def get(self, key: K) -> V | None:
-        """What was kept under this key, if it still is."""
+        """The cached result of this key, or None."""
         found = self._held.get(key)
         if found is not None:
             self._held.move_to_end(key)
@@ -53,7 +53,7 @@ class Recent(Generic[K, V]):
 
 @dataclass(frozen=True, slots=True)
 class Built:
-    """What a layer made of its inputs: formulas, its outputs by name, and what samples say of these."""
+    """A traced layer: formulas, outputs by name, and the samples' shapes of these."""
 
     computes: tuple[Compute, ...]
     outputs: dict[str, Entry]
@@ -94,7 +94,7 @@ class Recall:
     def joined(
         self, producer: Compute, consumer: Compute, join: Callable[[], Compute | None]
     ) -> Compute | None:
-        """Two formulas as one, by `join` where they have not met."""
+        """Two formulas fused into one, by `join` if that is not cached."""
         found = self._joined.get((producer, consumer))
         if found is None:
             found = (join(),)

@@ -42,7 +42,7 @@ Sizes = tuple[int, ...]
 
 
 class Trial(Protocol):
-    """How far a model goes with some sizes: how many layers, to its end, and what the last one refuses."""
+    """The result of trying some sizes: layers reached, whether all, and the last one's refusal."""
 
     fits: bool
     misfits: tuple[tuple[int, int], ...]
@@ -54,7 +54,7 @@ class Trial(Protocol):
 
 
 def find_sizes(model: Model, count: int, trial: Callable[[Sizes], Trial]) -> Sizes | None:
-    """Sizes for `count` open dimensions that the model can take; None where none is found.
+    """Sizes of `count` open dimensions that the model accepts; None if none are found.
 
     Those that get furthest are changed first, and among them those with the fewest misfits.
     """
@@ -100,7 +100,7 @@ def shrunk(sizes: Sizes, fits: Callable[[Sizes], bool]) -> Sizes:
 
 
 def vary(sizes: Sizes, fits: Callable[[Sizes], bool]) -> list[Sizes]:
-    """Sizes that a model takes, and others with as many as possible of them changed, if it takes any."""
+    """Sizes that a model accepts, and others with as many of them changed as possible."""
     changed = list(sizes)
     for axis, size in enumerate(sizes):
         for other in (size * (axis + 2), size + axis + 1, size * 2, 1):

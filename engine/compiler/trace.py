@@ -126,7 +126,7 @@ def with_sum(sizes: Sequence[int], way: Sum, empty: int | None = None) -> list[i
 
 
 class Tracer:
-    """Runs the operators' definitions of one model; holds what its samples say.
+    """Traces the operators' definitions of one model; holds its samples' shapes.
 
     `fan_in` is how many tensors a kernel may read: layers with many inputs become as many steps as it takes.
     `whole` are the kinds of layers that the backend computes as one (see `Builder.whole`).
@@ -169,7 +169,7 @@ class Tracer:
         return self._operators[layer.name]
 
     def input_shapes(self, sizes: Sequence[int]) -> dict[str, tuple[int, ...]] | None:
-        """The input shapes with dynamic dimensions set from `sizes`; None where a rank is unknown."""
+        """The input shapes with dynamic dimensions set from `sizes`; None if a rank is unknown."""
         named: dict[str, int] = {}
         supply = iter([*sizes, *(sizes[-1] + 2 * n for n in range(1, 64))])
         shapes: dict[str, tuple[int, ...]] = {}
@@ -328,7 +328,7 @@ class Tracer:
         results: Sequence[Any] | None = None,
         shape_of: ShapeOf = np.shape,
     ) -> Trace:
-        """Go on from a stop: `known` are the elements that it needed, or `results` what its call yielded.
+        """Continue from a stop with the elements that it needed or the results of its call.
 
         `shape_of` says which sizes a result has in the plan, where those are open.
         """

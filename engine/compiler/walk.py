@@ -1,4 +1,4 @@
-"""One passage through a model's layers, subgraphs included, which can stop for data and go on later.
+"""A walk through a model's layers, subgraphs included, that can stop for data and continue.
 
 A `Walk` keeps its own stack: a `Frame` for the model and one for each subgraph on the way. Where a layer
 needs elements that nobody knows yet, the walk stops; a copy of its frames goes on once they are known, as
@@ -148,7 +148,7 @@ class Stop:
 
 
 class Walk(ABC):
-    """Walks `frames` to the end or to a stop; subclasses say what becomes of each layer."""
+    """Walks `frames` to the end or to a stop; subclasses handle each layer."""
 
     def __init__(
         self,
@@ -189,7 +189,7 @@ class Walk(ABC):
         """Receive a layer's outputs."""
 
     def run(self) -> Stop | None:
-        """Go on to the end (None) or to the next stop."""
+        """Continue to the end (None) or to the next stop."""
         while True:
             frame = self.frames[-1]
             stop: Stop | None = None
@@ -211,7 +211,7 @@ class Walk(ABC):
                 return stop
 
     def _give_up(self) -> bool:
-        """Abandon the innermost tentative run, if there is one. Nothing reads what it has made so far."""
+        """Abandon the innermost tentative run, if there is one; its results are unused."""
         runs = (d for d, frame in enumerate(self.frames) if frame.body is not None and frame.body.tentative)
         depth = max(runs, default=0)
         if not depth:
@@ -227,7 +227,7 @@ class Walk(ABC):
     # Names and elements
 
     def look_up(self, name: str, depth: int = -1) -> Entry:
-        """What a name stands for in the frame at `depth` or, for a subgraph, around it."""
+        """The entry of a name in the frame at `depth` or in those around it."""
         frames = self.frames if depth == -1 else self.frames[: depth + 1]
         for frame in reversed(frames):
             if name in frame.values:
@@ -365,7 +365,7 @@ class Walk(ABC):
         return None
 
     def bind(self, frame: Frame, outputs: Sequence[Entry], empty: bool = False) -> None:
-        """Name a layer's results, and go on to the next layer. `empty` allows absent optionals."""
+        """Bind a layer's results to names and continue. `empty` allows absent optionals."""
         layer = frame.layer
         if len(layer.outputs) > len(outputs):
             raise ShapeError(f"{layer} has {len(layer.outputs)} outputs; the operator yields {len(outputs)}")
@@ -416,12 +416,12 @@ class Trace:
     received: tuple[Value, ...] = ()
 
     def settle(self) -> None:
-        """Let go of what only planning needs, where nothing is planned on from here."""
+        """Release what only planning needs, if planning does not continue from here."""
         if self.stop is None:
             self.frames, self.computes, self.learned = [], [], {}
 
     def tensor(self, name: str) -> Value:
-        """The tensor that a name of the model stands for."""
+        """The tensor of a name in the model."""
         value = self.values[name]
         assert isinstance(value, Value), f"'{name}' is no tensor"
         return value
@@ -429,7 +429,7 @@ class Trace:
 
 @contextmanager
 def naming(layer: Layer, inputs: Sequence[Entry] = ()) -> Iterator[None]:
-    """Turn what Python raises while a layer is planned into an error of ours that names the layer."""
+    """Convert exceptions raised while a layer is planned to an error that names the layer."""
     try:
         with naming_shortage(f"what the host computes for {layer}"):
             yield

@@ -1,4 +1,4 @@
-"""Counts what a device did, and proves (in tests) that a frame loop made no blocking OpenGL call."""
+"""Counts a device's work and, in tests, the blocking OpenGL calls of a frame loop."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from engine.device.gl.functions import FUNCTION_TYPE, GL, Loader
 
 @dataclass
 class DeviceCounters:
-    """What a device did since it was created or since `reset`."""
+    """Counters of a device's work since it was created or since `reset`."""
 
     blocking: Counter[str] = field(default_factory=Counter)
     """Calls of the engine that waited for the device, by name; only made on an explicit wait."""
@@ -104,7 +104,7 @@ class CountingLoader:
             seen.update(self.counts - before)
 
     def load_opengl_function(self, name: str) -> int:
-        """The address of a counting function, or of the driver's own where nothing is to be counted."""
+        """The address of a counting function, or of the driver's own if nothing is counted."""
         address = self._loader.load_opengl_function(name)
         hook = self._issue_work if name.startswith(_WORK) else self._hooks.get(name)
         if not address or (hook is None and not name.startswith("glGet")):

@@ -1,4 +1,4 @@
-"""What came of trying a small kernel on a device, cached by device and driver."""
+"""Cached results of running a small test kernel, by device and driver."""
 
 from __future__ import annotations
 

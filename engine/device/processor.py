@@ -1,4 +1,4 @@
-"""What the processor is: cores, name, vector units."""
+"""The processor: cores, name, vector units."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def cpu_model() -> str:
 
 
 def cpu_features() -> tuple[str, ...]:
-    """The features in question that this CPU has; empty where the system does not tell."""
+    """The relevant features of this CPU; empty if the system does not report them."""
     facts = _cpuinfo()
     present = set((facts.get("flags") or facts.get("Features") or "").split())
     return tuple(feature for feature in _CPU_FEATURES if feature in present)

@@ -1,4 +1,4 @@
-"""`SystemInfo`: what this machine offers to inference, asked without ever raising."""
+"""`SystemInfo`: the devices of this machine, queried without raising."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class _Fact:
 
 @dataclass(frozen=True)
 class SystemInfo:
-    """What this machine offers. `SystemInfo.query()` asks once per process.
+    """The devices of this machine. `SystemInfo.query()` queries once per process.
 
     A device is listed when a small kernel was compiled, run and read back on it. `supports_compute_shaders`
     and `graphics_device_name` can be read from the class, too.
@@ -69,7 +69,7 @@ class SystemInfo:
     @classmethod
     @functools.cache
     def query(cls) -> SystemInfo:
-        """Ask the machine; the answer is kept. It leaves the current OpenGL context as it is."""
+        """Query the machine; the result is cached. The current OpenGL context stays as it is."""
         return cls(
             cpu_name=cpu_name(),
             cpu_cores=cpu_cores(),

@@ -96,7 +96,7 @@ class Layer:
     """The bodies that this layer carries as attributes (`If`, `Loop`, `Scan`)."""
 
     def __post_init__(self) -> None:
-        """Look for subgraphs once: whoever walks a graph asks for them again and again."""
+        """Look for subgraphs once, as every walk asks for them."""
         found: list[Model] = []
         for value in self.attributes.values():
             if isinstance(value, Model):
@@ -166,7 +166,7 @@ class Model:
 
     @property
     def captures(self) -> tuple[str, ...]:
-        """Names used here that nothing here defines; empty for a model that stands alone."""
+        """Names that are used here and defined outside; empty for a model."""
         known = {item.name for item in self.inputs} | set(self.constants)
         for layer in self.layers:
             known.update(layer.outputs)
@@ -184,7 +184,7 @@ class Model:
         return dataclasses.replace(self, **changes)
 
     def _identified(self, identity: str) -> Model:
-        """A copy that is told by what it was read from, instead of by all that it holds."""
+        """A copy that is identified by its source instead of its contents."""
         copy = self.replace()
         object.__setattr__(copy, "identity", identity)
         return copy
@@ -289,12 +289,12 @@ class Model:
 
 
 def qualified_op(domain: str, op_type: str) -> str:
-    """An operator's name with its domain in front, which the ONNX domain goes without."""
+    """An operator's name, prefixed by its domain unless that is ONNX's."""
     return f"{domain}.{op_type}" if domain else op_type
 
 
 def sort_layers(layers: Sequence[Layer], available: Iterable[str]) -> tuple[Layer, ...]:
-    """The layers in an order in which every value exists before its use; keeps the given order where it can.
+    """Sort layers topologically; keeps the given order where possible.
 
     `available` are names that exist from the start. Names that nothing defines are left to `Model.check`.
     Raises `ModelImportError` that names the layers of a cycle.

@@ -34,7 +34,7 @@ EVALUATE: dict[str, Callable[..., Any]] = {
 
 
 def range_of(op: str, args: Sequence[Bounds]) -> Bounds:
-    """Numbers that the result is never below, and never above, where the operands tell."""
+    """Lower and upper bounds of the result, None if unknown."""
     (low, high), *rest = args
     if op in ("floor", "ceil", "trunc", "float"):
         # What rounds up may be one more than the operand.
@@ -66,7 +66,7 @@ def range_of(op: str, args: Sequence[Bounds]) -> Bounds:
 
 
 def is_certain(op: str, a: Bounds, b: Bounds) -> bool:
-    """Whether what is known of the operands decides a comparison."""
+    """Whether the operands' bounds decide a comparison."""
     low, high = a
     other_low, other_high = b
     is_above = low is not None and other_high is not None and (low > other_high)

@@ -1,4 +1,4 @@
-"""What printers of C-like languages have in common: GLSL and OpenCL C, whose integers here have 32 bits."""
+"""The common base of the GLSL and OpenCL C printers, whose integers have 32 bits."""
 
 from __future__ import annotations
 

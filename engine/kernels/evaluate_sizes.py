@@ -1,4 +1,4 @@
-"""Kernels evaluated over sizes that are still open: what models compute of shapes."""
+"""Evaluates kernels over open sizes: the shape subgraphs of models."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def evaluate_sizes(
     inputs: Sequence[np.ndarray],
     shape: Sequence[int],
 ) -> np.ndarray | None:
-    """The elements of a tensor, some of them `Size`s; None where there are too many, or loops among them."""
+    """The elements of a tensor, some of them `Size`s; None if there are too many, or loops."""
     count = int(np.prod(shape, dtype=np.int64))
     if count > MOST_ELEMENTS or any(array.size > MOST_ELEMENTS for array in inputs):
         return None

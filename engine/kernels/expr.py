@@ -47,7 +47,7 @@ _NOTHING: frozenset[Any] = frozenset()
 
 
 class Expr:
-    """One node: `op` names what it does, `args` are the nodes it reads, `attr` what else defines it.
+    """An expression node: operation `op`, operands `args`, and attribute `attr`.
 
     `free` is the set of variables (index axes, loop variables, `flat`, `acc`) the value depends on; `depth`
     counts the nodes on the longest way to a leaf.
@@ -173,7 +173,7 @@ class Expr:
 
 
 class Argument:
-    """A number handed to the kernel when it runs; equal only to itself, whatever its value.
+    """A run-time argument of a kernel; equal only to itself, whatever its value.
 
     `is_fixed` tells that the value is the same for every input shape that the model can take.
     """
@@ -231,7 +231,7 @@ def acc(dtype: ArithmeticType) -> Expr:
 
 
 def load(value: Value, position: Expr, where: Expr | None = None, other: Operand = 0) -> Expr:
-    """Element `position` (row-major) of a tensor; where `where` is false, `other` and no read outside."""
+    """Load element `position` (row-major) of a tensor; `other`, without a read, if `where` is false."""
     dtype = value.arithmetic
     if where is None:
         return Expr("load", dtype, (position,), value.root)
@@ -243,7 +243,7 @@ def load(value: Value, position: Expr, where: Expr | None = None, other: Operand
 
 
 def lift(x: Operand, like: ArithmeticType) -> Expr:
-    """Turn a Python number that stands beside an expression of type `like` into one."""
+    """Convert a Python number to an expression of type `like`."""
     if isinstance(x, Expr):
         return x
     if isinstance(x, bool) or like == "bool":

@@ -1,4 +1,4 @@
-"""What a formula computes in the terms of the trade, so that a backend may use a faster kernel of its own."""
+"""`Hint`: what a formula computes (a product, a convolution...), so that a backend may use a tuned kernel."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ HintKind = Literal[
 
 @dataclass(frozen=True)
 class Hint:
-    """What a formula computes, in the terms of the trade, for backends that know a faster way.
+    """What a formula computes, for backends that have a tuned kernel for it.
 
     matmul: operands (a, b); facts m, n, k, batch (ints) and a_strides, b_strides (batch, row, column) in
         elements, 0 for a broadcast batch. Output is (batch, m, n), row-major.
@@ -85,5 +85,5 @@ class Hint:
 
     @property
     def is_bound(self) -> bool:
-        """Whether the formula beside the hint means nothing, as a backend is bound to take the hint."""
+        """Whether the formula beside the hint is a placeholder, as a backend must take the hint."""
         return self.kind == "recurrence" or bool(self.facts.get("bound"))

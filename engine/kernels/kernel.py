@@ -51,7 +51,7 @@ class Kernel:
 
 
 class Numbered(NamedTuple):
-    """A kernel and what fills its slots in one use."""
+    """A kernel and the arguments of one use."""
 
     kernel: Kernel
     values: tuple[int | float, ...]

@@ -19,7 +19,7 @@ Variables = frozenset[Any]
 
 
 class Scope:
-    """The statements of one loop body (or of the whole kernel) and what they already computed."""
+    """The statements of one loop body (or of the whole kernel), and the expressions computed so far."""
 
     def __init__(self, bound: Variables) -> None:
         self.bound = bound
@@ -213,7 +213,7 @@ class Printer(ABC):
             home.lines.append(self.close_loop)
 
     def neutral(self, kind: str, dtype: ArithmeticType) -> str:
-        """What a reduction starts from."""
+        """The neutral element of a reduction."""
         if kind in ("sum", "prod"):
             return self.literal(int(kind == "prod"), dtype)
         low, high = LIMITS.get(dtype, (float("-inf"), float("inf")))

@@ -1,4 +1,4 @@
-"""`Size`: an integer of a plan that stands for any value, and the program that computes such integers.
+"""`Size`: a symbolic integer of a plan, and the program that computes such integers.
 
 A model is planned with its open dimensions as `Size`s. Arithmetic on them records instructions; whatever
 needs their value (a comparison, an index, a hash) records a guard: the plan holds for all sizes under which
@@ -130,7 +130,7 @@ class SizeRecorder:
         return found
 
     def call(self, function: Callable[..., Any], args: tuple[Any, ...]) -> Any:
-        """What a function yields of sizes, called whenever they change; see `deferred`."""
+        """Record a call that is repeated when sizes change; see `deferred`."""
         given: list[Number] = []
         form = taken_apart(args, given)
         names = tuple(map(_name, given))
@@ -195,7 +195,7 @@ class SizeRecorder:
         return holds
 
     def program(self, results: Sequence[Number]) -> Callable[..., list[Any] | None]:
-        """A function of the open dimensions that yields the results, or None where a guard does not hold."""
+        """Compile a function of the open dimensions that returns the results, or None if a guard fails."""
         lines = "\n    ".join([*self.record.lines, f"return [{', '.join(map(_name, results))}]"])
         head = ", ".join(size.name for size in self.inputs)
         names: dict[str, Any] = {f"f{n}": function for n, function in enumerate(self._calls)}
@@ -245,7 +245,7 @@ def _flat(count: int) -> Any:
 
 
 def put_together(form: Any, numbers: Iterator[Any]) -> Any:
-    """What `taken_apart` took apart, around other numbers."""
+    """Inverse of `taken_apart`, with other numbers."""
     if form is _NUMBER:
         return next(numbers)
     kind, inner = form
@@ -269,7 +269,7 @@ def _bounds(x: Number) -> Bounds:
 
 
 class Size:
-    """An integer (or a float computed of such) that a `SizeRecorder` keeps; `hint` is its present value."""
+    """A symbolic integer (or float) of a `SizeRecorder`; `hint` is its present value."""
 
     __slots__ = ("high", "hint", "low", "name", "recorder")
     __array_ufunc__ = None  # so that NumPy's numbers leave arithmetic to this class
@@ -430,7 +430,7 @@ def _bit_length(number: int) -> int:
 
 
 def _plain(x: object) -> int | float | None:
-    """A number of NumPy as one of Python; None for what is no number."""
+    """Convert a NumPy number to a Python one; None for anything else."""
     item = getattr(x, "item", None)
     number = item() if item is not None and getattr(x, "ndim", None) == 0 else x
     return number if isinstance(number, int | float) else None
@@ -470,7 +470,7 @@ def as_float(number: Number) -> Any:
 
 
 def deferred(function: Callable[..., T], *args: Any) -> T:
-    """`function(*args)`, called anew for other sizes: for choices that are no reason for another plan.
+    """Record the call `function(*args)`, repeated at other sizes: for choices that need no other plan.
 
     Arguments and result are numbers, and tuples and records of such; anything else in them stays as it is,
     and a plan holds as long as the result has the same form.
@@ -493,5 +493,5 @@ def has_sizes(numbers: Iterable[object]) -> bool:
 
 
 def numbers_of(numbers: Sequence[int]) -> np.ndarray:
-    """Integers as elements of a tensor: int64, or objects where some of them are `Size`s."""
+    """Integers as elements of a tensor: int64, or objects if some of them are `Size`s."""
     return np.array(numbers, object if has_sizes(numbers) else np.int64)

@@ -1,4 +1,4 @@
-"""What a kernel formula reads: a tensor, named by the plan, whose elements are loaded by index."""
+"""`Value`: a tensor of a plan, whose elements formulas load by index."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Signature = tuple[tuple[int, ...], ...]
 
 
 class HostTable(NamedTuple):
-    """What the host calls for a tensor's elements: a function of numbers, and tuples and records of such."""
+    """A function that the host calls for a tensor's elements, with its arguments."""
 
     function: Callable[..., np.ndarray]
     args: tuple[Any, ...]

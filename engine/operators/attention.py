@@ -38,7 +38,7 @@ class Heads(NamedTuple):
 
     @staticmethod
     def of(x: Value) -> Heads:
-        """A tensor (batch, heads, rows, columns) as it lies."""
+        """A (batch, heads, rows, columns) tensor in its present layout."""
         batch, heads, rows, columns = x.shape
         return Heads(x, (batch, heads, rows, columns), (rows * columns, columns, 1))
 
@@ -295,7 +295,7 @@ class Settings:
     right: int = -1
 
     def check(self, k: Builder) -> None:
-        """Refuse what the operator does not know."""
+        """Check the attributes."""
         if self.mode not in (0, 1, 2, 3):
             k.error(f"qk_matmul_output_mode is {self.mode}; one of 0, 1, 2, 3")
         if self.precision is not None and self.precision not in PRECISIONS:

@@ -1,4 +1,4 @@
-"""Reading between elements: what each place blends is worked out once, and then read in every channel."""
+"""Interpolation: taps and weights are computed once per position and used in every channel."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an operator's definition may do while a layer becomes kernels.
+"""`Builder`: the interface with which an operator's definition creates kernels.
 
 An operator is one function `(k: Builder, *inputs, **attributes) -> Value | tuple[Value, ...]`. The same
 function serves shape inference (nothing but shapes flows), constant folding and the making of a plan, so

@@ -1,4 +1,4 @@
-"""Layers over (N, *spatial, C), which the pass `channels_last` puts where ONNX's (N, C, *spatial) stood.
+"""NHWC layers, which the pass `channels_last` substitutes for ONNX's (N, C, *spatial) ones.
 
 No file holds them: they are ONNX's own definitions with the axes in another order, under a domain of their
 own. Weights and attributes are those of the layers that they replace.

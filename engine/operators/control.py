@@ -1,4 +1,4 @@
-"""What operators that run other layers (If, Loop, Scan, SequenceMap) say to whoever makes the plan.
+"""Interface between control-flow operators (If, Loop, Scan, SequenceMap) and the planner.
 
 Such an operator is a class: made when its layer is reached, asked for one run of a body after another, told
 what each run yielded, and asked for the layer's outputs in the end. It decides from what is known; where it

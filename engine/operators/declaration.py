@@ -1,4 +1,4 @@
-"""What an operator declares of its attributes and inputs, as layers are checked against it.
+"""Operator declarations: attributes and inputs, against which layers are checked.
 
 The types of attributes are those of the definition's keyword-only parameters. What elements an input may have
 is declared by ONNX's schema where the operator is ONNX's; formulas of onnxruntime's operators take numbers.
@@ -148,7 +148,7 @@ def input_elements(domain: str, name: str, until: int | None, is_kernel: bool) -
 
 
 def _elements(types: Collection[str]) -> Elements:
-    """What the type constraints of one input mean."""
+    """The element types of one input's type constraints."""
     texts = [t for t in types if "(string)" in t]
     integers = [t for t in types if any(f"({kind})" in t for kind in INTEGER_TYPES)]
     return Elements(

@@ -1,4 +1,4 @@
-"""Image files as tensors, decoded on the host by Pillow where that is installed."""
+"""Decodes image files to tensors on the host, by Pillow."""
 
 from __future__ import annotations
 

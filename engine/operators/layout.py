@@ -1,4 +1,4 @@
-"""Where the channels of a batch of planes lie: before the spatial axes, as ONNX has them, or behind."""
+"""Channel layout: before the spatial axes, as in ONNX, or after them (NHWC)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""From scores to probabilities and labels: what the classifiers and regressors of ai.onnx.ml share."""
+"""Scores to probabilities and labels: the common part of ai.onnx.ml's classifiers and regressors."""
 
 from __future__ import annotations
 

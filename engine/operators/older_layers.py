@@ -1,4 +1,4 @@
-"""Layers that onnxruntime keeps: some of ONNX's first drafts, and small ones of its own."""
+"""Deprecated and small layers that onnxruntime still accepts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Pad in all its modes, and CenterCropPad: more or fewer elements around what is there."""
+"""Pad in all its modes, and CenterCropPad."""
 
 from __future__ import annotations
 

@@ -35,7 +35,7 @@ def _hint(kind: str, x: Value, win: Windows, layout: Layout, include_pad: bool =
 
 
 def lowest(dtype: str) -> float | int:
-    """What the maximum of nothing is."""
+    """The neutral element of a maximum."""
     return LIMITS[dtype][0] if dtype in LIMITS else float("-inf")
 
 

@@ -1,4 +1,4 @@
-"""What recurrent layers share: activations, directions, sequence lengths, layouts, and the walk through time.
+"""Common parts of recurrent layers: activations, directions, lengths, layouts, time steps.
 
 The input product of all time steps is taken at once. The steps follow one another in the plan as the same
 few kernels, each with its own number as a run-time argument, so that no length needs a kernel of its own.

@@ -1,4 +1,4 @@
-"""Floats of 8 bits and fewer: what their codes mean, and the code that a number rounds to.
+"""Floats of 8 bits and fewer: decoding and rounding.
 
 Kernels hold such floats as codes. Decoding looks the code up in a table of all values; encoding counts how
 many rounding thresholds lie at or below the number, which is the code, as positive values ascend with

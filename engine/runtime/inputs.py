@@ -1,4 +1,4 @@
-"""`Inputs`: what a schedule is given, checked against what the model takes."""
+"""`Inputs`: checks the inputs of a schedule against the model."""
 
 from __future__ import annotations
 

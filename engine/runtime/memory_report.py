@@ -1,4 +1,4 @@
-"""How much memory a worker holds, by what it is for and where it lies: what `Worker.memory` returns."""
+"""`WorkerMemory`: the memory of a worker by purpose and location, returned by `Worker.memory`."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class WorkerMemory:
 
     @property
     def device(self) -> int:
-        """Bytes in a GPU's memory, or what an OpenCL device has for it."""
+        """Bytes in the memory of a GPU or OpenCL device."""
         return self.device_weights + self.device_temporaries + self.device_tensors
 
     @property
@@ -67,7 +67,7 @@ def megabytes(nbytes: int) -> str:
 
 
 def memory_of(session: Session) -> WorkerMemory:
-    """What a session holds now."""
+    """The memory that a session holds now."""
     sums = dict.fromkeys(WorkerMemory.__dataclass_fields__, 0)
     recorded_plans = [*session.cache.plans.values(), *session.cache.continuations]
     sums["plans"] = len(recorded_plans)

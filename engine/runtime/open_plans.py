@@ -66,7 +66,7 @@ class _Part:
 
 @dataclass
 class _Recorded:
-    """What is needed to fill in sizes; created when the plan is first used."""
+    """Backend objects for filling in sizes; created when the plan is first used."""
 
     parts: list[_Part]
     trace: Callable[[Sequence[Any]], Trace]
@@ -342,7 +342,7 @@ class SizedPlans:
         return None
 
     def release(self) -> None:
-        """Free what only these plans have."""
+        """Release the resources of these plans."""
         for sized in self.ready:
             sized.release()
         self.ready.clear()

@@ -1,4 +1,4 @@
-"""Pending work: what waits for data after it was started, and is pumped by a host until it is done."""
+"""Pending work: started work that waits for data, advanced by a host until it is done."""
 
 from __future__ import annotations
 

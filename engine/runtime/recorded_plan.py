@@ -62,7 +62,7 @@ class Submission:
 
 @dataclass
 class Pending:
-    """How a plan is recorded once its kernels are compiled, and what is called then."""
+    """A plan that is recorded once its kernels are compiled, and the callback for then."""
 
     before: RecordedPlan | None
     on_compiled: Callable[[], None] | None
@@ -92,7 +92,7 @@ class RecordedPlan:
     """The plan's `FastPath`, once one exists."""
 
     def locate(self, value: Value) -> Location:
-        """Where a tensor is after the plan has run."""
+        """The buffer of a tensor after the plan has run."""
         if value.known is not None or value.size == 0:
             return Location(value)
         root = value.root.name

@@ -206,7 +206,7 @@ class Recorder:
             return {name: self._constant(place, name, plan, recorded, take) for name in names}
 
     def _packing(self, place: Place, plan: Plan) -> AbstractContextManager[Callable[[str], np.ndarray]]:
-        """A block in which packed constants that have no buffer yet are computed ahead, on other threads."""
+        """Context manager: packed constants without a buffer are prefetched on other threads."""
 
         def maker(packed: Packed) -> Callable[[], np.ndarray]:
             def make() -> np.ndarray:

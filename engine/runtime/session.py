@@ -466,7 +466,7 @@ class Session:
 
 
 def _signature(result: Any) -> object:
-    """What a plan depends on of a NumPy function's result: shapes and types, and strings themselves."""
+    """The cache key of a NumPy function's result: shapes, types, and string elements."""
     if isinstance(result, list):
         return tuple(map(_signature, result))
     if result is None:

@@ -1,1 +1,1 @@
-"""The CPU backend: kernels printed as numba Python, tuned ones for what costs most, run by native jobs."""
+"""The CPU backend: generic kernels printed as numba Python and tuned kernels, run by native jobs."""

@@ -91,7 +91,7 @@ def lay_table(table, step, x, zeros, first, count, height, width, pixel_bytes, o
 
 @dataclass(frozen=True)
 class TaskCut:
-    """How (group, panel, tile of pixels) is cut into tasks: blocks of so many panels and tiles."""
+    """Division of (group, panel, tile of pixels) into tasks: blocks of panels and tiles."""
 
     panels: int
     tiles: int
@@ -104,7 +104,7 @@ class TaskCut:
 def cut_tasks(
     tiles: int, panels: int, groups: int, threads: int, tile_ns: float, panel_bytes: float, tile_bytes: float
 ) -> TaskCut:
-    """Blocks for all threads, of even cost; `tile_ns` is what a tile of one panel takes.
+    """Blocks of even cost for all threads; `tile_ns` is the cost of one panel's tile.
 
     panel_bytes: of a panel's weights; tile_bytes: of the input under a tile.
     """
@@ -201,7 +201,7 @@ class LastConv:
 
 
 def last_conv(compute: Compute, rows: int) -> LastConv | None:
-    """The convolution of a hinted formula, whose tiles have so many pixels; None for one of another kind."""
+    """The NHWC convolution of a hint, for tiles of the given pixels; None for other kinds."""
     assert compute.hint is not None
     win, facts = windows_last(compute), compute.hint.facts
     if win is None or facts.get("x_first") or compute.hint.operands[1].known is None:

@@ -1,4 +1,4 @@
-"""Where the extreme element is: integer keys in the order of the elements, whose maxima are vectors' work.
+"""ArgMax and ArgMin: maxima of order-preserving integer keys, vectorised.
 
 A row is taken in blocks, and the place is looked for in the block with the best key. Where rows do not lie as
 a whole, columns side by side hold their best key and its place.

@@ -1,4 +1,4 @@
-"""The args block of a kernel: what `kernel(args, begin, end)` finds at `args`."""
+"""Argument blocks of kernels: the words at `args` in `kernel(args, begin, end)`."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ _FULL = 1 << 64
 def generic_words(
     space: Sequence[int], values: Sequence[int | float], addresses: Iterable[int], blocks: int = 1
 ) -> list[int]:
-    """The args of a printed kernel, each of whose rows is cut into so many blocks."""
+    """The argument words of a printed kernel with the given number of blocks per row."""
     cut = (blocks, -(-space[-1] // blocks)) if len(space) > 1 else ()
     return argument_words((*space, *cut), values, addresses)
 
 
 def generic_units(space: Sequence[int], blocks: int = 1) -> int:
-    """What the range of a printed kernel counts: elements of a vector, else blocks of rows."""
+    """The units of a printed kernel's range: elements of a vector, otherwise blocks of rows."""
     if len(space) == 1:
         return space[0]
     return blocks * prod(space[:-1]) if space[-1] else 0

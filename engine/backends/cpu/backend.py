@@ -120,7 +120,7 @@ class CPUBackend(HostBackend):
         return tune(compute, tuner, self.planned_threads, self.arithmetics)
 
     def prepare(self, kernels: Iterable[AnyKernel], progress: Progress | None = None) -> int:
-        """Compile or load what this backend has not yet; returns how many kernels that were."""
+        """Compile or load missing kernels and return their number."""
         missing = self._missing(kernels)
         if missing:
             addresses = native.load(list(missing.values()), progress)
@@ -133,7 +133,7 @@ class CPUBackend(HostBackend):
         return {k.key: source_of(k) for k in kernels if k.key not in self._functions}
 
     def prepare_beside(self, kernels: Iterable[AnyKernel]) -> native.PendingLoad | None:
-        """Have child processes compile what was never compiled."""
+        """Let child processes compile missing kernels."""
         load = native.prepare_async([*self._missing(kernels).values()])
         return None if load.done() else load
 
@@ -170,7 +170,7 @@ class CPUBackend(HostBackend):
         return CPUBuffer(elements, room.dtype, room.array[:elements], block_bytes)
 
     def constant(self, array: np.ndarray) -> CPUBuffer:
-        """A buffer that nothing writes: the array's own memory, where kernels can read that."""
+        """A read-only buffer: the array's own memory if kernels can read it."""
         if is_readable_in_place(array):
             return CPUBuffer(array.size, array.dtype, array.reshape(-1))
         return self.create(array.size, array.dtype, array)
@@ -198,7 +198,7 @@ class CPUBackend(HostBackend):
         return self.stream.readback(buffer.array)
 
     def reader(self, buffer: DeviceBuffer, shape: tuple[int, ...]) -> Read:
-        """Waits for what is in flight, and copies once; all threads copy what is large."""
+        """Wait for pending jobs and copy once; large copies use all threads."""
         assert isinstance(buffer, CPUBuffer)
         view, stream = seen(buffer, shape), self.stream
         jobs = self.jobs
@@ -217,7 +217,7 @@ class CPUBackend(HostBackend):
         return read
 
     def requester(self, buffer: DeviceBuffer, shape: tuple[int, ...]) -> Callable[[], PendingRead]:
-        """Where nothing is in flight, the copy is made at once."""
+        """Request a copy, made at once if nothing is in flight."""
         assert isinstance(buffer, CPUBuffer)
         view, stream = seen(buffer, shape), self.stream
 
@@ -349,7 +349,7 @@ class CPUBackend(HostBackend):
         return [next(times) if has else 0.0 for has in has_command]
 
     def flush(self) -> None:
-        """Nothing to do: what is submitted runs."""
+        """Nothing to do: submitted jobs run by themselves."""
 
     def fence(self) -> JobHandle | None:
         """The last job of this stream; None when nothing is in flight."""
@@ -370,7 +370,7 @@ class CPUBackend(HostBackend):
         data.is_read_by(self.stream.copy(data.elements, buffer.array))
 
     def after(self, mark: Any) -> None:
-        """Let what is enqueued from now on start after a job (of the same job system)."""
+        """Let later work start after a job of the same job system."""
         if isinstance(mark, JobHandle):
             self.stream.marks.append(mark)
 
@@ -379,7 +379,7 @@ class CPUBackend(HostBackend):
         self.stream.synchronize()
 
     def dispose(self) -> None:
-        """Let go of everything without waiting: jobs in flight hold what they use until they are done."""
+        """Release everything without waiting; jobs in flight keep what they use."""
         if "stream" in self.__dict__:
             self.stream.dispose()
 

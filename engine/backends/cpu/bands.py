@@ -178,7 +178,7 @@ class Bands:
 
 
 def cut_bands(win: Windows) -> Bands | None:
-    """Bands for these windows; None where they reach too far, or have too many elements."""
+    """Bands for these windows; None if they are too tall or too large."""
     (kh, kw), (sh, sw), (dh, dw), (oh, ow) = win.kernel, win.strides, win.dilations, win.out
     in_place = win.reads_in_place and sh == 1
     row_phases = min(sh, kh) if dh == 1 else sh
@@ -220,7 +220,7 @@ def bands_text(lanes: int) -> str:
 
 
 def band_memory() -> list[str]:
-    """Statements before the first plane: a task's own memory, and where taps read."""
+    """Statements before the first plane: the task's memory and the taps' offsets."""
     return [
         f"sums = stack_bytes({(SUMS + 2 * _SLACK) * 4})",
         f"packed = stack_bytes({(SUMS + 2 * _SLACK) * 4})",

@@ -1,4 +1,4 @@
-"""Choosing by a mask: counts of each block first, and then each block's positions where they belong.
+"""Compress and NonZero: count the elements of each block, then write each block's positions.
 
 Blocks of the mask without a mark are passed over. The positions of a block are collected next to each other
 and become what the hint asks for: positions, coordinates, or the slices there.

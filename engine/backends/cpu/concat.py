@@ -1,4 +1,4 @@
-"""Joining tensors side by side: each part is one plain loop, where the formula chooses for every element."""
+"""Concat: one plain loop per part, where the generic formula selects per element."""
 
 from __future__ import annotations
 

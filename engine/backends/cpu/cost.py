@@ -38,7 +38,7 @@ def step_ns(step: Step) -> float:
 
 
 def tasks_wanted(nanoseconds: float, threads: int) -> int:
-    """Tasks that keep all threads busy, if there is so much to do."""
+    """The number of tasks that keep all threads busy."""
     if threads == 1:
         return 1
     return largest(1, smallest(trunc(nanoseconds / CHUNK_NS), threads * CHUNKS_PER_THREAD))
@@ -53,7 +53,7 @@ def grain(total: int, nanoseconds: float, threads: int) -> int:
 
 
 def row_blocks(space: Sequence[int], nanoseconds: float, threads: int) -> int:
-    """Into how many blocks to cut each row of a printed kernel, where there are few and long ones."""
+    """The number of blocks per row of a printed kernel, if rows are few and long."""
     rows = prod(space[:-1])
     wanted = tasks_wanted(nanoseconds, threads)
     if len(space) == 1 or rows == 0 or rows >= wanted:

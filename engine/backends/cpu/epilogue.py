@@ -1,4 +1,4 @@
-"""What a tuned kernel does to a row of finished sums while they are in cache: bias, activation, residual.
+"""Epilogues: bias, activation and residual, applied to a row of sums while it is in cache.
 
 The epilogue's formula is printed by the same printer as generic kernels, into a loop over one row, which
 LLVM vectorises.
@@ -29,7 +29,7 @@ ENDS_BYTES = 8 * (4 + _MOST_OPERANDS)
 
 @dataclass(frozen=True)
 class Epilogue:
-    """Statements of a kernel, and what fills the words of `args` that they read.
+    """An epilogue's statements and the values of the argument words that they read.
 
     arguments: read `p*`, `out` and `in*` from `args`; `words` is how many words they take. kernel: what
     changes nowhere. store: stores one row, given the row's indices, `tile` (the address of its sums), `start`
@@ -94,7 +94,7 @@ def print_epilogue(
 
 
 def _recipe(node: Expr, kernel: Kernel) -> Recipe | None:
-    """A formula of sums, bounds, and tensors read along the last axis, once, or where the result goes."""
+    """Recognise a formula of sums, bounds, and tensors read per column, once, or per element."""
     if kernel.dtype != "float32" or node.dtype != "float32":
         return None
     if node.op == "acc":
@@ -115,7 +115,7 @@ def _recipe(node: Expr, kernel: Kernel) -> Recipe | None:
 
 
 def fill_ends(recipe: Recipe, ends: str, *, columns: str, pixels: str, first: str) -> list[str]:
-    """Statements that tell a tile what its sums become, given `start`, the flat position of the first.
+    """Statements that pass the epilogue to a tile, given `start`, the flat position of its first sum.
 
     ends: the address of the memory for that. columns, pixels: how many are meant. first: the first column.
     """
@@ -127,7 +127,7 @@ def fill_ends(recipe: Recipe, ends: str, *, columns: str, pixels: str, first: st
 
 
 def fill_step(ends: str, columns: str) -> str:
-    """The statement that tells all tiles how many columns there are from pixel to pixel."""
+    """The statement that passes the distance between pixels, in columns, to all tiles."""
     return f"store_i64({ends}, 1, {columns} * 4)"
 
 
@@ -153,7 +153,7 @@ def unfinished(compute: Compute, tuner: Tuner, dtype: np.dtype) -> str:
 
 
 def emit_epilogue(compute: Compute, tuner: Tuner, source: str, dtype: np.dtype) -> None:
-    """The epilogue as a step of its own, for kernels whose results do not come row by row."""
+    """Emit the epilogue as a separate step, for kernels that do not finish row by row."""
     if compute.epilogue is None:
         return
     made = load(Value(source, compute.output.shape, dtype), FLAT)

@@ -101,7 +101,7 @@ class CPURepeat(Repeat):
 
 
 class InPlace:
-    """A program's commands once more, with args of their own, so that inputs may lie anywhere.
+    """A copy of a program's commands with their own argument blocks, which read inputs in place.
 
     To be changed only while they are not running. `read` are the tensors that are read where they lie;
     inputs in `copied` have to be.
@@ -140,7 +140,7 @@ class InPlace:
         self.copied: list[int] = []
 
     def is_aimed_at(self, arrays: Sequence[np.ndarray], tensors: Sequence[CPUTensorData | None]) -> bool:
-        """Whether the commands read these tensors where they lie now."""
+        """Whether the commands read these tensors in place."""
         # Arrays are others where they were written while they were read.
         if tensors != self.tensors or any(arrays[number] is not array for number, array in self.taken):
             return False
@@ -148,7 +148,7 @@ class InPlace:
         return True
 
     def aim(self, arrays: Sequence[np.ndarray], tensors: Sequence[CPUTensorData | None]) -> None:
-        """Have the commands read these tensors where they lie, as far as they may."""
+        """Let the commands read these tensors in place, as far as possible."""
         self.tensors, self.job = tensors, None
         self.taken, self.read, self.copied = [], [], []
         for number, tensor in enumerate(tensors):

@@ -137,7 +137,7 @@ def _in_place(win: Windows) -> bool:
 
 
 def _reach(win: Windows, axis: int, count: int) -> int:
-    """Elements of the input along an axis under so many results."""
+    """The input elements along an axis that a number of results depend on."""
     return (count - 1) * win.strides[axis] + (win.kernel[axis] - 1) * win.dilations[axis] + 1
 
 

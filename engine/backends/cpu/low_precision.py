@@ -1,4 +1,4 @@
-"""Products below float32: what the kernels of matrix products and convolutions have in common.
+"""The common part of low-precision matrix products and convolutions.
 
 A task rounds rows of the left side into memory of its own, a band, and multiplies them with packed columns.
 Bfloat16s are rounded one by one. Bytes stand for (byte - zero point) * step, where step and zero point span
@@ -119,7 +119,7 @@ def row_pitch(groups: int) -> int:
 
 
 def near_columns(n: int, column_bytes: int) -> tuple[int, int]:
-    """Columns of a task, and how many of them at a time: so many as stay in cache packed."""
+    """The columns of a task and of a pass, which stay in cache packed."""
     held = max(PANEL, min(256, NEAR_BYTES // column_bytes // PANEL * PANEL, up(n, PANEL)))
     return up(n, held), held
 

@@ -177,7 +177,7 @@ def measure_rows(state, x, height, width, channels, y0, x0, rows, columns, x_row
 
 @dataclass(frozen=True)
 class Cells:
-    """What a band holds of a window: `groups` of 64 bytes for each tap, cells `pitch` bytes apart.
+    """The cells of a band: `groups` of 64 bytes for each tap, `pitch` bytes apart.
 
     `packed_rows`: a tap is a whole row of the window, of bfloat16s.
     """
@@ -196,7 +196,7 @@ class Cells:
 
 @dataclass(frozen=True)
 class Bands:
-    """Which results a task computes, and how its band is laid: see the kernel's words."""
+    """The results of a task and the layout of its band; see the kernel's argument words."""
 
     rows: int
     columns: int
@@ -276,7 +276,7 @@ def tune_reduced_conv(compute: Compute, tuner: Tuner, threads: int, arithmetic: 
 def pack_taps(
     elements: np.ndarray, kernel: tuple[int, ...], taps: int, groups: int, arithmetic: Arithmetic
 ) -> np.ndarray:
-    """(M, C, *kernel) weights as packed columns of so many taps."""
+    """Pack (M, C, *kernel) weights as columns of taps."""
     return pack_columns(_taps(elements, kernel, taps), groups, arithmetic)
 
 
@@ -305,7 +305,7 @@ def _windows(compute: Compute) -> Windows | None:
 
 
 def cells_of(win: Windows, channels: int, arithmetic: Arithmetic) -> Cells:
-    """Pixels as cells, or rows of windows as taps where pixels would be mostly padding."""
+    """Pixels as cells, or rows of windows as taps if pixels would be mostly padding."""
     groups = -(-channels // arithmetic.group)
     pixels = Cells(*win.kernel, groups, row_pitch(groups), packed_rows=False)
     if arithmetic.bytewise or win.dilations[1] != 1:
@@ -318,7 +318,7 @@ def cells_of(win: Windows, channels: int, arithmetic: Arithmetic) -> Cells:
 
 
 def cut_bands(win: Windows, cells: Cells) -> Bands | None:
-    """Bands as high as a task's memory holds; None where not even a part of a row fits."""
+    """Bands as high as fit a task's memory; None if not even part of a row fits."""
     (kh, kw), (sh, sw), (dh, dw) = win.kernel, win.strides, win.dilations
     row_phases = min(sh, kh) if dh == 1 else sh
     phases = min(sw, kw) if dw == 1 else sw

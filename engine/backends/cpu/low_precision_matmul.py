@@ -84,7 +84,7 @@ def round_rows(band, a, rows, count, row_step, ranges, pitch):
 
 @dataclass(frozen=True)
 class Cut:
-    """How a product is cut: tasks of `rows` x `columns` results, in which so many are held at a time."""
+    """Division of a product into tasks of `rows` x `columns` results, and of these into passes."""
 
     rows: int
     columns: int

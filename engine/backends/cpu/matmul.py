@@ -190,7 +190,7 @@ def pack_in_place(elements: Callable[[], np.ndarray]) -> np.ndarray:
 def pack_right(
     elements: Callable[[], np.ndarray], sizes: tuple[int, ...], strides: tuple[int, ...], width: int
 ) -> np.ndarray:
-    """(count, k, n) matrices as panels of `width` columns, or column by column where that is 0."""
+    """Pack (count, k, n) matrices as panels of `width` columns, or column by column if that is 0."""
     matrices = matrices_of(elements(), sizes, strides)
     if not width:
         return np.ascontiguousarray(matrices.swapaxes(1, 2)).reshape(-1)

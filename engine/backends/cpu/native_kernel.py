@@ -1,4 +1,4 @@
-"""A kernel written for the CPU by hand, as text; stands in a plan where a generic kernel would."""
+"""A hand-written CPU kernel, as text, which replaces a generic kernel in a plan."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class NativeKernel:
 
     @cached_property
     def source(self) -> NativeSource:
-        """What the native store compiles."""
+        """The source that the native store compiles."""
         return _source(self.name, self.text)
 
     @property

@@ -1,4 +1,4 @@
-"""Known matrices laid as tuned kernels read them: panels of a tile's columns, in memory of their own."""
+"""Packs constant matrices for tuned kernels: panels of a tile's columns."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def turn_panels(target: np.ndarray, rows: np.ndarray, taps: int = 1) -> None:
 
 
 def packing_source() -> NativeSource:
-    """What packs large matrices here."""
+    """The source of the kernel that packs large matrices."""
     return _turning(host_tile().lanes)
 
 

@@ -1,4 +1,4 @@
-"""Matrices laid as panels, a tile's columns side by side: known ones ahead of time, others by a step."""
+"""Packed panels, a tile's columns side by side: constants are packed ahead, others by a step."""
 
 from __future__ import annotations
 

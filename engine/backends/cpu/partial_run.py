@@ -24,7 +24,7 @@ _CHUNKS = 16
 
 
 class _Timed:
-    """What the commands of a job took, by the stamps between them."""
+    """The times of a job's commands, from the timestamps between them."""
 
     def __init__(self, job: JobHandle, stamped: Stamped) -> None:
         self._job = job
@@ -38,7 +38,7 @@ class _Timed:
         return [after - before for before, after in pairwise(self._stamped.times())]
 
     def poll(self) -> bool:
-        """Tell observers, once the job is done."""
+        """Notify observers once the job is done."""
         if self._job.is_completed:
             times = self._stamped.times()
             instrumentation.span("jobs", "job", times[0], times[-1], worker=self._worker, backend="cpu")

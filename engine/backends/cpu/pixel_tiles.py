@@ -25,7 +25,7 @@ NS_PER_RESULT = 0.15
 
 
 def pixel_rows(tile: Tile) -> tuple[int, int]:
-    """Pixels of a tall tile and of a short one, which takes what tall ones leave."""
+    """The pixels of a tall tile and of a short one for the remainder."""
     return _PIXEL_ROWS.get(tile, (4, 2))
 
 
@@ -40,7 +40,7 @@ def padded_channels(m: int, tile: Tile) -> int:
 
 @storable
 def pack_weights(w: np.ndarray, group: int, tile: Tile, taps_first: bool, zeros: int) -> np.ndarray:
-    """(M, C, *kernel) -> 1-D (group, panel, tap, C, panel width), and so many zeros behind them.
+    """Pack (M, C, *kernel) as 1-D (group, panel, tap, C, panel width), followed by zeros.
 
     With taps_first False the order of products is (C, tap).
     """
@@ -139,7 +139,7 @@ def walk_tiles(
 
 
 def _ask_early(tile: Tile, epilogue: Epilogue) -> list[str]:
-    """Statements that ask for what the epilogue will read at a tile's own place, such as a residual."""
+    """Statements that prefetch what the epilogue reads per element, such as a residual."""
     text = "\n".join(epilogue.store)
     asked = [f"ask_read({name} + place)" for name in sorted(set(re.findall(_READ_AT_PLACE, text)))]
     if not asked:
@@ -155,7 +155,7 @@ def _store_tile(tile: Tile, epilogue: Epilogue, rank: int) -> list[str]:
     pixel = pixel_indices(rank)
 
     def run(count: int) -> list[str]:
-        """A whole vector after another; the last one reaches back over what the one before it has done."""
+        """Process whole vectors; the last one overlaps the previous one."""
         return [
             "for r in range(valid):",
             *indent(pixel),

@@ -1,4 +1,4 @@
-"""Inputs of windowed kernels, laid out so that every tap of a window reads a contiguous run.
+"""Stages the inputs of windowed kernels so that every tap of a window reads contiguously.
 
 A plane is copied with its padding around it. With a stride of s along a row, each row becomes s rows, of
 which the first holds elements 0, s, 2s, ... and so on: neighbouring outputs then read neighbouring elements
@@ -119,7 +119,7 @@ def tap_offsets(offsets, kernel_rows, kernel_columns, tap_row_step, row_length, 
 
 @dataclass(frozen=True)
 class Planes:
-    """Where a tap finds its elements, in elements from the start of a plane.
+    """Offsets of a tap's elements from the start of a plane, in elements.
 
     Output (i, j) reads tap (a, b) at i * row_step + a * tap_row_step + (b * dilation % stride) * row_length
     + b * dilation // stride + j.
@@ -136,7 +136,7 @@ class Planes:
 
 @dataclass(frozen=True)
 class Layout:
-    """What a copy of planes holds: of each plane `rows`, every `row_stride`th, each as `phases` runs."""
+    """Layout of staged planes: `rows` of each, every `row_stride`th, each as `phases` runs."""
 
     rows: int
     length: int
@@ -145,7 +145,7 @@ class Layout:
     step: int
 
     def planes(self, name: str, win: Windows) -> Planes:
-        """Where taps find their elements in the copy."""
+        """The offsets of the taps' elements in the copy."""
         row = self.phases * self.length
         (dh, dw), sw = win.dilations, win.strides[1]
         return Planes(name, self.rows * row, self.step * row, dh * row, self.length, dw, sw)
@@ -169,7 +169,7 @@ def layout_of(win: Windows) -> Layout:
 
 
 def lay_out(tuner: Tuner, x: str, count: int, win: Windows, padding: float) -> Planes:
-    """The input as `Planes`: itself where that will do, else a copy that a step of its own makes."""
+    """The input as `Planes`: itself if possible, otherwise a copy made by a separate step."""
     if win.reads_in_place:
         return in_place(x, win)
     copied = layout_of(win)

@@ -1,4 +1,4 @@
-"""Arithmetic below float32 in products and convolutions: what this processor has for it."""
+"""Low-precision arithmetic of products and convolutions that this processor supports."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ class Arithmetic:
 
 
 def arithmetics_for(precision: Precision) -> tuple[Arithmetic, ...]:
-    """What computes in a precision here; more exact ones follow for what the first does not take.
+    """The arithmetics for a precision, fastest first; more exact ones follow for other layers.
 
     Raises `InputError` for an unknown precision, and `DeviceError` where the processor cannot do it.
     """

@@ -1,4 +1,4 @@
-"""A recorded plan on the CPU: its command list, and where it runs."""
+"""A recorded plan on the CPU: its command list and whether it runs inline."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ class CPUProgram(HostProgram):
 
     @property
     def fastest_ns(self) -> float:
-        """What it takes on one thread: as measured where it ran here, else as estimated."""
+        """Nanoseconds on one thread: measured if it has run inline, otherwise estimated."""
         return self._fastest
 
     def release(self) -> None:
@@ -88,5 +88,5 @@ class CPUProgram(HostProgram):
 
 
 def released() -> None:
-    """What a released program does instead of running."""
+    """Raise for a released program."""
     raise DisposedError("this program was released")

@@ -118,7 +118,7 @@ def tune_recurrence(compute: Compute, tuner: Tuner, threads: int) -> bool:
 
 
 def parts_of_step(step_ns: float, steps: int, units: int, groups: int, threads: int) -> int:
-    """Into how many parts to cut the units of a step, where so many groups of sequences are followed."""
+    """The number of parts of a step's units, for a number of groups of sequences."""
     worth = min(int(step_ns / PART_NS), int(steps * step_ns / CHUNK_NS))
     return max(1, min(-(-threads // groups), units, worth))
 
@@ -126,7 +126,7 @@ def parts_of_step(step_ns: float, steps: int, units: int, groups: int, threads: 
 @storable
 @dataclass(frozen=True)
 class Blocks:
-    """How gates of (directions, gates, hidden) lie: (direction, block of units, gate, lane)."""
+    """Layout of (directions, gates, hidden) gates: (direction, block of units, gate, lane)."""
 
     directions: int
     gates: int
@@ -216,7 +216,7 @@ def reset_bias(layer: Blocks, bias: np.ndarray) -> np.ndarray:
 
 
 def tile_heights(tile: Tile, gates: int) -> list[int]:
-    """Heights of tiles of so many vectors whose sums stay in registers, tallest first."""
+    """Heights of tiles whose sums stay in registers, tallest first, for a width in vectors."""
     sums = tile.row_choices[0] * tile.vectors
     return [rows for rows in (6, 4, 2, 1) if rows * gates <= sums]
 

@@ -61,7 +61,7 @@ TERMS = ("element", "magnitude", "square", "deviation")
 
 @dataclass(frozen=True)
 class _Work:
-    """What one step reduces: `source` as (outer, extent, inner), in so many parts of the extent each."""
+    """One reduction step: `source` as (outer, extent, inner), in parts of the extent."""
 
     kind: str
     term: str

@@ -1,4 +1,4 @@
-"""Scatters: each task has some rows or columns, which it copies, and goes through their updates in order.
+"""Scatters: each task copies some rows or columns and applies their updates in order.
 
 So the additions to an element come in the order of the updates, whatever the number of threads. No task has a
 range of places: whether an update falls into it would be a branch that no processor foresees.

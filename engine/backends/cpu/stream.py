@@ -39,7 +39,7 @@ class CPUReadback(Readback):
         return self._handle is None or self._handle.is_completed
 
     def array(self) -> np.ndarray:
-        """The copy, 1-D; the caller may keep it."""
+        """The 1-D copy, owned by the caller."""
         if self._array is None:
             self._array = self._source.copy()
             self._handle = None
@@ -56,7 +56,7 @@ class CPUReadback(Readback):
             _wait_for(self._handle)
 
     def comes_later(self, owed: Owed) -> None:
-        """The copy is made by whoever comes first: who asks for it, or what goes through these."""
+        """Defer the copy until it is requested or the pending copies are flushed."""
         owed[id(self)] = weakref.ref(self)
         self._owed = owed
 
@@ -117,7 +117,7 @@ class JobStream:
         return self._enqueue(commands, keep_alive)
 
     def submit_observed(self, commands: CommandList, keep_alive: object) -> JobHandle:
-        """The same, with the times told to observers when it has run."""
+        """Submit, and notify observers of the times when it has run."""
         stamped = Stamped(commands)
         handle = self.submit(stamped.commands, keep_alive)
         instrumentation.later(ObservedJob(stamped, handle))

@@ -1,4 +1,4 @@
-"""Greedy suppression of overlapping boxes: each box is compared with those kept so far, some at a time."""
+"""Greedy non-maximum suppression: each box is compared with those kept so far, in blocks."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ from engine.kernels.size import Number, Size, hint_of, largest
 
 
 class Host(Protocol):
-    """What a template needs of its backend."""
+    """Protocol: the part of a backend that a template uses."""
 
     planned_threads: int
 

@@ -26,7 +26,7 @@ class Tile:
         return self.lanes * self.vectors
 
     def rows_for(self, m: int) -> int:
-        """The row count that spends least on `m` rows; a taller tile where two are equal."""
+        """The tile height of least cost for `m` rows; the taller one of equals."""
         # A tile costs its rows' products, and the loading of its columns once.
         return min(self.row_choices, key=lambda rows: (-(-m // rows) * (rows + 0.5), -rows))
 

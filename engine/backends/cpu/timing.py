@@ -1,4 +1,4 @@
-"""What each step of a recorded plan takes: the plan's own commands with a look at the clock after each."""
+"""Times the steps of a recorded plan: its commands with a timestamp after each."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ class Stamped:
 
 
 class ObservedJob:
-    """Commands on job threads whose times observers are told once they have run."""
+    """Commands on job threads whose times are reported to observers."""
 
     def __init__(self, stamped: Stamped, handle: JobHandle) -> None:
         self._stamped = stamped
@@ -71,7 +71,7 @@ class ObservedJob:
         self._worker = instrumentation.current_worker()
 
     def poll(self) -> bool:
-        """Tell the time, if the commands have run."""
+        """Report the times, if the commands have run."""
         if not self._handle.is_completed:
             return False
         start, end = self._stamped.times()
@@ -95,7 +95,7 @@ _ARGUMENTS = 3
 
 @dataclass(frozen=True)
 class _Clock:
-    """The system's function that reads a steady clock, and what leads to it.
+    """The system's monotonic clock function and its parameters.
 
     stamp: the address of the kernel that calls it. arguments: of that kernel, in front of where the numbers
     go. units: the seconds of a stamp's two numbers.

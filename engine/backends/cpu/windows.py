@@ -85,6 +85,6 @@ def _windows(compute: Compute, spatial: Sequence[int], out: Sequence[int]) -> Wi
 
 
 def _pair(numbers: Iterable[int], default: int) -> tuple[int, int]:
-    """For rows and for columns; `default` for the rows where there are only columns."""
+    """Values for rows and columns; `default` for rows if there are only columns."""
     rows, columns = (default, *numbers)[-2:]
     return rows, columns

@@ -70,7 +70,7 @@ def scratch_bytes(tile: Tile) -> int:
 
 
 def choose_cut(space: tuple[int, ...], channels: int, tile: Tile, threads: int) -> Cut | None:
-    """How to cut an output (N, height, width, M); None where the direct way is about as fast."""
+    """Choose the division of an output (N, height, width, M); None if direct convolution is as fast."""
     direct = 2.0 * 9 * channels * prod(space) / (_FLOPS_PER_NS * tile.lanes * _DIRECT_SHARE)
     # So short a layer often runs on one thread, as its whole plan does; it is cut for more all the same.
     judged = threads if direct > INLINE_NS / 2 else 1

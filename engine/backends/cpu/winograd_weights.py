@@ -56,7 +56,7 @@ def pack_weights(w: np.ndarray, results: int, width: int) -> np.ndarray:
 
 
 def transforming_source() -> NativeSource:
-    """What transforms weights here."""
+    """The source of the kernel that transforms weights."""
     return _transforming(host_tile().width)
 
 

@@ -166,7 +166,7 @@ def tune_word_conv(compute: Compute, tuner: Tuner, threads: int) -> bool:
 
 
 def _lay_out(tuner: Tuner, x: Value, zero: Value | None, win: Windows, words: Words) -> Planes:
-    """The input with its padding, as elements of words: itself where that will do."""
+    """The input with its padding as elements of words: itself if possible."""
     in_bytes = words.form == "bytes"
     is_same = x.dtype.itemsize == words.element_size and (
         x.dtype.name == "uint8" if in_bytes else words.elements == 1 or zero is None
@@ -181,7 +181,7 @@ def _lay_out(tuner: Tuner, x: Value, zero: Value | None, win: Windows, words: Wo
 
 
 def _total_text(has_sums: bool) -> str:
-    """A sum of products of moved bytes, less what zero points and moving add to it."""
+    """A sum of products of shifted bytes, corrected for zero points and shifts."""
     if not has_sums:
         return "to_int32(read_int32(tile, column) - row_total)"
     moved = "row_zero * (read_int32(column_sums, column) - all_zeros)"

@@ -88,7 +88,7 @@ def tune_word_matmul(compute: Compute, tuner: Tuner, threads: int) -> bool:
 
 
 def _total_text(has_sums: bool) -> str:
-    """A sum of products of moved bytes, less what zero points and moving add to it."""
+    """A sum of products of shifted bytes, corrected for zero points and shifts."""
     sums = "to_int32(read_int32(tile, column) - row_zero * read_int32(numbers, first_column + column)"
     if not has_sums:
         return f"{sums})"

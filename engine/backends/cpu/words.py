@@ -1,4 +1,4 @@
-"""Products of any element type as products of words: what a word is, and how both sides are laid as words.
+"""Products of any element type as products of words, and the packing of both operands.
 
 A word is one number, or a group of narrow ones, which a processor multiplies with another group and adds up
 at once: two 16-bit integers, or four bytes, unsigned on one side and signed on the other. Signed bytes
@@ -135,7 +135,7 @@ def _has_pairs() -> bool:
 
 
 def byte_shift(dtype: np.dtype, *, signed: bool) -> int:
-    """What is added to bytes of a type so that they are signed, or unsigned."""
+    """The offset that makes bytes of a type signed or unsigned."""
     return (-128 if dtype.name == "uint8" else 0) if signed else (128 if dtype.name == "int8" else 0)
 
 
@@ -223,7 +223,7 @@ def pack_rows_of_words(
 
 @dataclass(frozen=True)
 class Rows:
-    """A side laid as rows of words: its buffer, and the bytes from matrix to matrix and from row to row."""
+    """An operand as rows of words: its buffer and the strides of matrices and rows in bytes."""
 
     name: str
     batch: int
@@ -240,7 +240,7 @@ def emit_rows_of_words(
     tuner: Tuner, x: Value, sizes: tuple[int, int, int], strides: tuple[int, int, int], words: Words,
     zero: Value | None, with_sums: bool = False,
 ) -> Rows:  # fmt: skip
-    """(count, rows, k) of any strides as rows of words: the tensor itself, or what a step lays.
+    """(count, rows, k) of any strides as rows of words: the tensor itself or a packed copy.
 
     Bytes are made unsigned; with_sums: the sum of a row's bytes follows it.
     """
@@ -266,7 +266,7 @@ def emit_rows_of_words(
 
 
 def element_text(words: Words, dtype: str, position: str, zero: str = "zero") -> str:
-    """An element of `source` as it goes into a word."""
+    """An element of `source` as packed into a word."""
     found = read_text(dtype, "source", position)
     if words.form == "bytes":
         return found if dtype == "uint8" else f"{found} + 128"

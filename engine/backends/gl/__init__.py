@@ -1,1 +1,1 @@
-"""What the two OpenGL backends share: GLSL, command lists, programs, and the stream they run in."""
+"""The common part of the OpenGL backends: GLSL, command lists, programs, and their stream."""

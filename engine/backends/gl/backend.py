@@ -1,4 +1,4 @@
-"""`GLBackend`: what plans on compute shaders and on fragment shaders have in common."""
+"""`GLBackend`: the common base of the compute and fragment shader backends."""
 
 from __future__ import annotations
 
@@ -150,7 +150,7 @@ class GLBackend(Backend):
             self.move(source, target, min(source.elements, target.elements))
 
     def check_memory(self) -> None:
-        """OpenGL records what it has no memory for, and goes on."""
+        """Check for OpenGL's out-of-memory error, which does not stop later calls."""
         self.device.check_errors("making room for a tensor")
 
     def run(self, program: Program) -> None:
@@ -207,7 +207,7 @@ class GLBackend(Backend):
         return self.device.current()
 
     def flush(self) -> None:
-        """Hand over what was issued."""
+        """Flush issued commands to the driver."""
         with self.device.current():
             self.device.gl.glFlush()
 
@@ -224,14 +224,14 @@ class GLBackend(Backend):
             self.device.release_later(buffer)
 
     def dispose(self) -> None:
-        """Begin to free what was dropped; programs stay with the device, for other workers."""
+        """Start freeing released resources; programs stay with the device for other workers."""
         if not self.device.is_disposed:
             with self.device.current(flush=False):
                 pass
 
 
 def checked_elements(data: np.ndarray, dtype: np.dtype, elements: int) -> np.ndarray:
-    """A value as it lies in memory. Raises `InputError` for what misfits, and integers beyond 32 bits."""
+    """A value as stored; raises `InputError` for wrong values and integers beyond 32 bits."""
     if data.dtype != dtype or data.size != elements:
         raise InputError(f"expected {elements} elements of {dtype}, got {data.size} of {data.dtype}")
     check_integers(data)

@@ -50,7 +50,7 @@ _NATIVE = ctypes.CFUNCTYPE(None, ctypes.c_int64, ctypes.c_int64, ctypes.c_int64)
 
 
 class CommandList:
-    """Rows in the making, then in one array. `keep` holds what their pointers point to."""
+    """A list of calls, finally one array. `keep` holds the objects that their pointers refer to."""
 
     def __init__(self) -> None:
         self._rows: list[tuple[int, ...]] = []
@@ -61,7 +61,7 @@ class CommandList:
 
     @classmethod
     def joined(cls, lists: Sequence[CommandList]) -> CommandList:
-        """Finished lists as one; they have to be kept as long as it is."""
+        """Join finished lists; they must outlive the result."""
         found = cls()
         found.table = np.concatenate([each.table for each in lists])
         return found
@@ -82,7 +82,7 @@ class CommandList:
         return self._keep
 
     def begin_step(self) -> None:
-        """What is added from here on belongs to the next step."""
+        """Begin the next step."""
         self.steps.append(len(self._rows))
 
     def pointer(self, array: np.ndarray) -> int:

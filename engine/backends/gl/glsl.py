@@ -1,4 +1,4 @@
-"""Kernel formulas as GLSL: what compute and fragment shaders have in common, for GLSL 3.30 and later.
+"""The GLSL printer: the common part of compute and fragment shaders, for GLSL 3.30 and later.
 
 Every number is a 32-bit word; `storage` tells how they lie in memory. Integer constants beyond 32 bits
 saturate (they stand for "no limit"); computed values wrap.

@@ -51,7 +51,7 @@ class GLObjects:
         return name
 
     def release(self) -> None:
-        """Delete them; OpenGL keeps them until the commands issued so far are done. May be called twice."""
+        """Delete the objects; OpenGL keeps them until issued commands are done. Idempotent."""
         self._finalizer()
 
     @property

@@ -105,7 +105,7 @@ class GLPieces(Pieces, ABC):
 
     @property
     def is_busy(self) -> bool:
-        """Whether work before the last fence still runs, where issuing more may wait for that."""
+        """Whether work before the last fence is still running, so that issuing more may block."""
         return self._latest is not None and self._latest.look() is None
 
     def _issue(self, cut: Cut) -> None:

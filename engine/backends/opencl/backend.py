@@ -121,7 +121,7 @@ class OpenCLBackend(Backend):
         return spread(compute, GRAPHICS if self.form == "gpu" else SOFTWARE, self.fan_in, temporary)
 
     def prepare(self, kernels: Iterable[AnyKernel], progress: Progress | None = None) -> int:
-        """Compile what is not compiled yet; returns how many kernels that were. Blocks: loading time only."""
+        """Compile missing kernels and return their number. Blocks: for loading only."""
         wanted = {k.key: k for k in kernels if not self.programs.is_ready(k)}
         compiled = 0
         for position, kernel in enumerate(wanted.values(), 1):
@@ -262,7 +262,7 @@ class OpenCLBackend(Backend):
         return CLReadback(self._transfers, transfer, source.elements, source.dtype)
 
     def flush(self) -> None:
-        """Make sure that what was enqueued will run without further calls."""
+        """Ensure that enqueued work runs without further calls."""
         try:
             self.device.queue.flush()
         except self.device.cl.Error as error:

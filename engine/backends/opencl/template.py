@@ -33,7 +33,7 @@ Setting = tuple[Any, tuple[Any, ...], tuple[Any, ...]]
 
 
 class Host(Protocol):
-    """What a template needs of its backend."""
+    """Protocol: the part of a backend that a template uses."""
 
     programs: ProgramStore
 

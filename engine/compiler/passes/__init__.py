@@ -33,7 +33,7 @@ PASSES: tuple[Pass, ...] = (
 
 @dataclass(frozen=True, slots=True)
 class PassRecord:
-    """What one pass did: number of layers before and after, and the layers that it took away."""
+    """The effect of one pass: the number of layers before and after, and the removed layers."""
 
     name: str
     before: int
@@ -42,7 +42,7 @@ class PassRecord:
 
 
 def applied(step: Pass, model: Model) -> Model:
-    """The model after one pass; as it is where shapes contradict each other, which planning reports."""
+    """The model after one pass; unchanged if shapes contradict each other, which planning reports."""
     try:
         return step(model)
     except (ArithmeticError, LookupError, TypeError, ValueError):

@@ -40,7 +40,7 @@ _REDUCTIONS = frozenset("ReduceL1 ReduceL2 ReduceMax ReduceMean ReduceMin Reduce
 
 
 def channels_last(model: Model) -> Model:
-    """The same model with convolutions over one to three axes, and what is between them, channels last."""
+    """Rewrite convolutions over one to three axes, and the layers between them, to NHWC."""
     return _Rewriting(model).result()
 
 
@@ -90,7 +90,7 @@ class _Rewriting:
         return self.model.replace(layers=tuple(self.layers), constants=constants)
 
     def _with_bodies(self, layer: Layer) -> Layer:
-        """A layer whose subgraphs are rewritten; what they read of this graph is here as the model has it."""
+        """Rewrite a layer's subgraphs; values of this graph that they read keep the model's layout."""
         for name in layer.dependencies:
             self.as_first(name)
 
@@ -102,7 +102,7 @@ class _Rewriting:
         return layer.replace(attributes={name: rewritten(v) for name, v in layer.attributes.items()})
 
     def keep(self, layer: Layer) -> None:
-        """A layer as it stands in the model."""
+        """Keep a layer as it is in the model."""
         for name in layer.dependencies:
             self.as_first(name)
         self.layers.append(layer)
@@ -134,7 +134,7 @@ class _Rewriting:
         self.layers.append(Layer("Transpose", name, (source,), (target,), {"perm": tuple(perm)}, "", 13))
 
     def lasting(self, layer: Layer, rank: int, **changes: Any) -> Layer:
-        """The layer with outputs that have channels last, noted as such, and without those nobody uses."""
+        """The layer with NHWC outputs, recorded as such, without unused outputs."""
         names = [name if name in self.used else "" for name in layer.outputs]
         while names and not names[-1]:
             names.pop()
@@ -145,16 +145,16 @@ class _Rewriting:
         return layer.replace(outputs=outputs, **changes)
 
     def yields_one(self, layer: Layer) -> bool:
-        """Whether nobody uses more than its first output."""
+        """Whether only its first output is used."""
         return not self.used.intersection(layer.outputs[1:])
 
     def constant(self, layer: Layer, position: int) -> np.ndarray | None:
-        """An input's elements; None where it is left out or computed."""
+        """An input's elements; None if it is missing or computed."""
         name = layer.inputs[position] if position < len(layer.inputs) else ""
         return self.constants.get(name)
 
     def added(self, name: str, array: np.ndarray) -> str:
-        """A new constant, whose name is returned: another one where subgraphs have constants of one name."""
+        """Add a constant and return its name, which is unique among subgraphs, too."""
         known = self.root.constants
         while self.root is not self and name in known and not np.array_equal(known[name], array):
             name += "'"
@@ -179,7 +179,7 @@ def _rule(op_type: str) -> Rule | None:
 
 
 def _rank_after(layer: Layer, graph: _Rewriting) -> int | None:
-    """The rank of a kept layer's outputs, where it is plain."""
+    """The rank of an unchanged layer's outputs, if it is known."""
     if layer.domain:
         return None
     if layer.op_type in ("Flatten", "Gemm"):
@@ -318,7 +318,7 @@ def _concat(graph: _Rewriting, layer: Layer) -> Layer | None:
 
 
 def _moved(axis: int, rank: int) -> int:
-    """Where an axis of (N, C, *spatial) is in (N, *spatial, C)."""
+    """The position in (N, *spatial, C) of an axis of (N, C, *spatial)."""
     return to_last(rank).index(axis % rank)
 
 

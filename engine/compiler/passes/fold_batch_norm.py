@@ -1,4 +1,4 @@
-"""Batch normalisation after a convolution: its scale goes into the weights, its shift into the bias."""
+"""Batch-norm folding: the scale goes into the convolution's weights, the shift into its bias."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from engine.graph.model import Layer, Model
 
 
 def fold_batch_norm(model: Model) -> Model:
-    """Fold BatchNormalization into the Conv or ConvTranspose before it, where nothing else reads between.
+    """Fold BatchNormalization into the preceding Conv or ConvTranspose if nothing else reads its output.
 
     y = (conv(x) - mean) * s + b with s = scale / sqrt(var + epsilon) is a convolution with weights w * s
     and bias (bias - mean) * s + b (Ioffe and Szegedy, 2015). Computed in float64, stored as the weights are.

@@ -16,7 +16,7 @@ from engine.operators import OPERATORS
 
 
 def fold_constants(model: Model) -> Model:
-    """Evaluate what does not depend on the model's inputs. Results beyond the fold limit stay layers.
+    """Evaluate layers that do not depend on the model's inputs, up to the fold limit.
 
     So do weights whose products backends may compute in integers, until they have chosen.
     """
@@ -25,7 +25,7 @@ def fold_constants(model: Model) -> Model:
 
 
 def fold_weights(model: Model) -> Model:
-    """What `fold_constants` leaves, for backends without products of integers."""
+    """Fold what `fold_constants` leaves, for backends without integer products."""
     return _folded(model, lambda layer: layer.op_type == "DequantizeLinear")
 
 
@@ -43,7 +43,7 @@ def fold_layers(
     wanted: Callable[[Layer], bool] = lambda _: True,
     builder: type[ShapeBuilder] = ShapeBuilder,
 ) -> list[Layer]:
-    """The layers that stay; what the wanted ones among the others yield is added to `constants`."""
+    """Return the remaining layers; add the outputs of the folded ones to `constants`."""
     kept: list[Layer] = []
     for layer in layers:
         results = None if layer.subgraphs or not wanted(layer) else _evaluate(layer, constants, builder)

@@ -85,7 +85,7 @@ def _square(graph: Patterns, variance: Layer) -> Layer | None:
 
 
 def _is_last_mean(graph: Patterns, layer: Layer) -> bool:
-    """Whether a ReduceMean goes over the last axis and keeps it."""
+    """Whether a ReduceMean reduces the last axis with keepdims."""
     axes = layer.attributes.get("axes")
     if axes is None and len(layer.inputs) > 1 and layer.inputs[1]:
         axes = graph.constant(layer.inputs[1])

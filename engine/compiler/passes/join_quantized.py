@@ -65,7 +65,7 @@ class _Joining:
         return replace_layers(self.model, self.made, self.gone, self.constants)
 
     def levels_of(self, name: str) -> _Levels | None:
-        """What DequantizeLinear makes a value of."""
+        """The quantised value, scale and zero point of a DequantizeLinear's output."""
         layer = self.patterns.maker(name, "DequantizeLinear")
         if layer is None or len(layer.inputs) < 3 or layer.attributes.get("block_size"):
             return None
@@ -136,7 +136,7 @@ class _Joining:
         return found[0], found[1]
 
     def bias(self, layer: Layer, x: _Levels, w: _Levels) -> str | None:
-        """The bias in units of both scales, '' where there is none; None where it does not fit an int32."""
+        """The bias in units of both scales, '' if there is none; None if it exceeds int32."""
         name = layer.inputs[2] if len(layer.inputs) > 2 else ""
         if not name:
             return ""

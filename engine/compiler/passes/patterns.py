@@ -1,4 +1,4 @@
-"""What passes that look for runs of layers ask of a graph."""
+"""Queries on a graph for passes that match patterns of layers."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from engine.graph.model import Layer, Model
 
 
 class Patterns:
-    """A graph seen from its values: who makes one, who alone reads it, what it is where it is constant."""
+    """A graph indexed by value: its producer, its only consumer, its constant elements."""
 
     def __init__(self, model: Model) -> None:
         self.model = model
@@ -22,11 +22,11 @@ class Patterns:
         return layer if layer is not None and layer.op_type == op_type and not layer.domain else None
 
     def readers(self, name: str) -> tuple[Layer, ...]:
-        """The layers that read a value; none where it is an output of the model too."""
+        """The layers that read a value; empty if it is also an output of the model."""
         return () if name in self.outputs else self._consumers.get(name, ())
 
     def reader(self, name: str, op_type: str) -> Layer | None:
-        """The one layer of ONNX's own that reads a value, if it is of the kind."""
+        """The only layer that reads a value, if it has this ONNX operator."""
         readers = self.readers(name)
         if len(readers) != 1 or readers[0].op_type != op_type or readers[0].domain:
             return None
@@ -37,7 +37,7 @@ class Patterns:
         return self.model.constants.get(name)
 
     def scalar(self, name: str) -> float | None:
-        """The one element of a constant that changes no shape where it is broadcast."""
+        """The element of a one-element constant that broadcasts without changing a shape."""
         array = self.constant(name)
         return (
             float(array.reshape(-1)[0]) if array is not None and array.size == 1 and array.ndim < 2 else None
@@ -56,7 +56,7 @@ class Patterns:
 
 
 def other_input(layer: Layer, name: str) -> str:
-    """The second of two inputs, where `name` is one of them."""
+    """The other one of two inputs, given that `name` is one of them."""
     first, second = layer.inputs
     return second if first == name else first
 

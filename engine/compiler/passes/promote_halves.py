@@ -89,7 +89,7 @@ _NAMED_IN = {
 
 
 def promote_halves(model: Model) -> Model:
-    """Compute in float32 what the model computes in float16 or bfloat16; as it is if that is nothing."""
+    """Compute in float32 what the model computes in float16 or bfloat16."""
     if not _has_halves(model):
         return model
     scope = _Scope(model, None)
@@ -319,7 +319,7 @@ class _Scope:
         self.count += layer.op_type not in _MOVING
 
     def _keep(self, layer: Layer) -> None:
-        """A layer as it is, and what is known of its results."""
+        """Keep a layer and record the types of its results."""
         for name in layer.dependencies:
             self._make(name)
         self.layers.append(layer)

@@ -1,4 +1,4 @@
-"""Dead layers: what no output depends on is dropped, with the constants that only it used."""
+"""Dead layer elimination: removes layers and constants that no output depends on."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Weights that a model keeps in fewer bits, as the float32 matrices that products are fastest with.
+"""Unpacks weights of few bits to the float32 matrices with which products are fastest.
 
 Constant folding does that for what is small. Here any size is unpacked, for backends whose memory is the
 host's: a product that unpacks its weights anew in every run takes several times as long.
@@ -28,7 +28,7 @@ class _Unbounded(ShapeBuilder):
 
 
 def unpack_weights(model: Model) -> Model:
-    """Evaluate what makes weights of constants alone, and make products of packed weights plain ones."""
+    """Evaluate layers that compute weights from constants, and replace products of packed weights."""
     constants = dict(model.constants)
     layers: list[Layer] = []
     for layer in model.layers:
@@ -47,7 +47,7 @@ def unpack_weights(model: Model) -> Model:
 
 
 def _maker(layer: Layer, constants: Mapping[str, np.ndarray]) -> Callable[[], np.ndarray] | None:
-    """How a stored plan makes weights again from constants that the model has; None where it cannot."""
+    """The function by which a stored plan recomputes weights from the model's constants, or None."""
     if layer.op_type != "DequantizeLinear" or not set(layer.attributes) <= {"axis"}:
         return None
     known = [constants[name] for name in layer.inputs if name in constants]
@@ -64,7 +64,7 @@ _NONE = np.empty(0, np.uint8)
 def dequantized(
     elements: np.ndarray, scale: np.ndarray, zero: np.ndarray, axis: int, version: int
 ) -> np.ndarray:
-    """What DequantizeLinear makes of constants. `zero` is empty where there is none."""
+    """Dequantise constants as DequantizeLinear does; `zero` is empty if there is none."""
     constants = {"x": elements, "scale": scale, **({"zero": zero} if zero.size else {})}
     layer = Layer("DequantizeLinear", "", tuple(constants), ("y",), {"axis": axis}, "", version)
     fold_layers([layer], constants, builder=_Unbounded)
@@ -72,7 +72,7 @@ def dequantized(
 
 
 def _ancestors(layers: list[Layer]) -> set[str]:
-    """The names of weights, and of what they are unpacked from."""
+    """The names of weights and of the constants that they are unpacked from."""
     found: set[str] = set()
     for layer in reversed(layers):
         position = _WEIGHTS_OF.get(layer.op_type) if not layer.domain else None
@@ -151,7 +151,7 @@ def _plain_experts(layer: Layer, constants: dict[str, np.ndarray]) -> Layer:
 def _unpacked_experts(
     packed: np.ndarray, scales: np.ndarray, zeros: np.ndarray | None, bits: int, block_size: int
 ) -> np.ndarray | None:
-    """The float32 weights (experts, rows, columns) of a QMoE's layer; None where its numbers do not fit."""
+    """The float32 weights (experts, rows, columns) of a QMoE layer; None if its attributes do not fit."""
     if packed.ndim != 3 or bits not in (2, 4, 8) or scales.dtype != np.float32:
         return None
     experts, rows, width = packed.shape
@@ -179,7 +179,7 @@ def _unpacked_experts(
 def unpacked(
     packed: np.ndarray, scales: np.ndarray, zeros: np.ndarray | None, attributes: Any
 ) -> np.ndarray | None:
-    """The (K, N) float32 matrix that MatMulNBits multiplies with; None where its numbers do not fit."""
+    """The (K, N) float32 matrix of a MatMulNBits; None if its attributes do not fit."""
     depth, columns, size = (int(attributes[name]) for name in ("K", "N", "block_size"))
     bits = int(attributes.get("bits", 4))
     if bits not in (2, 4, 8) or attributes.get("weight_prepacked") or scales.dtype != np.float32:

@@ -31,7 +31,7 @@ def compile_program(cl: Any, context: Any, source: str, options: tuple[str, ...]
 
 
 def read_binary(cl: Any, context: Any, device: Any, path: Path | None) -> Any:
-    """A built `pyopencl.Program`; None where the file is missing or the driver refuses it."""
+    """A built `pyopencl.Program`; None if the file is missing or the driver refuses it."""
     binary = read_sealed(path, _FORMAT)
     if binary is None:
         return None

@@ -32,7 +32,7 @@ OPENCL_HINT = (
 
 @dataclass(frozen=True)
 class CLInfo:
-    """What an OpenCL device says about itself."""
+    """Properties of an OpenCL device."""
 
     name: str
     platform: str
@@ -49,7 +49,7 @@ class CLInfo:
 
     @property
     def identity(self) -> tuple[str, ...]:
-        """What compiled programs depend on, beside their source and options."""
+        """The cache key of compiled programs beside their source and options."""
         return self.platform, self.name, self.vendor, self.version, self.driver_version
 
     @property
@@ -83,7 +83,7 @@ class CLLimits:
 
 
 class Pending(Protocol):
-    """Who holds events of commands under way."""
+    """Protocol: an owner of events of pending commands."""
 
     def events(self) -> Iterable[Any]:
         """These events."""
@@ -192,14 +192,14 @@ class CLDevice:
 
     @contextmanager
     def guarded(self, doing: str) -> Iterator[None]:
-        """A block of OpenCL calls; what OpenCL raises there becomes a `DeviceError`."""
+        """Context manager: errors of OpenCL become a `DeviceError`."""
         try:
             yield
         except self.cl.Error as error:
             raise self.failed(doing, error) from error
 
     def failed(self, doing: str, error: Exception) -> DeviceError:
-        """The error to raise where OpenCL raised one."""
+        """The `DeviceError` for an error of OpenCL."""
         return DeviceError(
             f"{self.info.name} fails {doing}: {error}; if the device was removed or reset, make its workers"
             " again, or use BackendType.CPU"
@@ -283,7 +283,7 @@ if hasattr(os, "register_at_fork"):
 
 
 def import_pyopencl() -> ModuleType:
-    """The module `pyopencl`. Raises `DeviceError` where it is missing or cannot be loaded."""
+    """Import `pyopencl`; raises `DeviceError` if that fails."""
     # Imported on use: it takes 0.2 s, and its native part fails to load on some machines without OpenCL.
     try:
         import pyopencl

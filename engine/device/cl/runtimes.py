@@ -1,4 +1,4 @@
-"""OpenCL runtimes that were installed with pip: how the loader finds them beside the system's own."""
+"""Lets the loader find OpenCL runtimes that were installed with pip."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def runtimes_registered() -> Iterator[None]:
 
 
 def _registration(runtimes: list[Path], undo: ExitStack) -> tuple[str, str]:
-    """The loader's variable and what it is to say."""
+    """The loader's environment variable and its value."""
     if sys.platform == "win32":
         for library in runtimes:
             # Loaded with the folder that its own libraries are in, which the loader does not search.

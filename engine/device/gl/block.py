@@ -1,4 +1,4 @@
-"""What goes with a GL device: the block in which its context is current, its loader, its remains."""
+"""Helpers of `GLDevice`: the block in which its context is current, its loader, a disposed device."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class CurrentBlock:
 
 
 def _leave(device: GLDevice) -> None:
-    """Go back to the game's context, with what was asked for on the way."""
+    """Switch back to the game's context, and run the calls that were deferred until then."""
     gl = device.gl
     fence = gl.glFenceSync(GL.SYNC_GPU_COMMANDS_COMPLETE, 0) if device._wants_publishing else 0
     if device._wants_flush or fence:
@@ -74,7 +74,7 @@ def _leave(device: GLDevice) -> None:
 
 
 def _fence_of_game(device: GLDevice) -> int:
-    """A fence behind what the game has issued, 0 if there is no game's context to wait for."""
+    """A fence after the game's commands; 0 without a game's context."""
     if not device.shares_with_game:
         return 0
     platform = device._native.platform
@@ -96,7 +96,7 @@ def _fence_of_game(device: GLDevice) -> int:
 
 
 class DeviceLoader:
-    """What moderngl asks of the object that stands for a native context."""
+    """The loader object that moderngl expects for a native context."""
 
     def __init__(self, platform: Platform) -> None:
         self._platform = platform
@@ -118,7 +118,7 @@ class DeviceLoader:
 
 
 class Disposed:
-    """Stands in for what a disposed device no longer has."""
+    """Placeholder for the resources of a disposed device."""
 
     def __getattr__(self, name: str) -> Any:
         raise DisposedError("this OpenGL device was disposed; create another one")

@@ -31,7 +31,7 @@ class CGL(Platform):
 
     @classmethod
     def loaded(cls) -> CGL | None:
-        """CGL, which every Mac has; None where the framework cannot be loaded."""
+        """The CGL library; None if it cannot be loaded."""
         try:
             return cls(ctypes.CDLL(_LIBRARY))
         except OSError:

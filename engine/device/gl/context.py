@@ -54,7 +54,7 @@ class Platform(ABC):
 
     @abstractmethod
     def release_current(self, binding: Binding) -> None:
-        """Leave this thread without a current context; `binding` is what is current now."""
+        """Release this thread's current context; `binding` is what is current now."""
 
     @abstractmethod
     def create_sibling(self, version: tuple[int, int]) -> NativeContext:

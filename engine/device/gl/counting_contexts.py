@@ -46,5 +46,5 @@ def counting_gl_calls() -> Iterator[CountedContexts]:
 
 
 def loader_wrapper() -> Callable[[Any], CountingLoader] | None:
-    """What to put around the loader of a new context; None where nobody counts."""
+    """The wrapper for the loader of a new context; None if nothing is counted."""
     return _counting[-1].wrap if _counting else None

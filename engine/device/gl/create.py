@@ -70,7 +70,7 @@ def default_context_if_current() -> moderngl.Context | None:
 
 
 def destroy_abandoned(native: NativeContext, thread: int) -> None:
-    """Destroy the context of a device that was dropped without `dispose`, where that is safe."""
+    """Destroy the context of a device that was not disposed, if that is safe."""
     if threading.get_ident() == thread:
         native.destroy()
     else:
@@ -105,7 +105,7 @@ def create_sibling(version_code: int) -> NativeContext:
 
 @contextmanager
 def made_current(ctx: moderngl.Context) -> Iterator[None]:
-    """A context made current through moderngl, and then again what was so before.
+    """Context manager: makes a context current through moderngl, then restores the previous one.
 
     A context that its loader cannot make current is taken to be current.
     """
@@ -140,7 +140,7 @@ def _create_private() -> NativeContext:
 
 
 def _create_hidden() -> NativeContext:
-    """A context over moderngl's hidden window, where there is no EGL."""
+    """Create a context with moderngl's hidden window, for systems without EGL."""
     store: Any = getattr(moderngl, "_store", None)
     default = getattr(store, "default_context", None)
     try:

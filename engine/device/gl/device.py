@@ -169,7 +169,7 @@ class GLDevice:
         return context
 
     def give_back_shared(self, context: SharedContext) -> None:
-        """Keep a context for the next who borrows one; its thread must be done with it."""
+        """Return a shared context to the pool; its thread must be done with it."""
         context.hand_over()
         self._lent.remove(context)
         if self._disposed:
@@ -241,7 +241,7 @@ class GLDevice:
         self._trash.append(function)
 
     def collect(self) -> int:
-        """Release what was dropped since the last time; called by itself when the context is entered.
+        """Release dropped resources; called automatically when the context is entered.
 
         Returns how many objects were released.
         """
@@ -328,7 +328,7 @@ class GLDevice:
         return is_usable and is_current and bool(self.gl.glIsSync(self._sentinel))
 
     def _collect(self, seconds: float = math.inf) -> int:
-        """Release what was dropped, for so long; the rest waits for the next time."""
+        """Release dropped resources within a time limit; the rest follows next time."""
         count, end = 0, perf_counter() + seconds
         while self._trash:
             self._trash.popleft()()
@@ -381,7 +381,7 @@ class _DeviceCache:
         return device
 
     def _device_of_current(self, ctx: moderngl.Context | None) -> GLDevice:
-        """The device of what is current on this thread, whichever moderngl context it was first asked by."""
+        """The device of this thread's current context, for any moderngl context of it."""
         platform = current_platform()
         if platform is None:
             return GLDevice(ctx)

@@ -1,4 +1,4 @@
-"""OpenGL contexts through EGL: headless ones, Wayland, and X11 where the window library asks for EGL."""
+"""OpenGL contexts through EGL: headless, Wayland, and X11 if the window library uses EGL."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ class EGL(Platform):
 
     @classmethod
     def load(cls) -> EGL | None:
-        """EGL, loading its library if need be; None where the machine has none."""
+        """Load EGL; None if the machine has none."""
         library = _open(_LIBRARIES, loaded_only=False)
         return cls(library) if library is not None else None
 
@@ -142,7 +142,7 @@ class EGL(Platform):
         """Nothing to do: EGL itself refuses a display that was closed."""
 
     def create_headless(self) -> NativeContext:
-        """A context without window, on a GPU rather than on a CPU renderer where there is one.
+        """Create a headless context, on a GPU if there is one.
 
         The environment variable GLCONTEXT_DEVICE_INDEX picks one EGL device. Raises `DeviceError`.
         """
@@ -241,7 +241,7 @@ class EGL(Platform):
         )
 
     def _surfaces_for(self, display: int, config: int, handle: int, draw: int, read: int) -> tuple[int, int]:
-        """What the context draws to by default (never used): nothing, one pixel, or the game's window."""
+        """The default surface of the context (never used): none, one pixel, or the game's window."""
         if "EGL_KHR_surfaceless_context" in self._extensions(display):
             return 0, 0
         if config:

@@ -25,7 +25,7 @@ def has_passed(status: int) -> bool:
 
 
 class Fence:
-    """A mark behind what was issued in the context that is current, the device's or the game's beside it.
+    """A fence after the commands issued in the current context, the device's or the game's.
 
     It is deleted once it was seen open.
     """
@@ -39,7 +39,7 @@ class Fence:
         self._finalizer.atexit = False
 
     def is_open(self) -> bool:
-        """Whether the device has done what was issued before it. Never waits."""
+        """Whether the commands before it have completed. Never waits."""
         if self._finalizer.alive and self._device.poll(self._name):
             self._finalizer()
         return not self._finalizer.alive

@@ -14,7 +14,7 @@ from engine.base.errors import DeviceError
 
 
 class Loader(Protocol):
-    """Turns the name of an OpenGL function into its address (0 where the driver has none)."""
+    """Returns the address of an OpenGL function by name (0 if the driver has none)."""
 
     def load_opengl_function(self, name: str) -> int:
         """The address of an OpenGL function."""

@@ -151,7 +151,7 @@ class GLX(Platform):
         return bool((status.st_dev, status.st_ino) == connection[1:])
 
     def _connection(self, display: int) -> tuple[int, int, int]:
-        """What identifies the socket behind a display: it outlives the display's pointer, which is freed."""
+        """Identifies the socket of a display, which outlives the display's pointer."""
         number = int(self._x11.XConnectionNumber(display))
         status = os.fstat(number)
         return number, status.st_dev, status.st_ino
@@ -216,7 +216,7 @@ class GLX(Platform):
         )
 
     def _drawable_for(self, game: Binding, config: int, handle: int) -> tuple[int, int]:
-        """(what the context draws to by default, the pixel buffer made for it); the draws go elsewhere."""
+        """The default drawable of the context and the pixel buffer created for it, if any."""
         display = game[0]
         for make_pbuffer in (False, True):
             pbuffer = self._pbuffer(display, config) if make_pbuffer else 0

@@ -1,4 +1,4 @@
-"""What an OpenGL context allows, and what it says about itself: asked once, when a device is created."""
+"""Limits and properties of an OpenGL context, queried once when a device is created."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class GLLimits:
 
     @classmethod
     def minimum(cls, version_code: int) -> GLLimits:
-        """What the specification guarantees for a version such as 330 or 430; of loops, what drivers do."""
+        """The specification's minima for a version such as 330 or 430; for loops, those of drivers."""
         limits = cls(
             max_texture_size=16384 if version_code >= 410 else 1024,
             max_texture_image_units=16,
@@ -138,7 +138,7 @@ class GLLimits:
 
 @dataclass(frozen=True)
 class GLInfo:
-    """What an OpenGL context says about itself."""
+    """Properties of an OpenGL context."""
 
     renderer: str
     vendor: str

@@ -80,7 +80,7 @@ class SharedContext:
             self._in_use.release()
 
     def hand_over(self) -> None:
-        """Let another thread have it, which is the one that enters it next; it must not be in use."""
+        """Hand the context over to the thread that enters it next; it must not be in use."""
         self._thread = None
 
     def dispose(self) -> None:

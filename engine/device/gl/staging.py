@@ -50,7 +50,7 @@ class StagingPool:
         offset: int = 0,
         written_by_shader: bool = True,
     ) -> StagingReadback:
-        """Start copying a range of a buffer to the CPU, in order with what was issued before.
+        """Start copying a range of a buffer to the CPU, in order with earlier commands.
 
         Args:
             buffer: OpenGL name of the buffer.
@@ -121,7 +121,7 @@ class StagingPool:
         offset: int = 0,
         written_by_shader: bool = False,
     ) -> None:
-        """Copy data into a buffer, in order with what was issued before and without waiting for its users.
+        """Copy data into a buffer, in order with earlier commands and without waiting for them.
 
         Args:
             buffer: OpenGL name of the buffer.
@@ -261,7 +261,7 @@ class StagingPool:
         return staging
 
     def recycle(self, staging: StagingBuffer) -> None:
-        """Keep a buffer for the next use; on the device's thread with its context current."""
+        """Return a buffer to the pool; on the device's thread with its context current."""
         gl = self._device.gl
         if staging.fence:
             gl.glDeleteSync(staging.fence)

@@ -1,4 +1,4 @@
-"""One readback on its way from the GPU, and the buffer that it travels in."""
+"""A pending readback from the GPU and its staging buffer."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class StagingBuffer:
-    """One buffer; `pointer` is where it is mapped, 0 if it is not."""
+    """A staging buffer; `pointer` is its mapped address, 0 if it is not mapped."""
 
     __slots__ = ("buffer", "fence", "persistent", "pointer", "size", "upload")
 
@@ -32,7 +32,7 @@ class StagingBuffer:
 
 
 class StagingReadback:
-    """Data on its way from the GPU. Made by `StagingPool.read_buffer` and `read_texture`."""
+    """A pending readback, created by `StagingPool.read_buffer` and `read_texture`."""
 
     def __init__(
         self,
@@ -83,7 +83,7 @@ class StagingReadback:
         return out
 
     def view(self) -> npt.NDArray[Any]:
-        """The data where it lies, read-only, valid until `release`.
+        """A read-only view of the data, valid until `release`.
 
         Raises `ValuePending` before `done()` is true.
         """

@@ -40,7 +40,7 @@ def current_platform() -> Platform | None:
 
 
 class Switch:
-    """Enter to make a context current, leave to make current what was so before; may be nested.
+    """Makes a context current on entry and restores the previous one on exit; may be nested.
 
     Entering while the context is current already changes nothing, and neither does leaving then.
     """
@@ -70,7 +70,7 @@ class Switch:
 
     @property
     def outermost(self) -> Binding | None:
-        """What the outermost `leave` goes back to, if that is a context of the same platform."""
+        """The context that the outermost `leave` restores, if it is of the same platform."""
         for previous in self._previous:
             if previous is not None:
                 platform, binding = previous
@@ -83,7 +83,7 @@ class Switch:
         return self._previous[-1] is not None
 
     def leave(self) -> None:
-        """Make current what was so before the matching `enter`."""
+        """Restore the context that was current before the matching `enter`."""
         previous = self._previous.pop()
         if previous is None:
             return

@@ -1,4 +1,4 @@
-"""Timestamps in an OpenGL command stream, read once they have come and never waited for."""
+"""GPU timer queries: timestamps in a command stream, read when available, never waited for."""
 
 from __future__ import annotations
 
@@ -35,11 +35,11 @@ class GLTimer:
 
     @property
     def waiting(self) -> int:
-        """How many groups of stamps have not been told yet."""
+        """The number of groups of timestamps that have not been reported."""
         return len(self._waiting)
 
     def stamp(self) -> int:
-        """Put a timestamp behind the commands issued so far; returns its number for `tell`."""
+        """Add a timestamp after the commands issued so far; returns its number for `tell`."""
         if not self._free:
             names = (ctypes.c_uint * _AT_ONCE)()
             self._gl.glGenQueries(_AT_ONCE, names)
@@ -54,7 +54,7 @@ class GLTimer:
         self._waiting.append((stamps, told))
 
     def collect(self) -> int:
-        """Tell what has come; returns how many groups are still waiting. Never waits."""
+        """Report available timestamps; returns the number of pending groups. Never waits."""
         while self._waiting:
             stamps, told = self._waiting[0]
             # Of one stream: when the last has come, so have those before it.

@@ -1,4 +1,4 @@
-"""Command lists: what a job runs, in native memory."""
+"""Command lists in native memory, which jobs run."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class CommandList:
     def single(
         cls, function: int, words: Sequence[int], total: int, grain: int, keep_alive: object
     ) -> CommandList:
-        """A list of one command with these words as its args; what is given is taken to be right."""
+        """A list of one command with these argument words, which are not checked."""
         made = cls.__new__(cls)
         block = np.array([function, 0, total, grain, OP_RUN, 0, 1, 0, *words], np.int64)
         address = block.__array_interface__["data"][0]

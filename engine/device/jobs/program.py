@@ -1,4 +1,4 @@
-"""The native half of the job system, as kernel text: what job threads run, and never leave.
+"""The native part of the job system as kernel source: the loop of the job threads.
 
 One entry, `program(request)`, so that a warm start links one object; `request` is the address of four words,
 because every further argument costs ctypes 0.2 microseconds. All state is in memory that Python allocates and

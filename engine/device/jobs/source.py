@@ -25,7 +25,7 @@ Function = types.FunctionType
 
 @dataclass(frozen=True)
 class Stretch:
-    """Lines of a text that come from a file: `count` lines from `first` on, in `file` from `line` on."""
+    """Maps `count` lines of a text, from `first` on, to lines of `file` from `line` on."""
 
     first: int
     count: int
@@ -46,7 +46,7 @@ class FunctionText:
     written: Callable[[str, int], bool]
 
     def place(self, line: int) -> str | None:
-        """Where a line of the text comes from, as "file:line"."""
+        """The origin of a line of the text, as "file:line"."""
         for s in self.stretches:
             if s.first <= line < s.first + s.count:
                 return f"{s.file}:{s.line + line - s.first}"
@@ -60,7 +60,7 @@ def where(function: Function) -> str:
 
 
 def text_of(function: Callable[..., object]) -> FunctionText:
-    """A job's function as text. Raises `InputError` for what cannot be one."""
+    """The source of a job's function; raises `InputError` if it is not a valid one."""
     assert isinstance(function, Function)
     definition, _ = _definition(function)
     arguments = definition.args
@@ -123,7 +123,7 @@ class _Writer:
         return True
 
     def _name(self, name: str, value: Any, user: Function) -> None:
-        """What a name of the module means, as text."""
+        """The definition of a module-level name, as text."""
         value = getattr(value, "py_func", value)  # of a job, or of a function that numba has wrapped
         if isinstance(value, Function):
             if value.__name__ != name:
@@ -150,7 +150,7 @@ _MISSING = object()
 
 
 def _look_up(function: Function, name: str) -> Any:
-    """What a name means in a function: a closure's variable, or the module's; builtins need no text."""
+    """The value of a name in a function: of its closure or its module."""
     if name in function.__code__.co_freevars:
         cell = (function.__closure__ or ())[function.__code__.co_freevars.index(name)]
         try:
@@ -165,7 +165,7 @@ def _look_up(function: Function, name: str) -> Any:
 
 
 def _statement(name: str, value: Any) -> str | None:
-    """A line that gives a name its value; None where there is none."""
+    """The assignment of a name's value; None if it has none."""
     if isinstance(value, types.ModuleType):
         return f"import {value.__name__} as {name}\n"
     literal = _literal(value)
@@ -194,7 +194,7 @@ def _literal(value: Any) -> str | None:
 
 
 def _definition(function: Function) -> tuple[ast.FunctionDef, list[bytes]]:
-    """A function's syntax tree and its lines, without the indentation that it stands in."""
+    """A function's syntax tree and its dedented lines."""
     if function.__name__ == "<lambda>":
         raise InputError(f"a job is a function with a name, not a lambda ({where(function)})")
     try:

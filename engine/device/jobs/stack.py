@@ -36,7 +36,7 @@ def smallest_stack() -> int:
 
 @contextlib.contextmanager
 def job_stacks() -> Iterator[None]:
-    """A block in which new threads have the stack of job threads, whatever the limit of the process is."""
+    """Context manager: new threads get the job threads' stack size, whatever the process's limit."""
     if sys.platform == "win32":
         # There, a stack that is asked for is committed at once.
         yield

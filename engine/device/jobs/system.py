@@ -74,7 +74,7 @@ _HOLDING = ctypes.PYFUNCTYPE(ctypes.c_int64)
 
 
 class _Record(NamedTuple):
-    """One job's native memory: where it is, and the ready requests that submit it and wait for it."""
+    """A job's native memory: its address, and its prepared submit and wait requests."""
 
     words: memoryview
     base: int
@@ -465,7 +465,7 @@ def leave_a_core_to_the_game() -> None:
 
 
 def job_sources() -> list[native.NativeSource]:
-    """Everything that a job system loads, for those who prepare kernels ahead of time."""
+    """The sources of all kernels of a job system, for precompiling."""
     kind, _, futex = waiting_functions(None)
     return [program_source(kind, futex), COPY, FILL, LISTS, PART, STAMP]
 

@@ -1,4 +1,4 @@
-"""The job threads: their priorities and cores, and what they run from start to end."""
+"""The job threads: their main function, priorities and cores."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def ask(program: Program, operation: int, *operands: int) -> int:
 
 
 def set_allowed_cores(words: memoryview) -> None:
-    """Have the first thread kept off the core of whoever submits, where there are two to choose from."""
+    """Keep the first thread off the submitting thread's core if there are at least two."""
     cores = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else set()
     if len(cores) < 2 or max(cores) >= MOST_CORES:
         words[LAYOUT["OS_CORE"]] = 0

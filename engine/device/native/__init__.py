@@ -1,4 +1,4 @@
-"""Native code from kernel text: kept on disk, compiled in child processes where it is missing."""
+"""Native code from kernel source: cached on disk, compiled in child processes."""
 
 from engine.device.native.store import (
     NativeSource,

@@ -1,4 +1,4 @@
-"""Where a child process of this program begins: the standard library alone, as the rest may take a while.
+"""Entry point of child processes; imports the standard library only, as the rest takes time.
 
     python -P child.py --gameglue-child
 
@@ -25,7 +25,7 @@ _SET_PARENT_DEATH_SIGNAL = 1
 
 
 def begin(is_frozen: bool = False) -> str | None:
-    """Take over the parent's module path, which may hold what no other does, lower the priority, and answer.
+    """Take over the parent's module path, lower the priority, and answer.
 
     Returns:
         The task ("module:function"); None for a process that compiles kernels.
@@ -48,7 +48,7 @@ def run(task: str) -> None:
 
 
 def _goes_on_without(parent: int) -> bool:
-    """Have this process go on when its parent ends while it is stopped; whether that is sure."""
+    """Resume this process if its parent ends while it is stopped; returns whether that is guaranteed."""
     if not sys.platform.startswith("linux"):
         return False
     failed = ctypes.CDLL(None).prctl(_SET_PARENT_DEATH_SIGNAL, signal.SIGCONT, 0, 0, 0)

@@ -1,4 +1,4 @@
-"""Child processes that work beside a game, and stand still while one of its frames works.
+"""Child processes that work beside a game, stopped while one of its frames is computed.
 
 However little of the processor a process asks for, Linux gives it a core for a whole tick now and then (4 ms
 at 250 ticks a second) while a thread of the game waits, and lets threads of a game share one core because the
@@ -38,7 +38,7 @@ _may_reenter: list[bool] = []
 
 
 class Held:
-    """Processes that are stopped and let go on together. Safe to use from any thread.
+    """Processes that are stopped and resumed together. Thread-safe.
 
     A process that frames would hold for more than 1 / (1 + `SHARE`) of the time is not held in some of them.
     """
@@ -55,7 +55,7 @@ class Held:
         self._is_watched = False
 
     def add(self, process: subprocess.Popen[bytes]) -> None:
-        """Have `hold` stop this process too, which must go on by itself if this one ends."""
+        """Let `hold` stop this process, too; it must resume by itself if this one ends."""
         with self._lock:
             self._processes.add(process)
             if not self._is_watched:
@@ -82,7 +82,7 @@ class Held:
             self._signal(signal.SIGSTOP)
 
     def let_go(self) -> None:
-        """Let the processes go on: the frame's work is done, or somebody waits for what they do."""
+        """Resume the processes: the frame's work is done, or their results are waited for."""
         if self._since is None:
             return
         with self._lock:
@@ -157,7 +157,7 @@ def start(
 
 
 def send(process: subprocess.Popen[bytes], message: Mapping[str, object]) -> None:
-    """Write one line of JSON to its standard input. Raises OSError where it has ended."""
+    """Write one line of JSON to its standard input; raises OSError if it has ended."""
     assert process.stdin is not None
     process.stdin.write(json.dumps(message).encode() + b"\n")
     process.stdin.flush()
@@ -188,5 +188,5 @@ def can_start() -> bool:
 
 
 def allow_reentry() -> None:
-    """Say that the program, started again with `child.CHILD_ARGUMENT`, does what a child does."""
+    """Declare that the program handles `child.CHILD_ARGUMENT`, so it may be started as a child."""
     _may_reenter.append(True)

@@ -61,7 +61,7 @@ def target_machine(processor: str | None = None) -> Any:
 
 
 class Compiler:
-    """Compiles one text after another; what several begin with is executed once.
+    """Compiles one source after another; a common beginning is executed once.
 
     `shared_above` is a line that texts may hold: what precedes it is the same in many (intrinsics and
     helpers, which numba would otherwise have to make and type anew for every kernel).
@@ -116,7 +116,7 @@ class Compiler:
         return names
 
     def _shared_names(self, text: str) -> dict[str, Any]:
-        """What the text defines, which is empty or ends with the line that says so."""
+        """The names that the text defines, which is empty or ends with the line that lists them."""
         names = self._shared.get(text)
         if names is None:
             before, mark, last = text.removesuffix(self._shared_above).rpartition(self._shared_above)
@@ -126,7 +126,7 @@ class Compiler:
         return names
 
     def _optimise(self, module: Any, wrapper: str, symbol: str) -> None:
-        """One exported symbol, everything else internal, so that what cannot be reached disappears.
+        """Export one symbol and make everything else internal, so that dead code is removed.
 
         Numba's wrapper reports a raised exception through Python. Once the kernel is inlined and cannot
         raise, that code goes, and with it every reference to Python.
@@ -241,7 +241,7 @@ def _tell(replies: TextIO, reply: dict[str, Any]) -> None:
 
 
 def main() -> None:
-    """The child process: its own standard output carries replies, so other output goes to standard error."""
+    """The child process: standard output carries replies, other output goes to standard error."""
     replies = os.fdopen(os.dup(sys.stdout.fileno()), "w")
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
     # Ctrl-C reaches the whole group; the parent ends this process by closing its input.

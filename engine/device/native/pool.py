@@ -34,7 +34,7 @@ class CompileError(Exception):
 
 @dataclass(frozen=True)
 class CompileRequest:
-    """What a child needs to know of one kernel."""
+    """A request to compile one kernel."""
 
     name: str
     source: str
@@ -75,11 +75,11 @@ class _Child:
             raise
 
     def be_ready(self) -> None:
-        """Wait until it has imported what it needs. Raises OSError where the process has died."""
+        """Wait until it has finished its imports; raises OSError if the process has died."""
         self._ask({"shared_above": SHARED_ABOVE})
 
     def compile(self, request: CompileRequest) -> CompiledObject:
-        """Raises `CompileError` for a refused kernel and OSError where the process has died."""
+        """Compile a kernel; raises `CompileError` if it is refused, OSError if the process has died."""
         reply = self._ask(vars(request))
         if "error" in reply:
             raise CompileError(reply["error"])
@@ -136,7 +136,7 @@ class CompilePool:
 
     @property
     def is_beside(self) -> bool:
-        """Whether compiling goes on beside this process."""
+        """Whether kernels are being compiled in the background."""
         return not self._in_process
 
     def submit(
@@ -168,7 +168,7 @@ class CompilePool:
         return future
 
     def is_wanted(self, future: Future[CompiledObject]) -> None:
-        """Now somebody waits for what was submitted ahead."""
+        """Raise the priority of precompiled kernels that are now waited for."""
         with self._changed:
             for task in self._tasks:
                 if task.future is future:
@@ -184,7 +184,7 @@ class CompilePool:
             self._hurried = self._limit
 
     def hurry(self) -> None:
-        """Start all children that the waiting kernels are worth, as the frames stand still for them."""
+        """Start as many children as the pending kernels justify, as frames wait for them."""
         with self._changed:
             self._start(self._hurried)
 
@@ -253,7 +253,7 @@ class CompilePool:
 
 
 def _log_file() -> IO[bytes]:
-    """What a child writes to; nothing keeps that where there is no temporary directory."""
+    """The child's log file; discarded if there is no temporary directory."""
     try:
         return tempfile.TemporaryFile()
     except OSError:

@@ -54,7 +54,7 @@ class Prebuilt(NamedTuple):
 
 
 class PrebuiltObjects:
-    """The kernels in one file. Raises OSError or ValueError where it cannot be read."""
+    """The kernels in one file; raises OSError or ValueError if it cannot be read."""
 
     def __init__(self, path: Path) -> None:
         data = path.read_bytes()
@@ -96,12 +96,12 @@ def write_objects(path: Path, objects: Mapping[str, Prebuilt]) -> None:
 
 
 def symbol_of(key: str) -> str:
-    """The one name that the object of a kernel exports: another one than that of code compiled here."""
+    """The symbol that a prebuilt kernel exports, which differs from that of code compiled here."""
     return f"gameglue_prebuilt_{key[:40]}"
 
 
 def machine() -> str:
-    """What kind of machine this is, by one name whatever the system calls it."""
+    """The machine's architecture, under one name on all systems."""
     name = platform.machine().lower()
     return {"amd64": "x86_64", "aarch64": "arm64"}.get(name, name)
 
@@ -113,7 +113,7 @@ def file_name(level: str) -> str:
 
 @functools.cache
 def prebuilt_objects() -> PrebuiltObjects | None:
-    """The kernels that the package has for this processor; None where it has none.
+    """The package's kernels for this processor; None if it has none.
 
     `GAMEGLUE_PREBUILT=off` in the environment leaves them aside.
     """

@@ -35,7 +35,7 @@ _texts: dict[str, str] = {}
 
 
 def shared(text: str) -> str:
-    """A line that stands for whole lines of text at the start of sources: a plan holds dozens of sources.
+    """A line that references shared text at the start of sources, as a plan holds dozens of them.
 
     Several may follow each other. The line holds a digest of the text, so a source's own digest covers it.
     """
@@ -45,7 +45,7 @@ def shared(text: str) -> str:
 
 
 def written_out(source: str) -> str:
-    """A source with the texts that its first lines stand for, and `SHARED_ABOVE` behind each."""
+    """A source with referenced texts inserted, each followed by `SHARED_ABOVE`."""
     found: list[str] = []
     while source.startswith(_STANDS_FOR):
         line, _, source = source.partition("\n")

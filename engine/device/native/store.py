@@ -98,7 +98,7 @@ class NativeSource:
 
     @property
     def symbol(self) -> str:
-        """The one name that the object file exports."""
+        """The symbol that the object file exports."""
         return _symbol(self.key)
 
 
@@ -107,7 +107,7 @@ def _symbol(key: str) -> str:
 
 
 class PendingLoad:
-    """Kernels on their way: poll `done()` or `progress`, then `result()` gives their addresses."""
+    """Kernels being loaded: poll `done()` or `progress`; `result()` returns their addresses."""
 
     def __init__(
         self, store: NativeStore, sources: Sequence[NativeSource], futures: dict[str, Future[CompiledObject]]
@@ -150,7 +150,7 @@ class PendingLoad:
 
 
 class NativeStore:
-    """Object code in one folder, and what this process has linked of it. Safe to use from any thread."""
+    """Object code in one folder, and the part that this process has linked. Thread-safe."""
 
     def __init__(
         self, folder: Path | None, pool: CompilePool, prebuilt: PrebuiltObjects | None = None
@@ -166,7 +166,7 @@ class NativeStore:
         _stores.add(self)
 
     def forget(self) -> None:
-        """Wait for nothing that was on its way, as after a fork: it comes to the parent."""
+        """Forget pending kernels, as after a fork: the parent receives them."""
         self._begin_anew()
         self.pool.forget()
 
@@ -199,7 +199,7 @@ class NativeStore:
         return self._begin(sources, is_ahead=False)
 
     def prepare_ahead(self, sources: Sequence[NativeSource]) -> None:
-        """The same for what is likely to be wanted soon, behind all that is.
+        """Like `prepare_async`, for kernels that are likely to be needed soon; at lower priority.
 
         Does nothing where that would take time of this process.
         """
@@ -222,7 +222,7 @@ class NativeStore:
         return PendingLoad(self, tuple(sources), futures)
 
     def load_stored(self, words: Mapping[str, int]) -> dict[str, int] | None:
-        """Key -> function address of kernels that were compiled before; None where one is not here any more.
+        """Key -> function address of cached kernels; None if one is no longer cached.
 
         For callers that know the keys and not the sources. What the package has counts only where nothing
         better is compiled beside this process, as that takes the sources.
@@ -248,7 +248,7 @@ class NativeStore:
             return {key: self._addresses[key] for key in keys}
 
     def _from_package(self, key: str, words: int) -> CompiledObject | None:
-        """The object that the package has; None where it has none, or one that reads more words."""
+        """The package's object; None if it has none, or one that reads more words."""
         found = None if self.prebuilt is None else self.prebuilt.get(key)
         if found is None or (words and found.words > words):
             return None
@@ -277,7 +277,7 @@ class NativeStore:
         return None if self.folder is None else self.folder / f"{key}-{_this_machine()}.o"
 
     def is_kept(self, source: NativeSource) -> bool:
-        """Whether the kernel need not be compiled, as far as a file's name tells."""
+        """Whether the kernel is cached, judged by the file's name."""
         path, prebuilt = self.path(source), self.prebuilt
         is_here = source.key in self._addresses or (path is not None and path.is_file())
         return is_here or (prebuilt is not None and source.key in prebuilt)
@@ -317,14 +317,14 @@ class NativeStore:
         self._to_improve.append(source)
 
     def improve(self) -> None:
-        """Begin to compile what was taken from the package; whoever loads it when that is done gets it."""
+        """Start compiling kernels that were taken from the package; later loads get the results."""
         with self._lock:
             for source in self._to_improve:
                 self._improving[source.key] = self._compile(source, is_ahead=True, is_urgent=False)
             self._to_improve.clear()
 
     def _take_improved(self) -> None:
-        """Link what has been compiled of `_improving`; called with the lock."""
+        """Link finished kernels of `_improving`; called with the lock held."""
         done = {key: future for key, future in self._improving.items() if future.done()}
         found: list[str] = []
         for key, future in done.items():
@@ -398,7 +398,7 @@ def prepare_async(sources: Sequence[NativeSource]) -> PendingLoad:
 
 
 def prepare_ahead(sources: Sequence[NativeSource]) -> None:
-    """Starts compiling what is likely to be wanted soon; see `NativeStore.prepare_ahead`."""
+    """Start compiling kernels that are likely to be needed soon; see `NativeStore.prepare_ahead`."""
     process_store().prepare_ahead(sources)
 
 
@@ -426,7 +426,7 @@ def process_store() -> NativeStore:
 
 @functools.cache
 def machine_identity() -> str:
-    """What compiled code depends on beside its source: this CPU, and the compilers' versions."""
+    """Identifies the CPU and the compilers' versions, for cache keys of compiled code."""
     return "\0".join(
         (
             _COMPILER[0],
@@ -470,7 +470,7 @@ def _create_engine() -> Any:
 
 
 def _read_object(path: Path | None, key: str, words: int) -> CompiledObject | None:
-    """The stored object; None where the file is missing, damaged, of another kernel or reads more words."""
+    """The stored object; None if the file is missing, damaged, of another kernel or reads more words."""
     body = read_sealed(path, _MAGIC)
     if body is None:
         return None
@@ -491,7 +491,7 @@ def _write_object(path: Path | None, source: NativeSource, compiled: CompiledObj
 
 
 def _numbered(source: str) -> str:
-    """The text with line numbers, as messages count them; what kernels share is left out."""
+    """The text with the line numbers of messages, without shared text."""
     shared, mark, text = source.rpartition(SHARED_ABOVE)
     lines = enumerate(text.splitlines(), (shared + mark).count("\n") + 1)
     return "\n".join(f"{number:4} | {line}" for number, line in lines)

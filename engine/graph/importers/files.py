@@ -1,4 +1,4 @@
-"""Reading a model file from disk, and saying what a file is when it is no model."""
+"""Reads model files, and describes files that are not models."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _SIGNATURES = (
 
 
 def read_file(path: Path) -> bytes:
-    """The bytes of a model file; raises `ModelImportError` where there is no such readable file."""
+    """The bytes of a model file; raises `ModelImportError` if it cannot be read."""
     try:
         if path.is_dir():
             raise ModelImportError(f"'{path}' is a folder, expected a model file{_models_in(path)}")
@@ -34,7 +34,7 @@ def read_file(path: Path) -> bytes:
 
 
 def explain_foreign(data: bytes) -> str:
-    """What `data` seems to be, as the end of a sentence, given that it is not an ONNX model."""
+    """The likely format of `data` that is not an ONNX model, as the end of a sentence."""
     if not data:
         return "it is empty"
     for offset, signature, words in _SIGNATURES:

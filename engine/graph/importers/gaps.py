@@ -1,4 +1,4 @@
-"""What to do about operators that the engine lacks: the exporter's option that avoids them, if one does."""
+"""Advice on unsupported operators: the exporter's option that avoids them."""
 
 from __future__ import annotations
 
@@ -70,5 +70,5 @@ _BY_NAME = {(domain, name): text for domain, names, text in _OPTIONS for name in
 
 
 def way_out(domain: str, op_type: str) -> str | None:
-    """How to make the model without an operator that the engine lacks, where a way is known."""
+    """Advice on how to export the model without an unsupported operator, if any is known."""
     return _BY_NAME.get((domain, op_type)) or _BY_NAME.get((domain, "*"))

@@ -1,4 +1,4 @@
-"""ONNX files in: opset 7 to the newest that the installed `onnx` package knows, older where nothing changed.
+"""The ONNX importer: opset 7 to the newest of the installed `onnx` package, older ones if unchanged.
 
 Functions that a model defines are inlined while reading, so that every layer is an operator's. Each layer
 keeps the opset version that it was written for, a function's own included.
@@ -93,7 +93,7 @@ def _parse(data: bytes, name: str) -> ModelProto:
 
 
 def _opset_versions(proto: ModelProto | FunctionProto, subject: str) -> dict[str, int]:
-    """The version of each domain, '' being ONNX's own; raises where that is older or newer than is known."""
+    """The version of each domain ('' is ONNX's own); raises for unsupported versions."""
     versions: dict[str, int] = {}
     for entry in proto.opset_import:
         domain = _domain(entry.domain, subject)
@@ -318,7 +318,7 @@ class _Reader:
     def _call_attributes(
         self, function: FunctionProto, given: Mapping[str, Any], where: str
     ) -> Mapping[str, Any]:
-        """What a function's attribute references stand for: those given by the call, else the defaults."""
+        """The values of a function's attribute references: those of the call, else the defaults."""
         defaults = self._attributes(function.attribute_proto, _Scope({}, where), where)
         return {**defaults, **given}
 
@@ -399,7 +399,7 @@ class _Reader:
 
 
 def _declared(proto: TypeProto, subject: str) -> tuple[np.dtype[Any] | None, DynamicTensorShape | None, Kind]:
-    """Element type, shape and kind of a declared type; None for what is not declared."""
+    """Element type, shape and kind of a declared type; None for undeclared parts."""
     which = proto.WhichOneof("value")
     if which is None:
         return None, None, "tensor"
@@ -453,7 +453,7 @@ def _constant_value(attributes: Mapping[str, Any], subject: str) -> Array:
 
 
 def _text(value: str | bytes, subject: str) -> str:
-    """A protobuf string; one that is not valid UTF-8 comes as bytes."""
+    """A protobuf string; protobuf returns bytes for invalid UTF-8."""
     if isinstance(value, bytes):
         raise ModelImportError(f"{subject}: the name {value!r} is not valid text; the file is damaged")
     return value

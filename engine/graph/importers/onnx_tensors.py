@@ -1,4 +1,4 @@
-"""ONNX tensors as numpy arrays, those whose data lies in a file beside the model included.
+"""Converts ONNX tensors to NumPy arrays, including external data.
 
 Weight files are read here and not by the `onnx` package, whose reader has let models name files outside
 their folder. Sizes are checked before anything is allocated, so that a damaged file costs no memory.
@@ -56,7 +56,7 @@ def numpy_dtype(elem_type: int, subject: str) -> np.dtype[Any]:
 
 
 class WeightFolder:
-    """Where a model's weight files lie: `path` is None for a model that came without a folder.
+    """The folder of a model's external data: `path` is None for a model without one.
 
     `is_used` says whether any was read.
     """
@@ -105,7 +105,7 @@ def read_tensor(tensor: TensorProto, folder: WeightFolder, subject: str, raw: Ra
 
 
 def _from_raw(raw: Raw, data_type: int, dtype: np.dtype[Any], dims: tuple[int, ...]) -> Array:
-    """Elements as they lie in a file."""
+    """Elements from raw little-endian bytes."""
     if data_type in _PACKED_BITS or sys.byteorder == "big":
         plain = TensorProto(data_type=data_type, dims=dims, raw_data=bytes(raw))
         return np.asarray(numpy_helper.to_array(plain))
@@ -177,7 +177,7 @@ def settled(arrays: Mapping[str, Array], packed: AbstractSet[str] = frozenset())
 
 
 def _owner(array: Array) -> object:
-    """What holds an array's memory, if it does not do so itself."""
+    """The object that owns an array's memory, if that is not the array."""
     while isinstance(array.base, np.ndarray):
         array = array.base
     return array.base
@@ -206,7 +206,7 @@ def _check_item_count(tensor: TensorProto, count: int, dims: tuple[int, ...], su
 
 
 def _external_bytes(tensor: TensorProto, size: int, folder: WeightFolder, subject: str) -> Array:
-    """The `size` bytes of a tensor kept in a file beside the model, in memory of their own."""
+    """Read the `size` bytes of a tensor's external data."""
     if tensor.data_type == TensorProto.STRING:
         raise ModelImportError(f"{subject} holds strings, which cannot lie in a weight file")
     entries = {entry.key: entry.value for entry in tensor.external_data}
@@ -257,7 +257,7 @@ def _number(value: Any, key: str, subject: str) -> int:
 
 
 def _contained(folder: Path, location: str, subject: str) -> Path:
-    """The real path of a weight file, given that it lies inside `folder` by name and by links."""
+    """The real path of a weight file; it must be inside `folder`, links resolved."""
     posix, windows = PurePosixPath(location), PureWindowsPath(location)
     if posix.is_absolute() or windows.drive or windows.root or ".." in posix.parts or ".." in windows.parts:
         raise ModelImportError(

@@ -27,7 +27,7 @@ _VARINT, _BYTES = 0, 2
 
 @dataclass(frozen=True, slots=True)
 class _Field:
-    """A field of a message: `start` is where its tag lies, `body` where its value does."""
+    """A field of a message: the positions of its tag (`start`) and value (`body`)."""
 
     number: int
     wire: int
@@ -78,7 +78,7 @@ def _graph(view: memoryview, graph: _Field, found: dict[int, memoryview], count:
 
 
 def _elements(view: memoryview, tensor: _Field) -> _Field | None:
-    """Where a tensor's elements lie as bytes, if they are large and given once.
+    """The position of a tensor's elements as bytes, if they are large and stored once.
 
     Floats in the typed field lie there as they do in the raw one, when the field is packed.
     """
@@ -94,7 +94,7 @@ def _elements(view: memoryview, tensor: _Field) -> _Field | None:
 
 
 def _fields(view: memoryview, start: int, end: int) -> Iterator[_Field]:
-    """The fields of the message between two positions; raises `ValueError` where they do not fill it."""
+    """The fields of the message between two positions; raises `ValueError` if they do not fill it."""
     while start < end:
         tag, at = _varint(view, start, end)
         wire = tag & 7

@@ -1,4 +1,4 @@
-"""The check that the engine can run every layer of a model; all gaps are told at once."""
+"""Checks that every layer of a model is supported, and reports all gaps at once."""
 
 from __future__ import annotations
 

@@ -95,7 +95,7 @@ class Loading(Generic[T]):
         return self._is_over or self._is_cancelled
 
     def result(self) -> T:
-        """What was loaded.
+        """The loaded object.
 
         Raises:
             CancelledError: The load was cancelled, or is not done yet.
@@ -152,7 +152,7 @@ class Loading(Generic[T]):
     # Advancing
 
     def advance(self, budget_ms: float) -> None:
-        """Work for about so many milliseconds of the caller's time.
+        """Work for about the given milliseconds of the caller's time.
 
         Raises:
             DeviceError: Called on another thread than the one that began the load.
@@ -163,7 +163,7 @@ class Loading(Generic[T]):
             self._advance(budget_ms * 1e-3)
 
     def _advance(self, seconds: float | None) -> None:
-        """Work for so many seconds; with None, wait until a step is done."""
+        """Work for the given seconds; with None, wait until a step is done."""
         began = now = perf_counter()
         stage = self.stage
         try:
@@ -237,7 +237,7 @@ _active = _Active()
 
 
 def advance_loads(budget_ms: float = SLICE_MS) -> int:
-    """Advance this thread's loads in turn for about so many milliseconds.
+    """Advance this thread's loads in turn for about the given milliseconds.
 
     A host calls it once a frame, and again in frame idle time.
 

@@ -1,4 +1,4 @@
-"""What loading has worked out for a model, on disk: graphs as they were read, and plans.
+"""The plan store: imported graphs and plans of models on disk.
 
 GAMEGLUE_STORED_PLANS=off in the environment for neither reading nor writing any.
 """

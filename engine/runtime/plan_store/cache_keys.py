@@ -1,4 +1,4 @@
-"""Digests of a model and of files: what stored plans are known by."""
+"""Cache keys of stored plans: content hashes of models and files."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def digest_of_bytes(data: np.ndarray, setting: str) -> str:
 
 @functools.cache
 def digest_of_engine() -> str:
-    """A digest of the engine's sources and of what compiled code depends on; '' without sources.
+    """A content hash of the engine's sources and of the compilers; '' without sources.
 
     The sources are those that this process began to import.
     """
@@ -135,7 +135,7 @@ def _array_facts(array: np.ndarray, arrays: list[np.ndarray]) -> tuple[Any, ...]
 
 
 def _plain(value: Any, arrays: list[np.ndarray]) -> Any:
-    """An attribute as what `marshal` takes, kinds kept apart."""
+    """An attribute as a value for `marshal`, with its type."""
     if isinstance(value, tuple):
         return [_plain(item, arrays) for item in value]
     if isinstance(value, np.ndarray):

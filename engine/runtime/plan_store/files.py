@@ -15,7 +15,7 @@ MOST_BYTES = 1 << 28
 
 @functools.cache
 def folder() -> Path | None:
-    """Where they are; None where nothing is kept between runs."""
+    """The folder of stored files; None if nothing is cached between runs."""
     return cache_dir("plans")
 
 
@@ -26,7 +26,7 @@ def path_of(key: str, kind: str) -> Path | None:
 
 
 def read(path: Path | None, form: bytes) -> bytes | None:
-    """What `write` stored; None where the file is missing, damaged or of another form."""
+    """The stored content; None if the file is missing, damaged or of another format."""
     body = read_sealed(path, form)
     if path is not None and body is not None:
         try:
@@ -37,7 +37,7 @@ def read(path: Path | None, form: bytes) -> bytes | None:
 
 
 def write(path: Path | None, form: bytes, body: bytes) -> None:
-    """Store; without effect where that cannot be."""
+    """Store the content; does nothing if that fails."""
     if path is None:
         return
     write_sealed(path, form, body)

@@ -60,7 +60,7 @@ class GraphFile:
         self.key = digest_of_bytes(self._data, setting) if engine and data else ""
 
     def read(self) -> Model | None:
-        """What `write` was given, its constants views of the file's bytes; None if nothing was."""
+        """The stored graph, its constants views of the file's bytes; None if there is none."""
         body = files.read(files.path_of(self.key, "graph"), _FORM) if self.key else None
         if body is None:
             return None
@@ -75,7 +75,7 @@ class GraphFile:
         return model
 
     def write(self, model: Model) -> None:
-        """Store what the file came to; without effect where that cannot be, or gains nothing.
+        """Store the imported graph; does nothing if that fails or saves nothing.
 
         Only if `is_told_by_file` of the model as it was before any pass.
         """
@@ -93,7 +93,7 @@ class GraphFile:
 
 
 def is_told_by_file(model: Model) -> bool:
-    """Whether the file's bytes decide what passes make of a model that was just read.
+    """Whether the file's bytes determine the result of the passes.
 
     Neither what a game's operators do, which may be folded away, nor what other files hold is among them.
     """
@@ -168,7 +168,7 @@ class _Shapes:
 
 
 class _Models:
-    """Models that come from one file, those that layers hold included."""
+    """Models from one file, including subgraphs."""
 
     def __init__(self, source: str) -> None:
         self._source = source

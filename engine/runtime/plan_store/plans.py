@@ -1,4 +1,4 @@
-"""Plans on disk: what loading has worked out for a model once is read back the next time.
+"""Stored plans: reads and writes plans on disk.
 
 A file holds the plans of one model on one backend: steps, buffers and constants, without formulas. Its key is
 a digest of everything that a plan depends on: the model (structure and elements), the engine's own sources,
@@ -54,7 +54,7 @@ _KEY = re.compile("[0-9a-f]{64}")
 
 @dataclass
 class StoredModel:
-    """What is known of a model before it is planned.
+    """Metadata of a model that are known before planning.
 
     `kernels` are all that its symbolic shapes can reach; `plans` those for given input shapes, by the key of
     the session. `lasting` are the plans' constants that belong to the model.
@@ -146,7 +146,7 @@ def copied(lowered: Lowered) -> Lowered:
 
 
 def plan_file(model: Model, backend: Backend) -> PlanFile | None:
-    """Where a model's plans are kept; None for models and backends that have none."""
+    """The file of a model's stored plans; None for models and backends that have none."""
     codec = backend.plan_codec()
     if codec is None or not is_storing():
         return None
@@ -201,7 +201,7 @@ class _Segment(NamedTuple):
 
 
 class _Tensor(NamedTuple):
-    """A `Value` that a name of the model stands for; `root` is the name of its buffer."""
+    """A `Value` of a model's tensor; `root` is the name of its buffer."""
 
     name: str
     root: str
@@ -237,7 +237,7 @@ class _Maker(NamedTuple):
 
 
 class _Makers:
-    """Makers, whose constants what is written behind them may refer to."""
+    """Makers of constants, which later columns may refer to."""
 
     _COLUMN: Column[Any] = Many(Tuples(_Maker, name=NAME, make=CALL))
 

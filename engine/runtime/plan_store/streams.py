@@ -41,16 +41,16 @@ class Column(Protocol[T]):
     """How values of one type are written."""
 
     def write(self, values: Sequence[T], file: Writer) -> None:
-        """Append the values. Raises `NotStorableError` or one of `UNREADABLE` where that cannot be."""
+        """Append the values; raises `NotStorableError` or one of `UNREADABLE` if that fails."""
         ...
 
     def read(self, count: int, file: Reader) -> list[T]:
-        """The next values that were written. Raises one of `UNREADABLE` where there are no such values."""
+        """The next values; raises one of `UNREADABLE` if there are none."""
         ...
 
 
 class Writer:
-    """Collects what a file holds. Arrays inside `owners` are referred to."""
+    """Collects a file's content. Arrays inside `owners` are stored as references."""
 
     def __init__(self, owners: Mapping[str, np.ndarray]) -> None:
         self.integers: list[int] = []
@@ -65,7 +65,7 @@ class Writer:
         self._starts = [start for start, _, _ in self._spans]
 
     def body(self, column: Column[T], value: T) -> bytes:
-        """The bytes that stand for a value. Raises `NotStorableError`."""
+        """Encode a value as bytes; raises `NotStorableError`."""
         try:
             column.write([value], self)
             names = json.dumps([*self._names], separators=(",", ":")).encode()
@@ -82,13 +82,13 @@ class Writer:
         return b"".join([head.tobytes(), *(stream.tobytes() for stream in streams), names, *self._arrays])
 
     def number(self, name: str) -> int:
-        """The number that stands for a text."""
+        """The number of an interned text."""
         if type(name) is not str:
             raise NotStorableError(f"{name!r} is no text")
         return self._names.setdefault(name, len(self._names))
 
     def place(self, data: bytes) -> int:
-        """Where bytes begin, behind the streams."""
+        """The offset of the bytes after the streams."""
         start, self._size = self._size, self._size + len(data)
         if self._size > LARGEST_INLINE:
             raise NotStorableError("it holds weights that the model does not")
@@ -96,7 +96,7 @@ class Writer:
         return start
 
     def owner(self, array: np.ndarray) -> tuple[str, int] | None:
-        """The owner whose memory holds an array, and at which byte; None where there is none."""
+        """The owner of an array's memory and the byte offset in it; None if there is none."""
         if not array.size or array.dtype == object or min(array.strides, default=0) < 0:
             return None
         start, end = _span(array)
@@ -112,7 +112,7 @@ class Writer:
 
 
 class Reader:
-    """What a file holds, for columns to read. Raises one of `UNREADABLE` where it is no such file."""
+    """Reads a file's content by columns; raises one of `UNREADABLE` for other files."""
 
     def __init__(self, body: bytes, owners: Mapping[str, np.ndarray]) -> None:
         large, reals, small, names = np.frombuffer(body, _HEAD, _HEADS).tolist()
@@ -143,14 +143,14 @@ class Reader:
         return value
 
     def integers(self, count: int) -> list[int]:
-        """So many next integers."""
+        """The next integers."""
         start, self._next = self._next, self._next + count
         if self._next > len(self._integers):
             raise ValueError("the file ends early")
         return self._integers[start : self._next]
 
     def reals(self, count: int) -> list[float]:
-        """So many next floats."""
+        """The next floats."""
         start, self._next_real = self._next_real, self._next_real + count
         if self._next_real > len(self._reals):
             raise ValueError("the file ends early")
@@ -184,11 +184,11 @@ class Reader:
 
 
 def _span(array: np.ndarray) -> tuple[int, int]:
-    """The addresses between which an array's elements lie."""
+    """The address range of an array's elements."""
     low, high = np.lib.array_utils.byte_bounds(array)
     return int(low), int(high)
 
 
 def _is_plain(array: np.ndarray) -> bool:
-    """Whether the bytes of an array lie one behind the other, in the order of its elements."""
+    """Whether an array is contiguous in row-major order."""
     return array.dtype != object and bool(array.flags.c_contiguous) and bool(array.size)

@@ -206,7 +206,7 @@ VECTOR_FUNCTIONS = {
 
 
 def function_lane(name: str, x: Lane) -> Lane:
-    """A function of the kernel language: arithmetic for float32 where there is some, else the C library's."""
+    """A function of the kernel language: vector arithmetic for float32 if available, else the C library's."""
     single = isinstance(x.element, ir.FloatType)
     if single and name in VECTOR_FUNCTIONS:
         return VECTOR_FUNCTIONS[name](x)

@@ -17,7 +17,7 @@ _MOST_SUMS = 22
 
 
 def _address_at(builder, address, offset):
-    """The 8-byte word that lies so many bytes behind an address."""
+    """The 8-byte word at a byte offset from an address."""
     place = builder.add(address, _word(offset))
     return builder.load(builder.inttoptr(place, _WORD.as_pointer()), align=8)
 
@@ -78,7 +78,7 @@ def _add_products(builder, pixels, offset, weights, vectors, lanes, totals):
 
 
 def _opaque(builder, number):
-    """The same number, of which LLVM knows nothing: it would keep a pointer of its own for each pixel."""
+    """The same number, opaque to LLVM, which would otherwise keep one pointer per pixel."""
     kind = ir.FunctionType(_WORD, [_WORD])
     return builder.call(ir.InlineAsm(kind, "", "=r,0"), [number])
 

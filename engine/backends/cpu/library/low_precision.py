@@ -217,7 +217,7 @@ def _store_bf16(builder, target, halves):
 
 
 def _part(builder, source, count, vectors):
-    """`count` float32s as so many vectors, filled up with zeros. Nothing behind them is read."""
+    """`count` float32s as vectors, padded with zeros. Reads nothing beyond them."""
     bits = ir.VectorType(ir.IntType(1), 16)
     zeros = ir.Constant(_SINGLES, [0.0] * 16)
     limit = _spread_number(builder, count)
@@ -268,7 +268,7 @@ def _spread_number(builder, number):
 
 
 def _store_bytes(builder, target, parts, factor, zero, lanes):
-    """64 float32s times `factor`, to nearest, plus `zero`, as bytes; what is outside of 0..255 ends there."""
+    """64 float32s times `factor`, rounded to nearest, plus `zero`, as saturated bytes."""
     scale, shift = _spread(builder, factor, 16), _spread_number(builder, zero)
     for v, part in enumerate(parts):
         nearest = _within(builder, _to_nearest(builder, builder.fmul(part, scale), lanes), -65536, 65536)

@@ -153,7 +153,7 @@ op_max, op_min = _binary(_extreme(">")), _binary(_extreme("<"))
 
 
 def _reordered(step, integer_step):
-    """A step of a reduction: the order is not part of the language, so several sums may be kept at once."""
+    """A step of a reduction: the order is unspecified, so several partial sums may be kept."""
 
     def apply(a, b):
         if a.is_float:
@@ -341,7 +341,7 @@ def _widen(signed):
 
 
 def _widen_low(bits, signed):
-    """The low bits of a byte; what lies above them is not part of the number."""
+    """The low bits of a byte; the higher ones are ignored."""
     up = 8 - bits
     return lambda x: (Lane(x.builder, (x << up).value, signed) >> up).to(ir.IntType(32), signed)
 

@@ -22,7 +22,7 @@ def _joined(kind, total, element):
 
 
 def _passed(term, element, center):
-    """What a reduction takes of an element."""
+    """The contribution of an element to a reduction."""
     if term == "deviation":
         element = element - center
     if term == "magnitude":

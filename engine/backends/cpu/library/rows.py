@@ -1,5 +1,5 @@
 # mypy: allow-untyped-defs, allow-incomplete-defs
-"""What softmax and normalisations do to a row, in whole vectors: largest, sums, exponentials, scaling.
+"""Vectorised row operations of softmax and normalisations: maximum, sums, exponentials, scaling.
 
 Counts are vectors, addresses bytes; what a row lacks to whole vectors is filled up by the caller.
 """
@@ -25,7 +25,7 @@ def joined(total, join):
 
 
 def larger(a, b):
-    """The larger of two where neither is NaN."""
+    """The maximum of two lanes without NaN."""
     return a.where(a > b, b)
 
 

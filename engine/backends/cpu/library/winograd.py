@@ -95,7 +95,7 @@ def make_input_tile(results, lanes):
 
 
 def make_listed_tile(results, lanes):
-    """listed_tile(table, offset, target, step): the same where `table` holds an address for each input.
+    """listed_tile(table, offset, target, step): the tile with an address for each input in `table`.
 
     The inputs lie `offset` bytes behind these addresses.
     """
@@ -151,7 +151,7 @@ def make_output_tile(results, lanes):
 
 
 def _prefetch(builder, address, offset):
-    """Ask for a cache line, which need not be valid, to come into second-level cache."""
+    """Prefetch a cache line into the second-level cache; the address need not be valid."""
     pointer, number = _vector_at(builder, address, offset, ir.IntType(8)), ir.IntType(32)
     kind = ir.FunctionType(ir.VoidType(), [pointer.type, number, number, number])
     function = builder.module.declare_intrinsic("llvm.prefetch", [pointer.type], kind)

@@ -70,7 +70,7 @@ class GLComputeBackend(GLBackend):
 
     @classmethod
     def device_for(cls, device: GLDevice | None) -> GLDevice:
-        """The device given, or the one beside the current context, if compute shaders run on it."""
+        """The given device, or that of the current context, if it supports compute shaders."""
         chosen = GLDevice.for_context() if device is None else device
         if problem := probe_gl(chosen, "compute").problem:
             raise DeviceError(f"{problem}; BackendType.GPU_PIXEL needs OpenGL 3.3 only")
@@ -81,7 +81,7 @@ class GLComputeBackend(GLBackend):
         return lanes(np.dtype(dtype).name)
 
     def size_refusal(self, compute: Compute, formula: Sequence[Expr], values: Sequence[Value]) -> str | None:
-        """Sizes beyond what a shader can address."""
+        """The reason to refuse sizes that a shader cannot address."""
         for value in values:
             itemsize = memory_dtype(value.dtype).itemsize
             limit = min(self.device.limits.max_storage_block_size, _MOST_ELEMENTS * itemsize)
@@ -100,7 +100,7 @@ class GLComputeBackend(GLBackend):
         return tune(compute, tuner, self._target)
 
     def prepare(self, kernels: Iterable[AnyKernel], progress: Progress | None = None) -> int:
-        """Compile and link what is missing; returns how many programs no stored binary could give."""
+        """Compile and link missing programs; returns how many had no cached binary."""
         sources = {}
         for kernel in kernels:
             key = program_key(kernel, self.texels)
@@ -139,7 +139,7 @@ class GLComputeBackend(GLBackend):
             gl.glCopyBufferSubData(GL.COPY_READ_BUFFER, GL.COPY_WRITE_BUFFER, 0, 0, nbytes)
 
     def record(self, plan: Plan, buffers: Mapping[str, DeviceBuffer]) -> GLComputeProgram:
-        """Turn a plan into a command list; compiles what `prepare` was not asked for."""
+        """Record a plan as a command list; compiles programs that `prepare` did not."""
         self.prepare(step.kernel for step in plan.steps)
         with self.device.current():
             return Recorder(self.device, self._programs, self.texels).record(plan, buffers)
@@ -188,7 +188,7 @@ class GLComputeBackend(GLBackend):
         return GLReadback.start(self.device, _own(buffer))
 
     def dispose(self) -> None:
-        """Free what was dropped; programs stay with the device, for other workers."""
+        """Free released resources; programs stay with the device for other workers."""
         self._arena = None
         super().dispose()
 

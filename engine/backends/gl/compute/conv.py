@@ -36,7 +36,7 @@ _ROUNDS = (6, 12)
 
 @dataclass(frozen=True)
 class _Shape:
-    """A convolution in two spatial dimensions: sizes now, and what the shader's structure depends on."""
+    """A 2-D convolution: its sizes and the properties that the shader depends on."""
 
     n: int
     c: int
@@ -67,7 +67,7 @@ class _Shape:
 
 
 def tune_conv(compute: Compute, tuner: Tuner, target: Target) -> bool:
-    """Replace a convolution; False for what the tile does not cover."""
+    """Replace a convolution; False if the tile does not support it."""
     assert compute.hint is not None
     x, w = compute.hint.operands
     if not has_kernels(compute, x, w) or x.rank not in (3, 4):
@@ -282,7 +282,7 @@ def _texel_row(
 
 
 def _storage_main(shape: _Shape, finish: Finish, known: int) -> str:
-    """Four pixels that lie a group apart, from storage buffers."""
+    """The shader for storage buffers: four pixels, a work group's width apart."""
     tile, taps = shape.tile, shape.kernel[1]
     step, dilation = shape.strides[1], shape.dilations[1]
     lines = [

@@ -55,7 +55,7 @@ class _Product:
 
 @dataclass(frozen=True)
 class _Structure:
-    """What the shader's text depends on."""
+    """The properties that the shader's text depends on."""
 
     a: Access
     b: Access
@@ -120,7 +120,7 @@ def _emit(
     operands: tuple[str, str],
     columns: tuple[int, int],
 ) -> bool:
-    """Add the dispatch for some columns (first, how many) of the product; False where it does not fit."""
+    """Add the dispatch for a range of columns (first, count); False if it does not fit."""
     first, width = columns
     widths = [1 if access == "scalar" else 4 for access in (structure.a, structure.b)]
     finish = Finish(compute, list(zip(operands, widths, strict=True)), 0, target)

@@ -162,7 +162,7 @@ class GLComputeBuffer(GLBuffer):
         return found
 
     def memory_bytes(self) -> int:
-        """What it takes on the GPU."""
+        """Size in bytes on the GPU."""
         return self.memory.nbytes
 
     def release(self) -> None:
@@ -173,7 +173,7 @@ class GLComputeBuffer(GLBuffer):
 
 
 class GLReadback(Readback):
-    """Elements on their way to the CPU, given in the tensor's type."""
+    """An asynchronous readback, converted to the tensor's type."""
 
     def __init__(self, staging: StagingReadback | None, elements: int, dtype: np.dtype) -> None:
         self._staging = staging
@@ -209,7 +209,7 @@ class GLReadback(Readback):
         return self._value
 
     def into(self, out: np.ndarray) -> None:
-        """Write the value's first elements into an array, from where the driver has them if types agree."""
+        """Write the value's first elements into an array, without a copy in between if types agree."""
         if self._staging is None or self._value is not None or memory_dtype(self._dtype) != out.dtype:
             super().into(out)
         else:

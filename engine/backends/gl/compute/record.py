@@ -33,7 +33,7 @@ _LARGE_ARENA = 256 << 20
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where a tensor lies: a range of a GL buffer, in bytes."""
+    """A tensor's memory: a byte range of a GL buffer."""
 
     memory: GLMemory
     offset: int
@@ -100,7 +100,7 @@ class GLComputeProgram(GLProgram):
 
 
 def program_key(kernel: AnyKernel, texels: bool) -> str:
-    """Under which key a kernel's program is kept: a generic one has a text for each way of reading."""
+    """The cache key of a kernel's program: generic kernels have one text for each way of reading."""
     return f"{kernel.key}{'t' if texels else 's'}"
 
 
@@ -188,7 +188,7 @@ class Recorder(GLRecorder):
         return words
 
     def _order(self, inputs: Sequence[Overlapping], output: Overlapping) -> None:
-        """A barrier if the step touches what was written since the last one, or overwrites what was read."""
+        """Add a barrier if the step depends on accesses since the last one."""
         conflict = any(output.overlaps(other) for other in (*self._written, *self._read)) or any(
             place_.overlaps(other) for place_ in inputs for other in self._written
         )
@@ -198,7 +198,7 @@ class Recorder(GLRecorder):
         self._read.extend(inputs)
 
     def barrier(self) -> None:
-        """What was written before is seen from here on."""
+        """Add a memory barrier: later commands see earlier writes."""
         bits = GL.SHADER_STORAGE_BARRIER_BIT | (GL.TEXTURE_FETCH_BARRIER_BIT if self._texels else 0)
         self.call("glMemoryBarrier", bits)
         self.barriers += 1

@@ -1,4 +1,4 @@
-"""What tuned kernels need to know of the device."""
+"""Properties of the device for tuned kernels."""
 
 from __future__ import annotations
 

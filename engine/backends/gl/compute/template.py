@@ -46,7 +46,7 @@ from engine.kernels.size import Number, has_sizes, hint_of
 
 
 class Host(Protocol):
-    """What a template needs of its backend."""
+    """Protocol: the part of a backend that a template uses."""
 
     device: GLDevice
     replayer: Replayer

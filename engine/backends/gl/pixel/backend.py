@@ -59,7 +59,7 @@ class GLPixelBackend(GLBackend):
 
     @classmethod
     def device_for(cls, device: GLDevice | None) -> GLDevice:
-        """The device given, or the one beside the current context, if fragment shaders run on it."""
+        """The given device, or that of the current context, if it supports fragment shaders."""
         chosen = GLDevice.for_context() if device is None else device
         if problem := probe_gl(chosen, "pixel").problem:
             raise DeviceError(f"{problem}; update the graphics card's driver, or use BackendType.CPU")
@@ -70,7 +70,7 @@ class GLPixelBackend(GLBackend):
         return 4
 
     def size_refusal(self, compute: Compute, formula: Sequence[Expr], values: Sequence[Value]) -> str | None:
-        """Tensors beyond what a texture holds, more arguments than a shader can take."""
+        """The reason to refuse tensors larger than a texture, or too many arguments."""
         limits = self.device.limits
         side = limits.max_texture_size
         for value in values:
@@ -96,7 +96,7 @@ class GLPixelBackend(GLBackend):
         return rule is not None and rule(compute, tuner, self.device.limits)
 
     def prepare(self, kernels: Iterable[AnyKernel], progress: Progress | None = None) -> int:
-        """Compile, link and draw once what is missing; returns how many programs came from source."""
+        """Compile, link and draw missing programs once; returns how many came from source."""
         shaders = {k.key: self.shader(k) for k in kernels}
         compiled = self._programs.prepare(shaders, progress)
         # What moves tensors of these types: a plan that is recorded in a frame compiles nothing either.
@@ -133,7 +133,7 @@ class GLPixelBackend(GLBackend):
         self._transfers.copy(_own(source).memory, _own(target).memory, elements)
 
     def record(self, plan: Plan, buffers: Mapping[str, DeviceBuffer]) -> GLPixelProgram:
-        """Turn a plan into a command list; compiles what `prepare` was not asked for."""
+        """Record a plan as a command list; compiles programs that `prepare` did not."""
         self.prepare(step.kernel for step in plan.steps)
         with self.device.current():
             return Recorder(self.device, self._programs, self.shader).record(plan, buffers)
@@ -181,7 +181,7 @@ class GLPixelBackend(GLBackend):
         return self._transfers.readback(_own(buffer))
 
     def dispose(self) -> None:
-        """Free what was dropped; programs stay with the device, for other workers."""
+        """Free released resources; programs stay with the device for other workers."""
         self._temporaries.clear()
         if not self.device.is_disposed:
             self._transfers.dispose()

@@ -157,7 +157,7 @@ class GLPixelBuffer(GLBuffer):
         return found
 
     def memory_bytes(self) -> int:
-        """What it takes on the GPU."""
+        """Size in bytes on the GPU."""
         return self._memory.nbytes
 
     def release(self) -> None:

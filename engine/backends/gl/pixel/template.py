@@ -40,7 +40,7 @@ TextureKey = tuple[str, int, int]
 
 
 class Host(Protocol):
-    """What a template needs of its backend."""
+    """Protocol: the part of a backend that a template uses."""
 
     device: GLDevice
 

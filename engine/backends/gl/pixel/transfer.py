@@ -174,7 +174,7 @@ class _End:
 
 
 class GLPixelReadback(Readback):
-    """Elements on their way to the CPU, given in the tensor's type."""
+    """An asynchronous readback, converted to the tensor's type."""
 
     def __init__(
         self, buffer: GLPixelBuffer, staging: StagingReadback | None, snapshot: _Snapshot | None
@@ -221,7 +221,7 @@ class GLPixelReadback(Readback):
         return self._value
 
     def into(self, out: np.ndarray) -> None:
-        """Write the value's first elements into an array, from where the driver has them if types agree."""
+        """Write the value's first elements into an array, without a copy in between if types agree."""
         if self._value is None and self.done() and self._staging is not None:
             view = self._staging.view()
             if view.dtype == out.dtype:
