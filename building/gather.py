@@ -60,7 +60,7 @@ def gathered() -> dict[str, _KERNEL]:
                 found[source.key] = source
             return 0
 
-    backend.compile_ahead = lambda is_certain=False: None  # type: ignore[assignment]
+    backend.precompile_kernels = lambda is_certain=False: None  # type: ignore[assignment]
     for name, model in networks():
         try:
             Session(ModelLoader.load(model), Gathering(), None, True).prepare_plans()

@@ -15,7 +15,7 @@ import numpy as np
 from engine.backends.table import begin_ahead
 from engine.base import instrumentation
 from engine.base.errors import InputError, ModelImportError
-from engine.base.memory.out_of_memory import naming_shortage
+from engine.base.memory.out_of_memory import naming_out_of_memory
 from engine.base.sliced_thread import SlicedThread
 from engine.base.spelling import SpellingType
 from engine.compiler.passes import optimize
@@ -111,7 +111,7 @@ class ModelLoader(metaclass=SpellingType):
             if dims is None:
                 return source.load()
             source = source.source
-        with instrumentation.spanning("load") as facts, naming_shortage("reading a model"):
+        with instrumentation.spanning("load") as facts, naming_out_of_memory("reading a model"):
             facts["model"] = model = _ready(source, dims)
         return model
 
@@ -139,7 +139,7 @@ class ModelLoader(metaclass=SpellingType):
         """The model as the file has it, before any pass; otherwise as `load`."""
         if isinstance(source, ModelAsset):
             source = source.source
-        with naming_shortage("reading a model"):
+        with naming_out_of_memory("reading a model"):
             return _settled(_read(*_contents(source), dims))
 
 

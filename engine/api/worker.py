@@ -45,7 +45,7 @@ from engine.kernels.value import Value
 from engine.runtime.cost_model import StepCosts
 from engine.runtime.execution import Run
 from engine.runtime.fast_path import FastPath, FastPathRun
-from engine.runtime.inputs import Given, Inputs, InputValue, Named, Positional, check_kinds
+from engine.runtime.inputs import CheckedInputs, Inputs, InputValue, Named, Positional, check_kinds
 from engine.runtime.loading.driver_warm_up import warm_up_driver
 from engine.runtime.loading.handle import Loading, Steps
 from engine.runtime.loading.workers import COMPILING, READING, Shapes, session_steps, shapes_of, warm_up_steps
@@ -253,10 +253,10 @@ class Worker(Disposable):
         self._outputs = Outputs(model)
         self._schedules = 0
         # Arrays like the last schedule's need none of its checks again: see `Direct`.
-        self._may_be_direct = not (debug or self._inputs.have_wide_integers)
+        self._may_take_fast_path = not (debug or self._inputs.have_wide_integers)
         # How many schedules there were before, for layers that draw random numbers.
         self._count = np.zeros(1, np.uint32) if session.is_random else None
-        self._direct: FastPath | None = None
+        self._latest_path: FastPath | None = None
         self._queue = RunQueue()
         self._is_unfinished = False
         self._is_observed = False
@@ -306,15 +306,15 @@ class Worker(Disposable):
     def _fast_path(self) -> FastPath | None:
         """What the latest schedule comes down to, if the next one like it needs nothing else."""
         self._check_alive()
-        return self._direct if self._direct is not None and self._direct.is_plain else None
+        return self._latest_path if self._latest_path is not None and self._latest_path.is_plain else None
 
     def _took_fast_path(self, fast_path: FastPath) -> None:
         """Note a schedule whose commands were enqueued by a plan in short."""
         latest = self._latest
-        if fast_path is self._direct and type(latest) is FastPathRun:
+        if fast_path is self._latest_path and type(latest) is FastPathRun:
             latest.turn += 1  # its plan is in use by one run as before
         else:
-            self._direct, self._latest = fast_path, FastPathRun.after(latest, fast_path)
+            self._latest_path, self._latest = fast_path, FastPathRun.after(latest, fast_path)
 
     @property
     def fence(self) -> JobHandle | None:
@@ -374,7 +374,7 @@ class Worker(Disposable):
         if instrumentation.installed and not self._is_observed and instrumentation.here():
             self._schedule_observed(inputs, named)
             return
-        fast_path = self._direct  # None where anything is left to do first
+        fast_path = self._latest_path  # None where anything is left to do first
         if fast_path is not None:
             if get_ident() != self._thread:
                 self._check_thread()
@@ -399,7 +399,7 @@ class Worker(Disposable):
             if fast_path.take(ordered, given):
                 self._took_fast_path(fast_path)
                 return
-            other = self._direct_for(ordered)
+            other = self._fast_path_for(ordered)
             if other is not None and other.take(ordered):
                 self._took_fast_path(other)
                 return
@@ -413,8 +413,8 @@ class Worker(Disposable):
             run = Run(self._session, self._session.recorded_plan(shapes, known), prepared)
             self._begin(run)
         run.check()
-        if run.finished and self._may_be_direct and len(run.recorded_plans) == 1:
-            run.recorded.fast_path = self._direct = run.recorded.fast_path or FastPath.of(
+        if run.finished and self._may_take_fast_path and len(run.recorded_plans) == 1:
+            run.recorded.fast_path = self._latest_path = run.recorded.fast_path or FastPath.of(
                 self._session, run.recorded, self._inputs.names, known, self._count
             )
             if not known:
@@ -440,10 +440,10 @@ class Worker(Disposable):
         run.check()
         return Schedule(self, run)
 
-    def _prepared(self, inputs: Positional, named: Named) -> Given:
+    def _prepared(self, inputs: Positional, named: Named) -> CheckedInputs:
         """The inputs of the next run, checked."""
         self._check_alive()
-        self._direct = None  # its plan may be dropped from here on
+        self._latest_path = None  # its plan may be dropped from here on
         given = self._inputs.check(inputs, named)
         if self._count is not None:
             self._count[0] = self._schedules & 0xFFFFFFFF
@@ -490,13 +490,13 @@ class Worker(Disposable):
             if isinstance(value, np.ndarray):
                 instrumentation.value(self, name, value)
 
-    def _direct_for(self, given: Sequence[Any]) -> FastPath | None:
+    def _fast_path_for(self, given: Sequence[Any]) -> FastPath | None:
         """The short way of a plan that was used before, for arrays of other shapes than the last ones."""
         if any(type(array) is not np.ndarray for array in given):
             return None
         return self._session.cache.fast_path(tuple([array.shape for array in given]))
 
-    def _take_checked(self, given: Given) -> bool:
+    def _take_checked(self, given: CheckedInputs) -> bool:
         """Schedule by a plan that was used before, where all checked inputs are arrays."""
         fast_path = self._session.cache.fast_path(tuple(given.shapes.values()))
         arrays: Any = tuple(given.tensors[name] for name in given.shapes if name in given.tensors)
@@ -630,7 +630,7 @@ class Worker(Disposable):
         self._queue.abandon(
             DisposedError("the worker was disposed before this schedule had enqueued all its work")
         )
-        self._direct = None
+        self._latest_path = None
         self._kept.clear()
         unfinished.work.discard(self)
         self._latest = None

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol
 
 import numpy as np
 
-from engine.backends.partial_dispatch import Pieces
+from engine.backends.partial_dispatch import PartialDispatch
 from engine.backends.plan_codec import PlanCodec
 from engine.backends.plan_template import PlanTemplate, Template
 from engine.backends.readback import PendingRead, ShapedRead, check_out
@@ -167,7 +167,7 @@ class Backend(ABC):
     whole: frozenset[str] = frozenset()
     """Kinds of hints that `tune` always takes, so that a definition may give no formula beside them."""
 
-    first_rate: float = 1.0
+    initial_cost_scale: float = 1.0
     """What `estimate` is multiplied by as long as nothing was measured."""
 
     passes: ClassVar[tuple[Pass, ...]] = (fold_weights,)
@@ -234,7 +234,7 @@ class Backend(ABC):
     def prepare(self, kernels: Iterable[AnyKernel], progress: Progress | None = None) -> int:
         """Compile missing kernels and return their number. Blocks: for loading only."""
 
-    def prepare_beside(self, kernels: Iterable[AnyKernel]) -> Compiling | None:
+    def prepare_async(self, kernels: Iterable[AnyKernel]) -> Compiling | None:
         """Start compiling missing kernels in the background; None if none are missing.
 
         A backend that cannot do so compiles now. `prepare` has to follow once the rest is done.
@@ -242,7 +242,7 @@ class Backend(ABC):
         self.prepare(kernels)
         return None
 
-    def prepare_stored(self, words: Mapping[str, int]) -> bool:
+    def prepare_cached(self, words: Mapping[str, int]) -> bool:
         """Load cached kernels by their keys; False if one is no longer cached.
 
         Args:
@@ -300,7 +300,7 @@ class Backend(ABC):
         """Record a plan whose sizes are open; its kernels are compiled."""
         return PlanTemplate(self, plan, constants)
 
-    def compiling_beside(self) -> AbstractContextManager[Callable[[], AbstractContextManager[Any]]]:
+    def background_compilation(self) -> AbstractContextManager[Callable[[], AbstractContextManager[Any]]]:
         """Context manager for calling `prepare` on another thread: yields one to enter there."""
         return nullcontext(nullcontext)
 
@@ -309,8 +309,8 @@ class Backend(ABC):
         """Enqueue a recorded plan."""
 
     @abstractmethod
-    def pieces(self, program: Program, plan: Plan) -> Pieces:
-        """A recorded plan, to be enqueued in pieces. Making it takes little; nothing else is recorded yet."""
+    def partial_dispatch(self, program: Program, plan: Plan) -> PartialDispatch:
+        """A recorded plan, to be enqueued in parts. Making it takes little; nothing else is recorded yet."""
 
     @abstractmethod
     def estimate(self, step: Step) -> float:
@@ -392,14 +392,14 @@ class Backend(ABC):
         """A fence in this stream, for another stream's `after`; None if the device has one stream."""
         return None
 
-    def waits_for(self, mark: Any) -> bool:
-        """Whether what is enqueued here can wait for a job by itself; see `upload_behind`."""
+    def can_wait_for(self, mark: Any) -> bool:
+        """Whether what is enqueued here can wait for a job by itself; see `upload_after`."""
         return False
 
-    def upload_behind(self, buffer: DeviceBuffer, data: CPUTensorData) -> None:
+    def upload_after(self, buffer: DeviceBuffer, data: CPUTensorData) -> None:
         """Set a buffer's value, in stream order, to elements that a job is still writing.
 
-        Where the stream cannot wait for that job (`waits_for`), this blocks until it is done.
+        Where the stream cannot wait for that job (`can_wait_for`), this blocks until it is done.
         """
         self.upload(buffer, data.download())
 

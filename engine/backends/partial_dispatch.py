@@ -1,4 +1,4 @@
-"""A recorded program in pieces: enqueued step by step or a part of a step at a time, timed without waiting.
+"""A recorded program in parts: enqueued step by step or a part of a step at a time, timed without waiting.
 
 A step's work is `units` equal parts, in an order that the backend knows. A `Cut` is a run of them; every unit
 enqueued once, in whichever cuts, writes the same bits as the whole step.
@@ -45,13 +45,13 @@ class Together(NamedTuple):
         return self.bounds
 
 
-class Lap:
+class TimedInterval:
     """What work took of which one can only ask whether it is done. It begins when the work before has ended.
 
     is_done: asks; never waits. started: when it was enqueued, in seconds of `perf_counter`.
     """
 
-    def __init__(self, is_done: Callable[[], bool], started: float, before: Lap | None) -> None:
+    def __init__(self, is_done: Callable[[], bool], started: float, before: TimedInterval | None) -> None:
         self._is_done = is_done
         self._begin = (started, started)
         self._before = before
@@ -89,8 +89,8 @@ class Taken(NamedTuple):
         return self.seconds
 
 
-class Pieces(ABC):
-    """A recorded program, for those who enqueue it in pieces, from its first step to its last.
+class PartialDispatch(ABC):
+    """A recorded program, for those who enqueue it in parts, from its first step to its last.
 
     units: into how many parts each step of the plan can be cut; 0 for steps without elements.
     is_synchronous: whether enqueuing takes as long as computing, or the computing of the cut before.

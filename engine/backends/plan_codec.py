@@ -16,7 +16,7 @@ class PlanCodec(Protocol):
         ...
 
     def key(self, kernel: AnyKernel) -> str:
-        """The key of a kernel's compiled code, 64 hexadecimal digits; see `Backend.prepare_stored`."""
+        """The key of a kernel's compiled code, 64 hexadecimal digits; see `Backend.prepare_cached`."""
         ...
 
     def nanoseconds(self, step: Step) -> float:

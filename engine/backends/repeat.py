@@ -46,7 +46,7 @@ class Repeat:
         """
         return False
 
-    def run_behind(self, arrays: Sequence[np.ndarray], tensors: Sequence[CPUTensorData | None]) -> None:
+    def run_after(self, arrays: Sequence[np.ndarray], tensors: Sequence[CPUTensorData | None]) -> None:
         """The same where jobs still write some of the tensors, for which the stream can wait."""
         for array, tensor, target in zip(arrays, tensors, self._targets, strict=True):
             if target is None:
@@ -54,7 +54,7 @@ class Repeat:
             if tensor is None:
                 self._backend.upload(target, array)
             else:
-                self._backend.upload_behind(target, tensor)
+                self._backend.upload_after(target, tensor)
         self._backend.run(self._program)
 
     def _run_observed(self, arrays: Sequence[np.ndarray]) -> None:

@@ -56,7 +56,7 @@ BACKENDS = (
         _CPU,
         None,
         f"{_FOLDER}.cpu.backend:CPUBackend",
-        f"{_FOLDER}.cpu.precompile:compile_ahead",
+        f"{_FOLDER}.cpu.precompile:precompile_kernels",
     ),
     Entry("gl_compute", "GPU_COMPUTE", _COMPUTE, "gl", f"{_FOLDER}.gl.compute.backend:GLComputeBackend"),
     Entry("opencl", "OpenCL", _COMPUTE, "opencl", f"{_FOLDER}.opencl.backend:OpenCLBackend"),

@@ -32,7 +32,7 @@ class TensorData(ABC):
         """The storage itself, where this is only a promise of it. Blocks until it exists."""
         return self
 
-    def at_hand(self) -> TensorData:
+    def available_data(self) -> TensorData:
         """The storage itself if it exists by now, else this promise of it. Never waits."""
         return self
 

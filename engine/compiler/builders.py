@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from engine.base.dtypes import INT64, TEXT, arithmetic_type
-from engine.base.memory.out_of_memory import MOST_BYTES, shortage
+from engine.base.memory.out_of_memory import MOST_BYTES, out_of_memory
 from engine.compiler.plan import Compute
 from engine.compiler.plan_memo import Recall
 from engine.graph.model import Layer
@@ -122,7 +122,8 @@ class ShapeBuilder(Builder):
         if any(n < 0 for n in value.shape):
             self.error(f"its output would have the shape {value.shape}; the input is too small for it")
         if value.size * value.dtype.itemsize > MOST_BYTES:
-            raise shortage(value.name, value.shape, value.dtype, "this computer", "no computer has as much")
+            reason = "no computer has as much"
+            raise out_of_memory(value.name, value.shape, value.dtype, "this computer", reason)
         self.made(value.shape)
         is_text = value.dtype == object
         # As many elements as an open dimension says are computed by a kernel.

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from engine.base.errors import EngineError, ShapeError, UnsupportedLayerError
-from engine.base.memory.out_of_memory import naming_shortage
+from engine.base.memory.out_of_memory import naming_out_of_memory
 from engine.compiler.builders import MOST_MADE, ShapeBuilder
 from engine.compiler.entries import (
     as_arrays,
@@ -431,7 +431,7 @@ class Trace:
 def naming(layer: Layer, inputs: Sequence[Entry] = ()) -> Iterator[None]:
     """Convert exceptions raised while a layer is planned to an error that names the layer."""
     try:
-        with naming_shortage(f"what the host computes for {layer}"):
+        with naming_out_of_memory(f"what the host computes for {layer}"):
             yield
     except EngineError:
         raise

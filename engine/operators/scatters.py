@@ -71,7 +71,7 @@ def runs_of_known(targets: np.ndarray, places: int) -> tuple[np.ndarray, np.ndar
     return order.astype(np.int32), np.cumsum(counts, axis=1, dtype=np.int32)
 
 
-class Aims:
+class ScatterTargets:
     """Where the updates of each row aim: `targets` (outer, count, inner), int32, -1 for nowhere."""
 
     def __init__(self, k: Builder, targets: Value, places: int, reduction: str) -> None:
@@ -143,7 +143,7 @@ def _scatter_elements(
     shape = prod(sizes[:axis]), sizes[axis], prod(sizes[axis + 1 :])
     slices = k.alias(updates, shape)
     targets = aimed(k, shape, lambda p: _target(indices.at(p), places), indices)
-    aims = Aims(k, targets, places, reduction)
+    aims = ScatterTargets(k, targets, places, reduction)
 
     def formula(*at: Expr) -> Expr:
         covered: Expr = lit(True, "bool")
@@ -206,7 +206,7 @@ def scatter_nd(k: Builder, data: Value, indices: Value, updates: Value, *, reduc
             place = place * data.dim(d) + i
         return cast(select(valid, place, lit(-1)), "int32")
 
-    aims = Aims(k, aimed(k, (1, count, 1), target, tuples), places, reduction)
+    aims = ScatterTargets(k, aimed(k, (1, count, 1), target, tuples), places, reduction)
 
     def formula(place: Expr, i: Expr) -> Expr:
         return aims.left_by(lit(0), place, lit(0), rows[place, i], lambda u: slices[u, i])

@@ -167,7 +167,7 @@ class StepCosts:
     def __init__(self, backends: dict[Place, Backend], plans: Callable[[], Sequence[Lowered]]) -> None:
         self._backends = backends
         self._plans = plans
-        self._rates = {place: Rates(backend.first_rate * 1e-6) for place, backend in backends.items()}
+        self._rates = {place: Rates(backend.initial_cost_scale * 1e-6) for place, backend in backends.items()}
         self._known: weakref.WeakValueDictionary[StepKey, Expected] = weakref.WeakValueDictionary()
         # Plans are dropped and made again: their steps' costs are kept for a while.
         self._lately: deque[Expected] = deque(maxlen=4096)

@@ -179,7 +179,7 @@ class Run:
                 self._upload(name, feed)
             elif type(feed) is CPUTensorData:
                 for place, buffer in places if feed.elements.size else ():
-                    backends[place].upload_behind(buffer, feed)
+                    backends[place].upload_after(buffer, feed)
             elif 0 not in (feed.shape_or_none or ()):
                 assert isinstance(feed, BufferTensorData)
                 for place, buffer in places:
@@ -206,7 +206,7 @@ class Run:
         places = self.recorded.inputs[name]
         if type(feed) is CPUTensorData:  # a job is writing it
             fence = feed.fence
-            return all(self.session.backends[p].waits_for(fence) for p, _ in places)
+            return all(self.session.backends[p].can_wait_for(fence) for p, _ in places)
         assert isinstance(feed, BufferTensorData)
         return all(same_device(self.session.backends[place], feed.backend) for place, _ in places)
 

@@ -42,6 +42,7 @@ class FastPath:
 
     __slots__ = (
         "_arrays",
+        "_can_wait_for",
         "_checked",
         "_count",
         "_decided",
@@ -51,7 +52,6 @@ class FastPath:
         "_repeat",
         "_same",
         "_tensors",
-        "_waits_for",
         "backend",
         "outputs",
         "program",
@@ -68,7 +68,7 @@ class FastPath:
         facts: Sequence[tuple[tuple[int, ...], np.dtype]],
         repeat: Repeat,
         outputs: dict[str | int | None, Source],
-        waits_for: Callable[[object], bool],
+        can_wait_for: Callable[[object], bool],
         backend: Backend,
         program: Program,
         targets: Sequence[DeviceBuffer | None],
@@ -81,7 +81,7 @@ class FastPath:
         self._names = tuple(names)
         self._facts = tuple(facts)
         self._repeat = repeat
-        self._waits_for = waits_for
+        self._can_wait_for = can_wait_for
         self.backend = backend
         self.program = program
         self.targets = tuple(targets)
@@ -149,7 +149,7 @@ class FastPath:
         in_place = [name not in shown for name in taken]
         repeat = session.backends[place].repeater(program, targets, [shape for shape, _ in facts], in_place)
         takes_all = all(target is not None for target in targets)
-        waits_for = session.backends[place].waits_for if takes_all else _never
+        can_wait_for = session.backends[place].can_wait_for if takes_all else _never
         backend = session.backends[place]
         if count is not None:
             facts.pop()
@@ -161,7 +161,7 @@ class FastPath:
             facts,
             repeat,
             outputs,
-            waits_for,
+            can_wait_for,
             backend,
             program,
             targets,
@@ -256,7 +256,7 @@ class FastPath:
                 if type(array) is not np.ndarray or array.shape != shape or array.dtype != dtype:
                     return False
             if tensor is not None and (fence := tensor.fence) is not None:
-                if not self._waits_for(fence):
+                if not self._can_wait_for(fence):
                     return False
                 is_awaited = True
             tensors.append(tensor)
@@ -269,7 +269,7 @@ class FastPath:
             arrays.append(self._count)
         self._tensors, self._arrays, self._form, self._checked = tensors, arrays, None, None
         if is_awaited:
-            self._repeat.run_behind(arrays, tensors)
+            self._repeat.run_after(arrays, tensors)
             return True
         self._repeat.run(arrays, tensors)
         if given is not None and is_of_tensors:

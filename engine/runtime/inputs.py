@@ -35,7 +35,7 @@ def check_kinds(model: Model) -> None:
             )
 
 
-class Given(NamedTuple):
+class CheckedInputs(NamedTuple):
     """Checked inputs: shapes, the elements on which the plan depends, and tensors."""
 
     shapes: dict[str, InputShape]
@@ -85,7 +85,7 @@ class Inputs:
         changes.add()
 
     def in_order(self, given: Named) -> tuple[Any, ...]:
-        """Given or kept values in the model's order; empty if they need the full check."""
+        """CheckedInputs or kept values in the model's order; empty if they need the full check."""
         if len(given) != self._count:
             if not self.kept or not given.keys() <= self._items.keys():
                 return ()
@@ -96,7 +96,7 @@ class Inputs:
             return ()
 
     def completed(self, given: Named) -> list[InputValue] | None:
-        """Given or kept values in the model's order; None if one is missing."""
+        """CheckedInputs or kept values in the model's order; None if one is missing."""
         try:
             return [given[name] if name in given else self.kept[name] for name in self._items]
         except KeyError:
@@ -124,10 +124,10 @@ class Inputs:
             raise InputError(f"schedule needs the input '{missing}': {_described(self._items[missing])}")
         return feeds
 
-    def check(self, inputs: Positional, named: Named) -> Given:
+    def check(self, inputs: Positional, named: Named) -> CheckedInputs:
         """Check the inputs of a run. Raises `InputError` with the name of the wrong one."""
         feeds = self.collect(inputs, named)
-        given = Given({}, {}, {})
+        given = CheckedInputs({}, {}, {})
         shapes, known, prepared = given
         for name, item in self._items.items():
             if item.kind == "tensor":
@@ -186,7 +186,7 @@ class Inputs:
         shape: tuple[int, ...]
         if isinstance(value, Tensor):
             shape = tuple(value.shape)
-            data = value.data_at_hand
+            data = value.available_data
             feed = data.elements if type(data) is CPUTensorData and data.fence is None else data
             dtype = value.dtype
         else:

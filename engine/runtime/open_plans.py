@@ -11,7 +11,7 @@ import numpy as np
 
 from engine.backends.plan_template import Template
 from engine.base.errors import EngineError
-from engine.base.memory.out_of_memory import LARGE, naming_shortage
+from engine.base.memory.out_of_memory import LARGE, naming_out_of_memory
 from engine.compiler.lower import Fallback, Lowered, Place, Segment
 from engine.compiler.plan import BufferSpec, Plan
 from engine.compiler.trace import InputShapes
@@ -205,7 +205,7 @@ class SizedPlan:
         bound, transfers = session.recorder.bind(recorded, part.place, part.specs(numbers))
         backend = session.backends[part.place]
         for spec, function, form, begin in part.tables:
-            with naming_shortage(f"the table '{spec.name}' of model '{session.source.name}'"):
+            with naming_out_of_memory(f"the table '{spec.name}' of model '{session.source.name}'"):
                 elements = function(*put_together(form, iter(numbers[begin:])))
                 bound[spec.name] = backend.constant(elements.astype(spec.dtype).reshape(-1))
             recorded.owned.append(bound[spec.name])
@@ -351,7 +351,7 @@ class SizedPlans:
 def _is_compiled(session: Session, lowered: Lowered) -> bool:
     """Whether the kernels of a plan are compiled; else that begins beside the frames."""
     loads = [
-        backend.prepare_beside(kernels)
+        backend.prepare_async(kernels)
         for place, backend in session.backends.items()
         if (kernels := lowered.kernels(place))
     ]

@@ -21,14 +21,14 @@ from engine.base.errors import (
     StaleTensorError,
     ValuePending,
 )
-from engine.base.memory.out_of_memory import shortage
+from engine.base.memory.out_of_memory import out_of_memory
 from engine.compiler.passes.remove_dead_layers import remove_dead_layers
 from engine.graph.model import Model, Output
 from engine.kernels.value import Entry, MapsValue, Value, leaves
 from engine.runtime.device_tensor_data import storage_of
 from engine.runtime.execution import Run
 from engine.runtime.fast_path import FastPathRun, Source
-from engine.runtime.owner import Owner
+from engine.runtime.owner import WorkerProtocol
 from engine.runtime.recorded_plan import Location
 from engine.runtime.session import Session
 from engine.runtime.tensor import Tensor
@@ -57,7 +57,7 @@ class Outputs:
         return which
 
     def of(
-        self, worker: Owner, run: Run, name: str, tensor: Callable[[RunOutput], Tensor]
+        self, worker: WorkerProtocol, run: Run, name: str, tensor: Callable[[RunOutput], Tensor]
     ) -> Tensor | list[Tensor] | None:
         """An output of a run: a tensor, a list for a sequence, None for an empty optional.
 
@@ -92,7 +92,9 @@ class RunOutput(TensorData):
     position = 0
     _count: ValueReadback | None = None
 
-    def __init__(self, worker: Owner, run: Run, name: str, dtype: np.dtype, position: int = 0) -> None:
+    def __init__(
+        self, worker: WorkerProtocol, run: Run, name: str, dtype: np.dtype, position: int = 0
+    ) -> None:
         self.worker = worker
         self.run = run
         self._turn = run.turn
@@ -164,7 +166,7 @@ class RunOutput(TensorData):
             return CPUTensorData(self.download())
         return data_at(self.run.session, self.run.recorded.locate(value))
 
-    def at_hand(self) -> TensorData:
+    def available_data(self) -> TensorData:
         self._check()
         if not self.worker._advance(self.run) or self.value().bound is not None:
             return self
@@ -210,7 +212,7 @@ class RunOutput(TensorData):
         return self.run.session.backends[location.place].reader(location.buffer, shape)(out)
 
     def _no_room(self, error: Exception) -> OutOfMemoryError:
-        return shortage(self.name, self.value().shape, self.dtype, "the CPU", error)
+        return out_of_memory(self.name, self.value().shape, self.dtype, "the CPU", error)
 
     def upload(self, array: np.ndarray) -> None:
         self.concrete().upload(array)
@@ -242,7 +244,7 @@ class MapsOutput(RunOutput):
     def _data(self) -> TensorData:
         return CPUTensorData(self.download())
 
-    def at_hand(self) -> TensorData:
+    def available_data(self) -> TensorData:
         self._check()
         return self
 
@@ -250,7 +252,7 @@ class MapsOutput(RunOutput):
 class FastPathOutput(RunOutput):
     """An output of a `FastPathRun`, whose reader and buffer are known."""
 
-    def __init__(self, worker: Owner, run: FastPathRun, source: Source) -> None:
+    def __init__(self, worker: WorkerProtocol, run: FastPathRun, source: Source) -> None:
         self.worker = worker
         self.run = run
         self._turn = run.turn
@@ -390,7 +392,7 @@ class MapsReadback:
         return self._output.maps(self._rows.array())
 
 
-def fetch(worker: Owner, name: str) -> Any:
+def fetch(worker: WorkerProtocol, name: str) -> Any:
     """Wait for an output of the latest schedule.
 
     Returns:
@@ -407,7 +409,7 @@ def fetch(worker: Owner, name: str) -> Any:
     if value is None:
         return None
     found = value.download_to_array()
-    return found.tolist() if isinstance(value.data_at_hand, MapsOutput) else found
+    return found.tolist() if isinstance(value.available_data, MapsOutput) else found
 
 
 def as_list(value: Any, name: str | int | None) -> list[Tensor]:

@@ -1,4 +1,4 @@
-"""`Owner`: the protocol of a worker that its schedules and outputs use."""
+"""`WorkerProtocol`: the protocol of a worker that its schedules and outputs use."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from engine.base.errors import CancelledError
 from engine.runtime.execution import Run
 
 
-class Owner(Protocol):
+class WorkerProtocol(Protocol):
     """A worker as its schedules and outputs use it; most of these methods are private there."""
 
     slice_ms: float

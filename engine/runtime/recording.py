@@ -12,8 +12,8 @@ import numpy as np
 from engine.backends.base import Backend, DeviceBuffer
 from engine.base.errors import OutOfMemoryError
 from engine.base.lifetime import drop_aside
-from engine.base.memory.out_of_memory import LARGE, MOST_BYTES, naming_shortage, shortage
-from engine.base.memory.parallel import made_ahead
+from engine.base.memory.out_of_memory import LARGE, MOST_BYTES, naming_out_of_memory, out_of_memory
+from engine.base.memory.parallel import prefetched
 from engine.base.memory.pool import Pool
 from engine.compiler.lower import Place, Segment
 from engine.compiler.plan import BufferSpec, Packed, Plan
@@ -72,7 +72,7 @@ class Recorder:
             OutOfMemoryError: A buffer cannot be allocated.
         """
         try:
-            with naming_shortage(f"a plan of model '{self._model.name}'"):
+            with naming_out_of_memory(f"a plan of model '{self._model.name}'"):
                 if before is not None:
                     recorded.buffers.update(before.buffers)
                     recorded.placement.update(before.placement)
@@ -137,7 +137,7 @@ class Recorder:
             if elements * dtype.itemsize >= LARGE:
                 backend.check_memory()
         except (MemoryError, OutOfMemoryError) as error:
-            raise shortage(name, (elements,), dtype, backend.name, error) from error
+            raise out_of_memory(name, (elements,), dtype, backend.name, error) from error
 
     @contextmanager
     def allocating_temporaries(self, backend: Backend, make_plan: Callable[[], Plan]) -> Iterator[None]:
@@ -146,7 +146,7 @@ class Recorder:
             yield
         except (MemoryError, OutOfMemoryError) as error:
             spec = _largest_temporary(make_plan())
-            raise shortage(spec.name, (spec.elements,), spec.dtype, backend.name, error) from error
+            raise out_of_memory(spec.name, (spec.elements,), spec.dtype, backend.name, error) from error
 
     def _new_buffer(
         self, backend: Backend, key: tuple[Place, str], elements: int, dtype: np.dtype
@@ -215,7 +215,7 @@ class Recorder:
 
             return make
 
-        return made_ahead(
+        return prefetched(
             {
                 name: (maker(packed), packed.size * packed.dtype.itemsize)
                 for name, packed in plan.packed.items()

@@ -16,7 +16,7 @@ import numpy as np
 from engine.backends.base import Backend, Progress
 from engine.base import instrumentation
 from engine.base.errors import EngineError, OutOfMemoryError, ShapeError, UnsupportedLayerError
-from engine.base.memory.out_of_memory import naming_shortage
+from engine.base.memory.out_of_memory import naming_out_of_memory
 from engine.base.memory.pool import Pool
 from engine.compiler.guesses import Guesses
 from engine.compiler.lower import Lowered, Place, Planner
@@ -73,7 +73,7 @@ class Session:
     def model(self) -> Model:
         """The model after the backend's passes."""
         model = self.source
-        with naming_shortage(f"preparing model '{model.name}'"):
+        with naming_out_of_memory(f"preparing model '{model.name}'"):
             for step in self.backends["native"].passes:
                 model = applied(step, model)
         return model
@@ -184,7 +184,7 @@ class Session:
     def _restored(self) -> list[tuple[object, Lowered]] | None:
         """The stored plans of this model, if their kernels are still cached."""
         stored, native = self.stored, self.backends["native"]
-        if stored is None or self.file is None or not native.prepare_stored(self.file.words(stored)):
+        if stored is None or self.file is None or not native.prepare_cached(self.file.words(stored)):
             self.stored = None
             return None
         for lowered in stored.lowered:
@@ -292,7 +292,7 @@ class Session:
         known: Elements,
     ) -> Lowered:
         """Plan the model up to its end or to its first stop for data."""
-        with naming_shortage(f"a plan of model '{self.source.name}'"):
+        with naming_out_of_memory(f"a plan of model '{self.source.name}'"):
             return self.allowed(self.planner.lower(shapes, known))
 
     def allowed(self, lowered: Lowered) -> Lowered:
@@ -343,7 +343,7 @@ class Session:
         """A plan, recorded now if its kernels are compiled; else `is_ready` does that, and calls back."""
         recorded = RecordedPlan(lowered, pending=Pending(before, on_compiled))
         loads = (
-            backend.prepare_beside(kernels)
+            backend.prepare_async(kernels)
             for place, backend in self.backends.items()
             if (kernels := lowered.kernels(place))
         )
@@ -418,7 +418,7 @@ class Session:
 
     def resumed(self, lowered: Lowered, known: Elements, results: Sequence[Any] | None) -> Lowered:
         """Plan on from a stop for data, see `continuation`."""
-        with naming_shortage(f"a plan of model '{self.source.name}'"):
+        with naming_out_of_memory(f"a plan of model '{self.source.name}'"):
             return self.allowed(self.planner.resume(lowered.trace, known, results))
 
     def record(self, lowered: Lowered, before: RecordedPlan | None) -> RecordedPlan:

@@ -9,13 +9,13 @@ from typing import Any, Self
 
 import numpy as np
 
-from engine.backends.partial_dispatch import Cut, Pieces, Taken
+from engine.backends.partial_dispatch import Cut, PartialDispatch, Taken
 from engine.backends.tensor_data import TensorData
 from engine.base import instrumentation
 from engine.base.errors import CancelledError
 from engine.runtime.cost_model import SELDOM, SURE, Expected, StepCosts
 from engine.runtime.execution import Run
-from engine.runtime.owner import Owner
+from engine.runtime.owner import WorkerProtocol
 from engine.runtime.recorded_plan import RecordedPlan, Submission
 from engine.runtime.session import Session
 
@@ -24,7 +24,7 @@ from engine.runtime.session import Session
 class Slicing:
     """The partial dispatches of a program, and the expected costs of its steps."""
 
-    pieces: Pieces
+    dispatch: PartialDispatch
     steps: list[Expected]
 
 
@@ -105,14 +105,14 @@ class SlicedRun(Run):
         if allowance is _NOTHING:
             return False
         slicing = self._slicing(submission)
-        pieces, steps = slicing.pieces, slicing.steps
-        if pieces.is_busy and not (allowance.everything or allowance.parts):
+        dispatch, steps = slicing.dispatch, slicing.steps
+        if dispatch.is_busy and not (allowance.everything or allowance.parts):
             return False
-        timed = pieces.is_synchronous or self.costs.runs % SELDOM == 0
+        timed = dispatch.is_synchronous or self.costs.runs % SELDOM == 0
         while self._step < len(steps):
             cuts: list[Cut] = []
             expected = 0.0
-            while self._step < len(steps) and not (cuts and pieces.is_synchronous):
+            while self._step < len(steps) and not (cuts and dispatch.is_synchronous):
                 count = self._count(slicing, expected)
                 if not count:
                     break
@@ -122,29 +122,29 @@ class SlicedRun(Run):
                     expected += self._ms_of(slicing, cut)
                     timed = timed or steps[self._step].measurements < SURE
                     allowance.parts += 1
-                self._skip(pieces, max(count, 0))
+                self._skip(dispatch, max(count, 0))
             if not cuts:
                 return self._step == len(steps) and self._end_submission()
             if instrumentation.installed:
                 with instrumentation.spanning(
                     "enqueue", backend=self.session.backends[submission.place].name
                 ):
-                    timing = pieces.enqueue(cuts, timed)
+                    timing = dispatch.enqueue(cuts, timed)
             else:
-                timing = pieces.enqueue(cuts, timed)
+                timing = dispatch.enqueue(cuts, timed)
             known = timing.seconds if isinstance(timing, Taken) else None
-            allowance.take(expected if known is None else 1000.0 * sum(known), pieces.is_synchronous)
+            allowance.take(expected if known is None else 1000.0 * sum(known), dispatch.is_synchronous)
             if timing is not None:
-                self.costs.watch(submission.place, steps, pieces.units, cuts, timing)
+                self.costs.watch(submission.place, steps, dispatch.units, cuts, timing)
         return self._end_submission()
 
     def _end_submission(self) -> bool:
         self._step = self._unit = 0
         return True
 
-    def _skip(self, pieces: Pieces, count: int) -> None:
+    def _skip(self, dispatch: PartialDispatch, count: int) -> None:
         self._unit += count
-        if self._unit >= pieces.units[self._step]:
+        if self._unit >= dispatch.units[self._step]:
             self._step, self._unit = self._step + 1, 0
 
     def _count(self, slicing: Slicing, ahead: float) -> int:
@@ -154,8 +154,8 @@ class SlicedRun(Run):
             slicing: The partial dispatches of the program.
             ahead: Milliseconds of partial dispatches that are chosen and not enqueued yet.
         """
-        pieces, allowance = slicing.pieces, self.allowance
-        units = pieces.units[self._step]
+        dispatch, allowance = slicing.dispatch, self.allowance
+        units = dispatch.units[self._step]
         if not units:
             return -1
         left = units - self._unit
@@ -163,7 +163,7 @@ class SlicedRun(Run):
         if not allowance.everything:
             step = slicing.steps[self._step]
             fixed, each = step.fixed_ms, step.caution * step.slope_ms / units
-            share = _SHARE if pieces.is_synchronous else 1.0
+            share = _SHARE if dispatch.is_synchronous else 1.0
             room = share * allowance.ms - allowance.spent - ahead
             if fixed + each * left > room:
                 # A dispatch that is mostly fixed time waits for the next allowance.
@@ -172,16 +172,16 @@ class SlicedRun(Run):
                     count = max(1, int(fixed / each)) if each > 0.0 else 1
                 if count < 1:
                     return 0
-        return pieces.fitting(self._step, self._unit, min(count, left))
+        return dispatch.fitting(self._step, self._unit, min(count, left))
 
     def _ms_of(self, slicing: Slicing, cut: Cut) -> float:
-        return slicing.steps[cut.step].ms((cut.end - cut.first) / slicing.pieces.units[cut.step])
+        return slicing.steps[cut.step].ms((cut.end - cut.first) / slicing.dispatch.units[cut.step])
 
     def _slicing(self, submission: Submission) -> Slicing:
         if submission.slicing is None:
             backend = self.session.backends[submission.place]
-            pieces = backend.pieces(submission.program, submission.plan)
-            submission.slicing = Slicing(pieces, self.costs.of_plan(submission.place, submission.plan))
+            dispatch = backend.partial_dispatch(submission.program, submission.plan)
+            submission.slicing = Slicing(dispatch, self.costs.of_plan(submission.place, submission.plan))
         found: Slicing = submission.slicing
         return found
 
@@ -201,7 +201,7 @@ class SlicedRun(Run):
 
     def _left(self, slicing: Slicing, position: int) -> float:
         """Expected milliseconds left of a submission, by its position among those that are left."""
-        units, total = slicing.pieces.units, 0.0
+        units, total = slicing.dispatch.units, 0.0
         for k in range(self._step if position == 0 else 0, len(units)):
             if units[k]:
                 first = self._unit if position == 0 and k == self._step else 0
@@ -215,7 +215,7 @@ class SlicedRun(Run):
             slicing = self._slicing(submission)
             first = self._step if position == 0 else 0
             for k in range(first, len(slicing.steps)):
-                if slicing.pieces.units[k]:
+                if slicing.dispatch.units[k]:
                     unit = self._unit if position == 0 and k == first else 0
                     return self._ms_of(slicing, Cut(k, unit, unit + 1))
         return 0.0
@@ -236,7 +236,7 @@ class SlicedRun(Run):
                 elif number == self._position:
                     done += sum(step.estimate for step in slicing.steps[: self._step])
                     if self._unit:
-                        part_of = self._unit / slicing.pieces.units[self._step]
+                        part_of = self._unit / slicing.dispatch.units[self._step]
                         done += part_of * slicing.steps[self._step].estimate
         share = done / total if total else 0.0
         self._furthest = max(self._furthest, min(share, 0.999))
@@ -256,7 +256,7 @@ class Schedule:
     A `Schedule` that is deleted before its end is cancelled.
     """
 
-    def __init__(self, worker: Owner, run: SlicedRun) -> None:
+    def __init__(self, worker: WorkerProtocol, run: SlicedRun) -> None:
         self._worker = worker
         self._run = run
 

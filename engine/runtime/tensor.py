@@ -138,10 +138,10 @@ class Tensor(Disposable):
         return self._data.concrete()
 
     @property
-    def data_at_hand(self) -> TensorData:
+    def available_data(self) -> TensorData:
         """The storage, or a placeholder while the work that computes it is not enqueued yet. Never waits."""
         self._check_alive()
-        return self._data.at_hand()
+        return self._data.available_data()
 
     def has_changed(self) -> None:
         """Drop the readback: the elements were written in place."""
@@ -149,7 +149,7 @@ class Tensor(Disposable):
 
     def for_job(self, writes: bool) -> JobMemory | None:
         """The elements for a user's job; None if jobs cannot access them. Never waits."""
-        memory = self.data_at_hand.for_job(writes)
+        memory = self.available_data.for_job(writes)
         if memory is not None:
             if self._view is not None:
                 memory.array = memory.array.reshape(self._view)

@@ -129,7 +129,7 @@ class Slot:
     dtype: np.dtype
     is_tensor: bool = False
     output: WorkerOutput | None = None
-    output_direct: FastPath | None = None
+    output_fast_path: FastPath | None = None
     source: DeviceBuffer | None = None
 
     @classmethod
@@ -147,7 +147,7 @@ class Slot:
                 return None
             if source.dtype != dtype or source.buffer.elements != buffer.elements:
                 return None
-            slot.output, slot.output_direct, slot.source = value, other, source.buffer
+            slot.output, slot.output_fast_path, slot.source = value, other, source.buffer
             return slot
         if type(value) is Tensor:
             slot.is_tensor = True
@@ -207,7 +207,7 @@ class Item:
 def is_ready(worker: Worker, fast_path: FastPath) -> bool:
     """Whether a schedule needs nothing but its commands; what else is wrong, `schedule` tells."""
     # Asked for every worker in every frame, so without the detour of a property.
-    is_alike = worker._direct is not None and fast_path.recorded.fast_path is fast_path
+    is_alike = worker._latest_path is not None and fast_path.recorded.fast_path is fast_path
     return is_alike and worker._thread == get_ident()
 
 
@@ -219,14 +219,14 @@ def outside_outputs(items: Sequence[Item]) -> list[tuple[Worker, FastPath]]:
     scheduled: set[int] = set()
     for item in items:
         for slot in item.slots:
-            if slot.output is not None and slot.output_direct is not None:
+            if slot.output is not None and slot.output_fast_path is not None:
                 worker = slot.output.worker
                 if id(worker) not in scheduled:
-                    found[id(worker)] = worker, slot.output_direct
+                    found[id(worker)] = worker, slot.output_fast_path
         scheduled.add(id(item.command.worker))
     return list(found.values())
 
 
 def are_latest(outputs: Sequence[tuple[Worker, FastPath]]) -> bool:
     """Whether each worker's latest schedule wrote the buffers of that plan, and not those of another size."""
-    return all(worker._direct is fast_path for worker, fast_path in outputs)
+    return all(worker._latest_path is fast_path for worker, fast_path in outputs)

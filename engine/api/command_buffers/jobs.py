@@ -102,7 +102,7 @@ class CPUSegment:
         here = get_ident()
         for worker, fast_path in self._ready:  # as `is_ready`
             if (
-                worker._direct is None
+                worker._latest_path is None
                 or fast_path.recorded.fast_path is not fast_path
                 or worker._thread != here
             ):

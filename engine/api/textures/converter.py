@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from engine.api.textures.on_host import HostConversions
-from engine.api.textures.pictures import GLPicture, HostPicture, Picture, picture_of
+from engine.api.textures.pictures import GLPicture, HostImage, Picture, picture_of
 from engine.api.textures.staged import ConversionCounters, StagedTensorData, counters, cpu_backend, deliveries
 from engine.api.textures.transform import TextureTransform
 from engine.api.worker import Worker
@@ -92,7 +92,7 @@ class TextureConverter(metaclass=SpellingType):
                 _from_texture(backend, texture, how, shape, buffer, number if many else slot)
             counters.on_device += len(textures)
         else:
-            _from_host(backend, [p for p in pictures if isinstance(p, HostPicture)], how, shape, buffer, slot)
+            _from_host(backend, [p for p in pictures if isinstance(p, HostImage)], how, shape, buffer, slot)
         return made
 
     @staticmethod
@@ -116,7 +116,7 @@ class TextureConverter(metaclass=SpellingType):
         if texture is None:
             texture = _new_texture(how, tensor)
         target = picture_of(texture)
-        data = tensor.data_at_hand
+        data = tensor.available_data
         if (
             isinstance(target, GLPicture)
             and isinstance(data, BufferTensorData)
@@ -228,7 +228,7 @@ def _backend(on: Place, picture: Picture, tensor: Tensor | None) -> Backend:
     if isinstance(on, CLDevice):
         return shared_backend(BackendType.GPU_COMPUTE, on)
     if on is None and tensor is not None:
-        data = tensor.data_at_hand
+        data = tensor.available_data
         if isinstance(data, BufferTensorData):
             return data.backend
     device = on if on is not None else picture.device if isinstance(picture, GLPicture) else None
@@ -273,7 +273,7 @@ def _room(
     """A tensor on a backend, and its buffer: a new one, or the given one, moved there."""
     elements, dtype = int(np.prod(shape)), np.dtype(how.dtype)
     if tensor is not None:
-        data = tensor.data_at_hand
+        data = tensor.available_data
         if isinstance(data, BufferTensorData) and _same(data.backend, backend):
             tensor.has_changed()
             return tensor, data.storage
@@ -296,7 +296,7 @@ def _same(one: Backend, other: Backend) -> bool:
 
 def _from_host(
     backend: Backend,
-    pictures: Sequence[HostPicture],
+    pictures: Sequence[HostImage],
     how: TextureTransform,
     shape: tuple[int, ...],
     buffer: DeviceBuffer,

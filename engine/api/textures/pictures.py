@@ -35,7 +35,7 @@ class GLPicture:
 
 
 @dataclass(frozen=True, slots=True)
-class HostPicture:
+class HostImage:
     """Pixels in the computer's memory. pixels: `grid`'s elements, contiguous and 1-D.
 
     write: puts pixels (rows, columns, channels in `grid.order`) where the picture keeps them; None where it
@@ -47,7 +47,7 @@ class HostPicture:
     write: Callable[[np.ndarray], None] | None = None
 
 
-Picture = GLPicture | HostPicture
+Picture = GLPicture | HostImage
 
 
 def picture_of(source: Any) -> Picture:
@@ -72,7 +72,7 @@ def picture_of(source: Any) -> Picture:
     if hasattr(source, "mode") and hasattr(source, "convert") and hasattr(source, "tobytes"):
         mode = {"L": "L", "1": "L", "RGB": "RGB"}.get(source.mode, "RGBA")
         image = np.asarray(source if source.mode == mode else source.convert(mode))
-        return HostPicture(_array(image).grid, lambda: image.reshape(-1))
+        return HostImage(_array(image).grid, lambda: image.reshape(-1))
     raise InputError(
         f"a {type(source).__name__} is no picture; give a texture, a render target, a framebuffer, a pygame"
         " Surface, a Pillow image, or an array (rows, columns[, channels])"
@@ -97,7 +97,7 @@ def _texture(texture: Any, top_down: bool) -> GLPicture:
     return GLPicture(grid, texture.glo, GLDevice.for_context(texture.ctx), texture)
 
 
-def _array(array: np.ndarray) -> HostPicture:
+def _array(array: np.ndarray) -> HostImage:
     if array.ndim not in (2, 3) or (array.ndim == 3 and array.shape[2] not in _ORDERS) or not array.size:
         raise InputError(
             f"an array of shape {array.shape} is no picture: (rows, columns) or (..., 1 to 4 channels)"
@@ -114,7 +114,7 @@ def _array(array: np.ndarray) -> HostPicture:
 
     writable = array.flags.writeable and (dtype == "uint8" or array.dtype.kind == "f")
     grid = Grid(width, height, order, dtype, dtype == "uint8", top_down=True)
-    return HostPicture(grid, lambda: _from_zero_to_one(array), write if writable else None)
+    return HostImage(grid, lambda: _from_zero_to_one(array), write if writable else None)
 
 
 def _from_zero_to_one(array: np.ndarray) -> np.ndarray:
@@ -125,7 +125,7 @@ def _from_zero_to_one(array: np.ndarray) -> np.ndarray:
     return np.ascontiguousarray(array, wanted).reshape(-1)
 
 
-def _surface(surface: Any) -> HostPicture:
+def _surface(surface: Any) -> HostImage:
     """A pygame Surface of 24 or 32 bits: its bytes, in the order in which they lie."""
     bits = surface.get_bitsize()
     if bits not in (24, 32):
@@ -146,7 +146,7 @@ def _surface(surface: Any) -> HostPicture:
         np.copyto(rows(), pixels.reshape(height, width, count))
 
     grid = Grid(width, height, order, "uint8", True, top_down=True)
-    return HostPicture(grid, lambda: np.ascontiguousarray(rows()).reshape(-1), write)
+    return HostImage(grid, lambda: np.ascontiguousarray(rows()).reshape(-1), write)
 
 
 def _check_size(width: int, height: int) -> None:

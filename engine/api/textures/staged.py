@@ -82,17 +82,17 @@ class StagedTensorData(TensorData):
         is_there = isinstance(data, BufferTensorData) and data.backend.owner is device
         return is_there and tuple(self.source.shape) == shape and self.dtype == np.dtype(how.dtype)
 
-    def at_hand(self) -> TensorData:
+    def available_data(self) -> TensorData:
         if self._arrived is None and self._read.done():
             self._arrived = CPUTensorData(self._read.array())
         return self if self._arrived is None else self._arrived
 
     def concrete(self) -> TensorData:
         self._read.wait()
-        return self.at_hand()
+        return self.available_data()
 
     def request(self) -> PendingRead:
-        data = self.at_hand()
+        data = self.available_data()
         return ArrivedRead(data.elements.copy()) if isinstance(data, CPUTensorData) else _SharedRead(self)
 
     def upload(self, array: np.ndarray) -> None:
@@ -115,7 +115,7 @@ class _SharedRead:
         self._data = data
 
     def done(self) -> bool:
-        return self._data.at_hand() is not self._data
+        return self._data.available_data() is not self._data
 
     def wait(self) -> None:
         self._data.concrete()
@@ -152,7 +152,7 @@ class _Delivery:
 
     def begin(self) -> None:
         """Convert where the tensor lies, or ask for it."""
-        data = self.tensor.data_at_hand
+        data = self.tensor.available_data
         is_written = isinstance(data, CPUTensorData) and data.fence is not None
         if isinstance(data, BufferTensorData | CPUTensorData) and not is_written:
             self.read = self._start(data)
@@ -193,7 +193,7 @@ class _Delivery:
         return read
 
 
-class Deliveries(threading.local):
+class PendingTextureWrites(threading.local):
     """Each thread's tensors on their way into pictures; the latest one into a picture wins."""
 
     def __init__(self) -> None:
@@ -246,7 +246,7 @@ class Deliveries(threading.local):
 class _Pumped:
     """What the host pumps; thread-local objects themselves look different to each thread."""
 
-    def __init__(self, deliveries: Deliveries) -> None:
+    def __init__(self, deliveries: PendingTextureWrites) -> None:
         self._pump: Callable[[], bool] = deliveries.pump
 
     def pump(self, budget_ms: float | None = None) -> bool:
@@ -254,7 +254,7 @@ class _Pumped:
         return self._pump()
 
 
-deliveries = Deliveries()
+deliveries = PendingTextureWrites()
 
 
 def host_grid(picture: Picture) -> Grid:

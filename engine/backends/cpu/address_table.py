@@ -14,7 +14,7 @@ from engine.backends.cpu.cost import tasks_wanted
 from engine.backends.cpu.epilogue import Epilogue, is_float32_core, print_epilogue
 from engine.backends.cpu.library import library_text
 from engine.backends.cpu.printer import indent, kernel_text
-from engine.backends.cpu.windows import Windows, windows_last
+from engine.backends.cpu.windows import Windows, nhwc_windows
 from engine.compiler.plan import Compute
 
 TABLE_WORDS = 8192
@@ -47,7 +47,7 @@ _ARGUMENTS = ArgumentBlock(
 _HELPERS = """
 
 @helper
-def lay_table(table, step, x, zeros, first, count, height, width, pixel_bytes, out_height, out_width,
+def fill_table(table, step, x, zeros, first, count, height, width, pixel_bytes, out_height, out_width,
               kernel_rows, kernel_columns, row_stride, stride, row_dilation, dilation, top, left):
     # Where each tap of the pixels first..first+count-1 finds its channels; `zeros` outside and behind.
     image = op_div(first, out_height * out_width)
@@ -137,7 +137,7 @@ def cut_tasks(
 
 
 @dataclass(frozen=True)
-class LastConv:
+class NHWCConv:
     """A convolution that these kernels can compute: channels last, float32, known weights."""
 
     compute: Compute
@@ -200,15 +200,15 @@ class LastConv:
         )  # fmt: skip
 
 
-def last_conv(compute: Compute, rows: int) -> LastConv | None:
+def nhwc_conv_of(compute: Compute, rows: int) -> NHWCConv | None:
     """The NHWC convolution of a hint, for tiles of the given pixels; None for other kinds."""
     assert compute.hint is not None
-    win, facts = windows_last(compute), compute.hint.facts
+    win, facts = nhwc_windows(compute), compute.hint.facts
     if win is None or facts.get("x_first") or compute.hint.operands[1].known is None:
         return None
     if not is_float32_core(compute) or win.taps * 2 * rows > TABLE_WORDS:
         return None
-    return LastConv(compute, win, int(facts["group"]))
+    return NHWCConv(compute, win, int(facts["group"]))
 
 
 def table_kernel(epilogue: Epilogue, makers: str, rows: int, sums: int, tiles: list[str]) -> str:
@@ -240,7 +240,7 @@ def table_kernel(epilogue: Epilogue, makers: str, rows: int, sums: int, tiles: l
                 "end_pixel = min(first + block_pixels, pixels)",
                 "while first < end_pixel:",
                 "    count = min(room, end_pixel - first)",
-                "    lay_table(table, step, source, w + zeros_place * 4, first, count, height, width,"
+                "    fill_table(table, step, source, w + zeros_place * 4, first, count, height, width,"
                 " groups * channels * 4, out_height, out_width, kernel_rows, kernel_columns, row_stride,"
                 " stride, row_dilation, dilation, top, left)",
                 *indent(tiles),

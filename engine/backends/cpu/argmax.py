@@ -7,7 +7,7 @@ a whole, columns side by side hold their best key and its place.
 from __future__ import annotations
 
 from engine.backends.cpu.argument_block import ArgumentBlock
-from engine.backends.cpu.epilogue import emit_epilogue, unfinished
+from engine.backends.cpu.epilogue import emit_epilogue, raw_output
 from engine.backends.cpu.library import library_text
 from engine.backends.cpu.native_kernel import NativeKernel
 from engine.backends.cpu.printer import indent, kernel_text, read_text
@@ -48,7 +48,7 @@ def tune_position(compute: Compute, tuner: Tuner, threads: int) -> bool:
     blocks = -(-inner // BLOCK_COLUMNS)
     tasks = -(-outer // BLOCK_ROWS) if inner == 1 else outer * blocks
     each = (x.size * _NS_PER_ELEMENT + outer * inner * _NS_PER_RESULT) / tasks
-    target = unfinished(compute, tuner, INT64)
+    target = raw_output(compute, tuner, INT64)
     text = position_text(x.dtype.name, bool(facts["largest"]), bool(facts["last"]))
     sizes = _ARGUMENTS.values(outer=outer, count=count, inner=inner, blocks=blocks)
     tuner.emit(NativeKernel("position", text), (tasks,), (each, *sizes), (x.name,), target)

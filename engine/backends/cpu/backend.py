@@ -20,10 +20,10 @@ from engine.backends.cpu.cost import DETERMINISTIC_THREADS, grain, row_blocks, s
 from engine.backends.cpu.fast_path import CPURepeat, seen
 from engine.backends.cpu.memory import CPUBuffer, native_type
 from engine.backends.cpu.native_kernel import source_of
-from engine.backends.cpu.partial_run import CPUPieces
+from engine.backends.cpu.partial_run import CPUPartialDispatch
 from engine.backends.cpu.plan_codec import CPUPlanCodec
 from engine.backends.cpu.precision import arithmetics_for
-from engine.backends.cpu.precompile import compile_ahead
+from engine.backends.cpu.precompile import precompile_kernels
 from engine.backends.cpu.program import CPUProgram, released
 from engine.backends.cpu.stream import CPUReadback, JobStream
 from engine.backends.cpu.template import CPUTemplate
@@ -77,7 +77,7 @@ class CPUBackend(HostBackend):
         deterministic: bool = False,
     ) -> None:
         self.arithmetics = arithmetics_for(precision)
-        compile_ahead(is_certain=True)
+        precompile_kernels(is_certain=True)
         self._given_jobs = jobs
         self._creating = threading.RLock()
         threads = jobs.thread_count if jobs is not None else shared_thread_count()
@@ -132,12 +132,12 @@ class CPUBackend(HostBackend):
         """The sources of kernels that this backend has no functions of, by the kernels' keys."""
         return {k.key: source_of(k) for k in kernels if k.key not in self._functions}
 
-    def prepare_beside(self, kernels: Iterable[AnyKernel]) -> native.PendingLoad | None:
+    def prepare_async(self, kernels: Iterable[AnyKernel]) -> native.PendingLoad | None:
         """Let child processes compile missing kernels."""
         load = native.prepare_async([*self._missing(kernels).values()])
         return None if load.done() else load
 
-    def prepare_stored(self, words: Mapping[str, int]) -> bool:
+    def prepare_cached(self, words: Mapping[str, int]) -> bool:
         """Load kernels that were compiled before."""
         addresses = native.load_stored(words)
         if addresses is None:
@@ -298,10 +298,10 @@ class CPUBackend(HostBackend):
         else:
             self.stream.submit(program.commands, None)
 
-    def pieces(self, program: Program, plan: Plan) -> CPUPieces:
+    def partial_dispatch(self, program: Program, plan: Plan) -> CPUPartialDispatch:
         """The plan's commands, to be run over parts of their ranges."""
         assert isinstance(program, CPUProgram)
-        return CPUPieces(program, plan, partial(self.stream.submit, keep_alive=None), self._run_here)
+        return CPUPartialDispatch(program, plan, partial(self.stream.submit, keep_alive=None), self._run_here)
 
     def _run_here(self, program: CPUProgram) -> bool:
         """Run a short program on this thread, if nothing is in flight; whether it did."""
@@ -355,11 +355,11 @@ class CPUBackend(HostBackend):
         """The last job of this stream; None when nothing is in flight."""
         return self.stream.fence()
 
-    def waits_for(self, mark: Any) -> bool:
+    def can_wait_for(self, mark: Any) -> bool:
         """Whether a mark is a job of this job system."""
         return isinstance(mark, JobHandle) and mark.system is self.jobs
 
-    def upload_behind(self, buffer: DeviceBuffer, data: CPUTensorData) -> None:
+    def upload_after(self, buffer: DeviceBuffer, data: CPUTensorData) -> None:
         """Copy elements by a job, once the job that writes them is done."""
         assert isinstance(buffer, CPUBuffer)
         fence = data.fence

@@ -91,7 +91,7 @@ def copy_pairs(evens, odds, source, count):
 
 
 @helper
-def lay_rows(band, x, height, width, first, left, row_stride, rows, count, pitch, padding):
+def pack_rows(band, x, height, width, first, left, row_stride, rows, count, pitch, padding):
     # Vectors write beyond the ends of rows, so rows are laid in order, each with the padding of the next.
     low = min(max(left, 0), count)
     high = max(min(width + left, count), low)
@@ -142,7 +142,7 @@ def lay_strided(band, line, x, height, width, first, left, row_stride, stride, p
                 region, padding):
     for row in range(rows):
         y = first + row * row_stride
-        lay_rows(line, x, height, width, y, left, 1, 1, (count - 1) * stride + phases, 0, padding)
+        pack_rows(line, x, height, width, y, left, 1, 1, (count - 1) * stride + phases, 0, padding)
         for phase in range(phases):
             for k in range(count):
                 place = phase * region + row * pitch + k
@@ -150,13 +150,13 @@ def lay_strided(band, line, x, height, width, first, left, row_stride, stride, p
 
 
 @helper
-def lay_band(band, line, x, height, width, top, left, row_stride, stride, row_phases, phases, rows, count,
+def pack_band(band, line, x, height, width, top, left, row_stride, stride, row_phases, phases, rows, count,
              pitch, region, padding):
     for row_phase in range(row_phases):
         target = band + row_phase * phases * region * 4
         first = row_phase - top
         if stride == 1:
-            lay_rows(target, x, height, width, first, left, row_stride, rows, count, pitch, padding)
+            pack_rows(target, x, height, width, first, left, row_stride, rows, count, pitch, padding)
         elif stride == 2 and phases == 2:
             lay_pairs(target, target + region * 4, x, height, width, first, left, row_stride, rows, count,
                       pitch, padding)
@@ -255,7 +255,7 @@ def walk_bands(
         "        source = origin + (row0 * pitch + first) * 4",
         "        if in_place == 0:",
         "            source = band",
-        "            lay_band(band, line, origin, height, width, top - row0 * row_stride,"
+        "            pack_band(band, line, origin, height, width, top - row0 * row_stride,"
         " left - first * stride, row_stride, stride, row_phases, phases, rows + row_reach, length + reach,"
         " pitch, region, "
         f"{padding})",

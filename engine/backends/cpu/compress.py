@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from engine.backends.cpu.argument_block import ArgumentBlock
 from engine.backends.cpu.cost import tasks_wanted
-from engine.backends.cpu.epilogue import emit_epilogue, unfinished
+from engine.backends.cpu.epilogue import emit_epilogue, raw_output
 from engine.backends.cpu.library import library_text
 from engine.backends.cpu.native_kernel import NativeKernel
 from engine.backends.cpu.printer import indent, kernel_text
@@ -32,7 +32,7 @@ def tune_count(compute: Compute, tuner: Tuner, threads: int) -> bool:
     assert compute.hint is not None
     (mask,) = compute.hint.operands
     rows, count = mask.shape
-    target = unfinished(compute, tuner, INT64)
+    target = raw_output(compute, tuner, INT64)
     _emit_counts(tuner, mask.name, rows, {"count": count, "blocks": 1, "block_size": count}, target)
     emit_epilogue(compute, tuner, target, INT64)
     return True
@@ -42,7 +42,7 @@ def tune_select(compute: Compute, tuner: Tuner, threads: int) -> bool:
     """Rule for hints of kind "select"."""
     assert compute.hint is not None
     mask, room = compute.hint.operands[0], compute.space[-1]
-    target = unfinished(compute, tuner, INT32)
+    target = raw_output(compute, tuner, INT32)
     deliver = [f"store_i32(out, row * room + filled + k, {_POSITION})"]
     # Slots that stand for nothing are read all the same.
     rest = ["set_bytes(out + (row * room + filled) * 4, _types.uint8(0), (room - filled) * 4)"]
@@ -58,7 +58,7 @@ def tune_nonzero(compute: Compute, tuner: Tuner, threads: int) -> bool:
     assert compute.hint is not None
     mask, shape = compute.hint.operands[0], compute.hint.facts["shape"]
     rank = len(shape)
-    target = unfinished(compute, tuner, INT64)
+    target = raw_output(compute, tuner, INT64)
     sizes = [f"size{axis}" for axis in range(rank)]
     last = f"size{rank - 1}"
     fresh = [f"rest = op_div(position, {last})", f"line = rest * {last}"]
@@ -89,7 +89,7 @@ def tune_compress(compute: Compute, tuner: Tuner, threads: int) -> bool:
     room, size = compute.space[1], x.dtype.itemsize
     if len(compute.space) != 3:
         return False
-    target = unfinished(compute, tuner, x.dtype)
+    target = raw_output(compute, tuner, x.dtype)
     deliver = [
         "for o in range(outer):",
         "    for k in range(found):",

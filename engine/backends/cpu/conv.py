@@ -18,7 +18,7 @@ from engine.backends.cpu.library import library_text
 from engine.backends.cpu.native_kernel import NativeKernel
 from engine.backends.cpu.packing import pack_panels
 from engine.backends.cpu.partition import GROUP_OF_IMAGE, SCRATCH_FLOATS, block_text, partition
-from engine.backends.cpu.planes import TAP_OFFSETS, lay_out
+from engine.backends.cpu.planes import TAP_OFFSETS, stage_planes
 from engine.backends.cpu.printer import indent, kernel_text
 from engine.backends.cpu.tiles import Tile, host_tile
 from engine.backends.cpu.windows import MAX_TAPS, Windows, windows_first
@@ -104,7 +104,7 @@ def _tune_gemm(compute: Compute, tuner: Tuner, win: Windows, group: int, threads
     batch, channels, m = x.shape[0], w.shape[1], w.shape[0] // group
     rows = tile.rows_for(m)
     pixels = win.out[0] * win.out[1]
-    planes = lay_out(tuner, x.name, batch * group * channels, win, 0.0)
+    planes = stage_planes(tuner, x.name, batch * group * channels, win, 0.0)
     epilogue = print_epilogue(compute, _ARGUMENTS.end)
     weights = _pack(tuner, w.name, w.known, group, rows)
     total_ns = 2.0 * batch * group * m * channels * win.taps * pixels / FLOPS_PER_NS + 500.0

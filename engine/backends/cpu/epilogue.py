@@ -23,8 +23,8 @@ Recipe = tuple[Any, ...]
 
 _MOST_OPERANDS = 16
 
-ENDS_BYTES = 8 * (4 + _MOST_OPERANDS)
-"""Memory for what `fill_ends` stores."""
+EPILOGUE_BYTES = 8 * (4 + _MOST_OPERANDS)
+"""Memory for what `store_epilogue` stores."""
 
 
 @dataclass(frozen=True)
@@ -114,7 +114,7 @@ def _recipe(node: Expr, kernel: Kernel) -> Recipe | None:
     return None
 
 
-def fill_ends(recipe: Recipe, ends: str, *, columns: str, pixels: str, first: str) -> list[str]:
+def store_epilogue(recipe: Recipe, ends: str, *, columns: str, pixels: str, first: str) -> list[str]:
     """Statements that pass the epilogue to a tile, given `start`, the flat position of its first sum.
 
     ends: the address of the memory for that. columns, pixels: how many are meant. first: the first column.
@@ -126,7 +126,7 @@ def fill_ends(recipe: Recipe, ends: str, *, columns: str, pixels: str, first: st
     return [f"store_i64({ends}, {number}, {value})" for number, value in words]
 
 
-def fill_step(ends: str, columns: str) -> str:
+def store_row_stride(ends: str, columns: str) -> str:
     """The statement that passes the distance between pixels, in columns, to all tiles."""
     return f"store_i64({ends}, 1, {columns} * 4)"
 
@@ -145,7 +145,7 @@ def is_float32_core(compute: Compute) -> bool:
     return compute.body.dtype == "float32" and all(v.dtype.name == "float32" for v in operands)
 
 
-def unfinished(compute: Compute, tuner: Tuner, dtype: np.dtype) -> str:
+def raw_output(compute: Compute, tuner: Tuner, dtype: np.dtype) -> str:
     """The buffer for a kernel's result, of type `dtype`, to which `emit_epilogue` applies the epilogue."""
     if compute.epilogue is None:
         return compute.output.name

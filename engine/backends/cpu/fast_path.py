@@ -43,7 +43,7 @@ class CPURepeat(Repeat):
         self._stream = backend.stream
         self._in_place = in_place
         self._views = [seen(buffer, shape) for buffer, shape in zip(targets, shapes, strict=True)]
-        self._elsewhere: InPlace | None = None
+        self._elsewhere: ZeroCopyInputs | None = None
 
     def run(self, arrays: Sequence[np.ndarray], tensors: Sequence[CPUTensorData | None] = ()) -> None:
         program, stream, is_watched = self._program, self._stream, instrumentation.installed != 0
@@ -67,8 +67,8 @@ class CPURepeat(Repeat):
     def _run_elsewhere(self, arrays: Sequence[np.ndarray], tensors: Sequence[CPUTensorData | None]) -> None:
         here = self._elsewhere
         if here is None:
-            here = self._elsewhere = InPlace(self._program, self._targets, self._in_place)
-        if not here.is_aimed_at(arrays, tensors):
+            here = self._elsewhere = ZeroCopyInputs(self._program, self._targets, self._in_place)
+        if not here.is_bound_to(arrays, tensors):
             here.aim(arrays, tensors)
         for number in here.copied:
             self._views[number][...] = arrays[number]
@@ -100,7 +100,7 @@ class CPURepeat(Repeat):
         return True
 
 
-class InPlace:
+class ZeroCopyInputs:
     """A copy of a program's commands with their own argument blocks, which read inputs in place.
 
     To be changed only while they are not running. `read` are the tensors that are read where they lie;
@@ -139,7 +139,7 @@ class InPlace:
         self.read: list[CPUTensorData] = []
         self.copied: list[int] = []
 
-    def is_aimed_at(self, arrays: Sequence[np.ndarray], tensors: Sequence[CPUTensorData | None]) -> bool:
+    def is_bound_to(self, arrays: Sequence[np.ndarray], tensors: Sequence[CPUTensorData | None]) -> bool:
         """Whether the commands read these tensors in place."""
         # Arrays are others where they were written while they were read.
         if tensors != self.tensors or any(arrays[number] is not array for number, array in self.taken):

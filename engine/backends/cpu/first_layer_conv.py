@@ -27,7 +27,7 @@ from engine.backends.cpu.pixel_tiles import (
 )
 from engine.backends.cpu.printer import indent, kernel_text
 from engine.backends.cpu.tiles import Tile, host_tile
-from engine.backends.cpu.windows import Windows, windows_last
+from engine.backends.cpu.windows import Windows, nhwc_windows
 from engine.compiler.plan import Compute, Tuner
 from engine.kernels.size import deferred
 
@@ -52,7 +52,7 @@ _ARGUMENTS = ArgumentBlock(
 _HELPERS = """
 
 @helper
-def lay_band(band, x, channels, height, width, y0, x0, rows, band_rows, pitch):
+def pack_band(band, x, channels, height, width, y0, x0, rows, band_rows, pitch):
     # Rows y0..y0+rows-1 of every channel from column x0 on, `pitch` long; zeros outside the input.
     low = min(max(-x0, 0), pitch)
     high = max(min(width - x0, pitch), low)
@@ -91,11 +91,11 @@ class _Bands:
     floats: int
 
 
-def tune_conv_first(compute: Compute, tuner: Tuner, threads: int) -> bool:
+def tune_first_layer_conv(compute: Compute, tuner: Tuner, threads: int) -> bool:
     """Rule for hints of kind "conv" with x_first or one channel: float32, known weights, one group."""
     assert compute.hint is not None
     facts, (x, w) = compute.hint.facts, compute.hint.operands
-    win = windows_last(compute)
+    win = nhwc_windows(compute)
     if win is None or w.known is None or not is_float32_core(compute):
         return False
     if not facts.get("x_first") and x.shape[-1] > 1:
@@ -203,7 +203,7 @@ def conv_first_text(tile: Tile, epilogue: Epilogue, rank: int) -> str:
                 "if in_place == 0:",
                 "    origin = band",
                 "    needed = (rows - 1) * row_stride + (kernel_rows - 1) * row_dilation + 1",
-                "    lay_band(band, picture, channels, height, width, row0 * row_stride - top,"
+                "    pack_band(band, picture, channels, height, width, row0 * row_stride - top,"
                 " column0 * stride - left, needed, band_rows, pitch)",
                 "for row in range(rows):",
                 "    for k in range(length):",

@@ -41,7 +41,7 @@ from engine.backends.cpu.low_precision import (
 from engine.backends.cpu.native_kernel import NativeKernel
 from engine.backends.cpu.precision import Arithmetic
 from engine.backends.cpu.printer import indent, kernel_text
-from engine.backends.cpu.windows import MAX_STRIDE, MAX_TAPS, Windows, windows_last
+from engine.backends.cpu.windows import MAX_STRIDE, MAX_TAPS, Windows, nhwc_windows
 from engine.compiler.plan import Compute, Tuner, storable
 from engine.kernels.size import deferred
 
@@ -100,7 +100,7 @@ def lay_cells(band, x, height, width, channels, y0, x0, row_stride, column_strid
 _PIXELS = (
     """
 @helper
-def lay_pixels(target, source, width, channels, first, stride, count, pitch, x_column, factor, zero):
+def pack_pixels(target, source, width, channels, first, stride, count, pitch, x_column, factor, zero):
     # One row of cells. What the last group of a pixel lacks is zeros.
     for k in range(count):
         at = first + k * stride
@@ -118,7 +118,7 @@ def lay_pixels(target, source, width, channels, first, stride, count, pitch, x_c
                 if y < 0 or y >= height:
                     fill_bytes(target, row_cells * pitch, zero)
                 else:
-                    lay_pixels(target, x + y * x_row * 4, width, channels, x0 + phase, column_stride,
+                    pack_pixels(target, x + y * x_row * 4, width, channels, x0 + phase, column_stride,
                                row_cells, pitch, x_column, factor, zero)
                 target += region * pitch
 """
@@ -216,7 +216,7 @@ class Bands:
         return (laid + 32) * cells.pitch + (cells.groups + 1) * 64
 
 
-def tune_reduced_conv(compute: Compute, tuner: Tuner, threads: int, arithmetic: Arithmetic) -> bool:
+def tune_low_precision_conv(compute: Compute, tuner: Tuner, threads: int, arithmetic: Arithmetic) -> bool:
     """Rule for hints of kind "conv" over channels-last tensors with known weights, where it is worth it."""
     assert compute.hint is not None
     facts = compute.hint.facts
@@ -295,7 +295,7 @@ def _taps(elements: np.ndarray, kernel: tuple[int, ...], taps: int) -> np.ndarra
 def _windows(compute: Compute) -> Windows | None:
     """The windows over one or two axes, a single pixel flat over all of the plane; None for other ranks."""
     assert compute.hint is not None
-    win = windows_last(compute)
+    win = nhwc_windows(compute)
     if win is None or max(win.strides) > MAX_STRIDE:
         return None
     if win.is_pointwise:

@@ -97,7 +97,7 @@ class Cut:
         return -(-m // self.rows), -(-n // self.columns)
 
 
-def tune_reduced_matmul(compute: Compute, tuner: Tuner, threads: int, arithmetic: Arithmetic) -> bool:
+def tune_low_precision_matmul(compute: Compute, tuner: Tuner, threads: int, arithmetic: Arithmetic) -> bool:
     """Rule for hints of kind "matmul" with a known right side that is worth it."""
     assert compute.hint is not None
     facts = compute.hint.facts

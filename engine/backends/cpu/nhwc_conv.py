@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 
-from engine.backends.cpu.address_table import NS_PER_ADDRESS, cut_tasks, last_conv, table_kernel
+from engine.backends.cpu.address_table import NS_PER_ADDRESS, cut_tasks, nhwc_conv_of, table_kernel
 from engine.backends.cpu.epilogue import Epilogue
 from engine.backends.cpu.native_kernel import NativeKernel
 from engine.backends.cpu.pixel_tiles import (
@@ -21,12 +21,12 @@ from engine.compiler.plan import Compute, Tuner
 from engine.kernels.size import deferred
 
 
-def tune_conv_last(compute: Compute, tuner: Tuner, threads: int) -> bool:
+def tune_nhwc_conv(compute: Compute, tuner: Tuner, threads: int) -> bool:
     """Rule for hints of kind "conv" with channels_last: float32, one or two axes, known weights."""
     assert compute.hint is not None
     tile = host_tile()
     rows = pixel_rows(tile)[0]
-    conv = last_conv(compute, rows)
+    conv = nhwc_conv_of(compute, rows)
     if conv is None:
         return False
     x, w = compute.hint.operands
@@ -48,12 +48,12 @@ def tune_conv_last(compute: Compute, tuner: Tuner, threads: int) -> bool:
     group_weights = padded * conv.depth
     sizes = conv.sizes(cut, rows, tile.width, conv.group * group_weights, group_weights)
     values = (cut.nanoseconds / cut.tasks, *sizes, *epilogue.values)
-    kernel = NativeKernel("conv_last", conv_last_text(tile, epilogue, len(compute.space)))
+    kernel = NativeKernel("conv_last", nhwc_conv_text(tile, epilogue, len(compute.space)))
     tuner.emit(kernel, (cut.tasks,), values, (*epilogue.inputs, x.name, weights), compute.output.name)
     return True
 
 
-def conv_last_text(tile: Tile, epilogue: Epilogue, rank: int) -> str:
+def nhwc_conv_text(tile: Tile, epilogue: Epilogue, rank: int) -> str:
     """The kernel's module."""
     rows = pixel_rows(tile)[0]
 

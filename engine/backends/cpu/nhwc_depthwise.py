@@ -17,12 +17,12 @@ from engine.backends.cpu.pixels import (
 )
 from engine.backends.cpu.printer import kernel_text
 from engine.backends.cpu.tiles import host_tile
-from engine.backends.cpu.windows import MAX_TAPS, windows_last
+from engine.backends.cpu.windows import MAX_TAPS, nhwc_windows
 from engine.compiler.plan import Compute, Tuner, storable
 from engine.kernels.size import deferred
 
 
-def tune_depthwise_last(compute: Compute, tuner: Tuner, threads: int) -> bool:
+def tune_nhwc_depthwise(compute: Compute, tuner: Tuner, threads: int) -> bool:
     """Rule for hints of kind "conv" with channels last: as many groups and outputs as input channels."""
     assert compute.hint is not None
     x, w = compute.hint.operands
@@ -32,7 +32,7 @@ def tune_depthwise_last(compute: Compute, tuner: Tuner, threads: int) -> bool:
     channels = x.shape[-1]
     if int(facts["group"]) != channels or w.shape[:2] != (channels, 1) or channels == 1:
         return False
-    win = windows_last(compute)
+    win = nhwc_windows(compute)
     if win is None or win.taps > MAX_TAPS:
         return False
     lanes, rank, elements = host_tile().lanes, len(compute.space), w.known

@@ -8,7 +8,7 @@ from engine.backends.cpu.native_kernel import NativeKernel
 from engine.backends.cpu.pixels import PIXEL_ARGUMENTS, cut_rows, pixel_memory, pixels_text, walk_pixels
 from engine.backends.cpu.printer import kernel_text
 from engine.backends.cpu.tiles import host_tile
-from engine.backends.cpu.windows import MAX_TAPS, windows_last
+from engine.backends.cpu.windows import MAX_TAPS, nhwc_windows
 from engine.compiler.plan import Compute, Tuner
 from engine.kernels.size import deferred
 
@@ -24,11 +24,11 @@ def taps_between(first, dilation, count, low, high):
 """
 
 
-def tune_pool_last(compute: Compute, tuner: Tuner, threads: int) -> bool:
+def tune_nhwc_pool(compute: Compute, tuner: Tuner, threads: int) -> bool:
     """Rule for hints of kind "pool" with channels last, of float32 over one or two axes."""
     assert compute.hint is not None
     (x,), facts = compute.hint.operands, compute.hint.facts
-    kind, win = str(facts["kind"]), windows_last(compute)
+    kind, win = str(facts["kind"]), nhwc_windows(compute)
     if win is None or win.taps > MAX_TAPS or not is_float32_core(compute):
         return False
     if kind not in ("max", "average", "sum"):

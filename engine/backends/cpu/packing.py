@@ -51,7 +51,7 @@ def pack_panels(matrices: np.ndarray, width: int) -> np.ndarray:
     batch_step, row_step, column_step = matrices.strides
     if whole and row_step == 4 and column_step == 4 * k and _is_worth_turning(matrices[0]):
         for batch, matrix in enumerate(matrices):
-            turn_panels(packed[batch, :whole], matrix[:, : whole * width].T)
+            transpose_panels(packed[batch, :whole], matrix[:, : whole * width].T)
     elif whole:
         steps = (batch_step, width * column_step, row_step, column_step)
         source = np.lib.stride_tricks.as_strided(matrices, (count, whole, k, width), steps)
@@ -70,7 +70,7 @@ def _is_worth_turning(matrix: np.ndarray) -> bool:
     return matrix.dtype == np.float32 and matrix.nbytes >= LEAST_TURNED
 
 
-def turn_panels(target: np.ndarray, rows: np.ndarray, taps: int = 1) -> None:
+def transpose_panels(target: np.ndarray, rows: np.ndarray, taps: int = 1) -> None:
     """(panels * width, depth) -> (panels, depth, width): the rows of a panel become its columns.
 
     With `taps`, what comes as (C, tap) in a row is laid as (tap, C). Both sides are float32 in one piece.
@@ -93,7 +93,7 @@ def packing_source() -> NativeSource:
 def _turning(lanes: int) -> NativeSource:
     head = library_text("vectors", "products")
     return NativeSource(
-        "turn_panels", head + _ARGUMENTS.reading(_TURN).replace("{lanes}", str(lanes)), "kernel"
+        "transpose_panels", head + _ARGUMENTS.reading(_TURN).replace("{lanes}", str(lanes)), "kernel"
     )
 
 

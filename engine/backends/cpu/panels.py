@@ -23,7 +23,7 @@ transpose_block = make_transpose_block({lanes})
 
 
 @helper
-def lay_rows(target, target_row, source, source_row, rows, columns):
+def pack_rows(target, target_row, source, source_row, rows, columns):
     for _ in range(rows):
         done = 0
         while done + {lanes} <= columns:
@@ -107,7 +107,7 @@ def panels_text(lanes: int) -> str:
                 "source = matrix + (count * source_batch + column * source_column) * 4",
                 "target = out + (count * target_batch + panel * target_panel) * 4",
                 "if source_column == 1:",
-                "    lay_rows(target, target_row, source, source_row, rows, wanted)",
+                "    pack_rows(target, target_row, source, source_row, rows, wanted)",
                 "else:",
                 "    lay_columns(target, target_row, source, source_row, source_column, rows, wanted)",
                 # Columns beyond the matrix take part in sums that nobody stores.

@@ -1,4 +1,4 @@
-"""A recorded plan on the CPU in pieces: a job for each slice, with the clock read between its commands."""
+"""A recorded plan on the CPU in parts: a job for each slice, with the clock read between its commands."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import numpy as np
 
 from engine.backends.cpu.program import CPUProgram
 from engine.backends.cpu.timing import Stamped
-from engine.backends.partial_dispatch import Between, Cut, Pieces, Timing, Together
+from engine.backends.partial_dispatch import Between, Cut, PartialDispatch, Timing, Together
 from engine.base import instrumentation
 from engine.base.errors import DisposedError
 from engine.compiler.plan import Plan
@@ -45,7 +45,7 @@ class _Timed:
         return self._job.is_completed
 
 
-class CPUPieces(Pieces):
+class CPUPartialDispatch(PartialDispatch):
     """Commands of a program, each over all of its range or a part of it.
 
     submit: lets commands join the stream. run_here: runs the program on this thread if nothing is in flight

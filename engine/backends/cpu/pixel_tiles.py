@@ -12,8 +12,8 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from engine.backends.cpu.epilogue import Epilogue, Recipe, fill_ends, fill_step
-from engine.backends.cpu.packing import turn_panels
+from engine.backends.cpu.epilogue import Epilogue, Recipe, store_epilogue, store_row_stride
+from engine.backends.cpu.packing import transpose_panels
 from engine.backends.cpu.printer import indent
 from engine.backends.cpu.tiles import AVX2, AVX512, NEON, Tile
 from engine.base.memory.pool import reserve_lasting
@@ -57,11 +57,11 @@ def pack_weights(w: np.ndarray, group: int, tile: Tile, taps_first: bool, zeros:
     for g in range(group):
         if whole:
             panels = groups[g, : whole * depth].reshape(-1, depth, width)
-            turn_panels(panels, source[g, :whole], order)
+            transpose_panels(panels, source[g, :whole], order)
         if whole < m:
             rest = np.zeros((padded - whole, depth), np.float32)
             rest[: m - whole] = source[g, whole:]
-            turn_panels(groups[g, whole * depth :].reshape(1, depth, -1), rest, order)
+            transpose_panels(groups[g, whole * depth :].reshape(1, depth, -1), rest, order)
     return memory
 
 
@@ -99,7 +99,7 @@ def walk_tiles(
     recipe = epilogue.recipe
     ends = ["start = (first + t) * m_total + m_first"]
     if recipe is not None:
-        ends += fill_ends(recipe, "sums", columns="columns", pixels="valid", first="m_first")
+        ends += store_epilogue(recipe, "sums", columns="columns", pixels="valid", first="m_first")
 
     def heights(name: str) -> list[str]:
         # Two short tiles may hold more than a tall one, and be all that is left.
@@ -115,7 +115,7 @@ def walk_tiles(
         ]
 
     return [
-        *([] if recipe is None else [fill_step("sums", "m_total")]),
+        *([] if recipe is None else [store_row_stride("sums", "m_total")]),
         "m = m0",
         "while m < m1:",
         f"    columns = min({tile.width}, m1 - m)",

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from engine.backends.cpu.argument_block import ArgumentBlock
 from engine.backends.cpu.cost import tasks_wanted
-from engine.backends.cpu.epilogue import ENDS_BYTES, Epilogue, Recipe, fill_ends, fill_step
+from engine.backends.cpu.epilogue import EPILOGUE_BYTES, Epilogue, Recipe, store_epilogue, store_row_stride
 from engine.backends.cpu.library import library_text
 from engine.backends.cpu.printer import indent
 from engine.backends.cpu.windows import MAX_TAPS, Windows
@@ -100,7 +100,7 @@ def pixel_memory(lanes: int) -> list[str]:
     """Statements before the first task."""
     return [
         f"sums = stack_bytes({max(p * v for p, v in TILES) * lanes * 4})",
-        f"ends = stack_bytes({ENDS_BYTES})",
+        f"ends = stack_bytes({EPILOGUE_BYTES})",
         f"inner_places = stack_bytes({MAX_TAPS * 16})",
         f"edge_lists = stack_bytes({_EDGES * MAX_TAPS * 16})",
         f"edge_taps = stack_bytes({_EDGES * 8})",
@@ -144,7 +144,7 @@ def walk_pixels(
     ]
     ends = ["start = (out_row * out_columns + pixel) * channels + c"]
     if recipe is not None:
-        ends += fill_ends(recipe, "ends", columns="c1 - c", pixels="pixels", first="c")
+        ends += store_epilogue(recipe, "ends", columns="c1 - c", pixels="pixels", first="c")
     channel_loop = [
         "c = c0",
         "while c < c1:",
@@ -178,7 +178,7 @@ def walk_pixels(
         "    pixel += pixels",
     ]
     return [
-        *([] if recipe is None else [fill_step("ends", "channels")]),
+        *([] if recipe is None else [store_row_stride("ends", "channels")]),
         # Where the taps of a window lie from its start is the same in all rows of which as many are inside.
         "listed0, listed1, inner_taps = -1, -1, 0",
         "for task in range(begin, end):",

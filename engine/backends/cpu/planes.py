@@ -168,7 +168,7 @@ def layout_of(win: Windows) -> Layout:
     return Layout(rows, ow + (kw - 1) * dw // sw, phases, row_stride, step)
 
 
-def lay_out(tuner: Tuner, x: str, count: int, win: Windows, padding: float) -> Planes:
+def stage_planes(tuner: Tuner, x: str, count: int, win: Windows, padding: float) -> Planes:
     """The input as `Planes`: itself if possible, otherwise a copy made by a separate step."""
     if win.reads_in_place:
         return in_place(x, win)

@@ -11,7 +11,7 @@ from engine.device.jobs.system import job_sources
 
 
 @cache
-def compile_ahead(is_certain: bool = False) -> None:
+def precompile_kernels(is_certain: bool = False) -> None:
     """Begin to compile them, unless that was done before, by this process or another; returns at once.
 
     One by one, as each is asked for, they would take three seconds on one core: nothing runs without the job

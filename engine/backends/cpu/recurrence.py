@@ -21,7 +21,7 @@ import numpy as np
 
 from engine.backends.cpu.argument_block import ArgumentBlock
 from engine.backends.cpu.cost import CHUNK_NS
-from engine.backends.cpu.epilogue import emit_epilogue, unfinished
+from engine.backends.cpu.epilogue import emit_epilogue, raw_output
 from engine.backends.cpu.library import library_text
 from engine.backends.cpu.matmul import reading_ns, tune_matmul
 from engine.backends.cpu.native_kernel import NativeKernel
@@ -106,7 +106,7 @@ def tune_recurrence(compute: Compute, tuner: Tuner, threads: int) -> bool:
     scratch = tuner.temporary(groups * parts * MARK_BYTES // 4 + states, FLOAT32)
     initial = [given[s].name if s in given else right for s in ("h", "c")]
     names = (inputs, right, after, *initial, scratch)
-    target = unfinished(compute, tuner, FLOAT32)
+    target = raw_output(compute, tuner, FLOAT32)
     kernel = NativeKernel(kind, recurrence_text(kind, tile))
     tasks = groups * parts
     copy_ns = states / tasks * COPY_NS + 10.0

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from engine.backends.cpu.argument_block import ArgumentBlock
-from engine.backends.cpu.epilogue import emit_epilogue, unfinished
+from engine.backends.cpu.epilogue import emit_epilogue, raw_output
 from engine.backends.cpu.library import library_text
 from engine.backends.cpu.native_kernel import NativeKernel
 from engine.backends.cpu.printer import computed_type, indent, kernel_text, read_text, write_text
@@ -30,7 +30,7 @@ def tune_scan(compute: Compute, tuner: Tuner, threads: int) -> bool:
     blocks = -(-inner // BLOCK_COLUMNS)
     tasks = outer * blocks
     each = count * inner / blocks * _NS_PER_ELEMENT[inner == 1] + count * _NS_PER_ROW * (inner > 1)
-    target = unfinished(compute, tuner, x.dtype)
+    target = raw_output(compute, tuner, x.dtype)
     kernel = NativeKernel(f"scan_{facts['kind']}", scan_text(x.dtype.name, str(facts["kind"])))
     sizes = _ARGUMENTS.values(
         count=count, inner=inner, blocks=blocks, exclusive=int(facts["exclusive"]),

@@ -10,7 +10,7 @@ from math import prod
 
 from engine.backends.cpu.argument_block import ArgumentBlock
 from engine.backends.cpu.cost import tasks_wanted
-from engine.backends.cpu.epilogue import emit_epilogue, unfinished
+from engine.backends.cpu.epilogue import emit_epilogue, raw_output
 from engine.backends.cpu.library import library_text
 from engine.backends.cpu.native_kernel import NativeKernel
 from engine.backends.cpu.printer import indent, kernel_text
@@ -55,7 +55,7 @@ def tune_scatter(compute: Compute, tuner: Tuner, threads: int) -> bool:
     if not by_outer:
         parts = max(1, min(parts, threads, inner // _LEAST_COLUMNS))
     each = (copying + writing) / parts + prod(targets.shape) * _NS_PER_TARGET / (parts if by_outer else 1)
-    target = unfinished(compute, tuner, data.dtype)
+    target = raw_output(compute, tuner, data.dtype)
     text = scatter_text(short, data.dtype.itemsize, reduction, whole)
     sizes = _ARGUMENTS.values(
         outer=outer, places=places, inner=inner, rows=rows, count=count, columns=columns,

@@ -9,7 +9,7 @@ from functools import partial
 
 import numpy as np
 
-from engine.backends.cpu.address_table import NS_PER_ADDRESS, LastConv, cut_tasks, last_conv, table_kernel
+from engine.backends.cpu.address_table import NS_PER_ADDRESS, NHWCConv, cut_tasks, nhwc_conv_of, table_kernel
 from engine.backends.cpu.epilogue import Epilogue
 from engine.backends.cpu.native_kernel import NativeKernel
 from engine.backends.cpu.pixel_tiles import FLOPS_PER_NS, NS_PER_RESULT, padded_channels, pixel_indices
@@ -32,11 +32,11 @@ _NS_PER_SUM = 1.0
 """Adding up a vector, and storing a result by itself."""
 
 
-def tune_conv_few(compute: Compute, tuner: Tuner, threads: int) -> bool:
-    """Rule for hints of kind "conv" with channels_last, where it is faster than `tune_conv_last`."""
+def tune_small_output_conv(compute: Compute, tuner: Tuner, threads: int) -> bool:
+    """Rule for hints of kind "conv" with channels_last, where it is faster than `tune_nhwc_conv`."""
     assert compute.hint is not None
     tile = host_tile()
-    conv = last_conv(compute, _MOST_ROWS)
+    conv = nhwc_conv_of(compute, _MOST_ROWS)
     if conv is None or conv.group != 1 or conv.channels < tile.lanes:
         return False
     shape = _shape(conv, tile)
@@ -67,7 +67,7 @@ def tune_conv_few(compute: Compute, tuner: Tuner, threads: int) -> bool:
     return True
 
 
-def _shape(conv: LastConv, tile: Tile) -> tuple[int, int] | None:
+def _shape(conv: NHWCConv, tile: Tile) -> tuple[int, int] | None:
     """Pixels and output channels of a tile."""
     if conv.pixels == 1 and conv.m >= _ALONE:
         return 1, _ALONE

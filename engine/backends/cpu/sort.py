@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from engine.backends.cpu.argument_block import ArgumentBlock
 from engine.backends.cpu.cost import CHUNKS_PER_THREAD
-from engine.backends.cpu.epilogue import emit_epilogue, unfinished
+from engine.backends.cpu.epilogue import emit_epilogue, raw_output
 from engine.backends.cpu.library import library_text
 from engine.backends.cpu.native_kernel import NativeKernel
 from engine.backends.cpu.printer import indent, kernel_text, read_text
@@ -122,7 +122,7 @@ def tune_sort(compute: Compute, tuner: Tuner, threads: int) -> bool:
     task_rows = -(-total // tasks)
     tasks = -(-total // task_rows)
     scratch = tuner.temporary(tasks * 3 * room, INT64)
-    target = unfinished(compute, tuner, INT32)
+    target = raw_output(compute, tuner, INT32)
     sorted_ns = smallest(count, 4 * keep) * _NS_PER_SORTED
     each = task_rows * (count * _NS_PER_ELEMENT + sorted_ns + _NS_PER_ROW)
     stored = lengths[0].dtype.name if lengths else None

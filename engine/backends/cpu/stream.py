@@ -31,7 +31,7 @@ class CPUReadback(Readback):
     def __init__(self, source: np.ndarray, handle: JobHandle | None) -> None:
         self._source = source
         self._handle = handle
-        self._owed: Owed | None = None
+        self._owed: PendingCopies | None = None
         self._array: np.ndarray | None = source.copy() if handle is None else None
 
     def done(self) -> bool:
@@ -55,7 +55,7 @@ class CPUReadback(Readback):
         if self._handle is not None:
             _wait_for(self._handle)
 
-    def comes_later(self, owed: Owed) -> None:
+    def defer(self, owed: PendingCopies) -> None:
         """Defer the copy until it is requested or the pending copies are flushed."""
         owed[id(self)] = weakref.ref(self)
         self._owed = owed
@@ -76,7 +76,7 @@ class CPUReadback(Readback):
     __del__ = _is_settled
 
 
-Owed = dict[int, weakref.ref[CPUReadback]]
+PendingCopies = dict[int, weakref.ref[CPUReadback]]
 """Readbacks whose value has still to be copied, by what tells them apart."""
 
 
@@ -93,7 +93,7 @@ class JobStream:
         self.jobs = jobs
         self.last: JobHandle | None = None
         self.marks: list[JobHandle] = []
-        self.owed: Owed = {}
+        self.owed: PendingCopies = {}
         self._copies: list[_Copy] = []
         self._copy_function = stock_functions()["copy"]
         self._disposed = False
@@ -107,13 +107,13 @@ class JobStream:
                 return False
             self.last = None
             if self.owed:
-                self._settle()
+                self._flush()
         return not self.marks
 
     def submit(self, commands: CommandList, keep_alive: object) -> JobHandle:
         """Enqueue commands, behind the copies of the values that readbacks still owe."""
         if self.owed:
-            self._settle()
+            self._flush()
         return self._enqueue(commands, keep_alive)
 
     def submit_observed(self, commands: CommandList, keep_alive: object) -> JobHandle:
@@ -158,7 +158,7 @@ class JobStream:
         if not is_small or self.marks:
             read.copied_by(self)
         else:
-            read.comes_later(self.owed)
+            read.defer(self.owed)
         return read
 
     def fence(self) -> JobHandle | None:
@@ -177,7 +177,7 @@ class JobStream:
         if self.is_idle():
             return ()
         if self.owed:
-            self._settle()
+            self._flush()
         return [*self.marks, *(() if self.last is None else (self.last,))]
 
     def joined(self, job: JobHandle) -> None:
@@ -196,7 +196,7 @@ class JobStream:
         self._copies.clear()
         self._disposed = True
 
-    def _settle(self) -> None:
+    def _flush(self) -> None:
         owed, self.owed = self.owed, {}
         for reference in list(owed.values()):
             read = reference()
@@ -225,7 +225,7 @@ class JobStream:
         What readbacks still owe comes first: their copies take such commands too.
         """
         if self.owed:
-            self._settle()
+            self._flush()
         best: _Copy | None = None
         for copy in self._copies:
             if len(copy.staging) >= staging_bytes and (copy.handle is None or copy.handle.is_completed):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from engine.backends.cpu.argument_block import ArgumentBlock
 from engine.backends.cpu.cost import CHUNKS_PER_THREAD
-from engine.backends.cpu.epilogue import emit_epilogue, unfinished
+from engine.backends.cpu.epilogue import emit_epilogue, raw_output
 from engine.backends.cpu.library import library_text
 from engine.backends.cpu.native_kernel import NativeKernel
 from engine.backends.cpu.printer import indent, kernel_text, read_text
@@ -31,7 +31,7 @@ def tune_suppression(compute: Compute, tuner: Tuner, threads: int) -> bool:
     task_rows = -(-rows // tasks)
     tasks = -(-rows // task_rows)
     scratch = tuner.temporary(tasks * 5 * (most + AT_ONCE), FLOAT32)
-    target = unfinished(compute, tuner, INT32)
+    target = raw_output(compute, tuner, INT32)
     each = task_rows * count * _NS_PER_BOX
     stored = number[0].dtype.name if number else None
     kernel = NativeKernel("suppression", suppression_text(stored))

@@ -128,20 +128,20 @@ def tiles_text(lanes: int, rank: int, epilogue: Epilogue, plain: bool) -> str:
                 f"    wanted = min({lanes}, c1 - c)",
                 *(["    block = out + (matrix_start + c * last_size + r0) * 4"] if plain else []),
                 "    first = source + (r0 * columns_in + c) * 4",
-                "    turn_band(first, columns_in * 4, block, pitch * 4, r1 - r0, wanted)",
+                "    transpose_band(first, columns_in * 4, block, pitch * 4, r1 - r0, wanted)",
                 *indent([] if plain else store),
                 f"    c += {lanes}",
             ]
         ),
     ]
-    helpers = f"turn_tile = make_turn_tile({lanes})\n" + _TURN_BAND.replace("{lanes}", str(lanes))
+    helpers = f"turn_tile = make_transpose_tile({lanes})\n" + _TURN_BAND.replace("{lanes}", str(lanes))
     return kernel_text(library_text("vectors", "transposition") + helpers, body)
 
 
 _TURN_BAND = """
 
 @helper
-def turn_band(source, step, target, target_step, rows, columns):
+def transpose_band(source, step, target, target_step, rows, columns):
     if rows < {lanes} or columns < {lanes}:
         for column in range(columns):
             for row in range(rows):

@@ -8,13 +8,13 @@ from engine.backends.cpu.argmax import tune_position
 from engine.backends.cpu.compress import tune_compress, tune_count, tune_nonzero, tune_select
 from engine.backends.cpu.concat import tune_concat
 from engine.backends.cpu.conv import tune_conv
-from engine.backends.cpu.first_layer_conv import tune_conv_first
-from engine.backends.cpu.low_precision_conv import tune_reduced_conv
-from engine.backends.cpu.low_precision_matmul import tune_reduced_matmul
+from engine.backends.cpu.first_layer_conv import tune_first_layer_conv
+from engine.backends.cpu.low_precision_conv import tune_low_precision_conv
+from engine.backends.cpu.low_precision_matmul import tune_low_precision_matmul
 from engine.backends.cpu.matmul import tune_matmul
-from engine.backends.cpu.nhwc_conv import tune_conv_last
-from engine.backends.cpu.nhwc_depthwise import tune_depthwise_last
-from engine.backends.cpu.nhwc_pool import tune_pool_last
+from engine.backends.cpu.nhwc_conv import tune_nhwc_conv
+from engine.backends.cpu.nhwc_depthwise import tune_nhwc_depthwise
+from engine.backends.cpu.nhwc_pool import tune_nhwc_pool
 from engine.backends.cpu.pool import tune_pool
 from engine.backends.cpu.precision import Arithmetic
 from engine.backends.cpu.recurrence import tune_recurrence
@@ -22,7 +22,7 @@ from engine.backends.cpu.reduce import tune_reduce
 from engine.backends.cpu.rows import tune_normalize, tune_softmax
 from engine.backends.cpu.scan import tune_scan
 from engine.backends.cpu.scatter import tune_scatter
-from engine.backends.cpu.small_output_conv import tune_conv_few
+from engine.backends.cpu.small_output_conv import tune_small_output_conv
 from engine.backends.cpu.sort import tune_sort
 from engine.backends.cpu.suppression import tune_suppression
 from engine.backends.cpu.transpose import tune_transpose
@@ -64,15 +64,19 @@ WORD_RULES: dict[str, Rule] = {
 }
 """For what the rules above leave: other element types, zero points, and weights that are computed."""
 
-LAST_RULES: dict[str, tuple[Rule, ...]] = {
-    "conv": (tune_depthwise_last, tune_winograd, tune_conv_first, tune_conv_few, tune_conv_last),
-    "pool": (tune_pool_last,),
+NHWC_RULES: dict[str, tuple[Rule, ...]] = {
+    "conv": (
+        tune_nhwc_depthwise, tune_winograd, tune_first_layer_conv, tune_small_output_conv, tune_nhwc_conv,
+    ),
+    "pool": (tune_nhwc_pool,),
 }
 """The same for formulas over channels last; the first rule that takes one has it."""
 
-ReducedRule = Callable[[Compute, Tuner, int, Arithmetic], bool]
+LowPrecisionRule = Callable[[Compute, Tuner, int, Arithmetic], bool]
 
-REDUCED_RULES: dict[str, ReducedRule] = {"matmul": tune_reduced_matmul, "conv": tune_reduced_conv}
+LOW_PRECISION_RULES: dict[str, LowPrecisionRule] = {
+    "matmul": tune_low_precision_matmul, "conv": tune_low_precision_conv,
+}
 """Tried first where a worker asks for less than float32's precision."""
 
 
@@ -80,10 +84,10 @@ def tune(compute: Compute, tuner: Tuner, threads: int, arithmetics: Sequence[Ari
     """Replace a formula by tuned kernels where a rule takes it."""
     if compute.hint is None:
         return False
-    reduced = REDUCED_RULES.get(compute.hint.kind)
+    reduced = LOW_PRECISION_RULES.get(compute.hint.kind)
     if reduced is not None and any(reduced(compute, tuner, threads, a) for a in arithmetics):
         return True
     if compute.hint.facts.get("channels_last"):
-        return any(rule(compute, tuner, threads) for rule in LAST_RULES.get(compute.hint.kind, ()))
+        return any(rule(compute, tuner, threads) for rule in NHWC_RULES.get(compute.hint.kind, ()))
     rules = [table.get(compute.hint.kind) for table in (RULES, WORD_RULES)]
     return any(rule(compute, tuner, threads) for rule in rules if rule is not None)

@@ -63,7 +63,7 @@ def windows_first(compute: Compute) -> Windows | None:
     return _windows(compute, compute.hint.operands[0].shape[2:], compute.space[2:])
 
 
-def windows_last(compute: Compute) -> Windows | None:
+def nhwc_windows(compute: Compute) -> Windows | None:
     """Those of a hinted step with channels last, maybe but for its input; None for other ranks."""
     assert compute.hint is not None
     shape = compute.hint.operands[0].shape

@@ -48,7 +48,7 @@ class GLBackend(Backend):
         self.fan_in = fan_in
         self.replayer = Replayer()
         if not device.info.is_software:
-            self.first_rate = _HARDWARE_RATE
+            self.initial_cost_scale = _HARDWARE_RATE
 
     @classmethod
     def load_ahead(cls) -> None:
@@ -122,7 +122,7 @@ class GLBackend(Backend):
         """The compiled programs."""
 
     @contextmanager
-    def compiling_beside(self) -> Iterator[Callable[[], AbstractContextManager[Any]]]:
+    def background_compilation(self) -> Iterator[Callable[[], AbstractContextManager[Any]]]:
         """A context that shares the device's objects, for the thread that compiles."""
         shared = self.device.borrow_shared()
         try:

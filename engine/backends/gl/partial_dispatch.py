@@ -1,4 +1,4 @@
-"""A recorded plan on OpenGL in pieces: a list of calls for each step, aimed at a part before it is issued."""
+"""A recorded plan on OpenGL in parts: a list of calls for each step, aimed at a part before it is issued."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from typing import Literal, Protocol
 
 from engine.backends.gl.commands import CommandList, Replayer
 from engine.backends.gl.record import GLProgram
-from engine.backends.gl.timer_queries import StampLaps
+from engine.backends.gl.timer_queries import TimerQueries
 from engine.backends.gl.timing import ObservedCommands
-from engine.backends.partial_dispatch import Cut, Lap, Pieces, Taken, Timing
+from engine.backends.partial_dispatch import Cut, PartialDispatch, Taken, TimedInterval, Timing
 from engine.base import instrumentation
 from engine.device.gl.device import GLDevice
 from engine.device.gl.fence import Fence
@@ -35,7 +35,7 @@ class Piece(Protocol):
         ...
 
 
-class GLPieces(Pieces, ABC):
+class GLPartialDispatch(PartialDispatch, ABC):
     """The steps of a program; each one's calls are made when it is first enqueued."""
 
     def __init__(
@@ -52,7 +52,7 @@ class GLPieces(Pieces, ABC):
         self._program = program
         self._clock = clock
         self._made: dict[int, Piece] = {}
-        self._latest: Lap | None = None
+        self._latest: TimedInterval | None = None
         self.is_synchronous = clock != "stamps"
 
     @abstractmethod
@@ -79,7 +79,7 @@ class GLPieces(Pieces, ABC):
                 self._issue(cut)
             return None
         if self._clock == "stamps":
-            laps = StampLaps(self._device)
+            laps = TimerQueries(self._device)
             for cut in cuts:
                 self._issue(cut)
                 laps.lap()
@@ -100,7 +100,7 @@ class GLPieces(Pieces, ABC):
         fence = Fence(self._device)
         if self._latest is not None and was_busy:
             self._latest.look(has_waited=True)
-        self._latest = Lap(fence.is_open, started, self._latest if was_busy else None)
+        self._latest = TimedInterval(fence.is_open, started, self._latest if was_busy else None)
         return self._latest
 
     @property

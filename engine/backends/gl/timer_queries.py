@@ -7,7 +7,7 @@ from itertools import pairwise
 from engine.device.gl.device import GLDevice
 
 
-class StampLaps:
+class TimerQueries:
     """What stretches of work took that follow each other, by the device's timestamps around them."""
 
     def __init__(self, device: GLDevice) -> None:

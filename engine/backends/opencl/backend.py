@@ -15,7 +15,7 @@ from engine.backends.cost import formula_ns
 from engine.backends.integers import check_integers
 from engine.backends.opencl.dispatches import CLProgram, Command, dispatches
 from engine.backends.opencl.memory import CLBuffer, CLReadback, HostPool, Transfers
-from engine.backends.opencl.partial_dispatch import CLPieces
+from engine.backends.opencl.partial_dispatch import CLPartialDispatch
 from engine.backends.opencl.programs import ProgramStore
 from engine.backends.opencl.storage import WORDS, device_dtype, to_device
 from engine.backends.opencl.template import CLTemplate
@@ -65,7 +65,7 @@ class OpenCLBackend(Backend):
         self.device = device
         self.form = form or ("gpu" if device.info.is_gpu else "cpu")
         if device.info.is_gpu:
-            self.first_rate = 0.02
+            self.initial_cost_scale = 0.02
         self.programs = ProgramStore.of(device, cache_dir("opencl"))
         is_apart = device.info.is_gpu and not device.device.host_unified_memory
         self._transfers = Transfers(device, HostPool(device, is_apart if pinned is None else pinned))
@@ -240,10 +240,10 @@ class OpenCLBackend(Backend):
         queue.finish()
         return [sum(e.profile.end - e.profile.start for e in step) * 1e-9 for step in events]
 
-    def pieces(self, program: Program, plan: Plan) -> CLPieces:
+    def partial_dispatch(self, program: Program, plan: Plan) -> CLPartialDispatch:
         """The plan's kernels, to be enqueued over some of their groups."""
         assert isinstance(program, CLProgram)
-        return CLPieces(self, program, plan)
+        return CLPartialDispatch(self, program, plan)
 
     def estimate(self, step: Step) -> float:
         """Nanoseconds on one core of a processor."""

@@ -1,4 +1,4 @@
-"""A recorded plan on OpenCL in pieces: kernels whose first group or element is set before each dispatch."""
+"""A recorded plan on OpenCL in parts: kernels whose first group or element is set before each dispatch."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from engine.backends.opencl.dispatches import CLProgram, Command, dispatches, mo
 from engine.backends.opencl.printer import GenericSource
 from engine.backends.opencl.timing import ObservedEvents
 from engine.backends.opencl.tuned import FIRST_GROUP, TunedKernel
-from engine.backends.partial_dispatch import Cut, Lap, Pieces, Timing
+from engine.backends.partial_dispatch import Cut, PartialDispatch, TimedInterval, Timing
 from engine.base import instrumentation
 from engine.base.errors import DeviceError, DisposedError
 from engine.compiler.plan import Plan, Step
@@ -127,13 +127,13 @@ class _Groups(_Cuttable):
 _Part = _Whole | _Elements | _Groups
 
 
-class CLPieces(Pieces):
+class CLPartialDispatch(PartialDispatch):
     """The dispatches of a program; a unit is a group."""
 
     def __init__(self, backend: OpenCLBackend, program: CLProgram, plan: Plan) -> None:
         self._backend = backend
         self._program = program
-        self._latest: Lap | None = None
+        self._latest: TimedInterval | None = None
         commands = iter(program.commands)
         self._parts: list[_Part] = []
         for step in plan.steps:
@@ -177,5 +177,5 @@ class CLPieces(Pieces):
             return None
         if device.keeps_times:
             return _Events(device, events)
-        self._latest = Lap(partial(device.is_complete, events[-1]), started, self._latest)
+        self._latest = TimedInterval(partial(device.is_complete, events[-1]), started, self._latest)
         return self._latest

@@ -17,7 +17,9 @@ LARGE = 16 << 20
 """Bytes of new buffers from which a driver is asked whether it had the memory: asking may wait for it."""
 
 
-def shortage(name: str, size: Iterable[int], dtype: np.dtype, where: str, reason: object) -> OutOfMemoryError:
+def out_of_memory(
+    name: str, size: Iterable[int], dtype: np.dtype, where: str, reason: object
+) -> OutOfMemoryError:
     """The error to raise for a tensor of `size` (its shape, or its number of elements) on a backend."""
     extent = tuple(size)
     shown = f"{extent[0]:,} elements" if len(extent) == 1 else f"a shape of {extent}"
@@ -28,7 +30,7 @@ def shortage(name: str, size: Iterable[int], dtype: np.dtype, where: str, reason
 
 
 @contextmanager
-def naming_shortage(subject: str) -> Iterator[None]:
+def naming_out_of_memory(subject: str) -> Iterator[None]:
     """Turn a `MemoryError` of the host into an `OutOfMemoryError` that says what there was no memory for."""
     try:
         yield

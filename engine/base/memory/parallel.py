@@ -25,7 +25,7 @@ LARGE_EACH = 1 << 20
 
 
 @contextmanager
-def made_ahead(makers: Mapping[str, tuple[Callable[[], T], int]]) -> Iterator[Callable[[str], T]]:
+def prefetched(makers: Mapping[str, tuple[Callable[[], T], int]]) -> Iterator[Callable[[str], T]]:
     """A block in which other threads make what is wanted in the order of `makers`: functions, each with the
     bytes that it makes.
 

@@ -24,7 +24,7 @@ Function = types.FunctionType
 
 
 @dataclass(frozen=True)
-class Stretch:
+class SourceSpan:
     """Maps `count` lines of a text, from `first` on, to lines of `file` from `line` on."""
 
     first: int
@@ -41,13 +41,13 @@ class FunctionText:
     """
 
     text: str
-    stretches: tuple[Stretch, ...]
+    spans: tuple[SourceSpan, ...]
     parameters: tuple[str, ...]
     written: Callable[[str, int], bool]
 
     def place(self, line: int) -> str | None:
         """The origin of a line of the text, as "file:line"."""
-        for s in self.stretches:
+        for s in self.spans:
             if s.first <= line < s.first + s.count:
                 return f"{s.file}:{s.line + line - s.first}"
         return None
@@ -79,7 +79,7 @@ def text_of(function: Callable[..., object]) -> FunctionText:
     writer.function(function)
     read_only_to = _uses(definition)
     written = lambda name, rank: read_only_to(name) < rank  # noqa: E731
-    return FunctionText("".join(writer.parts), tuple(writer.stretches), names, written)
+    return FunctionText("".join(writer.parts), tuple(writer.spans), names, written)
 
 
 class _Writer:
@@ -87,7 +87,7 @@ class _Writer:
 
     def __init__(self) -> None:
         self.parts: list[str] = []
-        self.stretches: list[Stretch] = []
+        self.spans: list[SourceSpan] = []
         self._known: dict[str, Any] = {}
         self._lines = 0
 
@@ -104,7 +104,7 @@ class _Writer:
         first = self._lines + 1
         start = function.__code__.co_firstlineno + definition.lineno - 1
         self._add(text)
-        self.stretches.append(Stretch(first, text.count("\n"), function.__code__.co_filename, start))
+        self.spans.append(SourceSpan(first, text.count("\n"), function.__code__.co_filename, start))
 
     def _add(self, text: str) -> None:
         self.parts.append(text)

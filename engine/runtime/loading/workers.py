@@ -146,7 +146,7 @@ def _guarded(session: Session, work: Callable[[], Any], native: Backend | None =
 def _beside(native: Backend, work: Callable[[], Any], session: Session | None = None) -> Steps[Any]:
     """Run work that compiles a backend's kernels on another thread."""
     try:
-        opened = native.compiling_beside()
+        opened = native.background_compilation()
         entered = opened.__enter__()
     except DeviceError:
         # Without a shared context, the programs compile here, within this frame.
@@ -200,12 +200,12 @@ def _first_run(session: Session, recorded: RecordedPlan) -> Steps[None]:
         if submission.transfers:
             return
         backend = session.backends[submission.place]
-        pieces = backend.pieces(submission.program, submission.plan)
+        dispatch = backend.partial_dispatch(submission.program, submission.plan)
         # Part of each step is enough: drivers compile for the bindings, not for the size.
-        for step, units in enumerate(pieces.units):
+        for step, units in enumerate(dispatch.units):
             if units:
                 with backend.entered():
-                    pieces.enqueue([Cut(step, 0, 1)], False)
+                    dispatch.enqueue([Cut(step, 0, 1)], False)
                     backend.flush()
                 yield None
     for name, place in recorded.placement.items():

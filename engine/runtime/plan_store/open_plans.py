@@ -192,8 +192,8 @@ def taken(
         ]
     open_plan = Plan(steps, plan.buffers, plan.constants, plan.packed)
     numbers = tuple(open_plan.numbers())
-    at_hand = open_plan.filled(map(hint_of, numbers))
-    at_hand.constants, at_hand.packed = dict(plan.constants), dict(plan.packed)
+    available_data = open_plan.filled(map(hint_of, numbers))
+    available_data.constants, available_data.packed = dict(plan.constants), dict(plan.packed)
     data = _Taking(record).data
     sizes = (
         data(tuple(record.instructions)),
@@ -207,7 +207,7 @@ def taken(
         made[name] = Value(value.root.name, shape, value.dtype, None, value.known)
     kept = [made[name] for name in names if name not in inputs]
     whole = Lowered(
-        Trace(made, [], {}, kept=kept), [Segment("native", at_hand, segment.imports, segment.exports)]
+        Trace(made, [], {}, kept=kept), [Segment("native", available_data, segment.imports, segment.exports)]
     )
     return StoredOpenPlan({name: made[name].shape for name in inputs}, whole, sizes)
 

@@ -26,7 +26,7 @@ def test_an_entry_is_the_class_s(entry: Entry) -> None:
 
 def test_reading_a_model_begins_what_backends_want_ahead(monkeypatch: pytest.MonkeyPatch) -> None:
     begun: list[str] = []
-    monkeypatch.setattr(precompile, "compile_ahead", lambda: begun.append("cpu"))
+    monkeypatch.setattr(precompile, "precompile_kernels", lambda: begun.append("cpu"))
     layers = [node("Relu", ["x"], ["y"])]
     ModelLoader.load(proto(layers, {"x": ("float32", [3])}, {"y": ("float32", [3])}))
     assert begun == ["cpu"]

@@ -36,7 +36,7 @@ def unprepared(tmp_path: Path, pool: CompilePool, monkeypatch: pytest.MonkeyPatc
 
     monkeypatch.setattr(native_store, "process_store", lambda: store)
     monkeypatch.setattr(native_pool, "compile_here", refuse)
-    monkeypatch.setattr("engine.backends.cpu.backend.compile_ahead", lambda is_certain: None)
+    monkeypatch.setattr("engine.backends.cpu.backend.precompile_kernels", lambda is_certain: None)
     monkeypatch.setattr(Session, "prepare", lambda self, progress=None: 0)
     return store
 

@@ -240,10 +240,10 @@ def check_sizes(name: str, count: int, seed: int, channel: str, make_worker: Mak
 def compile_now(backend: Any) -> None:
     """Have a backend compile while it is called, so that plans for all sizes are used at once."""
 
-    def prepare_beside(kernels: Any) -> None:
+    def prepare_async(kernels: Any) -> None:
         backend.prepare(kernels)
 
-    backend.prepare_beside = prepare_beside
+    backend.prepare_async = prepare_async
 
 
 def count_plans(worker: Worker) -> list[Trace]:

@@ -49,7 +49,7 @@ class Gathering(CPUBackend):
     ],
 )
 def test_no_size_needs_another_kernel(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("engine.backends.cpu.backend.compile_ahead", lambda is_certain: None)
+    monkeypatch.setattr("engine.backends.cpu.backend.precompile_kernels", lambda is_certain: None)
     backend = Gathering()
     session = Session(ModelLoader.load(network(name)), backend, None, True)
     session.prepare_plans()

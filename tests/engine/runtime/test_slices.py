@@ -26,7 +26,7 @@ from engine import (
     Worker,
 )
 from engine.backends.grid_ranges import Grid, box_at, fitting
-from engine.backends.partial_dispatch import Cut, Pieces, Taken, Timing
+from engine.backends.partial_dispatch import Cut, PartialDispatch, Taken, Timing
 from engine.device.counting import CountingLoader
 from engine.device.gl.functions import Loader
 from tests.engine.conftest import MakeWorker
@@ -364,12 +364,12 @@ def test_costs_are_estimated_then_measured(channel: str, make_worker: MakeWorker
     run(schedule)
 
 
-class Doubles(Pieces):
-    """The pieces of a program on a device whose time is told by the test."""
+class Doubles(PartialDispatch):
+    """The dispatch of a program on a device whose time is told by the test."""
 
     is_synchronous = True
 
-    def __init__(self, inner: Pieces, unit_ms: float) -> None:
+    def __init__(self, inner: PartialDispatch, unit_ms: float) -> None:
         self.inner = inner
         self.units = inner.units
         self.unit_ms = unit_ms
@@ -389,13 +389,13 @@ def told(monkeypatch: pytest.MonkeyPatch) -> list[Doubles]:
     from engine.backends.cpu.backend import CPUBackend
 
     made: list[Doubles] = []
-    pieces = CPUBackend.pieces
+    made_by = CPUBackend.partial_dispatch
 
     def slow(self: CPUBackend, program: object, plan: object) -> Doubles:
-        made.append(Doubles(pieces(self, program, plan), 0.25))  # type: ignore[arg-type]
+        made.append(Doubles(made_by(self, program, plan), 0.25))  # type: ignore[arg-type]
         return made[-1]
 
-    monkeypatch.setattr(CPUBackend, "pieces", slow)
+    monkeypatch.setattr(CPUBackend, "partial_dispatch", slow)
     return made
 
 
@@ -403,19 +403,19 @@ def test_heavy_steps_are_cut_by_what_they_took(make_worker: MakeWorker, told: li
     """With a quarter of a millisecond a unit, four units fill a slice of one."""
     worker = make_worker(chain(), "cpu", slice_ms=1.0)
     run(worker.schedule_iterable(matrix()))
-    (pieces,) = told
-    pieces.cuts.clear()
+    (dispatch,) = told
+    dispatch.cuts.clear()
     schedule = worker.schedule_iterable(matrix())
-    total = sum(pieces.units) * 0.25
+    total = sum(dispatch.units) * 0.25
     assert schedule.remaining_ms == pytest.approx(total, rel=0.05)
     run(schedule)
-    widest = max(cut.end - cut.first for cut in pieces.cuts)
-    assert widest in (3, 4) or widest == max(pieces.units) < 4
-    covered = [0] * len(pieces.units)
-    for cut in pieces.cuts:
+    widest = max(cut.end - cut.first for cut in dispatch.cuts)
+    assert widest in (3, 4) or widest == max(dispatch.units) < 4
+    covered = [0] * len(dispatch.units)
+    for cut in dispatch.cuts:
         assert covered[cut.step] == cut.first
         covered[cut.step] = cut.end
-    assert covered == list(pieces.units)
+    assert covered == list(dispatch.units)
 
 
 @pytest.mark.parametrize("grid", [(1, 1, 1), (7, 1, 1), (5, 3, 1), (5, 3, 4), (1, 6, 2), (3, 1, 5)])
@@ -472,8 +472,8 @@ def test_timestamps_tell_what_parts_took(gl_device: GLDevice) -> None:
         schedule = worker.schedule_iterable(picture(0))
         assert schedule.remaining_ms > 0.0
         assert worker._latest is not None
-        pieces = worker._latest.recorded.submissions[0].slicing.pieces
-        pieces._clock, pieces.is_synchronous = "stamps", False
+        dispatch = worker._latest.recorded.submissions[0].slicing.dispatch
+        dispatch._clock, dispatch.is_synchronous = "stamps", False
         for _ in range(4):
             run(schedule)
             np.testing.assert_array_equal(schedule.output("y").download_to_array(), expected)

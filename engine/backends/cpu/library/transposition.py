@@ -8,7 +8,7 @@ from numba.extending import intrinsic
 from engine.backends.cpu.library.vectors import _vector_at, _word
 
 
-def make_turn_tile(lanes):
+def make_transpose_tile(lanes):
     """turn_tile(source, step, target, target_step): `lanes` rows of as many elements, as columns.
 
     Rows are `step` and `target_step` bytes apart.

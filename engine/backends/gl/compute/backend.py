@@ -13,7 +13,7 @@ from engine.backends.cost import formula_ns
 from engine.backends.gl.backend import GLBackend, checked_elements
 from engine.backends.gl.compute.matmul import slices_constant
 from engine.backends.gl.compute.memory import GLComputeBuffer, GLMemory, GLReadback, buffer_size
-from engine.backends.gl.compute.partial_dispatch import GLComputePieces
+from engine.backends.gl.compute.partial_dispatch import GLComputePartialDispatch
 from engine.backends.gl.compute.printer import ComputePrinter
 from engine.backends.gl.compute.programs import ComputePrograms
 from engine.backends.gl.compute.record import GLComputeProgram, Recorder, groups_of, new_arena, program_key
@@ -170,10 +170,10 @@ class GLComputeBackend(GLBackend):
             self._arena = new_arena(self.device, max(nbytes + more, _SMALLEST_ARENA))
         return self._arena
 
-    def pieces(self, program: Program, plan: Plan) -> GLComputePieces:
+    def partial_dispatch(self, program: Program, plan: Plan) -> GLComputePartialDispatch:
         """The plan's dispatches, to be issued over parts of their grids."""
         assert isinstance(program, GLComputeProgram)
-        return GLComputePieces(self, self._programs, program, plan)
+        return GLComputePartialDispatch(self, self._programs, program, plan)
 
     def estimate(self, step: Step) -> float:
         """Nanoseconds on one core of a processor."""

@@ -14,7 +14,7 @@ from math import prod
 
 import numpy as np
 
-from engine.backends.gl.compute.epilogue import FIRST_GROUP, Finish, grid_fits, has_kernels, product_ns
+from engine.backends.gl.compute.epilogue import FIRST_GROUP, Epilogue, grid_fits, has_kernels, product_ns
 from engine.backends.gl.compute.matmul import tune_pointwise
 from engine.backends.gl.compute.target import Target
 from engine.backends.gl.glsl import COMPONENTS
@@ -86,7 +86,7 @@ def tune_conv(compute: Compute, tuner: Tuner, target: Target) -> bool:
     width = 4 if target.texels else 1
     weight_width = 4 if target.texels or tile > 1 else 1
     known = 2 if compute.space[:2] == (shape.n, shape.m) else 0
-    finish = Finish(compute, [(x.root.name, width), (weights, weight_width)], known, target)
+    finish = Epilogue(compute, [(x.root.name, width), (weights, weight_width)], known, target)
     if not finish.fits():
         return False
     pixels = (
@@ -190,7 +190,7 @@ def _arguments(shape: _Shape) -> list[int]:
     return own
 
 
-def _prologue(finish: Finish, tile: int) -> list[str]:
+def _prologue(finish: Epilogue, tile: int) -> list[str]:
     return [
         *(f"int {name} = {finish.argument(k)};" for k, name in enumerate((*_NAMES, *FIRST_GROUP))),
         f"int thread = int(gl_GlobalInvocationID.x) + group_x * {_LOCAL_SIZE};",
@@ -201,7 +201,7 @@ def _prologue(finish: Finish, tile: int) -> list[str]:
     ]
 
 
-def _texel_main(shape: _Shape, finish: Finish, known: int) -> str:
+def _texel_main(shape: _Shape, finish: Epilogue, known: int) -> str:
     """One row, four neighbouring pixels; input and weights as texels of four."""
     tile, taps = shape.tile, shape.kernel[1]
     step, dilation = shape.strides[1], shape.dilations[1]
@@ -281,7 +281,7 @@ def _texel_row(
     return lines
 
 
-def _storage_main(shape: _Shape, finish: Finish, known: int) -> str:
+def _storage_main(shape: _Shape, finish: Epilogue, known: int) -> str:
     """The shader for storage buffers: four pixels, a work group's width apart."""
     tile, taps = shape.tile, shape.kernel[1]
     step, dilation = shape.strides[1], shape.dilations[1]

@@ -20,7 +20,7 @@ FIRST_GROUP = ("group_x", "group_y", "group_z")
 """Names of a tuned kernel's last arguments: the group where a dispatch begins. 0 but for parts of a step."""
 
 
-class Finish:
+class Epilogue:
     """Prints `void finish(int i, int i0, ..., float v)`: stores the product `v` as element `i` of the output.
 
     `v` is a float, or an int where the operands are int32.

@@ -16,7 +16,7 @@ from typing import Literal
 
 import numpy as np
 
-from engine.backends.gl.compute.epilogue import FIRST_GROUP, Finish, grid_fits, has_kernels, product_ns
+from engine.backends.gl.compute.epilogue import FIRST_GROUP, Epilogue, grid_fits, has_kernels, product_ns
 from engine.backends.gl.compute.printer import flat_thread
 from engine.backends.gl.compute.target import Target
 from engine.backends.gl.glsl import COMPONENTS
@@ -123,7 +123,7 @@ def _emit(
     """Add the dispatch for a range of columns (first, count); False if it does not fit."""
     first, width = columns
     widths = [1 if access == "scalar" else 4 for access in (structure.a, structure.b)]
-    finish = Finish(compute, list(zip(operands, widths, strict=True)), 0, target)
+    finish = Epilogue(compute, list(zip(operands, widths, strict=True)), 0, target)
     grid, local_size = _grid(product, structure, width, target)
     if not finish.fits() or not grid_fits(grid, target):
         return False
@@ -229,14 +229,14 @@ def _grid(
     return (-(-width // _TILE), -(-p.m // _TILE), p.batch), (16, 16)
 
 
-def _prologue(finish: Finish) -> list[str]:
+def _prologue(finish: Epilogue) -> list[str]:
     return [
         *(f"int {name} = {finish.argument(k)};" for k, name in enumerate((*_NAMES, *FIRST_GROUP))),
         "int batch = int(gl_WorkGroupID.z) + group_z;",
     ]
 
 
-def _texel_main(structure: _Structure, finish: Finish) -> str:
+def _texel_main(structure: _Structure, finish: Epilogue) -> str:
     rows = structure.rows
     step = 4 if "k4" in (structure.a, structure.b) else 1
     lines = [
@@ -331,11 +331,11 @@ def _fetch_a(access: Access, step: int, rows: int) -> list[str]:
     return lines
 
 
-def _storage_main(structure: _Structure, finish: Finish) -> str:
+def _storage_main(structure: _Structure, finish: Epilogue) -> str:
     return _row_main(finish) if structure.rows == 1 else _tile_main(finish)
 
 
-def _row_main(finish: Finish) -> str:
+def _row_main(finish: Epilogue) -> str:
     """32 columns of one row in a group; eight threads share a column's sum."""
     return "shared float sums[256];\n\n" + _main(
         [
@@ -357,7 +357,7 @@ def _row_main(finish: Finish) -> str:
     )
 
 
-def _tile_main(finish: Finish) -> str:
+def _tile_main(finish: Epilogue) -> str:
     """64 by 64 of the output in a group; both matrices pass through shared memory, 16 of k at a time."""
     rows = [f"vec4 s{r} = vec4(0.0);" for r in range(4)]
     products = [f"        s{r} += left[j][y * 4 + {r}] * w;" for r in range(4)]

@@ -6,7 +6,7 @@ fetch. Elsewhere 32 threads share a column, so that neighbours read neighbouring
 
 from __future__ import annotations
 
-from engine.backends.gl.compute.epilogue import FIRST_GROUP, Finish, grid_fits, product_ns
+from engine.backends.gl.compute.epilogue import FIRST_GROUP, Epilogue, grid_fits, product_ns
 from engine.backends.gl.compute.flat import LOCAL_SIZE, flat_grid
 from engine.backends.gl.compute.printer import element, flat_thread
 from engine.backends.gl.compute.target import Target
@@ -33,7 +33,7 @@ def read_packed(rows: PackedRows, compute: Compute, tuner: Tuner, target: Target
     widths = (4, 4 if target.texels else 1, 1, 1)
     operands = [(v.root.name, w) for v, w in zip(rows.operands, widths, strict=False)]
     kinds = [v.dtype.name for v in rows.operands]
-    finish = Finish(compute, operands, 0, target, kinds)
+    finish = Epilogue(compute, operands, 0, target, kinds)
     grid, local_size = _grid(rows, target)
     if not finish.fits() or not grid_fits(grid, target):
         return False
@@ -66,7 +66,7 @@ def _zero(rows: PackedRows, column: str, texels: bool) -> str:
     return f"float(({byte} >> ((block & 1) * 4)) & 15)"
 
 
-def _texel_main(rows: PackedRows, finish: Finish) -> str:
+def _texel_main(rows: PackedRows, finish: Epilogue) -> str:
     each = range(_COLUMNS)
     if rows.bits == 4:
         load = [
@@ -103,7 +103,7 @@ def _texel_main(rows: PackedRows, finish: Finish) -> str:
     return "void main() {\n" + "".join(f"    {line}\n" for line in lines) + "}\n"
 
 
-def _storage_main(rows: PackedRows, finish: Finish) -> str:
+def _storage_main(rows: PackedRows, finish: Epilogue) -> str:
     per_word, mask = 32 // rows.bits, (1 << rows.bits) - 1
     vectors = per_word // 4
     products = []

@@ -1,4 +1,4 @@
-"""A recorded plan on compute shaders in pieces: dispatches of some of a step's groups."""
+"""A recorded plan on compute shaders in parts: dispatches of some of a step's groups."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from engine.backends.gl.compute.record import (
     groups_of,
 )
 from engine.backends.gl.compute.shader import ShaderKernel
-from engine.backends.gl.partial_dispatch import Clock, GLPieces, Piece
+from engine.backends.gl.partial_dispatch import Clock, GLPartialDispatch, Piece
 from engine.backends.grid_ranges import box_at, fitting
 from engine.compiler.plan import Plan, Step
 from engine.device.gl.limits import GLLimits
@@ -67,7 +67,7 @@ class _Groups:
         self.commands.table[-1, 1:4] = size
 
 
-class GLComputePieces(GLPieces):
+class GLComputePartialDispatch(GLPartialDispatch):
     """The dispatches of a program; a unit is a group."""
 
     def __init__(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from engine.backends.gl.compute.epilogue import FIRST_GROUP, Finish, grid_fits
+from engine.backends.gl.compute.epilogue import FIRST_GROUP, Epilogue, grid_fits
 from engine.backends.gl.compute.flat import LOCAL_SIZE, THREAD, flat_grid, flat_kernel
 from engine.backends.gl.compute.printer import element
 from engine.backends.gl.compute.target import Target
@@ -22,12 +22,12 @@ def emit_blocks(blocks: Blocks, compute: Compute, tuner: Tuner, target: Target) 
         return False
     operands = [(v.root.name, 1) for v in (blocks.x, blocks.before)]
     kinds = [v.dtype.name for v in (blocks.x, blocks.before)]
-    finish = Finish(compute, operands, 0, target, kinds)
+    finish = Epilogue(compute, operands, 0, target, kinds)
     grid = flat_grid(blocks.threads, target)
     if not finish.fits() or not grid_fits(grid, target):
         return False
     join = "+" if blocks.kind == "sum" else "*"
-    # Text over floats, which `Finish` makes one over integers where those are added up.
+    # Text over floats, which `Epilogue` makes one over integers where those are added up.
     lines = [
         *(f"int {name} = {finish.argument(k)};" for k, name in enumerate(_NAMES)),
         THREAD,

@@ -11,7 +11,7 @@ from engine.backends.base import DeviceBuffer, Program, Progress, Storage
 from engine.backends.gl.backend import GLBackend, checked_elements
 from engine.backends.gl.pixel.layout import Layout, capacity, texels_of
 from engine.backends.gl.pixel.memory import GLPixelBuffer, Texture
-from engine.backends.gl.pixel.partial_draw import GLPixelPieces
+from engine.backends.gl.pixel.partial_draw import GLPixelPartialDispatch
 from engine.backends.gl.pixel.printer import print_kernel
 from engine.backends.gl.pixel.programs import PixelPrograms
 from engine.backends.gl.pixel.record import GLPixelProgram, Recorder, drawn_texels, texel_nanoseconds
@@ -166,10 +166,10 @@ class GLPixelBackend(GLBackend):
             found = self._temporaries[key] = Texture(self.device, room, element, layers)
         return found
 
-    def pieces(self, program: Program, plan: Plan) -> GLPixelPieces:
+    def partial_dispatch(self, program: Program, plan: Plan) -> GLPixelPartialDispatch:
         """The plan's draws, to be issued over some of their rows."""
         assert isinstance(program, GLPixelProgram)
-        return GLPixelPieces(self, self._programs, program, plan)
+        return GLPixelPartialDispatch(self, self._programs, program, plan)
 
     def estimate(self, step: Step) -> float:
         """Nanoseconds on one core of a processor."""

@@ -1,4 +1,4 @@
-"""A recorded plan on fragment shaders in pieces: draws of some blocks of a step's area."""
+"""A recorded plan on fragment shaders in parts: draws of some blocks of a step's area."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from math import prod
 from typing import TYPE_CHECKING
 
 from engine.backends.gl.commands import CommandList
-from engine.backends.gl.partial_dispatch import Clock, GLPieces, Piece
+from engine.backends.gl.partial_dispatch import Clock, GLPartialDispatch, Piece
 from engine.backends.gl.pixel.programs import PixelPrograms
 from engine.backends.gl.pixel.record import GLPixelProgram, Recorder, drawn_texels
 from engine.backends.grid_ranges import Grid, box_at, fitting
@@ -38,7 +38,7 @@ class _Boxes:
         self.commands.table[-3, 1:5] = left, low, right - left, high - low
 
 
-class GLPixelPieces(GLPieces):
+class GLPixelPartialDispatch(GLPartialDispatch):
     """The draws of a program; a unit is a block of fragments."""
 
     def __init__(

@@ -41,7 +41,7 @@ for kind in (BackendType.GPU_PIXEL, BackendType.GPU_COMPUTE):
     TextureConverter.render_to_texture(tensor, target, how)
     unchanged("render_to_texture")
     staged = TextureConverter.to_tensor(source, how, on=BackendType.CPU)
-    while type(staged.data_at_hand).__name__ != "CPUTensorData":
+    while type(staged.available_data).__name__ != "CPUTensorData":
         unchanged("waiting for a copy")
     TextureConverter.render_to_texture(staged, fresh, how)
     while TextureConverter.poll():

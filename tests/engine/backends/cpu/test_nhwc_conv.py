@@ -10,10 +10,10 @@ import pytest
 
 from engine.backends.cpu import first_layer_conv, nhwc_conv, small_output_conv
 from engine.backends.cpu.backend import CPUBackend
-from engine.backends.cpu.first_layer_conv import tune_conv_first
+from engine.backends.cpu.first_layer_conv import tune_first_layer_conv
 from engine.backends.cpu.native_kernel import NativeKernel
-from engine.backends.cpu.nhwc_conv import tune_conv_last
-from engine.backends.cpu.small_output_conv import tune_conv_few
+from engine.backends.cpu.nhwc_conv import tune_nhwc_conv
+from engine.backends.cpu.small_output_conv import tune_small_output_conv
 from engine.backends.cpu.tiles import AVX2, NEON, PORTABLE, Tile
 from engine.compiler.plan import BufferSpec, Compute, Plan, Tuner
 from engine.kernels.expr import FLAT, Expr, acc, arg, cast, index, lit, maximum, select
@@ -102,7 +102,7 @@ def emitted(backend: CPUBackend, case: Case) -> tuple[Plan, bool]:
         return name
 
     tuner = Tuner(case.compute, constant, temporary)
-    rules = (tune_conv_first, tune_conv_few, tune_conv_last)
+    rules = (tune_first_layer_conv, tune_small_output_conv, tune_nhwc_conv)
     taken = any(rule(case.compute, tuner, backend.jobs.thread_count) for rule in rules)
     plan.steps = tuner.steps
     for name, array in case.arrays.items():

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from engine.backends.cpu.backend import CPUBackend
-from engine.backends.cpu.nhwc_depthwise import tune_depthwise_last
+from engine.backends.cpu.nhwc_depthwise import tune_nhwc_depthwise
 from engine.compiler.plan import Tuner
 from engine.kernels.expr import acc, maximum, minimum
 from tests.engine.backends.cpu.hinted import Case, conv_case, out_size, run_tuned
@@ -87,5 +87,5 @@ def test_several_outputs_per_channel_are_left_to_others() -> None:
     last, _ = first_to_last(given)
     assert last.compute is not None
     tuner = Tuner(last.compute, lambda name, make: name, lambda elements, dtype: "")
-    assert not tune_depthwise_last(last.compute, tuner, 2)
+    assert not tune_nhwc_depthwise(last.compute, tuner, 2)
     assert not tuner.steps

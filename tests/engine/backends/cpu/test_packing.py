@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from engine.backends.cpu.packing import pack_panels, turn_panels
+from engine.backends.cpu.packing import pack_panels, transpose_panels
 from engine.base.memory import parallel
 from engine.base.memory.aligned import is_readable_in_place
 
@@ -39,7 +39,7 @@ def test_panels_hold_the_columns_of_a_tile_side_by_side(
 def test_rows_become_the_columns_of_panels(panels: int, width: int, channels: int, taps: int) -> None:
     rows = np.random.default_rng(1).normal(size=(panels * width, channels * taps)).astype(np.float32)
     target = np.full((panels, channels * taps, width), np.nan, np.float32)
-    turn_panels(target, rows, taps)
+    transpose_panels(target, rows, taps)
     expected = rows.reshape(panels, width, channels, taps).transpose(0, 3, 2, 1)
     np.testing.assert_array_equal(target, expected.reshape(target.shape))
 

@@ -31,13 +31,13 @@ def test_a_new_machine_compiles_what_everybody_waits_for_together(
     monkeypatch.setattr(native, "prepare_async", lambda sources: note("wanted", sources))
     monkeypatch.setattr(native, "prepare_ahead", lambda sources: note("ahead", sources))
     monkeypatch.setattr(native, "is_kept", lambda source: not is_new)
-    precompile.compile_ahead.__wrapped__(is_certain)
+    precompile.precompile_kernels.__wrapped__(is_certain)
     if not is_new:
         assert begun == {}
         return
     program = job_sources()[0].name  # everything waits for it
     assert begun["ahead"][0] == program
-    assert {"turn_panels", "winograd_weights", "copy", "fill"} <= set(begun["ahead"])
+    assert {"transpose_panels", "winograd_weights", "copy", "fill"} <= set(begun["ahead"])
     assert begun.get("wanted") == ([program] if is_certain else None)
 
 

@@ -9,7 +9,7 @@ from collections.abc import Callable
 import pytest
 
 from engine.base.memory import parallel
-from engine.base.memory.parallel import in_parts, made_ahead
+from engine.base.memory.parallel import in_parts, prefetched
 from engine.base.sliced_thread import SlicedThread
 
 LARGE = parallel.LARGE_EACH
@@ -53,7 +53,7 @@ def test_what_is_wanted_is_made_once(size: int) -> None:
         return lambda: made.append(number) or number * number  # type: ignore[func-returns-value]
 
     makers = {str(number): (maker(number), size) for number in range(30)}
-    with made_ahead(makers) as take:
+    with prefetched(makers) as take:
         assert [take(name) for name in makers] == [number * number for number in range(30)]
     assert sorted(made) == list(range(30))
 
@@ -69,7 +69,7 @@ def test_other_threads_begin_at_the_end() -> None:
         assert is_made.wait(60)
         return threading.get_ident()
 
-    with made_ahead({"first": (first, LARGE), "last": (last, LARGE)}) as take:
+    with prefetched({"first": (first, LARGE), "last": (last, LARGE)}) as take:
         assert take("last") != here
         take("first")
 
@@ -78,7 +78,7 @@ def test_beside_a_game_no_other_thread_works() -> None:
     makers = dict.fromkeys("abc", (threading.get_ident, LARGE))
 
     def all_made() -> tuple[int, set[int]]:
-        with made_ahead(makers) as take:
+        with prefetched(makers) as take:
             return threading.get_ident(), {take(name) for name in makers}
 
     thread = SlicedThread(all_made)
@@ -96,7 +96,7 @@ def test_what_fails_on_another_thread_is_made_here() -> None:
         has_failed.set()
         raise MemoryError
 
-    with made_ahead({"other": (lambda: 1, LARGE), "last": (make, LARGE)}) as take:
+    with prefetched({"other": (lambda: 1, LARGE), "last": (make, LARGE)}) as take:
         assert has_failed.wait(60)
         assert take("last") == 7
 
@@ -110,7 +110,7 @@ def test_nothing_is_made_any_more_once_nobody_wants_it() -> None:
         made.append(1)
 
     threads = set(threading.enumerate())
-    with contextlib.suppress(KeyError), made_ahead(dict.fromkeys(map(str, range(9)), (make, LARGE))):
+    with contextlib.suppress(KeyError), prefetched(dict.fromkeys(map(str, range(9)), (make, LARGE))):
         assert began.wait(60)
         raise KeyError
     go_on.set()
