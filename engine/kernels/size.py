@@ -36,7 +36,6 @@ class Record:
     """
 
     inputs: list[Size] = field(default_factory=list)
-    computed: list[Size] = field(default_factory=list)
     guards: list[str] = field(default_factory=list)
     lines: list[str] = field(default_factory=list)
     nodes: dict[tuple[Any, ...], Size] = field(default_factory=dict)
@@ -51,7 +50,6 @@ class Record:
         """A record that begins as this one does and goes on by itself."""
         return Record(
             [*self.inputs],
-            [*self.computed],
             [*self.guards],
             [*self.lines],
             dict(self.nodes),
@@ -95,10 +93,10 @@ class SizeRecorder:
 
     def suppose(self, numbers: Sequence[int]) -> None:
         """Give the inputs other values, under which every guard so far holds, for what is asked next."""
-        computed = self.record.computed
-        found = self.program(computed)(*numbers)
+        sizes = self.record.sizes
+        found = self.program(sizes)(*numbers)
         assert found is not None, "a guard does not hold"
-        for size, number in zip([*self.inputs, *computed], [*numbers, *found], strict=True):
+        for size, number in zip(sizes, found, strict=True):
             size.hint = number
 
     def input(self, hint: int) -> Size:
@@ -216,7 +214,6 @@ class SizeRecorder:
         self._count += 1
         size = Size(self, f"v{self._count}", hint, low, high)
         self.record.sizes.append(size)
-        self.record.computed.append(size)
         return size
 
 
