@@ -6,7 +6,7 @@ may replace those that carry a `Hint` by tuned kernels. Then every formula is nu
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Container, Iterable
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, NamedTuple, Protocol, TypeVar
 
@@ -204,6 +204,10 @@ class Plan:
             name: BufferSpec(name, next(supply), spec.dtype, spec.role) for name, spec in self.buffers.items()
         }
         return Plan(steps, buffers)
+
+    def given(self, constants: Container[str]) -> list[str]:
+        """The buffers from outside, without constants: inputs, outputs and tables."""
+        return [n for n, spec in self.buffers.items() if spec.role != "temporary" and n not in constants]
 
     def lifetimes(self) -> dict[str, tuple[int, int]]:
         """First and last step that touches each temporary buffer."""

@@ -187,7 +187,7 @@ class CLTemplate:
             elements.add(spec.elements)
         # Tensors whose memory differs by size, by number: temporaries, inputs, outputs and tables.
         tensors = {name: number for number, name in enumerate(lifetimes)}
-        self._outer = [n for n in plan.buffers if n not in tensors and n not in constants]
+        self._outer = plan.given(constants)
         tensors |= {name: number for number, name in enumerate(self._outer, len(specs))}
         self._constants = {name: _own(buffer).mem for name, buffer in constants.items()}
         self._kernels = _Kernels()

@@ -174,7 +174,7 @@ class GLComputeTemplate:
         self._slots = OpenSlots(hints, lifetimes, alignment)
         for number, name in enumerate(self._temporaries):
             places[name] = _OpenPlace(number, int(self._slots.of[number]))
-        self._outer = [n for n in plan.buffers if n not in places]
+        self._outer = plan.given(constants)
         for number, name in enumerate(self._outer, len(specs)):
             places[name] = _OpenPlace(number, name)
         recorder.barrier()

@@ -152,7 +152,7 @@ class GLPixelTemplate:
             self._constants[name] = buffer
         lifetimes = plan.lifetimes()
         self._temporaries = list(lifetimes)
-        self._outer = [n for n in plan.buffers if n not in lifetimes and n not in constants]
+        self._outer = plan.given(constants)
         tensors = {name: number for number, name in enumerate((*self._temporaries, *self._outer))}
         kinds = temporary_kinds(plan, host.shader)
         layers = [kinds[name][1] for name in self._temporaries]
