@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from engine.base.errors import EngineError
 from engine.compiler.guesses import Guesses
 from engine.compiler.lower import Lowered
 from engine.compiler.trace import SAMPLES, InputShapes, leaf_shapes
@@ -48,8 +49,34 @@ def continued(
         made = plan_on(session, lowered.sized, lowered.sizes, known, results)
         if made is not None:
             plans.add(made)
-    is_any = plans.take_compiled(session)
-    return plans.recorded_plan(session, given, plan_apart, before) if is_any else None
+    if plans.take_compiled(session):
+        if (found := plans.recorded_plan(session, given, plan_apart, before)) is not None:
+            return found
+    if _stops_alike(lowered):
+        return None
+    if (waiting := plans.waiting_for(given)) is not None:
+        # Nothing but this plan continues what has run, so its kernels are compiled now.
+        session.compile(waiting.lowered)
+        plans.take_compiled(session)
+        found = plans.recorded_plan(session, given, plan_apart, before)
+    if found is None:
+        raise _NotAlikeError(f"model '{session.source.name}' cannot be continued at these sizes")
+    return found
+
+
+def _stops_alike(lowered: SizedLowered) -> bool:
+    """Whether the plan for these sizes alone stops for the same data as the one for all sizes."""
+    try:
+        apart = lowered.apart.trace.stop
+    except _NotAlikeError:
+        return False
+    stop = lowered.sized.lowered.trace.stop
+    assert stop is not None
+    return apart is not None and [v.name for v in apart.needs] == [v.name for v in stop.needs]
+
+
+class _NotAlikeError(EngineError):
+    """A plan for some sizes alone does not stop where the one for all sizes did."""
 
 
 def plan_on(
@@ -101,6 +128,8 @@ def likely_continuations(session: Session, sized: SizedPlan) -> Iterator[SizedPl
 def _planned_apart(
     session: Session, before: SizedLowered, known: Elements, results: Sequence[Any] | None
 ) -> Lowered:
+    if not _stops_alike(before):
+        raise _NotAlikeError("planned alone, these sizes do not stop here")
     return session.resumed(before.apart, known, results)
 
 
