@@ -11,7 +11,6 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import subprocess
 import sys
 import time
 from collections.abc import Sequence
@@ -24,7 +23,7 @@ from gameglue import App, PlayOptions
 from gameglue.cli.console import errors
 from gameglue.cli.demos import find_demo
 from gameglue.cli.play import DEFAULT_SIZE
-from tests.benchmarks.processes import LIMIT, ROOT, ChildFailed
+from tests.benchmarks.processes import ChildFailed, last_line
 from tests.benchmarks.setting import console, load_average, positive, print_setting, print_table
 
 ANSWERS = {
@@ -99,17 +98,8 @@ def run_for(app: App, seconds: float) -> list[float]:
 
 def play_in_child(name: str, seconds: float) -> Pace:
     """The same in a process of its own. Raises `ChildFailed`."""
-    done = subprocess.run(
-        [sys.executable, "-m", "tests.benchmarks.demos", "play", name, str(seconds)],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        timeout=LIMIT,
-        check=False,
-    )
-    if done.returncode != 0:
-        raise ChildFailed((done.stderr.strip() or f"exit code {done.returncode}").splitlines()[-1])
-    return Pace(**json.loads(done.stdout.splitlines()[-1]))
+    command = [sys.executable, "-m", "tests.benchmarks.demos", "play", name, str(seconds)]
+    return Pace(**last_line(command))
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -6,8 +6,9 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -45,8 +46,14 @@ def run_child(
         str(item.file(folder)),
         str(inputs),
     ]
+    figures: dict[str, float] = last_line([*command, *options], environment)
+    return figures
+
+
+def last_line(command: Sequence[str], environment: Mapping[str, str] | None = None) -> Any:
+    """What the last line that a child prints holds, as JSON. Raises `ChildFailed`."""
     done = subprocess.run(
-        [*command, *options],
+        command,
         cwd=ROOT,
         env={**os.environ, **(environment or {})},
         capture_output=True,
@@ -56,8 +63,7 @@ def run_child(
     )
     if done.returncode != 0:
         raise ChildFailed((done.stderr.strip() or f"exit code {done.returncode}").splitlines()[-1])
-    figures: dict[str, float] = json.loads(done.stdout.splitlines()[-1])
-    return figures
+    return json.loads(done.stdout.splitlines()[-1])
 
 
 def own_caches(folder: Path) -> dict[str, str]:
