@@ -9,7 +9,7 @@ Rules that keep one definition usable everywhere:
 - Both sides of an operation have the same type; conversions are written with `cast`.
 - A Python int next to an index expression becomes a run-time argument, so sizes and strides never end
   up in the kernel's text. A constant of the formula is spelled `lit(2)`.
-- Nothing is lazy: both sides of `select` are evaluated. A load that may lie outside its tensor uses
+- Nothing is lazy: both sides of `select` are evaluated. A load that may be outside its tensor uses
   `where=`, which reads element 0 instead and yields `other`.
 - Integers wrap. `//` and `%` on indices expect non-negative values; `floor_div` and `floor_mod`
   round towards minus infinity for any sign; `/` on integers truncates, and a division by 0 yields 0.
