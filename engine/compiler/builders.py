@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from math import prod
 from typing import Any
 
@@ -40,6 +40,12 @@ MOST_MADE = 1 << 16
 Loops and recurrent layers make some for each of their steps, and a file or an input may ask for any number of
 these: planning ends here, after seconds and some hundred MB.
 """
+
+MOST_KNOWN = 1 << 28
+"""Bytes that the host works out while it plans the runs of loops, all of which may be needed at once."""
+
+ADVICE = "give a smaller trip count, or shorter sequences"
+"""What helps where a plan is too long."""
 
 Shapes = list[tuple[int, ...]]
 """The shapes of everything that one layer makes, in order."""
@@ -94,6 +100,9 @@ class ShapeBuilder(Builder):
         self.shapes: Shapes = []
         self.most = MOST_MADE
         """How many tensors the layer may make."""
+        self.most_known: int | None = None
+        """How many bytes the host may work out for the layer; None where it is no part of a loop."""
+        self.known_bytes = 0
         self.yields_nothing = False
 
     def made(self, shape: tuple[int, ...]) -> None:
@@ -104,8 +113,23 @@ class ShapeBuilder(Builder):
         if len(self.shapes) > self.most:
             self.error(
                 f"the plan comes to more than {MOST_MADE:,} tensors, as each run of a loop and each step of"
-                " a recurrent layer makes some; give a smaller trip count, or shorter sequences"
+                f" a recurrent layer makes some; {ADVICE}"
             )
+
+    def steps(self, count: int) -> Iterator[int]:
+        before = len(self.shapes)
+        for step in range(count):
+            yield step
+            if not step and (made := len(self.shapes) - before) * count > self.most - before:
+                self.error(
+                    f"its {count:,} steps come to more than {MOST_MADE:,} tensors in the plan, as each makes"
+                    f" {made}; {ADVICE}"
+                )
+
+    def _know(self, nbytes: int) -> bool:
+        """Count what the host works out; whether a plan may hold as much."""
+        self.known_bytes += nbytes
+        return self.most_known is None or self.known_bytes <= self.most_known
 
     def compute(
         self,
@@ -141,7 +165,7 @@ class ShapeBuilder(Builder):
         """Evaluate now, if the formula reads nothing unknown."""
         space = space_of(value.shape, groups)
         body = formula(*(index(a) for a in range(len(groups if groups is not None else value.shape))))
-        if self.is_for_kernels(value, body):
+        if self.is_for_kernels(value, body) or not self._know(value.size * value.dtype.itemsize):
             return
         kernel, values, inputs = number(body, len(space), value.dtype)
         if all(v.known is not None for v in inputs):
@@ -166,6 +190,10 @@ class ShapeBuilder(Builder):
 
     def constant(self, array: np.ndarray) -> Value:
         self.made(array.shape)
+        if not self._know(array.nbytes):
+            self.error(
+                f"the host would hold more than {MOST_KNOWN >> 20:,} MiB for the runs of loops; {ADVICE}"
+            )
         name = f"{self.layer.name}{self.path} #{len(self.shapes)} known"
         dtype = INT64 if array.dtype == object and has_sizes(array.flat) else array.dtype
         return Value(name, array.shape, dtype, None, array)

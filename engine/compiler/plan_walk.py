@@ -24,6 +24,8 @@ class SampleWalk(Walk):
         whole: frozenset[str] = frozenset(),
     ) -> None:
         super().__init__(graphs, frames, {})
+        # There are several of these for a model.
+        self.most_seconds /= 4
         self.fan_in = fan_in
         self.whole = whole
         self.count = count

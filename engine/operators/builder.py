@@ -8,7 +8,7 @@ an operator's shape rule and its formula cannot drift apart.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from math import prod
 from typing import Any, NoReturn
 
@@ -110,6 +110,13 @@ class Builder(ABC):
 
     def absent(self) -> None:
         """An optional without an element."""
+
+    def steps(self, count: int) -> Iterator[int]:
+        """The numbers of a layer's time steps, each of which makes tensors.
+
+        After the first, a layer is refused whose steps come to more tensors than a plan has.
+        """
+        return iter(range(count))
 
     @property
     def version(self) -> int:

@@ -354,7 +354,7 @@ def walk(way: Direction, step: Step, states: Sequence[Value]) -> tuple[Value, tu
     """All outputs in the order of the walk, (T, N, H), and the last states, which are 0 after no step."""
     k, shape = way.k, (way.steps, way.batch, way.hidden)
     now, outputs = tuple(states), Chain(k, k.fan_in)
-    for t in range(way.steps):
+    for t in k.steps(way.steps):
         now = step(t, now)
         outputs.add(k.alias(now[0], (1, now[0].size)))
     if not way.steps:
