@@ -19,7 +19,7 @@ import numpy as np
 
 from engine.base.dtypes import TEXT
 from engine.base.errors import EngineError, ShapeError
-from engine.compiler.builders import Shapes
+from engine.compiler.builders import Refusal, Shapes
 from engine.compiler.entries import as_entries, mapped
 from engine.compiler.guesses import Guesses
 from engine.compiler.plan import Compute
@@ -130,7 +130,8 @@ class Tracer:
 
     `fan_in` is how many tensors a kernel may read: layers with many inputs become as many steps as it takes.
     `whole` are the kinds of layers that the backend computes as one (see `Builder.whole`).
-    `is_random` tells whether any layer draws numbers.
+    `refuses` says why the backend cannot run a formula, or None. `is_random` tells whether any layer draws
+    numbers.
     """
 
     def __init__(
@@ -139,10 +140,12 @@ class Tracer:
         fan_in: int = FAN_IN,
         registry: Registry = OPERATORS,
         whole: frozenset[str] = frozenset(),
+        refuses: Refusal = lambda compute: None,
     ) -> None:
         self.model = model
         self.fan_in = fan_in
         self.whole = whole
+        self.refuses = refuses
         self.graphs: dict[int, Graph] = {}
         self.constant_names: set[str] = set()
         self.root = Graph(model, registry, self.graphs, self.constant_names)
@@ -355,7 +358,15 @@ class Tracer:
     def _plan_walk(self, frames: list[Frame], learned: Elements) -> PlanWalk:
         samples = [s.layers for s in self.samples] if self.samples or not self.is_dynamic else None
         return PlanWalk(
-            self.graphs, frames, learned, self.fan_in, self.count, samples, self.whole, self.recall
+            self.graphs,
+            frames,
+            learned,
+            self.fan_in,
+            self.count,
+            samples,
+            self.whole,
+            self.recall,
+            self.refuses,
         )
 
     def _finish(self, walk: PlanWalk, received: tuple[Value, ...]) -> Trace:
