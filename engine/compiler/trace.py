@@ -401,8 +401,8 @@ class Tracer:
     @property
     def grows_with_sizes(self) -> bool:
         """Whether plans have more steps at larger sizes, as those of loops over an open dimension do."""
-        steps = [s.steps for s in self.samples if s.fits]
-        return bool(steps) and max(steps) > 2 * min(steps)
+        fitting = [s for s in self.samples if s.fits]
+        return bool(fitting) and max(fitting, key=_size).steps > 2 * min(s.steps for s in fitting)
 
     def others(self) -> list[dict[str, tuple[int, ...]]]:
         """Further input shapes, for kernels that are chosen by sizes: odd ones, the largest sample, and one
@@ -423,8 +423,8 @@ class Tracer:
     def representatives(self) -> list[dict[str, tuple[int, ...]]]:
         """Input shapes that stand for all: the model's own where they are fixed, else samples'.
 
-        Where the number of steps depends on a size (a recurrent layer's length), the longest sample is one;
-        where a cache grows, one is without entries.
+        Where the number of steps depends on a size (a recurrent layer's length), the sample with the most and
+        the largest one are among them; where a cache grows, one is without entries.
         """
         if not self.is_dynamic:
             shapes = self.input_shapes(SAMPLES[0])
@@ -434,10 +434,17 @@ class Tracer:
             return []
         # The smallest: a device's limits are about the sizes that come, not about those made up here. But not
         # one that leaves tensors empty, of which nothing is computed.
-        first = min(fitting, key=lambda s: (s.empty, sum(map(prod, s.shapes.values()))))
-        longest = max(fitting, key=lambda s: s.steps)
-        found = [first.shapes] if first.steps == longest.steps else [first.shapes, longest.shapes]
-        return found + self.starts
+        found = [min(fitting, key=lambda s: (s.empty, _size(s)))]
+        # A step that is repeated stands in a plan once, so the largest need not be the longest.
+        for other in (max(fitting, key=lambda s: s.steps), max(fitting, key=_size)):
+            if all(other.steps != s.steps for s in found):
+                found.append(other)
+        return [s.shapes for s in found] + self.starts
+
+
+def _size(sample: Sample) -> int:
+    """How many elements the inputs of a sample have."""
+    return sum(map(prod, sample.shapes.values()))
 
 
 def live(computes: Sequence[Compute], wanted: Sequence[Value]) -> list[Compute]:

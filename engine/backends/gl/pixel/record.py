@@ -144,11 +144,9 @@ class Recorder(GLRecorder):
         def setting(table: np.ndarray, first: int, run: int) -> None:
             texel = start + run * stride
             words[at], words[at + 1] = texel, texel + count
-            row = texel >> shift
-            table[first + viewport, 2], table[first + viewport, 4] = (
-                row,
-                ((texel + count - 1) >> shift) - row + 1,
-            )
+            row, end = texel >> shift, (texel + count - 1) >> shift
+            left, width = (texel & (1 << shift) - 1, count) if row == end else (0, columns)
+            table[first + viewport, 1:5] = left, row, width, end - row + 1
 
         return [*self.run_numbers(step), setting]
 
