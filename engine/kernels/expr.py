@@ -216,6 +216,18 @@ def arg(value: int | float | bool, dtype: ArithmeticType = "index", *, fixed: bo
     return Expr("param", dtype, attr=Argument(float(value) if dtype in FLOATS else int(value), fixed))
 
 
+class RunNumber(int):
+    """The number of a run, as an argument of steps that are repeated (`engine.compiler.repeated`).
+
+    It is 0, until a backend fills in that of each run.
+    """
+
+
+def run_number() -> Expr:
+    """The number of the run, in the formulas of steps that are repeated."""
+    return Expr("param", "index", attr=Argument(RunNumber()))
+
+
 def index(axis: int) -> Expr:
     """The output index along `axis` of the kernel's index space."""
     return Expr("index", "index", attr=axis, free=frozenset({axis}))
