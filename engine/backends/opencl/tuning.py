@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from math import prod
 
 import numpy as np
@@ -12,11 +13,14 @@ from engine.backends.opencl import cpu_kernels, gpu_kernels, pool_kernels
 from engine.backends.opencl.packed_rows import read_packed
 from engine.backends.opencl.scans import emit_blocks, emit_marks
 from engine.backends.opencl.scatter import raise_all
+from engine.backends.opencl.sort import emit_blocks as emit_sorted_blocks
+from engine.backends.opencl.sort import emit_merge
 from engine.backends.opencl.tuned import Epilogue, axis_names, is_float32
 from engine.backends.operands import emit, plain
 from engine.backends.packed_products import tune_packed
 from engine.backends.scans import tune_nonzero, tune_scan, tune_select
 from engine.backends.scatters import tune_scatter
+from engine.backends.sorts import tune_sort
 from engine.compiler.plan import Compute, Tuner
 from engine.kernels.expr import arg, index, lit, load
 from engine.kernels.size import largest, whole
@@ -52,6 +56,11 @@ def _select(compute: Compute, tuner: Tuner, form: str) -> bool:
 
 def _nonzero(compute: Compute, tuner: Tuner, form: str) -> bool:
     return tune_nonzero(compute, lambda marks: emit_marks(marks, compute, tuner))
+
+
+def _sort(compute: Compute, tuner: Tuner, form: str) -> bool:
+    steps = partial(emit_sorted_blocks, tuner), partial(emit_merge, tuner)
+    return tune_sort(compute, tuner, lambda elements, dtype: True, *steps)
 
 
 def _packed(compute: Compute, tuner: Tuner, form: str) -> bool:
@@ -339,6 +348,7 @@ _RULES: dict[str, Callable[[Compute, Tuner, str], bool]] = {
     "scan": _scan,
     "scatter": _scatter,
     "select": _select,
+    "sort": _sort,
     "unpacked_matmul": _packed,
 }
 """By the kind of a step's hint: rules that take operands as they are."""
