@@ -8,12 +8,12 @@ Parallel Merging Made Simple, 2012). Runs are cut to what is asked for.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
-from engine.backends.operands import Fits, emit
+from engine.backends.operands import Fits, emit, emit_result
 from engine.base.dtypes import INT32
 from engine.compiler.plan import Compute, Tuner
-from engine.kernels.expr import FLAT, Expr, arg, cast, index, lit, load, select
+from engine.kernels.expr import Expr, cast, index, lit, load, select
 from engine.kernels.size import deferred, smallest
 from engine.kernels.value import Value
 from engine.operators.sorting import is_few_of_many, key_of, keys_are_words
@@ -56,52 +56,77 @@ class Dialect:
     barrier: str
 
 
-def tune_sort(
-    compute: Compute,
-    tuner: Tuner,
-    fits: Fits,
-    emit_blocks: Callable[[Step], bool],
-    emit_merge: Callable[[Step], bool],
-    block: int = BLOCK,
-) -> bool:
-    """Rule for hints of kind "sort"; False for keys of 64 bits, and where few of many are chosen first.
+@dataclass(frozen=True)
+class Sorter:
+    """What a backend brings: which tensors fit, and functions that emit a step, if they can.
 
-    `emit_blocks` and `emit_merge` emit a step, if they can; blocks have `block` elements, `BLOCK` or `EACH`.
+    `block` is how many elements its blocks have, `BLOCK` or `EACH`.
     """
+
+    fits: Fits
+    emit_blocks: Callable[[Tuner, Step], bool]
+    emit_merge: Callable[[Tuner, Step], bool]
+    block: int = BLOCK
+
+
+def tune_sort(compute: Compute, tuner: Tuner, sorter: Sorter) -> bool:
+    """Rule for hints of kind "sort"; False for keys of 64 bits, and where few of many are chosen first."""
     assert compute.hint is not None
     (rows, *lengths), facts = compute.hint.operands, compute.hint.facts
     (outer, count, inner), keep = rows.shape, facts["keep"]
     if not keys_are_words(rows) or is_few_of_many(rows, keep, bool(lengths)):
         return False
-    if rows.size >= _MOST or not fits(2 * rows.size, INT32):
+    length = lengths[0] if lengths else None
+    pairs = sorted_pairs(tuner, sorter, rows, keep, facts["descending"], length)
+    if pairs is None:
         return False
+
+    def position(o: Expr, slot: Expr, i: Expr) -> Expr:
+        place = load(pairs, ((o * inner + i) * count + slot) * lit(2) + lit(1))
+        is_there = None if length is None else slot < cast(length[o], "index")
+        return place if is_there is None else select(is_there, place, lit(0, "int32"))
+
+    emit_result(compute, tuner, (outer, keep, inner), position)
+    return True
+
+
+def sorted_pairs(
+    tuner: Tuner,
+    sorter: Sorter,
+    rows: Value,
+    keep: int,
+    descending: bool = False,
+    length: Value | None = None,
+) -> Value | None:
+    """Keys and positions of (outer, count, inner) sorted along the middle axis; None if they do not fit.
+
+    Pair p of the row (o, i) begins at element 2 * ((o * inner + i) * count + p); those from `keep` on mean
+    nothing. `length` (outer) is how many elements of each row there are.
+    """
+    (outer, count, inner), block = rows.shape, sorter.block
+    if rows.size >= _MOST or not sorter.fits(2 * rows.size, INT32):
+        return None
     is_fixed, lines = rows.is_static(1), outer * inner
-    source = _keys(compute, tuner)
+    source = _keys(tuner, rows, descending, length)
     runs = [tuner.temporary(2 * rows.size, INT32) for _ in range(2)]
     span = deferred(_span, count, block)
     blocks = -(-count // block)
     segments = lines * blocks
     threads = segments if block == EACH else -(-segments // (block // span)) * GROUP
-    if not emit_blocks(Step(threads, (count, blocks, segments, span, keep), source, runs[0])):
-        return False
+    if not sorter.emit_blocks(tuner, Step(threads, (count, blocks, segments, span, keep), source, runs[0])):
+        return None
     run = block
     # Every kernel occurs where the size is not fixed.
     while run < count or (run == block and not is_fixed):
         pairs = -(-count // (2 * run))
         chunks = -(-smallest(2 * run, keep, count) // EACH)
         total = lines * pairs * chunks
-        if not emit_merge(Step(total, (count, run, pairs, chunks, total, keep), runs[0], runs[1])):
-            return False
+        values = count, run, pairs, chunks, total, keep
+        if not sorter.emit_merge(tuner, Step(total, values, runs[0], runs[1])):
+            return None
         runs.reverse()
         run *= 2
-    sorted_pairs = Value(runs[0], (2 * rows.size,), INT32)
-    o, slot, i = _axes(len(compute.space), keep, inner)
-    place = load(sorted_pairs, ((o * inner + i) * count + slot) * lit(2) + lit(1))
-    if lengths:
-        place = select(slot < cast(lengths[0][o], "index"), place, lit(0, "int32"))
-    step = replace(compute, body=cast(place, compute.body.dtype), hint=None).numbered()
-    tuner.emit(step.kernel, step.space, step.values, step.inputs, step.output)
-    return True
+    return Value(runs[0], (2 * rows.size,), INT32)
 
 
 def _span(count: int, block: int) -> int:
@@ -109,27 +134,17 @@ def _span(count: int, block: int) -> int:
     return min(block, max(EACH, 1 << (count - 1).bit_length()))
 
 
-def _axes(rank: int, keep: int, inner: int) -> tuple[Expr, Expr, Expr]:
-    """Row, slot and place beside it of an element of (outer, keep, inner), in a space of some rank."""
-    if rank == 3:
-        return index(0), index(1), index(2)
-    line = FLAT // arg(inner)
-    return line // arg(keep), line % arg(keep), FLAT % arg(inner)
-
-
-def _keys(compute: Compute, tuner: Tuner) -> str:
+def _keys(tuner: Tuner, rows: Value, descending: bool, length: Value | None) -> str:
     """The tensor of keys in ascending order, one row after another."""
-    assert compute.hint is not None
-    (rows, *lengths), descending = compute.hint.operands, compute.hint.facts["descending"]
     outer, count, inner = rows.shape
     is_row = rows.is_static(2) and inner == 1
-    if rows.dtype == INT32 and is_row and not descending and not lengths:
+    if rows.dtype == INT32 and is_row and not descending and length is None:
         return rows.root.name
     o, i, c = index(0), index(1), index(2)
     key = key_of(rows[o, c, i], descending)
-    if lengths:
+    if length is not None:
         # Elements behind the row's end come last, also of those with the same key.
-        key = select(c < cast(lengths[0][o], "index"), key, lit(_LAST, "int32"))
+        key = select(c < cast(length[o], "index"), key, lit(_LAST, "int32"))
     keys = tuner.temporary(rows.size, INT32)
     emit(tuner, key, (outer, inner, count), INT32, keys)
     return keys

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import partial
 from math import prod
 
 import numpy as np
@@ -12,15 +11,15 @@ import numpy as np
 from engine.backends.opencl import cpu_kernels, gpu_kernels, pool_kernels
 from engine.backends.opencl.packed_rows import read_packed
 from engine.backends.opencl.scans import emit_blocks, emit_marks
-from engine.backends.opencl.scatter import raise_all
+from engine.backends.opencl.scatter import mark_runs, raise_all
 from engine.backends.opencl.sort import emit_blocks as emit_sorted_blocks
 from engine.backends.opencl.sort import emit_merge
 from engine.backends.opencl.tuned import Epilogue, axis_names, is_float32
 from engine.backends.operands import emit, plain
 from engine.backends.packed_products import tune_packed
 from engine.backends.scans import tune_nonzero, tune_scan, tune_select
-from engine.backends.scatters import tune_scatter
-from engine.backends.sorts import tune_sort
+from engine.backends.scatters import Scatterer, tune_scatter
+from engine.backends.sorts import Sorter, tune_sort
 from engine.compiler.plan import Compute, Tuner
 from engine.kernels.expr import arg, index, lit, load
 from engine.kernels.size import largest, whole
@@ -28,6 +27,8 @@ from engine.kernels.value import Value
 
 # Tiles read up to this many elements beyond an image; what they read there is dropped.
 _SLACK = 64
+
+_SORTER = Sorter(lambda elements, dtype: True, emit_sorted_blocks, emit_merge)
 
 
 def tune(compute: Compute, tuner: Tuner, form: str) -> bool:
@@ -43,7 +44,7 @@ def tune(compute: Compute, tuner: Tuner, form: str) -> bool:
 
 
 def _scatter(compute: Compute, tuner: Tuner, form: str) -> bool:
-    return tune_scatter(compute, tuner, lambda elements, dtype: True, raise_all)
+    return tune_scatter(compute, tuner, Scatterer(_SORTER, raise_all, mark_runs))
 
 
 def _scan(compute: Compute, tuner: Tuner, form: str) -> bool:
@@ -59,8 +60,7 @@ def _nonzero(compute: Compute, tuner: Tuner, form: str) -> bool:
 
 
 def _sort(compute: Compute, tuner: Tuner, form: str) -> bool:
-    steps = partial(emit_sorted_blocks, tuner), partial(emit_merge, tuner)
-    return tune_sort(compute, tuner, lambda elements, dtype: True, *steps)
+    return tune_sort(compute, tuner, _SORTER)
 
 
 def _packed(compute: Compute, tuner: Tuner, form: str) -> bool:
