@@ -292,7 +292,8 @@ MASKS: dict[str, np.ndarray] = {
 
 def masked_layers() -> bytes:
     """Attention over the same q, k and v of two heads, causal in all the ways that there are."""
-    node, heads = helper.make_node, {"q_num_heads": 2, "kv_num_heads": 2}
+    node: Any = helper.make_node
+    heads = {"q_num_heads": 2, "kv_num_heads": 2}
     cache = ["no_past", "no_past", "last", "total"]
     contrib: dict[str, Any] = {"domain": CONTRIB, "num_heads": 2}
     grouped = contrib | {"kv_num_heads": 2}
