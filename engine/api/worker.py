@@ -50,7 +50,7 @@ from engine.runtime.loading.driver_warm_up import warm_up_driver
 from engine.runtime.loading.handle import Loading, Steps
 from engine.runtime.loading.workers import COMPILING, READING, Shapes, session_steps, shapes_of, warm_up_steps
 from engine.runtime.memory_report import WorkerMemory, memory_of
-from engine.runtime.outputs import FastPathOutput, Outputs, RunOutput, as_list, with_outputs
+from engine.runtime.outputs import Outputs, RunOutput, as_list, with_outputs
 from engine.runtime.pending_work import unfinished
 from engine.runtime.session import Session
 from engine.runtime.slices import Schedule, SlicedRun
@@ -572,8 +572,9 @@ class Worker(Disposable):
         if kind is not None:
             return as_list(self.peek_output(name), name)
         run = self._latest
-        if type(run) is FastPathRun and (source := run.fast_path.outputs.get(name)) is not None:
-            return Tensor.of(FastPathOutput(self, run, source), owned=False)
+        if type(run) is FastPathRun and (found := run.fast_path.outputs.get(name)) is not None:
+            name, location = found
+            return Tensor.of(RunOutput(self, run, name, location.value.dtype, 0, location), owned=False)
         return self._output_of(*self._output(name))
 
     def _output_of(self, run: Run, name: str | int | None) -> Any:

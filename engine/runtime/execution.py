@@ -13,9 +13,9 @@ from engine.backends.readback import PendingRead
 from engine.backends.tensor_data import CPUTensorData, TensorData
 from engine.base import instrumentation
 from engine.compiler.entries import arrays_in
-from engine.kernels.value import Entry, Value
+from engine.kernels.value import Value
 from engine.runtime.device_tensor_data import BufferTensorData
-from engine.runtime.recorded_plan import RecordedPlan, Submission
+from engine.runtime.recorded_plan import Location, RecordedPlan, Submission
 from engine.runtime.session import Session
 
 
@@ -226,7 +226,7 @@ class Run:
 
     def _fetch(self, values: tuple[Value, ...], wait: bool) -> dict[str, np.ndarray] | None:
         """The tensors that the plan waits for, by name; None while they have not arrived."""
-        located = [self.recorded.locate(value) for value in values]
+        located = [self.locate(value) for value in values]
         buffers = {x.value.root.name: x.buffer for x in located if x.buffer is not None}
         if not self._transfer(buffers, wait):
             return None
@@ -236,13 +236,13 @@ class Run:
 
     def _elements(self, fetched: Mapping[str, np.ndarray], value: Value) -> np.ndarray:
         """A tensor's elements: fetched, or known while planning."""
-        location = self.recorded.locate(value)
+        location = self.locate(value)
         flat = fetched.get(value.root.name)
         return location.array() if flat is None else location.seen_in(flat)
 
-    def entry(self, name: str) -> Entry:
-        """An output in the plan. Only once the model is planned to its end."""
-        return self.recorded.lowered.trace.values[name]
+    def locate(self, value: Value) -> Location:
+        """The location of a tensor of the latest plan."""
+        return self.recorded.locate(value, self.session.backends)
 
 
 def same_device(one: Backend, other: Backend) -> bool:

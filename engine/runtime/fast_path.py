@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
-from engine.backends.base import Backend, DeviceBuffer, Program, Read
-from engine.backends.readback import PendingRead
+from engine.backends.base import Backend, DeviceBuffer, Program
 from engine.backends.repeat import Repeat
 from engine.backends.tensor_data import CPUTensorData, changes
 from engine.compiler.trace import SCHEDULE_COUNT
@@ -17,27 +15,17 @@ from engine.kernels.value import Entry, Value, leaves
 from engine.runtime.execution import Run
 from engine.runtime.inputs import Named, Positional
 from engine.runtime.open_numbers import digest
-from engine.runtime.recorded_plan import RecordedPlan
+from engine.runtime.recorded_plan import Location, RecordedPlan
 from engine.runtime.session import Session
 from engine.runtime.tensor import Tensor
-
-
-@dataclass(frozen=True, slots=True)
-class Source:
-    """An output of the plan: `read` waits for its elements, `request` starts a readback."""
-
-    name: str
-    dtype: np.dtype
-    read: Read
-    request: Callable[[], PendingRead]
-    buffer: DeviceBuffer
 
 
 class FastPath:
     """Repeated schedules of one plan: arrays or CPU tensors of these shapes and types, and one program.
 
     Everything that can be looked up is looked up once, as a small network takes no longer than that.
-    `outputs` has the outputs that are plain tensors in buffers: by name, by number, and the first as None.
+    `outputs` has the names and locations of outputs that are plain tensors: by name, by number, and the first
+    as None.
     """
 
     __slots__ = (
@@ -67,7 +55,7 @@ class FastPath:
         names: Sequence[str],
         facts: Sequence[tuple[tuple[int, ...], np.dtype]],
         repeat: Repeat,
-        outputs: dict[str | int | None, Source],
+        outputs: dict[str | int | None, tuple[str, Location]],
         can_wait_for: Callable[[object], bool],
         backend: Backend,
         program: Program,
@@ -131,20 +119,14 @@ class FastPath:
                 return None
             facts.append((value.shape, value.dtype))
             targets.append(found[0][1] if found else None)
-        outputs: dict[str | int | None, Source] = {}
+        outputs: dict[str | int | None, tuple[str, Location]] = {}
         for number, item in enumerate(session.source.outputs):
             value = trace.values[item.name]
             if not isinstance(value, Value) or value.bound is not None:
                 continue
-            location = recorded.locate(value)
-            if location.buffer is None or location.place is None:
-                continue
-            backend, seen = session.backends[location.place], (location.buffer, value.shape)
-            reader, requester = backend.reader(*seen), backend.requester(*seen)
-            source = Source(item.name, value.dtype, reader, requester, location.buffer)
-            outputs[item.name] = outputs[number] = source
+            outputs[item.name] = outputs[number] = item.name, recorded.locate(value, session.backends)
             if number == 0:
-                outputs[None] = source
+                outputs[None] = outputs[0]
         shown = {v.root.name for item in session.source.outputs for v in leaves(trace.values[item.name])}
         in_place = [name not in shown for name in taken]
         repeat = session.backends[place].repeater(program, targets, [shape for shape, _ in facts], in_place)

@@ -142,12 +142,13 @@ class Slot:
         slot = cls(buffer, shape, dtype)
         if isinstance(value, WorkerOutput):
             other = latest.get(id(value.worker)) or value.worker._fast_path
-            source = None if other is None else other.outputs.get(value.name)
+            found = None if other is None else other.outputs.get(value.name)
+            source = None if found is None else found[1].buffer
             if other is None or source is None or not _same_place(other.backend, fast_path.backend):
                 return None
-            if source.dtype != dtype or source.buffer.elements != buffer.elements:
+            if source.dtype != dtype or source.elements != buffer.elements:
                 return None
-            slot.output, slot.output_fast_path, slot.source = value, other, source.buffer
+            slot.output, slot.output_fast_path, slot.source = value, other, source
             return slot
         if type(value) is Tensor:
             slot.is_tensor = True
