@@ -52,8 +52,12 @@ class Run:
         self._reads: dict[str, Readback] = {}
         # Results of a NumPy function, for the plan that follows it.
         self._results: tuple[np.ndarray, ...] = ()
-        self._held = [recorded]
-        recorded.users += 1
+        self._held: list[RecordedPlan] = []
+
+    def hold(self) -> None:
+        """Keep the plan, which may be dropped otherwise, until `let_go`."""
+        self.recorded.users += 1
+        self._held.append(self.recorded)
 
     def hold_inputs(self) -> None:
         """Copy the inputs, as this run starts later, when they may have changed."""
@@ -122,9 +126,8 @@ class Run:
         return True
 
     def _continue_with(self, recorded: RecordedPlan) -> None:
-        recorded.users += 1
         self.recorded = recorded
-        self._held.append(recorded)
+        self.hold()
         self._position = 0
 
     @property

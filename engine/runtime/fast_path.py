@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from engine.backends.base import Backend, DeviceBuffer, Program
-from engine.backends.repeat import Repeat
 from engine.backends.tensor_data import CPUTensorData, changes
 from engine.compiler.trace import SCHEDULE_COUNT
 from engine.compiler.walk import Elements
-from engine.kernels.value import Entry, Value, leaves
+from engine.kernels.value import Value, leaves
 from engine.runtime.execution import Run
 from engine.runtime.inputs import Named, Positional
 from engine.runtime.open_numbers import digest
@@ -20,59 +18,56 @@ from engine.runtime.session import Session
 from engine.runtime.tensor import Tensor
 
 
-class FastPath:
+class FastPath(Run):
     """Repeated schedules of one plan: arrays or CPU tensors of these shapes and types, and one program.
 
-    Everything that can be looked up is looked up once, as a small network takes no longer than that.
-    `outputs` has the names and locations of outputs that are plain tensors: by name, by number, and the first
-    as None.
-    """
+    Everything that can be looked up is looked up once, as a small network takes no longer than that. It is
+    also the run of the schedules that take it: all their work is enqueued at once, and `turn` counts them.
 
-    __slots__ = (
-        "_arrays",
-        "_can_wait_for",
-        "_checked",
-        "_count",
-        "_decided",
-        "_facts",
-        "_form",
-        "_names",
-        "_repeat",
-        "_same",
-        "_tensors",
-        "backend",
-        "outputs",
-        "program",
-        "recorded",
-        "session",
-        "targets",
-    )
+    Attributes:
+        outputs: Names and locations of outputs that are plain tensors: by name, by number, and the first as
+            None.
+        backend: The backend of the program.
+        program: The program.
+        targets: The buffers of the inputs; None for an input that nothing reads.
+        inputs: Shape and type of each input.
+    """
 
     def __init__(
         self,
         session: Session,
         recorded: RecordedPlan,
-        names: Sequence[str],
-        facts: Sequence[tuple[tuple[int, ...], np.dtype]],
-        repeat: Repeat,
-        outputs: dict[str | int | None, tuple[str, Location]],
-        can_wait_for: Callable[[object], bool],
-        backend: Backend,
-        program: Program,
-        targets: Sequence[DeviceBuffer | None],
-        decided: Sequence[tuple[int, object]],
+        inputs: Mapping[str, Value],
+        known: Elements,
         count: np.ndarray | None,
     ) -> None:
-        self.session = session
-        self.recorded = recorded
-        self.outputs = outputs
+        super().__init__(session, recorded, {})
+        self.started = self.finished = True
+        (submission,) = recorded.submissions
+        self.backend, self.program = session.backends[submission.place], submission.program
+        names = list(inputs)
+        self.inputs = [(value.shape, value.dtype) for value in inputs.values()]
         self._names = tuple(names)
-        self._facts = tuple(facts)
-        self._repeat = repeat
-        self._can_wait_for = can_wait_for
-        self.backend = backend
-        self.program = program
-        self.targets = tuple(targets)
+        # Elements of inputs on which the plan depends.
+        self._decided = [(names.index(name), digest(array)) for name, array in known.items()]
+        self._count = count
+        trace = recorded.lowered.trace
+        self.outputs: dict[str | int | None, tuple[str, Location]] = {}
+        for number, item in enumerate(session.source.outputs):
+            value = trace.values[item.name]
+            if isinstance(value, Value) and value.bound is None:
+                self.outputs[item.name] = self.outputs[number] = item.name, self.locate(value)
+                if number == 0:
+                    self.outputs[None] = self.outputs[0]
+        taken = dict(inputs) if count is None else {**inputs, SCHEDULE_COUNT: session.planner.tracer.count}
+        found = [recorded.inputs.get(name, []) for name in taken]
+        self.targets = [places[0][1] if places else None for places in found]
+        shown = {v.root.name for item in session.source.outputs for v in leaves(trace.values[item.name])}
+        in_place = [name not in shown for name in taken]
+        shapes = [value.shape for value in taken.values()]
+        self._repeat = self.backend.repeater(self.program, self.targets, shapes, in_place)
+        # An input that nothing reads has no buffer to wait with.
+        self._takes_all = None not in self.targets
         # The checked tensors of the last schedule: storage keeps its shape and type.
         self._tensors: list[CPUTensorData | None] = []
         # If the last schedule was given tensors only: each one's position or name, its storage and elements.
@@ -82,8 +77,6 @@ class FastPath:
         self._form: type | None = None
         # `changes.latest` when the inputs of `set_input` were last checked.
         self._checked: object = None
-        self._count = count
-        self._decided = decided
 
     @classmethod
     def of(
@@ -106,50 +99,15 @@ class FastPath:
         trace, submissions = recorded.lowered.trace, recorded.submissions
         if trace.stop is not None or len(submissions) != 1 or submissions[0].transfers:
             return None
-        place, program = submissions[0].place, submissions[0].program
-        facts, targets = [], []
-        taken = names if count is None else (*names, SCHEDULE_COUNT)
-        for name in taken:
-            if name == SCHEDULE_COUNT:
-                value: Entry = session.planner.tracer.count
-            else:
-                value = trace.values[name]
-            found = recorded.inputs.get(name, [])
-            if not isinstance(value, Value) or not value.size or any(at != place for at, _ in found):
+        if any(place != submissions[0].place for places in recorded.inputs.values() for place, _ in places):
+            return None
+        inputs: dict[str, Value] = {}
+        for name in names:
+            value = trace.values[name]
+            if not isinstance(value, Value) or not value.size:
                 return None
-            facts.append((value.shape, value.dtype))
-            targets.append(found[0][1] if found else None)
-        outputs: dict[str | int | None, tuple[str, Location]] = {}
-        for number, item in enumerate(session.source.outputs):
-            value = trace.values[item.name]
-            if not isinstance(value, Value) or value.bound is not None:
-                continue
-            outputs[item.name] = outputs[number] = item.name, recorded.locate(value, session.backends)
-            if number == 0:
-                outputs[None] = outputs[0]
-        shown = {v.root.name for item in session.source.outputs for v in leaves(trace.values[item.name])}
-        in_place = [name not in shown for name in taken]
-        repeat = session.backends[place].repeater(program, targets, [shape for shape, _ in facts], in_place)
-        takes_all = all(target is not None for target in targets)
-        can_wait_for = session.backends[place].can_wait_for if takes_all else _never
-        backend = session.backends[place]
-        if count is not None:
-            facts.pop()
-        decided = [(names.index(name), digest(array)) for name, array in known.items()]
-        return cls(
-            session,
-            recorded,
-            names,
-            facts,
-            repeat,
-            outputs,
-            can_wait_for,
-            backend,
-            program,
-            targets,
-            decided,
-            count,
-        )
+            inputs[name] = value
+        return cls(session, recorded, inputs, known, count)
 
     @property
     def is_plain(self) -> bool:
@@ -159,11 +117,7 @@ class FastPath:
     @property
     def shapes(self) -> tuple[tuple[int, ...], ...]:
         """The shapes of the inputs."""
-        return tuple(shape for shape, _ in self._facts)
-
-    def facts(self, number: int) -> tuple[tuple[int, ...], np.dtype]:
-        """Shape and type of an input."""
-        return self._facts[number]
+        return tuple(shape for shape, _ in self.inputs)
 
     def take_again(self, given: Named | Positional) -> bool:
         """Schedule, if these are the very tensors of the last schedule, with elements in the same memory.
@@ -212,9 +166,9 @@ class FastPath:
         Returns:
             Whether it was scheduled.
         """
-        if len(inputs) != len(self._facts):
+        if len(inputs) != len(self.inputs):
             return False
-        for number, (shape, dtype) in enumerate(self._facts):
+        for number, (shape, dtype) in enumerate(self.inputs):
             array = inputs[number]  # takes half the time of a strict zip
             if type(array) is not np.ndarray:
                 return self._take_tensors(inputs, given)
@@ -230,7 +184,7 @@ class FastPath:
         tensors: list[CPUTensorData | None] = []
         arrays: list[np.ndarray] = []
         known, is_awaited = self._tensors, False
-        for number, (shape, dtype) in enumerate(self._facts):
+        for number, (shape, dtype) in enumerate(self.inputs):
             item = inputs[number]
             tensor = item.elements_on_cpu if type(item) is Tensor else None
             array = item if tensor is None else tensor.elements
@@ -238,7 +192,7 @@ class FastPath:
                 if type(array) is not np.ndarray or array.shape != shape or array.dtype != dtype:
                     return False
             if tensor is not None and (fence := tensor.fence) is not None:
-                if not self._can_wait_for(fence):
+                if not (self._takes_all and self.backend.can_wait_for(fence)):
                     return False
                 is_awaited = True
             tensors.append(tensor)
@@ -264,43 +218,3 @@ class FastPath:
     def _are_as_decided(self, arrays: Sequence[object]) -> bool:
         """Whether inputs have the elements on which the plan depends."""
         return all(digest(arrays[number]) == wanted for number, wanted in self._decided)  # type: ignore[arg-type]
-
-
-def _never(mark: object) -> bool:
-    """For plans with an input that nothing reads, and that has no buffer to wait with."""
-    return False
-
-
-class FastPathRun(Run):
-    """Schedules of one fast path, one after another, whose work is enqueued at once."""
-
-    started = True
-    finished = True
-    error = None
-    reported = False
-
-    def __init__(self, fast_path: FastPath) -> None:
-        self.fast_path = fast_path
-        self.recorded = fast_path.recorded
-        self.turn = 0
-
-    @property
-    def session(self) -> Session:  # type: ignore[override]
-        """The session of the plan."""
-        return self.fast_path.session
-
-    @classmethod
-    def after(cls, before: Run | None, fast_path: FastPath) -> FastPathRun:
-        """The first run of a fast path; the run before it releases its plans."""
-        fast_path.recorded.users += 1
-        if before is not None:
-            before.let_go()
-        return cls(fast_path)
-
-    @property
-    def recorded_plans(self) -> tuple[RecordedPlan, ...]:
-        """The one plan."""
-        return (self.recorded,)
-
-    def let_go(self) -> None:
-        self.recorded.users -= 1

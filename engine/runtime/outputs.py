@@ -6,7 +6,7 @@ import difflib
 from collections.abc import Callable, Sequence
 from math import prod
 from threading import get_ident
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -26,9 +26,11 @@ from engine.graph.model import Model, Output
 from engine.kernels.value import Entry, MapsValue, Value, leaves
 from engine.runtime.device_tensor_data import storage_of
 from engine.runtime.execution import Run
-from engine.runtime.owner import WorkerProtocol
 from engine.runtime.recorded_plan import Location
 from engine.runtime.tensor import Tensor
+
+if TYPE_CHECKING:
+    from engine.runtime.executor import Executor
 
 
 class Outputs:
@@ -54,7 +56,7 @@ class Outputs:
         return which
 
     def of(
-        self, worker: WorkerProtocol, run: Run, name: str, tensor: Callable[[RunOutput], Tensor]
+        self, worker: Executor, run: Run, name: str, tensor: Callable[[RunOutput], Tensor]
     ) -> Tensor | list[Tensor] | None:
         """An output of a run: a tensor, a list for a sequence, None for an empty optional.
 
@@ -77,7 +79,7 @@ class Outputs:
             return tensor(RunOutput(worker, run, name, dtype))
         if entry is None:
             return None
-        return [tensor(RunOutput(worker, run, name, v.dtype, i)) for i, v in enumerate(entry.items)]
+        return [tensor(RunOutput.at(i, worker, run, name, v.dtype)) for i, v in enumerate(entry.items)]
 
 
 class RunOutput(TensorData):
@@ -86,24 +88,25 @@ class RunOutput(TensorData):
     Its work may not be enqueued yet.
     """
 
+    position = 0
     _count: PendingRead | None = None
 
     def __init__(
-        self,
-        worker: WorkerProtocol,
-        run: Run,
-        name: str,
-        dtype: np.dtype,
-        position: int = 0,
-        location: Location | None = None,
+        self, worker: Executor, run: Run, name: str, dtype: np.dtype, location: Location | None = None
     ) -> None:
         self.worker = worker
         self.run = run
         self._turn = run.turn
         self.name = name
         self.dtype = dtype
-        self.position = position
         self._location = location
+
+    @classmethod
+    def at(cls, position: int, worker: Executor, run: Run, name: str, dtype: np.dtype) -> RunOutput:
+        """The tensor at a position of a sequence."""
+        output = cls(worker, run, name, dtype)
+        output.position = position
+        return output
 
     def copied(self) -> Tensor:
         """A copy on the same backend, owned by the caller. Only once all work of the run is enqueued."""
@@ -147,9 +150,6 @@ class RunOutput(TensorData):
     def _check(self) -> None:
         """Raise the error of the run, or why its outputs cannot be used now."""
         worker, run = self.worker, self.run
-        if worker._latest is run and run.turn == self._turn and run.error is None:
-            if worker._thread == get_ident():
-                return
         worker._check_thread()
         if worker.is_disposed:
             raise DisposedError(
@@ -187,7 +187,9 @@ class RunOutput(TensorData):
         )
 
     def request(self) -> PendingRead:
-        self._check()
+        worker, run = self.worker, self.run
+        if worker._latest is not run or run.turn != self._turn or worker._thread != get_ident() or run.error:
+            self._check()
         try:
             location = self._location or self._locate()
             return DeferredReadback(self) if location is None else location.request()
@@ -195,7 +197,9 @@ class RunOutput(TensorData):
             raise self._no_room(error) from error
 
     def download(self, out: np.ndarray | None = None) -> np.ndarray:
-        self._check()
+        worker, run = self.worker, self.run
+        if worker._latest is not run or run.turn != self._turn or worker._thread != get_ident() or run.error:
+            self._check()
         try:
             location = self._location or self._locate()
             if location is not None:
@@ -337,7 +341,7 @@ class MapsReadback:
         return self._output.maps(self._rows.array())
 
 
-def fetch(worker: WorkerProtocol, name: str) -> Any:
+def fetch(worker: Executor, name: str) -> Any:
     """Wait for an output of the latest schedule.
 
     Returns:

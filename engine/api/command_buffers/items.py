@@ -45,7 +45,7 @@ class ScheduleCommand:
     def execute(self) -> None:
         """Schedule it the usual way."""
         self.worker.schedule({n: now(value) for n, value in self.given.items()})
-        self.fast_path = self.worker._fast_path
+        self.fast_path = self.worker._plain_path()
 
 
 @dataclass
@@ -136,12 +136,12 @@ class Slot:
     def of(cls, value: Any, fast_path: FastPath, number: int, latest: dict[int, FastPath]) -> Slot | None:
         """A slot for what an input is now; None where it cannot be replayed."""
         buffer = fast_path.targets[number]
-        shape, dtype = fast_path.facts(number)
+        shape, dtype = fast_path.inputs[number]
         if buffer is None:
             return None
         slot = cls(buffer, shape, dtype)
         if isinstance(value, WorkerOutput):
-            other = latest.get(id(value.worker)) or value.worker._fast_path
+            other = latest.get(id(value.worker)) or value.worker._plain_path()
             found = None if other is None else other.outputs.get(value.name)
             source = None if found is None else found[1].buffer
             if other is None or source is None or not _same_place(other.backend, fast_path.backend):
