@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -10,6 +11,7 @@ from engine.backends.tensor_data import CPUTensorData, changes
 from engine.compiler.trace import SCHEDULE_COUNT
 from engine.compiler.walk import Elements
 from engine.kernels.value import Value, leaves
+from engine.runtime.binding import Feed, bind, can_bind, enqueue
 from engine.runtime.execution import Run
 from engine.runtime.inputs import Named, Positional
 from engine.runtime.open_numbers import digest
@@ -66,8 +68,6 @@ class FastPath(Run):
         in_place = [name not in shown for name in taken]
         shapes = [value.shape for value in taken.values()]
         self._repeat = self.backend.repeater(self.program, self.targets, shapes, in_place)
-        # An input that nothing reads has no buffer to wait with.
-        self._takes_all = None not in self.targets
         # The checked tensors of the last schedule: storage keeps its shape and type.
         self._tensors: list[CPUTensorData | None] = []
         # If the last schedule was given tensors only: each one's position or name, its storage and elements.
@@ -136,8 +136,8 @@ class FastPath(Run):
         except KeyError:
             return False
         repeat, tensors = self._repeat, self._tensors
-        if not repeat.again(tensors):
-            repeat.run(self._arrays, tensors)
+        if not (repeat.again(tensors) or repeat.run(self._arrays, tensors)):
+            self._submit(self._arrays)
         return True
 
     def take_kept(self, kept: Named) -> bool:
@@ -147,8 +147,8 @@ class FastPath(Run):
         """
         if self._checked is changes.latest:
             repeat, tensors = self._repeat, self._tensors
-            if not repeat.again(tensors):
-                repeat.run(self._arrays, tensors)
+            if not (repeat.again(tensors) or repeat.run(self._arrays, tensors)):
+                self._submit(self._arrays)
             return True
         mark = changes.latest
         if not self.take_again(kept):
@@ -176,8 +176,20 @@ class FastPath(Run):
                 return False
         if self._decided and not self._are_as_decided(inputs):
             return False
-        self._repeat.run(inputs if self._count is None else (*inputs, self._count))  # type: ignore[arg-type]
+        arrays: Any = inputs if self._count is None else (*inputs, self._count)
+        if not self._repeat.run(arrays):
+            self._submit(arrays)
         return True
+
+    def _submit(self, feeds: Sequence[Feed]) -> None:
+        """Bind inputs, and enqueue the program."""
+        backend = self.backend
+        with backend.entered():
+            for feed, target in zip(feeds, self.targets, strict=True):
+                if target is not None:
+                    bind(feed, backend, target)
+            enqueue(backend, self.program)
+            backend.flush()
 
     def _take_tensors(self, inputs: Positional, given: Named | Positional | None) -> bool:
         """`take`, where some inputs are tensors on the CPU."""
@@ -191,8 +203,9 @@ class FastPath(Run):
             if tensor is None or number >= len(known) or tensor is not known[number]:
                 if type(array) is not np.ndarray or array.shape != shape or array.dtype != dtype:
                     return False
-            if tensor is not None and (fence := tensor.fence) is not None:
-                if not (self._takes_all and self.backend.can_wait_for(fence)):
+            if tensor is not None and tensor.fence is not None:
+                # An input that nothing reads has no buffer to wait with.
+                if None in self.targets or not can_bind(tensor, self.backend):
                     return False
                 is_awaited = True
             tensors.append(tensor)
@@ -205,9 +218,11 @@ class FastPath(Run):
             arrays.append(self._count)
         self._tensors, self._arrays, self._form, self._checked = tensors, arrays, None, None
         if is_awaited:
-            self._repeat.run_after(arrays, tensors)
+            pairs = zip(arrays, tensors, strict=True)
+            self._submit([array if tensor is None else tensor for array, tensor in pairs])
             return True
-        self._repeat.run(arrays, tensors)
+        if not self._repeat.run(arrays, tensors):
+            self._submit(arrays)
         if given is not None and is_of_tensors:
             keys = self._names if type(given) is dict else range(len(inputs))
             self._form = type(given)

@@ -12,7 +12,8 @@ import numpy as np
 from engine.api.job_arguments import Bound
 from engine.api.jobs import Job
 from engine.api.worker import Worker
-from engine.backends.base import Backend, DeviceBuffer
+from engine.backends.base import DeviceBuffer
+from engine.runtime.binding import same_device
 from engine.runtime.fast_path import FastPath
 from engine.runtime.tensor import Tensor
 
@@ -144,7 +145,7 @@ class Slot:
             other = latest.get(id(value.worker)) or value.worker._plain_path()
             found = None if other is None else other.outputs.get(value.name)
             source = None if found is None else found[1].buffer
-            if other is None or source is None or not _same_place(other.backend, fast_path.backend):
+            if other is None or source is None or not same_device(other.backend, fast_path.backend):
                 return None
             if source.dtype != dtype or source.elements != buffer.elements:
                 return None
@@ -167,10 +168,6 @@ class Slot:
 
 def _is_array(value: Any, shape: tuple[int, ...], dtype: np.dtype) -> bool:
     return type(value) is np.ndarray and value.shape == shape and value.dtype == dtype
-
-
-def _same_place(one: Backend, other: Backend) -> bool:
-    return one.name == other.name and one.owner is other.owner
 
 
 @dataclass
