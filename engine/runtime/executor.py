@@ -14,7 +14,6 @@ from engine.base import instrumentation
 from engine.base.errors import CancelledError, InputError, ThreadError
 from engine.base.lifetime import Disposable
 from engine.compiler.trace import SCHEDULE_COUNT
-from engine.kernels.value import Value
 from engine.runtime.cost_model import StepCosts
 from engine.runtime.execution import Run
 from engine.runtime.fast_path import FastPath
@@ -103,16 +102,14 @@ class Executor(Disposable):
                 self._count[0] = self._schedules & 0xFFFFFFFF
                 self._schedules += 1
             given: Any = inputs
-            if not inputs and not named:
+            is_kept = not inputs and not named
+            if is_kept:
                 given = self._kept
-                if self._latest is path and path.take_kept(given):
-                    path.turn += 1
-                    return
             elif named:
                 given = () if inputs else named
             elif len(inputs) == 1 and type(inputs[0]) is dict:
                 given = inputs[0]
-            if self._latest is path and path.take_again(given):
+            if self._latest is path and path.take_again(given, is_kept):
                 path.turn += 1
                 return
             ordered: Any = self._inputs.in_order(given) if type(given) is dict else given
@@ -315,9 +312,6 @@ class Executor(Disposable):
         """An output of a run: a tensor, a list of them for a sequence, None for an empty optional."""
         self._check_alive()
         name = self._outputs.name(name)
-        entry = run.recorded.lowered.trace.values.get(name)
-        if type(entry) is Value:
-            return Tensor.of(RunOutput(self, run, name, entry.dtype), owned=False)
         if run.error is None and name not in run.recorded.lowered.trace.values:
             self._advance(run)
         return self._outputs.of(self, run, name, lambda output: Tensor.of(output, owned=False))

@@ -119,41 +119,37 @@ class FastPath(Run):
         """The shapes of the inputs."""
         return tuple(shape for shape, _ in self.inputs)
 
-    def take_again(self, given: Named | Positional) -> bool:
+    def take_again(self, given: Named | Positional, is_kept: bool = False) -> bool:
         """Schedule, if these are the very tensors of the last schedule, with elements in the same memory.
 
         Most checks of `take` are not needed then. A network's work evicts Python's data from the caches, so
         every function called here costs the calling thread microseconds.
+
+        Args:
+            given: The inputs.
+            is_kept: Whether they are those of `set_input`: while no tensor and none of them changes, nothing
+                has to be checked.
+
+        Returns:
+            Whether it was scheduled.
         """
-        if type(given) is not self._form or len(given) != len(self._same):
-            return False
-        try:
-            for key, tensor, storage, elements in self._same:
-                if given[key] is not tensor or tensor.elements_on_cpu is not storage:  # type: ignore[index]
-                    return False
-                if storage.elements is not elements or storage.writer is not None:
-                    return False
-        except KeyError:
-            return False
+        if not is_kept or self._checked is not changes.latest:
+            if type(given) is not self._form or len(given) != len(self._same):
+                return False
+            mark = changes.latest
+            try:
+                for key, tensor, storage, elements in self._same:
+                    if given[key] is not tensor or tensor.elements_on_cpu is not storage:  # type: ignore[index]
+                        return False
+                    if storage.elements is not elements or storage.writer is not None:
+                        return False
+            except KeyError:
+                return False
+            if is_kept:
+                self._checked = mark
         repeat, tensors = self._repeat, self._tensors
         if not (repeat.again(tensors) or repeat.run(self._arrays, tensors)):
             self._submit(self._arrays)
-        return True
-
-    def take_kept(self, kept: Named) -> bool:
-        """`take_again` for the inputs of `set_input`.
-
-        While no tensor and no kept input changes, nothing has to be checked.
-        """
-        if self._checked is changes.latest:
-            repeat, tensors = self._repeat, self._tensors
-            if not (repeat.again(tensors) or repeat.run(self._arrays, tensors)):
-                self._submit(self._arrays)
-            return True
-        mark = changes.latest
-        if not self.take_again(kept):
-            return False
-        self._checked = mark
         return True
 
     def take(self, inputs: Positional, given: Named | Positional | None = None) -> bool:

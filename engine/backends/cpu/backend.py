@@ -372,7 +372,7 @@ class CPUBackend(HostBackend):
     def after(self, mark: Any) -> None:
         """Let later work start after a job of the same job system."""
         if isinstance(mark, JobHandle):
-            self.stream.marks.append(mark)
+            self.stream.wait_for(mark)
 
     def synchronize(self) -> None:
         """Block until everything enqueued has run."""

@@ -77,18 +77,13 @@ class CPURepeat(Repeat):
             tensor.is_read_by(job)
 
     def again(self, tensors: Sequence[CPUTensorData | None]) -> bool:
-        here, stream = self._elsewhere, self._stream
+        here = self._elsewhere
         # The same list is the same tensors, whose elements are where they were.
         if here is None or here.tensors is not tensors or here.copied or instrumentation.installed:
             return False
-        job, last = here.job, stream.last
-        if job is None:
+        if here.job is None or not self._stream.repeat(here.job):
             return False
-        handle = job.handle
-        is_simple = (last is handle or last is None) and not stream.marks and not stream.owed
-        if not (is_simple or stream.is_idle()) or not job.again():
-            return False
-        stream.last = handle
+        handle = here.job.handle
         for tensor in here.read:
             if handle not in tensor.readers:
                 tensor.is_read_by(handle)
