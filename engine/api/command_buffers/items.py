@@ -12,7 +12,8 @@ import numpy as np
 from engine.api.job_arguments import Bound
 from engine.api.jobs import Job
 from engine.api.worker import Worker
-from engine.backends.base import Backend, DeviceBuffer
+from engine.backends.base import DeviceBuffer
+from engine.runtime.binding import same_device
 from engine.runtime.fast_path import FastPath
 from engine.runtime.tensor import Tensor
 
@@ -45,7 +46,7 @@ class ScheduleCommand:
     def execute(self) -> None:
         """Schedule it the usual way."""
         self.worker.schedule({n: now(value) for n, value in self.given.items()})
-        self.fast_path = self.worker._fast_path
+        self.fast_path = self.worker._plain_path()
 
 
 @dataclass
@@ -136,18 +137,19 @@ class Slot:
     def of(cls, value: Any, fast_path: FastPath, number: int, latest: dict[int, FastPath]) -> Slot | None:
         """A slot for what an input is now; None where it cannot be replayed."""
         buffer = fast_path.targets[number]
-        shape, dtype = fast_path.facts(number)
+        shape, dtype = fast_path.inputs[number]
         if buffer is None:
             return None
         slot = cls(buffer, shape, dtype)
         if isinstance(value, WorkerOutput):
-            other = latest.get(id(value.worker)) or value.worker._fast_path
-            source = None if other is None else other.outputs.get(value.name)
-            if other is None or source is None or not _same_place(other.backend, fast_path.backend):
+            other = latest.get(id(value.worker)) or value.worker._plain_path()
+            found = None if other is None else other.outputs.get(value.name)
+            source = None if found is None else found[1].buffer
+            if other is None or source is None or not same_device(other.backend, fast_path.backend):
                 return None
-            if source.dtype != dtype or source.buffer.elements != buffer.elements:
+            if source.dtype != dtype or source.elements != buffer.elements:
                 return None
-            slot.output, slot.output_fast_path, slot.source = value, other, source.buffer
+            slot.output, slot.output_fast_path, slot.source = value, other, source
             return slot
         if type(value) is Tensor:
             slot.is_tensor = True
@@ -166,10 +168,6 @@ class Slot:
 
 def _is_array(value: Any, shape: tuple[int, ...], dtype: np.dtype) -> bool:
     return type(value) is np.ndarray and value.shape == shape and value.dtype == dtype
-
-
-def _same_place(one: Backend, other: Backend) -> bool:
-    return one.name == other.name and one.owner is other.owner
 
 
 @dataclass

@@ -130,7 +130,7 @@ class CPUSegment:
         else:
             self._submit(variant, before, read)
         for worker, fast_path in self._taken:
-            worker._took_fast_path(fast_path)
+            worker._took(fast_path)
         return True
 
     def _binds_alike(self) -> bool:

@@ -118,7 +118,7 @@ class StreamSegment:
             self._run()
             self._backend.flush()
         for item in self._items:
-            item.command.worker._took_fast_path(item.fast_path)
+            item.command.worker._took(item.fast_path)
         return True
 
 
