@@ -64,6 +64,10 @@ _UNPACED_REST = 0.1
 """Seconds that inference may have of a frame which nobody waits for, where the processor draws."""
 
 
+_FEW_FRAMES = 60
+"""Runs of fewer frames begin without a full garbage collection, which may take longer than they do."""
+
+
 _DRAWING_THREADS = "llvmpipe"
 """What the names of threads begin with that draw, where the processor does."""
 
@@ -387,7 +391,8 @@ class App(Finder):
             App.runner(self, frames)
             return
         done = 0
-        with long_lived_kept(), Interrupts(self.quit) as interrupts:
+        is_long = frames is None or frames >= _FEW_FRAMES
+        with long_lived_kept(collects=is_long), Interrupts(self.quit) as interrupts:
             try:
                 while not self._quitting and not self._is_played(done, frames):
                     self.step()
