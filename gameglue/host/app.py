@@ -222,6 +222,7 @@ class App(Finder):
             deterministic=deterministic,
             latency_frames=latency_frames,
             frame_ms=1e3 / target_frame_rate,
+            on_error=self._failed,
         )
         leave_a_core_to_the_game()
         self._coroutines = CoroutineRunner(self.time, self._failed)
