@@ -52,6 +52,7 @@ from engine.runtime.loading.workers import COMPILING, READING, Shapes, session_s
 from engine.runtime.memory_report import WorkerMemory, memory_of
 from engine.runtime.outputs import FastPathOutput, Outputs, RunOutput, as_list, with_outputs
 from engine.runtime.pending_work import unfinished
+from engine.runtime.recorded_plan import Planning
 from engine.runtime.session import Session
 from engine.runtime.slices import Schedule, SlicedRun
 from engine.runtime.submission_queue import RunQueue
@@ -609,7 +610,9 @@ class Worker(Disposable):
         self._check_alive()
         latest = self._latest.recorded_plans if self._latest is not None else ()
         compiling = sum(load.missing for recorded in latest for load in recorded.compiling)
-        return report_on(self.model, self._native, self._plans, self._session.unprepared, compiling)
+        planning = any(isinstance(recorded.pending, Planning) for recorded in latest)
+        unprepared = self._session.unprepared
+        return report_on(self.model, self._native, self._plans, unprepared, compiling, planning)
 
     @property
     def _plans(self) -> Sequence[Lowered]:

@@ -15,7 +15,7 @@ from engine.base import instrumentation
 from engine.compiler.entries import arrays_in
 from engine.kernels.value import Entry, Value
 from engine.runtime.device_tensor_data import BufferTensorData
-from engine.runtime.recorded_plan import RecordedPlan, Submission
+from engine.runtime.recorded_plan import Planning, RecordedPlan, Submission
 from engine.runtime.session import Session
 
 
@@ -110,6 +110,12 @@ class Run:
             callback()
         self.on_finished.clear()
         return True
+
+    def plan_now(self) -> None:
+        """Wait for a plan that is made in the background."""
+        if isinstance(self.recorded.pending, Planning):
+            with self.session.backends["native"].entered():
+                self.session.is_ready(self.recorded, wait=True)
 
     def _enqueue(self, submission: Submission) -> bool:
         """Enqueue a program whose inputs are there. Returns True once all of it is enqueued."""

@@ -15,7 +15,7 @@ from collections import Counter
 from collections.abc import Callable, Hashable, Iterable
 from typing import Any
 
-from engine import DisposedError, InputError, unfinished_workers
+from engine import DisposedError, InputError, background_planning, unfinished_workers
 from gameglue.errors import RequestCancelledError, RequestExpiredError, RequestReplacedError
 from gameglue.inference.line import Line, Task, Terms
 from gameglue.inference.pumped import PumpedWork
@@ -238,6 +238,7 @@ class InferenceQueue:
         """The queue's clock in milliseconds; if deterministic, frames of equal length."""
         return self.frame * self._frame_ms if self.deterministic else self._clock_ms()
 
+    @background_planning()
     def poll(self) -> None:
         """Begin a frame: deliver what has come, in the order asked, higher priorities first.
 
@@ -259,6 +260,7 @@ class InferenceQueue:
             logged = self._deliver(task, logged)
         self._forget_idle()
 
+    @background_planning()
     def pump(self, budget_ms: float) -> float:
         """Start and continue work that is expected to fit into `budget_ms`; return the ms that were spent.
 
