@@ -14,7 +14,7 @@ from collections import Counter
 from collections.abc import Callable, Hashable, Iterable
 from typing import Any
 
-from engine import DisposedError, InputError, unfinished_workers
+from engine import DisposedError, InputError, background_planning, unfinished_workers
 from gameglue.errors import RequestCancelledError, RequestExpiredError, RequestReplacedError
 from gameglue.inference.failures import Failures, described, line_of_caller
 from gameglue.inference.line import Line, Task, Terms
@@ -241,6 +241,7 @@ class InferenceQueue:
         """The queue's clock in milliseconds; if deterministic, frames of equal length."""
         return self.frame * self._frame_ms if self.deterministic else self._clock_ms()
 
+    @background_planning()
     def poll(self) -> None:
         """Begin a frame: deliver what has come, in the order asked, higher priorities first.
 
@@ -263,6 +264,7 @@ class InferenceQueue:
         self._forget_idle()
         self._failures.raise_first()
 
+    @background_planning()
     def pump(self, budget_ms: float) -> float:
         """Start and continue work that is expected to fit into `budget_ms`; return the ms that were spent.
 
