@@ -45,6 +45,7 @@ from engine.runtime.loading.handle import Loading, Steps
 from engine.runtime.loading.workers import COMPILING, READING, Shapes, session_steps, shapes_of, warm_up_steps
 from engine.runtime.memory_report import WorkerMemory, memory_of
 from engine.runtime.outputs import with_outputs
+from engine.runtime.recorded_plan import Planning
 from engine.runtime.session import Session
 from engine.runtime.slices import Schedule
 
@@ -332,7 +333,9 @@ class Worker(Executor):
         self._check_alive()
         latest = self._latest.recorded_plans if self._latest is not None else ()
         compiling = sum(load.missing for recorded in latest for load in recorded.compiling)
-        return report_on(self.model, self._native, self._plans, self._session.unprepared, compiling)
+        planning = any(isinstance(recorded.pending, Planning) for recorded in latest)
+        unprepared = self._session.unprepared
+        return report_on(self.model, self._native, self._plans, unprepared, compiling, planning)
 
     @property
     def _plans(self) -> Sequence[Lowered]:

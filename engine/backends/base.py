@@ -9,6 +9,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import replace
 from enum import Enum, EnumType
 from math import prod
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol
@@ -25,7 +26,7 @@ from engine.base.dtypes import STORAGE_TYPES
 from engine.base.spelling import raise_unknown
 from engine.compiler.loop_splitting import Temporary
 from engine.compiler.passes import Pass, fold_weights
-from engine.compiler.plan import AnyKernel, Compute, Plan, Step, Tuner
+from engine.compiler.plan import AnyKernel, Compute, Plan, RepeatedSteps, Step, Tuner
 
 Progress = Callable[[int, int], None]
 """Called with (kernels ready, kernels wanted)."""
@@ -223,6 +224,10 @@ class Backend(ABC):
         sizes that vary with the input shapes: a new input shape must not need a new kernel.
         """
 
+    def windowed(self, step: Step) -> Step:
+        """A generic step with a window as one that computes nothing else: see `engine.compiler.repeated`."""
+        return step
+
     def split(self, compute: Compute, temporary: Temporary) -> Sequence[Compute]:
         """The generic kernels of a step that `tune` did not replace: several if one would run too long.
 
@@ -315,6 +320,22 @@ class Backend(ABC):
     @abstractmethod
     def estimate(self, step: Step) -> float:
         """Estimated nanoseconds of a step, meaningful relative to other steps of this backend."""
+
+    def estimate_repeated(self, step: Step) -> float:
+        """`estimate` of a step that repeats others."""
+        assert isinstance(step.kernel, RepeatedSteps)
+
+        def sizes(inner: Step) -> Step:
+            return (
+                inner if inner.window is None else replace(inner, space=(inner.window.elements,), window=None)
+            )
+
+        runs = prod(step.space)
+        return sum(
+            self.estimate(sizes(inner)) * times
+            for steps, times in ((step.kernel.body, runs), (step.kernel.last, 1))
+            for inner in steps
+        )
 
     @abstractmethod
     def time_steps(self, program: Program, plan: Plan) -> list[float]:

@@ -12,7 +12,7 @@ from engine.backends.readback import PendingRead
 from engine.compiler.entries import arrays_in
 from engine.kernels.value import Value
 from engine.runtime.binding import Feed, bind, can_bind, enqueue, is_promise
-from engine.runtime.recorded_plan import Location, RecordedPlan, Submission
+from engine.runtime.recorded_plan import Location, Planning, RecordedPlan, Submission
 from engine.runtime.session import Session
 
 
@@ -109,6 +109,12 @@ class Run:
             callback()
         self.on_finished.clear()
         return True
+
+    def plan_now(self) -> None:
+        """Wait for a plan that is made in the background."""
+        if isinstance(self.recorded.pending, Planning):
+            with self.session.backends["native"].entered():
+                self.session.is_ready(self.recorded, wait=True)
 
     def _enqueue(self, submission: Submission) -> bool:
         """Enqueue a program whose inputs are there. Returns True once all of it is enqueued."""

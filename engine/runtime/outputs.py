@@ -63,13 +63,15 @@ class Outputs:
         Raises:
             ShapePending: The length of a sequence depends on data that is still being computed.
         """
+        declared = self._items[name]
+        if declared.kind != "tensor" or declared.dtype is None:
+            run.plan_now()
         entry: Entry | str = run.recorded.lowered.trace.values.get(name, "pending")
         if isinstance(entry, MapsValue) or (entry == "pending" and self._items[name].kind == "maps"):
             return tensor(MapsOutput(worker, run, name, np.dtype(object)))
         if isinstance(entry, Value):
             return tensor(RunOutput(worker, run, name, entry.dtype))
         if isinstance(entry, str):
-            declared = self._items[name]
             if declared.kind != "tensor":
                 raise ShapePending(
                     f"output '{name}' is a {declared.kind} whose length is still being computed; pump the "
@@ -141,6 +143,12 @@ class RunOutput(TensorData):
             return None
         axis, count = value.bound.axis, int(self._count.array().reshape(-1)[0])
         return (*value.shape[:axis], count, *value.shape[axis + 1 :])
+
+    def shape_when_planned(self) -> tuple[int, ...] | None:
+        """The shape, for which this waits if the plan is still being made; None if it depends on data."""
+        self._check()
+        self.run.plan_now()
+        return self.shape_or_none
 
     def value(self) -> Value:
         """The tensor in the run's plan. Only once the model is planned to its end."""

@@ -84,6 +84,27 @@ class Submission:
         return self.make_plan()
 
 
+@dataclass(eq=False)
+class Planning:
+    """A plan that is made in the background: see `engine.runtime.background_plans`.
+
+    Attributes:
+        find: Returns the recorded plan if a plan for all sizes serves it; on the worker's thread.
+        make: Returns a plan for all sizes that may serve it, its kernels compiled; on any thread.
+        use: Takes such a plan into use, or drops it if that failed; on the worker's thread.
+        plan: Plans these sizes alone and compiles the kernels; on any thread.
+        before: The plan that it continues.
+        error: What went wrong.
+    """
+
+    find: Callable[[], RecordedPlan | None]
+    make: Callable[[], Any]
+    use: Callable[[Any, bool], None]
+    plan: Callable[[], Lowered]
+    before: RecordedPlan | None = None
+    error: Exception | None = None
+
+
 @dataclass
 class Pending:
     """A plan that is recorded once its kernels are compiled, and the callback for then."""
@@ -110,8 +131,8 @@ class RecordedPlan:
     inputs: dict[str, list[tuple[Place, DeviceBuffer]]] = field(default_factory=dict)
     continuations: OrderedDict[object, RecordedPlan] = field(default_factory=OrderedDict)
     users: int = 0
-    pending: Pending | None = None
-    """What to do once the kernels are compiled; None after that."""
+    pending: Planning | Pending | None = None
+    """How it is being planned, or what to do once the kernels are compiled; None after that."""
     fast_path: Any = None
     """The plan's `FastPath`, once one exists."""
 
@@ -132,6 +153,13 @@ class RecordedPlan:
         for submission in self.submissions:
             found.update(submission.program.temporaries())
         return found
+
+    def become(self, made: RecordedPlan) -> None:
+        """Take over everything of another plan, which nobody uses."""
+        self.lowered, self.submissions = made.lowered, made.submissions
+        self.buffers, self.placement = made.buffers, made.placement
+        self.owned, self.inputs = made.owned, made.inputs
+        self.pending = None
 
     def release(self) -> None:
         """Free programs and buffers."""
