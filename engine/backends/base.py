@@ -422,7 +422,7 @@ class Backend(ABC):
 
         Where the stream cannot wait for that job (`can_wait_for`), this blocks until it is done.
         """
-        self.upload(buffer, data.download())
+        self.upload(buffer, data.elements if data.fence is None else data.download())
 
     def after(self, mark: Any) -> None:
         """Let later work start after `mark`, a fence of another stream."""

@@ -25,8 +25,11 @@ def can_bind(feed: Feed, backend: Backend) -> bool:
     if isinstance(feed, np.ndarray):
         return True
     if isinstance(feed, BufferTensorData):
-        return same_device(backend, feed.backend)
-    return isinstance(feed, CPUTensorData) and backend.can_wait_for(feed.fence)
+        return backend.name == feed.backend.name and backend.owner is feed.backend.owner
+    if not isinstance(feed, CPUTensorData):
+        return False
+    fence = feed.fence
+    return fence is None or backend.can_wait_for(fence)
 
 
 def bind(feed: Feed, backend: Backend, buffer: DeviceBuffer) -> None:
@@ -62,8 +65,3 @@ def enqueue(backend: Backend, program: Program) -> None:
             backend.run(program)
     else:
         backend.run(program)
-
-
-def same_device(one: Backend, other: Backend) -> bool:
-    """Whether a backend can read the other's buffers."""
-    return one.name == other.name and one.owner is other.owner

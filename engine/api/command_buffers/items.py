@@ -13,8 +13,10 @@ from engine.api.job_arguments import Bound
 from engine.api.jobs import Job
 from engine.api.worker import Worker
 from engine.backends.base import DeviceBuffer
-from engine.runtime.binding import same_device
+from engine.runtime.binding import Feed, can_bind
+from engine.runtime.device_tensor_data import BufferTensorData
 from engine.runtime.fast_path import FastPath
+from engine.runtime.outputs import data_at
 from engine.runtime.tensor import Tensor
 
 
@@ -131,7 +133,7 @@ class Slot:
     is_tensor: bool = False
     output: WorkerOutput | None = None
     output_fast_path: FastPath | None = None
-    source: DeviceBuffer | None = None
+    source: BufferTensorData | None = None
 
     @classmethod
     def of(cls, value: Any, fast_path: FastPath, number: int, latest: dict[int, FastPath]) -> Slot | None:
@@ -144,10 +146,10 @@ class Slot:
         if isinstance(value, WorkerOutput):
             other = latest.get(id(value.worker)) or value.worker._plain_path()
             found = None if other is None else other.outputs.get(value.name)
-            source = None if found is None else found[1].buffer
-            if other is None or source is None or not same_device(other.backend, fast_path.backend):
+            source = None if found is None else data_at(found[1])
+            if not isinstance(source, BufferTensorData) or not can_bind(source, fast_path.backend):
                 return None
-            if source.dtype != dtype or source.elements != buffer.elements:
+            if source.dtype != dtype or source.storage.elements != buffer.elements:
                 return None
             slot.output, slot.output_fast_path, slot.source = value, other, source
             return slot
@@ -155,6 +157,13 @@ class Slot:
             slot.is_tensor = True
             return slot if slot.fits(value) else None
         return slot if _is_array(value, shape, dtype) else None
+
+    def feed(self, value: Any) -> Feed:
+        """What to bind for an input that fits."""
+        if self.source is not None:
+            return self.source
+        found: Feed = value.elements_on_cpu if self.is_tensor else value
+        return found
 
     def fits(self, value: Any) -> bool:
         """Whether an input is of the kind that was recorded."""
