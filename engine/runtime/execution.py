@@ -47,6 +47,8 @@ class Run:
             for name, feed in feeds.items()
             if not (isinstance(feed, np.ndarray | BufferTensorData) or type(feed) is CPUTensorData)
         }
+        # Copies of inputs on the device, as this run starts later.
+        self._copied: list[BufferTensorData] = []
         self._position = 0
         self._has_transferred = False
         self._reads: dict[str, Readback] = {}
@@ -58,10 +60,14 @@ class Run:
     def hold_inputs(self) -> None:
         """Copy the inputs, as this run starts later, when they may have changed."""
         held: dict[str, TensorData | np.ndarray] = {}
+        native = self.session.backends["native"]
         for name, feed in self._feeds.items():
             held[name] = feed
             if isinstance(feed, np.ndarray):
                 held[name] = feed.copy()
+            elif isinstance(feed, BufferTensorData) and same_device(native, feed.backend):
+                held[name] = copy = feed.copied()
+                self._copied.append(copy)
             elif name not in self._arriving:
                 self._arriving[name] = feed.request()
         self._feeds = held
@@ -144,6 +150,7 @@ class Run:
         self.reported = bool(self.on_finished)
         self._feeds = {}
         self._arriving.clear()
+        self._drop_copies()
         self._reads.clear()
         self.on_finished.clear()
 
@@ -194,8 +201,16 @@ class Run:
                     # The owner of the buffer may write it again once this returns.
                     feed.backend.after(backends[place].fence())
         self._arriving.clear()
+        self._drop_copies()
         self.started = True
         return True
+
+    def _drop_copies(self) -> None:
+        """Free the copies of inputs; work that was enqueued before still reads them."""
+        for copy in self._copied:
+            with copy.backend.entered():
+                copy.dispose()
+        self._copied.clear()
 
     def _upload(self, name: str, array: np.ndarray) -> None:
         """Upload an array to the backends that read it; an empty one needs no upload."""

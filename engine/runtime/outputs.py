@@ -25,7 +25,7 @@ from engine.base.memory.out_of_memory import out_of_memory
 from engine.compiler.passes.remove_dead_layers import remove_dead_layers
 from engine.graph.model import Model, Output
 from engine.kernels.value import Entry, MapsValue, Value, leaves
-from engine.runtime.device_tensor_data import storage_of
+from engine.runtime.device_tensor_data import BufferTensorData, storage_of
 from engine.runtime.execution import Run
 from engine.runtime.fast_path import FastPathRun, Source
 from engine.runtime.owner import WorkerProtocol
@@ -112,11 +112,9 @@ class RunOutput(TensorData):
         location = self.run.recorded.locate(value)
         if location.buffer is None or location.place is None:
             return Tensor.wrap(location.array())
-        backend = self.run.session.backends[location.place]
-        with backend.entered():
-            buffer = backend.create(location.buffer.elements, location.buffer.dtype)
-            backend.copy(location.buffer, buffer)
-        return Tensor.of(storage_of(backend)(backend, buffer, value.shape))
+        data = data_at(self.run.session, location)
+        assert isinstance(data, BufferTensorData)
+        return Tensor.of(data.copied())
 
     @property
     def shape_or_none(self) -> tuple[int, ...] | None:  # type: ignore[override]
