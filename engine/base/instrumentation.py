@@ -4,7 +4,7 @@ An observer is notified of what this thread's workers do: `with observing(observ
 installed, the engine makes one test, `if observing.installed:`, and nothing else. Observers get what
 happens anyway: nothing here reads anything back or waits.
 
-Spans are named by what was done, with facts beside them:
+Spans are named by what was done, with attributes:
 
 | span | track | what it covers | facts |
 | --- | --- | --- | --- |

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
+from math import prod
 from typing import Any, TypeAlias
 
 import numpy as np
 
-from engine.backends.base import Compiling, DeviceBuffer, Program
+from engine.backends.base import Backend, Compiling, DeviceBuffer, Program, Read
+from engine.backends.readback import ArrivedRead, PendingRead, delivered
 from engine.compiler.lower import Lowered, Place
 from engine.compiler.plan import Plan
 from engine.kernels.value import Value
@@ -24,8 +26,30 @@ class Location:
     """The location of a tensor: a buffer on a backend, or elements known while planning."""
 
     value: Value
-    place: Place | None = None
+    backend: Backend | None = None
     buffer: DeviceBuffer | None = None
+
+    @cached_property
+    def read(self) -> Read:
+        """Waits for the elements and returns them."""
+        return self.reader(self.value.shape)
+
+    @cached_property
+    def request(self) -> Callable[[], PendingRead]:
+        """Starts a readback of the elements as they are now."""
+        if self.backend is None or self.buffer is None:
+            return lambda: ArrivedRead(self.array())
+        return self.backend.requester(self.buffer, self.value.shape)
+
+    def reader(self, shape: tuple[int, ...]) -> Read:
+        """A function that waits for the first elements and returns them in a shape."""
+        if self.backend is not None and self.buffer is not None:
+            return self.backend.reader(self.buffer, shape)
+
+        def read(out: np.ndarray | None) -> np.ndarray:
+            return delivered(self.array().reshape(-1)[: prod(shape)].reshape(shape), out)
+
+        return read
 
     def array(self) -> np.ndarray:
         """A copy of elements that are in no buffer: known while planning, or empty."""
@@ -112,13 +136,13 @@ class RecordedPlan:
     fast_path: Any = None
     """The plan's `FastPath`, once one exists."""
 
-    def locate(self, value: Value) -> Location:
-        """The buffer of a tensor after the plan has run."""
+    def locate(self, value: Value, backends: Mapping[Place, Backend]) -> Location:
+        """The buffer of a tensor after the plan has run, on one of these backends."""
         if value.known is not None or value.size == 0:
             return Location(value)
         root = value.root.name
         place = self.placement[root]
-        return Location(value, place, self.buffers[place, root])
+        return Location(value, backends[place], self.buffers[place, root])
 
     def memory(self) -> dict[int, int]:
         """The memory of buffers, constants and temporaries: bytes by the number of each block.

@@ -72,6 +72,10 @@ _UNPACED_REST = 0.1
 """Seconds that inference may have of a frame which nobody waits for, where the processor draws."""
 
 
+_FEW_FRAMES = 60
+"""Runs of fewer frames begin without a full garbage collection, which may take longer than they do."""
+
+
 _DRAWING_THREADS = "llvmpipe"
 """What the names of threads begin with that draw, where the processor does."""
 
@@ -226,6 +230,7 @@ class App(Finder):
             deterministic=deterministic,
             latency_frames=latency_frames,
             frame_ms=1e3 / target_frame_rate,
+            on_error=self._failed,
         )
         leave_a_core_to_the_game()
         self._coroutines = CoroutineRunner(self.time, self._failed)
@@ -395,7 +400,8 @@ class App(Finder):
             App.runner(self, frames)
             return
         done = 0
-        with long_lived_kept(), Interrupts(self.quit) as interrupts:
+        is_long = frames is None or frames >= _FEW_FRAMES
+        with long_lived_kept(collects=is_long), Interrupts(self.quit) as interrupts:
             try:
                 while not self._quitting and not self._is_played(done, frames):
                     self.step()
