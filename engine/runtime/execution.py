@@ -12,6 +12,7 @@ from engine.backends.readback import PendingRead
 from engine.compiler.entries import arrays_in
 from engine.kernels.value import Value
 from engine.runtime.binding import Feed, bind, can_bind, enqueue, is_promise
+from engine.runtime.device_tensor_data import BufferTensorData
 from engine.runtime.recorded_plan import Location, Planning, RecordedPlan, Submission
 from engine.runtime.session import Session
 
@@ -42,6 +43,8 @@ class Run:
         self._arriving: dict[str, PendingRead] = {
             name: feed.request() for name, feed in feeds.items() if is_promise(feed)
         }
+        # Copies of inputs on the device, as this run starts later.
+        self._copied: list[BufferTensorData] = []
         self._position = 0
         self._has_transferred = False
         self._reads: dict[str, Readback] = {}
@@ -57,10 +60,14 @@ class Run:
     def hold_inputs(self) -> None:
         """Copy the inputs, as this run starts later, when they may have changed."""
         held: dict[str, Feed] = {}
+        native = self.session.backends["native"]
         for name, feed in self._feeds.items():
             held[name] = feed
             if isinstance(feed, np.ndarray):
                 held[name] = feed.copy()
+            elif isinstance(feed, BufferTensorData) and can_bind(feed, native):
+                held[name] = copy = feed.copied()
+                self._copied.append(copy)
             elif name not in self._arriving:
                 self._arriving[name] = feed.request()
         self._feeds = held
@@ -137,6 +144,7 @@ class Run:
         self.reported = bool(self.on_finished)
         self._feeds = {}
         self._arriving.clear()
+        self._drop_copies()
         self._reads.clear()
         self.on_finished.clear()
 
@@ -173,8 +181,16 @@ class Run:
         for name in self.recorded.inputs:
             self._bind(name, self._arriving[name].array() if name in self._arriving else self._feeds[name])
         self._arriving.clear()
+        self._drop_copies()
         self.started = True
         return True
+
+    def _drop_copies(self) -> None:
+        """Free the copies of inputs; work that was enqueued before still reads them."""
+        for copy in self._copied:
+            with copy.backend.entered():
+                copy.dispose()
+        self._copied.clear()
 
     def _bind(self, name: str, feed: Feed) -> None:
         """Copy an input to the backends that read it."""
