@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TypeGuard
+from collections.abc import Callable
+from typing import Any, TypeGuard, TypeVar
 
 import numpy as np
 
-from engine.backends.base import Backend, DeviceBuffer, Program
+from engine.backends.base import Backend, DeviceBuffer
 from engine.backends.tensor_data import CPUTensorData, TensorData
 from engine.base import instrumentation
 from engine.runtime.device_tensor_data import BufferTensorData
+
+T = TypeVar("T")
 
 Feed = TensorData | np.ndarray
 """An input of a schedule."""
@@ -58,10 +61,9 @@ def bind(feed: Feed, backend: Backend, buffer: DeviceBuffer) -> None:
         backend.upload_after(buffer, feed)
 
 
-def enqueue(backend: Backend, program: Program) -> None:
-    """Enqueue a program whose inputs are bound."""
+def enqueue(backend: Backend, call: Callable[..., T], *arguments: Any) -> T:
+    """Call what enqueues a program whose inputs are bound, or slices of it, and report it to observers."""
     if instrumentation.installed:
         with instrumentation.spanning("enqueue", backend=backend.name):
-            backend.run(program)
-    else:
-        backend.run(program)
+            return call(*arguments)
+    return call(*arguments)

@@ -125,7 +125,8 @@ class Run:
 
     def _enqueue(self, submission: Submission) -> bool:
         """Enqueue a program whose inputs are there. Returns True once all of it is enqueued."""
-        enqueue(self.session.backends[submission.place], submission.program)
+        backend = self.session.backends[submission.place]
+        enqueue(backend, backend.run, submission.program)
         return True
 
     def _continue_with(self, recorded: RecordedPlan) -> None:
