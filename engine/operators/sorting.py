@@ -179,7 +179,7 @@ class Runs:
         return self.k.compute(self.shape(BLOCK), INT32, element, hint=self.hint(BLOCK))
 
     def keys_of(self, order: Value) -> Value:
-        """The keys in the order of the runs: neighbours in a search lie together."""
+        """The keys in the order of the runs: neighbours in a search are adjacent."""
         keys = self.keys
         return self.k.compute(
             order.shape, keys.dtype, lambda o, slot, i: keys[o, cast(order[o, slot, i], "index"), i]

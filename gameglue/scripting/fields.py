@@ -20,6 +20,7 @@ from typing import Annotated, Any, ClassVar, Literal, Union, get_args, get_origi
 
 import numpy as np
 
+from engine.base.spelling import near
 from gameglue.errors import FieldError
 from gameglue.scene.copying import copy_value, may_change
 
@@ -148,8 +149,7 @@ def set_fields(component: object, values: Mapping[str, object]) -> None:
     fields = fields_of(cls)
     for name, value in values.items():
         if name not in fields:
-            known = ", ".join(fields) or "none"
-            raise FieldError(f"{cls.__name__} has no field {name!r}; its fields: {known}")
+            raise FieldError(f"{cls.__name__} has no field {name!r}{near(name, fields, 'its fields')}")
         fields[name].check(cls, value)
         setattr(component, name, value)
 

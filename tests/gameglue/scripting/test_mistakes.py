@@ -14,6 +14,7 @@ from gameglue import (
     App,
     BackendType,
     Color,
+    FieldError,
     FrameError,
     GameError,
     GraphicsError,
@@ -262,3 +263,49 @@ def test_a_wait_takes_a_number(wait: Callable[[Any], object], value: Any) -> Non
 def test_a_name_is_no_sound() -> None:
     with App(headless=True) as app, pytest.raises(GameError, match=r"got str; load it .*load\('bang.ogg'\)"):
         app.audio.play("bang.ogg")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "named", "error", "message"),
+    [
+        (["x", Painted], {"color": "red"}, FieldError, r"create\('x'\).add_component\(Painted, color=...\)"),
+        (["x", Painted], {"colour": "red"}, FieldError, r"'colour'; .*add_component\(Painted, color=...\)"),
+        (["x", Painted], {"tint": 1}, FieldError, "its arguments: position, .*; fields of Painted: color$"),
+        (["x"], {"postion": (1, 2)}, FieldError, "no argument 'postion'; did you mean 'position'"),
+        (["x"], {"position": 5}, SceneError, r"position takes two or three numbers, got 5; write \(5, 0\)"),
+        (["x"], {"position": "ab"}, SceneError, "position takes two or three numbers, got 'ab'"),
+        (["x"], {"position": None}, SceneError, "position takes two or three numbers, got None"),
+        (["x"], {"scale": (1, 2, 3, 4)}, SceneError, "scale takes one, two or three numbers"),
+        (["x"], {"rotation": "left"}, SceneError, "degrees around z, or a Quaternion; got 'left'"),
+        (["x"], {"parent": "ship"}, SceneError, "a GameObject or a Transform, got 'ship'; see scene.find"),
+        ([Painted], {}, FieldError, "create takes the object's name first, got <class"),
+        (
+            ["x", "Painted"],
+            {},
+            FieldError,
+            "classes derived from MonoBehaviour after the name, got 'Painted'",
+        ),
+        (["x", Painted()], {}, FieldError, "classes derived from MonoBehaviour after the name, got <Painted"),
+    ],
+)
+def test_creating_says_what_it_takes(
+    arguments: list[Any], named: dict[str, Any], error: type[Exception], message: str
+) -> None:
+    with App(headless=True) as app:
+        with pytest.raises(error, match=message):
+            app.scene.create(*arguments, **named)
+        assert len(app.scene) == 0, "nothing is left of it"
+
+
+def test_a_place_is_no_single_number() -> None:
+    with App(headless=True) as app:
+        transform = app.scene.create("x", scale=2).transform
+        assert tuple(transform.local_scale) == (2, 2, 2)
+        for name in ("position", "local_position"):
+            with pytest.raises(SceneError, match="position takes two or three numbers, got 5"):
+                setattr(transform, name, 5)
+
+
+def test_an_unknown_field_is_answered_with_the_likely_one() -> None:
+    with App(headless=True) as app, pytest.raises(FieldError, match="'colour'; did you mean 'color'"):
+        app.scene.create("x").add_component(Painted, colour="red")
