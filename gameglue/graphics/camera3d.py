@@ -65,8 +65,10 @@ class Camera3D(Camera):
     def look(self) -> tuple[np.ndarray, tuple[float, float, float, float]]:
         """What a shader needs: world to clip space, (4, 4) float64, and the eye as a homogeneous point.
 
-        The eye of an orthographic camera is the direction towards it. Raises `GraphicsError` if the fields
-        make no projection.
+        The eye of an orthographic camera is the direction towards it.
+
+        Raises:
+            GraphicsError: The fields make no projection.
         """
         eye, towards = self.transform.position, -self.transform.forward
         seen_from = (*eye, 1.0) if self.projection == "perspective" else (*towards, 0.0)

@@ -189,7 +189,8 @@ class ParticleSystem(Renderer):
     def look(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Places in the world (n, 3), sizes (n,) and colours (n, 4) from 0 to 1 of the living particles.
 
-        Raises `GraphicsError` where there are no sizes or no colours.
+        Raises:
+            GraphicsError: There are no sizes or no colours.
         """
         particles = self.particles
         share = particles["age"] / np.maximum(particles["life"], 1e-9)

@@ -62,7 +62,8 @@ class SpriteAnimator(MonoBehaviour):
     def play(self, name: str, *, restart: bool = False) -> None:
         """Play a clip from its beginning; the one that is playing continues, unless it is to `restart`.
 
-        Raises `GraphicsError` for a name that is not among the clips.
+        Raises:
+            GraphicsError: There is no clip of that name.
         """
         if name not in self.clips:
             near = difflib.get_close_matches(name, self.clips, n=1)

@@ -56,7 +56,7 @@ class Range:
     unit: str = ""
     exclusive: bool = False
 
-    def __contains__(self, value: float) -> bool:
+    def __contains__(self, value: Any) -> bool:
         if self.exclusive:
             return self.low < value < self.high
         return self.low <= value <= self.high
