@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from math import prod
 from typing import Any
 
@@ -10,17 +10,19 @@ import numpy as np
 
 from engine.base.dtypes import INT64, TEXT, arithmetic_type
 from engine.base.memory.out_of_memory import MOST_BYTES, out_of_memory
+from engine.compiler.fusion import fuse_elementwise
 from engine.compiler.plan import Compute
 from engine.compiler.plan_memo import Recall
+from engine.compiler.repeated import Repeat, aligned, part_of
 from engine.graph.model import Layer
 from engine.kernels.evaluate import TooLongError, evaluate
 from engine.kernels.evaluate_sizes import evaluate_sizes, holds_sizes
-from engine.kernels.expr import FLOATS, LOOPS, UNARY, Expr, index, nodes
+from engine.kernels.expr import FLOATS, LOOPS, UNARY, Expr, index, lit, nodes, run_number
 from engine.kernels.hint import Hint
 from engine.kernels.kernel import number
 from engine.kernels.size import has_sizes, numbers_in
 from engine.kernels.value import HostTable, Signature, Value
-from engine.operators.builder import FAN_IN, Builder, Formula, Groups
+from engine.operators.builder import FAN_IN, Builder, Formula, Groups, Repeated
 
 FOLD_LIMIT = 1 << 22
 """Largest tensor, in elements, evaluated ahead of time; a shape has a few, a weight up to millions."""
@@ -40,6 +42,15 @@ MOST_MADE = 1 << 16
 Loops and recurrent layers make some for each of their steps, and a file or an input may ask for any number of
 these: planning ends here, after seconds and some hundred MB.
 """
+
+MOST_KNOWN = 1 << 28
+"""Bytes that the host works out while it plans the runs of loops, all of which may be needed at once."""
+
+ADVICE = "give a smaller trip count, or shorter sequences"
+"""What helps where a plan is too long."""
+
+Refusal = Callable[[Compute], "str | None"]
+"""Why a backend cannot run a formula, or None."""
 
 Shapes = list[tuple[int, ...]]
 """The shapes of everything that one layer makes, in order."""
@@ -94,6 +105,9 @@ class ShapeBuilder(Builder):
         self.shapes: Shapes = []
         self.most = MOST_MADE
         """How many tensors the layer may make."""
+        self.most_known: int | None = None
+        """How many bytes the host may work out for the layer; None where it is no part of a loop."""
+        self.known_bytes = 0
         self.yields_nothing = False
 
     def made(self, shape: tuple[int, ...]) -> None:
@@ -104,8 +118,53 @@ class ShapeBuilder(Builder):
         if len(self.shapes) > self.most:
             self.error(
                 f"the plan comes to more than {MOST_MADE:,} tensors, as each run of a loop and each step of"
-                " a recurrent layer makes some; give a smaller trip count, or shorter sequences"
+                f" a recurrent layer makes some; {ADVICE}"
             )
+
+    def steps(self, count: int) -> Iterator[int]:
+        before = len(self.shapes)
+        for step in range(count):
+            yield step
+            if not step and (made := len(self.shapes) - before) * count > self.most - before:
+                self.error(
+                    f"its {count:,} steps come to more than {MOST_MADE:,} tensors in the plan, as each makes"
+                    f" {made}; {ADVICE}"
+                )
+
+    def repeat(
+        self, count: int, states: Sequence[Value], run: Callable[[Expr, tuple[Value, ...]], tuple[Value, ...]]
+    ) -> Repeated | None:
+        if "repeat" not in self.whole or any(s.dtype != states[0].dtype for s in states):
+            return None
+        before = [self._own(s.shape, s.dtype) for s in states]
+        after = [self._after(v, before) for v in run(run_number(), tuple(before))]
+        strides = [aligned(s.size) for s in states]
+        starts = tuple(count * strides[0] + sum(strides[:k]) for k in range(len(states)))
+        total = count * strides[0] + sum(strides)
+        values = self.repeated(count, states, list(zip(before, after, strict=True)), total)
+        return None if values is None else Repeated(values, strides[0], starts)
+
+    def _own(self, shape: tuple[int, ...], dtype: np.dtype) -> Value:
+        """A tensor that only the runs of a repeat write."""
+        self.made(shape)
+        return self.tensor(f"{self.layer.name}{self.path} #{len(self.shapes)} before", shape, dtype)
+
+    def _after(self, value: Value, before: Sequence[Value]) -> Value:
+        """A state after a run, in a tensor that the run makes."""
+        if value.root not in before and value.known is None:
+            return value.root
+        return self.compute(value.shape, value.dtype, lambda *i: value[i])
+
+    def repeated(
+        self, count: int, first: Sequence[Value], states: Sequence[tuple[Value, Value]], total: int
+    ) -> Value | None:
+        """The output of a repeat; None where the backend cannot run it."""
+        return self.compute((total,), first[0].dtype, lambda i: first[0].at(lit(0)))
+
+    def _know(self, nbytes: int) -> bool:
+        """Count what the host works out; whether a plan may hold as much."""
+        self.known_bytes += nbytes
+        return self.most_known is None or self.known_bytes <= self.most_known
 
     def compute(
         self,
@@ -141,7 +200,7 @@ class ShapeBuilder(Builder):
         """Evaluate now, if the formula reads nothing unknown."""
         space = space_of(value.shape, groups)
         body = formula(*(index(a) for a in range(len(groups if groups is not None else value.shape))))
-        if self.is_for_kernels(value, body):
+        if self.is_for_kernels(value, body) or not self._know(value.size * value.dtype.itemsize):
             return
         kernel, values, inputs = number(body, len(space), value.dtype)
         if all(v.known is not None for v in inputs):
@@ -166,6 +225,10 @@ class ShapeBuilder(Builder):
 
     def constant(self, array: np.ndarray) -> Value:
         self.made(array.shape)
+        if not self._know(array.nbytes):
+            self.error(
+                f"the host would hold more than {MOST_KNOWN >> 20:,} MiB for the runs of loops; {ADVICE}"
+            )
         name = f"{self.layer.name}{self.path} #{len(self.shapes)} known"
         dtype = INT64 if array.dtype == object and has_sizes(array.flat) else array.dtype
         return Value(name, array.shape, dtype, None, array)
@@ -198,12 +261,61 @@ class PlanBuilder(ShapeBuilder):
     recorded: Sequence[Shapes] | None = None
     """What this layer made in each of the model's samples; None where the samples say nothing."""
 
+    refuses: Refusal = staticmethod(lambda compute: None)
+    """What formulas the backend cannot run."""
+
     recall: Recall | None = None
     """Where the tensors of earlier plans are, if the layer may make the same ones."""
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
         self.computes: list[Compute] = []
+
+    def repeat(
+        self, count: int, states: Sequence[Value], run: Callable[[Expr, tuple[Value, ...]], tuple[Value, ...]]
+    ) -> Repeated | None:
+        others, self.computes = self.computes, []
+        found = super().repeat(count, states, run)
+        if found is None:
+            # Beyond what the samples have made: nothing is known of the tensors that follow.
+            self.computes, self.recorded = [], None
+        self.computes = [*others, *self.computes]
+        return found
+
+    def repeated(
+        self, count: int, first: Sequence[Value], states: Sequence[tuple[Value, Value]], total: int
+    ) -> Value | None:
+        layer = (self.layer.name, self.layer.op_type)
+        own = [after for _, after in states]
+        body, self.computes = fuse_elementwise(self.computes, own, self.fan_in), []
+        output = super().repeated(count, first, states, total)
+        assert output is not None
+        copies = tuple(
+            Compute(before, (before.size,), given.at(index(0)), *layer)
+            for given, (before, _) in zip(first, states, strict=True)
+        )
+        stride, starts = aligned(own[0].size), [0]
+        for value in own:
+            starts.append(starts[-1] + aligned(value.size))
+        repeat = Repeat(
+            count, copies, tuple(body), part_of(output, own[0], 0, stride, layer),
+            tuple(
+                part_of(output, before, start, stride, layer)
+                for start, (before, _) in zip(starts, states, strict=False)
+            ),
+            tuple(states),
+        )  # fmt: skip
+        if any(self.refuses(compute) for compute in repeat.formulas):
+            return None
+        (compute,) = self.computes
+        hint = Hint("repeat", repeat.operands, {"repeat": repeat})
+        self.computes = [Compute(output, compute.space, compute.body, *layer, hint)]
+        return output
+
+    def _own(self, shape: tuple[int, ...], dtype: np.dtype) -> Value:
+        value = super()._own(shape, dtype)
+        value.signature = self.signature(shape)
+        return value
 
     def tensor(self, name: str, shape: tuple[int, ...], dtype: np.dtype) -> Value:
         if self.recall is None or self.foldable or np.dtype(dtype).kind == "O":

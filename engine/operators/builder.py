@@ -8,9 +8,9 @@ an operator's shape rule and its formula cannot drift apart.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from math import prod
-from typing import Any, NoReturn
+from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
 
@@ -26,6 +26,18 @@ FAN_IN = 7
 
 MOST_ON_HOST = 1 << 24
 """Elements of the largest table that the host computes for a layer: sizes come from files and inputs."""
+
+
+class Repeated(NamedTuple):
+    """What a repeat yields: the elements of the first state after each run, and of each state after the last.
+
+    They are in `values`, those of run r from `r * stride` on, those of state s from `starts[s]` on.
+    """
+
+    values: Value
+    stride: int
+    starts: tuple[int, ...]
+
 
 Formula = Callable[..., Expr]
 Groups = tuple[tuple[int, ...], ...]
@@ -110,6 +122,23 @@ class Builder(ABC):
 
     def absent(self) -> None:
         """An optional without an element."""
+
+    def repeat(
+        self, count: int, states: Sequence[Value], run: Callable[[Expr, tuple[Value, ...]], tuple[Value, ...]]
+    ) -> Repeated | None:
+        """Run formulas `count` times, at least once, each time with the states that the time before made.
+
+        `run` is called once, with the run's number and the states before it. The plan is as long for any
+        number of runs. None where the backend cannot do so: then the formulas are to be made for each run.
+        """
+        return None
+
+    def steps(self, count: int) -> Iterator[int]:
+        """The numbers of a layer's time steps, each of which makes tensors.
+
+        After the first, a layer is refused whose steps come to more tensors than a plan has.
+        """
+        return iter(range(count))
 
     @property
     def version(self) -> int:

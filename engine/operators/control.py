@@ -49,6 +49,10 @@ class ControlFlow(ABC):
     def took(self, k: Builder, outputs: tuple[Entry, ...]) -> None:
         """Receive what the run that `next_run` asked for has yielded."""
 
+    def runs_left(self) -> int:
+        """How many runs surely follow, as far as is known."""
+        return 0
+
     def gave_up(self) -> None:
         """A tentative run was given up: what it depends on must be asked for first."""
 

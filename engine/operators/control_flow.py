@@ -21,6 +21,7 @@ from engine.base.dtypes import INT64
 from engine.graph.model import Model
 from engine.kernels.expr import cast, select
 from engine.kernels.value import Entry, ListValue, Value
+from engine.operators.bodies import always_goes_on, is_light
 from engine.operators.builder import Builder
 from engine.operators.control import Body, ControlFlow
 from engine.operators.movement import chained
@@ -137,21 +138,6 @@ class If(ControlFlow):
         return other
 
 
-LIGHT = frozenset(
-    "Abs Add And Cast Clip Constant Div Equal Exp Greater GreaterOrEqual Identity If Less LessOrEqual Max "
-    "Min Mul Neg Not Or Pow Relu Sigmoid Sqrt Sub Sum Tanh Where Xor".split()
-)
-"""Layers that cost little."""
-
-LIGHT_LAYERS = 6
-
-
-def is_light(body: Model) -> bool:
-    """Whether running a branch in vain costs less than asking whether it is due."""
-    layers = [*body.walk()]
-    return len(layers) <= LIGHT_LAYERS and all(x.op_type in LIGHT and not x.domain for x in layers)
-
-
 @control_operator("Loop", since=1, host=("trip_count", "condition"))
 class Loop(ControlFlow):
     """A body run up to `trip_count` times while a condition holds, with carried values and stacked outputs.
@@ -170,8 +156,10 @@ class Loop(ControlFlow):
                 f"{len(carried)} carried values"
             )
         self.body = body
+        self.is_endless = trip_count is None
         self.limit = maxsize if trip_count is None else k.ints(trip_count)[0]
         self.going = condition is None or bool(truth(k, condition))
+        self.is_counted = always_goes_on(body)
         self.carried = carried
         self.stacks: list[tuple[Value, ...]] = []
         self.runs = 0
@@ -209,15 +197,20 @@ class Loop(ControlFlow):
         stacks_nothing = not self.runs and len(self.body.outputs) > len(self.carried) + 1
         if self._is_over and not (stacks_nothing and self.sample is None):
             return None
-        if self.runs >= LONGEST:
+        if self.runs >= LONGEST or (self.is_counted and self.limit > LONGEST):
+            is_known = self.is_counted and not self.is_endless
+            runs = f"{self.limit:,} times" if is_known else "on without an end"
             k.error(
-                f"has run {LONGEST} times without an end, the most that a loop may; give it a smaller trip "
-                "count, or a condition that ends it"
+                f"runs {runs}, and a loop may run {LONGEST:,} times; give it a smaller trip count, or a"
+                " condition that ends it"
             )
         number = k.constant(np.array(self.runs, INT64))
         tentative = self._is_over or self.active is not None
         inputs = (number, k.constant(np.array(True)), *self.carried)
         return Body(self.body, inputs, str(self.runs), tentative, exact_from=len(self.carried) + 1)
+
+    def runs_left(self) -> int:
+        return self.limit - self.runs if self.is_counted and not self._is_over else 0
 
     def gave_up(self) -> None:
         if self._is_over:
@@ -321,6 +314,9 @@ class _Scan(ControlFlow):
 
     def _run(self, inputs: tuple[Entry, ...], label: str, tentative: bool = False) -> Body:
         return Body(self.body, inputs, label, tentative, exact_from=len(self.states[0]))
+
+    def runs_left(self) -> int:
+        return sum(self.lengths[self.batch :]) - self.step if self.batch < self.batches else 0
 
     def gave_up(self) -> None:
         self.sample = ()
@@ -470,6 +466,9 @@ class SequenceMap(ControlFlow):
 
     def took(self, k: Builder, outputs: tuple[Entry, ...]) -> None:
         self.outputs.append(outputs)
+
+    def runs_left(self) -> int:
+        return self.length - len(self.outputs)
 
     def results(self, k: Builder) -> tuple[Entry, ...]:
         found: list[Entry] = []

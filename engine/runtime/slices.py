@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from time import perf_counter
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
@@ -15,9 +15,11 @@ from engine.base import instrumentation
 from engine.base.errors import CancelledError
 from engine.runtime.cost_model import SELDOM, SURE, Expected, StepCosts
 from engine.runtime.execution import Run
-from engine.runtime.owner import WorkerProtocol
 from engine.runtime.recorded_plan import RecordedPlan, Submission
 from engine.runtime.session import Session
+
+if TYPE_CHECKING:
+    from engine.runtime.executor import Executor
 
 
 @dataclass(slots=True)
@@ -256,7 +258,7 @@ class Schedule:
     A `Schedule` that is deleted before its end is cancelled.
     """
 
-    def __init__(self, worker: WorkerProtocol, run: SlicedRun) -> None:
+    def __init__(self, worker: Executor, run: SlicedRun) -> None:
         self._worker = worker
         self._run = run
 

@@ -16,7 +16,15 @@ from typing import Any, ClassVar, Literal, Self
 import moderngl
 import numpy as np
 
-from engine import BackendType, Loading, Model, ModelAsset, Worker, leave_a_core_to_the_game
+from engine import (
+    BackendType,
+    Loading,
+    Model,
+    ModelAsset,
+    Worker,
+    background_planning,
+    leave_a_core_to_the_game,
+)
 from engine.base import thread_scheduling
 from engine.base.spelling import answers_spelling
 from engine.device.native import children
@@ -222,6 +230,7 @@ class App(Finder):
             deterministic=deterministic,
             latency_frames=latency_frames,
             frame_ms=1e3 / target_frame_rate,
+            on_error=self._failed,
         )
         leave_a_core_to_the_game()
         self._coroutines = CoroutineRunner(self.time, self._failed)
@@ -464,15 +473,16 @@ class App(Finder):
         self._slack.begin_frame(start, 1e3 / self.target_frame_rate)
         children.hold()
         try:
-            for phase in self.frame:
-                if self._stands_still and not phase.goes_on:
-                    continue
-                if self._gpu_phases is not None:
-                    self._gpu_phases.begin(phase.name)
-                phase.run(self)
-                after = tick()
-                profiler.add_phase(phase.name, after - before, before)
-                before = after
+            with background_planning():
+                for phase in self.frame:
+                    if self._stands_still and not phase.goes_on:
+                        continue
+                    if self._gpu_phases is not None:
+                        self._gpu_phases.begin(phase.name)
+                    phase.run(self)
+                    after = tick()
+                    profiler.add_phase(phase.name, after - before, before)
+                    before = after
         finally:
             children.let_go()
             self._in_frame = False

@@ -67,8 +67,12 @@ class InferenceRequest(YieldInstruction):
         expires: float,
         payload: object,
         callback: Callback | None,
+        asked_at: str,
     ) -> None:
-        """Made by `InferenceQueue.submit`. expires: on the owner's clock, in ms."""
+        """Made by `InferenceQueue.submit`. expires: on the owner's clock, in ms.
+
+        asked_at: the game's line, for messages.
+        """
         self.number = number
         """Counts the queue's requests in the order in which they were asked."""
         self.priority = priority
@@ -81,6 +85,7 @@ class InferenceRequest(YieldInstruction):
         self._asked = owner.milliseconds()
         self._age: tuple[int, float] | None = None
         self._callback = callback
+        self._asked_at = asked_at
         self._result: Result = None
         self._error: Exception | None = None
 
@@ -158,7 +163,8 @@ class InferenceRequest(YieldInstruction):
     def _call_back(self) -> None:
         """Call the callback, once. Not after `cancel()`, or where a newer request took its place.
 
-        What a callback lets out of `result()` was logged before, or is no fault (a passed deadline).
+        What a callback lets out of `result()` is reported as the request's failure, or is no fault (a passed
+        deadline).
         """
         callback, self._callback = self._callback, None
         if callback is None or isinstance(self._error, RequestCancelledError):

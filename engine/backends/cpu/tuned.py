@@ -66,7 +66,11 @@ WORD_RULES: dict[str, Rule] = {
 
 NHWC_RULES: dict[str, tuple[Rule, ...]] = {
     "conv": (
-        tune_nhwc_depthwise, tune_winograd, tune_first_layer_conv, tune_small_output_conv, tune_nhwc_conv,
+        tune_nhwc_depthwise,
+        tune_winograd,
+        tune_first_layer_conv,
+        tune_small_output_conv,
+        tune_nhwc_conv,
     ),
     "pool": (tune_nhwc_pool,),
 }
@@ -75,7 +79,8 @@ NHWC_RULES: dict[str, tuple[Rule, ...]] = {
 LowPrecisionRule = Callable[[Compute, Tuner, int, Arithmetic], bool]
 
 LOW_PRECISION_RULES: dict[str, LowPrecisionRule] = {
-    "matmul": tune_low_precision_matmul, "conv": tune_low_precision_conv,
+    "matmul": tune_low_precision_matmul,
+    "conv": tune_low_precision_conv,
 }
 """Tried first where a worker asks for less than float32's precision."""
 
