@@ -343,8 +343,14 @@ class App(Finder):
         """Put `scene` in the place of the loaded ones, whose objects are destroyed, or add it to them.
 
         `scene` may be the name of a file, such as "level 1.scene", as for `resources`. Within a frame the
-        change happens at its end. Returns the scene. Raises `SceneError`, which names what is wrong in
-        the file, and the line; then all stays as it is.
+        change happens at its end.
+
+        Returns:
+            The scene.
+
+        Raises:
+            SceneError: Something in the file is wrong; the message names it and its line, and all stays as it
+                is.
         """
         loaded = self._scenes.load(scene, additive=additive)
         self._change_scenes()
@@ -366,7 +372,8 @@ class App(Finder):
     def unload_scene(self, scene: Scene) -> None:
         """Destroy a loaded scene and all in it, within a frame at its end; other scenes stay.
 
-        Raises `SceneError` if it is not loaded.
+        Raises:
+            SceneError: The scene is not loaded.
         """
         self._scenes.unload(scene)
         self._change_scenes()
@@ -374,8 +381,10 @@ class App(Finder):
     def dont_destroy_on_load(self, owner: GameObject) -> None:
         """Let `owner`, at the top of its hierarchy, and all below it survive when other scenes are loaded.
 
-        It moves into a scene of its own, the last of `scenes`. Raises `SceneError` for an object that hangs
-        under another.
+        It moves into a scene of its own, the last of `scenes`.
+
+        Raises:
+            SceneError: The object hangs under another.
         """
         self._scenes.keep(owner)
 

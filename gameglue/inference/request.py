@@ -106,9 +106,13 @@ class InferenceRequest(YieldInstruction):
         """The output as an array; a dict of arrays by name where there are several.
 
         With `dict` as `kind`, type checkers know of the dict, and `InputError` is raised where there is none.
-        An output that is a sequence is a list of arrays, an empty optional None. Raises `ValuePending` while
-        the request is under way, `RequestCancelledError` (`RequestReplacedError` where a newer one took its
-        place), `RequestExpiredError`, or what the inference raised.
+        An output that is a sequence is a list of arrays, an empty optional None.
+
+        Raises:
+            ValuePending: The request is under way.
+            RequestCancelledError: It was cancelled; `RequestReplacedError` where a newer one took its place.
+            RequestExpiredError: Its deadline has passed.
+            Exception: What the inference raised.
         """
         if self._error is not None:
             raise self._error

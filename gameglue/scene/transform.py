@@ -200,7 +200,11 @@ class Transform:
         return Vec3(*(self.world_matrix() * dvec3(*Vec3.of(point))))
 
     def to_local(self, point: Iterable[float]) -> Vec3:
-        """A point of the world, in this object's units. Raises `ValueError` where the scale is 0."""
+        """A point of the world, in this object's units.
+
+        Raises:
+            ValueError: The scale is 0.
+        """
         matrix = self.world_matrix()
         if glm.determinant(dmat3(matrix)) == 0.0:
             raise ValueError(f"an object scaled to {self.lossy_scale} has no inverse")

@@ -13,6 +13,8 @@ import pytest
 from gameglue import (
     App,
     BackendType,
+    Camera2D,
+    Camera3D,
     Color,
     FieldError,
     FrameError,
@@ -22,10 +24,14 @@ from gameglue import (
     InputError,
     InputState,
     KeyEvent,
+    LineRenderer,
     ModelLoader,
     MonoBehaviour,
+    ParticleSystem,
+    Range,
     ResourceError,
     SceneError,
+    SpriteRenderer,
     Tensor,
     TensorShape,
     Texture,
@@ -309,3 +315,37 @@ def test_a_place_is_no_single_number() -> None:
 def test_an_unknown_field_is_answered_with_the_likely_one() -> None:
     with App(headless=True) as app, pytest.raises(FieldError, match="'colour'; did you mean 'color'"):
         app.scene.create("x").add_component(Painted, colour="red")
+
+
+@pytest.mark.parametrize(
+    ("kind", "fields", "message"),
+    [
+        (Camera2D, {"height": 0.0}, r"Camera2D.height must be above 0.0 units, got 0.0"),
+        (Camera3D, {"field_of_view": 180.0}, "must be above 0.0 and below 180.0 degrees, got 180.0"),
+        (SpriteRenderer, {"width": -1.0}, "SpriteRenderer.width must be at least 0.0 units"),
+        (
+            SpriteRenderer,
+            {"height": float("nan")},
+            "SpriteRenderer.height must be at least 0.0 units, got nan",
+        ),
+        (LineRenderer, {"width": -0.1}, "LineRenderer.width must be at least 0.0 units"),
+        (ParticleSystem, {"capacity": 0}, "ParticleSystem.capacity must be at least 1 particles"),
+        (ParticleSystem, {"sizes": (0.2, -0.1)}, r"sizes must be at least 0.0 units, got \(0.2, -0.1\)"),
+        (ParticleSystem, {"lifetime": (-1.0, 2.0)}, "lifetime must be at least 0.0 seconds"),
+    ],
+)
+def test_a_field_takes_what_lies_in_its_range(
+    kind: type[MonoBehaviour], fields: dict[str, Any], message: str
+) -> None:
+    with App(headless=True) as app:
+        owner = app.scene.create("x")
+        with pytest.raises(FieldError, match=message):
+            owner.add_component(kind, **fields)
+        assert owner.components == ()
+        owner.add_component(kind)
+
+
+def test_ranges_read_as_they_are() -> None:
+    assert [str(r) for r in (Range(), Range(1, 2, "m"), Range(high=3), Range(0, 1, exclusive=True))] == [
+        "any number", "1 to 2 m", "at most 3", "above 0 and below 1",
+    ]  # fmt: skip
