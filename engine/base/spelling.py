@@ -4,9 +4,17 @@ from __future__ import annotations
 
 import difflib
 import inspect
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 T = TypeVar("T", bound=type)
+
+
+def suggestion(word: object, known: Iterable[str], most: int = 1, cutoff: float = 0.6) -> str:
+    """How a message about an unknown word ends: "; did you mean 'space'?", or "" where nothing is alike."""
+    names = {letters_of(each): each for each in reversed(list(known))}
+    near = difflib.get_close_matches(letters_of(str(word)), names, n=most, cutoff=cutoff)
+    return f"; did you mean {' or '.join(repr(names[each]) for each in near)}?" if near else ""
 
 
 def letters_of(name: str) -> str:

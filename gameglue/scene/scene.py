@@ -86,8 +86,7 @@ class Scene(Finder):
         made = GameObject(self, name, tag=tag, layer=layer)
         self._enter(made)
         if parent is not None:
-            above = parent.transform if isinstance(parent, GameObject) else parent
-            made.transform.set_parent(above, keep_world=False)
+            made.transform.set_parent(parent, keep_world=False)
         made.transform.local_position = position
         made.transform.local_rotation = rotation
         made.transform.local_scale = scale
