@@ -63,6 +63,7 @@ from gameglue.scripting.coroutines import (
     Routine,
     WaitForSeconds,
     WaitUntilDone,
+    promised,
 )
 
 _log = logging.getLogger("gameglue")
@@ -203,6 +204,8 @@ class App(Finder):
         """
         if target_frame_rate <= 0.0:
             raise FrameError(f"target_frame_rate must be above 0 frames a second, got {target_frame_rate}")
+        if not (isinstance(size, tuple | list) and len(size) == 2 and min(size) > 0):
+            raise FrameError(f"size is a width and a height in pixels, as in size=(960, 640), got {size!r}")
         if replay is not None:
             seed, target_frame_rate = replay.seed, replay.frame_rate
             deterministic, latency_frames = replay.deterministic, replay.latency_frames
@@ -505,11 +508,11 @@ class App(Finder):
 
     def next_frame(self) -> NextFrame:
         """`await self.app.next_frame()` continues in the next frame, after `update`."""
-        return NextFrame()
+        return promised(NextFrame(), "await self.app.next_frame()")
 
     def seconds(self, duration: float) -> WaitForSeconds:
         """`await self.app.seconds(0.5)` waits for half a second of game time."""
-        return WaitForSeconds(duration)
+        return promised(WaitForSeconds(duration), f"await self.app.seconds({duration!r})")
 
     def until_done(self, handle: object) -> WaitUntilDone:
         """`await self.app.until_done(handle)` waits for anything that has `is_done()` or `done()`."""
