@@ -104,7 +104,7 @@ class App(Finder):
             app.scene.create("ball", Ball)
             app.run()
 
-    Several apps may live in one process, each with its own everything; one of them may have the window. An
+    Several apps may live in one process, with nothing in common; one of them may have the window. An
     app is used on the thread that made it.
 
     Attributes:
@@ -126,7 +126,7 @@ class App(Finder):
         resources: Finds and loads files by name.
         inference: The queue of inference requests that run within the frame budget.
         headless: Whether there is no window.
-        real_time: Whether frames take as long as they stand for.
+        real_time: Whether frames are paced by the clock; otherwise each stands for a fixed time.
         audio: Plays sounds; `volume` is the master volume.
         graphics: Makes textures, render targets and effects; holds the picture.
         hot_reload: Reloads shaders and models when their files change.
@@ -177,7 +177,7 @@ class App(Finder):
                 determinism; `run()` ends with its last frame.
             seed: Makes `app.random` (NumPy) and `app.python_random` repeat. Without it, `app.seed` is random.
             target_frame_rate: Most frames per second in real time.
-            real_time: Whether frames take as long as they last. `None` means with a window; without one,
+            real_time: Whether frames are paced by the clock. `None` means with a window; without one,
                 every frame stands for 1 / target_frame_rate seconds and nothing waits, so a headless run
                 repeats exactly.
             fixed_delta_time: Seconds of game time between two `fixed_update` calls.
@@ -401,10 +401,10 @@ class App(Finder):
     # -- running --------------------------------------------------------------------------------
 
     def run(self, frames: int | None = None) -> None:
-        """Run frames until `quit()` is called or the window is closed, or for `frames` frames.
+        """Run frames until `quit()` is called or the window is closed, or until `frames` of them have run.
 
         On quitting the hooks run: `on_application_quit`, `on_disable`, `on_destroy`. The last picture and the
-        report stay available until `dispose()`. Ctrl-C quits too, see `gameglue.host.interrupts`, and leaves
+        report stay available until `dispose()`. Ctrl-C quits too, and leaves
         `was_interrupted`.
         """
         self._check_usable()
@@ -447,7 +447,7 @@ class App(Finder):
     def step(self, dt: float | None = None) -> None:
         """Run one frame that stands for `dt` seconds; without it, for the time since the last one.
 
-        The first frame stands for 1 / target_frame_rate seconds, and every frame does without `real_time`
+        The first frame stands for 1 / target_frame_rate seconds, and so does every frame without `real_time`
         and where the app is deterministic.
         """
         self._check_usable()

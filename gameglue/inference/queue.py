@@ -227,7 +227,7 @@ class InferenceQueue:
             self._registered.append(pumped)
 
     def unregister(self, work: Pumpable) -> None:
-        """Pump `work` no more."""
+        """Stop pumping `work`."""
         self._registered = [known for known in self._registered if known.work is not work]
 
     # The frame

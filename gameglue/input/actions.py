@@ -84,14 +84,14 @@ class InputActions:
             self.add_axis(name, *bindings)
 
     def remove(self, name: str) -> None:
-        """Forget an action or axis."""
+        """Remove an action or axis."""
         self._known(name)
         self._actions.pop(name, None)
         self._axes.pop(name, None)
         self.revision += 1
 
     def clear(self) -> None:
-        """Forget all, the ones that every app begins with included."""
+        """Remove all, including the ones that every app begins with."""
         self._actions.clear()
         self._axes.clear()
         self.revision += 1

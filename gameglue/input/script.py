@@ -140,7 +140,7 @@ class InputScript:
         return self.add(at, GamepadConnected(pad, name))
 
     def disconnect_gamepad(self, *, at: float, pad: int = 0) -> InputScript:
-        """Pull a gamepad out."""
+        """Disconnect a gamepad."""
         return self.add(at, GamepadDisconnected(pad))
 
     def pad_press(self, button: str, *, at: float, pad: int = 0, hold: float = 0.05) -> InputScript:
