@@ -20,6 +20,7 @@ from typing import Annotated, Any, ClassVar, Literal, Union, get_args, get_origi
 
 import numpy as np
 
+from engine.base.spelling import suggestion
 from gameglue.errors import FieldError
 from gameglue.scene.copying import copy_value, may_change
 
@@ -168,10 +169,19 @@ def set_fields(component: object, values: Mapping[str, object]) -> None:
     fields = fields_of(cls)
     for name, value in values.items():
         if name not in fields:
+            hint = unannotated(cls, name) or suggestion(name, fields) or ";"
             known = ", ".join(fields) or "none"
-            raise FieldError(f"{cls.__name__} has no field {name!r}; its fields: {known}")
+            raise FieldError(f"{cls.__name__} has no field {name!r}{hint} its fields: {known}")
         fields[name].check(cls, value)
         setattr(component, name, value)
+
+
+def unannotated(cls: type, name: str) -> str:
+    """What to write where a class has an attribute that only lacks a type to be a field; else ""."""
+    value = inspect.getattr_static(cls, name, None)
+    if value is None or name.startswith("_") or callable(value) or hasattr(value, "__get__"):
+        return ""
+    return f": it has no type; write {name}: {type(value).__name__} = {value!r} in the class;"
 
 
 def matches(value: object, annotation: object) -> bool:

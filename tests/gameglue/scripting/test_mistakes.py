@@ -13,7 +13,9 @@ import pytest
 
 from gameglue import (
     App,
+    AudioSource,
     BackendType,
+    Brain,
     Camera2D,
     Color,
     FieldError,
@@ -27,6 +29,7 @@ from gameglue import (
     InputScript,
     InputState,
     KeyEvent,
+    ModelImportError,
     ModelLoader,
     MonoBehaviour,
     ParticleSystem,
@@ -45,6 +48,13 @@ from gameglue import (
 )
 from gameglue.scripting.hooks import HOOKS
 from tests.graphs import mlp
+
+
+class Untyped(MonoBehaviour):
+    """A component whose speed is no field."""
+
+    n: int = 0
+    speed = 3.0
 
 
 class Follower(MonoBehaviour):
@@ -286,6 +296,52 @@ MISTAKES: dict[str, tuple[Callable[[App, GameObject], object], type[Exception], 
     "condition": (
         lambda app, hero: WaitUntil(True),  # type: ignore[arg-type]
         GameError, "as in WaitUntil(lambda: self.ready), got True",
+    ),
+    "argument without a name": (
+        lambda app, hero: hero.add_component(Follower, 3),  # type: ignore[call-arg]
+        FieldError, "fields are given by name, as in add_component(Door, speed=3.0)",
+    ),
+    "constructor": (
+        lambda app, hero: type("Fast", (MonoBehaviour,), {"__init__": lambda self, speed: None}),
+        HookError, "Fast.__init__ needs arguments, and components are made without: declare fields",
+    ),
+    "field without a type": (
+        lambda app, hero: hero.add_component(Untyped, speed=2.0),
+        FieldError, "it has no type; write speed: float = 3.0 in the class; its fields: n",
+    ),
+    "field alike": (
+        lambda app, hero: hero.add_component(SpriteRenderer, colour="red"),
+        FieldError, "SpriteRenderer has no field 'colour'; did you mean 'color'? its fields: order",
+    ),
+    "rotation as text": (
+        lambda app, hero: hero.transform.rotate("90"),  # type: ignore[arg-type]
+        SceneError, "a rotation is a number of degrees or a Quaternion, got '90'",
+    ),
+    "three angles": (
+        lambda app, hero: setattr(hero.transform, "rotation", (0, 0, 90)),
+        SceneError, "three angles are given as transform.euler_angles",
+    ),
+    "scale as text": (
+        lambda app, hero: setattr(hero.transform, "local_scale", "2"), SceneError, "got the text '2'",
+    ),
+    "sound by name": (
+        lambda app, hero: hero.add_component(AudioSource).play("gem.wav"),  # type: ignore[call-arg]
+        GameError, "it plays the field `clip`; play_one_shot(self.app.resources.load(name))",
+    ),
+    "colour as size": (
+        lambda app, hero: app.gui.text("hi", 10, 10, "red"),  # type: ignore[arg-type]
+        GraphicsError, "the size of a text must be a number, got 'red'; a colour is given by name",
+    ),
+    "array method of a tensor": (
+        lambda app, hero: Tensor([1.0]).argmax(),  # type: ignore[attr-defined]
+        AttributeError, "did you mean 'download_to_array().argmax'?",
+    ),
+    "number of a tensor": (
+        lambda app, hero: float(Tensor([1.0])), InputError, "read with download_to_array()",
+    ),
+    "backend": (
+        lambda app, hero: BackendType.GPU,  # type: ignore[attr-defined]
+        AttributeError, "no attribute 'GPU'; it has: CPU, GPU_COMPUTE, GPU_PIXEL",
     ),
     "coroutine not called": (
         lambda app, hero: hero.add_component(Follower).start_coroutine(hero.destroy),  # type: ignore[arg-type]
@@ -541,3 +597,22 @@ def test_a_scene_without_a_version_says_what_to_write(app: App, tmp_path: Path) 
     path.write_text("scene: level\nobjects: []\n")
     with pytest.raises(SceneError, match=r"line 1: the scene has no version: write 'version: 1'"):
         app.load_scene(path)
+
+
+def test_a_request_with_an_unknown_option_names_the_likely_one(app: App) -> None:
+    brain = Brain.open(app.scene.create("one"), ModelLoader.load(mlp((3, 4, 2), 0)))
+    with pytest.raises(
+        InputError, match=r"'latest' is neither .* did you mean 'latest_only'\?.* the inputs: x"
+    ):
+        brain.ask(np.zeros((1, 3), np.float32), latest=True)
+    brain.game_object.destroy()
+
+
+def test_a_model_in_a_folder_below_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "assets").mkdir()
+    (tmp_path / "assets" / "net.onnx").write_bytes(b"")
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(
+        ModelImportError, match=r"no file 'net.onnx' in .*; there is 'assets/net.onnx'.*Brain\.open"
+    ):
+        ModelLoader.load("net.onnx")
