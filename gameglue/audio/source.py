@@ -5,6 +5,7 @@ from __future__ import annotations
 from math import inf
 from typing import Annotated
 
+from engine.base.spelling import explains_arguments
 from gameglue.audio.clip import AudioClip
 from gameglue.audio.device import Voice
 from gameglue.errors import GameError
@@ -81,6 +82,10 @@ class AudioSource(MonoBehaviour):
 
     # -- playing --------------------------------------------------------------------------------
 
+    @explains_arguments(
+        GameError,
+        "it plays the field `clip`; play_one_shot(self.app.resources.load(name)) plays another sound",
+    )
     def play(self) -> None:
         """Play the clip from its beginning.
 

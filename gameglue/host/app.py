@@ -581,6 +581,8 @@ class App(Finder):
             "component errors": len(self.errors),
             "fixed time dropped (s)": round(self.time.fixed.dropped, 3),
         }
+        if self._rest.limit:
+            own["limit"] = self._rest.limit
         return FrameReport.of(self.profiler, self.title, {**own, **facts})
 
     def _record(self, recording: Recording | None) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING, Any, Self
 
@@ -45,7 +46,7 @@ class Brain(MonoBehaviour):
     def open(
         cls,
         game_object: GameObject,
-        model: str,
+        model: str | Path | Model,
         options: PlayOptions | None = None,
         shapes: Shapes | Sequence[Shapes] | None = None,
         **fields: object,
@@ -54,7 +55,7 @@ class Brain(MonoBehaviour):
 
         Args:
             game_object: whose component it becomes.
-            model: a file's name, as for `resources`.
+            model: a file's name, as for `resources`, or a model.
             options: with the player's choice of a backend; without them what `default_choice` takes.
             shapes: what the inputs will have, as for `Worker.warm_up`, so that no frame pays for a first run;
                 `{}` where the model has no open dimensions.
@@ -64,7 +65,9 @@ class Brain(MonoBehaviour):
         """
         app, options = game_object.scene.app, options or PlayOptions()
         choice = options.choice or default_choice(app.ctx is not None)[0]
-        worker = open_worker(app.resources.load(model, Model), choice, options.progress)
+        if not isinstance(model, Model):
+            model = app.resources.load(model, Model)
+        worker = open_worker(model, choice, options.progress)
         try:
             if shapes is not None:
                 worker.warm_up(shapes).wait()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, ClassVar, TypeVar
 
-from engine.base.spelling import answers_spelling, raise_unknown
+from engine.base.spelling import answers_spelling, explains_arguments, raise_unknown
 from gameglue.errors import FieldError, SceneError
 from gameglue.graphics.device import GraphicsDevice
 from gameglue.scene.copying import Twins, copy_value
@@ -79,6 +79,7 @@ class GameObject:
 
     # -- components -----------------------------------------------------------------------------
 
+    @explains_arguments(FieldError, "fields are given by name, as in add_component(Door, speed=3.0)")
     def add_component(self, kind: type[T], **fields: object) -> T:
         """Attach a new component and give it field values; `awake` follows in the next wake phase.
 

@@ -22,13 +22,7 @@ Rotation = Quaternion | float
 
 
 def _as_quaternion(value: Rotation) -> Quaternion:
-    if isinstance(value, Quaternion):
-        return value
-    try:
-        return Quaternion.from_axis(value)
-    except TypeError as error:
-        message = f"a rotation is a number of degrees around z, or a Quaternion; got {value!r}"
-        raise SceneError(message) from error
+    return value if isinstance(value, Quaternion) else Quaternion.from_axis(value)
 
 
 def _as_point(name: str, value: Iterable[float]) -> Vec3:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeVar, cast
 from engine.base.spelling import answers_spelling
 from gameglue.scripting.coroutines import Coroutine, Routine
 from gameglue.scripting.fields import Unset, mark_unset_fields
-from gameglue.scripting.hooks import check_hooks
+from gameglue.scripting.hooks import check_constructor, check_hooks
 
 if TYPE_CHECKING:
     from gameglue.host.app import App
@@ -66,6 +66,7 @@ class MonoBehaviour:
         super().__init_subclass__(**kwargs)
         cls._declares_no_fields = False
         check_hooks(cls)
+        check_constructor(cls)
         mark_unset_fields(cls)
 
     # -- surroundings ---------------------------------------------------------------------------

@@ -182,9 +182,18 @@ def set_fields(component: object, values: Mapping[str, object]) -> None:
     fields = fields_of(cls)
     for name, value in values.items():
         if name not in fields:
-            raise FieldError(f"{cls.__name__} has no field {name!r}{near(name, fields, 'its fields')}")
+            hint = unannotated(cls, name) or near(name, fields, "its fields")
+            raise FieldError(f"{cls.__name__} has no field {name!r}{hint}")
         fields[name].check(cls, value)
         setattr(component, name, value)
+
+
+def unannotated(cls: type, name: str) -> str:
+    """What to write where a class has an attribute that only lacks a type to be a field; else ""."""
+    value = inspect.getattr_static(cls, name, None)
+    if value is None or name.startswith("_") or callable(value) or hasattr(value, "__get__"):
+        return ""
+    return f": it has no type; write {name}: {type(value).__name__} = {value!r} in the class"
 
 
 def matches(value: object, annotation: object) -> bool:

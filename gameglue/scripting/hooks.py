@@ -161,6 +161,21 @@ def check_hooks(cls: type) -> None:
             )
 
 
+def check_constructor(cls: type) -> None:
+    """Raise `HookError` if `cls` has an `__init__` that needs arguments: the host makes components."""
+    function = vars(cls).get("__init__")
+    if not inspect.isfunction(function):
+        return
+    try:
+        inspect.signature(function).bind(None)
+    except TypeError:
+        needed = list(inspect.signature(function).parameters)[1:]
+        raise HookError(
+            f"{cls.__name__}.__init__ needs arguments, and components are made without: declare fields in "
+            f"the class instead, such as `{needed[0]}: float = 3.0`, and set things up in awake or start"
+        ) from None
+
+
 def _near_hook(name: str) -> str | None:
     """The hook that a name misses by one letter: one too few, one too many, another one, or two swapped."""
     for hook in HOOKS:

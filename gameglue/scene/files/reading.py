@@ -22,7 +22,7 @@ from gameglue.scene.files.text import Node
 from gameglue.scene.files.values import read_value
 from gameglue.scene.game_object import GameObject
 from gameglue.scripting.behaviour import MonoBehaviour
-from gameglue.scripting.fields import fields_of, set_fields
+from gameglue.scripting.fields import fields_of, set_fields, unannotated
 
 if TYPE_CHECKING:
     from gameglue.scene.scene import Scene
@@ -195,7 +195,8 @@ class ObjectReader:
             if name not in declared:
                 raise self._error(
                     node.line, values.where,
-                    f"{type(component).__name__} has no field {name!r}{near(name, declared, 'its fields')}",
+                    f"{type(component).__name__} has no field {name!r}"
+                    f"{unannotated(type(component), name) or near(name, declared, 'its fields')}",
                 )  # fmt: skip
             self._give_field(component, str(name), node, values.where)
 

@@ -13,7 +13,9 @@ import pytest
 
 from gameglue import (
     App,
+    AudioSource,
     BackendType,
+    Brain,
     Camera2D,
     Camera3D,
     Color,
@@ -29,6 +31,7 @@ from gameglue import (
     InputState,
     KeyEvent,
     LineRenderer,
+    ModelImportError,
     ModelLoader,
     MonoBehaviour,
     ParticleSystem,
@@ -48,6 +51,13 @@ from gameglue import (
 )
 from gameglue.scripting.hooks import HOOKS
 from tests.graphs import mlp
+
+
+class Untyped(MonoBehaviour):
+    """A component whose speed is no field."""
+
+    n: int = 0
+    speed = 3.0
 
 
 class Follower(MonoBehaviour):
@@ -100,8 +110,8 @@ def test_unknown_keys_and_buttons_name_the_likely_one() -> None:
     state = InputState()
     asked: list[tuple[Callable[[Any], object], Any, str]] = [
         (state.get_key, "spce", "no keyboard has a key 'spce'; did you mean 'space'?"),
-        (state.get_key_down, "Space", "small letters: 'space'"),
-        (state.get_key_up, "W", "small letters: 'w'"),
+        (state.get_key_down, "Space", "lower case: 'space'"),
+        (state.get_key_up, "W", "lower case: 'w'"),
         (state.get_key, "esc", "did you mean 'escape'"),
         (state.get_key, 32, "not by a number or constant"),
         (state.get_mouse_button, "lft", "no mouse button 'lft'; did you mean 'left'?"),
@@ -250,7 +260,7 @@ MISTAKES: dict[str, tuple[Callable[[App, GameObject], object], type[Exception], 
     ),
     "scripted key": (
         lambda app, hero: InputScript().press("Space", at=0.0),
-        GameError, "small letters: 'space', not 'Space'",
+        GameError, "lower case: 'space', not 'Space'",
     ),
     "scripted key unknown": (
         lambda app, hero: InputScript().press("spce", at=0.0), GameError, "did you mean 'space'?",
@@ -289,6 +299,52 @@ MISTAKES: dict[str, tuple[Callable[[App, GameObject], object], type[Exception], 
     "condition": (
         lambda app, hero: WaitUntil(True),  # type: ignore[arg-type]
         GameError, "as in WaitUntil(lambda: self.ready), got True",
+    ),
+    "argument without a name": (
+        lambda app, hero: hero.add_component(Follower, 3),  # type: ignore[call-arg]
+        FieldError, "fields are given by name, as in add_component(Door, speed=3.0)",
+    ),
+    "constructor": (
+        lambda app, hero: type("Fast", (MonoBehaviour,), {"__init__": lambda self, speed: None}),
+        HookError, "Fast.__init__ needs arguments, and components are made without: declare fields",
+    ),
+    "field without a type": (
+        lambda app, hero: hero.add_component(Untyped, speed=2.0),
+        FieldError, "it has no type; write speed: float = 3.0 in the class",
+    ),
+    "field alike": (
+        lambda app, hero: hero.add_component(SpriteRenderer, colour="red"),
+        FieldError, "SpriteRenderer has no field 'colour'; did you mean 'color'?",
+    ),
+    "rotation as text": (
+        lambda app, hero: hero.transform.rotate("90"),  # type: ignore[arg-type]
+        SceneError, "a rotation is a number of degrees or a Quaternion, got '90'",
+    ),
+    "three angles": (
+        lambda app, hero: setattr(hero.transform, "rotation", (0, 0, 90)),
+        SceneError, "three angles are given as transform.euler_angles",
+    ),
+    "scale as text": (
+        lambda app, hero: setattr(hero.transform, "local_scale", "2"), SceneError, "got '2'",
+    ),
+    "sound by name": (
+        lambda app, hero: hero.add_component(AudioSource).play("gem.wav"),  # type: ignore[call-arg]
+        GameError, "it plays the field `clip`; play_one_shot(self.app.resources.load(name))",
+    ),
+    "colour as size": (
+        lambda app, hero: app.gui.text("hi", 10, 10, "red"),  # type: ignore[arg-type]
+        GraphicsError, "the size of a text must be a number, got 'red'; a colour is given by name",
+    ),
+    "array method of a tensor": (
+        lambda app, hero: Tensor([1.0]).argmax(),  # type: ignore[attr-defined]
+        AttributeError, "did you mean 'download_to_array().argmax'?",
+    ),
+    "number of a tensor": (
+        lambda app, hero: float(Tensor([1.0])), InputError, "read with download_to_array()",
+    ),
+    "backend": (
+        lambda app, hero: BackendType.GPU,  # type: ignore[attr-defined]
+        AttributeError, "no attribute 'GPU'; it has: CPU, GPU_COMPUTE, GPU_PIXEL",
     ),
     "coroutine not called": (
         lambda app, hero: hero.add_component(Follower).start_coroutine(hero.destroy),  # type: ignore[arg-type]
@@ -428,7 +484,7 @@ def test_a_name_is_no_sound() -> None:
         (["x"], {"position": "ab"}, SceneError, "position takes two or three numbers, got 'ab'"),
         (["x"], {"position": None}, SceneError, "position takes two or three numbers, got None"),
         (["x"], {"scale": (1, 2, 3, 4)}, SceneError, "scale takes one, two or three numbers"),
-        (["x"], {"rotation": "left"}, SceneError, "degrees around z, or a Quaternion; got 'left'"),
+        (["x"], {"rotation": "left"}, SceneError, "a number of degrees or a Quaternion, got 'left'"),
         (["x"], {"parent": "ship"}, SceneError, "a GameObject or a Transform, got 'ship'; see scene.find"),
         ([Painted], {}, SceneError, "got Painted: the name comes first"),
         (
@@ -624,3 +680,22 @@ def test_a_scene_without_a_version_says_what_to_write(app: App, tmp_path: Path) 
     path.write_text("scene: level\nobjects: []\n")
     with pytest.raises(SceneError, match=r"line 1: the scene has no version: write 'version: 1'"):
         app.load_scene(path)
+
+
+def test_a_request_with_an_unknown_option_names_the_likely_one(app: App) -> None:
+    brain = Brain.open(app.scene.create("one"), ModelLoader.load(mlp((3, 4, 2), 0)))
+    with pytest.raises(
+        InputError, match=r"'latest' is neither .* did you mean 'latest_only'\?.* the inputs: x"
+    ):
+        brain.ask(np.zeros((1, 3), np.float32), latest=True)
+    brain.game_object.destroy()
+
+
+def test_a_model_in_a_folder_below_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "assets").mkdir()
+    (tmp_path / "assets" / "net.onnx").write_bytes(b"")
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(
+        ModelImportError, match=r"no file 'net.onnx' in .*; there is 'assets/net.onnx'.*Brain\.open"
+    ):
+        ModelLoader.load("net.onnx")
