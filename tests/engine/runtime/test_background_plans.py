@@ -19,6 +19,7 @@ from engine import (
     ShapePending,
     Tensor,
     Worker,
+    advance_loads,
     background_planning,
 )
 from engine.compiler.lower import Planner
@@ -223,6 +224,39 @@ def test_a_worker_is_disposed_while_it_plans(make_worker: MakeWorker, channel: s
     asked(worker, rows(3)).readback_request()
     asked(worker, rows(4))
     worker.dispose()
+
+
+def test_nor_does_a_frame_wait_for_that(
+    make_worker: MakeWorker, channel: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    worker = make_worker(ModelLoader.load(mlp(SIZES)), channel)
+    freed: list[bool] = []
+    may_go_on, begun = threading.Event(), threading.Event()
+    compile_kernels, free = Session.compile, Session._free
+
+    def slow(*arguments: Any) -> int:
+        begun.set()
+        assert may_go_on.wait(60)
+        return compile_kernels(*arguments)
+
+    def freeing(session: Session) -> None:
+        freed.append(session.is_planning)
+        free(session)
+
+    monkeypatch.setattr(Session, "compile", slow)
+    monkeypatch.setattr(Session, "_free", freeing)
+    asked(worker, rows(3))
+    end = time.monotonic() + 60
+    while not begun.is_set():
+        assert time.monotonic() < end
+        advance_loads(1.0)
+    with background_planning():
+        worker.dispose()
+    assert not freed
+    may_go_on.set()
+    while advance_loads(1.0):
+        assert time.monotonic() < end
+    assert freed == [False]
 
 
 def test_what_is_cancelled_is_not_computed(make_worker: MakeWorker, channel: str) -> None:
