@@ -227,7 +227,7 @@ class InferenceQueue:
             self._registered.append(pumped)
 
     def unregister(self, work: Pumpable) -> None:
-        """Pump `work` no more."""
+        """Stop pumping `work`."""
         self._registered = [known for known in self._registered if known.work is not work]
 
     # The frame
@@ -427,7 +427,8 @@ class InferenceQueue:
             self._ended["failed"] += 1
             request._end("failed", error=error)
             self._call_back(request)
-            if not request._is_awaited:
+            # The game itself disposed the worker, which ends its requests.
+            if not request._is_awaited and not isinstance(error, DisposedError):
                 component = described(callback)[0] if callback is not None else None
                 self._failures.report(
                     task.worker or self, component, f"the request of {request._asked_at}", error

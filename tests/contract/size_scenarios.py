@@ -8,6 +8,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
@@ -44,7 +45,7 @@ class NewSizes(Scenario):
 
     def prepare(self, place: Place) -> None:
         self.worker = place.worker(ModelLoader.load(self.file()))
-        judge = ReferenceEvaluator(onnx.load_from_string(self.file()))
+        judge: Any = ReferenceEvaluator(onnx.load_from_string(self.file()))
         rng = np.random.default_rng(5)
         self.asked_with = [self.inputs(number, rng) for number in range(self.kinds)]
         self.expected = [judge.run(None, feeds)[self.output] for feeds in self.asked_with]
@@ -141,7 +142,7 @@ class GrowingCache(Scenario):
 
     def prepare(self, place: Place) -> None:
         self.worker = place.worker(ModelLoader.load(self.file()))
-        judge = ReferenceEvaluator(onnx.load_from_string(self.file()))
+        judge: Any = ReferenceEvaluator(onnx.load_from_string(self.file()))
         feeds = self.first()
         self.token, self.caches = next(iter(feeds)), [*feeds][1:]
         self.steps: list[np.ndarray] = []

@@ -14,12 +14,14 @@ from engine.backends.opencl.scans import emit_blocks, emit_marks
 from engine.backends.opencl.scatter import mark_runs, raise_all
 from engine.backends.opencl.sort import emit_blocks as emit_sorted_blocks
 from engine.backends.opencl.sort import emit_merge
+from engine.backends.opencl.suppression import emit_step as emit_suppression
 from engine.backends.opencl.tuned import Epilogue, axis_names, is_float32
 from engine.backends.operands import emit, plain
 from engine.backends.packed_products import tune_packed
 from engine.backends.scans import tune_nonzero, tune_scan, tune_select
 from engine.backends.scatters import Scatterer, tune_scatter
 from engine.backends.sorts import Sorter, tune_sort
+from engine.backends.suppressions import tune_suppression
 from engine.compiler.plan import Compute, Tuner
 from engine.kernels.expr import arg, index, lit, load
 from engine.kernels.size import largest, whole
@@ -61,6 +63,10 @@ def _nonzero(compute: Compute, tuner: Tuner, form: str) -> bool:
 
 def _sort(compute: Compute, tuner: Tuner, form: str) -> bool:
     return tune_sort(compute, tuner, _SORTER)
+
+
+def _suppression(compute: Compute, tuner: Tuner, form: str) -> bool:
+    return tune_suppression(compute, tuner, emit_suppression)
 
 
 def _packed(compute: Compute, tuner: Tuner, form: str) -> bool:
@@ -349,6 +355,7 @@ _RULES: dict[str, Callable[[Compute, Tuner, str], bool]] = {
     "scatter": _scatter,
     "select": _select,
     "sort": _sort,
+    "suppression": _suppression,
     "unpacked_matmul": _packed,
 }
 """By the kind of a step's hint: rules that take operands as they are."""
