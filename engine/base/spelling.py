@@ -26,6 +26,16 @@ def letters_of(name: str) -> str:
     return name.replace("_", "").lower()
 
 
+def near(word: object, known: Iterable[str], label: str) -> str:
+    """How a message about an unknown word ends: what was probably meant, else what there is."""
+    names = list(dict.fromkeys(known))
+    if close := suggestion(word, names, most=2):
+        return close
+    shown = names[:20]
+    more = f" and {len(names) - 20} more" if len(names) > 20 else ""
+    return f"; {label}: {', '.join(shown) or 'none'}{more}"
+
+
 class UnknownAttributeError(AttributeError):
     """An attribute that does not exist. The message names the one that is probably meant.
 

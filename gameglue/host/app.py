@@ -16,7 +16,15 @@ from typing import Any, ClassVar, Literal, Self
 import moderngl
 import numpy as np
 
-from engine import BackendType, Loading, Model, ModelAsset, Worker, leave_a_core_to_the_game
+from engine import (
+    BackendType,
+    Loading,
+    Model,
+    ModelAsset,
+    Worker,
+    background_planning,
+    leave_a_core_to_the_game,
+)
 from engine.base import thread_scheduling
 from engine.base.spelling import answers_spelling
 from engine.device.native import children
@@ -65,6 +73,10 @@ _UNPACED_REST = 0.1
 """Seconds that inference may have of a frame which nobody waits for, where the processor draws."""
 
 
+_FEW_FRAMES = 60
+"""Runs of fewer frames begin without a full garbage collection, which may take longer than they do."""
+
+
 _DRAWING_THREADS = "llvmpipe"
 """What the names of threads begin with that draw, where the processor does."""
 
@@ -92,7 +104,7 @@ class App(Finder):
             app.scene.create("ball", Ball)
             app.run()
 
-    Several apps may live in one process, each with its own everything; one of them may have the window. An
+    Several apps may live in one process, with nothing in common; one of them may have the window. An
     app is used on the thread that made it.
 
     Attributes:
@@ -114,7 +126,7 @@ class App(Finder):
         resources: Finds and loads files by name.
         inference: The queue of inference requests that run within the frame budget.
         headless: Whether there is no window.
-        real_time: Whether frames take as long as they stand for.
+        real_time: Whether frames are paced by the clock; otherwise each stands for a fixed time.
         audio: Plays sounds; `volume` is the master volume.
         graphics: Makes textures, render targets and effects; holds the picture.
         hot_reload: Reloads shaders and models when their files change.
@@ -165,7 +177,7 @@ class App(Finder):
                 determinism; `run()` ends with its last frame.
             seed: Makes `app.random` (NumPy) and `app.python_random` repeat. Without it, `app.seed` is random.
             target_frame_rate: Most frames per second in real time.
-            real_time: Whether frames take as long as they last. `None` means with a window; without one,
+            real_time: Whether frames are paced by the clock. `None` means with a window; without one,
                 every frame stands for 1 / target_frame_rate seconds and nothing waits, so a headless run
                 repeats exactly.
             fixed_delta_time: Seconds of game time between two `fixed_update` calls.
@@ -334,8 +346,14 @@ class App(Finder):
         """Put `scene` in the place of the loaded ones, whose objects are destroyed, or add it to them.
 
         `scene` may be the name of a file, such as "level 1.scene", as for `resources`. Within a frame the
-        change happens at its end. Returns the scene. Raises `SceneError`, which names what is wrong in
-        the file, and the line; then all stays as it is.
+        change happens at its end.
+
+        Returns:
+            The scene.
+
+        Raises:
+            SceneError: Something in the file is wrong; the message names it and its line, and all stays as it
+                is.
         """
         loaded = self._scenes.load(scene, additive=additive)
         self._change_scenes()
@@ -357,7 +375,8 @@ class App(Finder):
     def unload_scene(self, scene: Scene) -> None:
         """Destroy a loaded scene and all in it, within a frame at its end; other scenes stay.
 
-        Raises `SceneError` if it is not loaded.
+        Raises:
+            SceneError: The scene is not loaded.
         """
         self._scenes.unload(scene)
         self._change_scenes()
@@ -365,8 +384,10 @@ class App(Finder):
     def dont_destroy_on_load(self, owner: GameObject) -> None:
         """Let `owner`, at the top of its hierarchy, and all below it survive when other scenes are loaded.
 
-        It moves into a scene of its own, the last of `scenes`. Raises `SceneError` for an object that hangs
-        under another.
+        It moves into a scene of its own, the last of `scenes`.
+
+        Raises:
+            SceneError: The object hangs under another.
         """
         self._scenes.keep(owner)
 
@@ -380,10 +401,10 @@ class App(Finder):
     # -- running --------------------------------------------------------------------------------
 
     def run(self, frames: int | None = None) -> None:
-        """Run frames until `quit()` is called or the window is closed, or for `frames` frames.
+        """Run frames until `quit()` is called or the window is closed, or until `frames` of them have run.
 
         On quitting the hooks run: `on_application_quit`, `on_disable`, `on_destroy`. The last picture and the
-        report stay available until `dispose()`. Ctrl-C quits too, see `gameglue.host.interrupts`, and leaves
+        report stay available until `dispose()`. Ctrl-C quits too, and leaves
         `was_interrupted`.
         """
         self._check_usable()
@@ -391,7 +412,8 @@ class App(Finder):
             App.runner(self, frames)
             return
         done = 0
-        with long_lived_kept(), Interrupts(self.quit) as interrupts:
+        is_long = frames is None or frames >= _FEW_FRAMES
+        with long_lived_kept(collects=is_long), Interrupts(self.quit) as interrupts:
             try:
                 while not self._quitting and not self._is_played(done, frames):
                     self.step()
@@ -425,7 +447,7 @@ class App(Finder):
     def step(self, dt: float | None = None) -> None:
         """Run one frame that stands for `dt` seconds; without it, for the time since the last one.
 
-        The first frame stands for 1 / target_frame_rate seconds, and every frame does without `real_time`
+        The first frame stands for 1 / target_frame_rate seconds, and so does every frame without `real_time`
         and where the app is deterministic.
         """
         self._check_usable()
@@ -454,15 +476,16 @@ class App(Finder):
         self._slack.begin_frame(start, 1e3 / self.target_frame_rate)
         children.hold()
         try:
-            for phase in self.frame:
-                if self._stands_still and not phase.goes_on:
-                    continue
-                if self._gpu_phases is not None:
-                    self._gpu_phases.begin(phase.name)
-                phase.run(self)
-                after = tick()
-                profiler.add_phase(phase.name, after - before, before)
-                before = after
+            with background_planning():
+                for phase in self.frame:
+                    if self._stands_still and not phase.goes_on:
+                        continue
+                    if self._gpu_phases is not None:
+                        self._gpu_phases.begin(phase.name)
+                    phase.run(self)
+                    after = tick()
+                    profiler.add_phase(phase.name, after - before, before)
+                    before = after
         finally:
             children.let_go()
             self._in_frame = False

@@ -37,7 +37,7 @@ class Brain(MonoBehaviour):
     """The backend that was asked for; `None` is the worker's own."""
 
     answers = 0
-    """How many have come."""
+    """Number of results so far."""
     _waits: tuple[tuple[int, float], ...] = ()
     _asked: Sequence[InferenceRequest] = ()
     _label = ""
@@ -108,21 +108,21 @@ class Brain(MonoBehaviour):
 
     @property
     def pending(self) -> int:
-        """How many questions have no answer yet."""
+        """Number of requests without a result."""
         return sum(not asked.is_done() for asked in self._asked)
 
     def cancel(self) -> None:
-        """Give up what is asked: no answer to it comes any more."""
+        """Cancel all open requests: their callbacks are not called."""
         self.app.inference.cancel_all(self.worker)
 
     @property
     def answer_ms(self) -> float:
-        """Milliseconds from a question to its answer: the latest ones' median; 0 before the first."""
+        """Median of the latest times from request to result, in milliseconds; 0 before the first."""
         return median(ms for _, ms in self._waits) if self._waits else 0.0
 
     @property
     def answer_frames(self) -> float:
-        """Frames from a question to its answer: the latest ones' median; 0 before the first."""
+        """Median of the latest numbers of frames from request to result; 0 before the first."""
         return median(frames for frames, _ in self._waits) if self._waits else 0.0
 
     @property

@@ -15,7 +15,7 @@ from collections import Counter
 from collections.abc import Callable, Hashable, Iterable
 from typing import Any
 
-from engine import DisposedError, InputError, unfinished_workers
+from engine import DisposedError, InputError, background_planning, unfinished_workers
 from engine.base.spelling import suggestion
 from gameglue.errors import RequestCancelledError, RequestExpiredError, RequestReplacedError
 from gameglue.inference.failures import Failures, described, line_of_caller
@@ -230,7 +230,7 @@ class InferenceQueue:
             self._registered.append(pumped)
 
     def unregister(self, work: Pumpable) -> None:
-        """Pump `work` no more."""
+        """Stop pumping `work`."""
         self._registered = [known for known in self._registered if known.work is not work]
 
     # The frame
@@ -244,6 +244,7 @@ class InferenceQueue:
         """The queue's clock in milliseconds; if deterministic, frames of equal length."""
         return self.frame * self._frame_ms if self.deterministic else self._clock_ms()
 
+    @background_planning()
     def poll(self) -> None:
         """Begin a frame: deliver what has come, in the order asked, higher priorities first.
 
@@ -266,6 +267,7 @@ class InferenceQueue:
         self._forget_idle()
         self._failures.raise_first()
 
+    @background_planning()
     def pump(self, budget_ms: float) -> float:
         """Start and continue work that is expected to fit into `budget_ms`; return the ms that were spent.
 
@@ -428,7 +430,8 @@ class InferenceQueue:
             self._ended["failed"] += 1
             request._end("failed", error=error)
             self._call_back(request)
-            if not request._is_awaited:
+            # The game itself disposed the worker, which ends its requests.
+            if not request._is_awaited and not isinstance(error, DisposedError):
                 component = described(callback)[0] if callback is not None else None
                 self._failures.report(
                     task.worker or self, component, f"the request of {request._asked_at}", error

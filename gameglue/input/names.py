@@ -16,7 +16,7 @@ def check_key(key: object) -> None:
     if is_key(key) and key == key.lower():
         return
     if is_key(key.lower()):
-        raise GameError(f"keys are written in small letters: {key.lower()!r}, not {key!r}")
+        raise GameError(f"keys are written in lower case: {key.lower()!r}, not {key!r}")
     raise GameError(
         f"no keyboard has a key {key!r}{suggestion(key, NAMED_KEYS, cutoff=0.5)} A key is one character, or "
         f"one of: {', '.join(sorted(NAMED_KEYS))}"

@@ -140,7 +140,7 @@ class InputScript:
         return self.add(at, GamepadConnected(pad, name))
 
     def disconnect_gamepad(self, *, at: float, pad: int = 0) -> InputScript:
-        """Pull a gamepad out."""
+        """Disconnect a gamepad."""
         return self.add(at, GamepadDisconnected(pad))
 
     def pad_press(self, button: str, *, at: float, pad: int = 0, hold: float = 0.05) -> InputScript:
@@ -194,7 +194,11 @@ class InputScript:
 
     @classmethod
     def load(cls, path: str | Path) -> InputScript:
-        """Read what `save` wrote. Raises `GameError` for anything else."""
+        """Read what `save` wrote.
+
+        Raises:
+            GameError: The file holds anything else.
+        """
         try:
             rows = json.loads(Path(path).read_text(encoding="utf-8"))
             timeline = []

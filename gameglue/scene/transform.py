@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
+from numbers import Real
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
@@ -20,8 +21,32 @@ if TYPE_CHECKING:
 Rotation = Quaternion | float
 
 
-def _as_quaternion(value: Rotation) -> Quaternion:
-    return value if isinstance(value, Quaternion) else Quaternion.from_axis(value)
+def _as_quaternion(value: Rotation, axis: Iterable[float] = (0.0, 0.0, 1.0)) -> Quaternion:
+    if isinstance(value, Quaternion):
+        return value
+    try:
+        return Quaternion.from_axis(value, axis)
+    except TypeError as error:
+        hint = "; set euler_angles to three of them" if isinstance(value, tuple | list) else ""
+        message = f"a rotation is a number of degrees around z, or a Quaternion; got {value!r}{hint}"
+        raise SceneError(message) from error
+
+
+def _as_point(name: str, value: Iterable[float]) -> Vec3:
+    """Two or three numbers as a vector. Raises `SceneError` for anything else."""
+    kind = type(value)
+    if kind is not tuple and kind is not Vec3 and isinstance(value, Real):
+        # One number for all axes is a scale.
+        raise SceneError(f"{name} takes two or three numbers, got {value!r}; write ({value!r}, 0)")
+    return _as_vector(name, value)
+
+
+def _as_vector(name: str, value: Iterable[float] | float, z: float = 0.0) -> Vec3:
+    try:
+        return Vec3.of(value, z=z)
+    except (TypeError, ValueError) as error:
+        one = "one, " if name == "scale" else ""
+        raise SceneError(f"{name} takes {one}two or three numbers, got {value!r}") from error
 
 
 @answers_spelling
@@ -62,7 +87,7 @@ class Transform:
 
     @local_position.setter
     def local_position(self, value: Iterable[float]) -> None:
-        self._position = Vec3.of(value)
+        self._position = _as_point("position", value)
         self._moved()
 
     @property
@@ -82,7 +107,7 @@ class Transform:
 
     @local_scale.setter
     def local_scale(self, value: Iterable[float] | float) -> None:
-        self._scale = Vec3.of(value, z=1.0)
+        self._scale = _as_vector("scale", value, z=1.0)
         self._moved()
 
     # -- in the world -------------------------------------------------------------------------
@@ -96,7 +121,7 @@ class Transform:
 
     @position.setter
     def position(self, value: Iterable[float]) -> None:
-        world = Vec3.of(value)
+        world = _as_point("position", value)
         self.local_position = world if self._parent is None else self._parent.to_local(world)
 
     @property
@@ -121,7 +146,7 @@ class Transform:
 
     @angle.setter
     def angle(self, degrees: float) -> None:
-        self.rotation = Quaternion.from_axis(degrees)
+        self.rotation = degrees
 
     @property
     def euler_angles(self) -> Vec3:
@@ -176,7 +201,11 @@ class Transform:
         return Vec3(*(self.world_matrix() * dvec3(*Vec3.of(point))))
 
     def to_local(self, point: Iterable[float]) -> Vec3:
-        """A point of the world, in this object's units. Raises `ValueError` where the scale is 0."""
+        """A point of the world, in this object's units.
+
+        Raises:
+            ValueError: The scale is 0.
+        """
         matrix = self.world_matrix()
         if glm.determinant(dmat3(matrix)) == 0.0:
             raise ValueError(f"an object scaled to {self.lossy_scale} has no inverse")
@@ -190,7 +219,7 @@ class Transform:
 
     def rotate(self, degrees: float, axis: Iterable[float] = (0.0, 0.0, 1.0)) -> None:
         """Turn by `degrees` around one of the object's own axes."""
-        self.local_rotation = self._rotation.then_local(Quaternion.from_axis(degrees, axis))
+        self.local_rotation = self._rotation.then_local(_as_quaternion(degrees, axis))
 
     def look_at(self, target: Iterable[float], up: Iterable[float] | None = None) -> None:
         """Turn the object's x axis towards a point in the x-y plane.
@@ -235,7 +264,7 @@ class Transform:
             # An object, or one of its components, stands for its transform.
             given, parent = parent, getattr(parent, "transform", None)
             if not isinstance(parent, Transform):
-                raise SceneError(f"a parent is a game object or its transform, got {given!r}")
+                raise SceneError(f"a parent is a GameObject or a Transform, got {given!r}")
         if parent is not None and self.game_object is not None and parent.game_object is not None:
             self.game_object._check_parent(parent.game_object)
         above = parent

@@ -34,7 +34,7 @@ HOOKS: Final[dict[str, Hook]] = {
     for hook in (
         Hook(
             "on_validate",
-            "Each time fields were given values: when the component is added, loaded from a file, or edited. "
+            "After fields were set: when the component is added, loaded from a file, or edited. "
             "Correct them, or raise; it comes before awake, so what awake makes is not there the first time.",
         ),
         Hook("awake", "Once, before any other, when the object is first active.", may_wait=True),

@@ -17,6 +17,7 @@ from gameglue import (
     BackendType,
     Brain,
     Camera2D,
+    Camera3D,
     Color,
     FieldError,
     FrameError,
@@ -29,10 +30,12 @@ from gameglue import (
     InputScript,
     InputState,
     KeyEvent,
+    LineRenderer,
     ModelImportError,
     ModelLoader,
     MonoBehaviour,
     ParticleSystem,
+    Range,
     ResourceError,
     SceneError,
     SpriteRenderer,
@@ -107,8 +110,8 @@ def test_unknown_keys_and_buttons_name_the_likely_one() -> None:
     state = InputState()
     asked: list[tuple[Callable[[Any], object], Any, str]] = [
         (state.get_key, "spce", "no keyboard has a key 'spce'; did you mean 'space'?"),
-        (state.get_key_down, "Space", "small letters: 'space'"),
-        (state.get_key_up, "W", "small letters: 'w'"),
+        (state.get_key_down, "Space", "lower case: 'space'"),
+        (state.get_key_up, "W", "lower case: 'w'"),
         (state.get_key, "esc", "did you mean 'escape'"),
         (state.get_key, 32, "not by a number or constant"),
         (state.get_mouse_button, "lft", "no mouse button 'lft'; did you mean 'left'?"),
@@ -257,7 +260,7 @@ MISTAKES: dict[str, tuple[Callable[[App, GameObject], object], type[Exception], 
     ),
     "scripted key": (
         lambda app, hero: InputScript().press("Space", at=0.0),
-        GameError, "small letters: 'space', not 'Space'",
+        GameError, "lower case: 'space', not 'Space'",
     ),
     "scripted key unknown": (
         lambda app, hero: InputScript().press("spce", at=0.0), GameError, "did you mean 'space'?",
@@ -283,7 +286,7 @@ MISTAKES: dict[str, tuple[Callable[[App, GameObject], object], type[Exception], 
     ),
     "parent by name": (
         lambda app, hero: hero.transform.set_parent("hero"),  # type: ignore[arg-type]
-        SceneError, "a parent is a game object or its transform, got 'hero'",
+        SceneError, "a parent is a GameObject or a Transform, got 'hero'",
     ),
     "component by name": (
         lambda app, hero: hero.get_component("Camera2D"),  # type: ignore[arg-type]
@@ -307,22 +310,22 @@ MISTAKES: dict[str, tuple[Callable[[App, GameObject], object], type[Exception], 
     ),
     "field without a type": (
         lambda app, hero: hero.add_component(Untyped, speed=2.0),
-        FieldError, "it has no type; write speed: float = 3.0 in the class; its fields: n",
+        FieldError, "it has no type; write speed: float = 3.0 in the class",
     ),
     "field alike": (
         lambda app, hero: hero.add_component(SpriteRenderer, colour="red"),
-        FieldError, "SpriteRenderer has no field 'colour'; did you mean 'color'? its fields: order",
+        FieldError, "SpriteRenderer has no field 'colour'; did you mean 'color'",
     ),
     "rotation as text": (
         lambda app, hero: hero.transform.rotate("90"),  # type: ignore[arg-type]
-        SceneError, "a rotation is a number of degrees or a Quaternion, got '90'",
+        SceneError, "a rotation is a number of degrees around z, or a Quaternion; got '90'",
     ),
     "three angles": (
         lambda app, hero: setattr(hero.transform, "rotation", (0, 0, 90)),
-        SceneError, "three angles are given as transform.euler_angles",
+        SceneError, "got (0, 0, 90); set euler_angles to three of them",
     ),
     "scale as text": (
-        lambda app, hero: setattr(hero.transform, "local_scale", "2"), SceneError, "got the text '2'",
+        lambda app, hero: setattr(hero.transform, "local_scale", "2"), SceneError, "numbers, got '2'",
     ),
     "sound by name": (
         lambda app, hero: hero.add_component(AudioSource).play("gem.wav"),  # type: ignore[call-arg]
@@ -468,6 +471,86 @@ def test_a_wait_takes_a_number(wait: Callable[[Any], object], value: Any) -> Non
 def test_a_name_is_no_sound() -> None:
     with App(headless=True) as app, pytest.raises(GameError, match=r"got str; load it .*load\('bang.ogg'\)"):
         app.audio.play("bang.ogg")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "named", "error", "message"),
+    [
+        (["x", Painted], {"color": "red"}, FieldError, r"create\('x'\).add_component\(Painted, color=...\)"),
+        (["x", Painted], {"colour": "red"}, FieldError, r"'colour'; .*add_component\(Painted, color=...\)"),
+        (["x", Painted], {"tint": 1}, FieldError, "its arguments: position, .*; fields of Painted: color$"),
+        (["x"], {"postion": (1, 2)}, FieldError, "no argument 'postion'; did you mean 'position'"),
+        (["x"], {"position": 5}, SceneError, r"position takes two or three numbers, got 5; write \(5, 0\)"),
+        (["x"], {"position": "ab"}, SceneError, "position takes two or three numbers, got 'ab'"),
+        (["x"], {"position": None}, SceneError, "position takes two or three numbers, got None"),
+        (["x"], {"scale": (1, 2, 3, 4)}, SceneError, "scale takes one, two or three numbers"),
+        (["x"], {"rotation": "left"}, SceneError, "degrees around z, or a Quaternion; got 'left'"),
+        (["x"], {"parent": "ship"}, SceneError, "a GameObject or a Transform, got 'ship'; see scene.find"),
+        ([Painted], {}, SceneError, "got Painted: the name comes first"),
+        (
+            ["x", "Painted"],
+            {},
+            FieldError,
+            "classes derived from MonoBehaviour after the name, got 'Painted'",
+        ),
+        (["x", Painted()], {}, FieldError, "classes derived from MonoBehaviour after the name, got <Painted"),
+    ],
+)
+def test_creating_says_what_it_takes(
+    arguments: list[Any], named: dict[str, Any], error: type[Exception], message: str
+) -> None:
+    with App(headless=True) as app:
+        with pytest.raises(error, match=message):
+            app.scene.create(*arguments, **named)
+        assert len(app.scene) == 0, "nothing is left of it"
+
+
+def test_a_place_is_no_single_number() -> None:
+    with App(headless=True) as app:
+        transform = app.scene.create("x", scale=2).transform
+        assert tuple(transform.local_scale) == (2, 2, 2)
+        for name in ("position", "local_position"):
+            with pytest.raises(SceneError, match="position takes two or three numbers, got 5"):
+                setattr(transform, name, 5)
+
+
+def test_an_unknown_field_is_answered_with_the_likely_one() -> None:
+    with App(headless=True) as app, pytest.raises(FieldError, match="'colour'; did you mean 'color'"):
+        app.scene.create("x").add_component(Painted, colour="red")
+
+
+@pytest.mark.parametrize(
+    ("kind", "fields", "message"),
+    [
+        (Camera2D, {"height": 0.0}, r"Camera2D.height must be above 0.0 units, got 0.0"),
+        (Camera3D, {"field_of_view": 180.0}, "must be above 0.0 and below 180.0 degrees, got 180.0"),
+        (SpriteRenderer, {"width": -1.0}, "SpriteRenderer.width must be at least 0.0 units"),
+        (
+            SpriteRenderer,
+            {"height": float("nan")},
+            "SpriteRenderer.height must be at least 0.0 units, got nan",
+        ),
+        (LineRenderer, {"width": -0.1}, "LineRenderer.width must be at least 0.0 units"),
+        (ParticleSystem, {"capacity": 0}, "ParticleSystem.capacity must be at least 1 particles"),
+        (ParticleSystem, {"sizes": (0.2, -0.1)}, r"sizes must be at least 0.0 units, got \(0.2, -0.1\)"),
+        (ParticleSystem, {"lifetime": (-1.0, 2.0)}, "lifetime must be at least 0.0 seconds"),
+    ],
+)
+def test_a_field_takes_what_lies_in_its_range(
+    kind: type[MonoBehaviour], fields: dict[str, Any], message: str
+) -> None:
+    with App(headless=True) as app:
+        owner = app.scene.create("x")
+        with pytest.raises(FieldError, match=message):
+            owner.add_component(kind, **fields)
+        assert owner.components == ()
+        owner.add_component(kind)
+
+
+def test_ranges_read_as_they_are() -> None:
+    assert [str(r) for r in (Range(), Range(1, 2, "m"), Range(high=3), Range(0, 1, exclusive=True))] == [
+        "any number", "1 to 2 m", "at most 3", "above 0 and below 1",
+    ]  # fmt: skip
 
 
 def test_mouse_buttons_have_numbers_and_names() -> None:
