@@ -8,7 +8,6 @@ import random
 import threading
 import time as clock
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import Any, ClassVar, Literal, Self
@@ -25,7 +24,6 @@ from engine import (
     background_planning,
     leave_a_core_to_the_game,
 )
-from engine.base import thread_scheduling
 from engine.base.spelling import answers_spelling
 from engine.device.native import children
 from gameglue.audio import Audio
@@ -34,6 +32,8 @@ from gameglue.graphics.graphics import Graphics
 from gameglue.graphics.gui import Gui
 from gameglue.graphics.surface import open_surface
 from gameglue.host.clock import Time
+from gameglue.host.component_error import ComponentError
+from gameglue.host.drawing_threads import prefer_this_thread
 from gameglue.host.frame import Frame
 from gameglue.host.garbage_collection import long_lived_kept
 from gameglue.host.idle_time import Rest
@@ -75,25 +75,6 @@ _UNPACED_REST = 0.1
 
 _FEW_FRAMES = 60
 """Runs of fewer frames begin without a full garbage collection, which may take longer than they do."""
-
-
-_DRAWING_THREADS = "llvmpipe"
-"""What the names of threads begin with that draw, where the processor does."""
-
-
-@dataclass(frozen=True)
-class ComponentError:
-    """An exception that a game's code raised and that the frame loop survived.
-
-    Attributes:
-        component: The component, or None for a coroutine or callback without one.
-        where: The hook or function that raised, such as "update".
-        error: The exception.
-    """
-
-    component: object
-    where: str
-    error: Exception
 
 
 @answers_spelling
@@ -258,10 +239,7 @@ class App(Finder):
         )
         if self.real_time:
             # Frames that nobody waits for would keep the cores from jobs.
-            thread_scheduling.set_slice(0, thread_scheduling.FRAME_SLICE)
-            for thread in thread_scheduling.threads_named(_DRAWING_THREADS):
-                thread_scheduling.wait_for_turn(thread)
-                thread_scheduling.set_slice(thread, thread_scheduling.LONG_SLICE)
+            prefer_this_thread()
         if is_software:
             # There a driver holds up all that is enqueued behind a picture until the picture is drawn.
             self.frame.insert(self.frame.remove("inference"), before="draw")
