@@ -74,6 +74,7 @@ if TYPE_CHECKING:
     from engine import WorkerFactory as WorkerFactory
     from engine import WorkerMemory as WorkerMemory
     from engine import WorkerOutput as WorkerOutput
+    from engine import background_planning as background_planning
     from engine import operator as operator
     from engine import remove_operator as remove_operator
     from gameglue.audio import Audio as Audio
@@ -199,8 +200,8 @@ _PLACES = {
         "ShapeError", "ShapePending", "StaleTensorError", "StepCost", "StepCosts", "SystemInfo", "Tensor",
         "TensorData", "TensorLayout", "TensorShape", "TextureConverter", "TextureTensorData",
         "TextureTransform", "ThreadError", "UnsupportedLayerError", "ValuePending", "Worker", "WorkerFactory",
-        "WorkerMemory", "WorkerOutput", "freeze_support", "job", "numpy_operator", "operator",
-        "remove_operator"),
+        "WorkerMemory", "WorkerOutput", "background_planning", "freeze_support", "job", "numpy_operator",
+        "operator", "remove_operator"),
     "gameglue.audio": ("Audio", "AudioClip", "AudioListener", "AudioSource"),
     "gameglue.errors": ("FieldError", "FrameError", "GameError", "GraphicsError", "HookError", "HookWarning",
         "MeshError", "RequestCancelledError", "RequestExpiredError", "RequestReplacedError", "ResourceError",

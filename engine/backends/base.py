@@ -355,12 +355,12 @@ class Backend(ABC):
         shapes: Sequence[tuple[int, ...]],
         in_place: Sequence[bool],
     ) -> Repeat:
-        """Create a repeat of the program for arrays of these shapes, copied into `targets`.
+        """What may run the program faster for arrays of these shapes, which go into `targets`.
 
         An array without a target is dropped. Where an array is that of a tensor and `in_place` allows it, the
         program may read it there: then nothing else reads that target.
         """
-        return Repeat(self, program, targets)
+        return Repeat()
 
     def reader(self, buffer: DeviceBuffer, shape: tuple[int, ...]) -> Read:
         """A function that waits for the buffer's value as of then in the stream, seen in a shape, which may
@@ -422,7 +422,7 @@ class Backend(ABC):
 
         Where the stream cannot wait for that job (`can_wait_for`), this blocks until it is done.
         """
-        self.upload(buffer, data.download())
+        self.upload(buffer, data.elements if data.fence is None else data.download())
 
     def after(self, mark: Any) -> None:
         """Let later work start after `mark`, a fence of another stream."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import inspect
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 T = TypeVar("T", bound=type)
@@ -12,6 +13,17 @@ T = TypeVar("T", bound=type)
 def letters_of(name: str) -> str:
     """A name without its spelling: `StartCoroutine` and `start_coroutine` have the same letters."""
     return name.replace("_", "").lower()
+
+
+def near(word: object, known: Iterable[str], label: str) -> str:
+    """How a message about an unknown word ends: what was probably meant, else what there is."""
+    names = list(dict.fromkeys(known))
+    close = difflib.get_close_matches(str(word), names, n=2, cutoff=0.6)
+    if close:
+        return "; did you mean " + " or ".join(repr(name) for name in close) + "?"
+    shown = names[:20]
+    more = f" and {len(names) - 20} more" if len(names) > 20 else ""
+    return f"; {label}: {', '.join(shown) or 'none'}{more}"
 
 
 class UnknownAttributeError(AttributeError):

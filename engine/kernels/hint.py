@@ -58,7 +58,7 @@ class Hint:
     scatter: operands (data, targets, updates); facts reduction ("none", "add", "mul", "max", "min") and
         whole. data is (outer, places, inner); updates are (rows, count, columns), no more than data has.
         int32 targets are (rows, count, 1) if `whole`, where a row of columns goes to one place, else as
-        updates; an update goes nowhere where they lie outside. Output is data after all updates in order.
+        updates; an update goes nowhere where they are outside. Output is data after all updates in order.
     select: operands (mask, through), bool (rows, count) and its inclusive running sum. Output is the
         positions of what is marked in each row, in order, (rows, room); the slots behind them hold any
         position.

@@ -1,8 +1,8 @@
 """Common parts of recurrent layers: activations, directions, lengths, layouts, time steps.
 
 The input product of all time steps is taken at once. Then the same few kernels run for each step, whose
-number is a run-time argument: no length needs a kernel of its own. Where the backend can repeat them, the
-plan has them once (`Builder.repeated`), else as often as there are steps.
+number is a run-time argument: no length needs a kernel of its own. If the backend can repeat them, the plan
+holds them once (`Builder.repeated`), else once for each step.
 """
 
 from __future__ import annotations

@@ -50,7 +50,11 @@ class AudioClip:
 
     @classmethod
     def load(cls, path: str | Path) -> Self:
-        """The sound in a file: WAV, OGG, MP3, FLAC. Raises `ResourceError` where that cannot be read."""
+        """The sound in a file: WAV, OGG, MP3, FLAC.
+
+        Raises:
+            ResourceError: The file cannot be read.
+        """
         samples, frequency = decode(Path(path))
         return cls(samples, frequency, name=Path(path).name)
 

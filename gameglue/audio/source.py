@@ -82,7 +82,11 @@ class AudioSource(MonoBehaviour):
     # -- playing --------------------------------------------------------------------------------
 
     def play(self) -> None:
-        """Play the clip from its beginning. Raises `GameError` without one."""
+        """Play the clip from its beginning.
+
+        Raises:
+            GameError: There is no clip.
+        """
         clip = self.clip
         if clip is None:
             raise GameError(f"{self!r} has no clip to play; set its field `clip`")

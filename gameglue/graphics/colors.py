@@ -91,7 +91,10 @@ def parse_color(color: Color) -> tuple[int, int, int, int]:
 
 
 def faded(color: Color, opacity: float) -> tuple[float, float, float, float]:
-    """A colour with its alpha multiplied by `opacity`, 0 to 1: for what comes and goes. Raises `ValueError`.
+    """A colour with its alpha multiplied by `opacity`, 0 to 1: for what comes and goes.
+
+    Raises:
+        ValueError: There is no such colour.
 
     >>> faded("#ff000080", 0.5)[0], round(faded("#ff0000", 0.5)[3], 2)
     (1.0, 0.5)

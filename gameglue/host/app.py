@@ -16,7 +16,15 @@ from typing import Any, ClassVar, Literal, Self
 import moderngl
 import numpy as np
 
-from engine import BackendType, Loading, Model, ModelAsset, Worker, leave_a_core_to_the_game
+from engine import (
+    BackendType,
+    Loading,
+    Model,
+    ModelAsset,
+    Worker,
+    background_planning,
+    leave_a_core_to_the_game,
+)
 from engine.base import thread_scheduling
 from engine.base.spelling import answers_spelling
 from engine.device.native import children
@@ -62,6 +70,10 @@ _log = logging.getLogger("gameglue")
 
 _UNPACED_REST = 0.1
 """Seconds that inference may have of a frame which nobody waits for, where the processor draws."""
+
+
+_FEW_FRAMES = 60
+"""Runs of fewer frames begin without a full garbage collection, which may take longer than they do."""
 
 
 _DRAWING_THREADS = "llvmpipe"
@@ -218,6 +230,7 @@ class App(Finder):
             deterministic=deterministic,
             latency_frames=latency_frames,
             frame_ms=1e3 / target_frame_rate,
+            on_error=self._failed,
         )
         leave_a_core_to_the_game()
         self._coroutines = CoroutineRunner(self.time, self._failed)
@@ -330,8 +343,14 @@ class App(Finder):
         """Put `scene` in the place of the loaded ones, whose objects are destroyed, or add it to them.
 
         `scene` may be the name of a file, such as "level 1.scene", as for `resources`. Within a frame the
-        change happens at its end. Returns the scene. Raises `SceneError`, which names what is wrong in
-        the file, and the line; then all stays as it is.
+        change happens at its end.
+
+        Returns:
+            The scene.
+
+        Raises:
+            SceneError: Something in the file is wrong; the message names it and its line, and all stays as it
+                is.
         """
         loaded = self._scenes.load(scene, additive=additive)
         self._change_scenes()
@@ -353,7 +372,8 @@ class App(Finder):
     def unload_scene(self, scene: Scene) -> None:
         """Destroy a loaded scene and all in it, within a frame at its end; other scenes stay.
 
-        Raises `SceneError` if it is not loaded.
+        Raises:
+            SceneError: The scene is not loaded.
         """
         self._scenes.unload(scene)
         self._change_scenes()
@@ -361,8 +381,10 @@ class App(Finder):
     def dont_destroy_on_load(self, owner: GameObject) -> None:
         """Let `owner`, at the top of its hierarchy, and all below it survive when other scenes are loaded.
 
-        It moves into a scene of its own, the last of `scenes`. Raises `SceneError` for an object that hangs
-        under another.
+        It moves into a scene of its own, the last of `scenes`.
+
+        Raises:
+            SceneError: The object hangs under another.
         """
         self._scenes.keep(owner)
 
@@ -387,7 +409,8 @@ class App(Finder):
             App.runner(self, frames)
             return
         done = 0
-        with long_lived_kept(), Interrupts(self.quit) as interrupts:
+        is_long = frames is None or frames >= _FEW_FRAMES
+        with long_lived_kept(collects=is_long), Interrupts(self.quit) as interrupts:
             try:
                 while not self._quitting and not self._is_played(done, frames):
                     self.step()
@@ -450,15 +473,16 @@ class App(Finder):
         self._slack.begin_frame(start, 1e3 / self.target_frame_rate)
         children.hold()
         try:
-            for phase in self.frame:
-                if self._stands_still and not phase.goes_on:
-                    continue
-                if self._gpu_phases is not None:
-                    self._gpu_phases.begin(phase.name)
-                phase.run(self)
-                after = tick()
-                profiler.add_phase(phase.name, after - before, before)
-                before = after
+            with background_planning():
+                for phase in self.frame:
+                    if self._stands_still and not phase.goes_on:
+                        continue
+                    if self._gpu_phases is not None:
+                        self._gpu_phases.begin(phase.name)
+                    phase.run(self)
+                    after = tick()
+                    profiler.add_phase(phase.name, after - before, before)
+                    before = after
         finally:
             children.let_go()
             self._in_frame = False

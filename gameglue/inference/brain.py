@@ -97,6 +97,8 @@ class Brain(MonoBehaviour):
             if callback is not None:
                 callback(request)
 
+        # Whose callback it is, for messages.
+        take.__wrapped__ = callback or _nothing  # type: ignore[attr-defined]
         request = self.app.inference.submit(self.worker, *inputs, callback=take, **options)
         self._asked = [*(asked for asked in self._asked if not asked.is_done()), request]
         return request
@@ -157,3 +159,7 @@ class Brain(MonoBehaviour):
         if not self.worker.is_disposed:
             self._label = self.label  # for a report after the end
         self.worker.dispose()
+
+
+def _nothing(request: InferenceRequest) -> None:
+    """Stands for the callback of a request without one."""

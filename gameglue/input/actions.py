@@ -60,11 +60,19 @@ class InputActions:
     # -- defining -------------------------------------------------------------------------------
 
     def add_action(self, name: str, *bindings: str) -> None:
-        """Define an action, in the place of one of that name. Raises `GameError` for unknown bindings."""
+        """Define an action, in the place of one of that name.
+
+        Raises:
+            GameError: A binding is unknown.
+        """
         self._define(self._actions, self._axes, name, _as_action(name, _parse(name, bindings)))
 
     def add_axis(self, name: str, *bindings: str) -> None:
-        """Define an axis, in the place of one of that name. Raises `GameError` for unknown bindings."""
+        """Define an axis, in the place of one of that name.
+
+        Raises:
+            GameError: A binding is unknown.
+        """
         self._define(self._axes, self._actions, name, _parse(name, bindings))
 
     def bind(self, name: str, *bindings: str) -> None:
@@ -118,13 +126,21 @@ class InputActions:
         return tuple(str(b) for b in self._actions.get(name, self._axes.get(name, ())))
 
     def of_action(self, name: str) -> tuple[Binding, ...]:
-        """The bindings of an action. Raises `GameError` for an unknown name."""
+        """The bindings of an action.
+
+        Raises:
+            GameError: There is no action of that name.
+        """
         if name not in self._actions:
             raise GameError(self._unknown("action", name, self._actions, self._axes))
         return self._actions[name]
 
     def of_axis(self, name: str) -> tuple[Binding, ...]:
-        """The bindings of an axis. Raises `GameError` for an unknown name."""
+        """The bindings of an axis.
+
+        Raises:
+            GameError: There is no axis of that name.
+        """
         if name not in self._axes:
             raise GameError(self._unknown("axis", name, self._axes, self._actions))
         return self._axes[name]
@@ -157,7 +173,8 @@ class InputActions:
     def load(self, path: str | Path) -> None:
         """Take over the definitions in a TOML file; what it does not name stays as it is.
 
-        Raises `GameError` for anything that is not such a file, and then changes nothing.
+        Raises:
+            GameError: It is not such a file; then nothing changes.
         """
         try:
             found = tomllib.loads(Path(path).read_text(encoding="utf-8"))

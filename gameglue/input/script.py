@@ -178,7 +178,11 @@ class InputScript:
 
     @classmethod
     def load(cls, path: str | Path) -> InputScript:
-        """Read what `save` wrote. Raises `GameError` for anything else."""
+        """Read what `save` wrote.
+
+        Raises:
+            GameError: The file holds anything else.
+        """
         try:
             rows = json.loads(Path(path).read_text(encoding="utf-8"))
             timeline = []

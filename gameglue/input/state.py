@@ -276,7 +276,11 @@ class InputState:
     # -- actions and axes -----------------------------------------------------------------------
 
     def get_action(self, name: str) -> bool:
-        """True while something that the action is bound to is held. Raises `GameError` without the action."""
+        """True while something that the action is bound to is held.
+
+        Raises:
+            GameError: There is no such action.
+        """
         self.actions.of_action(name)
         return name in self._held
 
@@ -294,7 +298,10 @@ class InputState:
         """An axis by name, from -1 to 1: `get_axis("horizontal")`. With two names: two keys.
 
         What is bound to it and farthest out counts. Bound to `mouse x`, `y` or `wheel` it may go further.
-        `get_axis("left", "right")` is -1, 0 or 1 from these two keys. Raises `GameError` without the axis.
+        `get_axis("left", "right")` is -1, 0 or 1 from these two keys.
+
+        Raises:
+            GameError: There is no such axis.
         """
         if positive is not None:
             return float(self.get_key(positive)) - float(self.get_key(name))

@@ -30,7 +30,8 @@ class DenseNetwork:
         worker = Worker(ModelLoader.load(network.to_onnx()))
         worker.schedule(x=senses, **network.inputs(weights))
 
-    Raises `GameError` for fewer than two sizes, or a size below 1.
+    Raises:
+        GameError: There are fewer than two sizes, or one is below 1.
 
     Attributes:
         sizes: Numbers of the inputs, of each hidden layer's neurons, and of the outputs.
@@ -241,8 +242,10 @@ class Evolution:
     def learn(self, fitness: Floats) -> None:
         """End a generation: `fitness` (1 + 2 * pairs,) is what each of the latest `variants()` is worth.
 
-        Only the order counts, and not how the weights themselves fared. Raises `GameError` for another
-        number of them, or without new variants.
+        Only the order counts, and not how the weights themselves fared.
+
+        Raises:
+            GameError: There is another number of them, or there are no new variants.
         """
         if self._noise is None or len(fitness) != 1 + 2 * self.pairs:
             wanted = "variants() comes before learn()" if self._noise is None else f"1 + 2 * {self.pairs}"

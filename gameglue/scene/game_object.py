@@ -75,8 +75,11 @@ class GameObject:
         """Attach a new component and give it field values; `awake` follows in the next wake phase.
 
         A field whose type is a resource (a texture, a model) may be given by file name. What `kind` requires
-        and the object has not is added before. Raises `FieldError` for an unknown field or a value of the
-        wrong type, and what the component's `on_validate` raises.
+        and the object has not is added before.
+
+        Raises:
+            FieldError: A field is unknown, or its value has the wrong type or is out of range.
+            Exception: What the component's `on_validate` raises.
         """
         component = self._make_component(kind)
         apply_fields(component, {})
@@ -212,8 +215,9 @@ class GameObject:
     def move_to_scene(self, scene: Scene) -> None:
         """Move this object, which has none above it, and all below it into another scene of the same app.
 
-        Raises `SceneError` for an object that hangs under another, and for a scene that is not loaded while
-        the object is in the game.
+        Raises:
+            SceneError: The object hangs under another, or the scene is not loaded while the object is in the
+                game.
         """
         if self.transform.parent is not None:
             raise SceneError(f"{self!r} hangs under another object: first set transform.parent = None")

@@ -15,7 +15,10 @@ class Route:
 
     points: (n, d), on a page or in the world, with n at least 1; times: (n,), rising, when each is passed.
     Without times it is walked at a speed of 1, so that a time is the length of the way so far:
-    `route.at(speed * self.time.time)`. Raises `GameError` for arrays that are no such thing.
+    `route.at(speed * self.time.time)`.
+
+    Raises:
+        GameError: The arrays are no such thing.
     """
 
     def __init__(self, points: npt.ArrayLike, times: npt.ArrayLike | None = None) -> None:

@@ -136,7 +136,8 @@ class MonoBehaviour:
     def destroy(self, delay: float = 0.0) -> None:
         """Remove this component at the end of the frame, or of one `delay` seconds of game time later.
 
-        Raises `SceneError` if another component of its object needs it.
+        Raises:
+            SceneError: Another component of its object needs it.
         """
         self._app._lifecycle.destroy(self, delay)
 

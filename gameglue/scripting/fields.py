@@ -20,6 +20,7 @@ from typing import Annotated, Any, ClassVar, Literal, Union, get_args, get_origi
 
 import numpy as np
 
+from engine.base.spelling import near
 from gameglue.errors import FieldError
 from gameglue.scene.copying import copy_value, may_change
 
@@ -40,22 +41,34 @@ class NotAField:
 class Range:
     """The numbers that a field takes, both ends included: `speed: Annotated[float, Range(0, 9, "m/s")]`.
 
+    It holds for each number of a tuple, too.
+
     Attributes:
         low: The smallest number.
         high: The largest number.
         unit: The unit, for messages, the inspector and the documentation: `Range(unit="degrees")` alone
             limits nothing.
+        exclusive: Whether the ends themselves are left out.
     """
 
     low: float = -math.inf
     high: float = math.inf
     unit: str = ""
+    exclusive: bool = False
+
+    def __contains__(self, value: Any) -> bool:
+        if self.exclusive:
+            return self.low < value < self.high
+        return self.low <= value <= self.high
 
     def __str__(self) -> str:
-        if self.low == -math.inf:
-            limits = "any number" if self.high == math.inf else f"at most {self.high}"
-        else:
-            limits = f"at least {self.low}" if self.high == math.inf else f"{self.low} to {self.high}"
+        least, most = ("above", "below") if self.exclusive else ("at least", "at most")
+        ends = [f"{least} {self.low}"] * (self.low > -math.inf) + [f"{most} {self.high}"] * (
+            self.high < math.inf
+        )
+        limits = " and ".join(ends) or "any number"
+        if len(ends) == 2 and not self.exclusive:
+            limits = f"{self.low} to {self.high}"
         return limits + (f" {self.unit}" if self.unit else "")
 
 
@@ -94,8 +107,9 @@ class Field:
             raise FieldError(
                 f"{cls.__name__}.{self.name} must be {self.type_name}, got {type(value).__name__}: {value!r}"
             )
-        if self.range is not None and isinstance(value, int | float | np.number):
-            if not self.range.low <= value <= self.range.high:
+        if self.range is not None:
+            numbers = value if isinstance(value, tuple) else (value,)
+            if any(isinstance(n, int | float | np.number) and n not in self.range for n in numbers):
                 raise FieldError(f"{cls.__name__}.{self.name} must be {self.range}, got {value!r}")
 
 
@@ -148,8 +162,7 @@ def set_fields(component: object, values: Mapping[str, object]) -> None:
     fields = fields_of(cls)
     for name, value in values.items():
         if name not in fields:
-            known = ", ".join(fields) or "none"
-            raise FieldError(f"{cls.__name__} has no field {name!r}; its fields: {known}")
+            raise FieldError(f"{cls.__name__} has no field {name!r}{near(name, fields, 'its fields')}")
         fields[name].check(cls, value)
         setattr(component, name, value)
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import difflib
 import importlib
 import re
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
+from engine.base.spelling import near
 from gameglue.scripting.behaviour import MonoBehaviour
 
 Kind = type[MonoBehaviour]
@@ -22,17 +22,6 @@ class Problem(Exception):
     def __init__(self, message: str, line: int | None = None) -> None:
         super().__init__(message)
         self.line = line
-
-
-def near(word: object, known: Iterable[str], label: str) -> str:
-    """How a message about an unknown word ends: what was probably meant, else what there is."""
-    names = list(dict.fromkeys(known))
-    close = difflib.get_close_matches(str(word), names, n=2, cutoff=0.6)
-    if close:
-        return "; did you mean " + " or ".join(repr(name) for name in close) + "?"
-    shown = names[:20]
-    more = f" and {len(names) - 20} more" if len(names) > 20 else ""
-    return f"; {label}: {', '.join(shown) or 'none'}{more}"
 
 
 def find_kind(name: str) -> Kind:

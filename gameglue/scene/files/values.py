@@ -20,8 +20,9 @@ from typing import Annotated, Any, Protocol, Union, get_args, get_origin
 
 import numpy as np
 
+from engine.base.spelling import near
 from gameglue.graphics.colors import Color, parse_color
-from gameglue.scene.files.kinds import Problem, near
+from gameglue.scene.files.kinds import Problem
 from gameglue.scene.files.text import Node
 from gameglue.scene.game_object import GameObject
 from gameglue.scene.transform import Transform

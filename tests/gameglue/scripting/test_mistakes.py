@@ -13,7 +13,10 @@ import pytest
 from gameglue import (
     App,
     BackendType,
+    Camera2D,
+    Camera3D,
     Color,
+    FieldError,
     FrameError,
     GameError,
     GraphicsError,
@@ -21,10 +24,14 @@ from gameglue import (
     InputError,
     InputState,
     KeyEvent,
+    LineRenderer,
     ModelLoader,
     MonoBehaviour,
+    ParticleSystem,
+    Range,
     ResourceError,
     SceneError,
+    SpriteRenderer,
     Tensor,
     TensorShape,
     Texture,
@@ -262,3 +269,83 @@ def test_a_wait_takes_a_number(wait: Callable[[Any], object], value: Any) -> Non
 def test_a_name_is_no_sound() -> None:
     with App(headless=True) as app, pytest.raises(GameError, match=r"got str; load it .*load\('bang.ogg'\)"):
         app.audio.play("bang.ogg")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "named", "error", "message"),
+    [
+        (["x", Painted], {"color": "red"}, FieldError, r"create\('x'\).add_component\(Painted, color=...\)"),
+        (["x", Painted], {"colour": "red"}, FieldError, r"'colour'; .*add_component\(Painted, color=...\)"),
+        (["x", Painted], {"tint": 1}, FieldError, "its arguments: position, .*; fields of Painted: color$"),
+        (["x"], {"postion": (1, 2)}, FieldError, "no argument 'postion'; did you mean 'position'"),
+        (["x"], {"position": 5}, SceneError, r"position takes two or three numbers, got 5; write \(5, 0\)"),
+        (["x"], {"position": "ab"}, SceneError, "position takes two or three numbers, got 'ab'"),
+        (["x"], {"position": None}, SceneError, "position takes two or three numbers, got None"),
+        (["x"], {"scale": (1, 2, 3, 4)}, SceneError, "scale takes one, two or three numbers"),
+        (["x"], {"rotation": "left"}, SceneError, "degrees around z, or a Quaternion; got 'left'"),
+        (["x"], {"parent": "ship"}, SceneError, "a GameObject or a Transform, got 'ship'; see scene.find"),
+        ([Painted], {}, FieldError, "create takes the object's name first, got <class"),
+        (
+            ["x", "Painted"],
+            {},
+            FieldError,
+            "classes derived from MonoBehaviour after the name, got 'Painted'",
+        ),
+        (["x", Painted()], {}, FieldError, "classes derived from MonoBehaviour after the name, got <Painted"),
+    ],
+)
+def test_creating_says_what_it_takes(
+    arguments: list[Any], named: dict[str, Any], error: type[Exception], message: str
+) -> None:
+    with App(headless=True) as app:
+        with pytest.raises(error, match=message):
+            app.scene.create(*arguments, **named)
+        assert len(app.scene) == 0, "nothing is left of it"
+
+
+def test_a_place_is_no_single_number() -> None:
+    with App(headless=True) as app:
+        transform = app.scene.create("x", scale=2).transform
+        assert tuple(transform.local_scale) == (2, 2, 2)
+        for name in ("position", "local_position"):
+            with pytest.raises(SceneError, match="position takes two or three numbers, got 5"):
+                setattr(transform, name, 5)
+
+
+def test_an_unknown_field_is_answered_with_the_likely_one() -> None:
+    with App(headless=True) as app, pytest.raises(FieldError, match="'colour'; did you mean 'color'"):
+        app.scene.create("x").add_component(Painted, colour="red")
+
+
+@pytest.mark.parametrize(
+    ("kind", "fields", "message"),
+    [
+        (Camera2D, {"height": 0.0}, r"Camera2D.height must be above 0.0 units, got 0.0"),
+        (Camera3D, {"field_of_view": 180.0}, "must be above 0.0 and below 180.0 degrees, got 180.0"),
+        (SpriteRenderer, {"width": -1.0}, "SpriteRenderer.width must be at least 0.0 units"),
+        (
+            SpriteRenderer,
+            {"height": float("nan")},
+            "SpriteRenderer.height must be at least 0.0 units, got nan",
+        ),
+        (LineRenderer, {"width": -0.1}, "LineRenderer.width must be at least 0.0 units"),
+        (ParticleSystem, {"capacity": 0}, "ParticleSystem.capacity must be at least 1 particles"),
+        (ParticleSystem, {"sizes": (0.2, -0.1)}, r"sizes must be at least 0.0 units, got \(0.2, -0.1\)"),
+        (ParticleSystem, {"lifetime": (-1.0, 2.0)}, "lifetime must be at least 0.0 seconds"),
+    ],
+)
+def test_a_field_takes_what_lies_in_its_range(
+    kind: type[MonoBehaviour], fields: dict[str, Any], message: str
+) -> None:
+    with App(headless=True) as app:
+        owner = app.scene.create("x")
+        with pytest.raises(FieldError, match=message):
+            owner.add_component(kind, **fields)
+        assert owner.components == ()
+        owner.add_component(kind)
+
+
+def test_ranges_read_as_they_are() -> None:
+    assert [str(r) for r in (Range(), Range(1, 2, "m"), Range(high=3), Range(0, 1, exclusive=True))] == [
+        "any number", "1 to 2 m", "at most 3", "above 0 and below 1",
+    ]  # fmt: skip
