@@ -2,8 +2,8 @@
 
 `Repeat` is what a builder makes of a recurrent layer's time step; the planner makes one step of the plan of
 it, whose kernel is `RepeatedSteps`. A run's number is an argument of its steps. States have two tensors each,
-which change places after every run. A result that has to outlast a run goes to a part of a larger tensor,
-by a step with a `Window`: parts begin at multiples of `ALIGNMENT` elements, so that no texel or word is in two.
+which change places after every run. A result that has to outlast a run goes to a part of a larger tensor, by
+a step with a `Window`: parts begin at multiples of `ALIGNMENT` elements, so that no texel or word is in two.
 """
 
 from __future__ import annotations
