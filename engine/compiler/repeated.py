@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 
 from engine.compiler.plan import BufferSpec, Compute, RepeatedSteps, Step, Window
 from engine.compiler.plan_memo import Tuned
-from engine.kernels.expr import arg, clamp, index, lit, run_number
+from engine.kernels.expr import RunNumber, arg, clamp, index, lit, nodes, run_number
 from engine.kernels.value import Value
 from engine.operators.builder import Repeated
 
@@ -90,6 +90,12 @@ def repeat_of(
     return Repeat(count, tuple(copies), tuple(body), tuple(parts), tuple(last), tuple(states))
 
 
+def _takes_run(compute: Compute) -> bool:
+    """Whether a formula takes the number of the run."""
+    params = (node for node in nodes(compute.formula()) if node.op == "param")
+    return any(isinstance(node.attr.value, RunNumber) for node in params)
+
+
 def lower_repeat(
     compute: Compute, lower: Callable[[Compute], Tuned], windowed: Callable[[Step], Step]
 ) -> Tuned:
@@ -104,24 +110,30 @@ def lower_repeat(
         for value in (before, after):
             made.buffers[value.name] = BufferSpec(value.name, value.size, value.dtype, "temporary")
 
-    def steps_of(computes: Sequence[Compute]) -> list[Step]:
-        steps: list[Step] = []
-        for part in computes:
-            lowered = lower(part)
+    def steps_of(computes: Sequence[Compute], wanted: set[str]) -> list[Step]:
+        parts: list[list[Step]] = []
+        # From the end: what a tuned kernel does without is not made.
+        for part in reversed(computes):
             value = part.output
+            if value.name not in wanted:
+                continue
+            lowered = lower(part)
+            assert _takes_run(part) == any(type(x) is RunNumber for s in lowered.steps for x in s.values)
             made.buffers[value.name] = BufferSpec(value.name, value.size, value.dtype, "temporary")
             made.buffers.update(lowered.buffers)
             made.constants.update(lowered.constants)
             made.packed.extend(lowered.packed)
-            steps += lowered.steps
-        return steps
+            parts.append(lowered.steps)
+            wanted.update(name for step in lowered.steps for name in step.inputs)
+        return [step for steps in reversed(parts) for step in steps]
 
     def step_of(kept: Kept) -> Step:
         return windowed(replace(kept.compute.numbered(), window=kept.window))
 
-    made.steps.extend(steps_of(repeat.before))
-    body = (*steps_of(repeat.body), *map(step_of, repeat.kept))
-    last = tuple(map(step_of, repeat.last))
+    kept, last = tuple(map(step_of, repeat.kept)), tuple(map(step_of, repeat.last))
+    read = {name for step in (*kept, *last) for name in step.inputs}
+    body = (*steps_of(repeat.body, read | {after.name for _, after in repeat.states}), *kept)
+    made.steps.extend(steps_of(repeat.before, {before.name for before, _ in repeat.states}))
     names = [(before.name, after.name) for before, after in repeat.states]
     # After the last run a state is where that run left it: `last` reads what a next run would.
     swapped = {a: b for pair in names for a, b in (pair, pair[::-1])}
