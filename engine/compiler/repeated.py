@@ -8,12 +8,13 @@ a step with a `Window`: parts begin at multiples of `ALIGNMENT` elements, so tha
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from engine.compiler.plan import BufferSpec, Compute, RepeatedSteps, Step, Window
 from engine.compiler.plan_memo import Tuned
-from engine.kernels.expr import RunNumber, arg, clamp, index, lit, nodes, run_number
+from engine.kernels.expr import LOOPS, Expr, RunNumber, arg, clamp, index, lit, nodes, run_number, substitute
 from engine.kernels.value import Value
 from engine.operators.builder import Repeated
 
@@ -60,11 +61,49 @@ class Repeat:
         return tuple(dict.fromkeys(v for c in self.formulas for v in c.reads if v not in own))
 
 
-def part_of(output: Value, value: Value, start: int, stride: int, layer: tuple[str, str]) -> Kept:
-    """Keep a tensor in the output, from `start + run * stride` on."""
+def part_of(
+    output: Value, value: Value, start: int, stride: int, layer: tuple[str, str], made: Compute | None = None
+) -> Kept:
+    """Keep a tensor in the output, from `start + run * stride` on.
+
+    `made` is the formula of the tensor where that can be computed into the output at once.
+    """
     begin = run_number() * arg(stride) + arg(start)
-    formula = value.at(clamp(index(0) - begin, lit(0), arg(value.size - 1)))
+    position = clamp(index(0) - begin, lit(0), arg(value.size - 1))
+    formula = value.at(position) if made is None else _at(made, position)
     return Kept(Compute(output, (output.size,), formula, *layer), Window(start, stride, aligned(value.size)))
+
+
+def _at(made: Compute, position: Expr) -> Expr:
+    """A formula's value at a row-major position."""
+    indices: list[Expr] = []
+    rest = position
+    for size in reversed(made.space[1:]):
+        indices.append(rest % arg(size))
+        rest = rest // arg(size)
+    indices.append(rest)
+
+    def placed(x: Expr) -> Expr | None:
+        return indices[-1 - x.attr] if x.op == "index" else position if x.op == "flat" else None
+
+    return substitute(made.body, placed)
+
+
+def _sole_makers(
+    body: Sequence[Compute], states: Sequence[tuple[Value, Value]], kept: Sequence[Value]
+) -> dict[Value, Compute]:
+    """Formulas of one element each of which nothing reads the result but who keeps it."""
+    read = Counter([v for c in body for v in c.reads] + [v.root for v in kept])
+    elsewhere = {after for _, after in states}
+    return {
+        c.output: c
+        for c in body
+        if c.hint is None
+        and c.epilogue is None
+        and read[c.output] == 1
+        and c.output not in elsewhere
+        and not any(node.op in LOOPS for node in nodes(c.body))
+    }
 
 
 def repeat_of(
@@ -83,8 +122,10 @@ def repeat_of(
         Compute(before, (before.size,), given.at(index(0)), *layer)
         for given, before in zip(first, befores, strict=True)
     ]
+    makers = _sole_makers(body, states, kept)
     parts = [
-        part_of(output, v, start, stride, layer) for v, (start, stride) in zip(kept, made.kept, strict=True)
+        part_of(output, v, start, stride, layer, makers.get(v.root))
+        for v, (start, stride) in zip(kept, made.kept, strict=True)
     ]
     last = [part_of(output, v, start, 0, layer) for v, start in zip(befores, made.last, strict=True)]
     return Repeat(count, tuple(copies), tuple(body), tuple(parts), tuple(last), tuple(states))
