@@ -27,10 +27,10 @@ EACH = 16
 BLOCK = GROUP * EACH
 """Elements that a group sorts in shared memory, of one row or of several short ones."""
 
-BLOCK_NAMES = ("count", "blocks", "segments", "span", "keep")
+BLOCK_NAMES = ("count", "inner", "blocks", "segments", "span", "keep")
 """Arguments of a step that sorts blocks; a segment is a block of a row, with `span` slots in a group."""
 
-MERGE_NAMES = ("count", "run", "pairs", "chunks", "total", "keep")
+MERGE_NAMES = ("count", "inner", "run", "pairs", "chunks", "total", "keep")
 """Arguments of a step that merges runs; `total` threads store up to `EACH` pairs."""
 
 _LAST = 2**31 - 1
@@ -39,21 +39,35 @@ _MOST = 1 << 30
 
 @dataclass(frozen=True)
 class Step:
-    """A step of sorting: its threads, its arguments, the tensor that it reads, and the one that it writes."""
+    """A step of sorting.
+
+    threads, values: how many there are, and its arguments. source, target: the tensors that it reads and
+    writes. length: how many elements of each row there are, if not `count`.
+    """
 
     threads: int
     values: tuple[int, ...]
     source: str
     target: str
+    length: Value | None
 
 
 @dataclass(frozen=True)
 class Dialect:
-    """How a language spells what the kernels do: reading an element of the input, the output, a barrier."""
+    """How a language spells what the kernels do.
+
+    read, length: the text of an element of the input and of the lengths, if there are any. output: the name
+    of the output. barrier: the statement for shared memory.
+    """
 
     read: Callable[[str], str]
+    length: Callable[[str], str] | None
     output: str
     barrier: str
+
+    def length_of(self, row: str) -> str:
+        """The text of how many elements of a row there are; `inner` rows share an entry."""
+        return "count" if self.length is None else self.length(f"({row}) / max(inner, 1)")
 
 
 @dataclass(frozen=True)
@@ -107,13 +121,14 @@ def sorted_pairs(
     if rows.size >= _MOST or not sorter.fits(2 * rows.size, INT32):
         return None
     is_fixed, lines = rows.is_static(1), outer * inner
-    source = _keys(tuner, rows, descending, length)
+    source = _keys(tuner, rows, descending)
     runs = [tuner.temporary(2 * rows.size, INT32) for _ in range(2)]
     span = deferred(_span, count, block)
     blocks = -(-count // block)
     segments = lines * blocks
     threads = segments if block == EACH else -(-segments // (block // span)) * GROUP
-    if not sorter.emit_blocks(tuner, Step(threads, (count, blocks, segments, span, keep), source, runs[0])):
+    values: tuple[int, ...] = count, inner, blocks, segments, span, keep
+    if not sorter.emit_blocks(tuner, Step(threads, values, source, runs[0], length)):
         return None
     run = block
     # Every kernel occurs where the size is not fixed.
@@ -121,8 +136,8 @@ def sorted_pairs(
         pairs = -(-count // (2 * run))
         chunks = -(-smallest(2 * run, keep, count) // EACH)
         total = lines * pairs * chunks
-        values = count, run, pairs, chunks, total, keep
-        if not sorter.emit_merge(tuner, Step(total, values, runs[0], runs[1])):
+        values = count, inner, run, pairs, chunks, total, keep
+        if not sorter.emit_merge(tuner, Step(total, values, runs[0], runs[1], length)):
             return None
         runs.reverse()
         run *= 2
@@ -134,19 +149,15 @@ def _span(count: int, block: int) -> int:
     return min(block, max(EACH, 1 << (count - 1).bit_length()))
 
 
-def _keys(tuner: Tuner, rows: Value, descending: bool, length: Value | None) -> str:
+def _keys(tuner: Tuner, rows: Value, descending: bool) -> str:
     """The tensor of keys in ascending order, one row after another."""
     outer, count, inner = rows.shape
     is_row = rows.is_static(2) and inner == 1
-    if rows.dtype == INT32 and is_row and not descending and length is None:
+    if rows.dtype == INT32 and is_row and not descending:
         return rows.root.name
     o, i, c = index(0), index(1), index(2)
-    key = key_of(rows[o, c, i], descending)
-    if length is not None:
-        # Elements behind the row's end come last, also of those with the same key.
-        key = select(c < cast(length[o], "index"), key, lit(_LAST, "int32"))
     keys = tuner.temporary(rows.size, INT32)
-    emit(tuner, key, (outer, inner, count), INT32, keys)
+    emit(tuner, key_of(rows[o, c, i], descending), (outer, inner, count), INT32, keys)
     return keys
 
 
@@ -174,7 +185,8 @@ def small_block_statements(dialect: Dialect) -> list[str]:
         "if (t >= segments) return;",
         "int row = t / max(blocks, 1), start = (t - row * blocks) * span;",
         "int from = row * count + start, to = 2 * from;",
-        f"int here = min(count - start, {EACH}), most = min(here, keep);",
+        f"int here = min({dialect.length_of('row')} - start, {EACH}), most = min(here, keep);",
+        "if (here <= 0) return;",
         *_ranks(dialect),
         *(
             f"if (r{k} < most) {{ {o}[to + 2 * r{k}] = k{k}; {o}[to + 2 * r{k} + 1] = start + {k}; }}"
@@ -190,7 +202,7 @@ def block_statements(dialect: Dialect) -> list[str]:
         f"int first = group * ({BLOCK} / slots), segment = first + own / slots;",
         "int row = segment / max(blocks, 1);",
         "int start = (segment - row * blocks) * slots + own % slots, from = row * count + start;",
-        f"int here = segment < segments ? min(count - start, {EACH}) : 0;",
+        f"int here = segment < segments ? min({dialect.length_of('row')} - start, {EACH}) : 0;",
         *_ranks(dialect),
         *(f"keys[own + r{k}] = k{k}; places[own + r{k}] = own + {k};" for k in range(EACH)),
         dialect.barrier,
@@ -214,7 +226,7 @@ def block_statements(dialect: Dialect) -> list[str]:
         f"for (int e = lane; e < {BLOCK}; e += {GROUP}) {{",
         "    int part = e / slots, owner = first + part, line = owner / max(blocks, 1);",
         "    int begin = (owner - line * blocks) * slots, place = e - part * slots;",
-        "    if (owner < segments && place < min(count - begin, keep)) {",
+        f"    if (owner < segments && place < min({dialect.length_of('line')} - begin, keep)) {{",
         "        int at = 2 * (line * count + begin + place);",
         f"        {dialect.output}[at] = keys[half_ + e];",
         f"        {dialect.output}[at + 1] = begin + places[half_ + e] - part * slots;",
@@ -230,8 +242,8 @@ def merge_statements(dialect: Dialect) -> list[str]:
         "if (t >= total) return;",
         f"int line = t / max(chunks, 1), q = (t - line * chunks) * {EACH}, row = line / max(pairs, 1);",
         "int base = (line - row * pairs) * 2 * run, left = row * count + base, right = left + run;",
-        "int size_left = min(min(run, keep), count - base);",
-        "int size_right = max(min(min(run, keep), count - base - run), 0);",
+        f"int rest = {dialect.length_of('row')} - base;",
+        "int size_left = min(min(run, keep), rest), size_right = max(min(min(run, keep), rest - run), 0);",
         f"int end = min(min(q + {EACH}, keep), size_left + size_right);",
         "if (q >= end) return;",
         *_split(key, "size_left", "size_right"),

@@ -79,7 +79,7 @@ class AudioClip:
 
     @property
     def length(self) -> float:
-        """How long it lasts, in seconds."""
+        """Length in seconds."""
         return len(self.samples) / self.frequency
 
     def resampled(self, frequency: int, pitch: float = 1.0) -> np.ndarray:

@@ -25,7 +25,7 @@ _PER_PARTICLE = (("position", 3), ("velocity", 3), ("age", 1), ("life", 1), ("an
 class Particles:
     """The living particles as arrays: places and velocities (n, 3), ages and lifetimes in seconds (n,).
 
-    Of what is added beyond `capacity`, nothing comes to life.
+    Particles beyond `capacity` are not added.
 
     Attributes:
         capacity: Most particles that live at a time.
@@ -111,7 +111,7 @@ class ParticleSystem(Renderer):
     local: bool = False
     """Let living particles move with the object."""
     emitting: bool = True
-    """Emit at `rate`; bursts and `emit` do not depend on it."""
+    """Whether particles are emitted at `rate`; bursts and `emit` do not depend on it."""
     capacity: Annotated[int, Range(1, inf, "particles")] = 4096
     """How many live at a time; more are not emitted."""
     destroy_when_done: bool = False

@@ -34,7 +34,7 @@ class SpriteAnimator(MonoBehaviour):
     """Multiplies game time."""
 
     on_finished = Event[[str]]()
-    """Emitted with the name of a clip that has ended."""
+    """Emitted when a clip ends, with its name."""
 
     _seconds: float = 0.0
     _is_over: bool = False
@@ -74,7 +74,7 @@ class SpriteAnimator(MonoBehaviour):
             self._show(self.clips[name])
 
     def stop(self) -> None:
-        """Stay at the frame that is shown."""
+        """Stop at the frame that is shown."""
         self.playing = None
 
     def _show(self, clip: AnimationClip) -> None:

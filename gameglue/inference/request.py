@@ -129,16 +129,16 @@ class InferenceRequest(YieldInstruction):
 
     @property
     def age_frames(self) -> int:
-        """How many frames ago it was asked for; once it is over, how many frames it took."""
+        """Frames since it was submitted; once it is over, the frames that it took."""
         return self._owner.frame - self.frame if self._age is None else self._age[0]
 
     @property
     def age_ms(self) -> float:
-        """How many milliseconds ago it was asked for; once it is over, how long it took."""
+        """Milliseconds since it was submitted; once it is over, the time that it took."""
         return self._owner.milliseconds() - self._asked if self._age is None else self._age[1]
 
     def cancel(self) -> None:
-        """Give it up: what was not enqueued never is, what comes is dropped. Over already: nothing."""
+        """Cancel it: nothing more is enqueued, and the result is dropped. Does nothing if it is over."""
         if not self.is_done():
             self._owner.cancel(self)
 

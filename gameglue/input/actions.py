@@ -16,12 +16,12 @@ gamepad, and the player may change that while the game runs. The definitions can
 
 from __future__ import annotations
 
-import difflib
 import json
 import tomllib
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
+from engine.base.spelling import suggestion
 from gameglue.errors import GameError
 from gameglue.input.bindings import Binding, controls_of, parse_binding
 
@@ -84,14 +84,14 @@ class InputActions:
             self.add_axis(name, *bindings)
 
     def remove(self, name: str) -> None:
-        """Forget an action or axis."""
+        """Remove an action or axis."""
         self._known(name)
         self._actions.pop(name, None)
         self._axes.pop(name, None)
         self.revision += 1
 
     def clear(self) -> None:
-        """Forget all, the ones that every app begins with included."""
+        """Remove all, including the ones that every app begins with."""
         self._actions.clear()
         self._axes.clear()
         self.revision += 1
@@ -151,11 +151,10 @@ class InputActions:
 
     @staticmethod
     def _unknown(what: str, name: str, known: Iterable[str], other: Iterable[str]) -> str:
-        near = difflib.get_close_matches(name, list(known), n=1, cutoff=0.5)
-        hint = f", did you mean {near[0]!r}?" if near else ""
+        hint = suggestion(name, known, cutoff=0.5)
         if name in other:
-            hint = " (there is an axis of that name)" if what == "action" else " (that is an action)"
-        return f"no {what} {name!r}{hint}; there are: {', '.join(known) or 'none'}"
+            hint = " (there is an axis of that name);" if what == "action" else " (that is an action);"
+        return f"no {what} {name!r}{hint or ';'} there are: {', '.join(known) or 'none'}"
 
     # -- files ----------------------------------------------------------------------------------
 

@@ -51,7 +51,7 @@ class DenseNetwork:
         self.count = sum(int(np.prod(shape)) for shape in self.shapes.values())
 
     def newborn(self, random: np.random.Generator) -> Floats:
-        """Weights (count,) that have learned nothing: by chance, as large as keeps signals their size."""
+        """Random initial weights, (count,), scaled so that signals keep their size."""
         made = [
             random.standard_normal(shape) / np.sqrt(shape[0]) * (len(shape) > 1)
             for shape in self.shapes.values()
@@ -72,14 +72,14 @@ class DenseNetwork:
         return {name: part.astype(np.float32) for name, part in self.parts(weights).items()}
 
     def answer(self, weights: Floats, x: Floats) -> Floats:
-        """What comes out, (..., n, outputs) from -1 to 1, for weights (..., count) and x (..., n, inputs).
+        """Outputs (..., n, outputs) from -1 to 1, for weights (..., count) and x (..., n, inputs).
 
         With leading axes, so many networks answer at once, each its own n questions.
         """
         return self._signals(weights, x)[-1]
 
     def mistake(self, weights: Floats, x: Floats, wanted: Floats) -> tuple[float, Floats]:
-        """Half the mean squared error, and its gradient.
+        """Half the mean squared error and its gradient.
 
         Args:
             weights: All weights, (count,).

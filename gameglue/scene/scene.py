@@ -94,8 +94,7 @@ class Scene(Finder):
         place.local_position, place.local_rotation, place.local_scale = position, rotation, scale
         self._enter(made)
         if parent is not None:
-            above = parent.transform if isinstance(parent, GameObject) else parent
-            place.set_parent(above, keep_world=False)
+            place.set_parent(parent, keep_world=False)
         for kind in components:
             made.add_component(kind)
         return made

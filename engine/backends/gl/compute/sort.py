@@ -26,11 +26,17 @@ from engine.compiler.plan import Tuner
 _BLOCK_NS, _MERGE_NS = 20.0, 10.0
 
 
-def _dialect(target: Target) -> Dialect:
-    def read(position: str) -> str:
-        return element("b0", position, "int32", target.texels)
+def _dialect(target: Target, step: Step) -> Dialect:
+    texels, length = target.texels, step.length
 
-    return Dialect(read, "o", "memoryBarrierShared(); barrier();")
+    def read(position: str) -> str:
+        return element("b0", position, "int32", texels)
+
+    def length_of(row: str) -> str:
+        assert length is not None
+        return f"int({element('b1', row, length.dtype.name, texels)})"
+
+    return Dialect(read, None if length is None else length_of, "o", "memoryBarrierShared(); barrier();")
 
 
 def block_for(target: Target) -> int:
@@ -40,7 +46,7 @@ def block_for(target: Target) -> int:
 
 def emit_blocks(target: Target, tuner: Tuner, step: Step) -> bool:
     """Emit the step that sorts blocks; False beyond the device's limits."""
-    dialect = _dialect(target)
+    dialect = _dialect(target, step)
     if target.texels:
         lines = small_block_statements(dialect)
         return _emit(target, tuner, step, lines, BLOCK_NAMES, (), BLOCK * _BLOCK_NS)
@@ -50,7 +56,7 @@ def emit_blocks(target: Target, tuner: Tuner, step: Step) -> bool:
 
 def emit_merge(target: Target, tuner: Tuner, step: Step) -> bool:
     """Emit a step that merges runs; False beyond the device's limits."""
-    lines = merge_statements(_dialect(target))
+    lines = merge_statements(_dialect(target, step))
     return _emit(target, tuner, step, lines, MERGE_NAMES, (), GROUP * EACH * _MERGE_NS)
 
 
@@ -66,6 +72,9 @@ def _emit(
     grid = flat_grid(step.threads, target)
     if not grid_fits(grid, target):
         return False
-    kernel = flat_kernel(lines, names, ["int32"], "int32", target, head, group_ns)
-    tuner.emit(kernel, grid, (*step.values, 0, 0, 0), (step.source,), step.target)
+    lengths = [] if step.length is None else [step.length]
+    kinds = ["int32", *(v.dtype.name for v in lengths)]
+    kernel = flat_kernel(lines, names, kinds, "int32", target, head, group_ns)
+    inputs = (step.source, *(v.root.name for v in lengths))
+    tuner.emit(kernel, grid, (*step.values, 0, 0, 0), inputs, step.target)
     return True
