@@ -9,7 +9,6 @@ from math import prod
 from engine.compiler.plan import Compute
 
 MAX_TAPS = 1024
-MAX_STRIDE = 256
 
 
 @dataclass(frozen=True)
@@ -56,10 +55,8 @@ class Windows:
 
 
 def windows_first(compute: Compute) -> Windows | None:
-    """Those of a hinted step over (N, C, *spatial); None for other ranks, and for wide strides."""
+    """Those of a hinted step over (N, C, *spatial); None for other ranks."""
     assert compute.hint is not None
-    if max(compute.hint.facts["strides"]) > MAX_STRIDE:
-        return None
     return _windows(compute, compute.hint.operands[0].shape[2:], compute.space[2:])
 
 
