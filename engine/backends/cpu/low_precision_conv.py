@@ -41,7 +41,8 @@ from engine.backends.cpu.low_precision import (
 from engine.backends.cpu.native_kernel import NativeKernel
 from engine.backends.cpu.precision import Arithmetic
 from engine.backends.cpu.printer import indent, kernel_text
-from engine.backends.cpu.windows import MAX_TAPS, Windows, nhwc_windows
+from engine.backends.cpu.tiles import MAX_TAPS
+from engine.backends.windows import Windows, nhwc_windows
 from engine.compiler.plan import Compute, Tuner, storable
 from engine.kernels.size import deferred
 

@@ -27,8 +27,7 @@ from engine.backends.cpu.planes import (
     zero_text,
 )
 from engine.backends.cpu.printer import indent, kernel_text
-from engine.backends.cpu.tiles import host_tile
-from engine.backends.cpu.windows import MAX_TAPS, Windows, windows_first
+from engine.backends.cpu.tiles import MAX_TAPS, host_tile
 from engine.backends.cpu.words import (
     Words,
     byte_shift,
@@ -38,6 +37,7 @@ from engine.backends.cpu.words import (
     signed_bytes,
     zeros_of,
 )
+from engine.backends.windows import Windows, windows_first
 from engine.compiler.plan import Compute, Tuner, storable
 from engine.kernels.size import deferred
 

@@ -16,8 +16,8 @@ from engine.backends.cpu.library import library_text
 from engine.backends.cpu.native_kernel import NativeKernel
 from engine.backends.cpu.printer import kernel_text, read_text
 from engine.backends.cpu.tiles import host_tile
-from engine.backends.cpu.windows import Windows
 from engine.backends.cpu.words import Words, byte_shift, element_text, store_text, word_type
+from engine.backends.windows import Windows
 from engine.compiler.plan import Tuner
 from engine.kernels.value import Value
 

@@ -19,7 +19,7 @@ from engine.backends.cpu.partition import GROUP_OF_IMAGE, SCRATCH_FLOATS, block_
 from engine.backends.cpu.plane_windows import tune_plane_conv
 from engine.backends.cpu.planes import TAP_OFFSETS, Planes, in_place, input_shift, stage_planes
 from engine.backends.cpu.printer import indent, kernel_text, read_text
-from engine.backends.cpu.windows import MAX_TAPS, Windows, windows_first
+from engine.backends.cpu.tiles import MAX_TAPS
 from engine.backends.cpu.words import (
     Words,
     byte_shift,
@@ -30,6 +30,7 @@ from engine.backends.cpu.words import (
     words_of,
     zeros_of,
 )
+from engine.backends.windows import Windows, windows_first
 from engine.compiler.plan import Compute, Tuner
 from engine.kernels.size import deferred
 from engine.kernels.value import Value

@@ -54,7 +54,7 @@ FUNCTIONS = frozenset({
 RECORDS = frozenset({
     "engine.backends.cpu.low_precision_conv.Cells",
     "engine.backends.cpu.tiles.Tile",
-    "engine.backends.cpu.windows.Windows",
+    "engine.backends.windows.Windows",
     "engine.backends.cpu.winograd_partition.Cut",
     "engine.operators.resize.Axis",
     "engine.operators.resize.Sampling",
