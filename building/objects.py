@@ -12,7 +12,7 @@ import pickle
 import subprocess
 import sys
 import tempfile
-from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures import ProcessPoolExecutor, as_completed
 from functools import cache
 from pathlib import Path
 from time import perf_counter
@@ -39,6 +39,11 @@ def _compiled(
         return f"{name} for {level}: {error}"
 
 
+def _say(text: str) -> None:
+    """A line of progress, which `pip install -v` shows."""
+    print(text, file=sys.stderr, flush=True)
+
+
 def main(arguments: list[str]) -> int:
     """Write the files; 1 where there are none for this machine."""
     folder = Path(arguments[0])
@@ -47,6 +52,7 @@ def main(arguments: list[str]) -> int:
     began = perf_counter()
     # As the processes do that compile on a player's machine.
     os.environ["NUMBA_DISABLE_INTEL_SVML"] = "1"
+    _say(f"planning networks for {', '.join(levels)}: which kernels they need")
     with tempfile.TemporaryDirectory() as name, ProcessPoolExecutor(os.cpu_count()) as pool:
         gathering = {
             level: subprocess.Popen([sys.executable, "-m", "building.gather", level, f"{name}/{level}"])
@@ -57,26 +63,29 @@ def main(arguments: list[str]) -> int:
             if process.wait():
                 return 1
             wanted[level] = pickle.loads(Path(name, level).read_bytes())
-        print(f"kernels gathered: {perf_counter() - began:.0f} s", file=sys.stderr)
+        count = sum(map(len, wanted.values()))
+        _say(f"{count} kernels gathered in {perf_counter() - began:.0f} s; compiling them")
         jobs = {
             (level, key): pool.submit(_compiled, level, key, *kernel[:-1])
             for level, kernels in wanted.items()
             for key, kernel in kernels.items()
         }
+        for done, _ in enumerate(as_completed(jobs.values()), 1):
+            if done * 10 // count > (done - 1) * 10 // count:
+                _say(f"{done} of {count} kernels compiled, {perf_counter() - began:.0f} s")
         for level, kernels in wanted.items():
             objects = {}
             for key, kernel in kernels.items():
                 result = jobs[level, key].result()
                 if isinstance(result, str):
-                    print(result, file=sys.stderr)
+                    _say(result)
                     continue
                 code, externals = result
                 objects[key] = prebuilt.Prebuilt(code, tuple(externals), kernel[-1])
             path = folder / prebuilt.file_name(level)
             prebuilt.write_objects(path, objects)
             size = path.stat().st_size / 2**20
-            print(f"{path.name}: {len(objects)} kernels, {size:.1f} MiB", file=sys.stderr)
-    print(f"kernels compiled: {perf_counter() - began:.0f} s", file=sys.stderr)
+            _say(f"{path.name}: {len(objects)} kernels, {size:.1f} MiB")
     return 0 if levels else 1
 
 

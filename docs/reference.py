@@ -36,7 +36,7 @@ TOPICS: dict[str, tuple[str, str, tuple[str, ...]]] = {
             "ModelLoader", "ModelAsset", "Model", "Layer", "Input", "Output", "Loading", "Progress",
             "Worker", "WorkerOutput", "Schedule", "WorkerMemory", "PlanReport", "StepCosts", "StepCost",
             "BackendType", "BackendChoice", "ALL_CHOICES", "default_choice", "exact_choice", "open_worker",
-            "IWorker", "WorkerFactory",
+            "IWorker", "WorkerFactory", "background_planning",
         ),
     ),
     "tensors": (

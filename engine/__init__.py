@@ -67,6 +67,7 @@ if TYPE_CHECKING:
     from engine.runtime.loading.handle import Loading
     from engine.runtime.loading.handle import advance_loads as advance_loads
     from engine.runtime.memory_report import WorkerMemory as WorkerMemory
+    from engine.runtime.pending_work import background_planning as background_planning
     from engine.runtime.pending_work import unfinished_workers as unfinished_workers
     from engine.runtime.slices import Schedule as Schedule
     from engine.runtime.tensor import Tensor
@@ -103,7 +104,7 @@ _PLACES = {
     "engine.runtime.device_tensor_data": ("ComputeTensorData", "TextureTensorData"),
     "engine.runtime.loading.handle": ("Loading", "advance_loads"),
     "engine.runtime.memory_report": ("WorkerMemory",),
-    "engine.runtime.pending_work": ("unfinished_workers",),
+    "engine.runtime.pending_work": ("background_planning", "unfinished_workers"),
     "engine.runtime.slices": ("Schedule",),
     "engine.runtime.tensor": ("Tensor",),
 }

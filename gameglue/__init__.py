@@ -74,6 +74,7 @@ if TYPE_CHECKING:
     from engine import WorkerFactory as WorkerFactory
     from engine import WorkerMemory as WorkerMemory
     from engine import WorkerOutput as WorkerOutput
+    from engine import background_planning as background_planning
     from engine import operator as operator
     from engine import remove_operator as remove_operator
     from gameglue.audio import Audio as Audio
@@ -127,7 +128,7 @@ if TYPE_CHECKING:
     from gameglue.graphics import Gui as Gui
     from gameglue.graphics import Particles as Particles
     from gameglue.host.app import App
-    from gameglue.host.app import ComponentError as ComponentError
+    from gameglue.host.component_error import ComponentError as ComponentError
     from gameglue.host.frame import Phase as Phase
     from gameglue.host.playing import Facts, PlayOptions
     from gameglue.host.program import play
@@ -199,8 +200,8 @@ _PLACES = {
         "ShapeError", "ShapePending", "StaleTensorError", "StepCost", "StepCosts", "SystemInfo", "Tensor",
         "TensorData", "TensorLayout", "TensorShape", "TextureConverter", "TextureTensorData",
         "TextureTransform", "ThreadError", "UnsupportedLayerError", "ValuePending", "Worker", "WorkerFactory",
-        "WorkerMemory", "WorkerOutput", "freeze_support", "job", "numpy_operator", "operator",
-        "remove_operator"),
+        "WorkerMemory", "WorkerOutput", "background_planning", "freeze_support", "job", "numpy_operator",
+        "operator", "remove_operator"),
     "gameglue.audio": ("Audio", "AudioClip", "AudioListener", "AudioSource"),
     "gameglue.errors": ("FieldError", "FrameError", "GameError", "GraphicsError", "HookError", "HookWarning",
         "MeshError", "RequestCancelledError", "RequestExpiredError", "RequestReplacedError", "ResourceError",
@@ -210,7 +211,8 @@ _PLACES = {
         "Page", "Palette", "ParticleSystem", "ParticleSystem3D", "Particles", "PictureNetwork", "Rect",
         "RenderTarget", "Renderer", "SpriteAnimator", "SpriteRenderer", "SpriteSheet", "TextRenderer",
         "Texture", "TileMap", "WebCamTexture", "faded"),
-    "gameglue.host.app": ("App", "ComponentError"),
+    "gameglue.host.app": ("App",),
+    "gameglue.host.component_error": ("ComponentError",),
     "gameglue.host.frame": ("Phase",),
     "gameglue.host.playing": ("Facts", "PlayOptions"),
     "gameglue.host.program": ("play",),

@@ -6,7 +6,6 @@ turn out to take.
 
 from __future__ import annotations
 
-import ctypes
 import inspect
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
@@ -19,17 +18,16 @@ import numpy as np
 import onnx
 from onnx import AttributeProto, TensorProto, helper, numpy_helper
 
-from engine import BackendType, Model, ModelLoader, Worker
-from engine.backends.cpu.backend import CPUBackend
-from engine.backends.cpu.native_kernel import source_of
+from engine import Model, ModelLoader, Worker
+from engine.backends import table
 from engine.base.errors import EngineError
 from engine.compiler.interpreter import interpret
-from engine.compiler.plan import AnyKernel
 from engine.graph.importers import read_onnx
 from engine.operators import OPERATORS
 from engine.operators.registry import Operator
 from engine.runtime.outputs import fetch
 from tests.onnx_cases import all_cases, stored_cases
+from tests.print_only import own_device, printing_only
 
 NEWEST = {"": onnx.defs.onnx_opset_version(), "ai.onnx.ml": 5}
 
@@ -369,34 +367,18 @@ def odd_layers(some: Iterable[Start], each: int = 1) -> Iterator[tuple[str, Odd]
             yield f"{start.title}: {what}", changed.made()
 
 
-def run_odd(odd: Odd) -> str:
-    """Load the layer, plan it and print its kernels."""
-    return run_model(ModelLoader.load(odd.data), odd.feeds, planned_only=True)
+def run_odd(odd: Odd, channel: str = "cpu") -> str:
+    """Load the layer, plan it for a backend and print its kernels."""
+    model = ModelLoader.load(odd.data)
+    with printing_only():
+        return run_model(model, odd.feeds, channel)
 
 
-_COMPILING = CPUBackend.prepare
-
-
-def run_model(model: Model, feeds: dict[str, Any], planned_only: bool) -> str:
-    """One inference on the CPU; with `planned_only` all of it but what kernels do."""
-    CPUBackend.prepare = _print_only if planned_only else _COMPILING  # type: ignore[method-assign]
-    try:
-        with Worker(model, BackendType.CPU) as worker:
-            worker.schedule(feeds)
-            for output in model.outputs:
-                fetch(worker, output.name)
-    finally:
-        CPUBackend.prepare = _COMPILING  # type: ignore[method-assign]
+def run_model(model: Model, feeds: dict[str, Any], channel: str = "cpu") -> str:
+    """One inference."""
+    backend_type = table.named(channel).backend_type
+    with Worker(model, backend_type, device=own_device(channel)) as worker:
+        worker.schedule(feeds)
+        for output in model.outputs:
+            fetch(worker, output.name)
     return "answer"
-
-
-def _print_only(self: CPUBackend, kernels: Iterable[AnyKernel], progress: object = None) -> int:
-    """Instead of `CPUBackend.prepare`: print kernels, and have them do nothing when they are run."""
-    nothing = ctypes.cast(ctypes.CDLL(None).getpid, ctypes.c_void_p).value
-    assert nothing is not None
-    for kernel in kernels:
-        if kernel.key not in self._functions:
-            source_of(kernel)
-            self._functions[kernel.key] = nothing
-    _ = self.stream
-    return 0

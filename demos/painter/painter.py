@@ -66,9 +66,13 @@ class Painter(MonoBehaviour):
         self.network.worker = self.workers[self.style]
         self.network.resize(self.size)
         self.network.update(source)
-        painting = self.painting or source
-        shown = self.strength if self.painting is not None else 0.0
-        self._effect.apply(source, destination, {"painting": painting, "strength": shown})
+        painting = self.painting
+        if painting is None or self.strength <= 0.0:
+            self.app.graphics.copy(source, destination)
+        elif self.strength >= 1.0:
+            self.app.graphics.copy(painting, destination)
+        else:
+            self._effect.apply(source, destination, {"painting": painting, "strength": self.strength})
 
     @property
     def painting(self) -> RenderTarget | None:

@@ -65,6 +65,10 @@ class PlanReport:
     """How many kernels of the latest plan are still being compiled, in processes beside the frames: its
     schedule goes on when they are there.
     """
+    planning: bool = False
+    """Whether the plan for the latest schedule's sizes is still being made in the background: the figures
+    above are then those of what is planned so far.
+    """
 
     def __str__(self) -> str:
         text = (
@@ -79,6 +83,8 @@ class PlanReport:
                 for w in self.waits
             ),
         ]
+        if self.planning:
+            lines.append("  waits for its plan, which is being made in the background")
         if self.compiling:
             lines.append(f"  waits for {self.compiling} kernel{'s' * (self.compiling > 1)} being compiled")
         if self.unprepared:
@@ -87,7 +93,12 @@ class PlanReport:
 
 
 def report_on(
-    model: Model, backend: Backend, plans: Sequence[Lowered], unprepared: str = "", compiling: int = 0
+    model: Model,
+    backend: Backend,
+    plans: Sequence[Lowered],
+    unprepared: str = "",
+    compiling: int = 0,
+    planning: bool = False,
 ) -> PlanReport:
     """The report on the plans of a model's stretches, in order."""
     segments = [segment for lowered in plans for segment in lowered.segments]
@@ -112,6 +123,7 @@ def report_on(
         transfers=_transfers(segments),
         unprepared=unprepared,
         compiling=compiling,
+        planning=planning,
     )
 
 

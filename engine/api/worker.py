@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import os
-import threading
 import weakref
 from collections.abc import Mapping, Sequence
-from contextlib import AbstractContextManager
 from functools import partial
 from threading import get_ident
-from typing import Any, overload
+from typing import Any
 
 import numpy as np
 
@@ -27,39 +25,33 @@ from engine.backends.select import (
 from engine.backends.tensor_data import changes
 from engine.base import instrumentation
 from engine.base.errors import (
-    CancelledError,
     DeviceError,
     DisposedError,
     InputError,
-    ThreadError,
 )
 from engine.base.lifetime import Disposable
 from engine.base.sliced_thread import SlicedThread
 from engine.base.spelling import answers_spelling
 from engine.compiler.lower import Lowered
-from engine.compiler.trace import SCHEDULE_COUNT, InputShapes
+from engine.compiler.trace import InputShapes
 from engine.device.gl.device import GLDevice
 from engine.device.jobs.system import JobHandle, JobSystem
 from engine.graph.model import Model
-from engine.kernels.value import Value
 from engine.runtime.cost_model import StepCosts
-from engine.runtime.execution import Run
-from engine.runtime.fast_path import FastPath, FastPathRun
-from engine.runtime.inputs import CheckedInputs, Inputs, InputValue, Named, Positional, check_kinds
+from engine.runtime.executor import Executor
+from engine.runtime.inputs import InputValue, check_kinds
 from engine.runtime.loading.driver_warm_up import warm_up_driver
 from engine.runtime.loading.handle import Loading, Steps
 from engine.runtime.loading.workers import COMPILING, READING, Shapes, session_steps, shapes_of, warm_up_steps
 from engine.runtime.memory_report import WorkerMemory, memory_of
-from engine.runtime.outputs import FastPathOutput, Outputs, RunOutput, as_list, with_outputs
-from engine.runtime.pending_work import unfinished
+from engine.runtime.outputs import with_outputs
+from engine.runtime.recorded_plan import Planning
 from engine.runtime.session import Session
-from engine.runtime.slices import Schedule, SlicedRun
-from engine.runtime.submission_queue import RunQueue
-from engine.runtime.tensor import Tensor
+from engine.runtime.slices import Schedule
 
 
 @answers_spelling
-class Worker(Disposable):
+class Worker(Executor):
     """Runs a model: `schedule` enqueues and returns, outputs are tensors that arrive later.
 
     One worker runs its schedules in order; several workers run independently. All calls are made on the
@@ -241,47 +233,11 @@ class Worker(Disposable):
 
     def _take(self, session: Session, backend_type: BackendType, debug: bool, slice_ms: float) -> None:
         """Become the worker of a session."""
-        self._session = session
-        model, native = session.source, session.backends["native"]
-        self.model = model
+        self._execute(session, debug, slice_ms)
+        self.model = session.source
         self.backend_type = backend_type
-        self.slice_ms = slice_ms
-        self._native = native
         self._loads: list[Loading[None]] = []
-        self._inputs = Inputs(session, check_integers=debug)
-        self._kept = self._inputs.kept
-        self._outputs = Outputs(model)
-        self._schedules = 0
-        # Arrays like the last schedule's need none of its checks again: see `Direct`.
-        self._may_take_fast_path = not (debug or self._inputs.have_wide_integers)
-        # How many schedules there were before, for layers that draw random numbers.
-        self._count = np.zeros(1, np.uint32) if session.is_random else None
-        self._latest_path: FastPath | None = None
-        self._queue = RunQueue()
-        self._is_unfinished = False
-        self._is_observed = False
-        self._latest: Run | None = None
         self._costs: StepCosts | None = None
-        self._thread = get_ident()
-        self._disposed = False
-
-    def _check_alive(self) -> None:
-        if get_ident() != self._thread:
-            self._check_thread()
-        super()._check_alive()
-
-    def _check_thread(self) -> None:
-        """Raise `ThreadError` on another thread than the worker's, unless that has ended."""
-        thread = get_ident()
-        if thread == self._thread:
-            return
-        owner = next((t.name for t in threading.enumerate() if t.ident == self._thread), None)
-        if owner is not None:
-            raise ThreadError(
-                f"the worker of model '{self.model.name}' belongs to the thread '{owner}', which made it:"
-                " schedule, read back and dispose there, and pass arrays to other threads"
-            )
-        self._thread = thread
 
     def dispose(self) -> None:
         """Free the worker's memory and drop its pending work; a second call does nothing.
@@ -301,20 +257,6 @@ class Worker(Disposable):
         return self._native.owner
 
     # Scheduling
-
-    @property
-    def _fast_path(self) -> FastPath | None:
-        """What the latest schedule comes down to, if the next one like it needs nothing else."""
-        self._check_alive()
-        return self._latest_path if self._latest_path is not None and self._latest_path.is_plain else None
-
-    def _took_fast_path(self, fast_path: FastPath) -> None:
-        """Note a schedule whose commands were enqueued by a plan in short."""
-        latest = self._latest
-        if fast_path is self._latest_path and type(latest) is FastPathRun:
-            latest.turn += 1  # its plan is in use by one run as before
-        else:
-            self._latest_path, self._latest = fast_path, FastPathRun.after(latest, fast_path)
 
     @property
     def fence(self) -> JobHandle | None:
@@ -361,65 +303,6 @@ class Worker(Disposable):
         """What `set_input` has given so far, by name."""
         return dict(self._inputs.kept)
 
-    def schedule(self, *inputs: InputValue | Mapping[str, InputValue], **named: InputValue) -> None:
-        """Enqueue one inference and return without waiting for it.
-
-        Inputs are arrays or tensors: in the model's order, by keyword, as one dict (for names that are no
-        Python identifiers), or set before with `set_input`. Arrays are copied before this returns;
-        the CPU backend reads a large tensor on the CPU where it lies, if nothing is in flight.
-
-        Raises:
-            InputError: An input's name, shape or dtype is wrong; the message names the input.
-        """
-        if instrumentation.installed and not self._is_observed and instrumentation.here():
-            self._schedule_observed(inputs, named)
-            return
-        fast_path = self._latest_path  # None where anything is left to do first
-        if fast_path is not None:
-            if get_ident() != self._thread:
-                self._check_thread()
-            if self._count is not None:
-                self._count[0] = self._schedules & 0xFFFFFFFF
-                self._schedules += 1
-            latest = self._latest
-            given: Any = inputs
-            if not inputs and not named:
-                given = self._kept
-                if type(latest) is FastPathRun and fast_path.take_kept(given):
-                    latest.turn += 1
-                    return
-            elif named:
-                given = () if inputs else named
-            elif len(inputs) == 1 and type(inputs[0]) is dict:
-                given = inputs[0]
-            if type(latest) is FastPathRun and fast_path.take_again(given):
-                latest.turn += 1
-                return
-            ordered = self._inputs.in_order(given) if type(given) is dict else given
-            if fast_path.take(ordered, given):
-                self._took_fast_path(fast_path)
-                return
-            other = self._fast_path_for(ordered)
-            if other is not None and other.take(ordered):
-                self._took_fast_path(other)
-                return
-            if self._count is not None:
-                self._schedules -= 1
-        checked = self._prepared(inputs, named)
-        if not self._queue and self._take_checked(checked):
-            return
-        shapes, known, prepared = checked
-        with self._entered():
-            run = Run(self._session, self._session.recorded_plan(shapes, known), prepared)
-            self._begin(run)
-        run.check()
-        if run.finished and self._may_take_fast_path and len(run.recorded_plans) == 1:
-            run.recorded.fast_path = self._latest_path = run.recorded.fast_path or FastPath.of(
-                self._session, run.recorded, self._inputs.names, known, self._count
-            )
-            if not known:
-                self._session.cache.keep_fast_path(self._session.key(shapes, {}), run.recorded)
-
     def schedule_iterable(
         self, *inputs: InputValue | Mapping[str, InputValue], **named: InputValue
     ) -> Schedule:
@@ -429,41 +312,11 @@ class Worker(Disposable):
         later waits behind it.
         """
         with instrumentation.working_for(self), instrumentation.spanning("schedule"):
-            shapes, known, prepared = self._prepared(inputs, named)
-            with self._entered():
-                run = SlicedRun(
-                    self._session, self._session.recorded_plan(shapes, known), prepared, self.costs
-                )
-                self._begin(run)
+            run = self._schedule_sliced(inputs, named, self.costs)
         if instrumentation.installed:
-            self._tell_inputs(inputs, named)
+            self._report_inputs(inputs, named)
         run.check()
         return Schedule(self, run)
-
-    def _prepared(self, inputs: Positional, named: Named) -> CheckedInputs:
-        """The inputs of the next run, checked."""
-        self._check_alive()
-        self._latest_path = None  # its plan may be dropped from here on
-        given = self._inputs.check(inputs, named)
-        if self._count is not None:
-            self._count[0] = self._schedules & 0xFFFFFFFF
-            given.tensors[SCHEDULE_COUNT] = self._count.copy()
-        self._schedules += 1
-        return given
-
-    def _begin(self, run: Run) -> None:
-        """Let a run join the queue, and enqueue what can be."""
-        before, self._latest = self._latest, run
-        if before is not None and before.is_over:
-            before.let_go()
-        self._queue.append(run)
-        self._take_up_queue()
-        if not run.started:
-            run.hold_inputs()
-
-    def _entered(self) -> AbstractContextManager[Any]:
-        """A block in which several calls cost one change of GL context instead of one each."""
-        return self._native.entered()
 
     @property
     def costs(self) -> StepCosts:
@@ -473,143 +326,16 @@ class Worker(Disposable):
             self._costs = StepCosts(self._session.backends, lambda: _plans_of(worker()))
         return self._costs
 
-    def _schedule_observed(self, inputs: tuple[Any, ...], named: Mapping[str, Any]) -> None:
-        """The same, told to observers."""
-        self._is_observed = True
-        try:
-            with instrumentation.working_for(self), instrumentation.spanning("schedule", worker=self):
-                self.schedule(*inputs, **named)
-        finally:
-            self._is_observed = False
-        self._tell_inputs(inputs, named)
-
-    def _tell_inputs(self, inputs: tuple[Any, ...], named: Mapping[str, Any]) -> None:
-        """Show observers the inputs that are arrays."""
-        given = self._inputs.collect(inputs, named)
-        for name, value in given.items():
-            if isinstance(value, np.ndarray):
-                instrumentation.value(self, name, value)
-
-    def _fast_path_for(self, given: Sequence[Any]) -> FastPath | None:
-        """The short way of a plan that was used before, for arrays of other shapes than the last ones."""
-        if any(type(array) is not np.ndarray for array in given):
-            return None
-        return self._session.cache.fast_path(tuple([array.shape for array in given]))
-
-    def _take_checked(self, given: CheckedInputs) -> bool:
-        """Schedule by a plan that was used before, where all checked inputs are arrays."""
-        fast_path = self._session.cache.fast_path(tuple(given.shapes.values()))
-        arrays: Any = tuple(given.tensors[name] for name in given.shapes if name in given.tensors)
-        if fast_path is None or not fast_path.take(arrays):
-            return False
-        self._took_fast_path(fast_path)
-        return True
-
-    def pump(self, budget_ms: float | None = None) -> bool:
-        """Continue schedules that wait for data of their own; True when nothing is left to enqueue.
-
-        With a budget, stops after about that many milliseconds of this thread's time. Never waits. Raises the
-        error of a schedule that cannot go on and whose outputs nobody reads, once; the others go on.
-        """
-        if get_ident() != self._thread:
-            self._check_thread()
-        self._take_up_queue(budget_ms)
-        self._queue.raise_failed()
-        return not self._queue
-
-    def _take_up_queue(self, budget_ms: float | None = None) -> None:
-        """Enqueue whatever can be without waiting, and have hosts pump this worker while anything is left."""
-        self._queue.take_up(self._latest, budget_ms)
-        if bool(self._queue) != self._is_unfinished:
-            self._is_unfinished = bool(self._queue)
-            (unfinished.work.add if self._queue else unfinished.work.discard)(self)
-
-    def _advance(self, run: Run) -> bool:
-        """Go on as far as data has arrived; whether a run has enqueued all its work. Never waits."""
-        if not run.is_over:
-            self._take_up_queue()
-        return run.finished
-
-    def _drive(self, run: Run) -> None:
-        """Block until a run, and those before it, have enqueued all their work."""
-        if not run.is_over:
-            with self._native.entered():
-                while not run.is_over:
-                    self._queue.step(self._latest, wait=True)
-        run.check()
-
-    def _cancel(self, run: Run, reason: CancelledError) -> None:
-        """Take a run that is not over out of the queue; its outputs raise `reason`."""
-        if self._queue.cancel(run, reason, self._latest):
-            with self._entered():
-                self._take_up_queue()
-
-    # Results
-
-    def _output(self, name: str | int | None) -> tuple[Run, str]:
-        self._check_alive()
-        if self._latest is None:
-            raise InputError("nothing was scheduled yet; call schedule first")
-        return self._latest, self._outputs.name(name)
-
-    @overload
-    def peek_output(self, name: str | int | None = None) -> Tensor: ...
-
-    @overload
-    def peek_output(self, name: str | int | None, kind: type[list[Any]]) -> list[Tensor]: ...
-
-    def peek_output(self, name: str | int | None = None, kind: type[list[Any]] | None = None) -> Any:
-        """An output of the latest schedule (by name or number; the first by default), owned by the worker.
-
-        A `Tensor`; a list of them for an output that is a sequence; None for an optional without an element.
-        With `list` as `kind`, type checkers know of the list, and `InputError` is raised where there is none.
-        A sequence of maps is a tensor with one dict for each row, made when it is read.
-        It is stale after the next `schedule`; a readback requested before stays good.
-
-        Raises:
-            ShapePending: The length of a sequence depends on data that is still being computed.
-        """
-        if kind is not None:
-            return as_list(self.peek_output(name), name)
-        run = self._latest
-        if type(run) is FastPathRun and (source := run.fast_path.outputs.get(name)) is not None:
-            return Tensor.of(FastPathOutput(self, run, source), owned=False)
-        return self._output_of(*self._output(name))
-
-    def _output_of(self, run: Run, name: str | int | None) -> Any:
-        """An output of a run, in the form of `peek_output`."""
-        self._check_alive()
-        name = self._outputs.name(name)
-        entry = run.recorded.lowered.trace.values.get(name)
-        if type(entry) is Value:
-            return Tensor.of(RunOutput(self, run, name, entry.dtype), owned=False)
-        if run.error is None and name not in run.recorded.lowered.trace.values:
-            self._advance(run)
-        return self._outputs.of(self, run, name, lambda output: Tensor.of(output, owned=False))
-
-    @overload
-    def copy_output(self, name: str | int | None = None) -> Tensor: ...
-
-    @overload
-    def copy_output(self, name: str | int | None, kind: type[list[Any]]) -> list[Tensor]: ...
-
-    def copy_output(self, name: str | int | None = None, kind: type[list[Any]] | None = None) -> Any:
-        """A copy of an output of the latest schedule, on the same backend, that the caller owns.
-
-        In the form of `peek_output`. Blocks only where the output's size is still being computed.
-        """
-        if kind is not None:
-            return as_list(self.copy_output(name), name)
-        run, name = self._output(name)
-        self._drive(run)
-        return self._outputs.of(self, run, name, lambda output: output.copied())
+    # Reports
 
     def plan_report(self) -> PlanReport:
         """How the latest plan runs, as far as it was made; before the first schedule, how one may run."""
         self._check_alive()
         latest = self._latest.recorded_plans if self._latest is not None else ()
         compiling = sum(load.missing for recorded in latest for load in recorded.compiling)
-        return report_on(self.model, self._native, self._plans, self._session.unprepared, compiling)
+        planning = any(isinstance(recorded.pending, Planning) for recorded in latest)
+        unprepared = self._session.unprepared
+        return report_on(self.model, self._native, self._plans, unprepared, compiling, planning)
 
     @property
     def _plans(self) -> Sequence[Lowered]:
@@ -630,10 +356,7 @@ class Worker(Disposable):
         self._queue.abandon(
             DisposedError("the worker was disposed before this schedule had enqueued all its work")
         )
-        self._latest_path = None
-        self._kept.clear()
-        unfinished.work.discard(self)
-        self._latest = None
+        super()._dispose()
         # A context that was lost, or whose window was closed first, took everything along.
         with contextlib.suppress(DeviceError), self._native.entered():
             self._session.release()

@@ -9,6 +9,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import replace
 from enum import Enum, EnumType
 from math import prod
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol
@@ -25,7 +26,7 @@ from engine.base.dtypes import STORAGE_TYPES
 from engine.base.spelling import raise_unknown
 from engine.compiler.loop_splitting import Temporary
 from engine.compiler.passes import Pass, fold_weights
-from engine.compiler.plan import AnyKernel, Compute, Plan, Step, Tuner
+from engine.compiler.plan import AnyKernel, Compute, Plan, RepeatedSteps, Step, Tuner
 
 Progress = Callable[[int, int], None]
 """Called with (kernels ready, kernels wanted)."""
@@ -223,6 +224,10 @@ class Backend(ABC):
         sizes that vary with the input shapes: a new input shape must not need a new kernel.
         """
 
+    def windowed(self, step: Step) -> Step:
+        """A generic step with a window as one that computes nothing else: see `engine.compiler.repeated`."""
+        return step
+
     def split(self, compute: Compute, temporary: Temporary) -> Sequence[Compute]:
         """The generic kernels of a step that `tune` did not replace: several if one would run too long.
 
@@ -316,6 +321,22 @@ class Backend(ABC):
     def estimate(self, step: Step) -> float:
         """Estimated nanoseconds of a step, meaningful relative to other steps of this backend."""
 
+    def estimate_repeated(self, step: Step) -> float:
+        """`estimate` of a step that repeats others."""
+        assert isinstance(step.kernel, RepeatedSteps)
+
+        def sizes(inner: Step) -> Step:
+            return (
+                inner if inner.window is None else replace(inner, space=(inner.window.elements,), window=None)
+            )
+
+        runs = prod(step.space)
+        return sum(
+            self.estimate(sizes(inner)) * times
+            for steps, times in ((step.kernel.body, runs), (step.kernel.last, 1))
+            for inner in steps
+        )
+
     @abstractmethod
     def time_steps(self, program: Program, plan: Plan) -> list[float]:
         """Run a recorded plan to its end and return the seconds of each step.
@@ -334,12 +355,12 @@ class Backend(ABC):
         shapes: Sequence[tuple[int, ...]],
         in_place: Sequence[bool],
     ) -> Repeat:
-        """Create a repeat of the program for arrays of these shapes, copied into `targets`.
+        """What may run the program faster for arrays of these shapes, which go into `targets`.
 
         An array without a target is dropped. Where an array is that of a tensor and `in_place` allows it, the
         program may read it there: then nothing else reads that target.
         """
-        return Repeat(self, program, targets)
+        return Repeat()
 
     def reader(self, buffer: DeviceBuffer, shape: tuple[int, ...]) -> Read:
         """A function that waits for the buffer's value as of then in the stream, seen in a shape, which may
@@ -401,7 +422,7 @@ class Backend(ABC):
 
         Where the stream cannot wait for that job (`can_wait_for`), this blocks until it is done.
         """
-        self.upload(buffer, data.download())
+        self.upload(buffer, data.elements if data.fence is None else data.download())
 
     def after(self, mark: Any) -> None:
         """Let later work start after `mark`, a fence of another stream."""

@@ -16,7 +16,7 @@ import numpy as np
 from engine.base.dtypes import FLOAT32, INT32
 from engine.compiler.plan import Compute, Tuner
 from engine.kernels.evaluate import evaluate
-from engine.kernels.expr import FLAT, Expr, arg, index, lit
+from engine.kernels.expr import FLAT, Expr, arg, cast, index, lit, nodes
 from engine.kernels.hint import Hint
 from engine.kernels.kernel import number
 from engine.kernels.value import Value
@@ -107,6 +107,27 @@ def widened(
     name = tuner.temporary(x.size, dtype)
     emit(tuner, formula(FLAT), (x.size,), dtype, name)
     return Value(name, x.shape, dtype, x.signature)
+
+
+def emit_result(compute: Compute, tuner: Tuner, shape: tuple[int, ...], formula: Callable[..., Expr]) -> None:
+    """Emit the generic step that stores `formula` of each index of `shape`, after the step's epilogue.
+
+    The output holds the elements of `shape` in row-major order.
+    """
+    space, epilogue = compute.space, compute.epilogue
+    at: list[Expr] = []
+    if epilogue is None or not any(node.op == "index" for node in nodes(epilogue)):
+        space, at = shape, list(map(index, range(len(shape))))
+    else:
+        # The epilogue's indices are those of its own space.
+        rest: Expr = FLAT
+        for size in shape[:0:-1]:
+            at.insert(0, rest % arg(size))
+            rest = rest // arg(size)
+        at.insert(0, rest)
+    body = cast(formula(*at), compute.body.dtype)
+    step = replace(compute, space=space, body=body, hint=None).numbered()
+    tuner.emit(step.kernel, step.space, step.values, step.inputs, step.output)
 
 
 def emit(tuner: Tuner, formula: Expr, space: tuple[int, ...], dtype: np.dtype, output: str) -> None:

@@ -1,65 +1,142 @@
-"""Scatters without reductions through a table of the last update that aims at each place.
+"""Scatters: which updates aim at each place is found out first, and what they make of it is one more step.
 
-The table is filled with -1 and then raised by atomic maxima: in whichever order they come, the last update
-of a place wins, as if they were written one after another.
+Without a reduction, a table of the last update that aims at each place is filled with -1 and then raised by
+atomic maxima: in whichever order they come, the last update of a place wins, as if they were written one
+after another. With one, updates are sorted by their targets, stably: those of a place are a run, in their
+order.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
-from engine.backends.operands import Fits, emit
+from engine.backends.operands import emit, emit_result
+from engine.backends.sorts import Sorter, sorted_pairs
 from engine.base.dtypes import INT32
 from engine.compiler.plan import Compute, Tuner
-from engine.kernels.expr import FLAT, arg, cast, lit, maximum, minimum, select
+from engine.kernels.expr import Expr, arg, cast, fold, lit, load, maximum, minimum, select
 from engine.kernels.value import Value
-from engine.operators.scatters import FEW
+from engine.operators.scatters import FEW, REDUCTIONS
+
+_MOST = 1 << 30
+
+TARGET_NAMES = ("total", "count", "columns", "places")
+"""Arguments of a step that goes through targets."""
 
 
 @dataclass(frozen=True)
-class Raises:
-    """What a backend's kernel does for each of `total` targets.
-
-    Target t (row, update, column) of (rows, count, columns) raises entry (row, target, column) of the table
-    (rows, places, columns) to the number of its update; a negative one does nothing.
-    """
+class Targets:
+    """What a backend's kernel goes through: `total` targets, (rows, count, columns), of so many `places`."""
 
     total: int
     count: int
     columns: int
     places: int
 
+    @property
+    def values(self) -> tuple[int, ...]:
+        """The numbers."""
+        return self.total, self.count, self.columns, self.places
 
-def tune_scatter(
-    compute: Compute, tuner: Tuner, fits: Fits, raise_all: Callable[[Tuner, Raises, str, str], bool]
-) -> bool:
-    """Rule for hints of kind "scatter"; False for reductions, few updates, and those known before.
 
-    `raise_all(tuner, raises, targets, table)` emits the atomic step, if it can.
+@dataclass(frozen=True)
+class Scatterer:
+    """What a backend brings: functions that emit a step over targets from a tensor to a table, if they can.
+
+    raise_all: target t (row, update, column) raises entry (row, target, column) of the table (rows, places,
+    columns) to the number of its update; a negative one does nothing. mark_runs: see `run_statements`.
     """
+
+    sorter: Sorter
+    raise_all: Callable[[Tuner, Targets, str, str], bool]
+    mark_runs: Callable[[Tuner, Targets, str, str], bool]
+
+
+def tune_scatter(compute: Compute, tuner: Tuner, scatterer: Scatterer) -> bool:
+    """Rule for hints of kind "scatter"; False for few updates, and for targets known before."""
     assert compute.hint is not None
-    (data, targets, updates), facts = compute.hint.operands, compute.hint.facts
+    targets, reduction = compute.hint.operands[1], compute.hint.facts["reduction"]
     is_few = targets.is_static(1) and targets.shape[1] <= FEW
-    if facts["reduction"] != "none" or is_few or targets.known is not None:
+    if is_few or targets.known is not None:
         return False
-    (_, places, inner), (rows, count, width) = data.shape, updates.shape
+    rule = _tune_last if reduction == "none" else _tune_reduction
+    return rule(compute, tuner, scatterer)
+
+
+def _tune_last(compute: Compute, tuner: Tuner, scatterer: Scatterer) -> bool:
+    assert compute.hint is not None
+    data, targets, updates = compute.hint.operands
+    (_, places, _), (rows, count, width) = data.shape, updates.shape
     columns = targets.shape[2]
     size = rows * places * columns
-    if not fits(size, INT32):
+    if not scatterer.sorter.fits(size, INT32):
         return False
-    table = Value(tuner.temporary(size, INT32), (size,), INT32)
+    table = Value(tuner.temporary(size, INT32), (rows, places, columns), INT32)
     emit(tuner, lit(-1, "int32"), (size,), INT32, table.name)
-    raises = Raises(targets.size, count, columns, places)
-    if not raise_all(tuner, raises, targets.root.name, table.name):
+    each = Targets(targets.size, count, columns, places)
+    if not scatterer.raise_all(tuner, each, targets.root.name, table.name):
         return False
-    i, line = FLAT % arg(inner), FLAT // arg(inner)
-    place, o = line % arg(places), line // arg(places)
-    inside = (o < arg(rows)) & (i < arg(width))
-    row, column = minimum(o, rows - 1), minimum(i, columns - 1)
-    last = cast(table.at((row * places + place) * columns + column), "index")
-    position = (row * count + maximum(last, lit(0))) * width + minimum(i, width - 1)
-    new, old = updates.at(position), data.at(FLAT)
-    step = replace(compute, body=select(inside & (last >= lit(0)), new, old), hint=None).numbered()
-    tuner.emit(step.kernel, step.space, step.values, step.inputs, step.output)
+
+    def after(o: Expr, place: Expr, i: Expr) -> Expr:
+        inside = (o < arg(rows)) & (i < arg(width))
+        row, column = minimum(o, rows - 1), minimum(i, columns - 1)
+        last = cast(table[row, place, column], "index")
+        new = updates[row, maximum(last, lit(0)), minimum(i, width - 1)]
+        return select(inside & (last >= lit(0)), new, data[o, place, i])
+
+    emit_result(compute, tuner, data.shape, after)
     return True
+
+
+def _tune_reduction(compute: Compute, tuner: Tuner, scatterer: Scatterer) -> bool:
+    assert compute.hint is not None
+    (data, targets, updates), combine = compute.hint.operands, REDUCTIONS[compute.hint.facts["reduction"]]
+    (_, places, _), (rows, count, width) = data.shape, updates.shape
+    columns = targets.shape[2]
+    size = 2 * rows * places * columns
+    if size >= _MOST or not scatterer.sorter.fits(size, INT32):
+        return False
+    pairs = sorted_pairs(tuner, scatterer.sorter, targets, count)
+    if pairs is None:
+        return False
+    runs = Value(tuner.temporary(size, INT32), (rows, places, columns, 2), INT32)
+    emit(tuner, lit(0, "int32"), (size,), INT32, runs.name)
+    each = Targets(targets.size, count, columns, places)
+    if not scatterer.mark_runs(tuner, each, pairs.name, runs.name):
+        return False
+
+    def after(o: Expr, place: Expr, i: Expr) -> Expr:
+        inside = (o < arg(rows)) & (i < arg(width))
+        row, column, at = minimum(o, rows - 1), minimum(i, columns - 1), minimum(i, width - 1)
+        first, end = (cast(runs[row, place, column, lit(n)], "index") for n in range(2))
+        line = (row * columns + column) * count
+
+        def step(r: Expr, value: Expr) -> tuple[Expr]:
+            update = load(pairs, (line + minimum(first + r, count - 1)) * lit(2) + lit(1))
+            return (combine(value, updates[row, cast(update, "index"), at]),)
+
+        hits = select(inside, end - first, lit(0))
+        return fold(hits, (data[o, place, i],), step)[0]
+
+    emit_result(compute, tuner, data.shape, after)
+    return True
+
+
+def run_statements(key: Callable[[str], str], output: str) -> list[str]:
+    """Statements of thread `t`, in C and in GLSL, for the sorted target t of a line (row, column).
+
+    Where a run of equals begins, it stores that as `first` of their entry in the table (rows, places,
+    columns, first and end), and as `end` of the entry of the run before. `key` is the text of a sorted
+    target.
+    """
+    entry = f"{output}[2 * ((row * places + {{}}) * columns + column)"
+    return [
+        "if (t >= total) return;",
+        "int line = t / max(count, 1), slot = t - line * count;",
+        "int row = line / max(columns, 1), column = line - row * columns;",
+        f"int own = {key('t')}, previous = slot > 0 ? {key('max(t - 1, 0)')} : -1;",
+        f"if (own != previous && own >= 0 && own < places) {entry.format('own')}] = slot;",
+        f"if (own != previous && previous >= 0 && previous < places) {entry.format('previous')} + 1] = slot;",
+        f"if (slot == count - 1 && own >= 0 && own < places) {entry.format('own')} + 1] = count;",
+    ]

@@ -28,6 +28,10 @@ class TensorData(ABC):
     def request(self) -> PendingRead:
         """Start a copy of the elements as they are now; what is scheduled later does not change it."""
 
+    def shape_when_planned(self) -> tuple[int, ...] | None:
+        """The shape, for which this waits while it is being planned; None if it depends on data."""
+        return self.shape_or_none
+
     def concrete(self) -> TensorData:
         """The storage itself, where this is only a promise of it. Blocks until it exists."""
         return self

@@ -4,14 +4,15 @@ An observer is notified of what this thread's workers do: `with observing(observ
 installed, the engine makes one test, `if observing.installed:`, and nothing else. Observers get what
 happens anyway: nothing here reads anything back or waits.
 
-Spans are named by what was done, with facts beside them:
+Spans are named by what was done, with attributes:
 
 | span | track | what it covers | facts |
 | --- | --- | --- | --- |
 | `load` | main | a model file read and rewritten | model |
 | `prepare` | main | a worker made ready: plans, kernels, buffers | model, compiled (how many kernels) |
 | `compile` | main | the kernels of a plan, those that are not there yet | model, compiled |
-| `plan` | main | a plan for new input shapes | model |
+| `plan` | main | a plan for new input shapes, made before `schedule` returns | model |
+| `fill` | main | new input shapes filled into a plan for all sizes | model |
 | `schedule` | main | one call of `Worker.schedule` or `schedule_iterable` | worker |
 | `slice` | main | one slice of an inference that is enqueued in slices | worker, budget_ms |
 | `upload` | main | an input on its way to where it is read | bytes |

@@ -41,7 +41,7 @@ class SlicedThread(Generic[T]):
         self._error: BaseException | None = None
         self._ended = threading.Event()
         self._deadline = 0.0
-        # `_stopped` is free while the thread stands still, and after its end; whoever takes it starts it.
+        # `_stopped` is free while the thread is paused and after its end; acquiring it resumes the thread.
         self._stopped = threading.Lock()
         self._stopped.acquire()
         self._go = threading.Lock()

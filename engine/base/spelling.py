@@ -4,14 +4,32 @@ from __future__ import annotations
 
 import difflib
 import inspect
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 T = TypeVar("T", bound=type)
 
 
+def suggestion(word: object, known: Iterable[str], most: int = 1, cutoff: float = 0.6) -> str:
+    """How a message about an unknown word ends: "; did you mean 'space'?", or "" where nothing is alike."""
+    names = {letters_of(each): each for each in reversed(list(known))}
+    near = difflib.get_close_matches(letters_of(str(word)), names, n=most, cutoff=cutoff)
+    return f"; did you mean {' or '.join(repr(names[each]) for each in near)}?" if near else ""
+
+
 def letters_of(name: str) -> str:
     """A name without its spelling: `StartCoroutine` and `start_coroutine` have the same letters."""
     return name.replace("_", "").lower()
+
+
+def near(word: object, known: Iterable[str], label: str) -> str:
+    """How a message about an unknown word ends: what was probably meant, else what there is."""
+    names = list(dict.fromkeys(known))
+    if close := suggestion(word, names, most=2):
+        return close
+    shown = names[:20]
+    more = f" and {len(names) - 20} more" if len(names) > 20 else ""
+    return f"; {label}: {', '.join(shown) or 'none'}{more}"
 
 
 class UnknownAttributeError(AttributeError):

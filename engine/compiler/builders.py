@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from math import prod
 from typing import Any
 
@@ -10,17 +11,19 @@ import numpy as np
 
 from engine.base.dtypes import INT64, TEXT, arithmetic_type
 from engine.base.memory.out_of_memory import MOST_BYTES, out_of_memory
+from engine.compiler.fusion import fuse_elementwise
 from engine.compiler.plan import Compute
 from engine.compiler.plan_memo import Recall
+from engine.compiler.repeated import aligned, repeat_of
 from engine.graph.model import Layer
 from engine.kernels.evaluate import TooLongError, evaluate
 from engine.kernels.evaluate_sizes import evaluate_sizes, holds_sizes
-from engine.kernels.expr import FLOATS, LOOPS, UNARY, Expr, index, nodes
+from engine.kernels.expr import FLOATS, LOOPS, UNARY, Expr, RunNumber, cast, index, nodes, run_number
 from engine.kernels.hint import Hint
 from engine.kernels.kernel import number
 from engine.kernels.size import has_sizes, numbers_in
 from engine.kernels.value import HostTable, Signature, Value
-from engine.operators.builder import FAN_IN, Builder, Formula, Groups
+from engine.operators.builder import FAN_IN, Builder, Formula, Groups, Repeated
 
 FOLD_LIMIT = 1 << 22
 """Largest tensor, in elements, evaluated ahead of time; a shape has a few, a weight up to millions."""
@@ -40,6 +43,15 @@ MOST_MADE = 1 << 16
 Loops and recurrent layers make some for each of their steps, and a file or an input may ask for any number of
 these: planning ends here, after seconds and some hundred MB.
 """
+
+MOST_KNOWN = 1 << 28
+"""Bytes that the host works out while it plans the runs of loops, all of which may be needed at once."""
+
+ADVICE = "give a smaller trip count, or shorter sequences"
+"""What helps where a plan is too long."""
+
+Refusal = Callable[[Compute], "str | None"]
+"""Why a backend cannot run a formula, or None."""
 
 Shapes = list[tuple[int, ...]]
 """The shapes of everything that one layer makes, in order."""
@@ -94,6 +106,9 @@ class ShapeBuilder(Builder):
         self.shapes: Shapes = []
         self.most = MOST_MADE
         """How many tensors the layer may make."""
+        self.most_known: int | None = None
+        """How many bytes the host may work out for the layer; None where it is no part of a loop."""
+        self.known_bytes = 0
         self.yields_nothing = False
 
     def made(self, shape: tuple[int, ...]) -> None:
@@ -104,8 +119,71 @@ class ShapeBuilder(Builder):
         if len(self.shapes) > self.most:
             self.error(
                 f"the plan comes to more than {MOST_MADE:,} tensors, as each run of a loop and each step of"
-                " a recurrent layer makes some; give a smaller trip count, or shorter sequences"
+                f" a recurrent layer makes some; {ADVICE}"
             )
+
+    def steps(self, count: int) -> Iterator[int]:
+        before = len(self.shapes)
+        for step in range(count):
+            yield step
+            if not step and (made := len(self.shapes) - before) * count > self.most - before:
+                self.error(
+                    f"its {count:,} steps come to more than {MOST_MADE:,} tensors in the plan, as each makes"
+                    f" {made}; {ADVICE}"
+                )
+
+    def before_runs(self, states: Sequence[Value]) -> tuple[Value, ...] | None:
+        return tuple([self._own(s) for s in states]) if "repeat" in self.whole else None
+
+    def _own(self, state: Value) -> Value:
+        """A tensor that only the runs of a repeat write."""
+        self.made(state.shape)
+        name = f"{self.layer.name}{self.path} #{len(self.shapes)} before"
+        return self.tensor(name, state.shape, state.dtype)
+
+    def repeated(
+        self,
+        count: int,
+        first: Sequence[Value],
+        before: Sequence[Value],
+        after: Sequence[Value],
+        kept: Sequence[Value],
+    ) -> Repeated | None:
+        dtypes = {v.dtype for v in (*first, *after, *kept)}
+        sizes = all(a.size == b.size for a, b in zip(before, after, strict=True))
+        if len(dtypes) != 1 or not sizes or any(v.known is not None for v in after):
+            return None
+        roots = [v.root for v in after]
+        for k, value in enumerate(after):
+            # A state of its own for each, that the run makes.
+            if value.root in (*before, *roots[:k]):
+                roots[k] = self.compute(value.shape, value.dtype, lambda *i, value=value: value[i])
+        starts = [0]
+        for value in kept:
+            starts.append(starts[-1] + count * aligned(value.size))
+        for value in before:
+            starts.append(starts[-1] + aligned(value.size))
+        places = [(start, aligned(v.size)) for start, v in zip(starts, kept, strict=False)]
+        made = Repeated(Value("", (starts[-1],), dtypes.pop()), tuple(places), tuple(starts[len(kept) : -1]))
+        values = self.repeat(count, first, list(zip(before, roots, strict=True)), kept, made)
+        return None if values is None else made._replace(values=values)
+
+    def repeat(
+        self,
+        count: int,
+        first: Sequence[Value],
+        states: Sequence[tuple[Value, Value]],
+        kept: Sequence[Value],
+        made: Repeated,
+    ) -> Value | None:
+        """The output of a repeat, which is like that of `made`; None where the backend cannot run it."""
+        kind = arithmetic_type(made.values.dtype)
+        return self.compute(made.values.shape, made.values.dtype, lambda i: cast(run_number(), kind))
+
+    def _know(self, nbytes: int) -> bool:
+        """Count what the host works out; whether a plan may hold as much."""
+        self.known_bytes += nbytes
+        return self.most_known is None or self.known_bytes <= self.most_known
 
     def compute(
         self,
@@ -141,9 +219,11 @@ class ShapeBuilder(Builder):
         """Evaluate now, if the formula reads nothing unknown."""
         space = space_of(value.shape, groups)
         body = formula(*(index(a) for a in range(len(groups if groups is not None else value.shape))))
-        if self.is_for_kernels(value, body):
+        if self.is_for_kernels(value, body) or not self._know(value.size * value.dtype.itemsize):
             return
         kernel, values, inputs = number(body, len(space), value.dtype)
+        if any(isinstance(x, RunNumber) for x in values):
+            return
         if all(v.known is not None for v in inputs):
             arrays = [v.known for v in inputs if v.known is not None]
             if has_sizes(values) or any(map(holds_sizes, inputs)):
@@ -166,6 +246,10 @@ class ShapeBuilder(Builder):
 
     def constant(self, array: np.ndarray) -> Value:
         self.made(array.shape)
+        if not self._know(array.nbytes):
+            self.error(
+                f"the host would hold more than {MOST_KNOWN >> 20:,} MiB for the runs of loops; {ADVICE}"
+            )
         name = f"{self.layer.name}{self.path} #{len(self.shapes)} known"
         dtype = INT64 if array.dtype == object and has_sizes(array.flat) else array.dtype
         return Value(name, array.shape, dtype, None, array)
@@ -198,12 +282,56 @@ class PlanBuilder(ShapeBuilder):
     recorded: Sequence[Shapes] | None = None
     """What this layer made in each of the model's samples; None where the samples say nothing."""
 
+    refuses: Refusal = staticmethod(lambda compute: None)
+    """What formulas the backend cannot run."""
+
     recall: Recall | None = None
     """Where the tensors of earlier plans are, if the layer may make the same ones."""
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
         self.computes: list[Compute] = []
+        self.of_run: list[Compute] = []
+        """What the layers of a body have made in a run that is to be repeated."""
+        self._first = 0
+
+    def before_runs(self, states: Sequence[Value]) -> tuple[Value, ...] | None:
+        self._first = len(self.computes)
+        return super().before_runs(states)
+
+    def _own(self, state: Value) -> Value:
+        value = super()._own(state)
+        value.signature = self.signature(state.shape)
+        return value
+
+    def repeat(
+        self,
+        count: int,
+        first: Sequence[Value],
+        states: Sequence[tuple[Value, Value]],
+        kept: Sequence[Value],
+        made: Repeated,
+    ) -> Value | None:
+        others, formulas = self.computes[: self._first], [*self.of_run, *self.computes[self._first :]]
+        self.computes = []
+        output = super().repeat(count, first, states, kept, made)
+        assert output is not None
+        (whole,) = self.computes
+        body = fuse_elementwise(formulas, [*(after for _, after in states), *kept], self.fan_in)
+        repeat = repeat_of(
+            (self.layer.name, self.layer.op_type), output, count, first, states, body, kept, made
+        )
+        refused = self.count is not None and any(
+            self.count in c.reads for c in body
+        )  # numbers are drawn anew
+        refused = refused or any(c.hint is not None and c.hint.kind == "repeat" for c in body)
+        if refused or any(self.refuses(compute) for compute in repeat.formulas):
+            # Beyond what the samples have made: nothing is known of the tensors that follow.
+            self.computes, self.recorded = others, None
+            return None
+        hint = Hint("repeat", repeat.operands, {"repeat": repeat})
+        self.computes = [*others, replace(whole, hint=hint)]
+        return output
 
     def tensor(self, name: str, shape: tuple[int, ...], dtype: np.dtype) -> Value:
         if self.recall is None or self.foldable or np.dtype(dtype).kind == "O":

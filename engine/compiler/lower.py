@@ -19,6 +19,7 @@ from engine.compiler.fusion import fuse_elementwise
 from engine.compiler.loop_splitting import Temporary
 from engine.compiler.plan import AnyKernel, BufferSpec, Compute, Packed, Plan, Role, Step, Tuner
 from engine.compiler.plan_memo import Recall, Tuned
+from engine.compiler.repeated import lower_repeat
 from engine.compiler.size_tensors import sizes_computed
 from engine.compiler.trace import InputShapes, ShapeOf, Tracer, live
 from engine.compiler.walk import Elements, Trace
@@ -40,6 +41,10 @@ class Target(Protocol):
 
     def tune(self, compute: Compute, tuner: Tuner) -> bool:
         """Replace a step by tuned kernels."""
+        ...
+
+    def windowed(self, step: Step) -> Step:
+        """A generic step with a window as one that computes nothing else."""
         ...
 
     def split(self, compute: Compute, temporary: Temporary) -> Sequence[Compute]:
@@ -83,7 +88,7 @@ class Lowered:
 
     def kernels(self, place: Place = "native") -> list[AnyKernel]:
         """The kernels of all steps at a place."""
-        return [step.kernel for s in self.segments if s.place == place for step in s.plan.steps]
+        return [kernel for s in self.segments if s.place == place for kernel in s.plan.kernels]
 
 
 class Planner:
@@ -101,7 +106,7 @@ class Planner:
         self.model = model
         self.native = native
         self.cpu = cpu
-        self.tracer = Tracer(model, native.fan_in, whole=native.whole)
+        self.tracer = Tracer(model, native.fan_in, whole=native.whole, refuses=native.refusal)
         self.recall = self.tracer.recall = Recall(len(model.layers)) if self.tracer.is_dynamic else None
         self.packed: dict[str, Packed] = {} if packed is None else packed
         self.pool = Pool(0) if pool is None else pool
@@ -220,6 +225,8 @@ class Planner:
             return found
         target = self.native if place == "native" else self.cpu
         assert target is not None
+        if compute.hint is not None and compute.hint.kind == "repeat":
+            return lower_repeat(compute, lambda part: self._tuned(place, part), target.windowed)
         made = Tuned([], {}, [], {})
         tuner = Tuner(
             compute, self._constant(made, compute), self._temporary(made, compute), self.weight_bytes

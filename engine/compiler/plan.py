@@ -6,14 +6,16 @@ may replace those that carry a `Hint` by tuned kernels. Then every formula is nu
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Iterable
+import hashlib
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any, Literal, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 
 from engine.base.memory.paged import let_go_of_sources
-from engine.kernels.expr import Expr, nodes, substitute
+from engine.kernels.expr import Expr, RunNumber, nodes, substitute
 from engine.kernels.hint import Hint as Hint
 from engine.kernels.kernel import Kernel, number
 from engine.kernels.size import Number
@@ -82,6 +84,14 @@ class StoredKernel(NamedTuple):
     nanoseconds: float
 
 
+class Window(NamedTuple):
+    """The elements that a repeated step computes in a run: so many from `start + run * stride` on."""
+
+    start: int
+    stride: int
+    elements: int
+
+
 @dataclass(frozen=True, slots=True)
 class Step:
     """One dispatch: kernel, index space, run-time arguments, and the names of the buffers it touches."""
@@ -93,12 +103,78 @@ class Step:
     values: tuple[int | float, ...]
     inputs: tuple[str, ...]
     output: str
+    window: Window | None = None
+    """Which of its elements it computes, None for all."""
+
+    @property
+    def parts(self) -> tuple[Step, ...]:
+        """The steps that it repeats, or itself."""
+        return self.kernel.steps if isinstance(self.kernel, RepeatedSteps) else (self,)
+
+    def numbers(self) -> list[Number]:
+        """Its sizes and arguments, and the estimated cost of a kernel without a formula."""
+        numbers: list[Number] = [*self.space, *(x for x in self.values if type(x) is not RunNumber)]
+        if isinstance(self.kernel, StoredKernel):
+            numbers.append(self.kernel.nanoseconds)
+        if isinstance(self.kernel, RepeatedSteps):
+            numbers += [number for step in self.kernel.steps for number in step.numbers()]
+        return [*numbers, *(self.window or ())]
+
+    def filled(self, supply: Iterator[Any]) -> Step:
+        """The step with other numbers, in the order of `numbers`."""
+        space = tuple(next(supply) for _ in self.space)
+        values = tuple(x if type(x) is RunNumber else next(supply) for x in self.values)
+        kernel = self.kernel
+        if isinstance(kernel, StoredKernel):
+            kernel = kernel._replace(nanoseconds=next(supply))
+        if isinstance(kernel, RepeatedSteps):
+            kernel = kernel.filled(supply)
+        window = None if self.window is None else Window(*(next(supply) for _ in self.window))
+        return replace(self, kernel=kernel, space=space, values=values, window=window)
 
     @property
     def is_generic(self) -> bool:
         """Whether any backend could run this step."""
         kernel = self.kernel
         return isinstance(kernel, Kernel) or (isinstance(kernel, StoredKernel) and not kernel.is_tuned)
+
+
+@dataclass(frozen=True)
+class RepeatedSteps:
+    """The kernel of a step that runs others repeatedly: `space` says how often.
+
+    body: what a run with an even number consists of. last: what follows the last run, with the number of runs
+    as its own. swapped: which tensors stand for which in runs with an odd number: a state before and after.
+    """
+
+    body: tuple[Step, ...]
+    last: tuple[Step, ...]
+    swapped: Mapping[str, str]
+
+    @property
+    def steps(self) -> tuple[Step, ...]:
+        """All of them, each once."""
+        return self.body + self.last
+
+    @cached_property
+    def key(self) -> str:
+        """That of all its kernels."""
+        return hashlib.sha256(" ".join(step.kernel.key for step in self.steps).encode()).hexdigest()[:24]
+
+    def in_run(self, steps: Sequence[Step], number: int) -> list[Step]:
+        """Steps with the tensors that they have in a run."""
+        if number % 2 == 0:
+            return list(steps)
+
+        def named(name: str) -> str:
+            return self.swapped.get(name, name)
+
+        return [replace(s, inputs=tuple(map(named, s.inputs)), output=named(s.output)) for s in steps]
+
+    def filled(self, supply: Iterator[Any]) -> RepeatedSteps:
+        """The same with other numbers."""
+        body = tuple([step.filled(supply) for step in self.body])
+        return RepeatedSteps(body, tuple([step.filled(supply) for step in self.last]), self.swapped)
 
 
 STORABLE: dict[str, Callable[..., Any]] = {}
@@ -182,28 +258,27 @@ class Plan:
 
     def numbers(self) -> list[Number]:
         """Every size, argument and stored cost, of which those of a plan for all sizes may be open."""
-        numbers: list[Number] = []
-        for step in self.steps:
-            numbers += [*step.space, *step.values]
-            if isinstance(step.kernel, StoredKernel):
-                numbers.append(step.kernel.nanoseconds)
+        numbers = [number for step in self.steps for number in step.numbers()]
         return numbers + [spec.elements for spec in self.buffers.values()]
 
     def filled(self, numbers: Iterable[Any]) -> Plan:
         """The plan with other sizes and arguments, in the order of `numbers`; without constants."""
         supply = iter(numbers)
-        steps = []
-        for step in self.steps:
-            space = tuple(next(supply) for _ in step.space)
-            values = tuple(next(supply) for _ in step.values)
-            kernel = step.kernel
-            if isinstance(kernel, StoredKernel):
-                kernel = kernel._replace(nanoseconds=next(supply))
-            steps.append(replace(step, kernel=kernel, space=space, values=values))
+        steps = [step.filled(supply) for step in self.steps]
         buffers = {
             name: BufferSpec(name, next(supply), spec.dtype, spec.role) for name, spec in self.buffers.items()
         }
         return Plan(steps, buffers)
+
+    @property
+    def kernels(self) -> list[AnyKernel]:
+        """The kernels of all steps, and of those that they repeat."""
+        return [part.kernel for step in self.steps for part in step.parts]
+
+    @property
+    def repeats(self) -> bool:
+        """Whether any step repeats others."""
+        return any(isinstance(step.kernel, RepeatedSteps) for step in self.steps)
 
     def given(self, constants: Container[str]) -> list[str]:
         """The buffers from outside, without constants: inputs, outputs and tables."""

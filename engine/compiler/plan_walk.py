@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from engine.compiler.builders import PlanBuilder, ShapeBuilder, Shapes
+from engine.compiler.builders import PlanBuilder, Refusal, ShapeBuilder, Shapes
 from engine.compiler.plan import Compute
 from engine.compiler.plan_memo import Built, Recall
-from engine.compiler.walk import Elements, Frame, Graph, LayerKey, Walk
+from engine.compiler.walk import CONTROL_PHASES, Elements, Frame, Graph, LayerKey, Walk
 from engine.graph.model import Layer
 from engine.kernels.value import Entry, Value, leaves
 
@@ -24,6 +24,8 @@ class SampleWalk(Walk):
         whole: frozenset[str] = frozenset(),
     ) -> None:
         super().__init__(graphs, frames, {})
+        # There are several of these for a model.
+        self.most_seconds /= 4
         self.fan_in = fan_in
         self.whole = whole
         self.count = count
@@ -40,7 +42,7 @@ class SampleWalk(Walk):
         made = ShapeBuilder(
             frame.layer, foldable, wanted, self.fan_in, frame.step_path(phase), self.elements, self.count
         )
-        made.whole = frozenset() if foldable else self.whole
+        made.whole = frozenset() if foldable and phase not in CONTROL_PHASES else self.whole
         return made
 
     def built(self, builder: ShapeBuilder) -> None:
@@ -68,9 +70,11 @@ class PlanWalk(Walk):
         samples: Sequence[Mapping[LayerKey, Shapes | None]] | None,
         whole: frozenset[str] = frozenset(),
         recall: Recall | None = None,
+        refuses: Refusal = lambda compute: None,
     ) -> None:
         super().__init__(graphs, frames, learned)
         self.recall = recall
+        self.refuses = refuses
         self.fan_in = fan_in
         self.whole = whole
         self.count = count
@@ -82,11 +86,21 @@ class PlanWalk(Walk):
         made = PlanBuilder(
             frame.layer, foldable, wanted, self.fan_in, frame.step_path(phase), self.elements, self.count
         )
-        made.whole = frozenset() if foldable else self.whole
+        made.whole = frozenset() if foldable and phase not in CONTROL_PHASES else self.whole
+        made.refuses = self.refuses
         made.recorded = self._recorded((frame.layer.name, phase))
         if len(self.frames) == 1 and phase == "kernel":
             made.recall = self.recall
         return made
+
+    def mark(self) -> int:
+        return len(self.computes)
+
+    def hand_over(self, builder: ShapeBuilder, frame: Frame) -> None:
+        assert isinstance(builder, PlanBuilder)
+        builder.of_run, self.computes = self.computes[frame.mark :], self.computes[: frame.mark]
+        # What was cut to size in that run is none of the others'.
+        self._exact.clear()
 
     def recalled(self, frame: Frame, entries: tuple[Entry, ...]) -> bool:
         if self.recall is None or len(self.frames) > 1:

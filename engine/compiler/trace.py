@@ -19,7 +19,7 @@ import numpy as np
 
 from engine.base.dtypes import TEXT
 from engine.base.errors import EngineError, ShapeError
-from engine.compiler.builders import Shapes
+from engine.compiler.builders import Refusal, Shapes
 from engine.compiler.entries import as_entries, mapped
 from engine.compiler.guesses import Guesses
 from engine.compiler.plan import Compute
@@ -130,7 +130,8 @@ class Tracer:
 
     `fan_in` is how many tensors a kernel may read: layers with many inputs become as many steps as it takes.
     `whole` are the kinds of layers that the backend computes as one (see `Builder.whole`).
-    `is_random` tells whether any layer draws numbers.
+    `refuses` says why the backend cannot run a formula, or None. `is_random` tells whether any layer draws
+    numbers.
     """
 
     def __init__(
@@ -139,10 +140,12 @@ class Tracer:
         fan_in: int = FAN_IN,
         registry: Registry = OPERATORS,
         whole: frozenset[str] = frozenset(),
+        refuses: Refusal = lambda compute: None,
     ) -> None:
         self.model = model
         self.fan_in = fan_in
         self.whole = whole
+        self.refuses = refuses
         self.graphs: dict[int, Graph] = {}
         self.constant_names: set[str] = set()
         self.root = Graph(model, registry, self.graphs, self.constant_names)
@@ -355,7 +358,15 @@ class Tracer:
     def _plan_walk(self, frames: list[Frame], learned: Elements) -> PlanWalk:
         samples = [s.layers for s in self.samples] if self.samples or not self.is_dynamic else None
         return PlanWalk(
-            self.graphs, frames, learned, self.fan_in, self.count, samples, self.whole, self.recall
+            self.graphs,
+            frames,
+            learned,
+            self.fan_in,
+            self.count,
+            samples,
+            self.whole,
+            self.recall,
+            self.refuses,
         )
 
     def _finish(self, walk: PlanWalk, received: tuple[Value, ...]) -> Trace:
@@ -390,8 +401,8 @@ class Tracer:
     @property
     def grows_with_sizes(self) -> bool:
         """Whether plans have more steps at larger sizes, as those of loops over an open dimension do."""
-        steps = [s.steps for s in self.samples if s.fits]
-        return bool(steps) and max(steps) > 2 * min(steps)
+        fitting = [s for s in self.samples if s.fits]
+        return bool(fitting) and max(fitting, key=_size).steps > 2 * min(s.steps for s in fitting)
 
     def others(self) -> list[dict[str, tuple[int, ...]]]:
         """Further input shapes, for kernels that are chosen by sizes: odd ones, the largest sample, and one
@@ -412,8 +423,8 @@ class Tracer:
     def representatives(self) -> list[dict[str, tuple[int, ...]]]:
         """Input shapes that stand for all: the model's own where they are fixed, else samples'.
 
-        Where the number of steps depends on a size (a recurrent layer's length), the longest sample is one;
-        where a cache grows, one is without entries.
+        Where the number of steps depends on a size (a recurrent layer's length), the sample with the most and
+        the largest one are among them; where a cache grows, one is without entries.
         """
         if not self.is_dynamic:
             shapes = self.input_shapes(SAMPLES[0])
@@ -423,10 +434,17 @@ class Tracer:
             return []
         # The smallest: a device's limits are about the sizes that come, not about those made up here. But not
         # one that leaves tensors empty, of which nothing is computed.
-        first = min(fitting, key=lambda s: (s.empty, sum(map(prod, s.shapes.values()))))
-        longest = max(fitting, key=lambda s: s.steps)
-        found = [first.shapes] if first.steps == longest.steps else [first.shapes, longest.shapes]
-        return found + self.starts
+        found = [min(fitting, key=lambda s: (s.empty, _size(s)))]
+        # A step that is repeated stands in a plan once, so the largest need not be the longest.
+        for other in (max(fitting, key=lambda s: s.steps), max(fitting, key=_size)):
+            if all(other.steps != s.steps for s in found):
+                found.append(other)
+        return [s.shapes for s in found] + self.starts
+
+
+def _size(sample: Sample) -> int:
+    """How many elements the inputs of a sample have."""
+    return sum(map(prod, sample.shapes.values()))
 
 
 def live(computes: Sequence[Compute], wanted: Sequence[Value]) -> list[Compute]:

@@ -11,13 +11,14 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from time import thread_time
 from typing import Any
 
 import numpy as np
 
 from engine.base.errors import EngineError, ShapeError, UnsupportedLayerError
 from engine.base.memory.out_of_memory import naming_out_of_memory
-from engine.compiler.builders import MOST_MADE, ShapeBuilder
+from engine.compiler.builders import ADVICE, MOST_KNOWN, MOST_MADE, ShapeBuilder
 from engine.compiler.entries import (
     as_arrays,
     as_constants,
@@ -74,6 +75,11 @@ class Graph:
             )
 
 
+MOST_SECONDS = 30.0
+"""How long the processor may take to plan the runs of loops: what they compute on the host, too, is up to the
+file.
+"""
+
 LayerKey = tuple[str, str]
 """A layer's name, and which of its steps is meant."""
 
@@ -86,7 +92,7 @@ class Frame:
     others.
     """
 
-    __slots__ = ("body", "control", "graph", "path", "position", "steps", "values")
+    __slots__ = ("began", "body", "control", "graph", "mark", "path", "position", "steps", "values")
 
     def __init__(
         self, graph: Graph, values: dict[str, Entry], path: str = "", body: Body | None = None
@@ -98,6 +104,10 @@ class Frame:
         self.body = body
         self.position = 0
         self.steps = 0
+        self.began = 0
+        """How many tensors there were in the plan when it was entered."""
+        self.mark = 0
+        """How many formulas there were when the control-flow layer was asked for this run."""
         self.control: ControlFlow | None = None
 
     def copy(self) -> Frame:
@@ -105,6 +115,7 @@ class Frame:
         other = Frame(self.graph, dict(self.values), self.path, self.body)
         other.position = self.position
         other.steps = self.steps
+        other.began, other.mark = self.began, self.mark
         other.control = None if self.control is None else self.control.copy()
         return other
 
@@ -162,11 +173,17 @@ class Walk(ABC):
         self._exact: dict[Value, Value] = {}
         self.steps = 0
         """How many tensors layers have made."""
+        self.known_bytes = 0
+        """What the host has worked out for runs of loops."""
+        self.most_seconds = MOST_SECONDS
+        self._started = 0.0
 
     def building(self, frame: Frame, phase: str, foldable: bool) -> ShapeBuilder:
         """`builder`, for as many tensors as a plan has left."""
         made = self.builder(frame, phase, foldable)
         made.most = max(0, MOST_MADE - self.steps)
+        if len(self.frames) > 1:
+            made.most_known = max(0, MOST_KNOWN - self.known_bytes)
         return made
 
     @abstractmethod
@@ -176,6 +193,15 @@ class Walk(ABC):
     def built(self, builder: ShapeBuilder) -> None:
         """Receive what a layer has made."""
         self.steps += len(builder.shapes)
+        if builder.most_known is not None:
+            self.known_bytes += builder.known_bytes
+
+    def mark(self) -> int:
+        """How many formulas there are."""
+        return 0
+
+    def hand_over(self, builder: ShapeBuilder, frame: Frame) -> None:
+        """Give a builder the formulas of a run that stands for all."""
 
     def recalled(self, frame: Frame, entries: tuple[Entry, ...]) -> bool:
         """Whether the layer at `frame` was given the same before, and all that it makes is there again."""
@@ -190,6 +216,7 @@ class Walk(ABC):
 
     def run(self) -> Stop | None:
         """Continue to the end (None) or to the next stop."""
+        self._started = thread_time()
         while True:
             frame = self.frames[-1]
             stop: Stop | None = None
@@ -328,6 +355,7 @@ class Walk(ABC):
         builder = self.building(frame, "next", True)
         if needs := self._unknown(control.needs(builder)):
             return Stop(needs)
+        mark = self.mark()
         body = control.next_run(builder)
         if body is None:
             results = control.results(builder)
@@ -337,9 +365,14 @@ class Walk(ABC):
             return None
         self.built(builder)
         self._enter(frame, body)
+        self.frames[-1].mark = mark
         return None
 
     def _enter(self, frame: Frame, body: Body) -> None:
+        if thread_time() - self._started > self.most_seconds:
+            raise ShapeError(
+                f"{frame.layer}: planning its runs takes more than {self.most_seconds:g} seconds; {ADVICE}"
+            )
         graph = self.graphs[id(body.graph)]
         names = [item.name for item in graph.model.inputs]
         if len(names) != len(body.inputs):
@@ -347,6 +380,7 @@ class Walk(ABC):
         values: dict[str, Entry] = {**graph.constants, **dict(zip(names, body.inputs, strict=True))}
         path = frame.path + (f"[{body.label}]" if body.label else "")
         self.frames.append(Frame(graph, values, path, body))
+        self.frames[-1].began = self.steps
 
     def _leave(self, frame: Frame) -> Stop | None:
         outputs = [self.look_up(o.name) for o in frame.graph.model.outputs]
@@ -359,9 +393,18 @@ class Walk(ABC):
             return Stop(needs)
         builder = self.building(outer, "took", True)
         outputs[first:] = [mapped(x, lambda v: self._exactly(builder, v)) for x in outputs[first:]]
+        if frame.body.stands_for_all:
+            self.hand_over(builder, frame)
         outer.control.took(builder, tuple(outputs))
         self.frames.pop()
         self.built(builder)
+        made, left = self.steps - frame.began, outer.control.runs_left()
+        # Later runs may make less than one: only what is far beyond the limit is refused ahead.
+        if made * left > 2 * MOST_MADE:
+            raise ShapeError(
+                f"{outer.layer}: {left:,} more runs of its body come to more than {MOST_MADE:,} tensors in"
+                f" the plan, as this one made {made}; {ADVICE}"
+            )
         return None
 
     def bind(self, frame: Frame, outputs: Sequence[Entry], empty: bool = False) -> None:

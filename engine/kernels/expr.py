@@ -9,7 +9,7 @@ Rules that keep one definition usable everywhere:
 - Both sides of an operation have the same type; conversions are written with `cast`.
 - A Python int next to an index expression becomes a run-time argument, so sizes and strides never end
   up in the kernel's text. A constant of the formula is spelled `lit(2)`.
-- Nothing is lazy: both sides of `select` are evaluated. A load that may lie outside its tensor uses
+- Nothing is lazy: both sides of `select` are evaluated. A load that may be outside its tensor uses
   `where=`, which reads element 0 instead and yields `other`.
 - Integers wrap. `//` and `%` on indices expect non-negative values; `floor_div` and `floor_mod`
   round towards minus infinity for any sign; `/` on integers truncates, and a division by 0 yields 0.
@@ -41,6 +41,12 @@ LEAVES = frozenset("const param index flat loopvar carried acc".split())
 LOOPS = frozenset({"reduce", "fold"})
 REDUCTIONS = {"sum": "add", "prod": "mul", "max": "max", "min": "min"}
 FLOATS = frozenset({"float32", "float64"})
+_OF_FLOATS = frozenset(
+    "sqrt exp log sin cos tan asin acos atan sinh cosh tanh asinh acosh atanh erf"
+    " floor ceil round trunc isnan isinf".split()
+)
+_OF_INTEGERS = frozenset({"shl", "shr", "bitnot"})
+_OF_BOOLS = frozenset("not and or xor add mul min max".split())
 
 _fresh = itertools.count()
 _NOTHING: frozenset[Any] = frozenset()
@@ -216,6 +222,18 @@ def arg(value: int | float | bool, dtype: ArithmeticType = "index", *, fixed: bo
     return Expr("param", dtype, attr=Argument(float(value) if dtype in FLOATS else int(value), fixed))
 
 
+class RunNumber(int):
+    """The number of a run, as an argument of steps that are repeated (`engine.compiler.repeated`).
+
+    It is 0, until a backend fills in that of each run.
+    """
+
+
+def run_number() -> Expr:
+    """The number of the run, in the formulas of steps that are repeated."""
+    return Expr("param", "index", attr=Argument(RunNumber()))
+
+
 def index(axis: int) -> Expr:
     """The output index along `axis` of the kernel's index space."""
     return Expr("index", "index", attr=axis, free=frozenset({axis}))
@@ -272,9 +290,23 @@ def _pair(op: str, a: Operand, b: Operand) -> tuple[Expr, Expr]:
     return a, b
 
 
+def _check(op: str, dtype: ArithmeticType) -> None:
+    """Raise `TypeError` unless every target has the operation for the type."""
+    if op in _OF_FLOATS and dtype not in FLOATS:
+        raise TypeError(f"{op} takes floats, not {dtype}")
+    if op in _OF_INTEGERS and (dtype in FLOATS or dtype == "bool"):
+        raise TypeError(f"{op} takes integers, not {dtype}")
+    if dtype == "bool" and op not in _OF_BOOLS:
+        raise TypeError(f"{op} takes numbers, not {dtype}")
+
+
 def unary(op: str, x: Expr) -> Expr:
-    """A step with one operand; `isnan`, `isinf` and `not` yield bool, the rest the operand's type."""
+    """A step with one operand; `isnan`, `isinf` and `not` yield bool, the rest the operand's type.
+
+    Raises `TypeError` for types on which the operation is not defined, as `binary` does.
+    """
     assert op in UNARY, op
+    _check(op, x.dtype)
     return Expr(op, "bool" if op in ("isnan", "isinf", "not") else x.dtype, (x,))
 
 
@@ -282,6 +314,7 @@ def binary(op: str, a: Operand, b: Operand) -> Expr:
     """A step with two operands of one type. Sums and products with a literal 0 or 1 are simplified."""
     assert op in BINARY, op
     x, y = _pair(op, a, b)
+    _check(op, x.dtype)
     if x.dtype == "index":
         if op == "add" and _is(x, 0) or op == "mul" and (_is(x, 1) or _is(y, 0)):
             return y

@@ -11,7 +11,7 @@ from engine.kernels.value import Value
 HintKind = Literal[
     "matmul", "conv", "shifted_matmul", "shifted_conv", "pool", "concat", "reduce", "transpose",
     "recurrence", "softmax", "normalize", "sort", "scan", "position", "scatter", "select", "count", "nonzero",
-    "compress", "suppression", "unpacked_matmul",
+    "compress", "suppression", "unpacked_matmul", "repeat",
 ]  # fmt: skip
 
 
@@ -58,7 +58,7 @@ class Hint:
     scatter: operands (data, targets, updates); facts reduction ("none", "add", "mul", "max", "min") and
         whole. data is (outer, places, inner); updates are (rows, count, columns), no more than data has.
         int32 targets are (rows, count, 1) if `whole`, where a row of columns goes to one place, else as
-        updates; an update goes nowhere where they lie outside. Output is data after all updates in order.
+        updates; an update goes nowhere where they are outside. Output is data after all updates in order.
     select: operands (mask, through), bool (rows, count) and its inclusive running sum. Output is the
         positions of what is marked in each row, in order, (rows, room); the slots behind them hold any
         position.
@@ -77,6 +77,8 @@ class Hint:
         that `given` names ("b", "h", "c"); x (T, N, I), the others as ONNX has them, states (D, N, H).
         Facts kind ("lstm", "gru" with linear_before_reset, or "rnn"), reverses (one bool per direction),
         states. Output is Y (T, D, N, H) and as many of the last states (D, N, H), h and c, as `states` says.
+    repeat: formulas that run repeatedly, which the planner makes one step of: see `engine.compiler.repeated`.
+        Operands are what they read beside each other's results; fact repeat, a `Repeat`.
     """
 
     kind: HintKind
@@ -86,4 +88,4 @@ class Hint:
     @property
     def is_bound(self) -> bool:
         """Whether the formula beside the hint is a placeholder, as a backend must take the hint."""
-        return self.kind == "recurrence" or bool(self.facts.get("bound"))
+        return self.kind in ("recurrence", "repeat") or bool(self.facts.get("bound"))

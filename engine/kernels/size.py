@@ -192,10 +192,16 @@ class SizeRecorder:
             self.record.lines.append(f"if {'not ' if holds else ''}({text}): return None")
         return holds
 
-    def program(self, results: Sequence[Number]) -> Callable[..., list[Any] | None]:
-        """Compile a function of the open dimensions that returns the results, or None if a guard fails."""
-        lines = "\n    ".join([*self.record.lines, f"return [{', '.join(map(_name, results))}]"])
-        head = ", ".join(size.name for size in self.inputs)
+    def program(
+        self, results: Sequence[Number], record: Record | None = None
+    ) -> Callable[..., list[Any] | None]:
+        """Compile a function of the open dimensions that returns the results, or None if a guard fails.
+
+        With a `record`, that one is compiled, whichever one another thread is adding to.
+        """
+        record = self.record if record is None else record
+        lines = "\n    ".join([*record.lines, f"return [{', '.join(map(_name, results))}]"])
+        head = ", ".join(size.name for size in record.inputs)
         names: dict[str, Any] = {f"f{n}": function for n, function in enumerate(self._calls)}
         names |= {name: getattr(math, name) for name in ("floor", "ceil", "trunc", "inf", "nan")}
         exec(compile(f"def program({head}):\n    {lines}\n", "<sizes>", "exec"), names)

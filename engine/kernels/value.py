@@ -117,7 +117,7 @@ class Value:
         return position
 
     def __getitem__(self, indices: Operand | tuple[Operand, ...]) -> Expr:
-        """Load one element; every index must lie inside the tensor (else use `load_where`)."""
+        """Load one element; every index must be inside the tensor (else use `load_where`)."""
         return load(self, self.position(indices if isinstance(indices, tuple) else (indices,)))
 
     def load_where(self, where: Expr, indices: Sequence[Operand], other: Operand = 0) -> Expr:

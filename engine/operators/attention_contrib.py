@@ -44,7 +44,7 @@ LOWEST = float(np.finfo(np.float32).min)
 
 
 Offset = Callable[[Expr], Expr]
-"""How many keys lie before the first query of a sample."""
+"""How many keys precede the first query of a sample."""
 
 
 def padding_rule(k: Builder, mask: Value, layout: Layout, past: Offset, lowered: float) -> Rule:
@@ -201,7 +201,7 @@ def _queries_keys_values(
 
 
 def _packed(k: Builder, x: Value, kinds: int, bias: Value | None, first: int) -> tuple[Heads, ...]:
-    """Operands that lie together, (batch, length, heads, kinds, size)."""
+    """Operands packed in one tensor, (batch, length, heads, kinds, size)."""
     batch, length, heads, found, size = x.shape
     if found != kinds:
         k.error(f"takes {kinds} kinds along axis 3 of {list(x.shape)}")

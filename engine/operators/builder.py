@@ -8,9 +8,9 @@ an operator's shape rule and its formula cannot drift apart.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from math import prod
-from typing import Any, NoReturn
+from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
 
@@ -26,6 +26,22 @@ FAN_IN = 7
 
 MOST_ON_HOST = 1 << 24
 """Elements of the largest table that the host computes for a layer: sizes come from files and inputs."""
+
+
+class Repeated(NamedTuple):
+    """What a repeat yields, in one tensor.
+
+    kept: where the elements that each run has kept begin, and how far those of the next run are from them.
+    last: where each state begins that the last run has left.
+    """
+
+    values: Value
+    kept: tuple[tuple[int, int], ...]
+    last: tuple[int, ...]
+
+
+REPEATED = 8
+"""From how many runs on a plan repeats one of them: fewer are no more steps than what that takes."""
 
 Formula = Callable[..., Expr]
 Groups = tuple[tuple[int, ...], ...]
@@ -110,6 +126,42 @@ class Builder(ABC):
 
     def absent(self) -> None:
         """An optional without an element."""
+
+    def before_runs(self, states: Sequence[Value]) -> tuple[Value, ...] | None:
+        """Tensors that stand for the states before any run of a repeat.
+
+        None where the backend repeats nothing: then the formulas are to be made for each run. Else those of
+        one run follow, with `run_number()` for its number, and `repeated`.
+        """
+        return None
+
+    def repeated(
+        self,
+        count: int,
+        first: Sequence[Value],
+        before: Sequence[Value],
+        after: Sequence[Value],
+        kept: Sequence[Value],
+    ) -> Repeated | None:
+        """Have the formulas that were made since `before_runs` run `count` times, at least once.
+
+        The plan is as long for any number of runs. None where the backend cannot do so.
+
+        Args:
+            count: How many runs there are.
+            first: The states before the first run.
+            before: The states before a run, from `before_runs`.
+            after: Those after it, in the same order.
+            kept: What each run yields besides.
+        """
+        return None
+
+    def steps(self, count: int) -> Iterator[int]:
+        """The numbers of a layer's time steps, each of which makes tensors.
+
+        After the first, a layer is refused whose steps come to more tensors than a plan has.
+        """
+        return iter(range(count))
 
     @property
     def version(self) -> int:

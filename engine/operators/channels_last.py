@@ -114,7 +114,7 @@ def depth_to_space(k: Builder, x: Value, *, blocksize: int, mode: str = "DCR") -
     batch, h, w, depth = x.shape
     channels = depth // blocksize**2
     if mode == "DCR" or channels == 1:
-        # What a row of a block holds lies together on both sides.
+        # What a row of a block holds is contiguous on both sides.
         run = blocksize * channels
         shape = (batch, h, blocksize, w, run)
         moved = k.compute(shape, x.dtype, lambda n, y, by, z, i: x[n, y, z, by * arg(run) + i])

@@ -31,7 +31,7 @@ class Term:
         return sum(self.value.stride(axis) for axis, own in enumerate(self.labels) if own == label)
 
     def follows(self, label: str, before: str) -> bool:
-        """Whether two axes lie side by side in memory, so that they can be walked as one."""
+        """Whether two axes are adjacent in memory, so that they can be walked as one."""
         single = self.labels.count(label) == self.labels.count(before) == 1
         return single and self.labels.index(label) == self.labels.index(before) + 1
 

@@ -1,6 +1,6 @@
 """Reading at positions that another tensor holds: gathers, OneHot.
 
-Positions count from the end where they are negative; one that lies outside reads the nearest element, as no
+Positions count from the end where they are negative; one that is outside reads the nearest element, as no
 backend can raise for it.
 """
 
@@ -32,7 +32,7 @@ def from_end(position: Expr, size: int) -> Expr:
 
 
 def within(position: Expr, size: int) -> Expr:
-    """A position as an index that surely lies inside an axis of `size` elements."""
+    """A position as an index that is always inside an axis of `size` elements."""
     return clamp(from_end(position, size), lit(0), arg(size - 1))
 
 

@@ -2,7 +2,7 @@
 
 One step (a token while generating) updates the matrix directly. More steps are taken in chunks (Yang et al.,
 2024): within one, every step's share is found at once from products of queries and keys, and only the matrix
-between two chunks waits for the one before. For the delta rule, whose values depend on what was stored just
+between two chunks waits for the previous one. For the delta rule, whose values depend on what was stored just
 before, that takes the inverse of a unit lower triangular matrix, found by doubling the size of its blocks.
 """
 

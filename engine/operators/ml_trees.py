@@ -1,7 +1,7 @@
 """Ensembles of decision trees (domain ai.onnx.ml).
 
 A first kernel walks every tree for every row and notes the leaf; a second one adds up, for each output, what
-the leaves give. Nodes of all trees lie in one table, where a child is a node or, below 0, a leaf.
+the leaves give. Nodes of all trees are in one table, where a child is a node or, below 0, a leaf.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ class Forest:
 
     @cached_property
     def depth(self) -> int | None:
-        """How many nodes lie on the longest way to a leaf; None where a way goes in circles."""
+        """How many nodes are on the longest path to a leaf; None where there is a cycle."""
         level, depth = np.unique(self.roots[self.roots >= 0]), 0
         while level.size:
             below = self.children[level].reshape(-1)

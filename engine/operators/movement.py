@@ -168,7 +168,7 @@ def chained(k: Builder, parts: Sequence[Value], group: int) -> Value:
 
 
 class Chain:
-    """`chained` for matrices that come one by one: joined as they come, so that few of them lie in memory."""
+    """`chained` for matrices that come one by one: joined as they come, so that few of them are in memory."""
 
     def __init__(self, k: Builder, group: int) -> None:
         self.k, self.group = k, group

@@ -319,7 +319,7 @@ def among_channels(
     batch, channels, sizes = layout.split(x.shape)
     planes = k.alias(x, layout.order(batch, channels, (prod(sizes),)))
     before = (size - 1) // 2
-    # What lies beyond all channels adds nothing, however far the window reaches.
+    # What is beyond all channels adds nothing, however far the window reaches.
     behind = min(size - 1 - before, channels)
     before = min(before, channels)
 

@@ -33,7 +33,7 @@ def source_of(mode: str, i: Expr, size: int) -> Expr:
 
 
 def table_of(mode: str, count: int, begin: int, size: int) -> np.ndarray:
-    """`source_of` for each of `count` positions, of which `begin` lie before the elements."""
+    """`source_of` for each of `count` positions, of which `begin` precede the elements."""
     sources = cast(source_of(mode, index(0) - arg(begin), size), "int32")
     kernel, values, _ = number(sources, 1, np.dtype(np.int32))
     return evaluate(kernel, (count,), values, [])

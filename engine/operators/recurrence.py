@@ -1,7 +1,8 @@
 """Common parts of recurrent layers: activations, directions, lengths, layouts, time steps.
 
-The input product of all time steps is taken at once. The steps follow one another in the plan as the same
-few kernels, each with its own number as a run-time argument, so that no length needs a kernel of its own.
+The input product of all time steps is taken at once. Then the same few kernels run for each step, whose
+number is a run-time argument: no length needs a kernel of its own. If the backend can repeat them, the plan
+holds them once (`Builder.repeated`), else once for each step.
 """
 
 from __future__ import annotations
@@ -15,10 +16,10 @@ from typing import Any
 import numpy as np
 
 from engine.base.dtypes import FLOAT32
-from engine.kernels.expr import FLAT, Expr, arg, cast, clamp, lit, maximum, select, unary
+from engine.kernels.expr import FLAT, Expr, arg, cast, clamp, lit, maximum, run_number, select, unary
 from engine.kernels.hint import Hint
 from engine.kernels.value import Value
-from engine.operators.builder import Builder
+from engine.operators.builder import REPEATED, Builder, Repeated
 from engine.operators.elementwise import sigmoid, softplus
 from engine.operators.linear import matmul
 from engine.operators.movement import Chain, chained
@@ -143,9 +144,9 @@ class Direction:
         length = self.length(n)
         return select(t < length, length - lit(1) - t, t)
 
-    def kept(self, t: int, n: Expr, new: Expr, old: Expr) -> Expr:
+    def kept(self, t: Expr, n: Expr, new: Expr, old: Expr) -> Expr:
         """A state after step t: the states of sequences that have ended stay."""
-        return new if self.lengths is None else select(arg(t) < self.length(n), new, old)
+        return new if self.lengths is None else select(t < self.length(n), new, old)
 
     def inputs(self, second: Callable[[Expr], Expr] | None = None) -> Value:
         """x[t] W' + Wb + Rb for all steps at once, (T, N, gates); `second` says where Rb is added."""
@@ -174,7 +175,7 @@ class Direction:
         return self.k.alias(found, shape[1:])
 
 
-Step = Callable[[int, tuple[Value, ...]], tuple[Value, ...]]
+Step = Callable[[Expr, tuple[Value, ...]], tuple[Value, ...]]
 """From a step's number and the states before it, each (N, H), to those after it; the first is the output."""
 
 
@@ -353,16 +354,38 @@ class Recurrence:
 def walk(way: Direction, step: Step, states: Sequence[Value]) -> tuple[Value, tuple[Value, ...]]:
     """All outputs in the order of the walk, (T, N, H), and the last states, which are 0 after no step."""
     k, shape = way.k, (way.steps, way.batch, way.hidden)
-    now, outputs = tuple(states), Chain(k, k.fan_in)
-    for t in range(way.steps):
-        now = step(t, now)
-        outputs.add(k.alias(now[0], (1, now[0].size)))
     if not way.steps:
-        zeros = [k.constant(np.zeros(s.shape, s.dtype)) for s in now]
+        zeros = [k.constant(np.zeros(s.shape, s.dtype)) for s in states]
         return k.constant(np.zeros(shape, way.x.dtype)), tuple(zeros)
+    repeated = None
+    if way.steps >= REPEATED and (before := k.before_runs(states)) is not None:
+        after = step(run_number(), before)
+        repeated = k.repeated(way.steps, states, before, after, after[:1])
+    if repeated is not None:
+        outputs, now = taken_apart(way, repeated)
+    else:
+        now, chain = tuple(states), Chain(k, k.fan_in)
+        for t in k.steps(way.steps):
+            now = step(arg(t), now)
+            chain.add(k.alias(now[0], (1, now[0].size)))
+        outputs = k.alias(chain.whole(), shape)
     if way.lengths is not None:
         now = tuple(cleared(way, s) for s in now)
-    return k.alias(outputs.whole(), shape), now
+    return outputs, now
+
+
+def taken_apart(way: Direction, repeated: Repeated) -> tuple[Value, tuple[Value, ...]]:
+    """All outputs, (T, N, H), and the last states, (N, H), of time steps that were a repeat."""
+    values, ((begin, stride),), starts = repeated
+    shape, width = (way.steps, way.batch, way.hidden), arg(way.hidden)
+
+    def last(start: int) -> Value:
+        return way.k.compute(shape[1:], values.dtype, lambda n, j: values.at(arg(start) + n * width + j))
+
+    outputs = way.k.compute(
+        shape, values.dtype, lambda t, n, j: values.at(arg(begin) + t * arg(stride) + n * width + j)
+    )
+    return outputs, tuple(map(last, starts))
 
 
 def cleared(way: Direction, state: Value) -> Value:

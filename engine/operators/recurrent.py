@@ -35,11 +35,11 @@ def rnn_cell(way: Direction) -> Step:
     inputs = way.inputs()
     weights = part(way.k, way.r, way.d, 0, way.hidden)
 
-    def step(t: int, states: tuple[Value, ...]) -> tuple[Value, ...]:
+    def step(t: Expr, states: tuple[Value, ...]) -> tuple[Value, ...]:
         (h,) = states
 
         def finish(total: Expr, n: Expr, j: Expr) -> Expr:
-            total = total + inputs[way.source(arg(t), n), n, j]
+            total = total + inputs[way.source(t, n), n, j]
             return way.kept(t, n, way.acts[0](way.limited(total)), h[n, j])
 
         return (way.product(h, weights, finish),)
@@ -74,11 +74,11 @@ def reset_before_cell(way: Direction) -> Step:
     gate_weights = part(k, way.r, way.d, 0, 2 * hidden)
     candidate_weights = part(k, way.r, way.d, 2 * hidden, 3 * hidden)
 
-    def step(t: int, states: tuple[Value, ...]) -> tuple[Value, ...]:
+    def step(t: Expr, states: tuple[Value, ...]) -> tuple[Value, ...]:
         (h,) = states
 
         def given(n: Expr, j: Expr) -> Expr:
-            return inputs[way.source(arg(t), n), n, j]
+            return inputs[way.source(t, n), n, j]
 
         gates = way.product(h, gate_weights, lambda total, n, j: gate_act(way.limited(total + given(n, j))))
         reset = k.compute(h.shape, h.dtype, lambda n, j: gates[n, j + hidden] * h[n, j])
@@ -100,12 +100,12 @@ def reset_after_cell(way: Direction) -> Step:
     inputs = way.inputs(lambda j: j < arg(2 * hidden))
     weights = part(k, way.r, way.d, 0, 3 * hidden)
 
-    def step(t: int, states: tuple[Value, ...]) -> tuple[Value, ...]:
+    def step(t: Expr, states: tuple[Value, ...]) -> tuple[Value, ...]:
         (h,) = states
         sums = way.product(h, weights, lambda total, n, j: total)
 
         def formula(n: Expr, j: Expr) -> Expr:
-            row, at = way.source(arg(t), n), [j, j + hidden, j + 2 * hidden]
+            row, at = way.source(t, n), [j, j + hidden, j + 2 * hidden]
             z, reset = (gate_act(way.limited(sums[n, i] + inputs[row, n, i])) for i in at[:2])
             total = sums[n, at[2]]
             total = total if b is None else total + b[arg(way.d), j + 5 * hidden]
@@ -151,13 +151,13 @@ class LstmCell:
         self.inputs = way.inputs()
         self.weights = part(way.k, way.r, way.d, 0, 4 * way.hidden)
 
-    def __call__(self, t: int, states: tuple[Value, ...]) -> tuple[Value, ...]:
+    def __call__(self, t: Expr, states: tuple[Value, ...]) -> tuple[Value, ...]:
         """The states after step t."""
         h, c = states
         way = self.way
 
         def finish(total: Expr, n: Expr, j: Expr) -> Expr:
-            return total + self.inputs[way.source(arg(t), n), n, j]
+            return total + self.inputs[way.source(t, n), n, j]
 
         sums = way.product(h, self.weights, finish)
         new_c = self.cell_state(sums, c, t)
@@ -170,7 +170,7 @@ class LstmCell:
             total = total + self.p[arg(self.way.d), j + number * self.way.hidden] * cell
         return act(self.way.limited(total))
 
-    def cell_state(self, sums: Value, c: Value, t: int) -> Value:
+    def cell_state(self, sums: Value, c: Value, t: Expr) -> Value:
         """f * c + i * candidate."""
         way = self.way
         gate_act, act, _ = way.acts
@@ -183,7 +183,7 @@ class LstmCell:
 
         return way.k.compute(c.shape, c.dtype, formula)
 
-    def hidden_state(self, sums: Value, h: Value, c: Value, t: int) -> Value:
+    def hidden_state(self, sums: Value, h: Value, c: Value, t: Expr) -> Value:
         """o * act(c)."""
         way = self.way
         gate_act, _, act = way.acts

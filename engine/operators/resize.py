@@ -75,7 +75,7 @@ class Axis:
 
 
 def source_coordinates(axis: Axis, kind: str) -> np.ndarray:
-    """Where each output index lies among the input's, as float32 (ONNX's formulas by name)."""
+    """The position of each output index among the input's, as float32 (ONNX's formulas by name)."""
     i = np.arange(axis.out, dtype=FLOAT32)
     scale, half, last = FLOAT32(axis.scale), FLOAT32(0.5), FLOAT32(axis.size - 1)
     # The length before it was cut to a whole number.
@@ -140,7 +140,7 @@ def tap_count(axis: Axis, sampling: Sampling) -> int:
 
 
 def axis_table(axis: Axis, sampling: Sampling) -> tuple[np.ndarray, np.ndarray]:
-    """Indices (out, taps) to read along an axis and their weights; index -1 lies outside the crop."""
+    """Indices (out, taps) to read along an axis and their weights; index -1 is outside the crop."""
     if not axis.size:
         return np.zeros((0, 1)), np.zeros((0, 1))
     if axis.is_kept:
@@ -172,7 +172,7 @@ def axis_table(axis: Axis, sampling: Sampling) -> tuple[np.ndarray, np.ndarray]:
 def joined_tables(axes: tuple[Axis, ...], sampling: Sampling) -> tuple[np.ndarray, np.ndarray]:
     """The tables of all axes, one behind the other.
 
-    A tap's entries lie together, so that neighbouring outputs read neighbouring ones.
+    A tap's entries are adjacent, so that neighbouring outputs read neighbouring ones.
     """
     tables = [axis_table(axis, sampling) for axis in axes]
     indices = np.concatenate([t.T.reshape(-1) for t, _ in tables]).astype(np.int32)

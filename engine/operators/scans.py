@@ -33,7 +33,7 @@ Element = Callable[[Expr, Expr, Expr], Expr]
 def lined_up(k: Builder, x: Value, made: int, most: int) -> Value:
     """`x`, preceded by as many tensors as the longest run of steps would have made.
 
-    What the samples say about a layer's tensors is told apart by the order in which they are made.
+    What the samples say about a layer's tensors is distinguished by the order in which they are made.
     """
     for _ in range(most - made):
         k.alias(x, x.shape)

@@ -2,7 +2,7 @@
 
 So the result is the same on every backend, and no update races another. Few updates are all looked at; many
 are sorted by their targets, stably, so that those of an element are a run of the sorted ones. Targets count
-from the end where they are negative; an update whose target lies outside is dropped, as no backend can raise
+from the end where they are negative; an update whose target is outside is dropped, as no backend can raise
 for it.
 """
 
@@ -167,7 +167,7 @@ def _scatter_elements(
 
 
 def _target(position: Expr, places: int) -> Expr:
-    """A place, or -1 for one that lies outside."""
+    """A place, or -1 for one that is outside."""
     i = from_end(position, places)
     return cast(select((i >= lit(0)) & (i < arg(places)), i, lit(-1)), "int32")
 

@@ -28,7 +28,7 @@ def position_in(k: Builder, position: Value | None, count: int, last: int) -> in
     if len(at) != 1:
         k.error(f"takes one position, not {len(at)}")
     if not -count <= at[0] <= last:
-        k.error(f"position {at[0]} is outside a sequence of {count}; it must lie in {-count}..{last}")
+        k.error(f"position {at[0]} is outside a sequence of {count}; it must be in {-count}..{last}")
     return at[0] + count if at[0] < 0 else at[0]
 
 

@@ -67,6 +67,28 @@ def first_beyond(
     return fold(steps if where is None else select(where, steps, lit(0)), (low, high), step)[0]
 
 
+def key_of(x: Expr, descending: bool) -> Expr:
+    """The key of an element of any type but float64, see `comparable`."""
+    if x.dtype == "float32":
+        code, zero = bits(x, "int32"), lit(0, "int32")
+        code = select(code < zero, code ^ lit(2**31 - 1, "int32"), code)
+        x = select(unary("isnan", x), lit(2**31 - 1, "int32"), select(eq(x, 0.0), zero, code))
+    elif x.dtype == "bool":
+        x = cast(x, "int32")
+    return ~x if descending else x
+
+
+def keys_are_words(rows: Value) -> bool:
+    """Whether the keys are int32."""
+    return rows.arithmetic in ("float32", "int32", "bool")
+
+
+def is_few_of_many(rows: Value, keep: int, has_lengths: bool) -> bool:
+    """Whether the stretches that hold the best elements are chosen first, see `_chosen_order`."""
+    is_known = rows.is_static(1) and not has_lengths and keys_are_words(rows)
+    return is_known and rows.shape[1] >= max(FEW * keep, MANY)
+
+
 def comparable(k: Builder, rows: Value, descending: bool) -> Value:
     """Keys in the ascending order of the elements (or their descending one), of a type that compares fast.
 
@@ -76,18 +98,8 @@ def comparable(k: Builder, rows: Value, descending: bool) -> Value:
     if rows.arithmetic == "float64" or not (descending or rows.arithmetic in ("float32", "bool")):
         return rows
 
-    def key(*at: Expr) -> Expr:
-        x = rows[at]
-        if x.dtype == "float32":
-            code, zero = bits(x, "int32"), lit(0, "int32")
-            code = select(code < zero, code ^ lit(2**31 - 1, "int32"), code)
-            x = select(unary("isnan", x), lit(2**31 - 1, "int32"), select(eq(x, 0.0), zero, code))
-        elif x.dtype == "bool":
-            x = cast(x, "int32")
-        return ~x if descending else x
-
     is_plain = rows.arithmetic in ("int64", "uint32", "uint64")
-    return k.compute(rows.shape, rows.dtype if is_plain else INT32, key)
+    return k.compute(rows.shape, rows.dtype if is_plain else INT32, lambda *at: key_of(rows[at], descending))
 
 
 def less(a: Expr, b: Expr, descending: bool) -> Expr:
@@ -167,7 +179,7 @@ class Runs:
         return self.k.compute(self.shape(BLOCK), INT32, element, hint=self.hint(BLOCK))
 
     def keys_of(self, order: Value) -> Value:
-        """The keys in the order of the runs: neighbours in a search lie together."""
+        """The keys in the order of the runs: neighbours in a search are adjacent."""
         keys = self.keys
         return self.k.compute(
             order.shape, keys.dtype, lambda o, slot, i: keys[o, cast(order[o, slot, i], "index"), i]
@@ -216,8 +228,7 @@ def sorted_order(
     keep = rows.shape[1] if keep is None else keep
     if not rows.size or not keep:
         return k.compute((rows.shape[0], keep, rows.shape[2]), INT32, lambda *at: lit(0, "int32"))
-    is_word = rows.arithmetic in ("float32", "int32", "bool")
-    if fixed and lengths is None and is_word and rows.shape[1] >= max(FEW * keep, MANY):
+    if is_few_of_many(rows, keep, lengths is not None):
         return _chosen_order(k, rows, descending, keep)
     runs = Runs(k, rows, descending, keep, lengths)
     order = runs.blocks()

@@ -70,7 +70,7 @@ def causal_conv(
     k: Builder, x: Value, weight: Value, bias: Value | None, past_state: Value | None, activation: str,
     dilation: int = 1,
 ) -> tuple[Value, Value]:  # fmt: skip
-    """`causal_conv_with_state` whose taps lie `dilation` apart; states have (K - 1) * dilation elements."""
+    """`causal_conv_with_state` whose taps are `dilation` apart; states have (K - 1) * dilation elements."""
     if activation not in ("none", "silu", "swish"):
         k.error(f"activation is {activation!r}; one of none, silu, swish")
     if x.rank != 3 or weight.rank != 3 or weight.shape[:2] != (x.shape[1], 1) or weight.shape[2] < 1:

@@ -166,7 +166,7 @@ def matches(expression: Longest, text: str) -> Iterator[tuple[int, int]]:
 
 
 def between(expression: Longest, text: str) -> Iterator[str]:
-    """What lies between the matches; the characters passed over belong to none."""
+    """What is between the matches; the characters passed over belong to none."""
     start = 0
     for first, end in matches(expression, text):
         if first == len(text):
@@ -183,7 +183,7 @@ def tokenizer(
 ) -> np.ndarray:  # fmt: skip
     """Tokens of at least `mincharnum` characters along a new last axis, filled up with `pad_value`.
 
-    They are the matches of the regular expression `tokenexp`, or what lies between those of `separators`, one
+    They are the matches of the regular expression `tokenexp`, or what is between those of `separators`, one
     after another; an empty separator alone, or "." as `tokenexp`, yields characters. `mark` adds a token
     before and behind them.
     """

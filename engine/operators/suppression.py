@@ -64,6 +64,12 @@ class Candidates:
         """How many boxes a batch has."""
         return self.order.shape[1]
 
+    def hint(self, bound: bool) -> Hint:
+        """The hint for which of them are kept."""
+        operands = (self.order, self.corners, *([] if self.number is None else [self.number]))
+        facts = {"classes": self.classes, "limit": self.limit, "most": self.most, "bound": bound}
+        return Hint("suppression", operands, facts)
+
     def behind(self, row: Expr, start: Expr) -> Expr:
         """How many candidates of a row there are from `start` on, CHUNK at most."""
         number = arg(self.count) if self.number is None else cast(self.number[row], "index")
@@ -151,7 +157,7 @@ def compared(k: Builder, boxes: Candidates, kept: Value, start: int) -> Value:
     return k.compute((kept.shape[0], CHUNK, WORDS + 1), INT32, formula)
 
 
-def decided(k: Builder, boxes: Candidates, overlaps: Value, kept: Value, start: int) -> Value:
+def decided(k: Builder, boxes: Candidates, overlaps: Value, kept: Value, start: int, is_last: bool) -> Value:
     """`kept` with the boxes of the chunk at `start` that join it, and the new number of them at its end."""
 
     def formula(row: Expr, slot: Expr) -> Expr:
@@ -178,22 +184,21 @@ def decided(k: Builder, boxes: Candidates, overlaps: Value, kept: Value, start: 
         number, found, *_ = fold(select(possible, size, lit(0)), (before, kept[row, slot], *words), step)
         return select(is_number, number, found)
 
-    return k.compute(kept.shape, INT32, formula)
+    hint = (lambda: boxes.hint(bound=False)) if is_last else None
+    return k.compute(kept.shape, INT32, formula, hint=hint)
 
 
 def kept_boxes(k: Builder, boxes: Candidates) -> Value:
     """Which of the sorted boxes of each row are kept, and behind them how many: (rows, most + 1)."""
     shape = (boxes.order.shape[0], boxes.most + 1)
     if "suppression" in k.whole:
-        operands = (boxes.order, boxes.corners, *([] if boxes.number is None else [boxes.number]))
-        facts = {"classes": boxes.classes, "limit": boxes.limit, "most": boxes.most, "bound": True}
-        hint = Hint("suppression", operands, facts)
-        return k.compute(shape, INT32, lambda *at: lit(0, "int32"), hint=lambda: hint)
+        return k.compute(shape, INT32, lambda *at: lit(0, "int32"), hint=lambda: boxes.hint(bound=True))
     kept = k.compute(shape, INT32, lambda *at: lit(0, "int32"))
     start = 0
     while start < boxes.count:  # the number of boxes may be open, that of chunks is not
-        kept = decided(k, boxes, compared(k, boxes, kept, start), kept, start)
-        start += CHUNK
+        overlaps, end = compared(k, boxes, kept, start), start + CHUNK
+        kept = decided(k, boxes, overlaps, kept, start, is_last=not end < boxes.count)
+        start = end
     return kept
 
 

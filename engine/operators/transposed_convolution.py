@@ -167,7 +167,7 @@ def _interleaved(
 
 
 def _without_channel(formula: Callable[..., Expr]) -> Callable[..., Expr]:
-    """The formula of the only channel, which lies last."""
+    """The formula of the only channel, which is last."""
     return lambda *indices: formula(*indices, lit(0))
 
 

@@ -43,7 +43,7 @@ class Windows:
         return Windows(*(tuple(field[a] for a in axes) for field in fields))
 
     def counted(self, axis: int, window: Expr, margin: bool = False) -> Expr:
-        """How many taps of a window lie in the input along an axis; with `margin`, in its padding too."""
+        """How many taps of a window are in the input along an axis; with `margin`, in its padding too."""
         step = self.dilations[axis]
         first = window * self.strides[axis] - self.begins[axis]
         low = -self.begins[axis] if margin else 0
@@ -56,7 +56,7 @@ class Windows:
         return taps_before(high) - taps_before(low)
 
     def inside(self, sources: Sequence[Expr]) -> Expr:
-        """Whether a source lies in the input."""
+        """Whether a source is in the input."""
         found: Expr = lit(True, "bool")
         for axis, i in enumerate(sources):
             found = found & (i >= lit(0)) & (i < arg(self.sizes[axis]))

@@ -4,18 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from functools import partial
-from time import perf_counter
 
 import numpy as np
 
-from engine.backends.base import Backend, DeviceBuffer, Readback
-from engine.backends.readback import PendingRead
-from engine.backends.tensor_data import CPUTensorData, TensorData
-from engine.base import instrumentation
+from engine.backends.base import DeviceBuffer, Readback
 from engine.compiler.entries import arrays_in
-from engine.kernels.value import Entry, Value
-from engine.runtime.device_tensor_data import BufferTensorData
-from engine.runtime.recorded_plan import RecordedPlan, Submission
+from engine.kernels.value import Value
+from engine.runtime.binding import Feed, UnboundInputs, bind, enqueue
+from engine.runtime.recorded_plan import Location, Planning, RecordedPlan, Submission
 from engine.runtime.session import Session
 
 
@@ -30,7 +26,7 @@ class Run:
         self,
         session: Session,
         recorded: RecordedPlan,
-        feeds: Mapping[str, TensorData | np.ndarray],
+        feeds: Mapping[str, Feed],
     ) -> None:
         self.session = session
         self.recorded = recorded
@@ -40,31 +36,18 @@ class Run:
         self.error: Exception | None = None
         self.reported = False
         self.on_finished: list[Callable[[], None]] = []
-        self._feeds = feeds
-        # Outputs that are not computed yet are requested now: a later schedule may replace them.
-        self._arriving: dict[str, PendingRead] = {
-            name: feed.request()
-            for name, feed in feeds.items()
-            if not (isinstance(feed, np.ndarray | BufferTensorData) or type(feed) is CPUTensorData)
-        }
+        self.unbound = UnboundInputs(feeds)
         self._position = 0
         self._has_transferred = False
         self._reads: dict[str, Readback] = {}
         # Results of a NumPy function, for the plan that follows it.
         self._results: tuple[np.ndarray, ...] = ()
-        self._held = [recorded]
-        recorded.users += 1
+        self._held: list[RecordedPlan] = []
 
-    def hold_inputs(self) -> None:
-        """Copy the inputs, as this run starts later, when they may have changed."""
-        held: dict[str, TensorData | np.ndarray] = {}
-        for name, feed in self._feeds.items():
-            held[name] = feed
-            if isinstance(feed, np.ndarray):
-                held[name] = feed.copy()
-            elif name not in self._arriving:
-                self._arriving[name] = feed.request()
-        self._feeds = held
+    def hold(self) -> None:
+        """Keep the plan, which may be dropped otherwise, until `let_go`."""
+        self.recorded.users += 1
+        self._held.append(self.recorded)
 
     def advance(self, wait: bool = False) -> bool:
         """Enqueue up to the end, or up to data that has not arrived. Returns True at the end."""
@@ -72,10 +55,14 @@ class Run:
             return True
         backends = self.session.backends
         while True:
-            if not self.session.is_ready(self.recorded, wait) or not (self.started or self._start(wait)):
+            if not self.session.is_ready(self.recorded, wait):
+                return False
+            self.started = self.started or self.unbound.bind(self.recorded.inputs, backends, wait)
+            if not self.started:
                 return False
             for value, array in zip(self.recorded.lowered.trace.received, self._results, strict=False):
-                self._upload(value.name, array)
+                for place, buffer in self.recorded.inputs[value.name]:
+                    bind(array, backends[place], buffer)
             self._results = ()
             while self._position < len(self.recorded.submissions):
                 submission = self.recorded.submissions[self._position]
@@ -103,7 +90,6 @@ class Run:
                 self._continue_with(self.session.continuation(self.recorded, {}, results))
                 self._results = tuple(arrays_in(results))
         self.finished = True
-        self._feeds = {}
         for backend in backends.values():
             backend.flush()
         for callback in self.on_finished:
@@ -111,20 +97,21 @@ class Run:
         self.on_finished.clear()
         return True
 
+    def plan_now(self) -> None:
+        """Wait for a plan that is made in the background."""
+        if isinstance(self.recorded.pending, Planning):
+            with self.session.backends["native"].entered():
+                self.session.is_ready(self.recorded, wait=True)
+
     def _enqueue(self, submission: Submission) -> bool:
         """Enqueue a program whose inputs are there. Returns True once all of it is enqueued."""
         backend = self.session.backends[submission.place]
-        if instrumentation.installed:
-            with instrumentation.spanning("enqueue", backend=backend.name):
-                backend.run(submission.program)
-        else:
-            backend.run(submission.program)
+        enqueue(backend, backend.run, submission.program)
         return True
 
     def _continue_with(self, recorded: RecordedPlan) -> None:
-        recorded.users += 1
         self.recorded = recorded
-        self._held.append(recorded)
+        self.hold()
         self._position = 0
 
     @property
@@ -136,8 +123,7 @@ class Run:
         """End this run with an error, which a waiting readback raises."""
         self.error = error
         self.reported = bool(self.on_finished)
-        self._feeds = {}
-        self._arriving.clear()
+        self.unbound.drop()
         self._reads.clear()
         self.on_finished.clear()
 
@@ -158,58 +144,6 @@ class Run:
             recorded.users -= 1
         self._held.clear()
 
-    def _start(self, wait: bool) -> bool:
-        """Bring the inputs to the backends that read them. Returns False while one has not arrived."""
-        for name, feed in self._feeds.items():
-            if isinstance(feed, np.ndarray) or name in self._arriving:
-                continue
-            if not self._copies(name, feed):
-                self._arriving[name] = feed.request()
-        for read in self._arriving.values():
-            if wait:
-                read.wait()
-            if not read.done():
-                return False
-        backends = self.session.backends
-        for name, places in self.recorded.inputs.items():
-            feed = self._feeds[name]
-            if name in self._arriving:
-                self._upload(name, self._arriving[name].array())
-            elif isinstance(feed, np.ndarray):
-                self._upload(name, feed)
-            elif type(feed) is CPUTensorData:
-                for place, buffer in places if feed.elements.size else ():
-                    backends[place].upload_after(buffer, feed)
-            elif 0 not in (feed.shape_or_none or ()):
-                assert isinstance(feed, BufferTensorData)
-                for place, buffer in places:
-                    backends[place].after(feed.backend.fence())
-                    backends[place].copy(feed.storage, buffer)
-                    # The owner of the buffer may write it again once this returns.
-                    feed.backend.after(backends[place].fence())
-        self._arriving.clear()
-        self.started = True
-        return True
-
-    def _upload(self, name: str, array: np.ndarray) -> None:
-        """Upload an array to the backends that read it; an empty one needs no upload."""
-        if array.size:
-            started = perf_counter() if instrumentation.installed else 0.0
-            for place, buffer in self.recorded.inputs[name]:
-                self.session.backends[place].upload(buffer, array)
-                if started:
-                    instrumentation.span("main", "upload", started, bytes=array.nbytes)
-                    instrumentation.count("bytes up", array.nbytes)
-
-    def _copies(self, name: str, feed: TensorData) -> bool:
-        """Whether an input can be copied on the device, after the work that computes it."""
-        places = self.recorded.inputs[name]
-        if type(feed) is CPUTensorData:  # a job is writing it
-            fence = feed.fence
-            return all(self.session.backends[p].can_wait_for(fence) for p, _ in places)
-        assert isinstance(feed, BufferTensorData)
-        return all(same_device(self.session.backends[place], feed.backend) for place, _ in places)
-
     def _transfer(self, sources: Mapping[str, DeviceBuffer], wait: bool) -> bool:
         """Read buffers back to the CPU. Returns True once all have arrived in `_reads`."""
         for name, buffer in sources.items():
@@ -226,7 +160,7 @@ class Run:
 
     def _fetch(self, values: tuple[Value, ...], wait: bool) -> dict[str, np.ndarray] | None:
         """The tensors that the plan waits for, by name; None while they have not arrived."""
-        located = [self.recorded.locate(value) for value in values]
+        located = [self.locate(value) for value in values]
         buffers = {x.value.root.name: x.buffer for x in located if x.buffer is not None}
         if not self._transfer(buffers, wait):
             return None
@@ -236,15 +170,10 @@ class Run:
 
     def _elements(self, fetched: Mapping[str, np.ndarray], value: Value) -> np.ndarray:
         """A tensor's elements: fetched, or known while planning."""
-        location = self.recorded.locate(value)
+        location = self.locate(value)
         flat = fetched.get(value.root.name)
         return location.array() if flat is None else location.seen_in(flat)
 
-    def entry(self, name: str) -> Entry:
-        """An output in the plan. Only once the model is planned to its end."""
-        return self.recorded.lowered.trace.values[name]
-
-
-def same_device(one: Backend, other: Backend) -> bool:
-    """Whether a backend can read the other's buffers."""
-    return one.name == other.name and one.owner is other.owner
+    def locate(self, value: Value) -> Location:
+        """The location of a tensor of the latest plan."""
+        return self.recorded.locate(value, self.session.backends)

@@ -2,89 +2,72 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
-from engine.backends.base import Backend, DeviceBuffer, Program, Read
-from engine.backends.readback import PendingRead
-from engine.backends.repeat import Repeat
 from engine.backends.tensor_data import CPUTensorData, changes
 from engine.compiler.trace import SCHEDULE_COUNT
 from engine.compiler.walk import Elements
-from engine.kernels.value import Entry, Value, leaves
+from engine.kernels.value import Value, leaves
+from engine.runtime.binding import Feed, bind, can_bind, enqueue
 from engine.runtime.execution import Run
 from engine.runtime.inputs import Named, Positional
 from engine.runtime.open_numbers import digest
-from engine.runtime.recorded_plan import RecordedPlan
+from engine.runtime.recorded_plan import Location, RecordedPlan
 from engine.runtime.session import Session
 from engine.runtime.tensor import Tensor
 
 
-@dataclass(frozen=True, slots=True)
-class Source:
-    """An output of the plan: `read` waits for its elements, `request` starts a readback."""
-
-    name: str
-    dtype: np.dtype
-    read: Read
-    request: Callable[[], PendingRead]
-    buffer: DeviceBuffer
-
-
-class FastPath:
+class FastPath(Run):
     """Repeated schedules of one plan: arrays or CPU tensors of these shapes and types, and one program.
 
-    Everything that can be looked up is looked up once, as a small network takes no longer than that.
-    `outputs` has the outputs that are plain tensors in buffers: by name, by number, and the first as None.
-    """
+    Everything that can be looked up is looked up once, as a small network takes no longer than that. It is
+    also the run of the schedules that take it: all their work is enqueued at once, and `turn` counts them.
 
-    __slots__ = (
-        "_arrays",
-        "_can_wait_for",
-        "_checked",
-        "_count",
-        "_decided",
-        "_facts",
-        "_form",
-        "_names",
-        "_repeat",
-        "_same",
-        "_tensors",
-        "backend",
-        "outputs",
-        "program",
-        "recorded",
-        "session",
-        "targets",
-    )
+    Attributes:
+        outputs: Names and locations of outputs that are plain tensors: by name, by number, and the first as
+            None.
+        backend: The backend of the program.
+        program: The program.
+        targets: The buffers of the inputs; None for an input that nothing reads.
+        inputs: Shape and type of each input.
+    """
 
     def __init__(
         self,
         session: Session,
         recorded: RecordedPlan,
-        names: Sequence[str],
-        facts: Sequence[tuple[tuple[int, ...], np.dtype]],
-        repeat: Repeat,
-        outputs: dict[str | int | None, Source],
-        can_wait_for: Callable[[object], bool],
-        backend: Backend,
-        program: Program,
-        targets: Sequence[DeviceBuffer | None],
-        decided: Sequence[tuple[int, object]],
+        inputs: Mapping[str, Value],
+        known: Elements,
         count: np.ndarray | None,
     ) -> None:
-        self.session = session
-        self.recorded = recorded
-        self.outputs = outputs
+        super().__init__(session, recorded, {})
+        self.started = self.finished = True
+        (submission,) = recorded.submissions
+        self.backend, self.program = session.backends[submission.place], submission.program
+        names = list(inputs)
+        self.inputs = [(value.shape, value.dtype) for value in inputs.values()]
         self._names = tuple(names)
-        self._facts = tuple(facts)
-        self._repeat = repeat
-        self._can_wait_for = can_wait_for
-        self.backend = backend
-        self.program = program
-        self.targets = tuple(targets)
+        # Elements of inputs on which the plan depends.
+        self._decided = [(names.index(name), digest(array)) for name, array in known.items()]
+        self._count = count
+        trace = recorded.lowered.trace
+        self.outputs: dict[str | int | None, tuple[str, Location]] = {}
+        for number, item in enumerate(session.source.outputs):
+            value = trace.values[item.name]
+            if isinstance(value, Value) and value.bound is None:
+                self.outputs[item.name] = self.outputs[number] = item.name, self.locate(value)
+                if number == 0:
+                    self.outputs[None] = self.outputs[0]
+        taken = dict(inputs) if count is None else {**inputs, SCHEDULE_COUNT: session.planner.tracer.count}
+        found = [recorded.inputs.get(name, []) for name in taken]
+        self.targets = [places[0][1] if places else None for places in found]
+        shown = {v.root.name for item in session.source.outputs for v in leaves(trace.values[item.name])}
+        in_place = [name not in shown for name in taken]
+        shapes = [value.shape for value in taken.values()]
+        self._repeat = self.backend.repeater(self.program, self.targets, shapes, in_place)
         # The checked tensors of the last schedule: storage keeps its shape and type.
         self._tensors: list[CPUTensorData | None] = []
         # If the last schedule was given tensors only: each one's position or name, its storage and elements.
@@ -94,8 +77,6 @@ class FastPath:
         self._form: type | None = None
         # `changes.latest` when the inputs of `set_input` were last checked.
         self._checked: object = None
-        self._count = count
-        self._decided = decided
 
     @classmethod
     def of(
@@ -118,56 +99,15 @@ class FastPath:
         trace, submissions = recorded.lowered.trace, recorded.submissions
         if trace.stop is not None or len(submissions) != 1 or submissions[0].transfers:
             return None
-        place, program = submissions[0].place, submissions[0].program
-        facts, targets = [], []
-        taken = names if count is None else (*names, SCHEDULE_COUNT)
-        for name in taken:
-            if name == SCHEDULE_COUNT:
-                value: Entry = session.planner.tracer.count
-            else:
-                value = trace.values[name]
-            found = recorded.inputs.get(name, [])
-            if not isinstance(value, Value) or not value.size or any(at != place for at, _ in found):
+        if any(place != submissions[0].place for places in recorded.inputs.values() for place, _ in places):
+            return None
+        inputs: dict[str, Value] = {}
+        for name in names:
+            value = trace.values[name]
+            if not isinstance(value, Value) or not value.size:
                 return None
-            facts.append((value.shape, value.dtype))
-            targets.append(found[0][1] if found else None)
-        outputs: dict[str | int | None, Source] = {}
-        for number, item in enumerate(session.source.outputs):
-            value = trace.values[item.name]
-            if not isinstance(value, Value) or value.bound is not None:
-                continue
-            location = recorded.locate(value)
-            if location.buffer is None or location.place is None:
-                continue
-            backend, seen = session.backends[location.place], (location.buffer, value.shape)
-            reader, requester = backend.reader(*seen), backend.requester(*seen)
-            source = Source(item.name, value.dtype, reader, requester, location.buffer)
-            outputs[item.name] = outputs[number] = source
-            if number == 0:
-                outputs[None] = source
-        shown = {v.root.name for item in session.source.outputs for v in leaves(trace.values[item.name])}
-        in_place = [name not in shown for name in taken]
-        repeat = session.backends[place].repeater(program, targets, [shape for shape, _ in facts], in_place)
-        takes_all = all(target is not None for target in targets)
-        can_wait_for = session.backends[place].can_wait_for if takes_all else _never
-        backend = session.backends[place]
-        if count is not None:
-            facts.pop()
-        decided = [(names.index(name), digest(array)) for name, array in known.items()]
-        return cls(
-            session,
-            recorded,
-            names,
-            facts,
-            repeat,
-            outputs,
-            can_wait_for,
-            backend,
-            program,
-            targets,
-            decided,
-            count,
-        )
+            inputs[name] = value
+        return cls(session, recorded, inputs, known, count)
 
     @property
     def is_plain(self) -> bool:
@@ -177,47 +117,39 @@ class FastPath:
     @property
     def shapes(self) -> tuple[tuple[int, ...], ...]:
         """The shapes of the inputs."""
-        return tuple(shape for shape, _ in self._facts)
+        return tuple(shape for shape, _ in self.inputs)
 
-    def facts(self, number: int) -> tuple[tuple[int, ...], np.dtype]:
-        """Shape and type of an input."""
-        return self._facts[number]
-
-    def take_again(self, given: Named | Positional) -> bool:
+    def take_again(self, given: Named | Positional, is_kept: bool = False) -> bool:
         """Schedule, if these are the very tensors of the last schedule, with elements in the same memory.
 
         Most checks of `take` are not needed then. A network's work evicts Python's data from the caches, so
         every function called here costs the calling thread microseconds.
+
+        Args:
+            given: The inputs.
+            is_kept: Whether they are those of `set_input`: while no tensor and none of them changes, nothing
+                has to be checked.
+
+        Returns:
+            Whether it was scheduled.
         """
-        if type(given) is not self._form or len(given) != len(self._same):
-            return False
-        try:
-            for key, tensor, storage, elements in self._same:
-                if given[key] is not tensor or tensor.elements_on_cpu is not storage:  # type: ignore[index]
-                    return False
-                if storage.elements is not elements or storage.writer is not None:
-                    return False
-        except KeyError:
-            return False
+        if not is_kept or self._checked is not changes.latest:
+            if type(given) is not self._form or len(given) != len(self._same):
+                return False
+            mark = changes.latest
+            try:
+                for key, tensor, storage, elements in self._same:
+                    if given[key] is not tensor or tensor.elements_on_cpu is not storage:  # type: ignore[index]
+                        return False
+                    if storage.elements is not elements or storage.writer is not None:
+                        return False
+            except KeyError:
+                return False
+            if is_kept:
+                self._checked = mark
         repeat, tensors = self._repeat, self._tensors
-        if not repeat.again(tensors):
-            repeat.run(self._arrays, tensors)
-        return True
-
-    def take_kept(self, kept: Named) -> bool:
-        """`take_again` for the inputs of `set_input`.
-
-        While no tensor and no kept input changes, nothing has to be checked.
-        """
-        if self._checked is changes.latest:
-            repeat, tensors = self._repeat, self._tensors
-            if not repeat.again(tensors):
-                repeat.run(self._arrays, tensors)
-            return True
-        mark = changes.latest
-        if not self.take_again(kept):
-            return False
-        self._checked = mark
+        if not (repeat.again(tensors) or repeat.run(self._arrays, tensors)):
+            self._submit(self._arrays)
         return True
 
     def take(self, inputs: Positional, given: Named | Positional | None = None) -> bool:
@@ -230,9 +162,9 @@ class FastPath:
         Returns:
             Whether it was scheduled.
         """
-        if len(inputs) != len(self._facts):
+        if len(inputs) != len(self.inputs):
             return False
-        for number, (shape, dtype) in enumerate(self._facts):
+        for number, (shape, dtype) in enumerate(self.inputs):
             array = inputs[number]  # takes half the time of a strict zip
             if type(array) is not np.ndarray:
                 return self._take_tensors(inputs, given)
@@ -240,23 +172,36 @@ class FastPath:
                 return False
         if self._decided and not self._are_as_decided(inputs):
             return False
-        self._repeat.run(inputs if self._count is None else (*inputs, self._count))  # type: ignore[arg-type]
+        arrays: Any = inputs if self._count is None else (*inputs, self._count)
+        if not self._repeat.run(arrays):
+            self._submit(arrays)
         return True
+
+    def _submit(self, feeds: Sequence[Feed]) -> None:
+        """Bind inputs, and enqueue the program."""
+        backend = self.backend
+        with backend.entered():
+            for feed, target in zip(feeds, self.targets, strict=True):
+                if target is not None:
+                    bind(feed, backend, target)
+            enqueue(backend, backend.run, self.program)
+            backend.flush()
 
     def _take_tensors(self, inputs: Positional, given: Named | Positional | None) -> bool:
         """`take`, where some inputs are tensors on the CPU."""
         tensors: list[CPUTensorData | None] = []
         arrays: list[np.ndarray] = []
         known, is_awaited = self._tensors, False
-        for number, (shape, dtype) in enumerate(self._facts):
+        for number, (shape, dtype) in enumerate(self.inputs):
             item = inputs[number]
             tensor = item.elements_on_cpu if type(item) is Tensor else None
             array = item if tensor is None else tensor.elements
             if tensor is None or number >= len(known) or tensor is not known[number]:
                 if type(array) is not np.ndarray or array.shape != shape or array.dtype != dtype:
                     return False
-            if tensor is not None and (fence := tensor.fence) is not None:
-                if not self._can_wait_for(fence):
+            if tensor is not None and tensor.fence is not None:
+                # An input that nothing reads has no buffer to wait with.
+                if None in self.targets or not can_bind(tensor, self.backend):
                     return False
                 is_awaited = True
             tensors.append(tensor)
@@ -269,9 +214,11 @@ class FastPath:
             arrays.append(self._count)
         self._tensors, self._arrays, self._form, self._checked = tensors, arrays, None, None
         if is_awaited:
-            self._repeat.run_after(arrays, tensors)
+            pairs = zip(arrays, tensors, strict=True)
+            self._submit([array if tensor is None else tensor for array, tensor in pairs])
             return True
-        self._repeat.run(arrays, tensors)
+        if not self._repeat.run(arrays, tensors):
+            self._submit(arrays)
         if given is not None and is_of_tensors:
             keys = self._names if type(given) is dict else range(len(inputs))
             self._form = type(given)
@@ -282,43 +229,3 @@ class FastPath:
     def _are_as_decided(self, arrays: Sequence[object]) -> bool:
         """Whether inputs have the elements on which the plan depends."""
         return all(digest(arrays[number]) == wanted for number, wanted in self._decided)  # type: ignore[arg-type]
-
-
-def _never(mark: object) -> bool:
-    """For plans with an input that nothing reads, and that has no buffer to wait with."""
-    return False
-
-
-class FastPathRun(Run):
-    """Schedules of one fast path, one after another, whose work is enqueued at once."""
-
-    started = True
-    finished = True
-    error = None
-    reported = False
-
-    def __init__(self, fast_path: FastPath) -> None:
-        self.fast_path = fast_path
-        self.recorded = fast_path.recorded
-        self.turn = 0
-
-    @property
-    def session(self) -> Session:  # type: ignore[override]
-        """The session of the plan."""
-        return self.fast_path.session
-
-    @classmethod
-    def after(cls, before: Run | None, fast_path: FastPath) -> FastPathRun:
-        """The first run of a fast path; the run before it releases its plans."""
-        fast_path.recorded.users += 1
-        if before is not None:
-            before.let_go()
-        return cls(fast_path)
-
-    @property
-    def recorded_plans(self) -> tuple[RecordedPlan, ...]:
-        """The one plan."""
-        return (self.recorded,)
-
-    def let_go(self) -> None:
-        self.recorded.users -= 1

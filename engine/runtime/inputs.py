@@ -42,6 +42,11 @@ class CheckedInputs(NamedTuple):
     known: dict[str, np.ndarray]
     tensors: dict[str, TensorData | np.ndarray]
 
+    @property
+    def in_order(self) -> tuple[Any, ...]:
+        """The tensors in the model's order, if all inputs are tensors."""
+        return tuple(self.tensors[name] for name in self.shapes)
+
 
 class Inputs:
     """A session's inputs, and the values that `set_input` keeps for later schedules.

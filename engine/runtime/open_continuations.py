@@ -16,7 +16,7 @@ from engine.compiler.walk import Elements, Stop
 from engine.kernels.value import Value
 from engine.runtime.open_numbers import OpenNumbers, of_elements, of_results, opened_elements, opened_shape
 from engine.runtime.open_plans import OPEN_FAILURES, SizedLowered, SizedPlan
-from engine.runtime.recorded_plan import RecordedPlan
+from engine.runtime.recorded_plan import Planning, RecordedPlan
 
 if TYPE_CHECKING:
     from engine.runtime.session import Session
@@ -39,18 +39,13 @@ def continued(
     lowered = before.lowered
     if not isinstance(lowered, SizedLowered):
         return None
-    plans = lowered.sized.following
-    data = of_elements(known) if results is None else of_results(results)
-    given = OpenNumbers((*lowered.sizes, *data.numbers), data.decided)
-    plan_apart = partial(_planned_apart, session, lowered, known, results)
-    if (found := plans.recorded_plan(session, given, plan_apart, before)) is not None:
+    plans, given = lowered.sized.following, _numbers(lowered, known, results)
+    if (found := filled(session, before, known, results)) is not None:
         return found
     if not plans.serves_one_set_each and plans.waiting_for(given) is None:
-        made = plan_on(session, lowered.sized, lowered.sizes, known, results)
-        if made is not None:
-            plans.add(made)
+        _make(session, lowered, known, results)
     if plans.take_compiled(session):
-        if (found := plans.recorded_plan(session, given, plan_apart, before)) is not None:
+        if (found := filled(session, before, known, results)) is not None:
             return found
     if _stops_alike(lowered):
         return None
@@ -58,10 +53,78 @@ def continued(
         # Nothing but this plan continues what has run, so its kernels are compiled now.
         session.compile(waiting.lowered)
         plans.take_compiled(session)
-        found = plans.recorded_plan(session, given, plan_apart, before)
+        found = filled(session, before, known, results)
     if found is None:
-        raise _NotAlikeError(f"model '{session.source.name}' cannot be continued at these sizes")
+        raise _not_alike(session)
     return found
+
+
+def _numbers(lowered: SizedLowered, known: Elements, results: Sequence[Any] | None) -> OpenNumbers:
+    data = of_elements(known) if results is None else of_results(results)
+    return OpenNumbers((*lowered.sizes, *data.numbers), data.decided)
+
+
+def _make(
+    session: Session, lowered: SizedLowered, known: Elements, results: Sequence[Any] | None
+) -> SizedPlan | None:
+    """A new plan that continues another, added to those that do."""
+    made = plan_on(session, lowered.sized, lowered.sizes, known, results)
+    if made is not None:
+        lowered.sized.following.add(made)
+    return made
+
+
+def filled(
+    session: Session,
+    before: RecordedPlan,
+    known: Elements,
+    results: Sequence[Any] | None,
+    *,
+    only_used: bool = False,
+) -> RecordedPlan | None:
+    """What follows a plan, from the plans for all sizes that there are; None if none of them serves.
+
+    Arguments as of `continued`; `only_used` as of `SizedPlans.recorded_plan`.
+    """
+    lowered = before.lowered
+    if not isinstance(lowered, SizedLowered):
+        return None
+    plan_apart = partial(_planned_apart, session, lowered, known, results)
+    given = _numbers(lowered, known, results)
+    plans = lowered.sized.following
+    return plans.recorded_plan(session, given, plan_apart, before, only_used=only_used)
+
+
+def planned_continuation(
+    session: Session, before: RecordedPlan, known: Elements, results: Sequence[Any] | None
+) -> Planning:
+    """How to plan in the background what follows a plan that stopped. Arguments as of `continued`."""
+    lowered = before.lowered
+
+    def make() -> SizedPlan | None:
+        if not isinstance(lowered, SizedLowered):
+            return None
+        plans = lowered.sized.following
+        sized = plans.not_used(_numbers(lowered, known, results))
+        if sized is None and not plans.serves_one_set_each:
+            sized = _make(session, lowered, known, results)
+        if sized is not None:
+            session.compile(sized.lowered)
+        return sized
+
+    def use(sized: SizedPlan, is_bound: bool) -> None:
+        assert isinstance(lowered, SizedLowered)
+        lowered.sized.following.use(sized, is_bound)
+
+    def plan() -> Lowered:
+        if isinstance(lowered, SizedLowered) and not _stops_alike(lowered):
+            raise _not_alike(session)
+        found = session.resumed(lowered.apart, known, results)
+        session.compile(found)
+        return found
+
+    find = partial(filled, session, before, known, results, only_used=True)
+    return Planning(find, make, use, plan, before)
 
 
 def _stops_alike(lowered: SizedLowered) -> bool:
@@ -77,6 +140,10 @@ def _stops_alike(lowered: SizedLowered) -> bool:
 
 class _NotAlikeError(EngineError):
     """A plan for some sizes alone does not stop where the one for all sizes did."""
+
+
+def _not_alike(session: Session) -> _NotAlikeError:
+    return _NotAlikeError(f"model '{session.source.name}' cannot be continued at these sizes")
 
 
 def plan_on(

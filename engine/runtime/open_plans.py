@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from engine.backends.base import DeviceBuffer
 from engine.backends.plan_template import Template
 from engine.base.errors import EngineError
 from engine.base.memory.out_of_memory import LARGE, naming_out_of_memory
@@ -95,6 +96,9 @@ class SizedPlan:
         """The plans of what follows the stop, if this plan ends with one."""
         self._is_start = is_start
         self._recorded: _Recorded | None = None
+        self._parts: list[_Part] = []
+        self._numbers: list[Number] = []
+        self._binding: Generator[None, None, None] | None = None
         self._programs: dict[bool, Any] = {}
 
     @property
@@ -102,20 +106,39 @@ class SizedPlan:
         """Whether it has served any sizes: its constants are bound, so that sizes can be filled in."""
         return self._recorded is not None
 
+    @property
+    def is_storable(self) -> bool:
+        """Whether it has its constants, none of which is bound yet."""
+        return self._binding is None
+
     def bind(self, session: Session) -> None:
         """Bind constants and make the program of sizes now, not for the first sizes."""
-        self._recorded = self._record(session)
+        for _ in self.binding(session):
+            pass
+        self.make_program(session)
+
+    def binding(self, session: Session) -> Generator[None, None, None]:
+        """The first part of `bind`, in small steps: constants and commands. `make_program` follows."""
+        if self._binding is None:
+            self._binding = self._bound(session)
+        return self._binding
 
     def takes(self, sizes: Sequence[int]) -> bool:
         """Whether the guards accept these sizes."""
         return self._all_numbers(())(*sizes) is not None
 
-    def _record(self, session: Session) -> _Recorded:
-        """Bind constants, and turn the record of sizes into a program."""
-        trace = self.lowered.trace
-        numbers: list[Number] = []
+    def _bound(self, session: Session) -> Generator[None, None, None]:
+        for segment in self.lowered.segments:
+            constants = yield from session.recorder.binding(self.owner, segment)
+            # Not across a step: other plans may be made meanwhile.
+            with self.recorder.at(self.record):
+                self._parts.append(self._part(session, segment, constants))
+            yield
+
+    def make_program(self, session: Session) -> None:
+        """The rest of `bind`: turn the record of sizes into a program. Any thread may call this."""
+        trace, numbers = self.lowered.trace, self._numbers
         with self.recorder.at(self.record):
-            parts = [self._part(session, segment, numbers) for segment in self.lowered.segments]
             kept = {value.root.name for value in trace.kept}
             incoming: Sequence[Value] = trace.received
             if self._is_start:
@@ -129,11 +152,10 @@ class SizedPlan:
         if trace.stop is None:
             trace.values = {}
             trace.settle()
-        return _Recorded(parts, filled, inputs, frozenset(kept), program)
+        self._recorded = _Recorded(self._parts, filled, inputs, frozenset(kept), program)
 
-    def _part(self, session: Session, segment: Segment, numbers: list[Number]) -> _Part:
-        place, plan = segment.place, segment.plan
-        constants = session.recorder.bound_constants(self.owner, segment)
+    def _part(self, session: Session, segment: Segment, constants: Mapping[str, DeviceBuffer]) -> _Part:
+        place, plan, numbers = segment.place, segment.plan, self._numbers
         template = session.backends[place].template(plan, constants)
         own = slice(len(numbers), len(numbers) + len(template.numbers))
         numbers += template.numbers
@@ -171,7 +193,9 @@ class SizedPlan:
         if made is None:
             if not self.takes(sizes):
                 return None
-            made = self._recorded = self._record(session)
+            self.bind(session)
+            made = self._recorded
+            assert made is not None
         numbers = made.program(*sizes)
         if numbers is None:
             return None
@@ -234,8 +258,7 @@ class SizedPlan:
     def _all_numbers(self, numbers: tuple[Number, ...]) -> Any:
         program = self._programs.get(bool(numbers))
         if program is None:
-            with self.recorder.at(self.record):
-                program = self._programs[bool(numbers)] = self.recorder.program(numbers)
+            program = self._programs[bool(numbers)] = self.recorder.program(numbers, self.record)
         return program
 
     def release(self) -> None:
@@ -306,12 +329,29 @@ class SizedPlans:
         Kernels of the others are compiled beside the frames.
         """
         compiled = [plan for plan in self.waiting if _is_compiled(session, plan.lowered)]
+        self._take(compiled)
+        return bool(compiled)
+
+    def _take(self, compiled: list[SizedPlan]) -> None:
         self.waiting = [p for p in self.waiting if p not in compiled]
-        self.ready = compiled + self.ready
+        self.ready = compiled + [p for p in self.ready if p not in compiled]
         for old in self.ready[self.most :]:
             old.release()
         del self.ready[self.most :]
-        return bool(compiled)
+
+    def not_used(self, given: OpenNumbers) -> SizedPlan | None:
+        """A plan that takes these numbers and that has served none, if any. Any thread may call this."""
+        found = (p for p in (*self.ready, *self.waiting) if not p.is_used and p.decided == given.decided)
+        return next((p for p in found if p.takes(given.numbers)), None)
+
+    def use(self, sized: SizedPlan, is_bound: bool) -> None:
+        """Take a plan into use that was made in the background, or drop it where binding it failed."""
+        if is_bound:
+            self._take([sized])
+            return
+        self.waiting = [p for p in self.waiting if p is not sized]
+        self.ready = [p for p in self.ready if p is not sized]
+        sized.release()
 
     def recorded_plan(
         self,
@@ -319,12 +359,17 @@ class SizedPlans:
         given: OpenNumbers,
         plan_apart: Callable[[], Lowered],
         before: RecordedPlan | None = None,
+        *,
+        only_used: bool = False,
     ) -> RecordedPlan | None:
-        """The plan for some numbers, filled in; None if no plan takes them. See `SizedPlan.recorded_plan`."""
+        """The plan for some numbers, filled in; None if no plan takes them. See `SizedPlan.recorded_plan`.
+
+        With `only_used`, plans are left out whose constants are not bound yet, which takes a while.
+        """
         for position, sized in enumerate(self.ready):
-            if sized.decided != given.decided:
-                continue
             is_used = sized.is_used
+            if sized.decided != given.decided or (only_used and not is_used):
+                continue
             try:
                 recorded = sized.recorded_plan(session, given.numbers, plan_apart, before)
             except BaseException:
@@ -395,21 +440,34 @@ class OpenPlans(SizedPlans):
             plan.bind(self._session)
             self.ready.append(plan)
 
+    def _may_make(self, given: OpenNumbers | None) -> bool:
+        """Whether to make a plan. If other elements come with every schedule, each plan is used once."""
+        return given is None or sum(plan.decided != given.decided for plan in self.ready) < MOST_DECIDED
+
     def make_ready(self, shapes: InputShapes, known: Elements) -> bool:
         """`make`, and take those whose kernels are compiled into use; whether there was one."""
-        given = self.numbers(shapes, known)
-        # If other elements come with every schedule, each plan is used once.
-        others = 0 if given is None else sum(plan.decided != given.decided for plan in self.ready)
-        if others < MOST_DECIDED and not self.is_made_for(shapes, known):
+        if self._may_make(self.numbers(shapes, known)) and not self.is_made_for(shapes, known):
             self.make(shapes, known)
         return self.take_compiled(self._session)
 
-    def recorded(self, shapes: InputShapes, known: Elements) -> RecordedPlan | None:
+    def made(self, shapes: InputShapes, known: Elements) -> SizedPlan | None:
+        """A plan that may serve some shapes and that has served none, made now if there is none.
+
+        Any thread may call this.
+        """
+        given = self.numbers(shapes, known)
+        found = None if given is None else self.not_used(given)
+        return found or (self.make(shapes, known) if self._may_make(given) else None)
+
+    def recorded(
+        self, shapes: InputShapes, known: Elements, *, only_used: bool = False
+    ) -> RecordedPlan | None:
         """The plan for some shapes, filled in; None where no plan for all sizes takes them."""
         given = self.numbers(shapes, known) if self.ready else None
         if given is None:
             return None
-        return self.recorded_plan(self._session, given, partial(self._session.lower, shapes, known))
+        plan_apart = partial(self._session.lower, shapes, known)
+        return self.recorded_plan(self._session, given, plan_apart, only_used=only_used)
 
 
 def plan_for_all_sizes(session: Session, shapes: InputShapes, known: Elements) -> SizedPlan | None:

@@ -6,11 +6,10 @@ import difflib
 from collections.abc import Callable, Sequence
 from math import prod
 from threading import get_ident
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from engine.backends.base import Readback
 from engine.backends.readback import PendingRead, delivered
 from engine.backends.tensor_data import CPUTensorData, JobMemory, TensorData
 from engine.base.errors import (
@@ -25,13 +24,13 @@ from engine.base.memory.out_of_memory import out_of_memory
 from engine.compiler.passes.remove_dead_layers import remove_dead_layers
 from engine.graph.model import Model, Output
 from engine.kernels.value import Entry, MapsValue, Value, leaves
-from engine.runtime.device_tensor_data import storage_of
+from engine.runtime.device_tensor_data import BufferTensorData, storage_of
 from engine.runtime.execution import Run
-from engine.runtime.fast_path import FastPathRun, Source
-from engine.runtime.owner import WorkerProtocol
 from engine.runtime.recorded_plan import Location
-from engine.runtime.session import Session
 from engine.runtime.tensor import Tensor
+
+if TYPE_CHECKING:
+    from engine.runtime.executor import Executor
 
 
 class Outputs:
@@ -57,20 +56,22 @@ class Outputs:
         return which
 
     def of(
-        self, worker: WorkerProtocol, run: Run, name: str, tensor: Callable[[RunOutput], Tensor]
+        self, worker: Executor, run: Run, name: str, tensor: Callable[[RunOutput], Tensor]
     ) -> Tensor | list[Tensor] | None:
         """An output of a run: a tensor, a list for a sequence, None for an empty optional.
 
         Raises:
             ShapePending: The length of a sequence depends on data that is still being computed.
         """
+        declared = self._items[name]
+        if declared.kind != "tensor" or declared.dtype is None:
+            run.plan_now()
         entry: Entry | str = run.recorded.lowered.trace.values.get(name, "pending")
         if isinstance(entry, MapsValue) or (entry == "pending" and self._items[name].kind == "maps"):
             return tensor(MapsOutput(worker, run, name, np.dtype(object)))
         if isinstance(entry, Value):
             return tensor(RunOutput(worker, run, name, entry.dtype))
         if isinstance(entry, str):
-            declared = self._items[name]
             if declared.kind != "tensor":
                 raise ShapePending(
                     f"output '{name}' is a {declared.kind} whose length is still being computed; pump the "
@@ -80,7 +81,7 @@ class Outputs:
             return tensor(RunOutput(worker, run, name, dtype))
         if entry is None:
             return None
-        return [tensor(RunOutput(worker, run, name, v.dtype, i)) for i, v in enumerate(entry.items)]
+        return [tensor(RunOutput.at(i, worker, run, name, v.dtype)) for i, v in enumerate(entry.items)]
 
 
 class RunOutput(TensorData):
@@ -90,31 +91,32 @@ class RunOutput(TensorData):
     """
 
     position = 0
-    _count: ValueReadback | None = None
+    _count: PendingRead | None = None
 
     def __init__(
-        self, worker: WorkerProtocol, run: Run, name: str, dtype: np.dtype, position: int = 0
+        self, worker: Executor, run: Run, name: str, dtype: np.dtype, location: Location | None = None
     ) -> None:
         self.worker = worker
         self.run = run
         self._turn = run.turn
         self.name = name
         self.dtype = dtype
-        self.position = position
+        self._location = location
+
+    @classmethod
+    def at(cls, position: int, worker: Executor, run: Run, name: str, dtype: np.dtype) -> RunOutput:
+        """The tensor at a position of a sequence."""
+        output = cls(worker, run, name, dtype)
+        output.position = position
+        return output
 
     def copied(self) -> Tensor:
         """A copy on the same backend, owned by the caller. Only once all work of the run is enqueued."""
         value = self.value()
         if value.bound is not None:
             return Tensor.wrap(np.ascontiguousarray(self.download()))
-        location = self.run.recorded.locate(value)
-        if location.buffer is None or location.place is None:
-            return Tensor.wrap(location.array())
-        backend = self.run.session.backends[location.place]
-        with backend.entered():
-            buffer = backend.create(location.buffer.elements, location.buffer.dtype)
-            backend.copy(location.buffer, buffer)
-        return Tensor.of(storage_of(backend)(backend, buffer, value.shape))
+        data = data_at(self.run.locate(value))
+        return Tensor.of(data.copied()) if isinstance(data, BufferTensorData) else Tensor.of(data)
 
     @property
     def shape_or_none(self) -> tuple[int, ...] | None:  # type: ignore[override]
@@ -129,12 +131,18 @@ class RunOutput(TensorData):
         if value.bound is None:
             return value.shape
         if self._count is None and self.worker._advance(self.run):
-            self._count = ValueReadback(self.run, value.bound.count)
+            self._count = self.run.locate(value.bound.count).request()
         self.run.check()
         if self._count is None or not self._count.done():
             return None
         axis, count = value.bound.axis, int(self._count.array().reshape(-1)[0])
         return (*value.shape[:axis], count, *value.shape[axis + 1 :])
+
+    def shape_when_planned(self) -> tuple[int, ...] | None:
+        """The shape, for which this waits if the plan is still being made; None if it depends on data."""
+        self._check()
+        self.run.plan_now()
+        return self.shape_or_none
 
     def value(self) -> Value:
         """The tensor in the run's plan. Only once the model is planned to its end."""
@@ -142,17 +150,19 @@ class RunOutput(TensorData):
         return entry if isinstance(entry, Value) else leaves(entry)[self.position]
 
     def _check(self) -> None:
-        self.worker._check_thread()
-        if self.worker.is_disposed:
+        """Raise the error of the run, or why its outputs cannot be used now."""
+        worker, run = self.worker, self.run
+        worker._check_thread()
+        if worker.is_disposed:
             raise DisposedError(
                 f"output '{self.name}' belongs to a worker that was disposed; copy_output outlives it"
             )
-        if self.worker._latest is not self.run or self.run.turn != self._turn:
+        if worker._latest is not run or run.turn != self._turn:
             raise StaleTensorError(
                 f"output '{self.name}' was replaced by a newer schedule; peek_output again, request its "
                 "readback before the next schedule, or use copy_output"
             )
-        self.run.check()
+        run.check()
 
     def concrete(self) -> TensorData:
         self._check()
@@ -164,7 +174,7 @@ class RunOutput(TensorData):
         if value.bound is not None:
             # Only the device knows how many elements of the buffer are valid.
             return CPUTensorData(self.download())
-        return data_at(self.run.session, self.run.recorded.locate(value))
+        return data_at(self.run.locate(value))
 
     def available_data(self) -> TensorData:
         self._check()
@@ -179,37 +189,44 @@ class RunOutput(TensorData):
         )
 
     def request(self) -> PendingRead:
-        self._check()
+        worker, run = self.worker, self.run
+        if worker._latest is not run or run.turn != self._turn or worker._thread != get_ident() or run.error:
+            self._check()
         try:
-            if self.run.finished and (value := self.value()).bound is None:
-                return ValueReadback(self.run, value)
-            return DeferredReadback(self)
+            location = self._location or self._locate()
+            return DeferredReadback(self) if location is None else location.request()
         except (MemoryError, OutOfMemoryError) as error:
             raise self._no_room(error) from error
 
     def download(self, out: np.ndarray | None = None) -> np.ndarray:
-        if not self.run.finished:
-            return super().download(out)
-        value = self.value()
-        self._check()
+        worker, run = self.worker, self.run
+        if worker._latest is not run or run.turn != self._turn or worker._thread != get_ident() or run.error:
+            self._check()
         try:
-            if value.bound is None:
-                return self._read(value, value.shape, out)
-            count = self._read(value.bound.count, value.bound.count.shape)
-            axis, size = value.bound.axis, int(count.reshape(-1)[0])
-            shape = (*value.shape[:axis], size, *value.shape[axis + 1 :])
-            if prod(shape[:axis]) == 1:
-                return self._read(value, shape, out)
-            return delivered(first_along(self._read(value, value.shape), axis, size), out)
+            location = self._location or self._locate()
+            if location is not None:
+                return location.read(out)
+            return self._read_bounded(out) if self.run.finished else super().download(out)
         except (MemoryError, OutOfMemoryError) as error:
             raise self._no_room(error) from error
 
-    def _read(self, value: Value, shape: tuple[int, ...], out: np.ndarray | None = None) -> np.ndarray:
-        """The first elements of a tensor of the run, in the given shape."""
-        location = self.run.recorded.locate(value)
-        if location.buffer is None or location.place is None:
-            return delivered(location.array().reshape(-1)[: prod(shape)].reshape(shape), out)
-        return self.run.session.backends[location.place].reader(location.buffer, shape)(out)
+    def _locate(self) -> Location | None:
+        """Where the elements are; None while work is not enqueued or only the device knows how many."""
+        if not self.run.finished or (value := self.value()).bound is not None:
+            return None
+        self._location = self.run.locate(value)
+        return self._location
+
+    def _read_bounded(self, out: np.ndarray | None) -> np.ndarray:
+        """The valid elements, once all work is enqueued."""
+        value, bound = self.value(), self.value().bound
+        assert bound is not None
+        count, elements = self.run.locate(bound.count), self.run.locate(value)
+        axis, size = bound.axis, int(count.read(None).reshape(-1)[0])
+        shape = (*value.shape[:axis], size, *value.shape[axis + 1 :])
+        if prod(shape[:axis]) == 1:
+            return elements.reader(shape)(out)
+        return delivered(first_along(elements.read(None), axis, size), out)
 
     def _no_room(self, error: Exception) -> OutOfMemoryError:
         return out_of_memory(self.name, self.value().shape, self.dtype, "the CPU", error)
@@ -249,78 +266,12 @@ class MapsOutput(RunOutput):
         return self
 
 
-class FastPathOutput(RunOutput):
-    """An output of a `FastPathRun`, whose reader and buffer are known."""
-
-    def __init__(self, worker: WorkerProtocol, run: FastPathRun, source: Source) -> None:
-        self.worker = worker
-        self.run = run
-        self._turn = run.turn
-        self.name = source.name
-        self.dtype = source.dtype
-        self._source = source
-
-    def request(self) -> PendingRead:
-        worker = self.worker
-        run = self.run
-        if worker._latest is not run or run.turn != self._turn or get_ident() != worker._thread:
-            self._check()
-        try:
-            return self._source.request()
-        except (MemoryError, OutOfMemoryError) as error:
-            raise self._no_room(error) from error
-
-    def download(self, out: np.ndarray | None = None) -> np.ndarray:
-        worker = self.worker
-        run = self.run
-        if worker._latest is not run or run.turn != self._turn or get_ident() != worker._thread:
-            self._check()
-        try:
-            return self._source.read(out)
-        except (MemoryError, OutOfMemoryError) as error:
-            raise self._no_room(error) from error
-
-
-def data_at(session: Session, location: Location) -> TensorData:
+def data_at(location: Location) -> TensorData:
     """The storage at a location, not owned by the tensor that gets it."""
-    if location.buffer is None or location.place is None:
+    backend, buffer = location.backend, location.buffer
+    if backend is None or buffer is None:
         return CPUTensorData(location.array())
-    backend = session.backends[location.place]
-    return storage_of(backend)(backend, location.buffer, location.value.shape, owned=False)
-
-
-class ValueReadback:
-    """A readback of one tensor of a run."""
-
-    __slots__ = ("_array", "_location", "_read")
-
-    def __init__(self, run: Run, value: Value) -> None:
-        self._location = location = run.recorded.locate(value)
-        self._read: Readback | None = None
-        self._array: np.ndarray | None = None
-        if location.buffer is None or location.place is None:
-            self._array = location.array()
-            return
-        backend = run.session.backends[location.place]
-        with backend.entered():
-            self._read = backend.readback(location.buffer)
-            backend.flush()
-
-    def done(self) -> bool:
-        """Whether the elements have arrived."""
-        return self._read is None or self._read.done()
-
-    def wait(self) -> None:
-        """Block until done."""
-        if self._read is not None:
-            self._read.wait()
-
-    def array(self) -> np.ndarray:
-        """The elements in the tensor's shape."""
-        if self._read is not None:
-            return self._location.seen_in(self._read.array())
-        assert self._array is not None
-        return self._array
+    return storage_of(backend)(backend, buffer, location.value.shape, owned=False)
 
 
 class DeferredReadback:
@@ -334,8 +285,8 @@ class DeferredReadback:
     def __init__(self, output: RunOutput) -> None:
         self._output = output
         self._run = output.run
-        self._read: ValueReadback | None = None
-        self._count: ValueReadback | None = None
+        self._read: PendingRead | None = None
+        self._count: PendingRead | None = None
         self._axis = 0
         if self._run.finished:
             self._begin()
@@ -344,10 +295,10 @@ class DeferredReadback:
 
     def _begin(self) -> None:
         value = self._output.value()
-        self._read = ValueReadback(self._run, value)
+        self._read = self._run.locate(value).request()
         if value.bound is not None:
             self._axis = value.bound.axis
-            self._count = ValueReadback(self._run, value.bound.count)
+            self._count = self._run.locate(value.bound.count).request()
 
     def done(self) -> bool:
         """Whether the elements have arrived. Advances the run."""
@@ -392,7 +343,7 @@ class MapsReadback:
         return self._output.maps(self._rows.array())
 
 
-def fetch(worker: WorkerProtocol, name: str) -> Any:
+def fetch(worker: Executor, name: str) -> Any:
     """Wait for an output of the latest schedule.
 
     Returns:

@@ -1,9 +1,14 @@
-"""Pending work: started work that waits for data, advanced by a host until it is done."""
+"""Pending work: started work that waits for data, advanced by a host until it is done.
+
+A host also says whether it drives frames on this thread: then new plans are made beside them.
+"""
 
 from __future__ import annotations
 
 import threading
 import weakref
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Protocol
 
 
@@ -20,6 +25,7 @@ class _Unfinished(threading.local):
 
     def __init__(self) -> None:
         self.work: weakref.WeakSet[Pumped] = weakref.WeakSet()
+        self.plans_in_background = False
 
 
 unfinished = _Unfinished()
@@ -28,3 +34,24 @@ unfinished = _Unfinished()
 def unfinished_workers() -> tuple[Pumped, ...]:
     """The workers and image transfers of this thread that wait for data. A host pumps them every frame."""
     return tuple(unfinished.work)
+
+
+@contextmanager
+def background_planning() -> Iterator[None]:
+    """A block in which `schedule` makes no plan on this thread; for the frames of a loop of your own.
+
+    Where input shapes need a new plan, `schedule` returns at once, the plan is made in the background, and
+    the result arrives later. Errors that only planning finds are raised when outputs are read. In an `App`
+    every frame is such a block, and so are `poll` and `pump` of an `InferenceQueue`. Elsewhere `schedule`
+    makes the plan before it returns.
+    """
+    before, unfinished.plans_in_background = unfinished.plans_in_background, True
+    try:
+        yield
+    finally:
+        unfinished.plans_in_background = before
+
+
+def plans_in_background() -> bool:
+    """Whether new plans are made in the background now, on this thread."""
+    return unfinished.plans_in_background

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
+from math import prod
 from typing import Any, TypeAlias
 
 import numpy as np
 
-from engine.backends.base import Compiling, DeviceBuffer, Program
+from engine.backends.base import Backend, Compiling, DeviceBuffer, Program, Read
+from engine.backends.readback import ArrivedRead, PendingRead, delivered
 from engine.compiler.lower import Lowered, Place
 from engine.compiler.plan import Plan
 from engine.kernels.value import Value
@@ -24,8 +26,30 @@ class Location:
     """The location of a tensor: a buffer on a backend, or elements known while planning."""
 
     value: Value
-    place: Place | None = None
+    backend: Backend | None = None
     buffer: DeviceBuffer | None = None
+
+    @cached_property
+    def read(self) -> Read:
+        """Waits for the elements and returns them."""
+        return self.reader(self.value.shape)
+
+    @cached_property
+    def request(self) -> Callable[[], PendingRead]:
+        """Starts a readback of the elements as they are now."""
+        if self.backend is None or self.buffer is None:
+            return lambda: ArrivedRead(self.array())
+        return self.backend.requester(self.buffer, self.value.shape)
+
+    def reader(self, shape: tuple[int, ...]) -> Read:
+        """A function that waits for the first elements and returns them in a shape."""
+        if self.backend is not None and self.buffer is not None:
+            return self.backend.reader(self.buffer, shape)
+
+        def read(out: np.ndarray | None) -> np.ndarray:
+            return delivered(self.array().reshape(-1)[: prod(shape)].reshape(shape), out)
+
+        return read
 
     def array(self) -> np.ndarray:
         """A copy of elements that are in no buffer: known while planning, or empty."""
@@ -60,6 +84,27 @@ class Submission:
         return self.make_plan()
 
 
+@dataclass(eq=False)
+class Planning:
+    """A plan that is made in the background: see `engine.runtime.background_plans`.
+
+    Attributes:
+        find: Returns the recorded plan if a plan for all sizes serves it; on the worker's thread.
+        make: Returns a plan for all sizes that may serve it, its kernels compiled; on any thread.
+        use: Takes such a plan into use, or drops it if that failed; on the worker's thread.
+        plan: Plans these sizes alone and compiles the kernels; on any thread.
+        before: The plan that it continues.
+        error: What went wrong.
+    """
+
+    find: Callable[[], RecordedPlan | None]
+    make: Callable[[], Any]
+    use: Callable[[Any, bool], None]
+    plan: Callable[[], Lowered]
+    before: RecordedPlan | None = None
+    error: Exception | None = None
+
+
 @dataclass
 class Pending:
     """A plan that is recorded once its kernels are compiled, and the callback for then."""
@@ -86,18 +131,18 @@ class RecordedPlan:
     inputs: dict[str, list[tuple[Place, DeviceBuffer]]] = field(default_factory=dict)
     continuations: OrderedDict[object, RecordedPlan] = field(default_factory=OrderedDict)
     users: int = 0
-    pending: Pending | None = None
-    """What to do once the kernels are compiled; None after that."""
+    pending: Planning | Pending | None = None
+    """How it is being planned, or what to do once the kernels are compiled; None after that."""
     fast_path: Any = None
     """The plan's `FastPath`, once one exists."""
 
-    def locate(self, value: Value) -> Location:
-        """The buffer of a tensor after the plan has run."""
+    def locate(self, value: Value, backends: Mapping[Place, Backend]) -> Location:
+        """The buffer of a tensor after the plan has run, on one of these backends."""
         if value.known is not None or value.size == 0:
             return Location(value)
         root = value.root.name
         place = self.placement[root]
-        return Location(value, place, self.buffers[place, root])
+        return Location(value, backends[place], self.buffers[place, root])
 
     def memory(self) -> dict[int, int]:
         """The memory of buffers, constants and temporaries: bytes by the number of each block.
@@ -108,6 +153,13 @@ class RecordedPlan:
         for submission in self.submissions:
             found.update(submission.program.temporaries())
         return found
+
+    def become(self, made: RecordedPlan) -> None:
+        """Take over everything of another plan, which nobody uses."""
+        self.lowered, self.submissions = made.lowered, made.submissions
+        self.buffers, self.placement = made.buffers, made.placement
+        self.owned, self.inputs = made.owned, made.inputs
+        self.pending = None
 
     def release(self) -> None:
         """Free programs and buffers."""

@@ -166,12 +166,7 @@ class Recorder:
 
     def _submission(self, recorded: RecordedPlan, segment: Segment) -> Generator[None, None, Submission]:
         place, plan = segment.place, segment.plan
-        bound: dict[str, DeviceBuffer] = {}
-        with self._packing(place, plan) as take:
-            for name, spec in plan.buffers.items():
-                if spec.role == "constant":
-                    bound[name] = self._constant(place, name, plan, recorded, take)
-                    yield
+        bound = yield from self.binding(recorded, segment)
         outer, transfers = self.bind(recorded, place, plan.buffers.values())
         bound |= outer
         backend, largest = self._backends[place], _largest_temporary(plan)
@@ -198,12 +193,26 @@ class Recorder:
                 recorded.placement[name] = place
         return bound, tuple(transfers)
 
-    def bound_constants(self, recorded: RecordedPlan, segment: Segment) -> dict[str, DeviceBuffer]:
-        """The buffers of a segment's constants; those of no other plan are released with this one."""
+    def binding(
+        self, recorded: RecordedPlan, segment: Segment
+    ) -> Generator[None, None, dict[str, DeviceBuffer]]:
+        """The buffers of a segment's constants, in small steps; those of no other plan go with this one."""
         place, plan = segment.place, segment.plan
-        names = [name for name, spec in plan.buffers.items() if spec.role == "constant"]
+        bound: dict[str, DeviceBuffer] = {}
         with self._packing(place, plan) as take:
-            return {name: self._constant(place, name, plan, recorded, take) for name in names}
+            for name, spec in plan.buffers.items():
+                if spec.role == "constant":
+                    bound[name] = self._constant(place, name, plan, recorded, take)
+                    yield
+        return bound
+
+    def pack(self, segment: Segment) -> None:
+        """Pack a segment's weights ahead of recording it, where any thread may create buffers."""
+        place, plan = segment.place, segment.plan
+        with self._packing(place, plan) as take:
+            for name in plan.packed:
+                if (place, name) not in self.constants:
+                    self.constants[place, name] = (None, self._filled(place, name, take(name)))
 
     def _packing(self, place: Place, plan: Plan) -> AbstractContextManager[Callable[[str], np.ndarray]]:
         """Context manager: packed constants without a buffer are prefetched on other threads."""

@@ -18,22 +18,32 @@ from engine.base import instrumentation
 from engine.base.errors import EngineError, OutOfMemoryError, ShapeError, UnsupportedLayerError
 from engine.base.memory.out_of_memory import naming_out_of_memory
 from engine.base.memory.pool import Pool
+from engine.base.sliced_thread import SlicedThread
 from engine.compiler.guesses import Guesses
 from engine.compiler.lower import Lowered, Place, Planner
 from engine.compiler.passes import applied
 from engine.compiler.plan import AnyKernel, Packed, StoredKernel
 from engine.compiler.trace import SAMPLES, InputShapes
 from engine.compiler.walk import Elements
-from engine.graph.model import Layer, Model
+from engine.graph.model import Model
 from engine.kernels.value import Value, leaves
-from engine.runtime.open_continuations import continued, likely_continuations, likely_elements
+from engine.runtime.background_plans import BackgroundPlans, plan_for_inputs
+from engine.runtime.host_inputs import host_inputs
+from engine.runtime.open_continuations import (
+    continued,
+    filled,
+    likely_continuations,
+    likely_elements,
+    planned_continuation,
+)
 from engine.runtime.open_numbers import digest, of_elements
 from engine.runtime.open_plans import OpenPlans, SizedPlan
+from engine.runtime.pending_work import plans_in_background
 from engine.runtime.plan_cache import PlanCache
 from engine.runtime.plan_store.open_plans import StoredOpenPlan
 from engine.runtime.plan_store.plans import PlanFile, StoredModel, copied, plan_file
 from engine.runtime.plan_store.streams import UNREADABLE
-from engine.runtime.recorded_plan import Pending, RecordedPlan
+from engine.runtime.recorded_plan import Pending, Planning, RecordedPlan
 from engine.runtime.recording import Recorder, finish
 
 HOST_INPUT_LIMIT = 4096
@@ -58,16 +68,20 @@ class Session:
         self.pool = Pool(sum(array.nbytes for array in model.constants.values()) if stays else 0)
         self.file = plan_file(model, native)
         self.stored = None if self.file is None else self.file.read
-        self.host_inputs = self._host_inputs() if self.stored is None else self.stored.host_inputs
-        self.is_random = self.planner.tracer.is_random if self.stored is None else self.stored.is_random
+        if self.stored is None:
+            self.host_inputs = host_inputs(self.model, self.planner.tracer)
+            self.is_random = self.planner.tracer.is_random
+        else:
+            self.host_inputs, self.is_random = self.stored.host_inputs, self.stored.is_random
         self.recorder = Recorder(model, self.backends, self.pool, self._lasting)
         self.cache = PlanCache()
         self.open_plans = OpenPlans(self, model)
         self._outlook: list[Lowered] = []
         # Plans with open sizes that were stored, or could not be.
         self._taken: weakref.WeakSet[SizedPlan] = weakref.WeakSet()
-        self.background: Callable[[], object] | None = None
-        """Waits for a thread that is making a plan."""
+        self.background: SlicedThread[Any] | None = None
+        """The thread that makes a plan, if one does: one at a time."""
+        self.background_plans = BackgroundPlans(self)
 
     @cached_property
     def model(self) -> Model:
@@ -82,44 +96,6 @@ class Session:
     def planner(self) -> Planner:
         """Makes plans; not created if all plans are read from disk."""
         return Planner(self.model, self.backends["native"], self.backends.get("cpu"), self.packed, self.pool)
-
-    def _host_inputs(self) -> frozenset[str]:
-        """Inputs on whose elements a plan depends.
-
-        These are inputs that a layer reads on the host, and integers from which such an input is computed.
-        """
-        needed: set[str] = set()
-        direct: set[str] = set()
-        for layer in reversed(self.model.layers):
-            direct.update(self._read_on_host(layer))
-            needed.update(direct)
-            if layer.op_type not in ("Shape", "Size") and needed.intersection(layer.outputs):
-                needed.update(layer.dependencies)
-        names = (
-            i.name
-            for i in self.model.inputs
-            if i.dtype == object
-            or i.kind == "map"
-            or i.name in direct
-            or (i.name in needed and i.dtype.kind in "iub")
-        )
-        return frozenset(names)
-
-    def _read_on_host(self, layer: Layer) -> set[str]:
-        """Names of tensors that a layer, or a layer in its subgraphs, reads on the host."""
-        operator = self.planner.tracer.operator_of(layer)
-        found = {layer.inputs[i] for i in operator.host_positions(layer)} - {""}
-        for body in layer.subgraphs:
-            inside: set[str] = set()
-            for inner in reversed(body.layers):
-                inside |= self._read_on_host(inner)
-                if inside.intersection(inner.outputs):
-                    inside.update(inner.dependencies)
-            # An input of the body may be any input of the layer.
-            if inside.intersection(item.name for item in body.inputs):
-                found.update(n for n in layer.inputs if n)
-            found |= inside
-        return found
 
     # Making plans
 
@@ -221,7 +197,7 @@ class Session:
         """As data: the plans with open sizes that were made since the last call and not used yet."""
         found = []
         for plan in (*self.open_plans.waiting, *self.open_plans.ready):
-            if plan.decided == of_elements({}).decided and plan not in self._taken and not plan.is_used:
+            if plan.decided == of_elements({}).decided and plan not in self._taken and plan.is_storable:
                 self._taken.add(plan)
                 if (data := file.taken(plan.lowered, plan.recorder)) is not None:
                     found.append(data)
@@ -315,27 +291,46 @@ class Session:
         key = self.key(shapes, known)
         if (recorded := self.cache.get(key)) is not None:
             return recorded
-        with instrumentation.spanning("plan", model=self.source):
-            recorded = self.open_plans.recorded(shapes, known)
-            if recorded is None:
+        beside, recorded = plans_in_background(), None
+        if self.open_plans.ready:
+            with instrumentation.spanning("fill", model=self.source):
+                recorded = self.open_plans.recorded(shapes, known, only_used=beside or self.is_planning)
+        if recorded is None and beside:
+            return self.begin_plan(shapes, known)
+        if recorded is None:
+            with instrumentation.spanning("plan", model=self.source):
                 self.finish_background()
                 # Another thread may have made it.
                 recorded = self.cache.get(key) or self._new_plan(key, shapes, known)
-            self.cache.keep(key, recorded)
-            return recorded
+        self.cache.keep(key, recorded)
+        return recorded
 
     def _new_plan(self, key: object, shapes: InputShapes, known: Elements) -> RecordedPlan:
-        # The first plan that is used is stored, for which it has to be made for these sizes.
-        is_stored = self.file is None or self.stored is None or bool(self.stored.plans)
-        if is_stored and self.open_plans.make_ready(shapes, known):
-            if self.stored is not None and not known and len(self.stored.open_plans) < MOST_OPEN_PLANS:
-                new = [k for plan in self.open_plans.ready for k in plan.lowered.kernels()]
-                self._store([*self._stored_kernels(), *new])
+        if self.may_plan_for_all and self.open_plans.make_ready(shapes, known):
+            self.store_open_plans(known, self.open_plans.ready)
             found = self.open_plans.recorded(shapes, known)
             if found is not None:
                 return found
         lowered = self.lower(shapes, known)
         return self._begun(lowered, None, partial(self._store_plan, key, lowered, known))
+
+    @property
+    def may_plan_for_all(self) -> bool:
+        """False for the first plan that is used, which is stored, so it has to be made for its sizes."""
+        return self.file is None or self.stored is None or bool(self.stored.plans)
+
+    def store_open_plans(self, known: Elements, compiled: Sequence[SizedPlan]) -> None:
+        """Store the plans for all sizes that were made, for which these kernels are compiled."""
+        if self.stored is not None and not known and len(self.stored.open_plans) < MOST_OPEN_PLANS:
+            new = [k for plan in compiled for k in plan.lowered.kernels()]
+            self._store([*self._stored_kernels(), *new])
+
+    def begin_plan(self, shapes: InputShapes, known: Elements) -> RecordedPlan:
+        """A plan for these input shapes that is made in the background from now on."""
+        key = self.key(shapes, known)
+        recorded = self.background_plans.begin(plan_for_inputs(self, key, shapes, known))
+        self.cache.keep(key, recorded)
+        return recorded
 
     def _begun(
         self, lowered: Lowered, before: RecordedPlan | None, on_compiled: Callable[[], None] | None = None
@@ -357,6 +352,8 @@ class Session:
         pending = recorded.pending
         if pending is None:
             return True
+        if isinstance(pending, Planning):
+            return self.background_plans.is_ready(recorded, pending, wait)
         if not wait and not all(load.done() for load in recorded.compiling):
             return False
         for load in recorded.compiling:
@@ -375,10 +372,15 @@ class Session:
         self.cache.measure(recorded)
         return True
 
+    @property
+    def is_planning(self) -> bool:
+        """Whether a thread is making a plan."""
+        return self.background is not None and not self.background.is_done
+
     def finish_background(self) -> None:
         """Wait for the thread that is making a plan: only one does at a time."""
         if self.background is not None:
-            self.background()
+            self.background.wait()
 
     def planned(self, key: object, shapes: InputShapes, known: Elements) -> Lowered:
         """A plan for these input shapes, its kernels compiled. Any thread may call this."""
@@ -409,10 +411,16 @@ class Session:
         key: object = self.key({}, known) if results is None else tuple(map(_signature, results))
         if (following := self.cache.continuation(recorded, key)) is not None:
             return following
-        self.finish_background()
-        following = continued(self, recorded, known, results)
-        if following is None:
-            following = self._begun(self.resumed(recorded.lowered.apart, known, results), recorded)
+        if plans_in_background():
+            following = filled(self, recorded, known, results, only_used=True)
+            if following is None:
+                planning = planned_continuation(self, recorded, known, results)
+                following = self.background_plans.begin(planning)
+        else:
+            self.finish_background()
+            following = continued(self, recorded, known, results)
+            if following is None:
+                following = self._begun(self.resumed(recorded.lowered.apart, known, results), recorded)
         self.cache.keep_continuation(recorded, key, following)
         return following
 
@@ -457,6 +465,7 @@ class Session:
 
     def release(self) -> None:
         """Free everything."""
+        self.background_plans.stop()
         self.finish_background()
         self.cache.release()
         self.open_plans.release()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from time import perf_counter
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
@@ -13,11 +13,14 @@ from engine.backends.partial_dispatch import Cut, PartialDispatch, Taken
 from engine.backends.tensor_data import TensorData
 from engine.base import instrumentation
 from engine.base.errors import CancelledError
+from engine.runtime.binding import enqueue
 from engine.runtime.cost_model import SELDOM, SURE, Expected, StepCosts
 from engine.runtime.execution import Run
-from engine.runtime.owner import WorkerProtocol
 from engine.runtime.recorded_plan import RecordedPlan, Submission
 from engine.runtime.session import Session
+
+if TYPE_CHECKING:
+    from engine.runtime.executor import Executor
 
 
 @dataclass(slots=True)
@@ -125,13 +128,7 @@ class SlicedRun(Run):
                 self._skip(dispatch, max(count, 0))
             if not cuts:
                 return self._step == len(steps) and self._end_submission()
-            if instrumentation.installed:
-                with instrumentation.spanning(
-                    "enqueue", backend=self.session.backends[submission.place].name
-                ):
-                    timing = dispatch.enqueue(cuts, timed)
-            else:
-                timing = dispatch.enqueue(cuts, timed)
+            timing = enqueue(self.session.backends[submission.place], dispatch.enqueue, cuts, timed)
             known = timing.seconds if isinstance(timing, Taken) else None
             allowance.take(expected if known is None else 1000.0 * sum(known), dispatch.is_synchronous)
             if timing is not None:
@@ -256,7 +253,7 @@ class Schedule:
     A `Schedule` that is deleted before its end is cancelled.
     """
 
-    def __init__(self, worker: WorkerProtocol, run: SlicedRun) -> None:
+    def __init__(self, worker: Executor, run: SlicedRun) -> None:
         self._worker = worker
         self._run = run
 

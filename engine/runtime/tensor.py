@@ -104,7 +104,7 @@ class Tensor(Disposable):
 
     @property
     def shape_or_none(self) -> TensorShape | None:
-        """Shape, or None while it depends on data that is still being computed."""
+        """Shape, or None while its plan is being made or it depends on data that is still being computed."""
         self._check_alive()
         if self._arrived is not None:
             return TensorShape(self._arrived.shape)
@@ -113,10 +113,18 @@ class Tensor(Disposable):
 
     @property
     def shape(self) -> TensorShape:
-        """Shape; raises `ShapePending` while it depends on data that is still being computed."""
+        """Shape; raises `ShapePending` while it depends on data that is still being computed.
+
+        Waits for a plan that is still made in the background; `shape_or_none` does not.
+        """
         shape = self.shape_or_none
         if shape is None:
-            raise ShapePending("this output's shape depends on data still being computed; poll shape_or_none")
+            planned = self._data.shape_when_planned()
+            if planned is None:
+                raise ShapePending(
+                    "this output's shape depends on data still being computed; poll shape_or_none"
+                )
+            shape = TensorShape(planned)
         return shape
 
     @property

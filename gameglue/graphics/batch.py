@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -10,7 +11,7 @@ import moderngl
 import numpy as np
 
 from gameglue.graphics.device import GraphicsDevice, RenderTarget, Texture
-from gameglue.graphics.shaders import QUAD_FRAGMENT, QUAD_VERTEX
+from gameglue.graphics.shaders import PICTURE_FRAGMENT, PLAIN_FRAGMENT, QUAD_FRAGMENT, QUAD_VERTEX
 
 QUAD: Final = np.dtype(
     [
@@ -24,11 +25,19 @@ QUAD: Final = np.dtype(
     ]
 )
 PLAIN, PICTURE, GLYPH = 0.0, 1.0, 2.0
+MIXED: Final = -1.0
+"""Stands for any of them, where a program is chosen."""
 
 _PACK: Final = struct.Struct("<14f8B")
-_LAYOUT: Final = "2f4 2f4 2f4 4f4 4f4 4f1 4f1 /i"
-_ATTRIBUTES: Final = ("in_center", "in_half", "in_axis", "in_uv", "in_shape", "in_color", "in_color2")
+_ATTRIBUTES: Final = (
+    ("2f4", "in_center"), ("2f4", "in_half"), ("2f4", "in_axis"), ("4f4", "in_uv"), ("4f4", "in_shape"),
+    ("4f1", "in_color"), ("4f1", "in_color2"),
+)  # fmt: skip
+_SKIPPED: Final = {"2f4": "2x4", "4f4": "4x4", "4f1": "4x1"}
 _CAPACITIES: Final = (128, 2048, 16384)
+_FRAGMENTS: Final = {MIXED: QUAD_FRAGMENT, PLAIN: PLAIN_FRAGMENT, PICTURE: PICTURE_FRAGMENT}
+_MANY_PIXELS: Final = 10_000
+"""For fewer, a program of its own saves less on a software renderer than its two draw calls cost."""
 # How many more makes a kind that adds its light.
 ADDS: Final = 4.0
 # For colours that are multiplied by their alpha already. Alpha adds up, so that a render target drawn with
@@ -162,31 +171,82 @@ class QuadList:
         self._bytes = grown.view(np.uint8).data
 
 
+def by_kind(run: Run) -> list[tuple[float, np.ndarray]]:
+    """Cut a run into stretches of `PLAIN` or `PICTURE` that cover many pixels, and `MIXED` ones between."""
+    shape, count = run.quads["shape"], len(run.quads)
+    kinds = shape[:, 2] % ADDS
+    starts = np.flatnonzero(np.diff(kinds, prepend=-1.0))
+    sides = 2.0 * (run.quads["half"] + shape[:, 3:]) / run.view.pixel
+    areas = np.add.reduceat(sides[:, 0] * sides[:, 1], starts)
+    ends = np.append(starts[1:], count)
+    pieces: list[tuple[float, np.ndarray]] = []
+    done = 0
+    for place in np.flatnonzero((areas > _MANY_PIXELS) & (kinds[starts] < GLYPH)):
+        start, end = starts[place], ends[place]
+        if start > done:
+            pieces.append((MIXED, run.quads[done:start]))
+        pieces.append((float(kinds[start]), run.quads[start:end]))
+        done = end
+    if done < count:
+        pieces.append((MIXED, run.quads[done:]))
+    return pieces
+
+
+class _Program:
+    """A shader program for quads of one kind or of any, and how it reads each of the buffers."""
+
+    def __init__(self, device: GraphicsDevice, fragment: str, buffers: Sequence[moderngl.Buffer]) -> None:
+        assert device.ctx is not None
+        self.program = device.program(QUAD_VERTEX, fragment)
+        for unit, name in enumerate(("glyphs", "picture")):
+            if name in self.program:
+                self.program[name] = unit
+        # Attributes that a program does not use are not there.
+        used = [(form, name) for form, name in _ATTRIBUTES if name in self.program]
+        layout = " ".join(form if name in self.program else _SKIPPED[form] for form, name in _ATTRIBUTES)
+        names = [name for _, name in used]
+        self.arrays = [
+            device.ctx.vertex_array(self.program, [(buffer, f"{layout} /i", *names)]) for buffer in buffers
+        ]
+
+    def look_by(self, view: View) -> None:
+        """Draw in the units of `view` from now on."""
+        self.program["view_x"], self.program["view_y"] = view.x, view.y
+        self.program["pixel"] = view.pixel
+
+    def release(self) -> None:
+        """Free it."""
+        for array in self.arrays:
+            array.release()
+        self.program.release()
+
+
 class QuadPipeline:
-    """Draws quad lists into a render target."""
+    """Draws quad lists into a render target.
+
+    A graphics card draws all kinds with one program, so that panels, pictures and text are one batch. Where
+    the processor draws, a stretch of one kind that covers many pixels has a program of its own.
+    """
 
     def __init__(self, device: GraphicsDevice) -> None:
         self._device = device
-        self._stores: list[tuple[int, moderngl.Buffer, moderngl.VertexArray]] = []
-        self._program: moderngl.Program | None = None
+        self._buffers: list[moderngl.Buffer] = []
+        self._programs: dict[float, _Program] = {}
         self._blank: Texture | None = None
         ctx = device.ctx
         if ctx is None:
             return
-        self._program = device.program(QUAD_VERTEX, QUAD_FRAGMENT)
-        self._program["glyphs"] = 0
-        self._program["picture"] = 1
+        self._buffers = [ctx.buffer(reserve=count * QUAD.itemsize, dynamic=True) for count in _CAPACITIES]
+        # All now: compiling within a frame would wait for what is drawn.
+        kinds = (MIXED, PLAIN, PICTURE) if device.is_software else (MIXED,)
+        self._programs = {kind: _Program(device, _FRAGMENTS[kind], self._buffers) for kind in kinds}
         self._blank = device.texture(np.full((1, 1), 255, np.uint8))
-        for capacity in _CAPACITIES:
-            buffer = ctx.buffer(reserve=capacity * QUAD.itemsize, dynamic=True)
-            vertices = ctx.vertex_array(self._program, [(buffer, _LAYOUT, *_ATTRIBUTES)])
-            self._stores.append((capacity, buffer, vertices))
         device.keep(self)
 
     def draw(self, quads: QuadList, target: RenderTarget, glyphs: Texture | None) -> None:
         """Draw `quads` over what `target` holds, and clear the list."""
-        ctx, program, framebuffer = self._device.ctx, self._program, target.framebuffer
-        if ctx is not None and program is not None and framebuffer is not None and len(quads):
+        ctx, framebuffer = self._device.ctx, target.framebuffer
+        if ctx is not None and self._programs and framebuffer is not None and len(quads):
             self._device.bind(framebuffer, moderngl.BLEND)
             # moderngl's stubs know only the forms with two values.
             blending: Any = ctx
@@ -194,13 +254,15 @@ class QuadPipeline:
             blending.blend_func = OVER
             ctx.clear_samplers(0, 2)
             for run in quads.runs():
-                program["view_x"], program["view_y"] = run.view.x, run.view.y
-                program["pixel"] = run.view.pixel
                 self._use(glyphs, unit=0)
                 # A picture cannot be looked at while it is drawn into.
                 self._use(run.picture if run.picture is not target else None, unit=1)
-                for start in range(0, len(run.quads), _CAPACITIES[-1]):
-                    self._draw_run(run.quads[start : start + _CAPACITIES[-1]])
+                pieces = by_kind(run) if self._device.is_software else [(MIXED, run.quads)]
+                for kind in {kind for kind, _ in pieces}:
+                    self._programs[kind].look_by(run.view)
+                for kind, piece in pieces:
+                    for start in range(0, len(piece), _CAPACITIES[-1]):
+                        self._draw_piece(self._programs[kind], piece[start : start + _CAPACITIES[-1]])
         quads.clear()
 
     def _use(self, picture: Picture | None, *, unit: int) -> None:
@@ -211,20 +273,19 @@ class QuadPipeline:
         if texture is not None:
             texture.use(unit)
 
-    def _draw_run(self, quads: np.ndarray) -> None:
-        _, buffer, vertices = next(store for store in self._stores if len(quads) <= store[0])
+    def _draw_piece(self, program: _Program, quads: np.ndarray) -> None:
+        place = next(place for place, capacity in enumerate(_CAPACITIES) if len(quads) <= capacity)
         # Orphaned, so that the write does not wait for the GPU to finish drawing from the old content.
-        buffer.orphan()
-        buffer.write(quads)
-        vertices.render(moderngl.TRIANGLE_STRIP, vertices=4, instances=len(quads))
+        self._buffers[place].orphan()
+        self._buffers[place].write(quads)
+        program.arrays[place].render(moderngl.TRIANGLE_STRIP, vertices=4, instances=len(quads))
 
     def release(self) -> None:
-        """Free the program and buffers."""
-        for _, buffer, vertices in self._stores:
-            vertices.release()
+        """Free the programs and buffers."""
+        for program in self._programs.values():
+            program.release()
+        for buffer in self._buffers:
             buffer.release()
-        self._stores.clear()
-        if self._program is not None:
-            self._program.release()
-            self._program = None
+        self._programs.clear()
+        self._buffers.clear()
         self._device.forget(self)

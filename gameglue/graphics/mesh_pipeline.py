@@ -17,7 +17,7 @@ from gameglue.graphics.mesh_list import Batch, MeshList
 from gameglue.graphics.mesh_store import MeshStore
 from gameglue.graphics.particle_pipeline import Billboards
 from gameglue.graphics.particles import ParticleSystem3D
-from gameglue.graphics.shaders import MESH_FRAGMENT, MESH_VERTEX
+from gameglue.graphics.shaders import MESH_VERTEX, mesh_fragment
 from gameglue.graphics.shadow_map import UNIT, ShadowMap
 
 
@@ -27,19 +27,28 @@ class MeshPipeline:
     def __init__(self, device: GraphicsDevice) -> None:
         self._device = device
         self.store = MeshStore()
-        self._program: moderngl.Program | None = None
+        self._programs: dict[tuple[bool, bool], moderngl.Program] = {}
+        """By whether they draw shadows and highlights."""
         self._billboards = Billboards(device)
         self._shadows = ShadowMap(device)
 
-    def _prepared(self, ctx: moderngl.Context) -> moderngl.Program:
-        """The program; compiled for the first `Camera3D`, as a game in two dimensions needs none."""
-        if self._program is None:
-            self._program = self._device.program(MESH_VERTEX, MESH_FRAGMENT)
-            self._program["picture"], self._program["shadow_map"] = 0, UNIT
-            self._device.keep(self)
-            # Now too, not in the midst of a game with its first sparks.
-            self._billboards.prepare(ctx)
-        return self._program
+    def _prepared(self, ctx: moderngl.Context, shadows: bool, highlights: bool) -> moderngl.Program:
+        """The program; compiled for the first `Camera3D`, as a game in two dimensions needs none.
+
+        A graphics card has one for all, so that none is compiled in the midst of a game.
+        """
+        kind = (shadows, highlights) if self._device.is_software else (True, True)
+        if kind not in self._programs:
+            if not self._programs:
+                self._device.keep(self)
+                # Now too, not in the midst of a game with its first sparks.
+                self._billboards.prepare(ctx)
+            fragment = mesh_fragment(shadows=kind[0], highlights=kind[1])
+            program = self._programs[kind] = self._device.program(MESH_VERTEX, fragment)
+            program["picture"] = 0
+            if kind[0]:
+                program["shadow_map"] = UNIT
+        return self._programs[kind]
 
     def draw(
         self,
@@ -57,12 +66,15 @@ class MeshPipeline:
         layered = target.with_depth(samples)
         if ctx is None or layered is None:
             return
-        program = self._prepared(ctx)
         self.store.drop_gone()
-        opaque = meshes.opaque()
-        program["shadow_light"] = -1
+        opaque, translucent = meshes.opaque(), meshes.translucent(clip)
         shadow = lights.shadow
-        if shadow is not None:
+        is_shiny = any(batch.instances["glow"][:, 3].any() for batch in (*opaque, *translucent))
+        program = self._prepared(ctx, shadow is not None, is_shiny)
+        if shadow is None:
+            if "shadow_light" in program:
+                program["shadow_light"] = -1
+        else:
             towards = lights.towards[shadow.light]
             self._shadows.draw(self.store, opaque, camera, towards, shadow.reach)
             self._shadows.use(program, shadow.light)
@@ -71,7 +83,6 @@ class MeshPipeline:
         program["blended"] = False
         for batch in opaque:
             self._draw_batch(ctx, program, batch, target)
-        translucent = meshes.translucent(clip)
         if translucent or particles:
             program["blended"] = True
             layered.depth_mask = False
@@ -124,7 +135,8 @@ class MeshPipeline:
         program["light_color"].write(table[1])  # type: ignore[union-attr]
         program["light_count"] = count
         program["sky"], program["ground"] = tuple(lights.sky), tuple(lights.ground)
-        program["eye"] = eye
+        if "eye" in program:  # only highlights need it
+            program["eye"] = eye
 
     def _draw_batch(
         self, ctx: moderngl.Context, program: moderngl.Program, batch: Batch, target: RenderTarget
@@ -151,9 +163,9 @@ class MeshPipeline:
                 self.store.draw(ctx, program, kind.mesh, instances[chosen])
 
     def release(self) -> None:
-        """Free the program and every mesh."""
+        """Free the programs and every mesh."""
         self.store.release()
-        if self._program is not None:
-            self._program.release()
-            self._program = None
+        for program in self._programs.values():
+            program.release()
+        self._programs.clear()
         self._device.forget(self)

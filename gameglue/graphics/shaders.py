@@ -46,8 +46,9 @@ void main() {
 # shape: corner radius, border width (0 fills), kind (0 plain, 1 picture, 2 glyph), softness of the edge.
 # A kind of 4 and above adds its light to what is there. Colours leave multiplied by their alpha, so that
 # covering and adding are one blend function, and both may stand in one batch.
-QUAD_FRAGMENT: Final = """
+_QUAD_FRAGMENT: Final = """
 #version 330 core
+%s
 in vec2 local;
 in vec2 uv;
 flat in vec2 half_size;
@@ -75,6 +76,12 @@ float coverage() {
 void main() {
     color = mix(near_color, far_color, clamp(local.y / max(half_size.y, 1e-6) * 0.5 + 0.5, 0.0, 1.0));
     bool adds = shape.z > 3.5;
+#if defined(ONLY_PLAIN)
+    color.a *= coverage();
+#elif defined(ONLY_PICTURES)
+    color *= texture(picture, uv);
+    color.a *= coverage();
+#else
     float kind = adds ? shape.z - 4.0 : shape.z;
     if (kind > 1.5) {
         color.a *= texture(glyphs, uv / vec2(textureSize(glyphs, 0))).r;
@@ -82,10 +89,15 @@ void main() {
         if (kind > 0.5) color *= texture(picture, uv);
         color.a *= coverage();
     }
+#endif
     color.rgb *= color.a;
     if (adds) color.a = 0.0;
 }
 """
+QUAD_FRAGMENT: Final = _QUAD_FRAGMENT % ""
+# For quads of one kind. Software renderers compute all branches for every pixel, textures included.
+PLAIN_FRAGMENT: Final = _QUAD_FRAGMENT % "#define ONLY_PLAIN"
+PICTURE_FRAGMENT: Final = _QUAD_FRAGMENT % "#define ONLY_PICTURES"
 
 # Meshes: what differs from object to object comes with the instance, what a camera sees by is uniform.
 MESH_VERTEX: Final = """
@@ -124,8 +136,9 @@ void main() {
 """
 
 # Lambert's law for diffuse light, Blinn's half vector for highlights.
-MESH_FRAGMENT: Final = """
+_MESH_FRAGMENT: Final = """
 #version 330 core
+%s
 in vec3 world;
 in vec3 normal;
 in vec2 uv;
@@ -141,12 +154,14 @@ uniform vec3 ground;
 uniform int light_count;
 uniform vec3 light_towards[4];
 uniform vec3 light_color[4];
+
+out vec4 color;
+
+#ifdef SHADOWS
 uniform int shadow_light;
 uniform mat4 world_to_shadow;
 uniform sampler2DShadow shadow_map;
 uniform float shadow_step;
-
-out vec4 color;
 
 // The share of light that arrives, from four places around. Looked up a little above the surface, so that
 // it does not shade itself.
@@ -161,6 +176,7 @@ float arriving(vec3 n) {
     }
     return sum * 0.25;
 }
+#endif
 
 void main() {
     vec4 base = textured ? tint * texture(picture, uv) : tint;
@@ -171,18 +187,29 @@ void main() {
     vec3 to_eye = normalize(eye.xyz - world * eye.w);
     for (int i = 0; i < light_count; i++) {
         float facing = max(dot(n, light_towards[i]), 0.0);
+#ifdef SHADOWS
         if (i == shadow_light && facing > 0.0) facing *= arriving(n);
+#endif
         light += facing * light_color[i];
+#ifdef HIGHLIGHTS
         if (glow.a > 0.0 && facing > 0.0) {
             vec3 half_way = normalize(light_towards[i] + to_eye);
             highlight += pow(max(dot(n, half_way), 0.0), 48.0) * min(facing * 4.0, 1.0) * light_color[i];
         }
+#endif
     }
     // What hides all behind it is whole; of the rest, highlights keep their strength, as on glass.
     float alpha = blended ? base.a : 1.0;
     color = vec4((base.rgb * light + glow.rgb) * alpha + highlight * glow.a, alpha);
 }
 """
+
+
+def mesh_fragment(*, shadows: bool, highlights: bool) -> str:
+    """The shader of meshes. Software renderers compute what it can do for every pixel, wanted or not."""
+    wanted = ("SHADOWS", shadows), ("HIGHLIGHTS", highlights)
+    return _MESH_FRAGMENT % "\n".join(f"#define {name}" for name, is_wanted in wanted if is_wanted)
+
 
 SHADOW_VERTEX: Final = """
 #version 330 core

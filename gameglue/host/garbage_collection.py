@@ -11,16 +11,21 @@ _blocks = 0
 
 
 @contextmanager
-def long_lived_kept() -> Iterator[None]:
+def long_lived_kept(*, collects: bool = True) -> Iterator[None]:
     """Have the collector leave alone what is there now, until the block ends.
 
     A full collection looks at every object: modules, types and functions that a game has loaded make it take
     tens of milliseconds, within some frame. What comes later is still collected. Blocks nest and only
     the outermost one collects, so a program that runs an app a few frames at a time can hold one around all.
+
+    Args:
+        collects: Whether to collect garbage first, which takes tens of milliseconds. Otherwise garbage of
+            before is kept until the block ends.
     """
     global _blocks
     if _blocks == 0:
-        gc.collect()
+        if collects:
+            gc.collect()
         gc.freeze()
     _blocks += 1
     try:

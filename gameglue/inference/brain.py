@@ -36,7 +36,7 @@ class Brain(MonoBehaviour):
     """The backend that was asked for; `None` is the worker's own."""
 
     answers = 0
-    """How many have come."""
+    """Number of results so far."""
     _waits: tuple[tuple[int, float], ...] = ()
     _asked: Sequence[InferenceRequest] = ()
     _label = ""
@@ -97,27 +97,29 @@ class Brain(MonoBehaviour):
             if callback is not None:
                 callback(request)
 
+        # Whose callback it is, for messages.
+        take.__wrapped__ = callback or _nothing  # type: ignore[attr-defined]
         request = self.app.inference.submit(self.worker, *inputs, callback=take, **options)
         self._asked = [*(asked for asked in self._asked if not asked.is_done()), request]
         return request
 
     @property
     def pending(self) -> int:
-        """How many questions have no answer yet."""
+        """Number of requests without a result."""
         return sum(not asked.is_done() for asked in self._asked)
 
     def cancel(self) -> None:
-        """Give up what is asked: no answer to it comes any more."""
+        """Cancel all open requests: their callbacks are not called."""
         self.app.inference.cancel_all(self.worker)
 
     @property
     def answer_ms(self) -> float:
-        """Milliseconds from a question to its answer: the latest ones' median; 0 before the first."""
+        """Median of the latest times from request to result, in milliseconds; 0 before the first."""
         return median(ms for _, ms in self._waits) if self._waits else 0.0
 
     @property
     def answer_frames(self) -> float:
-        """Frames from a question to its answer: the latest ones' median; 0 before the first."""
+        """Median of the latest numbers of frames from request to result; 0 before the first."""
         return median(frames for frames, _ in self._waits) if self._waits else 0.0
 
     @property
@@ -157,3 +159,7 @@ class Brain(MonoBehaviour):
         if not self.worker.is_disposed:
             self._label = self.label  # for a report after the end
         self.worker.dispose()
+
+
+def _nothing(request: InferenceRequest) -> None:
+    """Stands for the callback of a request without one."""

@@ -2,23 +2,22 @@
 
 from __future__ import annotations
 
-import logging
 import weakref
 from collections.abc import Callable
 
+from gameglue.inference.failures import Failures
 from gameglue.inference.reading import Pumpable
 from gameglue.inference.sharing import Sharer, Step
-
-_log = logging.getLogger("gameglue")
 
 
 class PumpedWork(Sharer):
     """Pumps one piece of work, once a frame, while somebody holds it and until it raises."""
 
-    def __init__(self, work: Pumpable) -> None:
+    def __init__(self, work: Pumpable, failures: Failures) -> None:
         super().__init__(type(work).__name__)
         # Weak, so that a worker nobody holds any more is not kept alive by being registered.
         self._work = weakref.ref(work)
+        self._failures = failures
         self._has_raised = False
 
     @property
@@ -58,6 +57,6 @@ class PumpedWork(Sharer):
     def _guarded(self, work: Pumpable, call: Callable[..., object], *arguments: object) -> None:
         try:
             call(*arguments)
-        except Exception:  # noqa: BLE001 - such as a worker that was disposed; the others go on
-            _log.exception("%r raised and is advanced no more", work)
+        except Exception as error:  # noqa: BLE001 - such as a worker that was disposed; the others go on
             self._has_raised = True
+            self._failures.report(work, None, f"{work!r}, which is advanced no more,", error)

@@ -7,7 +7,6 @@ results are due in a certain frame.
 
 from __future__ import annotations
 
-import logging
 import math
 import time as clock
 import weakref
@@ -15,8 +14,9 @@ from collections import Counter
 from collections.abc import Callable, Hashable, Iterable
 from typing import Any
 
-from engine import DisposedError, InputError, unfinished_workers
+from engine import DisposedError, InputError, background_planning, unfinished_workers
 from gameglue.errors import RequestCancelledError, RequestExpiredError, RequestReplacedError
+from gameglue.inference.failures import Failures, described, line_of_caller
 from gameglue.inference.line import Line, Task, Terms
 from gameglue.inference.pumped import PumpedWork
 from gameglue.inference.reading import (
@@ -31,8 +31,7 @@ from gameglue.inference.reading import (
 from gameglue.inference.request import Callback, InferenceRequest, RequestState
 from gameglue.inference.sharing import Budget, Sharer, join
 from gameglue.inference.stats import QueueStats, WorkerShare
-
-_log = logging.getLogger("gameglue")
+from gameglue.scripting.coroutines import ErrorHandler
 
 _MEMORY = 0.97
 """How much of a worker's spent time still counts a frame later, where statistics tell its share."""
@@ -72,6 +71,7 @@ class InferenceQueue:
         slices_per_frame: int = 4,
         frame_ms: float = 1000.0 / 60.0,
         time_source: Callable[[], float] = clock.perf_counter,
+        on_error: ErrorHandler | None = None,
     ) -> None:
         """Make a queue without requests.
 
@@ -84,6 +84,8 @@ class InferenceQueue:
             replaces only one of the same frame: a replay of the same inputs sees the same results in the
             same frames.
         time_source: seconds.
+        on_error: called with component, place and exception for a request that failed and that nobody awaits,
+            and for a callback that raised; by default they are logged. Each worker's failure comes once.
         """
         if latency_frames < 1 or in_flight < 1 or slices_per_frame < 1:
             raise InputError(
@@ -107,6 +109,7 @@ class InferenceQueue:
         self._tensors: list[Task] = []
         self._open: dict[InferenceRequest, tuple[Line | None, Task]] = {}
         self._ended: Counter[RequestState] = Counter()
+        self._failures = Failures(on_error)
 
     def __len__(self) -> int:
         return sum(pumped.work is not None for pumped in self._registered)
@@ -219,12 +222,12 @@ class InferenceQueue:
         if not isinstance(work, Pumpable):
             raise TypeError(f"cannot register {type(work).__name__}: it has no method pump(budget_ms)")
         if all(known.work is not work for known in self._registered):
-            pumped = PumpedWork(work)
+            pumped = PumpedWork(work, self._failures)
             join(pumped, self._sharers)
             self._registered.append(pumped)
 
     def unregister(self, work: Pumpable) -> None:
-        """Pump `work` no more."""
+        """Stop pumping `work`."""
         self._registered = [known for known in self._registered if known.work is not work]
 
     # The frame
@@ -238,10 +241,12 @@ class InferenceQueue:
         """The queue's clock in milliseconds; if deterministic, frames of equal length."""
         return self.frame * self._frame_ms if self.deterministic else self._clock_ms()
 
+    @background_planning()
     def poll(self) -> None:
         """Begin a frame: deliver what has come, in the order asked, higher priorities first.
 
-        An exception of a callback, or of a request that nobody awaits, is logged with its traceback.
+        What a callback raises, or a request that nobody awaits, counts as an error of the component that
+        asked: it is logged, and `app.errors` lists it.
         """
         self._polls += 1
         for pumped in self._registered:
@@ -249,16 +254,17 @@ class InferenceQueue:
         for work in self._unfinished():
             try:
                 work.pump(None)
-            except Exception:  # noqa: BLE001 - one worker's fault must not keep the others from going on
-                _log.exception("%r raised while it went on", work)
+            except Exception as error:  # noqa: BLE001 - the other workers go on
+                self._failures.report(work, None, f"{work!r}, while it went on,", error)
         self._expire()
         arrived = self._arrived()
         arrived.sort(key=lambda task: (-task.request.priority, task.request.number))
-        logged: Exception | None = None
         for task in arrived:
-            logged = self._deliver(task, logged)
+            self._deliver(task)
         self._forget_idle()
+        self._failures.raise_first()
 
+    @background_planning()
     def pump(self, budget_ms: float) -> float:
         """Start and continue work that is expected to fit into `budget_ms`; return the ms that were spent.
 
@@ -352,7 +358,7 @@ class InferenceQueue:
     ) -> InferenceRequest:
         self._count += 1
         expires = math.inf if deadline_ms is None else self.milliseconds() + deadline_ms
-        return InferenceRequest(self, self._count, priority, expires, payload, callback)
+        return InferenceRequest(self, self._count, priority, expires, payload, callback, line_of_caller())
 
     def _replace(self, line: Line, key: Hashable, cancel_running: bool, place: int) -> int:
         """Take out what makes way for a newer request of `key`; returns the place that is free."""
@@ -409,31 +415,37 @@ class InferenceQueue:
         self._tensors = [task for task in self._tensors if task not in found]
         return found
 
-    def _deliver(self, task: Task, logged: Exception | None) -> Exception | None:
-        """End a request and call back; returns the exception that was logged last."""
+    def _deliver(self, task: Task) -> None:
+        """End a request, call back, and report what went wrong."""
         request = task.request
         if self._open.pop(request, None) is None:
-            return logged
+            return
+        callback = request._callback
         try:
             result = task.result()
         except Exception as error:  # noqa: BLE001 - it belongs to whoever asks for the result
             self._ended["failed"] += 1
             request._end("failed", error=error)
-            if not request._is_awaited and error is not logged:
-                _log.error("%r failed", request, exc_info=error)
-                logged = error
+            self._call_back(request)
+            # The game itself disposed the worker, which ends its requests.
+            if not request._is_awaited and not isinstance(error, DisposedError):
+                component = described(callback)[0] if callback is not None else None
+                self._failures.report(
+                    task.worker or self, component, f"the request of {request._asked_at}", error
+                )
         else:
             self._ended["done"] += 1
             request._end("done", result)
-        self._call_back(request)
-        return logged
+            self._call_back(request)
 
-    @staticmethod
-    def _call_back(request: InferenceRequest) -> None:
+    def _call_back(self, request: InferenceRequest) -> None:
+        callback = request._callback
         try:
             request._call_back()
-        except Exception:  # noqa: BLE001 - the other results still have to be delivered
-            _log.exception("the callback of %r raised", request)
+        except Exception as error:  # noqa: BLE001 - the other results still have to be delivered
+            assert callback is not None
+            component, name = described(callback)
+            self._failures.report(self, component, f"the callback {name}", error)
 
     def _forget_idle(self) -> None:
         for line in self._lines:

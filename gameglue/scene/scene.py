@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Never
 
 from engine.base.spelling import answers_spelling
+from gameglue.scene.creating import check_arguments
 from gameglue.scene.files.locations import PREFAB, SCENE, place_to_save, write_text
 from gameglue.scene.files.overrides import apply_overrides
 from gameglue.scene.files.prefab import Prefab
@@ -66,6 +67,7 @@ class Scene(Finder):
         parent: GameObject | Transform | None = None,
         tag: str = "",
         layer: int = 0,
+        **unknown: Never,
     ) -> GameObject:
         """Create an object.
 
@@ -78,19 +80,21 @@ class Scene(Finder):
             parent: The object below which it is placed.
             tag: Its tag.
             layer: Number of its layer.
+            **unknown: Nothing else; fields of a component are given to `add_component`.
 
         Raises:
+            FieldError: A component is no class derived from `MonoBehaviour`, or an argument is unknown.
+            SceneError: A position, rotation, scale or parent is none.
             FrameError: The app has ended.
         """
         self.app._check_not_over()
+        check_arguments(name, components, parent, unknown)
         made = GameObject(self, name, tag=tag, layer=layer)
+        place = made.transform
+        place.local_position, place.local_rotation, place.local_scale = position, rotation, scale
         self._enter(made)
         if parent is not None:
-            above = parent.transform if isinstance(parent, GameObject) else parent
-            made.transform.set_parent(above, keep_world=False)
-        made.transform.local_position = position
-        made.transform.local_rotation = rotation
-        made.transform.local_scale = scale
+            place.set_parent(parent, keep_world=False)
         for kind in components:
             made.add_component(kind)
         return made
@@ -142,11 +146,12 @@ class Scene(Finder):
 
         Written are objects, components and their fields, references between them, resources by file name,
         instances of prefabs as what they have otherwise, and what a component's `on_save` returns. Timers,
-        coroutines, listeners and private attributes are not: after loading, `awake` and `start` run again.
-        An object whose `is_saved` is False is left out. path: relative to the game's folder.
+        coroutines, listeners and private attributes are not: after loading, `awake` and `start` run again. An
+        object whose `is_saved` is False is left out. path: relative to the game's folder.
 
-        Raises `SceneError` for a field that cannot be written (a worker, a picture made in code), all of them
-        at once; with `strict=False` such fields are left out.
+        Raises:
+            SceneError: Fields cannot be written (a worker, a picture made in code); with `strict=False` they
+                are left out.
         """
         place = place_to_save(self.app.resources, path, SCENE)
         write_text(place, scene_text(self.name, self.roots, self.app.resources, strict=strict))

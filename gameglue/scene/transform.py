@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
+from numbers import Real
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
@@ -11,6 +12,7 @@ from pyglm import glm
 from pyglm.glm import dmat3, dquat, dvec3
 
 from engine.base.spelling import answers_spelling
+from gameglue.errors import SceneError
 from gameglue.scene.vector import Quaternion, Vec3
 
 if TYPE_CHECKING:
@@ -20,7 +22,30 @@ Rotation = Quaternion | float
 
 
 def _as_quaternion(value: Rotation) -> Quaternion:
-    return value if isinstance(value, Quaternion) else Quaternion.from_axis(value)
+    if isinstance(value, Quaternion):
+        return value
+    try:
+        return Quaternion.from_axis(value)
+    except TypeError as error:
+        message = f"a rotation is a number of degrees around z, or a Quaternion; got {value!r}"
+        raise SceneError(message) from error
+
+
+def _as_point(name: str, value: Iterable[float]) -> Vec3:
+    """Two or three numbers as a vector. Raises `SceneError` for anything else."""
+    kind = type(value)
+    if kind is not tuple and kind is not Vec3 and isinstance(value, Real):
+        # One number for all axes is a scale.
+        raise SceneError(f"{name} takes two or three numbers, got {value!r}; write ({value!r}, 0)")
+    return _as_vector(name, value)
+
+
+def _as_vector(name: str, value: Iterable[float] | float, z: float = 0.0) -> Vec3:
+    try:
+        return Vec3.of(value, z=z)
+    except (TypeError, ValueError) as error:
+        one = "one, " if name == "scale" else ""
+        raise SceneError(f"{name} takes {one}two or three numbers, got {value!r}") from error
 
 
 @answers_spelling
@@ -61,7 +86,7 @@ class Transform:
 
     @local_position.setter
     def local_position(self, value: Iterable[float]) -> None:
-        self._position = Vec3.of(value)
+        self._position = _as_point("position", value)
         self._moved()
 
     @property
@@ -81,7 +106,7 @@ class Transform:
 
     @local_scale.setter
     def local_scale(self, value: Iterable[float] | float) -> None:
-        self._scale = Vec3.of(value, z=1.0)
+        self._scale = _as_vector("scale", value, z=1.0)
         self._moved()
 
     # -- in the world -------------------------------------------------------------------------
@@ -95,7 +120,7 @@ class Transform:
 
     @position.setter
     def position(self, value: Iterable[float]) -> None:
-        world = Vec3.of(value)
+        world = _as_point("position", value)
         self.local_position = world if self._parent is None else self._parent.to_local(world)
 
     @property
@@ -175,7 +200,11 @@ class Transform:
         return Vec3(*(self.world_matrix() * dvec3(*Vec3.of(point))))
 
     def to_local(self, point: Iterable[float]) -> Vec3:
-        """A point of the world, in this object's units. Raises `ValueError` where the scale is 0."""
+        """A point of the world, in this object's units.
+
+        Raises:
+            ValueError: The scale is 0.
+        """
         matrix = self.world_matrix()
         if glm.determinant(dmat3(matrix)) == 0.0:
             raise ValueError(f"an object scaled to {self.lossy_scale} has no inverse")
@@ -211,7 +240,7 @@ class Transform:
         return self._parent
 
     @parent.setter
-    def parent(self, parent: Transform | None) -> None:
+    def parent(self, parent: GameObject | Transform | None) -> None:
         self.set_parent(parent)
 
     @property
@@ -219,8 +248,24 @@ class Transform:
         """The transforms that move with this one."""
         return tuple(self._children)
 
-    def set_parent(self, parent: Transform | None, *, keep_world: bool = True) -> None:
-        """Hang this object under `parent`, at the same place in the world or at the same local values."""
+    def set_parent(self, parent: GameObject | Transform | None, *, keep_world: bool = True) -> None:
+        """Hang this object under `parent`, at the same place in the world or at the same local values.
+
+        Args:
+            parent: An object or its transform; `None` for the top.
+            keep_world: Whether it stays at its place in the world.
+
+        Raises:
+            SceneError: `parent` is neither, or belongs to another app.
+            ValueError: `parent` is this object or below it.
+        """
+        if parent is not None and not isinstance(parent, Transform):
+            # An object, or one of its components, stands for its transform.
+            given, parent = parent, getattr(parent, "transform", None)
+            if not isinstance(parent, Transform):
+                raise SceneError(f"a parent is a game object or its transform, got {given!r}")
+        if parent is not None and self.game_object is not None and parent.game_object is not None:
+            self.game_object._check_parent(parent.game_object)
         above = parent
         while above is not None:
             if above is self:

@@ -150,7 +150,10 @@ class Quaternion(NamedTuple):
     def look(cls, direction: Iterable[float], up: Iterable[float] = (0.0, 1.0, 0.0)) -> Quaternion:
         """The rotation whose forward (-z) points along `direction`, with y as close to `up` as can be.
 
-        Raises `ValueError` if the direction has no length. Along `up` itself, any y will do.
+        Along `up` itself, any y will do.
+
+        Raises:
+            ValueError: The direction has no length.
         """
         along, above = Vec3.of(direction).normalized(), Vec3.of(up).normalized()
         if along == Vec3():

@@ -27,6 +27,7 @@ from rich.progress import track
 from engine import ModelLoader, Worker
 from gameglue import App, MonoBehaviour
 from gameglue.cli.console import errors
+from gameglue.host.garbage_collection import long_lived_kept
 from tests.benchmarks.child import read_inputs
 from tests.benchmarks.processes import ChildFailed, own_caches, run_child
 from tests.benchmarks.scene import build
@@ -138,7 +139,10 @@ def play_load(
 ) -> dict[str, float]:
     """The longest frame of each stage, and how long warming up took; seconds."""
     found: dict[str, float] = {}
-    with App("hitches", headless=True, seed=0, target_frame_rate=rate, real_time=True) as app:
+    with (
+        App("hitches", headless=True, seed=0, target_frame_rate=rate, real_time=True) as app,
+        long_lived_kept(),
+    ):
         asker = build(app, sprites=60)
         play(app, SETTLE_FRAMES)
         quiet = played(app, quiet_frames)

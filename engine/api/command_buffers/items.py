@@ -12,8 +12,11 @@ import numpy as np
 from engine.api.job_arguments import Bound
 from engine.api.jobs import Job
 from engine.api.worker import Worker
-from engine.backends.base import Backend, DeviceBuffer
+from engine.backends.base import DeviceBuffer
+from engine.runtime.binding import Feed, can_bind
+from engine.runtime.device_tensor_data import BufferTensorData
 from engine.runtime.fast_path import FastPath
+from engine.runtime.outputs import data_at
 from engine.runtime.tensor import Tensor
 
 
@@ -45,7 +48,7 @@ class ScheduleCommand:
     def execute(self) -> None:
         """Schedule it the usual way."""
         self.worker.schedule({n: now(value) for n, value in self.given.items()})
-        self.fast_path = self.worker._fast_path
+        self.fast_path = self.worker._plain_path()
 
 
 @dataclass
@@ -130,29 +133,37 @@ class Slot:
     is_tensor: bool = False
     output: WorkerOutput | None = None
     output_fast_path: FastPath | None = None
-    source: DeviceBuffer | None = None
+    source: BufferTensorData | None = None
 
     @classmethod
     def of(cls, value: Any, fast_path: FastPath, number: int, latest: dict[int, FastPath]) -> Slot | None:
         """A slot for what an input is now; None where it cannot be replayed."""
         buffer = fast_path.targets[number]
-        shape, dtype = fast_path.facts(number)
+        shape, dtype = fast_path.inputs[number]
         if buffer is None:
             return None
         slot = cls(buffer, shape, dtype)
         if isinstance(value, WorkerOutput):
-            other = latest.get(id(value.worker)) or value.worker._fast_path
-            source = None if other is None else other.outputs.get(value.name)
-            if other is None or source is None or not _same_place(other.backend, fast_path.backend):
+            other = latest.get(id(value.worker)) or value.worker._plain_path()
+            found = None if other is None else other.outputs.get(value.name)
+            source = None if found is None else data_at(found[1])
+            if not isinstance(source, BufferTensorData) or not can_bind(source, fast_path.backend):
                 return None
-            if source.dtype != dtype or source.buffer.elements != buffer.elements:
+            if source.dtype != dtype or source.storage.elements != buffer.elements:
                 return None
-            slot.output, slot.output_fast_path, slot.source = value, other, source.buffer
+            slot.output, slot.output_fast_path, slot.source = value, other, source
             return slot
         if type(value) is Tensor:
             slot.is_tensor = True
             return slot if slot.fits(value) else None
         return slot if _is_array(value, shape, dtype) else None
+
+    def feed(self, value: Any) -> Feed:
+        """What to bind for an input that fits."""
+        if self.source is not None:
+            return self.source
+        found: Feed = value.elements_on_cpu if self.is_tensor else value
+        return found
 
     def fits(self, value: Any) -> bool:
         """Whether an input is of the kind that was recorded."""
@@ -166,10 +177,6 @@ class Slot:
 
 def _is_array(value: Any, shape: tuple[int, ...], dtype: np.dtype) -> bool:
     return type(value) is np.ndarray and value.shape == shape and value.dtype == dtype
-
-
-def _same_place(one: Backend, other: Backend) -> bool:
-    return one.name == other.name and one.owner is other.owner
 
 
 @dataclass

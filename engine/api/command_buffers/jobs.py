@@ -130,7 +130,7 @@ class CPUSegment:
         else:
             self._submit(variant, before, read)
         for worker, fast_path in self._taken:
-            worker._took_fast_path(fast_path)
+            worker._took(fast_path)
         return True
 
     def _binds_alike(self) -> bool:
@@ -267,9 +267,9 @@ class CPUSegment:
             assert isinstance(target, HostBuffer)
             source = 0
             if slot.source is not None:
-                assert isinstance(slot.source, HostBuffer)
-                source = slot.source.address
-                making.keep.append(slot.source.array)
+                assert isinstance(slot.source.storage, HostBuffer)
+                source = slot.source.storage.address
+                making.keep.append(slot.source.storage.array)
             elif not slot.is_tensor:
                 staging = allocate(target.array.nbytes).view(slot.dtype)
                 source = staging.__array_interface__["data"][0]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 from engine.api.command_buffers.items import (
     Command,
@@ -18,8 +17,8 @@ from engine.api.command_buffers.items import (
 )
 from engine.api.command_buffers.jobs import CPUSegment
 from engine.device.jobs.system import JobSystem
+from engine.runtime.binding import bind, can_bind
 from engine.runtime.fast_path import FastPath
-from engine.runtime.tensor import Tensor
 
 
 def segments_of(commands: Sequence[Command]) -> list[Segment]:
@@ -99,29 +98,21 @@ class StreamSegment:
         """Upload and run, with one change of context."""
         if not are_latest(self._outside):
             return False
-        given = []
+        bound = []
         for item in self._items:
             values = item.values()
-            if values is None or any(_is_awaited(value) for value in values):
+            if values is None:
                 return False
-            given.append(values)
+            feeds = [slot.feed(value) for slot, value in zip(item.slots, values, strict=True)]
+            if not all(can_bind(feed, self._backend) for feed in feeds):
+                return False
+            bound.append((item, feeds))
         with self._backend.entered():
-            for item, values in zip(self._items, given, strict=True):
-                backend = item.fast_path.backend
-                for slot, value in zip(item.slots, values, strict=True):
-                    if slot.source is not None:
-                        backend.copy(slot.source, slot.buffer)
-                    else:
-                        backend.upload(
-                            slot.buffer, value.elements_on_cpu.elements if slot.is_tensor else value
-                        )
+            for item, feeds in bound:
+                for slot, feed in zip(item.slots, feeds, strict=True):
+                    bind(feed, item.fast_path.backend, slot.buffer)
             self._run()
             self._backend.flush()
         for item in self._items:
-            item.command.worker._took_fast_path(item.fast_path)
+            item.command.worker._took(item.fast_path)
         return True
-
-
-def _is_awaited(value: Any) -> bool:
-    data = value.elements_on_cpu if type(value) is Tensor else None
-    return data is not None and data.fence is not None

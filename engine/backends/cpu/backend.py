@@ -328,7 +328,7 @@ class CPUBackend(HostBackend):
         inputs = [target for target in targets if isinstance(target, CPUBuffer)]
         if len(inputs) < len(targets):
             return super().repeater(program, targets, shapes, in_place)
-        return CPURepeat(self, program, inputs, shapes, in_place)
+        return CPURepeat(self.stream, program, inputs, shapes, in_place)
 
     def time_steps(self, program: Program, plan: Plan) -> list[float]:
         """Run a recorded plan to its end, with the clock read between its commands; seconds of each step."""
@@ -372,7 +372,7 @@ class CPUBackend(HostBackend):
     def after(self, mark: Any) -> None:
         """Let later work start after a job of the same job system."""
         if isinstance(mark, JobHandle):
-            self.stream.marks.append(mark)
+            self.stream.wait_for(mark)
 
     def synchronize(self) -> None:
         """Block until everything enqueued has run."""

@@ -4,20 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from math import prod
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from engine.backends.cpu.memory import CPUBuffer
 from engine.backends.cpu.program import CPUProgram, released
+from engine.backends.cpu.stream import JobStream
 from engine.backends.repeat import Repeat
 from engine.backends.tensor_data import CPUTensorData
 from engine.base import instrumentation
 from engine.device.jobs.command_list import CommandList
 from engine.device.jobs.system import JobHandle, RepeatedJob
-
-if TYPE_CHECKING:
-    from engine.backends.cpu.backend import CPUBackend
 
 IN_PLACE_BYTES = 1 << 14
 """Copying a smaller input costs less than saying where it lies."""
@@ -26,35 +23,32 @@ IN_PLACE_BYTES = 1 << 14
 class CPURepeat(Repeat):
     """Where nothing is in flight, arrays go straight to where kernels read them, and tensors nowhere."""
 
-    __slots__ = ("_elsewhere", "_in_place", "_stream", "_views")
-
-    _program: CPUProgram
-    _targets: Sequence[CPUBuffer]
+    __slots__ = ("_elsewhere", "_in_place", "_program", "_stream", "_targets", "_views")
 
     def __init__(
         self,
-        backend: CPUBackend,
+        stream: JobStream,
         program: CPUProgram,
         targets: Sequence[CPUBuffer],
         shapes: Sequence[tuple[int, ...]],
         in_place: Sequence[bool],
     ) -> None:
-        super().__init__(backend, program, targets)
-        self._stream = backend.stream
+        self._stream = stream
+        self._program = program
+        self._targets = targets
         self._in_place = in_place
         self._views = [seen(buffer, shape) for buffer, shape in zip(targets, shapes, strict=True)]
         self._elsewhere: ZeroCopyInputs | None = None
 
-    def run(self, arrays: Sequence[np.ndarray], tensors: Sequence[CPUTensorData | None] = ()) -> None:
+    def run(self, arrays: Sequence[np.ndarray], tensors: Sequence[CPUTensorData | None] = ()) -> bool:
         program, stream, is_watched = self._program, self._stream, instrumentation.installed != 0
         if (is_watched and not tensors) or (
             (stream.last is not None or stream.marks) and not stream.is_idle()
         ):
-            super().run(arrays)
-            return
+            return False
         if tensors and not program.is_short:
             self._run_elsewhere(arrays, tensors)
-            return
+            return True
         for number, view in enumerate(self._views):
             view[...] = arrays[number]
         if program.is_short:
@@ -63,6 +57,7 @@ class CPURepeat(Repeat):
             released()
         else:
             program.job = stream.submit_repeated(program.job, program.commands, None)
+        return True
 
     def _run_elsewhere(self, arrays: Sequence[np.ndarray], tensors: Sequence[CPUTensorData | None]) -> None:
         here = self._elsewhere
@@ -82,18 +77,13 @@ class CPURepeat(Repeat):
             tensor.is_read_by(job)
 
     def again(self, tensors: Sequence[CPUTensorData | None]) -> bool:
-        here, stream = self._elsewhere, self._stream
+        here = self._elsewhere
         # The same list is the same tensors, whose elements are where they were.
         if here is None or here.tensors is not tensors or here.copied or instrumentation.installed:
             return False
-        job, last = here.job, stream.last
-        if job is None:
+        if here.job is None or not self._stream.repeat(here.job):
             return False
-        handle = job.handle
-        is_simple = (last is handle or last is None) and not stream.marks and not stream.owed
-        if not (is_simple or stream.is_idle()) or not job.again():
-            return False
-        stream.last = handle
+        handle = here.job.handle
         for tensor in here.read:
             if handle not in tensor.readers:
                 tensor.is_read_by(handle)

@@ -83,8 +83,12 @@ PendingCopies = dict[int, weakref.ref[CPUReadback]]
 class JobStream:
     """Jobs on a job system, each behind those before it.
 
-    last: the job behind which the next one runs; None when nothing is in flight. marks: what the next one
-    waits for besides. owed: readbacks of values as they are behind `last`, which have not been copied yet.
+    Only this class changes its attributes.
+
+    Attributes:
+        last: The job behind which the next one runs; None when nothing is in flight.
+        marks: What the next one waits for besides.
+        owed: Readbacks of values as they are behind `last`, which have not been copied yet.
     """
 
     __slots__ = ("_copies", "_copy_function", "_disposed", "jobs", "last", "marks", "owed")
@@ -133,6 +137,21 @@ class JobStream:
         job = self.jobs.submit_repeated(before, commands, keep_alive)
         self.last = job.handle
         return job
+
+    def repeat(self, job: RepeatedJob) -> bool:
+        """Run a job again, if nothing but itself is in flight. Returns whether it does."""
+        last, handle = self.last, job.handle
+        if (last is not handle and last is not None) or self.marks or self.owed:
+            if not self.is_idle():
+                return False
+        if not job.again():
+            return False
+        self.last = handle
+        return True
+
+    def wait_for(self, mark: JobHandle) -> None:
+        """Run the next job behind one that is not of this stream, too."""
+        self.marks.append(mark)
 
     def copy(self, source: np.ndarray, target: np.ndarray) -> JobHandle:
         """Copy the bytes of an array into another of as many, by a job."""

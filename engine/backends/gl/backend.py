@@ -40,6 +40,7 @@ SOFTWARE = Width(threads=32, terms=1024, work=1 << 16, with_open_spaces=False)
 class GLBackend(Backend):
     """One stream of work on a `GLDevice`, whose thread it belongs to."""
 
+    whole = frozenset({"repeat"})
     keeps_int64: ClassVar[bool] = False
     storage_types: ClassVar[Sequence[str]] = tuple(FORMS)
 

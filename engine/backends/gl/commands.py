@@ -8,7 +8,8 @@ and none returns anything that is used.
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -49,6 +50,28 @@ def replay(args, begin, end):
 _NATIVE = ctypes.CFUNCTYPE(None, ctypes.c_int64, ctypes.c_int64, ctypes.c_int64)
 
 
+Setting = Callable[[np.ndarray, int, int], None]
+"""Sets what differs by run: called with a list's rows, where those of the repetition begin, and the run."""
+
+
+@dataclass(frozen=True)
+class Repetition:
+    """Rows of a list that are issued in several runs: a part for even numbers, and one for odd ones.
+
+    rows: where each part begins and ends, from the first row on. settings: what sets the arguments of each.
+    """
+
+    first: int
+    rows: tuple[tuple[int, int], tuple[int, int]]
+    settings: tuple[Sequence[Setting], Sequence[Setting]]
+    runs: range
+
+    @property
+    def end(self) -> int:
+        """Behind its last row."""
+        return self.first + self.rows[1][1]
+
+
 class CommandList:
     """A list of calls, finally one array. `keep` holds the objects that their pointers refer to."""
 
@@ -57,6 +80,8 @@ class CommandList:
         self._keep: list[np.ndarray] = []
         self.steps: list[int] = []
         """Where each step of the plan begins, in rows."""
+        self.repetitions: list[Repetition] = []
+        """In order."""
         self.table = np.zeros((0, _ROW), np.int64)
 
     @classmethod
@@ -64,6 +89,10 @@ class CommandList:
         """Join finished lists; they must outlive the result."""
         found = cls()
         found.table = np.concatenate([each.table for each in lists])
+        begin = 0
+        for each in lists:
+            found.repetitions += [replace(r, first=begin + r.first) for r in each.repetitions]
+            begin += len(each.table)
         return found
 
     def filled(self, table: np.ndarray, keep: Sequence[np.ndarray]) -> CommandList:
@@ -131,6 +160,20 @@ class Replayer:
         """Issue the calls of a finished list, or its rows `first` to `end`; the context must be current."""
         table = commands.table
         end = len(table) if end is None else end
+        for repetition in commands.repetitions:
+            if not first <= repetition.first < end:
+                continue
+            self._issue(table, first, repetition.first)
+            for run in repetition.runs:
+                part = run % 2
+                for setting in repetition.settings[part]:
+                    setting(table, repetition.first, run)
+                begin, stop = repetition.rows[part]
+                self._issue(table, repetition.first + begin, repetition.first + stop)
+            first = repetition.end
+        self._issue(table, first, end)
+
+    def _issue(self, table: np.ndarray, first: int, end: int) -> None:
         if self.is_native:
             self._native(table.ctypes.data, first, end)
             return

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from itertools import pairwise
 from time import perf_counter
 from typing import Literal, Protocol
 
-from engine.backends.gl.commands import CommandList, Replayer
-from engine.backends.gl.record import GLProgram
+from engine.backends.gl.commands import CommandList, Replayer, Setting
+from engine.backends.gl.record import GLProgram, GLRecorder
 from engine.backends.gl.timer_queries import TimerQueries
 from engine.backends.gl.timing import ObservedCommands
 from engine.backends.partial_dispatch import Cut, PartialDispatch, Taken, TimedInterval, Timing
 from engine.base import instrumentation
+from engine.compiler.plan import Step
 from engine.device.gl.device import GLDevice
 from engine.device.gl.fence import Fence
 
@@ -33,6 +35,24 @@ class Piece(Protocol):
     def aim(self, first: int, end: int) -> None:
         """Have the calls do units `first` to `end`. What was issued before keeps what it was aimed at."""
         ...
+
+
+class Runs:
+    """Some runs of a step that repeats others; a unit is a run."""
+
+    def __init__(self, step: Step, recorder: GLRecorder, add: Callable[[Step], Sequence[Setting]]) -> None:
+        recorder.repeat(step, add)
+        recorder.commands.finish()
+        self.commands = recorder.commands
+        self._count = step.space[0]
+
+    def aim(self, first: int, end: int) -> None:
+        """Runs `first` to `end`, and what follows the last."""
+        body, last = self.commands.repetitions
+        count = self._count
+        self.commands.repetitions = [
+            replace(body, runs=range(first, end)), replace(last, runs=range(count, count + (end == count))),
+        ]  # fmt: skip
 
 
 class GLPartialDispatch(PartialDispatch, ABC):

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 import numpy as np
 
 from engine.backends.base import Program
-from engine.backends.gl.commands import CommandList
+from engine.backends.gl.commands import CommandList, Repetition, Setting
 from engine.backends.gl.memory import GLObjects
 from engine.backends.gl.programs import ProgramStore
 from engine.base.errors import DisposedError
+from engine.compiler.plan import RepeatedSteps, Step
 from engine.device.gl.device import GLDevice
 from engine.device.gl.functions import GL
+from engine.kernels.expr import RunNumber
 
 
 class Released(Protocol):
@@ -67,6 +69,58 @@ class GLRecorder:
         self._program = 0
         self._unit = -1
         self._textures: dict[tuple[int, int], int] = {}
+        self.used_words = np.zeros(0, np.int32)
+        """The arguments of the kernel that is used."""
+        self.first_row = 0
+        """Where the rows of the latest repetition begin."""
+
+    def forget(self) -> None:
+        """Assume nothing of what is bound."""
+        self._program, self._unit = 0, -1
+        self._textures.clear()
+
+    def repeat(self, step: Step, add: Callable[[Step], Sequence[Setting]]) -> None:
+        """Add the steps that a step repeats, by `add`, which returns what sets their arguments for a run.
+
+        They become two repetitions: all runs, and what follows the last.
+        """
+        kernel, count = step.kernel, step.space[0]
+        assert isinstance(kernel, RepeatedSteps)
+        self._repeat(kernel, kernel.body, range(count), add)
+        self._repeat(kernel, kernel.last, range(count, count + 1), add)
+
+    def _repeat(
+        self,
+        kernel: RepeatedSteps,
+        steps: Sequence[Step],
+        runs: range,
+        add: Callable[[Step], Sequence[Setting]],
+    ) -> None:
+        first = self.first_row = len(self.commands)
+        rows: list[tuple[int, int]] = []
+        settings: list[Sequence[Setting]] = []
+        for part in range(2):
+            self.forget()
+            begin = len(self.commands) - first
+            made = [setting for inner in kernel.in_run(steps, part) for setting in add(inner)]
+            rows.append((begin, len(self.commands) - first))
+            settings.append(made)
+        self.forget()
+        self.commands.repetitions.append(
+            Repetition(first, (rows[0], rows[1]), (settings[0], settings[1]), runs)
+        )
+
+    def run_numbers(self, step: Step) -> list[Setting]:
+        """What sets the number of the run among the arguments of a kernel, which were just used."""
+        words = self.used_words
+        places = [k for k, value in enumerate(step.values) if isinstance(value, RunNumber)]
+        if not places:
+            return []
+
+        def setting(table: np.ndarray, first: int, run: int) -> None:
+            words[places] = run
+
+        return [setting]
 
     def call(self, function: str, *arguments: int) -> None:
         """Add a call by the function's name."""
@@ -78,6 +132,7 @@ class GLRecorder:
         if program != self._program:
             self.call("glUseProgram", program)
             self._program = program
+        self.used_words = words
         pointer = self.commands.pointer(words)
         self.call("glUniform4iv", self.programs.location(key), len(words) // 4, pointer)
 

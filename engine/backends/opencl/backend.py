@@ -13,22 +13,24 @@ import numpy as np
 from engine.backends.base import Backend, DeviceBuffer, Program, Progress, Readback, Storage
 from engine.backends.cost import formula_ns
 from engine.backends.integers import check_integers
-from engine.backends.opencl.dispatches import CLProgram, Command, dispatches
+from engine.backends.opencl.dispatches import CLProgram, Command, Repetition, command_count, dispatches, each
 from engine.backends.opencl.memory import CLBuffer, CLReadback, HostPool, Transfers
 from engine.backends.opencl.partial_dispatch import CLPartialDispatch
 from engine.backends.opencl.programs import ProgramStore
+from engine.backends.opencl.repeated import Repeater
 from engine.backends.opencl.storage import WORDS, device_dtype, to_device
 from engine.backends.opencl.template import CLTemplate
 from engine.backends.opencl.timing import ObservedEvents
 from engine.backends.opencl.tuned import TunedKernel
 from engine.backends.opencl.tuning import tune
+from engine.backends.plan_template import PlanTemplate, Template
 from engine.base import instrumentation
 from engine.base.cache import cache_dir
 from engine.base.errors import InputError, OutOfMemoryError
 from engine.compiler.loop_splitting import Temporary
 from engine.compiler.loop_spreading import GRAPHICS, Width, spread
 from engine.compiler.memory_planner import place, share
-from engine.compiler.plan import AnyKernel, Compute, Plan, Step, Tuner
+from engine.compiler.plan import AnyKernel, Compute, Plan, RepeatedSteps, Step, Tuner
 from engine.device.cl.device import CLDevice
 from engine.kernels.expr import nodes
 from engine.kernels.kernel import Kernel
@@ -57,6 +59,7 @@ class OpenCLBackend(Backend):
     storage: ClassVar[Storage] = "buffer"
     shares: ClassVar[bool] = True
     fan_in = _FAN_IN
+    whole = frozenset({"repeat"})
     keeps_int64: ClassVar[bool] = False
     storage_types: ClassVar[Sequence[str]] = tuple(WORDS)
 
@@ -175,9 +178,12 @@ class OpenCLBackend(Backend):
         """Turn a plan into a command list. `buffers` binds inputs, outputs and constants by name."""
         memory, temporaries = self._place(plan)
         bound = {name: _own(buffer).mem for name, buffer in buffers.items()} | temporaries
-        commands: list[Command] = []
+        commands: list[Command | Repetition] = []
         for step in plan.steps:
             if prod(step.space) == 0:
+                continue
+            if isinstance(step.kernel, RepeatedSteps):
+                commands.append(Repeater(self.programs, bound, self.numbers_in_buffer).repetition(step))
                 continue
             operands = [bound[name] for name in (*step.inputs, step.output)]
             compiled = self.programs.get(step.kernel)
@@ -189,8 +195,10 @@ class OpenCLBackend(Backend):
                 commands.append((compiled.new_kernel(operands, numbers), size, compiled.source.local))
         return CLProgram(commands, memory)
 
-    def template(self, plan: Plan, constants: Mapping[str, DeviceBuffer]) -> CLTemplate:
+    def template(self, plan: Plan, constants: Mapping[str, DeviceBuffer]) -> Template:
         """Record a plan whose sizes are open."""
+        if plan.repeats:
+            return PlanTemplate(self, plan, constants)
         return CLTemplate(self, plan, constants)
 
     def slot_of(self, number: int, nbytes: int) -> Any:
@@ -217,10 +225,12 @@ class OpenCLBackend(Backend):
             program.activate()
             if instrumentation.installed and self.device.keeps_times and program.commands:
                 started = perf_counter()
-                events = [enqueue(queue, kernel, size, local) for kernel, size, local in program.commands]
+                events = [
+                    enqueue(queue, kernel, size, local) for kernel, size, local in each(program.commands)
+                ]
                 instrumentation.later(ObservedEvents(self.device, events, started))
                 return
-            for kernel, size, local in program.commands:
+            for kernel, size, local in each(program.commands):
                 enqueue(queue, kernel, size, local)
         except self.device.cl.Error as error:
             raise self.device.failed("to take a command", error) from error
@@ -235,8 +245,8 @@ class OpenCLBackend(Backend):
         queue = cl.CommandQueue(self.device.context, self.device.device, properties=profiling)
         events = []
         for step in plan.steps:
-            count = len(dispatches(self.programs.get(step.kernel), step)) if prod(step.space) else 0
-            events.append([cl.enqueue_nd_range_kernel(queue, *next(commands)) for _ in range(count)])
+            own = [next(commands) for _ in range(command_count(self.programs, step))]
+            events.append([cl.enqueue_nd_range_kernel(queue, *command) for command in each(own)])
         queue.finish()
         return [sum(e.profile.end - e.profile.start for e in step) * 1e-9 for step in events]
 
@@ -248,6 +258,8 @@ class OpenCLBackend(Backend):
     def estimate(self, step: Step) -> float:
         """Nanoseconds on one core of a processor."""
         kernel = step.kernel
+        if isinstance(kernel, RepeatedSteps):
+            return self.estimate_repeated(step)
         if isinstance(kernel, TunedKernel):
             return _GROUP_NS * prod(step.space) + _PRODUCT_NS * kernel.multiplications(
                 step.space, step.values

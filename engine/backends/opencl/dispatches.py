@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from math import prod
 from typing import Any
 
@@ -9,9 +11,9 @@ import numpy as np
 
 from engine.backends.base import Program
 from engine.backends.opencl.printer import GenericSource
-from engine.backends.opencl.programs import Compiled
+from engine.backends.opencl.programs import Compiled, ProgramStore
 from engine.backends.opencl.tuned import Dispatch, TunedKernel
-from engine.compiler.plan import Step
+from engine.compiler.plan import RepeatedSteps, Step
 from engine.kernels.expr import Expr
 from engine.kernels.kernel import Kernel
 from engine.kernels.size import largest, smallest, whole
@@ -24,10 +26,46 @@ Command = tuple[Any, tuple[int, ...], tuple[int, ...]]
 """Kernel with its arguments, work-items, work-items in a group."""
 
 
+Setting = Callable[[int], None]
+"""Sets the arguments of a kernel for a run."""
+
+
+@dataclass(frozen=True)
+class Repetition:
+    """What a step repeats: the dispatches of runs with even and odd numbers, and those after the last."""
+
+    count: int
+    body: tuple[Sequence[tuple[Command, Setting | None]], Sequence[tuple[Command, Setting | None]]]
+    last: Sequence[tuple[Command, Setting | None]]
+
+    def commands(self, runs: range) -> Iterator[Command]:
+        """Those of some runs, each to be enqueued before the next is taken."""
+        for run in runs:
+            yield from _set(self.body[run % 2], run)
+        if runs.stop == self.count:
+            yield from _set(self.last, self.count)
+
+
+def _set(parts: Sequence[tuple[Command, Setting | None]], run: int) -> Iterator[Command]:
+    for command, setting in parts:
+        if setting is not None:
+            setting(run)
+        yield command
+
+
+def each(commands: Sequence[Command | Repetition]) -> Iterator[Command]:
+    """All commands, each to be enqueued before the next is taken."""
+    for command in commands:
+        if isinstance(command, Repetition):
+            yield from command.commands(range(command.count))
+        else:
+            yield command
+
+
 class CLProgram(Program):
     """A recorded plan: commands in order, and the temporaries that belong to it."""
 
-    def __init__(self, commands: list[Command], memory: list[Any]) -> None:
+    def __init__(self, commands: list[Command | Repetition], memory: list[Any]) -> None:
         self.commands = commands
         self._memory = memory
 
@@ -44,6 +82,13 @@ class CLProgram(Program):
         for mem in self._memory:
             mem.release()
         self._memory.clear()
+
+
+def command_count(programs: ProgramStore, step: Step) -> int:
+    """How many of a program's commands are a step's."""
+    if not prod(step.space):
+        return 0
+    return 1 if isinstance(step.kernel, RepeatedSteps) else len(dispatches(programs.get(step.kernel), step))
 
 
 def dispatches(compiled: Compiled, step: Step) -> list[Dispatch]:

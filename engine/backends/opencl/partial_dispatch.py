@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
 from math import prod
 from time import perf_counter
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from engine.backends.grid_ranges import Grid, box_at, fitting
-from engine.backends.opencl.dispatches import CLProgram, Command, dispatches, most_groups
+from engine.backends.opencl.dispatches import CLProgram, Command, Repetition, command_count, most_groups
 from engine.backends.opencl.printer import GenericSource
 from engine.backends.opencl.timing import ObservedEvents
 from engine.backends.opencl.tuned import FIRST_GROUP, TunedKernel
@@ -26,17 +26,34 @@ if TYPE_CHECKING:
 
 
 class _Events:
-    """What dispatches took, by the events of a queue that keeps times."""
+    """What cuts took, by the events of their dispatches in a queue that keeps times."""
 
-    def __init__(self, device: CLDevice, events: list[Any]) -> None:
+    def __init__(self, device: CLDevice, events: list[list[Any]]) -> None:
         self._device = device
         self._events = events
 
     def result(self) -> list[float] | None:
-        """Seconds of each dispatch, once the last is done. Never waits."""
-        if not self._device.is_complete(self._events[-1]):
+        """Seconds of each cut, once the last is done. Never waits."""
+        if not self._device.is_complete(self._events[-1][-1]):
             return None
-        return [(event.profile.end - event.profile.start) * 1e-9 for event in self._events]
+        return [
+            sum(event.profile.end - event.profile.start for event in events) * 1e-9 for events in self._events
+        ]
+
+
+class _Runs:
+    """Some runs of a step that repeats others; a unit is a run."""
+
+    def __init__(self, repetition: Repetition) -> None:
+        self._repetition = repetition
+        self.units = repetition.count
+
+    def fitting(self, first: int, count: int) -> int:
+        return count
+
+    def commands(self, first: int, count: int) -> Iterator[Command]:
+        """Each to be enqueued before the next is taken."""
+        return self._repetition.commands(range(first, first + count))
 
 
 class _Whole:
@@ -124,7 +141,7 @@ class _Groups(_Cuttable):
         return self._aimed(begin, tuple(n * items for n, items in zip(size, self._local, strict=True)))
 
 
-_Part = _Whole | _Elements | _Groups
+_Part = _Runs | _Whole | _Elements | _Groups
 
 
 class CLPartialDispatch(PartialDispatch):
@@ -137,7 +154,7 @@ class CLPartialDispatch(PartialDispatch):
         commands = iter(program.commands)
         self._parts: list[_Part] = []
         for step in plan.steps:
-            count = len(dispatches(backend.programs.get(step.kernel), step)) if prod(step.space) else 0
+            count = command_count(backend.programs, step)
             self._parts.append(self._part(step, [next(commands) for _ in range(count)]))
         self.units = [part.units for part in self._parts]
 
@@ -145,37 +162,47 @@ class CLPartialDispatch(PartialDispatch):
         """Groups that one dispatch covers."""
         return self._parts[step].fitting(first, count)
 
-    def _part(self, step: Step, commands: Sequence[Command]) -> _Part:
+    def _part(self, step: Step, commands: Sequence[Command | Repetition]) -> _Part:
+        if commands and isinstance(commands[0], Repetition):
+            return _Runs(commands[0])
+        own = [command for command in commands if not isinstance(command, Repetition)]
+        if not own:
+            return _Whole(own)
         compiled = self._backend.programs.get(step.kernel)
         source = compiled.source
-        if not commands or source.signature.in_buffer:
-            return _Whole(commands)
+        if source.signature.in_buffer:
+            return _Whole(own)
         most = most_groups(compiled, step)
         if isinstance(source, GenericSource):
-            return _Elements(commands[0], source, step, most)
+            return _Elements(own[0], source, step, most)
         assert isinstance(source, TunedKernel)
-        return _Groups(commands[0], source, step, most)
+        return _Groups(own[0], source, step, most)
 
     def enqueue(self, cuts: Sequence[Cut], timed: bool) -> Timing | None:
         """A dispatch for each."""
         if not self._program.commands:
             raise DisposedError("this program was released")
         device, started = self._backend.device, perf_counter()
+        events: list[list[Any]] = []
         enqueue, queue = device.cl.enqueue_nd_range_kernel, device.queue
         try:
             self._program.activate()
-            events = []
             for cut in cuts:
                 part = self._parts[cut.step]
-                events.append(enqueue(queue, *part.aim(cut.first, cut.end - cut.first)))
+                if isinstance(part, _Runs):
+                    commands = part.commands(cut.first, cut.end - cut.first)
+                    events.append([enqueue(queue, *command) for command in commands])
+                    continue
+                events.append([enqueue(queue, *part.aim(cut.first, cut.end - cut.first))])
                 part.restore()
         except device.cl.Error as error:
             raise DeviceError(f"{device.info.name} does not take a command: {error}") from error
         if instrumentation.installed and device.keeps_times:
-            instrumentation.later(ObservedEvents(device, events, started))
+            everything = [event for own in events for event in own]
+            instrumentation.later(ObservedEvents(device, everything, started))
         if not (timed and events):
             return None
         if device.keeps_times:
             return _Events(device, events)
-        self._latest = TimedInterval(partial(device.is_complete, events[-1]), started, self._latest)
+        self._latest = TimedInterval(partial(device.is_complete, events[-1][-1]), started, self._latest)
         return self._latest

@@ -24,9 +24,12 @@ def _mean(kind: str, column: str) -> list[str]:
     if kind != "average":
         return []
     return [
-        "int columns = 0;",
-        f"for (int kw = 0, w = ({column}) * sw - left; kw < KW; ++kw, w += dw)",
-        "    columns += w >= -margin_left && w < end_w;",
+        f"const int begin = ({column}) * sw - left;",
+        "int columns = KW;",
+        "if (begin < -margin_left || begin + (KW - 1) * dw >= end_w) {",
+        "    columns = 0;",
+        "    for (int kw = 0, w = begin; kw < KW; ++kw, w += dw) columns += w >= -margin_left && w < end_w;",
+        "}",
         "acc /= (float)(rows * columns);",
     ]
 
@@ -43,43 +46,60 @@ def rows_for(taps: int) -> int:
 
 
 def cpu(epilogue: Epilogue, kind: str) -> TunedKernel:
-    """One work-item computes `span` rows, 16 neighbours at a time."""
+    """One work-item computes `span` rows, 16 neighbours at a time, or one by one where there are fewer."""
     body = f"""\
     const int first = (f1 + (int)get_global_id(1)) * span, image = f2 + (int)get_global_id(2);
     if (first >= OH || image >= planes) return;
     __global const float* X0 = X + (long)image * H * W;
-    const int n = image / C, m = image - n * C;
+    const int n = image / C, m = image - n * C, width = min(16, OW);
 {indent(epilogue.row_lines, 1)}\
     for (int oh = first; oh < min(OH, first + span); ++oh) {{
 {_COUNT_ROWS if kind == "average" else ""}\
-        for (int ow0 = 0; ow0 < OW; ow0 += 16) {{
-            float16 a = {_START[kind]};
-            for (int kh = 0, h = oh * sh - top; kh < KH; ++kh, h += dh) {{
-                if (h < 0 || h >= H) continue;
-                for (int kw = 0, w = ow0 * sw - left; kw < KW; ++kw, w += dw) {{
-                    __global const float* from = X0 + (long)h * W + w;
-                    float part[16];
-                    if (w >= 0 && w + 15 * sw < W) {{
-                        if (sw == 1) {{
-                            for (int l = 0; l < 16; ++l) part[l] = from[l];
-                        }} else if (sw == 2) {{
-                            for (int l = 0; l < 16; ++l) part[l] = from[2 * l];
+        for (int next = 0; next < OW; next += width) {{
+            // The last ones overlap those before them.
+            const int ow0 = min(next, OW - width);
+            float tile[16];
+            if (width == 16) {{
+                float16 a = {_START[kind]};
+                for (int kh = 0, h = oh * sh - top; kh < KH; ++kh, h += dh) {{
+                    if (h < 0 || h >= H) continue;
+                    for (int kw = 0, w = ow0 * sw - left; kw < KW; ++kw, w += dw) {{
+                        __global const float* from = X0 + (long)h * W + w;
+                        float part[16];
+                        if (w >= 0 && w + 15 * sw < W) {{
+                            if (sw == 1) {{
+                                for (int l = 0; l < 16; ++l) part[l] = from[l];
+                            }} else if (sw == 2) {{
+                                for (int l = 0; l < 16; ++l) part[l] = from[2 * l];
+                            }} else {{
+                                for (int l = 0; l < 16; ++l) part[l] = from[l * sw];
+                            }}
                         }} else {{
-                            for (int l = 0; l < 16; ++l) part[l] = from[l * sw];
+                            for (int l = 0; l < 16; ++l) {{
+                                const int at = w + l * sw, inside = min(max(at, 0), W - 1);
+                                part[l] = at == inside ? from[inside - w] : {_START[kind]};
+                            }}
                         }}
-                    }} else {{
-                        for (int l = 0; l < 16; ++l) {{
-                            const int at = w + l * sw;
-                            part[l] = at >= 0 && at < W ? from[l * sw] : {_START[kind]};
+                        const float16 v = *(loose16*)part;
+                        {_VECTOR_STEP[kind]}
+                    }}
+                }}
+                *(loose16*)tile = a;
+            }} else {{
+                for (int l = 0; l < width; ++l) {{
+                    float a = {_START[kind]};
+                    for (int kh = 0, h = oh * sh - top; kh < KH; ++kh, h += dh) {{
+                        if (h < 0 || h >= H) continue;
+                        for (int kw = 0, w = l * sw - left; kw < KW; ++kw, w += dw) {{
+                            if (w < 0 || w >= W) continue;
+                            const float v = X0[(long)h * W + w];
+                            {_SCALAR_STEP[kind]}
                         }}
                     }}
-                    const float16 v = *(loose16*)part;
-                    {_VECTOR_STEP[kind]}
+                    tile[l] = a;
                 }}
             }}
-            float tile[16];
-            *(loose16*)tile = a;
-            for (int l = 0; l < min(16, OW - ow0); ++l) {{
+            for (int l = 0; l < width; ++l) {{
                 const int flat = (image * OH + oh) * OW + ow0 + l;
                 float acc = tile[l];
 {indent(_mean(kind, "ow0 + l"), 4)}\

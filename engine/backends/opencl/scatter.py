@@ -1,28 +1,35 @@
-"""The atomic step of a scatter."""
+"""The steps of a scatter that go through its targets."""
 
 from __future__ import annotations
 
-from engine.backends.opencl.tuned import TunedKernel, build
-from engine.backends.scatters import Raises
+from collections.abc import Sequence
+
+from engine.backends.opencl.tuned import build, indent
+from engine.backends.scatters import TARGET_NAMES, Targets, run_statements
 from engine.compiler.plan import Tuner
 
 _GROUP = 64
-_NUMBERS = ("total", "count", "columns", "places")
 
 
-def raise_all(tuner: Tuner, raises: Raises, targets: str, table: str) -> bool:
-    """Emit the step: a work-item for each target."""
-    values = (raises.total, raises.count, raises.columns, raises.places)
-    tuner.emit(_kernel(), (-(-raises.total // _GROUP), 1, 1), values, (targets,), table)
+def raise_all(tuner: Tuner, each: Targets, targets: str, table: str) -> bool:
+    """Emit the atomic step: a work-item for each target."""
+    lines = [
+        "if (t >= total) return;",
+        "const int place = X[t], line = t / columns, row = line / count;",
+        "if (place >= 0 && place < places)",
+        "    atomic_max(y + (row * places + place) * columns + t - line * columns, line - row * count);",
+    ]
+    return _emit(tuner, each, targets, table, lines)
+
+
+def mark_runs(tuner: Tuner, each: Targets, pairs: str, runs: str) -> bool:
+    """Emit the step that marks runs: a work-item for each sorted target."""
+    return _emit(tuner, each, pairs, runs, run_statements("X[2 * ({})]".format, "y"))
+
+
+def _emit(tuner: Tuner, each: Targets, source: str, target: str, lines: Sequence[str]) -> bool:
+    thread = f"const int t = (f0 + (int)get_group_id(0)) * {_GROUP} + (int)get_local_id(0);"
+    body = indent([thread, *lines], 1)
+    kernel = build(body, None, ("X:int32",), TARGET_NAMES, (_GROUP, 1, 1), output="int32", area=_GROUP)
+    tuner.emit(kernel, (-(-each.total // _GROUP), 1, 1), each.values, (source,), target)
     return True
-
-
-def _kernel() -> TunedKernel:
-    body = f"""\
-    const int t = (f0 + (int)get_group_id(0)) * {_GROUP} + (int)get_local_id(0);
-    if (t >= total) return;
-    const int place = targets[t], line = t / columns, row = line / count;
-    if (place >= 0 && place < places)
-        atomic_max(y + (row * places + place) * columns + t - line * columns, line - row * count);
-"""
-    return build(body, None, ("targets:int32",), _NUMBERS, (_GROUP, 1, 1), output="int32", area=_GROUP)

@@ -63,7 +63,7 @@ class CLOpenProgram(CLProgram):
         slots: list[Any],
         memory: list[Any],
     ) -> None:
-        super().__init__(commands, memory)
+        super().__init__([*commands], memory)
         self._kernels = kernels
         self._settings = settings
         self._slots = slots

@@ -11,12 +11,17 @@ import numpy as np
 from engine.backends.opencl import cpu_kernels, gpu_kernels, pool_kernels
 from engine.backends.opencl.packed_rows import read_packed
 from engine.backends.opencl.scans import emit_blocks, emit_marks
-from engine.backends.opencl.scatter import raise_all
+from engine.backends.opencl.scatter import mark_runs, raise_all
+from engine.backends.opencl.sort import emit_blocks as emit_sorted_blocks
+from engine.backends.opencl.sort import emit_merge
+from engine.backends.opencl.suppression import emit_step as emit_suppression
 from engine.backends.opencl.tuned import Epilogue, axis_names, is_float32
 from engine.backends.operands import emit, plain
 from engine.backends.packed_products import tune_packed
 from engine.backends.scans import tune_nonzero, tune_scan, tune_select
-from engine.backends.scatters import tune_scatter
+from engine.backends.scatters import Scatterer, tune_scatter
+from engine.backends.sorts import Sorter, tune_sort
+from engine.backends.suppressions import tune_suppression
 from engine.backends.windows import Windows, pair, windows_first
 from engine.compiler.plan import Compute, Tuner
 from engine.kernels.expr import arg, index, lit, load
@@ -24,6 +29,8 @@ from engine.kernels.value import Value
 
 # Tiles read up to this many elements beyond an image; what they read there is dropped.
 _SLACK = 64
+
+_SORTER = Sorter(lambda elements, dtype: True, emit_sorted_blocks, emit_merge)
 
 
 def tune(compute: Compute, tuner: Tuner, form: str) -> bool:
@@ -39,7 +46,7 @@ def tune(compute: Compute, tuner: Tuner, form: str) -> bool:
 
 
 def _scatter(compute: Compute, tuner: Tuner, form: str) -> bool:
-    return tune_scatter(compute, tuner, lambda elements, dtype: True, raise_all)
+    return tune_scatter(compute, tuner, Scatterer(_SORTER, raise_all, mark_runs))
 
 
 def _scan(compute: Compute, tuner: Tuner, form: str) -> bool:
@@ -52,6 +59,14 @@ def _select(compute: Compute, tuner: Tuner, form: str) -> bool:
 
 def _nonzero(compute: Compute, tuner: Tuner, form: str) -> bool:
     return tune_nonzero(compute, lambda marks: emit_marks(marks, compute, tuner))
+
+
+def _sort(compute: Compute, tuner: Tuner, form: str) -> bool:
+    return tune_sort(compute, tuner, _SORTER)
+
+
+def _suppression(compute: Compute, tuner: Tuner, form: str) -> bool:
+    return tune_suppression(compute, tuner, emit_suppression)
 
 
 def _packed(compute: Compute, tuner: Tuner, form: str) -> bool:
@@ -305,6 +320,8 @@ _RULES: dict[str, Callable[[Compute, Tuner, str], bool]] = {
     "scan": _scan,
     "scatter": _scatter,
     "select": _select,
+    "sort": _sort,
+    "suppression": _suppression,
     "unpacked_matmul": _packed,
 }
 """By the kind of a step's hint: rules that take operands as they are."""

@@ -60,7 +60,7 @@ def address_in_place(array: np.ndarray) -> int:
     if not _is_plain(array):
         return 0
     start = address_of(array)
-    # What follows the last byte within its page can be read, whoever it belongs to.
+    # What follows the last byte within its page can be read, whatever owns it.
     readable = -(start + array.nbytes) % _SMALLEST_PAGE >= SLACK or _has_slack(array, start)
     return start if readable and start % array.dtype.itemsize == 0 else 0
 

@@ -2,7 +2,7 @@
 
 A worker packs a model's weights in an order of its own, and then seldom reads those of the model. Mapped from
 a file they are still there, for plans yet to come and for other workers, but take no memory until they are
-read. The model's own file would not do: whoever writes to it while it is mapped ends the process.
+read. The model's own file would not do: a write to it while it is mapped ends the process.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ def paged(arrays: Mapping[str, Array]) -> dict[str, Array]:
 def let_go_of_sources(function: Callable[..., Any], result: Array) -> None:
     """Let go of the memory of mapped arrays that a function has captured; they are read again when needed.
 
-    Not where its result lies there itself.
+    Not if its result is in such a file itself.
     """
     if _is_mapped(result):
         return
@@ -91,7 +91,7 @@ def let_go_of_sources(function: Callable[..., Any], result: Array) -> None:
 
 
 def let_go(array: Array) -> None:
-    """Let go of the memory of an array, if it lies in a mapped file."""
+    """Let go of the memory of an array, if it is part of a mapped file."""
     block, mapped = _mapping(array)
     if mapped is None or not array.size:
         return
@@ -108,7 +108,7 @@ def let_go(array: Array) -> None:
 
 
 def _mapping(array: Array) -> tuple[Array, mmap.mmap | None]:
-    """The array that owns an array's memory, and the mapped file that it lies in, if it does."""
+    """The array that owns an array's memory, and the mapped file that holds it, if any."""
     block = array
     while isinstance(block.base, np.ndarray):
         block = block.base

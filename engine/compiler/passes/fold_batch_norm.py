@@ -64,7 +64,7 @@ def fold_batch_norm(model: Model) -> Model:
 def scaled(weights: np.ndarray, factor: np.ndarray, groups: int) -> np.ndarray:
     """Weights of a convolution with each output channel multiplied.
 
-    With groups, they are those of a transposed one, where channels lie along another axis.
+    With groups, they are those of a transposed one, where channels are along another axis.
     """
     if not groups:
         return _product(weights, factor.reshape(-1, *(1,) * (weights.ndim - 1)))
@@ -100,7 +100,7 @@ _LARGE = 1 << 20
 """Bytes from which on native code is worth loading."""
 
 _TEXT = """
-# Elements of a file lie at any address.
+# Elements of a file may be at any address.
 load_any = _make_load(_types.float32, _FLOAT, 1)
 
 

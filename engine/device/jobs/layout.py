@@ -10,7 +10,7 @@ chunk; `(OP_PAUSE, count, 0, 0)` takes so many pauses; `(OP_AGAIN, system, job, 
 done, without edges, and gives 1, or 0 where its record is in use or threads are to leave."""
 
 LAYOUT = {
-    # The system block. Words that different threads write lie on different cache lines.
+    # The system block. Words that different threads write are on different cache lines.
     "EVENT": 0,
     "SLEEPERS": 8,
     "SPINNERS": 9,

@@ -6,9 +6,9 @@ never moves: one system block, and one 320-byte record per job, both of 8-byte w
 
 How it works
     A job is a list of commands. Its TICKET holds (current command, chunks taken from the back, chunks taken
-    from the front) in one word, so that taking a chunk is one atomic addition, whoever takes part. One half
-    of the threads takes from the front, the other from the back: weights then stay in the second-level cache
-    of the core that reads them in every run. A thread that helps is one half, the others are the front.
+    from the front) in one word, so that any thread takes a chunk with one atomic addition. One half of the
+    threads takes from the front, the other from the back: weights then stay in the second-level cache of the
+    core that reads them in every run. A thread that helps is one half, the others are the front.
     The thread that finishes a command's last chunk moves the ticket on to the next command; a barrier
     therefore costs a waiting thread nothing but its absence.
     Commands of one chunk are run at once by the thread that gets to them.
@@ -337,7 +337,7 @@ def live(system, number):
         atomic_add_i64(system, SPINNERS, 1)
         while atomic_load_i32(system, 2 * EVENT) == event and turns < spin_limit(system, job):
             if job != 0 and atomic_load_i32(job, 2 * STATE) == 1:
-                job = let_go(job)  # whoever submits it again need not wait for an event
+                job = let_go(job)  # a new submission of it need not wait for an event
             cpu_pause()
             turns += 1
         atomic_add_i64(system, SPINNERS, -1)

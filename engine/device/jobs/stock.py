@@ -62,7 +62,7 @@ STAMP = NativeSource("stamp", PRELUDE + CALL_OS + _STAMP_TEXT, "stamp")
 
 
 COPY_GRAIN = 1 << 18
-"""Bytes that one thread copies at a time; fewer are copied by who asks, where nothing is in flight."""
+"""Bytes that one thread copies at a time; fewer are copied by the caller, where nothing is in flight."""
 
 
 def stock_functions() -> dict[str, int]:

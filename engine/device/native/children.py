@@ -2,7 +2,7 @@
 
 However little of the processor a process asks for, Linux gives it a core for a whole tick now and then (4 ms
 at 250 ticks a second) while a thread of the game waits, and lets threads of a game share one core because the
-process has the other. So whoever runs frames calls `hold` when one begins and `let_go` when its work is done.
+process has the other. So the host calls `hold` when a frame begins and `let_go` when its work is done.
 A process is held for no longer than `LIMIT`, whatever becomes of the frame, and only where frames leave it
 its share of the time; see `Held`.
 """

@@ -16,7 +16,7 @@ _FUNCTION = ctypes.CFUNCTYPE(None, ctypes.c_int64, ctypes.c_int64, ctypes.c_int6
 def call_in_parts(source: NativeSource, words: np.ndarray, count: int, size: int) -> None:
     """Run `source(words, begin, end)` for parts of `range(count)`, which together touch `size` bytes.
 
-    `words` are int64; whoever made them holds what they point to until this returns.
+    `words` are int64; the caller keeps what they point to alive until this returns.
     """
     function = _FUNCTION(native.load([source])[source.key])
     in_parts(lambda begin, end: function(words.ctypes.data, begin, end), count, size)

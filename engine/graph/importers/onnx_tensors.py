@@ -208,14 +208,14 @@ def _check_item_count(tensor: TensorProto, count: int, dims: tuple[int, ...], su
 def _external_bytes(tensor: TensorProto, size: int, folder: WeightFolder, subject: str) -> Array:
     """Read the `size` bytes of a tensor's external data."""
     if tensor.data_type == TensorProto.STRING:
-        raise ModelImportError(f"{subject} holds strings, which cannot lie in a weight file")
+        raise ModelImportError(f"{subject} holds strings, which cannot be stored in a weight file")
     entries = {entry.key: entry.value for entry in tensor.external_data}
     location = entries.get("location")
     if not isinstance(location, str) or not location:
-        raise ModelImportError(f"{subject} lies in a weight file, but the model does not say which")
+        raise ModelImportError(f"{subject} is stored in a weight file, but the model does not say which")
     if folder.path is None:
         raise ModelImportError(
-            f"{subject} lies in the weight file '{location}', and a model given as bytes has no folder to "
+            f"{subject} is in the weight file '{location}', and a model given as bytes has no folder to "
             f"find it in; load the model by its path"
         )
     offset = _number(entries.get("offset", "0"), "offset", subject)
@@ -261,20 +261,20 @@ def _contained(folder: Path, location: str, subject: str) -> Path:
     posix, windows = PurePosixPath(location), PureWindowsPath(location)
     if posix.is_absolute() or windows.drive or windows.root or ".." in posix.parts or ".." in windows.parts:
         raise ModelImportError(
-            f"{subject} lies in '{location}'; a weight file must be named relative to the model's folder and "
-            f"lie inside it"
+            f"{subject} is in '{location}'; a weight file must be named relative to the model's folder and "
+            f"be inside it"
         )
     try:
         base = folder.resolve(strict=True)
         path = (base / location).resolve(strict=True)
     except (OSError, ValueError, RuntimeError) as error:
         raise ModelImportError(
-            f"{subject} lies in the weight file '{location}', which is not in the model's folder '{folder}'; "
-            f"put the file beside the model ({error})"
+            f"{subject} is in the weight file '{location}', which is not in the model's folder '{folder}'; "
+            f"put the file in the model's folder ({error})"
         ) from error
     if not path.is_relative_to(base):
         raise ModelImportError(
-            f"{subject} lies in '{location}', a link that leads out of the model's folder to '{path}'; put a "
+            f"{subject} is in '{location}', a link that leads out of the model's folder to '{path}'; put a "
             f"copy of the file there instead"
         )
     return path

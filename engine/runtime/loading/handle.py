@@ -10,19 +10,36 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from time import perf_counter
-from typing import Any, Generic, TypeVar, cast
+from typing import Any, Generic, Protocol, TypeVar, cast
 
 from engine.base import instrumentation
 from engine.base.errors import CancelledError, DeviceError
-from engine.base.sliced_thread import SlicedThread
 from engine.device.native import children
 from engine.runtime.tensor import in_asyncio
 
 T = TypeVar("T")
-Steps = Generator[SlicedThread[Any] | None, Any, T]
-"""Yields None where a slice may end, or a thread whose result is sent back."""
+
+
+class Awaited(Protocol):
+    """What steps may wait for, such as a `SlicedThread`."""
+
+    def advance(self, seconds: float) -> bool:
+        """Let it go on for so long; whether it is done."""
+        ...
+
+    def wait(self) -> bool:
+        """Block until it is done."""
+        ...
+
+    def result(self) -> Any:
+        """What came of it; raises what went wrong."""
+        ...
+
+
+Steps = Generator[Awaited | None, Any, T]
+"""Yields None where a slice may end, or a thread (or alike) whose result is sent back."""
 
 log = logging.getLogger("engine")
 
@@ -57,7 +74,7 @@ class Loading(Generic[T]):
         self.longest_ms = 0.0
         self.longest_stage = ""
         self._steps = steps
-        self._thread: SlicedThread[Any] | None = None
+        self._thread: Awaited | None = None
         self._result: T | None = None
         self._error: BaseException | None = None
         self._is_over = False
@@ -122,6 +139,23 @@ class Loading(Generic[T]):
         while not self._is_over and not self._is_cancelled:
             self._advance(None)
         return self.result()
+
+    def postpone(self) -> None:
+        """Leave what comes next to a host, or to a poll that comes some milliseconds later."""
+        self._last = perf_counter()
+
+    def take_over(self) -> None:
+        """Take over a load that a thread began which has ended."""
+        thread = threading.get_ident()
+        if self._owner != thread and not self._is_over:
+            self._owner = thread
+            _active.loads.append(self)
+
+    def advance_until(self, is_reached: Callable[[], bool]) -> None:
+        """Block until that is so, or the load is done. For scripts, not for frames."""
+        children.let_go()
+        while not self._is_over and not is_reached():
+            self._step(None)
 
     def cancel(self) -> None:
         """Cancel the load: `is_done()` returns True and `result()` raises from now on.
@@ -203,7 +237,7 @@ class Loading(Generic[T]):
             self._end()
         return True
 
-    def _resume(self, thread: SlicedThread[Any] | None) -> None:
+    def _resume(self, thread: Awaited | None) -> None:
         """Run up to the next yield, sending the result of the thread that was waited for."""
         assert self._steps is not None
         if self._is_cancelled:

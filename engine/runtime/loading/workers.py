@@ -13,14 +13,15 @@ from typing import Any
 
 import numpy as np
 
-from engine.backends.base import Backend, Progress
+from engine.backends.base import Progress
 from engine.backends.partial_dispatch import Cut
-from engine.base.errors import DeviceError, InputError
+from engine.base.errors import InputError
 from engine.base.sliced_thread import SlicedThread
 from engine.compiler.lower import Lowered
 from engine.compiler.trace import InputShapes
 from engine.compiler.walk import Elements
 from engine.graph.model import Input, Model
+from engine.runtime.background_plans import PlanInProgress, compiling_on_a_thread, on_this_thread
 from engine.runtime.loading.handle import Loading, Steps
 from engine.runtime.recorded_plan import RecordedPlan
 from engine.runtime.session import Session
@@ -61,14 +62,15 @@ def session_steps(
         return session
     session = yield SlicedThread(open_session)
     native = session.backends["native"]
-    compiled, plans = yield from _beside(native, partial(session.prepare_plans, progress))
+    compiled, plans = yield from compiling_on_a_thread(native, partial(session.prepare_plans, progress))
     if compiled and driver_warm_up is not None and native.owner.info.is_software:
         # Software renderers compile again in each context, when a program is used, but cache that on disk.
         loading.report(f"{COMPILING} for {native.owner.info.renderer}", 0.6)
         yield SlicedThread(driver_warm_up)
     loading.report(RECORDING, 0.7)
     for key, lowered in plans:
-        session.cache.keep(key, (yield from _recording(session, lowered)))
+        recording = session.recording(lowered, None)
+        session.cache.keep(key, (yield from on_this_thread(native, recording)))
     return session
 
 
@@ -93,10 +95,8 @@ def warm_up_steps(
         key = session.key(shapes, known)
         if key not in session.cache.plans:
             loading.report(COMPILING, done)
-            recorded = yield from _new_plan(loading, session, key, shapes, known)
-            if recorded is None:
-                continue
-            session.cache.keep(key, recorded)
+            session.begin_plan(shapes, known)
+        yield PlanInProgress(session, session.cache.plans[key])
         loading.report(RUNNING, done + share / 2)
         recorded = session.cache.plans.get(key)
         if recorded is None:
@@ -107,81 +107,6 @@ def warm_up_steps(
             if next(steps, "end") == "end":
                 break
             yield None
-
-
-def _new_plan(
-    loading: Loading[Any], session: Session, key: object, shapes: InputShapes, known: Elements
-) -> Steps[RecordedPlan | None]:
-    """Make and record a plan; None if another call made it meanwhile."""
-    native = session.backends["native"]
-    if native.is_host:
-        # Packing weights takes time but not the GIL, so it runs on another thread.
-        recorded: RecordedPlan = yield from _guarded(
-            session, lambda: session.record(session.planned(key, shapes, known), None)
-        )
-    else:
-        lowered = yield from _guarded(session, lambda: session.planned(key, shapes, known), native)
-        loading.report(RECORDING, loading.progress)
-        recorded = yield from _recording(session, lowered)
-    if key in session.cache.plans:
-        recorded.release()
-        return None
-    return recorded
-
-
-def _guarded(session: Session, work: Callable[[], Any], native: Backend | None = None) -> Steps[Any]:
-    """Run work on the session on another thread. A schedule that needs a new plan meanwhile waits for it."""
-    while session.background is not None:
-        yield None
-    if native is None:
-        thread = SlicedThread(work)
-        session.background = thread.wait
-        try:
-            return (yield thread)
-        finally:
-            session.background = None
-    return (yield from _beside(native, work, session))
-
-
-def _beside(native: Backend, work: Callable[[], Any], session: Session | None = None) -> Steps[Any]:
-    """Run work that compiles a backend's kernels on another thread."""
-    try:
-        opened = native.background_compilation()
-        entered = opened.__enter__()
-    except DeviceError:
-        # Without a shared context, the programs compile here, within this frame.
-        yield None
-        with native.entered():
-            return work()
-
-    def there() -> Any:
-        with entered():
-            return work()
-
-    thread = SlicedThread(there)
-    if session is not None:
-        session.background = thread.wait
-    try:
-        return (yield thread)
-    finally:
-        if session is not None:
-            session.background = None
-        thread.wait()
-        opened.__exit__(None, None, None)
-
-
-def _recording(session: Session, lowered: Lowered) -> Steps[RecordedPlan]:
-    """Create a plan's buffers and commands on the caller's thread, a few at a time."""
-    native = session.backends["native"]
-    steps = session.recording(lowered, None)
-    while True:
-        try:
-            with native.entered():
-                next(steps)
-        except StopIteration as end:
-            recorded: RecordedPlan = end.value
-            return recorded
-        yield None
 
 
 def _first_run(session: Session, recorded: RecordedPlan) -> Steps[None]:

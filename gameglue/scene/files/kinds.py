@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import difflib
 import importlib
 import re
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
+from engine.base.spelling import near
 from gameglue.scripting.behaviour import MonoBehaviour
 
 Kind = type[MonoBehaviour]
@@ -22,17 +22,6 @@ class Problem(Exception):
     def __init__(self, message: str, line: int | None = None) -> None:
         super().__init__(message)
         self.line = line
-
-
-def near(word: object, known: Iterable[str], label: str) -> str:
-    """How a message about an unknown word ends: what was probably meant, else what there is."""
-    names = list(dict.fromkeys(known))
-    close = difflib.get_close_matches(str(word), names, n=2, cutoff=0.6)
-    if close:
-        return "; did you mean " + " or ".join(repr(name) for name in close) + "?"
-    shown = names[:20]
-    more = f" and {len(names) - 20} more" if len(names) > 20 else ""
-    return f"; {label}: {', '.join(shown) or 'none'}{more}"
 
 
 def find_kind(name: str) -> Kind:
@@ -74,6 +63,9 @@ def _known(name: str) -> Kind:
     names = sorted(
         {kind.__name__ for kind in _every_kind(MonoBehaviour) if not kind.__name__.startswith("_")}
     )
+    module, dot, local = name.rpartition(".")
+    if dot and _MODULE.fullmatch(module):
+        raise Problem(f"a class in a module is written with a colon: {module}:{local}, not {name}")
     hint = near(name, names, "known are")
     raise Problem(f"no component class {name!r} is known{hint}\na class whose module is not imported yet is "
                   f"written as module:{name}")  # fmt: skip
@@ -101,10 +93,11 @@ def _in_module(module: str, qualified: str) -> Kind:
     if isinstance(found, type) and issubclass(found, MonoBehaviour):
         return found
     kinds = [n for n, k in vars(imported).items() if isinstance(k, type) and issubclass(k, MonoBehaviour)]
+    own = [n for n in kinds if vars(imported)[n].__module__ == imported.__name__]
     if found is not None:
         raise Problem(f"{module}:{qualified} is no class derived from MonoBehaviour")
     raise Problem(
-        f"module {module!r} has no class {qualified!r}{near(qualified, kinds, 'its components are')}"
+        f"module {module!r} has no class {qualified!r}{near(qualified, own or kinds, 'its components are')}"
     )
 
 

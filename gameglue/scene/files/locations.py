@@ -5,9 +5,9 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+from engine.base.spelling import near
 from gameglue.errors import ResourceError, SceneError
 from gameglue.host.resources import Resources
-from gameglue.scene.files.kinds import near
 
 VERSION = 1
 """The newest form of files that is read, and the one that is written."""

@@ -11,7 +11,8 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from urllib.parse import unquote
 
-from gameglue.scene.files.kinds import Problem, find_kind, near
+from engine.base.spelling import near
+from gameglue.scene.files.kinds import Problem, find_kind
 from gameglue.scene.game_object import GameObject
 from gameglue.scene.transform import Transform
 from gameglue.scripting.behaviour import MonoBehaviour

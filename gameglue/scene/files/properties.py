@@ -7,7 +7,8 @@ from collections.abc import Mapping
 from types import SimpleNamespace
 from typing import Any
 
-from gameglue.scene.files.kinds import Problem, near
+from engine.base.spelling import near
+from gameglue.scene.files.kinds import Problem
 from gameglue.scene.game_object import GameObject
 from gameglue.scene.vector import Quaternion, Vec3
 

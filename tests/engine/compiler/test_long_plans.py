@@ -61,21 +61,62 @@ ENDLESS = {
 """By any backend each step would be steps of the plan."""
 
 
-@pytest.mark.parametrize("kind", ENDLESS)
-def test_planning_ends(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("engine.compiler.walk.MOST_MADE", 2000)
-    made = ENDLESS[kind]
-    tracer = Tracer(made)
-    shapes = {item.name: item.shape.to_static() for item in made.inputs if item.shape}
-    with pytest.raises(ShapeError, match=r"the plan comes to more than .* trip count, or shorter sequences"):
-        tracer.trace(shapes)
+def traced(made: Model) -> None:
+    """Plan it for the shapes that it declares."""
+    Tracer(made).trace({item.name: item.shape.to_static() for item in made.inputs if item.shape})
 
 
-@pytest.mark.long
 @pytest.mark.parametrize("kind", ENDLESS)
-def test_workers_are_refused_in_time(kind: str, channel: str, make_worker: MakeWorker) -> None:
-    with pytest.raises(ShapeError, match="shorter sequences"):
+def test_workers_are_refused_at_once(kind: str, channel: str, make_worker: MakeWorker) -> None:
+    """The error names the layer and its length: after one step it is known what all of them come to."""
+    length = "9,223,372,036,854,775,807" if kind == "loop" else "2,147,483,64[78]"
+    with pytest.raises(ShapeError, match=rf"layer '.*' \(.*\).*{length} .*; give .* trip count"):
         make_worker(ENDLESS[kind], channel)
+
+
+def growing(runs: int, constant: int) -> Model:
+    """A loop that adds so many zeros, which the host knows, in each run; its condition is computed."""
+    return load(f"""g (float[2] x) => (float[a] y) {{
+        most = Constant<value = int64 {{{runs}}}>()
+        yes = Constant<value = bool {{1}}>()
+        y = Loop(most, yes, x) <
+            body = step (int64 i, bool go, float[n] s) => (bool again, float[m] t) {{
+                limit = Constant<value = int64 {{{runs}}}>()
+                again = LessOrEqual(i, limit)
+                size = Constant<value = int64[1] {{{constant}}}>()
+                zeros = ConstantOfShape(size)
+                zero = ReduceSum<keepdims = 0>(zeros)
+                t = Add(s, zero)
+            }}
+        >
+    }}""")
+
+
+def test_a_loop_whose_end_is_computed_ends_planning(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("engine.compiler.walk.MOST_MADE", 2000)
+    with pytest.raises(ShapeError, match=r"the plan comes to more than .* trip count, or shorter sequences"):
+        traced(growing(2**62, 8))
+
+
+def test_planning_runs_of_a_loop_ends_after_some_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What the host computes for each run may be any amount of work."""
+    monkeypatch.setattr("engine.compiler.walk.MOST_SECONDS", 0.0)
+    with pytest.raises(ShapeError, match=r"\(Loop\): planning its runs takes more than 0 seconds; give"):
+        traced(growing(100, 8))
+
+
+def test_what_the_host_works_out_for_runs_of_a_loop_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Beyond the limit kernels compute what the host would, with the same result."""
+    folded: list[str] = []
+    computed: list[str] = []
+    for found, most in ((folded, 1 << 28), (computed, 1000)):
+        monkeypatch.setattr("engine.compiler.walk.MOST_KNOWN", most)
+        made = growing(3, 100)
+        trace = Tracer(made).trace({"x": (2,)})
+        found += [c.op_type for c in trace.computes]
+        assert interpret(made, {"x": np.ones(2, np.float32)})["y"].tolist() == [1, 1]
+    assert "ConstantOfShape" not in folded
+    assert "ConstantOfShape" in computed
 
 
 @pytest.mark.parametrize("kind", GATES)

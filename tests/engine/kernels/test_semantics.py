@@ -23,6 +23,7 @@ from engine.kernels.evaluate import evaluate
 from engine.kernels.expr import (
     COMPARE,
     FLAT,
+    UNARY,
     Expr,
     acc,
     arg,
@@ -201,6 +202,17 @@ def test_comparisons(runner: Runner, op: str, dtype: ArithmeticType) -> None:
 def test_logic(runner: Runner, op: str) -> None:
     a, b = pairs([False, True], "bool")
     assert_close(*elementwise(runner, lambda x, y: binary(op, x, y), "bool", a, b), 0, op)
+
+
+@pytest.mark.parametrize(
+    ("op", "dtype"),
+    [("tanh", "int32"), ("erf", "bool"), ("floor", "int64"), ("isnan", "uint32"), ("neg", "bool"),
+     ("bitnot", "float32"), ("div", "bool"), ("sub", "bool"), ("shl", "float64")],
+)  # fmt: skip
+def test_operations_are_refused_on_types_without_a_definition(op: str, dtype: ArithmeticType) -> None:
+    x = arg(1, dtype)
+    with pytest.raises(TypeError, match=rf"{op} takes (floats|integers|numbers), not {dtype}"):
+        unary(op, x) if op in UNARY else binary(op, x, x)
 
 
 @pytest.mark.parametrize(

@@ -276,3 +276,68 @@ def test_a_decoder_feeds_its_cache_back(channel: str, make_worker: MakeWorker) -
             assert disagreement(a, b) < (1e-5 if channel == "cpu" else 1e-4)
         theirs, ours = (right[1], right[2]), (found[1], found[2])
         length += step
+
+
+CONTRIB = "com.microsoft"
+LENGTH, WIDTH = 9, 16
+MASKS: dict[str, np.ndarray] = {
+    "seen": np.tril(np.ones((LENGTH, LENGTH), bool)),
+    "bias": visible(LENGTH, LENGTH, 0).astype(np.float32),
+    "lowest": np.array(-np.inf, np.float32),
+    "last": np.array([LENGTH - 1], np.int32),
+    "total": np.array(LENGTH, np.int32),
+    "no_past": np.zeros((1, 2, 0, WIDTH // 2), np.float32),
+}
+
+
+def masked_layers() -> bytes:
+    """Attention over the same q, k and v of two heads, causal in all the ways that there are."""
+    node: Any = helper.make_node
+    heads = {"q_num_heads": 2, "kv_num_heads": 2}
+    cache = ["no_past", "no_past", "last", "total"]
+    contrib: dict[str, Any] = {"domain": CONTRIB, "num_heads": 2}
+    grouped = contrib | {"kv_num_heads": 2}
+    nodes = [
+        node("Attention", ["q", "k", "v"], ["causal"], is_causal=1, **heads),
+        node("Attention", ["q", "k", "v", "seen"], ["by booleans"], **heads),
+        node("Attention", ["q", "k", "v", "bias"], ["by numbers"], **heads),
+        node("MultiHeadAttention", ["q", "k", "v"], ["contrib"], unidirectional=1, **contrib),
+        node("GroupQueryAttention", ["q", "k", "v", *cache], ["grouped", "k1", "v1"], **grouped),
+        node("Transpose", ["k"], ["across"], perm=[0, 2, 1]),
+        node("MatMul", ["q", "across"], ["scores"]),
+        node("Where", ["seen", "scores", "lowest"], ["masked"]),
+        node("Softmax", ["masked"], ["shares"], axis=-1),
+        node("MatMul", ["shares", "v"], ["by layers"]),
+    ]  # fmt: skip
+    info = helper.make_tensor_value_info
+    names = ["causal", "by booleans", "by numbers", "contrib", "grouped", "by layers"]
+    graph = helper.make_graph(
+        nodes, "masked", [info(n, TensorProto.FLOAT, [1, LENGTH, WIDTH]) for n in "qkv"],
+        [info(n, TensorProto.FLOAT, None) for n in names],
+        [numpy_helper.from_array(a, n) for n, a in MASKS.items()],
+    )  # fmt: skip
+    opsets = [helper.make_opsetid("", 23), helper.make_opsetid(CONTRIB, 1)]
+    return bytes(helper.make_model(graph, opset_imports=opsets, ir_version=10).SerializeToString())
+
+
+def test_nan_reaches_nothing_that_does_not_see_it(channel: str, make_worker: MakeWorker) -> None:
+    """Of q only its own row, of k only rows that see it, of v only its column."""
+    source, at, column = masked_layers(), LENGTH - 2, 3
+    session = onnxruntime.InferenceSession(source, providers=["CPUExecutionProvider"])
+    names = [o.name for o in session.get_outputs()]
+    worker = make_worker(ModelLoader.load(source), channel)
+    rng = np.random.default_rng(8)
+    clean = {n: rng.normal(size=(1, LENGTH, WIDTH)).astype(np.float32) for n in "qkv"}
+    right = dict(zip(names, session.run(None, clean), strict=True))
+    for part in "qkv":
+        feeds = {n: a.copy() for n, a in clean.items()}
+        feeds[part][0, at, column] = np.nan
+        worker.schedule(feeds)
+        for name in names:
+            # The layers one by one have one head, the others two.
+            head = WIDTH if name == "by layers" else WIDTH // 2
+            reached = {"q": np.s_[:, at, :head], "k": np.s_[:, at:, :head], "v": np.s_[..., column]}[part]
+            expected = right[name].copy()
+            expected[reached] = np.nan
+            found = worker.peek_output(name).download_to_array()
+            np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5, err_msg=f"{part}, {name}")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -10,6 +11,7 @@ import pytest
 from onnx import helper
 
 from engine import ModelLoader
+from engine.backends import table
 from engine.base.errors import ModelImportError, OutOfMemoryError, ShapeError
 from engine.operators import OPERATORS
 from tests.bounded import judged, run_bounded
@@ -136,18 +138,41 @@ def test_a_fold_that_would_take_long_is_left_to_a_kernel() -> None:
     assert run_odd(made.made()) == "answer"
 
 
-def test_a_sample_of_odd_layers_is_answered_or_refused() -> None:
+@pytest.mark.parametrize(
+    ("start", "words"),
+    [
+        (layer("Gelu", [np.ones(4, bool)], "com.microsoft"), "erf takes floats, not bool"),
+        (layer("ScaledTanh", [np.ones(4, np.int32)]), "tanh takes floats, not int32"),
+    ],
+)
+def test_functions_of_floats_are_refused_for_other_types(start: Start, words: str) -> None:
+    """Where nothing declares the types of an operator, the functions that it computes do."""
+    with pytest.raises(ShapeError, match=rf"layer 'odd'.*{words}"):
+        run_odd(start.made())
+
+
+@pytest.fixture
+def on_channel(channel: str, request: pytest.FixtureRequest) -> None:
+    """Skips where the backend has no device."""
+    fixture = {"gl": "gl_device", "opencl": "cl_device"}.get(table.named(channel).device or "")
+    if fixture is not None:
+        request.getfixturevalue(fixture)
+
+
+def test_a_sample_of_odd_layers_is_answered_or_refused(channel: str, on_channel: None) -> None:
     some = [start for found in from_cases().values() for start in found][::23]
+    run = partial(run_odd, channel=channel)
     faults = [
         f"{what}: {found}"
-        for what, odd in odd_layers(some, EVERY)
-        if (found := judged(run_odd, odd)) not in ("answer", "refused")
+        for what, odd in odd_layers(some, EVERY if channel == "cpu" else 4 * EVERY)
+        if (found := judged(run, odd)) not in ("answer", "refused")
     ]
     assert not faults, "\n".join(faults[:20])
 
 
 @pytest.mark.long
-def test_every_odd_layer_is_answered_or_refused_in_time_and_memory() -> None:
-    outcomes = run_bounded(run_odd, odd_layers(starts(), LONG), processes=2, warm_up=starts()[0].made())
+def test_every_odd_layer_is_answered_or_refused_in_time_and_memory(channel: str, on_channel: None) -> None:
+    cases, first = odd_layers(starts(), LONG), starts()[0].made()
+    outcomes = run_bounded(partial(run_odd, channel=channel), cases, processes=2, warm_up=first)
     faults = [f"{o.label}: {o.result}" for o in outcomes if o.is_fault]
     assert not faults, "\n".join([f"{len(faults)} faults", *faults[:50]])

@@ -19,7 +19,7 @@ from engine import (
     job,
 )
 from engine.backends.tensor_data import CPUTensorData, changes
-from engine.runtime.fast_path import FastPathRun
+from engine.runtime.fast_path import FastPath
 from tests.engine.conftest import MakeWorker
 from tests.graphs import model, node
 
@@ -55,7 +55,7 @@ def numbers(size: int, seed: int) -> np.ndarray:
 
 
 def is_direct(worker: Worker) -> bool:
-    return type(worker._latest) is FastPathRun
+    return type(worker._latest) is FastPath
 
 
 def test_kept_tensors_that_change_between_schedules(channel: str, make_worker: MakeWorker, size: int) -> None:

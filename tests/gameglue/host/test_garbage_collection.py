@@ -74,3 +74,16 @@ def test_an_app_keeps_it_while_it_runs() -> None:
         app.run(2)
     assert min(counts) > before
     assert gc.get_freeze_count() <= before
+
+
+def test_only_long_runs_begin_with_a_collection() -> None:
+    with App("garbage", headless=True) as app:
+        gc.disable()
+        try:
+            kept = weakref.ref(Knot())
+            app.run(2)
+            assert kept() is not None
+            app.run(60)
+            assert kept() is None
+        finally:
+            gc.enable()

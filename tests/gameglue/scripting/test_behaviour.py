@@ -74,7 +74,8 @@ def test_mutable_defaults_are_not_shared(app: App) -> None:
         ("stops", [1.0, "x"], r"Door\.stops must be list\[float\]"),
         ("size", (1.0,), r"Door\.size must be tuple\[float, float\]"),
         ("asset", 7, r"Door\.asset must be Asset, got int"),
-        ("spede", 7, r"Door has no field 'spede'; its fields: speed, steps, label"),
+        ("spede", 7, r"Door has no field 'spede'; did you mean 'speed'"),
+        ("height", 7, r"Door has no field 'height'; its fields: speed, steps, label"),
         ("_progress", 7, "Door has no field '_progress'"),
     ],
 )

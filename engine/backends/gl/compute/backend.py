@@ -22,8 +22,9 @@ from engine.backends.gl.compute.target import Target
 from engine.backends.gl.compute.template import GLComputeTemplate
 from engine.backends.gl.compute.tuning import tune
 from engine.backends.gl.storage import lanes, memory_dtype
+from engine.backends.plan_template import PlanTemplate, Template
 from engine.base.errors import DeviceError, OutOfMemoryError
-from engine.compiler.plan import AnyKernel, Compute, Plan, Step, Tuner
+from engine.compiler.plan import AnyKernel, Compute, Plan, RepeatedSteps, Step, Tuner
 from engine.device.gl.device import GLDevice
 from engine.device.gl.functions import GL
 from engine.device.gl.probe import probe_gl
@@ -140,7 +141,7 @@ class GLComputeBackend(GLBackend):
 
     def record(self, plan: Plan, buffers: Mapping[str, DeviceBuffer]) -> GLComputeProgram:
         """Record a plan as a command list; compiles programs that `prepare` did not."""
-        self.prepare(step.kernel for step in plan.steps)
+        self.prepare(plan.kernels)
         with self.device.current():
             return Recorder(self.device, self._programs, self.texels).record(plan, buffers)
 
@@ -148,9 +149,11 @@ class GLComputeBackend(GLBackend):
         """A buffer over the first elements of another."""
         return _own(room).part(elements)
 
-    def template(self, plan: Plan, constants: Mapping[str, DeviceBuffer]) -> GLComputeTemplate:
+    def template(self, plan: Plan, constants: Mapping[str, DeviceBuffer]) -> Template:
         """Record a plan whose sizes are open; compiles what `prepare` was not asked for."""
-        self.prepare(step.kernel for step in plan.steps)
+        self.prepare(plan.kernels)
+        if plan.repeats:
+            return PlanTemplate(self, plan, constants)
         with self.device.current():
             return GLComputeTemplate(self, plan, constants)
 
@@ -178,6 +181,8 @@ class GLComputeBackend(GLBackend):
     def estimate(self, step: Step) -> float:
         """Nanoseconds on one core of a processor."""
         kernel = step.kernel
+        if isinstance(kernel, RepeatedSteps):
+            return self.estimate_repeated(step)
         if isinstance(kernel, Kernel):
             return prod(step.space) * (formula_ns(kernel.body, step.values) + _ELEMENT_NS)
         assert isinstance(kernel, ShaderKernel)

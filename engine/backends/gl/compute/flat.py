@@ -27,7 +27,17 @@ def flat_grid(threads: int, target: Target) -> tuple[int, int, int]:
 
 
 def flat_kernel(
-    lines: Sequence[str], names: Sequence[str], kinds: Sequence[str], output: str, target: Target
+    lines: Sequence[str],
+    names: Sequence[str],
+    kinds: Sequence[str],
+    output: str,
+    target: Target,
+    head: Sequence[str] = (),
+    group_ns: float = 500.0,
+    *,
+    widths: Sequence[int] = (),
+    rounds: Sequence[int] = (),
+    access: str = "",
 ) -> ShaderKernel:
     """A kernel from the statements behind those that define its arguments and `t`.
 
@@ -37,13 +47,19 @@ def flat_kernel(
         kinds: storage types of its inputs.
         output: storage type of the output.
         target: the device.
+        head: declarations before its function.
+        group_ns: estimated nanoseconds of one processor for a round of a group.
+        widths: how many elements a load of each input yields, by default one.
+        rounds: positions of the arguments whose product is the number of rounds.
+        access: qualifiers of the output.
     """
     everything = (*names, *FIRST_GROUP)
     body = [*(f"int {name} = {argument(k)};" for k, name in enumerate(everything)), THREAD, *lines]
-    main = "void main() {\n" + "".join(f"    {line}\n" for line in body) + "}\n"
+    main = "".join(f"{line}\n" for line in head)
+    main += "void main() {\n" + "".join(f"    {line}\n" for line in body) + "}\n"
     declaration = f"uniform ivec4 A[{argument_vectors(len(everything))}];"
-    inputs = [(kind, 1) for kind in kinds]
-    source = shader_text((LOCAL_SIZE, 1), output, inputs, declaration, main, target.texels, access="")
+    widths = tuple(widths) or (1,) * len(kinds)
+    inputs = list(zip(kinds, widths, strict=True))
+    source = shader_text((LOCAL_SIZE, 1), output, inputs, declaration, main, target.texels, access=access)
     params: tuple[ArithmeticType, ...] = tuple("index" for _ in everything)
-    widths = (1,) * len(inputs)
-    return ShaderKernel(source, params, tuple(kinds), widths, len(names), is_folded=True, group_ns=500.0)
+    return ShaderKernel(source, params, tuple(kinds), widths, len(names), True, tuple(rounds), group_ns)

@@ -18,9 +18,9 @@ from engine.backends.gl.compute.record import (
     groups_of,
 )
 from engine.backends.gl.compute.shader import ShaderKernel
-from engine.backends.gl.partial_dispatch import Clock, GLPartialDispatch, Piece
+from engine.backends.gl.partial_dispatch import Clock, GLPartialDispatch, Piece, Runs
 from engine.backends.grid_ranges import box_at, fitting
-from engine.compiler.plan import Plan, Step
+from engine.compiler.plan import Plan, RepeatedSteps, Step
 from engine.device.gl.limits import GLLimits
 from engine.kernels.kernel import Kernel
 
@@ -79,11 +79,15 @@ class GLComputePartialDispatch(GLPartialDispatch):
         self._texels = backend.texels
         self._places = program.places
         self._steps = plan.steps
-        self.units = [groups_of(step) if prod(step.space) else 0 for step in plan.steps]
+        self.units = [self._units(step) if prod(step.space) else 0 for step in plan.steps]
+
+    @staticmethod
+    def _units(step: Step) -> int:
+        return step.space[0] if isinstance(step.kernel, RepeatedSteps) else groups_of(step)
 
     def fitting(self, step: int, first: int, count: int) -> int:
         """Groups that are a box of the grid."""
-        if isinstance(self._steps[step].kernel, Kernel):
+        if isinstance(self._steps[step].kernel, Kernel | RepeatedSteps):
             return count
         return fitting(grid_of(self._steps[step]), first, count)
 
@@ -91,6 +95,8 @@ class GLComputePartialDispatch(GLPartialDispatch):
         """Everything that the step's dispatch needs, and the dispatch."""
         planned = self._steps[step]
         recorder = Recorder(self._device, self._programs, self._texels)
+        if isinstance(planned.kernel, RepeatedSteps):
+            return Runs(planned, recorder, lambda inner: recorder.add_repeated(inner, self._places))
         recorder.barrier()
         inputs = [self._places[name] for name in planned.inputs]
         words = recorder.bind(planned, self._places[planned.output], inputs)

@@ -11,7 +11,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from engine.backends.base import DeviceBuffer
-from engine.backends.gl.commands import CommandList
+from engine.backends.gl.commands import CommandList, Setting
 from engine.backends.gl.compute.memory import TEXTURE_BUFFER, GLComputeBuffer, GLMemory, buffer_size
 from engine.backends.gl.compute.printer import LOCAL_SIZE, arguments
 from engine.backends.gl.compute.programs import ComputePrograms
@@ -20,7 +20,7 @@ from engine.backends.gl.glsl import pack_arguments
 from engine.backends.gl.record import GLProgram, GLRecorder
 from engine.backends.gl.storage import FORMS, lanes
 from engine.compiler.memory_planner import place
-from engine.compiler.plan import AnyKernel, Plan, Step
+from engine.compiler.plan import AnyKernel, Plan, RepeatedSteps, Step
 from engine.device.gl.device import GLDevice
 from engine.device.gl.functions import GL
 from engine.device.gl.limits import GLLimits
@@ -136,7 +136,7 @@ class Recorder(GLRecorder):
         self.barrier()
         for step in plan.steps:
             self.commands.begin_step()
-            self._step(step, plan, places)
+            self._step(step, places)
         self.commands.finish()
         program = GLComputeProgram(self.commands, arena, list(bound.values()), lambda: places)
         program.dispatches, program.barriers = self._dispatches, self.barriers
@@ -153,9 +153,12 @@ class Recorder(GLRecorder):
         places |= {name: Place(arena, offsets[name], sizes[name]) for name in sizes}
         return arena
 
-    def _step(self, step: Step, plan: Plan, places: Mapping[str, Place]) -> None:
+    def _step(self, step: Step, places: Mapping[str, Place]) -> None:
         kernel = step.kernel
         if not prod(step.space):
+            return
+        if isinstance(kernel, RepeatedSteps):
+            self.repeat(step, lambda inner: self.add_repeated(inner, places))
             return
         output = places[step.output]
         inputs = [places[name] for name in step.inputs]
@@ -167,6 +170,32 @@ class Recorder(GLRecorder):
             grid = grid_of(step)
         self.call("glDispatchCompute", *grid)
         self._dispatches += 1
+
+    def forget(self) -> None:
+        super().forget()
+        self._storage.clear()
+        self.barrier()
+
+    def add_repeated(self, step: Step, places: Mapping[str, Place]) -> list[Setting]:
+        """Add a step that is repeated; returns what sets its arguments for a run."""
+        if not prod(step.space):
+            return []
+        if step.window is None:
+            self._step(step, places)
+            return self.run_numbers(step)
+        assert isinstance(step.kernel, Kernel)
+        start, stride, count = step.window
+        output, inputs = places[step.output], [places[name] for name in step.inputs]
+        self._order(inputs, output)
+        words = self.bind(step, output, inputs)
+        self.call("glDispatchCompute", *fold(-(-count // elements_of(step.kernel)), self.device.limits))
+        begin = len(step.values)
+
+        def setting(table: np.ndarray, first: int, run: int) -> None:
+            words[begin] = start + run * stride
+            words[begin + 1] = start + run * stride + count
+
+        return [*self.run_numbers(step), setting]
 
     def bind(self, step: Step, output: Any, inputs: Sequence[Any]) -> np.ndarray:
         """Make ready for the step's dispatch; returns its arguments, which may be changed before each."""

@@ -1,22 +1,19 @@
-"""The atomic step of a scatter."""
+"""The steps of a scatter that go through its targets."""
 
 from __future__ import annotations
+
+from collections.abc import Sequence
 
 from engine.backends.gl.compute.epilogue import grid_fits
 from engine.backends.gl.compute.flat import flat_grid, flat_kernel
 from engine.backends.gl.compute.printer import element
 from engine.backends.gl.compute.target import Target
-from engine.backends.scatters import Raises
+from engine.backends.scatters import TARGET_NAMES, Targets, run_statements
 from engine.compiler.plan import Tuner
 
-_NAMES = ("total", "count", "columns", "places")
 
-
-def raise_all(target: Target, tuner: Tuner, raises: Raises, targets: str, table: str) -> bool:
-    """Emit the step: a thread for each target."""
-    grid = flat_grid(raises.total, target)
-    if not grid_fits(grid, target):
-        return False
+def raise_all(target: Target, tuner: Tuner, each: Targets, targets: str, table: str) -> bool:
+    """Emit the atomic step: a thread for each target."""
     lines = [
         "if (t >= total) return;",
         f"int place = {element('b0', 't', 'int32', target.texels)};",
@@ -25,6 +22,22 @@ def raise_all(target: Target, tuner: Tuner, raises: Raises, targets: str, table:
         "if (place >= 0 && place < places)",
         "    atomicMax(o[(row * places + place) * columns + t - line * columns], line - row * count);",
     ]
-    values = (raises.total, raises.count, raises.columns, raises.places, 0, 0, 0)
-    tuner.emit(flat_kernel(lines, _NAMES, ["int32"], "int32", target), grid, values, (targets,), table)
+    return _emit(target, tuner, each, targets, table, lines)
+
+
+def mark_runs(target: Target, tuner: Tuner, each: Targets, pairs: str, runs: str) -> bool:
+    """Emit the step that marks runs: a thread for each sorted target."""
+
+    def key(position: str) -> str:
+        return element("b0", f"2 * ({position})", "int32", target.texels)
+
+    return _emit(target, tuner, each, pairs, runs, run_statements(key, "o"))
+
+
+def _emit(target: Target, tuner: Tuner, each: Targets, source: str, table: str, lines: Sequence[str]) -> bool:
+    grid = flat_grid(each.total, target)
+    if not grid_fits(grid, target):
+        return False
+    kernel = flat_kernel(lines, TARGET_NAMES, ["int32"], "int32", target)
+    tuner.emit(kernel, grid, (*each.values, 0, 0, 0), (source,), table)
     return True

@@ -17,13 +17,18 @@ from engine.backends.gl.compute.matmul import tune_matmul
 from engine.backends.gl.compute.memory import buffer_size
 from engine.backends.gl.compute.packed_rows import read_packed
 from engine.backends.gl.compute.scans import emit_blocks, emit_marks
-from engine.backends.gl.compute.scatter import raise_all
+from engine.backends.gl.compute.scatter import mark_runs, raise_all
+from engine.backends.gl.compute.sort import block_for, emit_merge
+from engine.backends.gl.compute.sort import emit_blocks as emit_sorted_blocks
+from engine.backends.gl.compute.suppression import emit_step as emit_suppression
 from engine.backends.gl.compute.target import Target
 from engine.backends.gl.storage import lanes, type_refusal, word_type
 from engine.backends.operands import plain
 from engine.backends.packed_products import tune_packed
 from engine.backends.scans import tune_nonzero, tune_scan, tune_select
-from engine.backends.scatters import tune_scatter
+from engine.backends.scatters import Scatterer, tune_scatter
+from engine.backends.sorts import Sorter, tune_sort
+from engine.backends.suppressions import tune_suppression
 from engine.base.dtypes import arithmetic_type
 from engine.compiler.plan import Compute, Tuner
 from engine.kernels.expr import FLAT, cast
@@ -49,7 +54,8 @@ def _packed(compute: Compute, tuner: Tuner, target: Target) -> bool:
 
 
 def _scatter(compute: Compute, tuner: Tuner, target: Target) -> bool:
-    return tune_scatter(compute, tuner, partial(_fits, target), partial(raise_all, target))
+    steps = partial(raise_all, target), partial(mark_runs, target)
+    return tune_scatter(compute, tuner, Scatterer(_sorter(target), *steps))
 
 
 def _scan(compute: Compute, tuner: Tuner, target: Target) -> bool:
@@ -64,11 +70,26 @@ def _nonzero(compute: Compute, tuner: Tuner, target: Target) -> bool:
     return tune_nonzero(compute, lambda marks: emit_marks(marks, compute, tuner, target))
 
 
+def _sort(compute: Compute, tuner: Tuner, target: Target) -> bool:
+    return tune_sort(compute, tuner, _sorter(target))
+
+
+def _suppression(compute: Compute, tuner: Tuner, target: Target) -> bool:
+    return tune_suppression(compute, tuner, partial(emit_suppression, target))
+
+
+def _sorter(target: Target) -> Sorter:
+    steps = partial(emit_sorted_blocks, target), partial(emit_merge, target)
+    return Sorter(partial(_fits, target), *steps, block=block_for(target))
+
+
 TUNERS: Mapping[str, Rule] = {
     "nonzero": _nonzero,
     "scan": _scan,
     "scatter": _scatter,
     "select": _select,
+    "sort": _sort,
+    "suppression": _suppression,
 }
 """By the kind of a step's hint: rules that take operands as they are."""
 

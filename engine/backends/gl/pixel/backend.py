@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import ClassVar
 
 import numpy as np
@@ -12,7 +13,7 @@ from engine.backends.gl.backend import GLBackend, checked_elements
 from engine.backends.gl.pixel.layout import Layout, capacity, texels_of
 from engine.backends.gl.pixel.memory import GLPixelBuffer, Texture
 from engine.backends.gl.pixel.partial_draw import GLPixelPartialDispatch
-from engine.backends.gl.pixel.printer import print_kernel
+from engine.backends.gl.pixel.printer import print_kernel, print_windowed
 from engine.backends.gl.pixel.programs import PixelPrograms
 from engine.backends.gl.pixel.record import GLPixelProgram, Recorder, drawn_texels, texel_nanoseconds
 from engine.backends.gl.pixel.shader import Shader
@@ -20,8 +21,9 @@ from engine.backends.gl.pixel.template import GLPixelTemplate, TextureKey
 from engine.backends.gl.pixel.transfer import GLPixelReadback, Transfers, pad
 from engine.backends.gl.pixel.tuning import TUNERS
 from engine.backends.gl.storage import memory_dtype
+from engine.backends.plan_template import PlanTemplate, Template
 from engine.base.errors import DeviceError, OutOfMemoryError
-from engine.compiler.plan import AnyKernel, Compute, Plan, Step, Tuner
+from engine.compiler.plan import AnyKernel, Compute, Plan, RepeatedSteps, Step, Tuner
 from engine.device.gl.device import GLDevice
 from engine.device.gl.probe import probe_gl
 from engine.kernels.expr import Expr
@@ -95,6 +97,11 @@ class GLPixelBackend(GLBackend):
         rule = TUNERS.get(compute.hint.kind) if compute.hint is not None else None
         return rule is not None and rule(compute, tuner, self.device.limits)
 
+    def windowed(self, step: Step) -> Step:
+        """A shader that discards the texels of other runs."""
+        assert isinstance(step.kernel, Kernel)
+        return replace(step, kernel=print_windowed(step.kernel), values=(*step.values, 0, 0))
+
     def prepare(self, kernels: Iterable[AnyKernel], progress: Progress | None = None) -> int:
         """Compile, link and draw missing programs once; returns how many came from source."""
         shaders = {k.key: self.shader(k) for k in kernels}
@@ -134,13 +141,15 @@ class GLPixelBackend(GLBackend):
 
     def record(self, plan: Plan, buffers: Mapping[str, DeviceBuffer]) -> GLPixelProgram:
         """Record a plan as a command list; compiles programs that `prepare` did not."""
-        self.prepare(step.kernel for step in plan.steps)
+        self.prepare(plan.kernels)
         with self.device.current():
             return Recorder(self.device, self._programs, self.shader).record(plan, buffers)
 
-    def template(self, plan: Plan, constants: Mapping[str, DeviceBuffer]) -> GLPixelTemplate:
+    def template(self, plan: Plan, constants: Mapping[str, DeviceBuffer]) -> Template:
         """Record a plan whose sizes are open; compiles what `prepare` was not asked for."""
-        self.prepare(step.kernel for step in plan.steps)
+        self.prepare(plan.kernels)
+        if plan.repeats:
+            return PlanTemplate(self, plan, constants)
         with self.device.current():
             return GLPixelTemplate(self, plan, constants)
 
@@ -173,6 +182,8 @@ class GLPixelBackend(GLBackend):
 
     def estimate(self, step: Step) -> float:
         """Nanoseconds on one core of a processor."""
+        if isinstance(step.kernel, RepeatedSteps):
+            return self.estimate_repeated(step)
         shader = self.shader(step.kernel)
         return drawn_texels(shader, step.space) * texel_nanoseconds(step.kernel, shader, step.values)
 

@@ -6,11 +6,11 @@ from math import prod
 from typing import TYPE_CHECKING
 
 from engine.backends.gl.commands import CommandList
-from engine.backends.gl.partial_dispatch import Clock, GLPartialDispatch, Piece
+from engine.backends.gl.partial_dispatch import Clock, GLPartialDispatch, Piece, Runs
 from engine.backends.gl.pixel.programs import PixelPrograms
 from engine.backends.gl.pixel.record import GLPixelProgram, Recorder, drawn_texels
 from engine.backends.grid_ranges import Grid, box_at, fitting
-from engine.compiler.plan import Plan
+from engine.compiler.plan import Plan, RepeatedSteps
 from engine.device.gl.functions import GL
 
 if TYPE_CHECKING:
@@ -55,6 +55,8 @@ class GLPixelPartialDispatch(GLPartialDispatch):
 
     def _grid(self, step: int) -> Grid:
         planned = self._steps[step]
+        if isinstance(planned.kernel, RepeatedSteps):
+            return planned.space[0], 1, 1
         layout = self._places[planned.output].layout
         columns, rows = layout.area(drawn_texels(self._shader_of(planned.kernel), planned.space))
         return -(-columns // _COLUMNS), -(-rows // _ROWS), 1
@@ -67,6 +69,8 @@ class GLPixelPartialDispatch(GLPartialDispatch):
         """Everything that the step's draw needs, and the draw."""
         planned = self._steps[step]
         recorder = Recorder(self._device, self._programs, self._shader_of)
+        if isinstance(planned.kernel, RepeatedSteps):
+            return Runs(planned, recorder, lambda inner: recorder.add_repeated(inner, self._places))
         inputs = [self._places[name] for name in planned.inputs]
         output = self._places[planned.output]
         columns, rows = recorder.bind(planned.kernel, planned.values, planned.space, inputs, output)

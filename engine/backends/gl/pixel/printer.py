@@ -65,13 +65,15 @@ class FragmentPrinter(GLSLPrinter):
         layered: Sequence[bool] = (),
         helpers: str = "",
         reads_itself: bool = False,
+        is_windowed: bool = False,
     ) -> Shader:
         """The whole shader.
 
         acc: statements that define `acc` for position `i`, which the formula then uses. own: how many ints
         they take after the kernel's arguments (`own_argument`). buffers, layered: inputs they read, after
         the kernel's. helpers: functions that they call. reads_itself: `helpers` say where the kernel's
-        inputs lie, with functions `k_at0(e)`... of their own.
+        inputs lie, with functions `k_at0(e)`... of their own. is_windowed: the last two ints of `own` are the
+        first texel that is drawn, and the one behind the last.
         """
         kernel = self.kernel
         own_inputs = () if reads_itself else kernel.buffers
@@ -86,9 +88,10 @@ class FragmentPrinter(GLSLPrinter):
         body = [*acc, *unravel(axes, kernel.rank, stage.divisor), *lines]
         body.append(f"return {self.stored(value, kernel.body.dtype, kernel.dtype)};")
         word = word_type(kernel.dtype)
+        window = (self.own_argument(own - 2), self.own_argument(own - 1)) if is_windowed else None
         at_flat = [] if reads_itself else flat_slots(kernel.body)
         main = element_function(word, [(f"f{k}", word_type(inputs[k])) for k in at_flat], body)
-        main += _main(kernel.dtype, [(k, inputs[k]) for k in at_flat], stage, _has_loops(kernel.body))
+        main += _main(kernel.dtype, [(k, inputs[k]) for k in at_flat], stage, _has_loops(kernel.body), window)
         source = shader_text(
             list(zip(inputs, flags, strict=True)), kernel.dtype, 0, stage,
             stage.tail + _PER_AXIS * max(kernel.rank - 1, 0), helpers + main,
@@ -223,11 +226,21 @@ def texel_number(stage: Stage, layers: int = 0) -> str:
     return f"int t = min({position}, {stage.last_texel});"
 
 
-def _main(output: str, flat: Sequence[tuple[int, str]], stage: Stage, loops: bool) -> str:
-    """The function that draws a texel. flat: slots and storage types of inputs in the output's own order."""
+def _main(
+    output: str,
+    flat: Sequence[tuple[int, str]],
+    stage: Stage,
+    loops: bool,
+    window: tuple[str, str] | None = None,
+) -> str:
+    """The function that draws a texel. flat: slots and storage types of inputs in the output's own order.
+    window: the first texel that is drawn, and the one behind the last.
+    """
     word = word_type(output)
     four = vector(word)
     lines = [texel_number(stage)]
+    if window is not None:
+        lines.append(f"if (t < {window[0]} || t >= {window[1]}) discard;")
     lines += [f"{vector(word_type(kind))} v{k} = k_texel{k}(t);" for k, kind in flat]
     if loops:
         # Not unrolled: four copies of a long body take four times as long to compile.
@@ -264,3 +277,8 @@ def _has_loops(formula: Expr) -> bool:
 def print_kernel(kernel: Kernel) -> Shader:
     """The shader of a generic kernel."""
     return FragmentPrinter(kernel).shader()
+
+
+def print_windowed(kernel: Kernel) -> Shader:
+    """The shader of a generic kernel that draws some texels, whose numbers follow its own arguments."""
+    return FragmentPrinter(kernel).shader(own=2, is_windowed=True)

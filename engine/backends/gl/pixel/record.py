@@ -10,7 +10,7 @@ import numpy as np
 
 from engine.backends.base import DeviceBuffer
 from engine.backends.cost import formula_ns
-from engine.backends.gl.commands import CommandList
+from engine.backends.gl.commands import CommandList, Setting
 from engine.backends.gl.pixel.layout import Layout, texels_of
 from engine.backends.gl.pixel.memory import GLPixelBuffer, Place, Texture
 from engine.backends.gl.pixel.printer import arguments
@@ -19,7 +19,7 @@ from engine.backends.gl.pixel.shader import Shader
 from engine.backends.gl.record import GLProgram, GLRecorder
 from engine.backends.gl.storage import memory_dtype
 from engine.compiler.memory_planner import share
-from engine.compiler.plan import AnyKernel, Plan
+from engine.compiler.plan import AnyKernel, Plan, RepeatedSteps, Step
 from engine.device.gl.device import GLDevice
 from engine.device.gl.functions import GL
 from engine.kernels.kernel import Kernel
@@ -74,8 +74,11 @@ class Recorder(GLRecorder):
         places = {name: b.place for name, b in bound.items()}
         temporaries = self._make_temporaries(plan, places)
         for step in plan.steps:
-            inputs = [places[name] for name in step.inputs]
             self.commands.begin_step()
+            if isinstance(step.kernel, RepeatedSteps):
+                self.repeat(step, lambda inner: self.add_repeated(inner, places))
+                continue
+            inputs = [places[name] for name in step.inputs]
             self.draw(step.kernel, step.values, step.space, inputs, places[step.output])
         self.commands.finish()
         return GLPixelProgram(self.commands, self.draws, temporaries, list(bound.values()), lambda: places)
@@ -119,6 +122,34 @@ class Recorder(GLRecorder):
             self.call("glDrawArrays", GL.TRIANGLES, 0, 3)
             self.draws += 1
 
+    def forget(self) -> None:
+        super().forget()
+        self._sampled = 0
+
+    def add_repeated(self, step: Step, places: Mapping[str, Place]) -> list[Setting]:
+        """Add a step that is repeated; returns what sets its arguments for a run."""
+        if not prod(step.space):
+            return []
+        inputs, output = [places[name] for name in step.inputs], places[step.output]
+        if step.window is None:
+            self.draw(step.kernel, step.values, step.space, inputs, output)
+            return self.run_numbers(step)
+        columns, _ = self.bind(step.kernel, step.values, step.space, inputs, output)
+        viewport = len(self.commands) - self.first_row
+        self.call("glViewport", 0, 0, columns, 1)
+        self.call("glDrawArrays", GL.TRIANGLES, 0, 3)
+        start, stride, count = (texels_of(n) if n else 0 for n in step.window)
+        words, at, shift = self.used_words, len(step.values) - 2, output.layout.shift
+
+        def setting(table: np.ndarray, first: int, run: int) -> None:
+            texel = start + run * stride
+            words[at], words[at + 1] = texel, texel + count
+            row, end = texel >> shift, (texel + count - 1) >> shift
+            left, width = (texel & (1 << shift) - 1, count) if row == end else (0, columns)
+            table[first + viewport, 1:5] = left, row, width, end - row + 1
+
+        return [*self.run_numbers(step), setting]
+
     def unbind_sampler(self, unit: int) -> None:
         """Have a unit read textures by their own parameters; units are met in their order."""
         if unit == self._sampled:
@@ -148,7 +179,7 @@ class Recorder(GLRecorder):
 
 def temporary_kinds(plan: Plan, shader_of: ShaderOf) -> dict[str, tuple[str, int]]:
     """Of each temporary, the NumPy type of an element in memory and how many layers its texture has."""
-    layers = {s.output: shader_of(s.kernel).layers for s in plan.steps}
+    layers = {s.output: shader_of(s.kernel).layers for step in plan.steps for s in step.parts}
     return {n: (memory_dtype(plan.buffers[n].dtype).name, layers.get(n, 0)) for n in plan.lifetimes()}
 
 

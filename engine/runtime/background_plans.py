@@ -1,0 +1,231 @@
+"""`BackgroundPlans`: plans that are made beside the frames, one after another.
+
+A `SlicedThread` plans and compiles kernels; buffers, and where a device wants that the binding of constants,
+are left to the thread of the worker, in small steps. Hosts advance both as they advance loading
+(`engine.runtime.loading.handle.advance_loads`), and so does polling what waits for the plan.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Generator
+from contextlib import suppress
+from functools import partial
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from engine.backends.base import Backend
+from engine.base.errors import DeviceError
+from engine.base.sliced_thread import SlicedThread
+from engine.compiler.lower import Lowered
+from engine.compiler.trace import InputShapes
+from engine.compiler.walk import Elements, Trace
+from engine.runtime.loading.handle import Loading, Steps
+from engine.runtime.recorded_plan import Planning, RecordedPlan
+
+if TYPE_CHECKING:
+    from engine.runtime.session import Session
+
+T = TypeVar("T")
+
+
+def plan_for_inputs(session: Session, key: object, shapes: InputShapes, known: Elements) -> Planning:
+    """How to make the plan for some input shapes in the background."""
+    # The user may write these arrays before that.
+    known = {name: array.copy() for name, array in known.items()}
+    plans = session.open_plans
+
+    def make() -> Any:
+        sized = plans.made(shapes, known) if session.may_plan_for_all else None
+        if sized is not None:
+            session.compile(sized.lowered)
+            session.store_open_plans(known, [sized, *plans.ready])
+        return sized
+
+    find = partial(plans.recorded, shapes, known, only_used=True)
+    return Planning(find, make, plans.use, partial(session.planned, key, shapes, known))
+
+
+class PlanInProgress:
+    """What a `Loading` waits for: a plan that is made in the background."""
+
+    def __init__(self, session: Session, recorded: RecordedPlan) -> None:
+        self._session = session
+        self._recorded = recorded
+
+    def advance(self, seconds: float) -> bool:
+        """Go on with it for so long; whether it was made, or something went wrong."""
+        return self._session.background_plans.advance(self._recorded, 1e3 * seconds)
+
+    def wait(self) -> bool:
+        """Block until then."""
+        return self._session.background_plans.advance(self._recorded, None)
+
+    def result(self) -> None:
+        """Raises what went wrong."""
+        self._session.is_ready(self._recorded, wait=False)
+
+
+class BackgroundPlans:
+    """The plans of one session that are being made, the oldest first."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        self._line: deque[tuple[RecordedPlan, Planning]] = deque()
+        self._loading: Loading[None] | None = None
+
+    def begin(self, planning: Planning) -> RecordedPlan:
+        """A plan to be made; it is empty until `Session.is_ready` says that it is there."""
+        recorded = RecordedPlan(Lowered(Trace({}, [], {})), pending=planning)
+        self._line.append((recorded, planning))
+        if self._loading is None or self._loading.is_over:
+            self._loading = Loading(self._steps(), name=f"plans of {self._session.source.name}")
+        # `schedule`, which calls this, does none of it.
+        self._loading.postpone()
+        return recorded
+
+    def is_ready(self, recorded: RecordedPlan, planning: Planning, wait: bool) -> bool:
+        """Whether a plan was made; goes on with it if no host does. `wait` blocks. Raises what went wrong."""
+        if planning.error is None and self._loading is not None:
+            self._loading.take_over()
+            if wait:
+                self.advance(recorded, None)
+            else:
+                self._loading.is_done()
+        if planning.error is not None:
+            raise planning.error
+        return recorded.pending is None
+
+    def advance(self, recorded: RecordedPlan, budget_ms: float | None) -> bool:
+        """Go on for so long, or with None until a plan was made or failed; whether that is so."""
+
+        def is_over() -> bool:
+            pending = recorded.pending
+            return not isinstance(pending, Planning) or pending.error is not None
+
+        if self._loading is not None and not is_over():
+            if budget_ms is None:
+                self._loading.advance_until(is_over)
+            else:
+                self._loading.advance(budget_ms)
+        return is_over()
+
+    def stop(self) -> None:
+        """Make no further plans, and wait for the one that is being made."""
+        self._line.clear()
+        if self._loading is not None:
+            self._loading.stop()
+
+    def _steps(self) -> Steps[None]:
+        while self._line:
+            recorded, planning = self._line[0]
+            # A plan that was dropped meanwhile is pending no more.
+            if recorded.pending is planning:
+                try:
+                    yield from self._plan(recorded, planning)
+                except Exception as error:  # noqa: BLE001 - raised where the plan is needed
+                    self._session.cache.forget(recorded)
+                    recorded.pending, planning.error = planning, error
+            if self._line:
+                self._line.popleft()
+
+    def _plan(self, recorded: RecordedPlan, planning: Planning) -> Steps[None]:
+        session = self._session
+        native = session.backends["native"]
+        # A plan that was made meanwhile may do.
+        made = _in_context(native, planning.find)
+        if made is None:
+            sized = yield from on_a_thread(session, planning.make)
+            if sized is not None:
+                yield from self._bind(planning, sized)
+                made = _in_context(native, planning.find)
+        if made is None and recorded.pending is planning:
+            lowered = yield from on_a_thread(session, lambda: self._planned(planning))
+            if recorded.pending is planning:
+                made = yield from on_this_thread(native, session.recording(lowered, planning.before))
+        if made is None:
+            return
+        if recorded.pending is planning:
+            recorded.become(made)
+            session.cache.measure(recorded)
+        else:
+            with native.entered():
+                made.release()
+
+    def _bind(self, planning: Planning, sized: Any) -> Steps[None]:
+        """Bind a plan for all sizes and take it into use."""
+        session = self._session
+        native, is_bound = session.backends["native"], False
+        try:
+            if native.is_host:
+                yield from on_a_thread(session, lambda: sized.bind(session))
+            else:
+                yield from on_this_thread(native, sized.binding(session))
+                yield from on_a_thread(session, lambda: sized.make_program(session))
+            is_bound = True
+        finally:
+            with native.entered():
+                planning.use(sized, is_bound)
+
+    def _planned(self, planning: Planning) -> Lowered:
+        lowered = planning.plan()
+        if self._session.backends["native"].is_host:
+            for segment in lowered.segments:
+                self._session.recorder.pack(segment)
+        return lowered
+
+
+def _in_context(native: Backend, work: Callable[[], T]) -> T:
+    with native.entered():
+        return work()
+
+
+def on_a_thread(session: Session, work: Callable[[], Any]) -> Steps[Any]:
+    """Run work on a session's plans, with what it compiles, on another thread; one at a time does so.
+
+    A schedule that needs a new plan at once waits for it.
+    """
+    while (other := session.background) is not None and not other.is_done:
+        with suppress(Exception):
+            yield other
+    return (yield from compiling_on_a_thread(session.backends["native"], work, session))
+
+
+def compiling_on_a_thread(
+    native: Backend, work: Callable[[], Any], session: Session | None = None
+) -> Steps[Any]:
+    """Run work that compiles a backend's kernels on another thread."""
+    try:
+        opened = native.background_compilation()
+        entered = opened.__enter__()
+    except DeviceError:
+        # Without a shared context, the programs compile here, within this frame.
+        yield None
+        with native.entered():
+            return work()
+
+    def there() -> Any:
+        with entered():
+            return work()
+
+    thread = SlicedThread(there)
+    if session is not None:
+        session.background = thread
+    try:
+        return (yield thread)
+    finally:
+        if session is not None and session.background is thread:
+            session.background = None
+        thread.wait()
+        opened.__exit__(None, None, None)
+
+
+def on_this_thread(native: Backend, steps: Generator[None, None, T]) -> Steps[T]:
+    """Create a plan's buffers and commands on the caller's thread, a few at a time."""
+    while True:
+        try:
+            with native.entered():
+                next(steps)
+        except StopIteration as end:
+            found: T = end.value
+            return found
+        yield None

@@ -1,0 +1,167 @@
+"""Time steps that a plan holds once: against onnxruntime, and against a plan that holds each of them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from engine import Model, Worker
+from tests.engine.conftest import CHANNELS, MakeWorker
+from tests.engine.operators.independent import by_onnxruntime
+from tests.engine.operators.single import one_layer
+from tests.engine.operators.test_recurrent import inputs_of
+from tests.engine.runtime.test_open_plans import count_plans
+from tests.onnx_cases import disagreement
+
+REPEATING = [channel for channel in CHANNELS if channel != "cpu"]
+"""The CPU has a kernel for all steps."""
+
+Arrays = list[np.ndarray | None]
+WEIGHTS = (1, 2, 3)
+
+LAYERS: dict[str, tuple[str, Arrays, dict[str, Any]]] = {
+    "RNN": ("RNN", inputs_of("RNN", 9, 2, 3, 4), {}),
+    "GRU": ("GRU", inputs_of("GRU", 10, 1, 3, 5, "reverse"), {"direction": "reverse"}),
+    "GRU as Keras and PyTorch have it": (
+        "GRU", inputs_of("GRU", 11, 3, 3, 4, "bidirectional"),
+        {"direction": "bidirectional", "linear_before_reset": 1},
+    ),
+    "LSTM": ("LSTM", inputs_of("LSTM", 13, 1, 3, 6), {}),
+    "sequences of their own lengths": (
+        "LSTM", inputs_of("LSTM", 12, 4, 3, 5, "bidirectional", [12, 0, 5, 9]),
+        {"direction": "bidirectional", "clip": 0.7},
+    ),
+    "batch first": (
+        "LSTM",
+        [
+            a if a is None or i in (1, 2, 3, 4, 7) else np.ascontiguousarray(a.swapaxes(0, 1))
+            for i, a in enumerate(inputs_of("LSTM", 8, 3, 3, 4))
+        ],
+        {"layout": 1},
+    ),
+}  # fmt: skip
+
+
+def outputs_of(worker: Worker, arrays: Arrays) -> list[np.ndarray]:
+    """All outputs for the arrays that are inputs of the model."""
+    names = [item.name for item in worker.model.inputs]
+    worker.schedule({name: array for name in names if (array := arrays[int(name[1:])]) is not None})
+    return [worker.peek_output(o.name).download_to_array() for o in worker.model.outputs]
+
+
+def layer(
+    kind: str, known: tuple[int, ...] = WEIGHTS, **options: Any
+) -> tuple[Model, Arrays, dict[str, Any]]:
+    """One of `LAYERS`: its model, inputs and attributes."""
+    op_type, arrays, attributes = LAYERS[kind]
+    assert arrays[2] is not None
+    attributes = {"hidden_size": arrays[2].shape[2], **attributes}
+    outputs = 3 if op_type == "LSTM" else 2
+    return one_layer(op_type, arrays, attributes, outputs=outputs, known=known, **options), arrays, attributes
+
+
+@pytest.mark.parametrize("channel", REPEATING)
+@pytest.mark.parametrize("kind", LAYERS)
+def test_steps_that_repeat_yield_what_all_steps_do(
+    kind: str, channel: str, make_worker: MakeWorker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made, arrays, attributes = layer(kind, opset=21)
+    repeating = make_worker(made, channel)
+    monkeypatch.setattr("engine.operators.recurrence.REPEATED", 1 << 30)
+    unrolled = make_worker(made, channel)
+    assert repeating.plan_report().steps < unrolled.plan_report().steps
+    rng = np.random.default_rng(0)
+    for _ in range(2):
+        expected = outputs_of(unrolled, arrays)
+        for one, other in zip(outputs_of(repeating, arrays), expected, strict=True):
+            np.testing.assert_array_equal(one, other)
+        if "layout" not in attributes:  # onnxruntime has it for no kind of layer
+            by_others = by_onnxruntime(made.layers[0].op_type, arrays, attributes, outputs=len(expected))
+            for one, other in zip(expected, by_others, strict=True):
+                assert disagreement(one, other) < 2e-6
+        assert arrays[0] is not None
+        arrays = [rng.normal(size=arrays[0].shape).astype(np.float32), *arrays[1:]]
+
+
+@pytest.mark.parametrize("channel", REPEATING)
+def test_a_plan_does_not_grow_with_the_length(channel: str, make_worker: MakeWorker) -> None:
+    counts = set()
+    for steps in (10, 1001):
+        arrays = inputs_of("LSTM", steps, 1, 3, 4)
+        made = one_layer("LSTM", arrays, {"hidden_size": 4}, opset=21, outputs=3, known=WEIGHTS)
+        worker = make_worker(made, channel)
+        counts.add(worker.plan_report().steps)
+        expected = by_onnxruntime("LSTM", arrays, {"hidden_size": 4}, outputs=3)
+        for one, other in zip(outputs_of(worker, arrays), expected, strict=True):
+            assert disagreement(one, other) < 1e-5
+    assert len(counts) == 1
+
+
+@pytest.mark.parametrize("channel", REPEATING)
+def test_half_precision_and_odd_widths(
+    channel: str, make_worker: MakeWorker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Elements that share a word, and states that fill no texel."""
+    arrays = [None if a is None else a.astype(np.float16) for a in inputs_of("LSTM", 9, 1, 3, 5)]
+    made = one_layer("LSTM", arrays, {"hidden_size": 5}, opset=21, outputs=3, known=WEIGHTS)
+    found = outputs_of(make_worker(made, channel), arrays)
+    monkeypatch.setattr("engine.operators.recurrence.REPEATED", 1 << 30)
+    for one, other in zip(found, outputs_of(make_worker(made, channel), arrays), strict=True):
+        np.testing.assert_array_equal(one, other)
+
+
+@pytest.mark.parametrize("channel", REPEATING)
+def test_weights_that_are_inputs(channel: str, make_worker: MakeWorker) -> None:
+    made, arrays, attributes = layer("sequences of their own lengths", (), opset=21)
+    expected = by_onnxruntime("LSTM", arrays, attributes, outputs=3)
+    for one, other in zip(outputs_of(make_worker(made, channel), arrays), expected, strict=True):
+        assert disagreement(one, other) < 2e-6
+
+
+@pytest.mark.parametrize("channel", REPEATING)
+def test_one_plan_serves_all_lengths(channel: str, make_worker: MakeWorker) -> None:
+    arrays = inputs_of("GRU", 20, 2, 3, 4)
+    arrays = [*arrays[:4], None, None]
+    made = one_layer("GRU", arrays, {"hidden_size": 4}, opset=21, outputs=2, known=WEIGHTS, dynamic=[0])
+    worker = make_worker(made, channel)
+    outputs_of(worker, arrays)
+    planned = count_plans(worker)
+    for steps in (9, 33, 8, 50, 20):
+        arrays = [*inputs_of("GRU", steps, 2, 3, 4, seed=steps)[:1], *arrays[1:]]
+        expected = by_onnxruntime("GRU", arrays, {"hidden_size": 4}, outputs=2)
+        for one, other in zip(outputs_of(worker, arrays), expected, strict=True):
+            assert disagreement(one, other) < 2e-6
+    assert not planned
+
+
+@pytest.mark.parametrize("channel", REPEATING)
+def test_runs_may_be_cut_anywhere(channel: str, make_worker: MakeWorker) -> None:
+    arrays = inputs_of("LSTM", 25, 2, 3, 6, "bidirectional")
+    attributes = {"hidden_size": 6, "direction": "bidirectional"}
+    made = one_layer("LSTM", arrays, attributes, opset=21, outputs=3, known=WEIGHTS)
+    worker = make_worker(made, channel)
+    expected = outputs_of(worker, arrays)
+    given = {item.name: arrays[int(item.name[1:])] for item in made.inputs}
+    rng = np.random.default_rng(1)
+    for _ in range(3):
+        schedule = worker.schedule_iterable(given)
+        while not schedule.is_done:
+            schedule.advance(float(rng.exponential(0.05)), force=True)
+        for output, other in zip(made.outputs, expected, strict=True):
+            np.testing.assert_array_equal(schedule.output(output.name).download_to_array(), other)
+        for one, other in zip(outputs_of(worker, arrays), expected, strict=True):
+            np.testing.assert_array_equal(one, other)
+
+
+@pytest.mark.parametrize("channel", REPEATING)
+def test_what_a_backend_refuses_is_made_for_each_step(channel: str, make_worker: MakeWorker) -> None:
+    """Steps of float64 run on the CPU, for which nothing repeats them."""
+    arrays = [None if a is None else a.astype(np.float64) for a in inputs_of("GRU", 9, 1, 3, 4)]
+    made = one_layer("GRU", arrays, {"hidden_size": 4}, opset=21, outputs=2, known=WEIGHTS)
+    worker = make_worker(made, channel, allow_fallback=True)
+    narrow = [None if a is None else a.astype(np.float32) for a in arrays]
+    expected = by_onnxruntime("GRU", narrow, {"hidden_size": 4}, outputs=2)
+    for one, other in zip(outputs_of(worker, arrays), expected, strict=True):
+        assert disagreement(one.astype(np.float32), other) < 2e-6
