@@ -146,7 +146,7 @@ def tune_word_conv(compute: Compute, tuner: Tuner, threads: int) -> bool:
     nanoseconds = 2.0 * batch * group * max(m, 2) * k * pixels / words.flops_per_ns + gathered
     nanoseconds += batch * group * m * pixels * (epilogue.nanoseconds / 2 + 0.02) + 500.0
     heights = [height for height in tile_heights(tile) if height <= max(m, 1)]
-    cut = deferred(partition, m, pixels, heights[0], tile, nanoseconds / (batch * group), threads, True)
+    cut = deferred(partition, m, pixels, heights[0], tile, nanoseconds / (batch * group), threads)
     tasks = batch * group * cut.tasks
     zeros = [x_zero] if in_bytes and x_zero is not None else []
     sizes = _ARGUMENTS.values(
