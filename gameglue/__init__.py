@@ -128,7 +128,7 @@ if TYPE_CHECKING:
     from gameglue.graphics import Gui as Gui
     from gameglue.graphics import Particles as Particles
     from gameglue.host.app import App
-    from gameglue.host.app import ComponentError as ComponentError
+    from gameglue.host.component_error import ComponentError as ComponentError
     from gameglue.host.frame import Phase as Phase
     from gameglue.host.playing import Facts, PlayOptions
     from gameglue.host.program import play
@@ -211,7 +211,8 @@ _PLACES = {
         "Page", "Palette", "ParticleSystem", "ParticleSystem3D", "Particles", "PictureNetwork", "Rect",
         "RenderTarget", "Renderer", "SpriteAnimator", "SpriteRenderer", "SpriteSheet", "TextRenderer",
         "Texture", "TileMap", "WebCamTexture", "faded"),
-    "gameglue.host.app": ("App", "ComponentError"),
+    "gameglue.host.app": ("App",),
+    "gameglue.host.component_error": ("ComponentError",),
     "gameglue.host.frame": ("Phase",),
     "gameglue.host.playing": ("Facts", "PlayOptions"),
     "gameglue.host.program": ("play",),

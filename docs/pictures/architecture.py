@@ -46,7 +46,7 @@ STEPS = (
     ("formulas", "engine/compiler/trace.py", "in the kernel language, one for each tensor"),
     ("Plan", "engine/compiler/lower.py", "fused, lowered to steps and buffers"),
     ("Program", "engine/backends", "a recorded command list"),
-    ("outputs", "engine/runtime/execution.py", "enqueued, not yet computed"),
+    ("outputs", "engine/runtime/executor.py", "enqueued, not yet computed"),
     ("array or texture", "engine/runtime/tensor.py", "read back, or used on the GPU"),
 )
 """One inference: what there is, which file makes it, and what that is."""

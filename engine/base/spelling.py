@@ -4,10 +4,21 @@ from __future__ import annotations
 
 import difflib
 import inspect
-from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
+from collections.abc import Callable, Iterable
+from enum import EnumMeta
+from functools import wraps
+from typing import TYPE_CHECKING, Any, NoReturn, ParamSpec, TypeVar
 
+P = ParamSpec("P")
+R = TypeVar("R")
 T = TypeVar("T", bound=type)
+
+
+def suggestion(word: object, known: Iterable[str], most: int = 1, cutoff: float = 0.6) -> str:
+    """How a message about an unknown word ends: "; did you mean 'space'?", or "" where nothing is alike."""
+    names = {letters_of(each): each for each in reversed(list(known))}
+    near = difflib.get_close_matches(letters_of(str(word)), names, n=most, cutoff=cutoff)
+    return f"; did you mean {' or '.join(repr(names[each]) for each in near)}?" if near else ""
 
 
 def letters_of(name: str) -> str:
@@ -18,9 +29,8 @@ def letters_of(name: str) -> str:
 def near(word: object, known: Iterable[str], label: str) -> str:
     """How a message about an unknown word ends: what was probably meant, else what there is."""
     names = list(dict.fromkeys(known))
-    close = difflib.get_close_matches(str(word), names, n=2, cutoff=0.6)
-    if close:
-        return "; did you mean " + " or ".join(repr(name) for name in close) + "?"
+    if close := suggestion(word, names, most=2):
+        return close
     shown = names[:20]
     more = f" and {len(names) - 20} more" if len(names) > 20 else ""
     return f"; {label}: {', '.join(shown) or 'none'}{more}"
@@ -48,7 +58,12 @@ class UnknownAttributeError(AttributeError):
             for each in dir(getattr(owner, part, None)):
                 if not each.startswith("_") and letters_of(each) == letters:
                     return f"{what} has no attribute {name!r}; did you mean '{part}.{each}'?"
+        for part, kind in getattr(owner, "_part_types", {}).items():
+            if hasattr(kind, name):
+                return f"{what} has no attribute {name!r}; did you mean '{part}.{name}'?"
         near = difflib.get_close_matches(letters, known, n=1, cutoff=0.8)
+        if not near and isinstance(owner, EnumMeta):
+            return f"{what} has no attribute {name!r}; it has: {', '.join(owner.__members__)}"
         return f"{what} has no attribute {name!r}" + (f"; did you mean {known[near[0]]!r}?" if near else "")
 
 
@@ -63,7 +78,8 @@ def raise_unknown(owner: object, name: str) -> NoReturn:
 def answers_spelling(cls: T) -> T:
     """A class decorator: objects answer unknown attributes with `raise_unknown`.
 
-    A class attribute `_parts` names the attributes in which the missing one may be found instead.
+    A class attribute `_parts` names the attributes in which the missing one may be found instead, and
+    `_part_types` expressions with the classes of what they give.
     """
 
     cls.__getattr__ = raise_unknown  # type: ignore[attr-defined]
@@ -77,3 +93,22 @@ class SpellingType(type):
 
         def __getattr__(cls, name: str) -> Any:
             raise_unknown(cls, name)
+
+
+def explains_arguments(error: type[Exception], hint: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
+    """A decorator: a call with wrong arguments raises `error` with `hint`, instead of `TypeError`."""
+
+    def explain(function: Callable[P, R]) -> Callable[P, R]:
+        @wraps(function)
+        def call(*args: P.args, **kwargs: P.kwargs) -> R:
+            try:
+                return function(*args, **kwargs)
+            except TypeError as wrong:
+                # With a frame below this one, the function was entered: the arguments fitted.
+                if wrong.__traceback__ is not None and wrong.__traceback__.tb_next is not None:
+                    raise
+                raise error(f"{wrong}: {hint}") from None
+
+        return call
+
+    return explain

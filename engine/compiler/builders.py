@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from math import prod
 from typing import Any
 
@@ -13,11 +14,11 @@ from engine.base.memory.out_of_memory import MOST_BYTES, out_of_memory
 from engine.compiler.fusion import fuse_elementwise
 from engine.compiler.plan import Compute
 from engine.compiler.plan_memo import Recall
-from engine.compiler.repeated import Repeat, aligned, part_of
+from engine.compiler.repeated import aligned, repeat_of
 from engine.graph.model import Layer
 from engine.kernels.evaluate import TooLongError, evaluate
 from engine.kernels.evaluate_sizes import evaluate_sizes, holds_sizes
-from engine.kernels.expr import FLOATS, LOOPS, UNARY, Expr, index, lit, nodes, run_number
+from engine.kernels.expr import FLOATS, LOOPS, UNARY, Expr, RunNumber, cast, index, nodes, run_number
 from engine.kernels.hint import Hint
 from engine.kernels.kernel import number
 from engine.kernels.size import has_sizes, numbers_in
@@ -131,35 +132,53 @@ class ShapeBuilder(Builder):
                     f" {made}; {ADVICE}"
                 )
 
-    def repeat(
-        self, count: int, states: Sequence[Value], run: Callable[[Expr, tuple[Value, ...]], tuple[Value, ...]]
-    ) -> Repeated | None:
-        if "repeat" not in self.whole or any(s.dtype != states[0].dtype for s in states):
-            return None
-        before = [self._own(s.shape, s.dtype) for s in states]
-        after = [self._after(v, before) for v in run(run_number(), tuple(before))]
-        strides = [aligned(s.size) for s in states]
-        starts = tuple(count * strides[0] + sum(strides[:k]) for k in range(len(states)))
-        total = count * strides[0] + sum(strides)
-        values = self.repeated(count, states, list(zip(before, after, strict=True)), total)
-        return None if values is None else Repeated(values, strides[0], starts)
+    def before_runs(self, states: Sequence[Value]) -> tuple[Value, ...] | None:
+        return tuple([self._own(s) for s in states]) if "repeat" in self.whole else None
 
-    def _own(self, shape: tuple[int, ...], dtype: np.dtype) -> Value:
+    def _own(self, state: Value) -> Value:
         """A tensor that only the runs of a repeat write."""
-        self.made(shape)
-        return self.tensor(f"{self.layer.name}{self.path} #{len(self.shapes)} before", shape, dtype)
-
-    def _after(self, value: Value, before: Sequence[Value]) -> Value:
-        """A state after a run, in a tensor that the run makes."""
-        if value.root not in before and value.known is None:
-            return value.root
-        return self.compute(value.shape, value.dtype, lambda *i: value[i])
+        self.made(state.shape)
+        name = f"{self.layer.name}{self.path} #{len(self.shapes)} before"
+        return self.tensor(name, state.shape, state.dtype)
 
     def repeated(
-        self, count: int, first: Sequence[Value], states: Sequence[tuple[Value, Value]], total: int
+        self,
+        count: int,
+        first: Sequence[Value],
+        before: Sequence[Value],
+        after: Sequence[Value],
+        kept: Sequence[Value],
+    ) -> Repeated | None:
+        dtypes = {v.dtype for v in (*first, *after, *kept)}
+        sizes = all(a.size == b.size for a, b in zip(before, after, strict=True))
+        if len(dtypes) != 1 or not sizes or any(v.known is not None for v in after):
+            return None
+        roots = [v.root for v in after]
+        for k, value in enumerate(after):
+            # A state of its own for each, that the run makes.
+            if value.root in (*before, *roots[:k]):
+                roots[k] = self.compute(value.shape, value.dtype, lambda *i, value=value: value[i])
+        starts = [0]
+        for value in kept:
+            starts.append(starts[-1] + count * aligned(value.size))
+        for value in before:
+            starts.append(starts[-1] + aligned(value.size))
+        places = [(start, aligned(v.size)) for start, v in zip(starts, kept, strict=False)]
+        made = Repeated(Value("", (starts[-1],), dtypes.pop()), tuple(places), tuple(starts[len(kept) : -1]))
+        values = self.repeat(count, first, list(zip(before, roots, strict=True)), kept, made)
+        return None if values is None else made._replace(values=values)
+
+    def repeat(
+        self,
+        count: int,
+        first: Sequence[Value],
+        states: Sequence[tuple[Value, Value]],
+        kept: Sequence[Value],
+        made: Repeated,
     ) -> Value | None:
-        """The output of a repeat; None where the backend cannot run it."""
-        return self.compute((total,), first[0].dtype, lambda i: first[0].at(lit(0)))
+        """The output of a repeat, which is like that of `made`; None where the backend cannot run it."""
+        kind = arithmetic_type(made.values.dtype)
+        return self.compute(made.values.shape, made.values.dtype, lambda i: cast(run_number(), kind))
 
     def _know(self, nbytes: int) -> bool:
         """Count what the host works out; whether a plan may hold as much."""
@@ -203,6 +222,8 @@ class ShapeBuilder(Builder):
         if self.is_for_kernels(value, body) or not self._know(value.size * value.dtype.itemsize):
             return
         kernel, values, inputs = number(body, len(space), value.dtype)
+        if any(isinstance(x, RunNumber) for x in values):
+            return
         if all(v.known is not None for v in inputs):
             arrays = [v.known for v in inputs if v.known is not None]
             if has_sizes(values) or any(map(holds_sizes, inputs)):
@@ -270,52 +291,47 @@ class PlanBuilder(ShapeBuilder):
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
         self.computes: list[Compute] = []
+        self.of_run: list[Compute] = []
+        """What the layers of a body have made in a run that is to be repeated."""
+        self._first = 0
+
+    def before_runs(self, states: Sequence[Value]) -> tuple[Value, ...] | None:
+        self._first = len(self.computes)
+        return super().before_runs(states)
+
+    def _own(self, state: Value) -> Value:
+        value = super()._own(state)
+        value.signature = self.signature(state.shape)
+        return value
 
     def repeat(
-        self, count: int, states: Sequence[Value], run: Callable[[Expr, tuple[Value, ...]], tuple[Value, ...]]
-    ) -> Repeated | None:
-        others, self.computes = self.computes, []
-        found = super().repeat(count, states, run)
-        if found is None:
-            # Beyond what the samples have made: nothing is known of the tensors that follow.
-            self.computes, self.recorded = [], None
-        self.computes = [*others, *self.computes]
-        return found
-
-    def repeated(
-        self, count: int, first: Sequence[Value], states: Sequence[tuple[Value, Value]], total: int
+        self,
+        count: int,
+        first: Sequence[Value],
+        states: Sequence[tuple[Value, Value]],
+        kept: Sequence[Value],
+        made: Repeated,
     ) -> Value | None:
-        layer = (self.layer.name, self.layer.op_type)
-        own = [after for _, after in states]
-        body, self.computes = fuse_elementwise(self.computes, own, self.fan_in), []
-        output = super().repeated(count, first, states, total)
+        others, formulas = self.computes[: self._first], [*self.of_run, *self.computes[self._first :]]
+        self.computes = []
+        output = super().repeat(count, first, states, kept, made)
         assert output is not None
-        copies = tuple(
-            Compute(before, (before.size,), given.at(index(0)), *layer)
-            for given, (before, _) in zip(first, states, strict=True)
+        (whole,) = self.computes
+        body = fuse_elementwise(formulas, [*(after for _, after in states), *kept], self.fan_in)
+        repeat = repeat_of(
+            (self.layer.name, self.layer.op_type), output, count, first, states, body, kept, made
         )
-        stride, starts = aligned(own[0].size), [0]
-        for value in own:
-            starts.append(starts[-1] + aligned(value.size))
-        repeat = Repeat(
-            count, copies, tuple(body), part_of(output, own[0], 0, stride, layer),
-            tuple(
-                part_of(output, before, start, stride, layer)
-                for start, (before, _) in zip(starts, states, strict=False)
-            ),
-            tuple(states),
-        )  # fmt: skip
-        if any(self.refuses(compute) for compute in repeat.formulas):
+        refused = self.count is not None and any(
+            self.count in c.reads for c in body
+        )  # numbers are drawn anew
+        refused = refused or any(c.hint is not None and c.hint.kind == "repeat" for c in body)
+        if refused or any(self.refuses(compute) for compute in repeat.formulas):
+            # Beyond what the samples have made: nothing is known of the tensors that follow.
+            self.computes, self.recorded = others, None
             return None
-        (compute,) = self.computes
         hint = Hint("repeat", repeat.operands, {"repeat": repeat})
-        self.computes = [Compute(output, compute.space, compute.body, *layer, hint)]
+        self.computes = [*others, replace(whole, hint=hint)]
         return output
-
-    def _own(self, shape: tuple[int, ...], dtype: np.dtype) -> Value:
-        value = super()._own(shape, dtype)
-        value.signature = self.signature(shape)
-        return value
 
     def tensor(self, name: str, shape: tuple[int, ...], dtype: np.dtype) -> Value:
         if self.recall is None or self.foldable or np.dtype(dtype).kind == "O":

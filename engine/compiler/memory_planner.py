@@ -6,10 +6,15 @@ buffer that is alive at the same time.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+
+import numpy as np
 
 SPANS = 512
 """Into how many spans of steps `place` divides a plan."""
+
+BRIEF = 16
+"""In how many of them a buffer is alive at most to be kept by spans."""
 
 
 def place(
@@ -18,24 +23,52 @@ def place(
     """Offsets into one arena, and its size, in the unit of `sizes`; offsets are multiples of `alignment`."""
     offsets: dict[str, int] = {}
     total = 0
-    # What is placed, by spans of steps that it is alive in: most buffers of a long plan never meet.
+    # What is placed: rows of begin and end, first and last step. Most buffers of a long plan never meet, so
+    # those that are alive briefly are kept by spans of steps.
     span = 1 + max((last for _, last in lifetimes.values()), default=0) // SPANS
-    placed: list[list[tuple[int, int, int, int]]] = [[] for _ in range(SPANS + 1)]
+    brief: list[list[tuple[int, int, int, int]]] = [[] for _ in range(SPANS + 1)]
+    lasting, count = np.zeros((len(sizes), 4), np.int64), 0
     for name in sorted(sizes, key=lambda n: (-sizes[n], lifetimes[n], n)):
         first, last = lifetimes[name]
         spans = range(first // span, last // span + 1)
-        alive = {p for s in spans for p in placed[s] if p[2] <= last and first <= p[3]}
-        offset = 0
-        for start, end, _, _ in sorted(alive):
-            if offset + sizes[name] <= start:
-                break
-            offset = max(offset, end)
+        alive = {p for s in spans for p in brief[s] if p[2] <= last and first <= p[3]}
+        if count:
+            others = lasting[:count]
+            others = others[(others[:, 2] <= last) & (others[:, 3] >= first)]
+            offset = _lowest_beside(
+                np.concatenate([others, np.array([*alive], np.int64).reshape(-1, 4)]), sizes[name]
+            )
+        else:
+            offset = _lowest(alive, sizes[name])
         offsets[name] = offset
         end = offset + _round_up(sizes[name], alignment)
         total = max(total, end)
+        if len(spans) > BRIEF:
+            lasting[count] = offset, end, first, last
+            count += 1
+            continue
         for s in spans:
-            placed[s].append((offset, end, first, last))
+            brief[s].append((offset, end, first, last))
     return offsets, total
+
+
+def _lowest(alive: Iterable[tuple[int, int, int, int]], size: int) -> int:
+    """The lowest offset at which so much overlaps nothing of what is alive."""
+    offset = 0
+    for start, end, _, _ in sorted(alive):
+        if offset + size <= start:
+            break
+        offset = max(offset, end)
+    return offset
+
+
+def _lowest_beside(alive: np.ndarray, size: int) -> int:
+    """`_lowest` for many at once."""
+    rows = alive[np.argsort(alive[:, 0])]
+    # Behind all that begins before a row, and, at last, behind all.
+    offsets = np.concatenate([[0], np.maximum.accumulate(rows[:, 1])])
+    fits = np.flatnonzero(offsets[:-1] + size <= rows[:, 0])
+    return int(offsets[fits[0]] if len(fits) else offsets[-1])
 
 
 def share(

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from engine.compiler.builders import PlanBuilder, Refusal, ShapeBuilder, Shapes
 from engine.compiler.plan import Compute
 from engine.compiler.plan_memo import Built, Recall
-from engine.compiler.walk import Elements, Frame, Graph, LayerKey, Walk
+from engine.compiler.walk import CONTROL_PHASES, Elements, Frame, Graph, LayerKey, Walk
 from engine.graph.model import Layer
 from engine.kernels.value import Entry, Value, leaves
 
@@ -42,7 +42,7 @@ class SampleWalk(Walk):
         made = ShapeBuilder(
             frame.layer, foldable, wanted, self.fan_in, frame.step_path(phase), self.elements, self.count
         )
-        made.whole = frozenset() if foldable else self.whole
+        made.whole = frozenset() if foldable and phase not in CONTROL_PHASES else self.whole
         return made
 
     def built(self, builder: ShapeBuilder) -> None:
@@ -86,12 +86,21 @@ class PlanWalk(Walk):
         made = PlanBuilder(
             frame.layer, foldable, wanted, self.fan_in, frame.step_path(phase), self.elements, self.count
         )
-        made.whole = frozenset() if foldable else self.whole
+        made.whole = frozenset() if foldable and phase not in CONTROL_PHASES else self.whole
         made.refuses = self.refuses
         made.recorded = self._recorded((frame.layer.name, phase))
         if len(self.frames) == 1 and phase == "kernel":
             made.recall = self.recall
         return made
+
+    def mark(self) -> int:
+        return len(self.computes)
+
+    def hand_over(self, builder: ShapeBuilder, frame: Frame) -> None:
+        assert isinstance(builder, PlanBuilder)
+        builder.of_run, self.computes = self.computes[frame.mark :], self.computes[: frame.mark]
+        # What was cut to size in that run is none of the others'.
+        self._exact.clear()
 
     def recalled(self, frame: Frame, entries: tuple[Entry, ...]) -> bool:
         if self.recall is None or len(self.frames) > 1:

@@ -3,8 +3,8 @@
 `Repeat` is what a builder makes of a recurrent layer's time step; the planner makes one step of the plan of
 it, whose kernel is `RepeatedSteps`. A run's number is an argument of its steps. States have two tensors each,
 which change places after every run. A result that has to outlast a run goes to a part of a larger tensor,
-by a step with a `Window`: parts begin at multiples of `ALIGNMENT` elements, so that no texel or word is in two
-of them.
+by a step with a `Window`. Parts begin at multiples of `ALIGNMENT` elements, so that no texel or word is in
+two of them.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from engine.compiler.plan import BufferSpec, Compute, RepeatedSteps, Step, Windo
 from engine.compiler.plan_memo import Tuned
 from engine.kernels.expr import arg, clamp, index, lit, run_number
 from engine.kernels.value import Value
+from engine.operators.builder import Repeated
 
 ALIGNMENT = 4
 
@@ -44,14 +45,14 @@ class Repeat:
     count: int
     before: tuple[Compute, ...]
     body: tuple[Compute, ...]
-    kept: Kept
+    kept: tuple[Kept, ...]
     last: tuple[Kept, ...]
     states: tuple[tuple[Value, Value], ...]
 
     @property
     def formulas(self) -> list[Compute]:
         """All of them."""
-        return [*self.before, *self.body, self.kept.compute, *(kept.compute for kept in self.last)]
+        return [*self.before, *self.body, *(kept.compute for kept in (*self.kept, *self.last))]
 
     @property
     def operands(self) -> tuple[Value, ...]:
@@ -65,6 +66,29 @@ def part_of(output: Value, value: Value, start: int, stride: int, layer: tuple[s
     begin = run_number() * arg(stride) + arg(start)
     formula = value.at(clamp(index(0) - begin, lit(0), arg(value.size - 1)))
     return Kept(Compute(output, (output.size,), formula, *layer), Window(start, stride, aligned(value.size)))
+
+
+def repeat_of(
+    layer: tuple[str, str],
+    output: Value,
+    count: int,
+    first: Sequence[Value],
+    states: Sequence[tuple[Value, Value]],
+    body: Sequence[Compute],
+    kept: Sequence[Value],
+    made: Repeated,
+) -> Repeat:
+    """The repeat of a body's formulas, whose output is as `made` says."""
+    befores = [before for before, _ in states]
+    copies = [
+        Compute(before, (before.size,), given.at(index(0)), *layer)
+        for given, before in zip(first, befores, strict=True)
+    ]
+    parts = [
+        part_of(output, v, start, stride, layer) for v, (start, stride) in zip(kept, made.kept, strict=True)
+    ]
+    last = [part_of(output, v, start, 0, layer) for v, start in zip(befores, made.last, strict=True)]
+    return Repeat(count, tuple(copies), tuple(body), tuple(parts), tuple(last), tuple(states))
 
 
 def lower_repeat(
@@ -97,7 +121,7 @@ def lower_repeat(
         return windowed(replace(kept.compute.numbered(), window=kept.window))
 
     made.steps.extend(steps_of(repeat.before))
-    body = (*steps_of(repeat.body), step_of(repeat.kept))
+    body = (*steps_of(repeat.body), *map(step_of, repeat.kept))
     last = tuple(map(step_of, repeat.last))
     names = [(before.name, after.name) for before, after in repeat.states]
     # After the last run a state is where that run left it: `last` reads what a next run would.

@@ -92,7 +92,7 @@ class Frame:
     others.
     """
 
-    __slots__ = ("began", "body", "control", "graph", "path", "position", "steps", "values")
+    __slots__ = ("began", "body", "control", "graph", "mark", "path", "position", "steps", "values")
 
     def __init__(
         self, graph: Graph, values: dict[str, Entry], path: str = "", body: Body | None = None
@@ -106,6 +106,8 @@ class Frame:
         self.steps = 0
         self.began = 0
         """How many tensors there were in the plan when it was entered."""
+        self.mark = 0
+        """How many formulas there were when the control-flow layer was asked for this run."""
         self.control: ControlFlow | None = None
 
     def copy(self) -> Frame:
@@ -113,7 +115,7 @@ class Frame:
         other = Frame(self.graph, dict(self.values), self.path, self.body)
         other.position = self.position
         other.steps = self.steps
-        other.began = self.began
+        other.began, other.mark = self.began, self.mark
         other.control = None if self.control is None else self.control.copy()
         return other
 
@@ -193,6 +195,13 @@ class Walk(ABC):
         self.steps += len(builder.shapes)
         if builder.most_known is not None:
             self.known_bytes += builder.known_bytes
+
+    def mark(self) -> int:
+        """How many formulas there are."""
+        return 0
+
+    def hand_over(self, builder: ShapeBuilder, frame: Frame) -> None:
+        """Give a builder the formulas of a run that stands for all."""
 
     def recalled(self, frame: Frame, entries: tuple[Entry, ...]) -> bool:
         """Whether the layer at `frame` was given the same before, and all that it makes is there again."""
@@ -346,6 +355,7 @@ class Walk(ABC):
         builder = self.building(frame, "next", True)
         if needs := self._unknown(control.needs(builder)):
             return Stop(needs)
+        mark = self.mark()
         body = control.next_run(builder)
         if body is None:
             results = control.results(builder)
@@ -355,6 +365,7 @@ class Walk(ABC):
             return None
         self.built(builder)
         self._enter(frame, body)
+        self.frames[-1].mark = mark
         return None
 
     def _enter(self, frame: Frame, body: Body) -> None:
@@ -382,6 +393,8 @@ class Walk(ABC):
             return Stop(needs)
         builder = self.building(outer, "took", True)
         outputs[first:] = [mapped(x, lambda v: self._exactly(builder, v)) for x in outputs[first:]]
+        if frame.body.stands_for_all:
+            self.hand_over(builder, frame)
         outer.control.took(builder, tuple(outputs))
         self.frames.pop()
         self.built(builder)

@@ -1,8 +1,23 @@
-"""What the layers of a subgraph tell about its runs."""
+"""Runs of subgraphs: how many there may be, what they take, what becomes of their results."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from math import prod
+
+import numpy as np
+
 from engine.graph.model import Model
+from engine.kernels.expr import Expr, arg
+from engine.kernels.value import Entry, Value
+from engine.operators.builder import Builder
+from engine.operators.movement import chained
+
+LONGEST = 20_000
+"""Most runs of one loop: each becomes a copy of the body in the plan, and one without an end fills memory."""
+
+STACKED_AT_ONCE = 3
+"""How many results one step joins: few, so that loops made when loading have joins of all kinds."""
 
 LIGHT = frozenset(
     "Abs Add And Cast Clip Constant Div Equal Exp Greater GreaterOrEqual Identity If Less LessOrEqual Max "
@@ -27,3 +42,49 @@ def always_goes_on(body: Model) -> bool:
         name = layer.inputs[0]
     constant = body.constants.get(name)
     return name == body.inputs[1].name or (constant is not None and bool(constant.all()))
+
+
+def stacked(k: Builder, slices: Sequence[Value], axis: int = 0) -> Value:
+    """Tensors of one shape along a new axis, by the same kernels however many there are."""
+    rank = slices[0].rank + 1
+    axis = k.axis(axis, rank)
+    for x in slices:
+        if x.shape != slices[0].shape:
+            k.error(f"its runs yield {list(slices[0].shape)} and {list(x.shape)}, which do not stack")
+        if x.dtype != slices[0].dtype:
+            k.error(f"its runs yield {slices[0].dtype.name} and {x.dtype.name}, which do not stack")
+    shape = slices[0].shape
+    rows = [k.alias(x, (prod(shape[:axis]), prod(shape[axis:]))) for x in slices]
+    return k.alias(chained(k, rows, STACKED_AT_ONCE), (*shape[:axis], len(slices), *shape[axis:]))
+
+
+def slice_at(k: Builder, x: Value, axis: int, position: int | Expr) -> Value:
+    """The slice of a tensor at a position along an axis, without that axis; zeros where there is none."""
+    if not x.shape[axis]:
+        return k.constant(np.zeros((*x.shape[:axis], *x.shape[axis + 1 :]), x.dtype))
+    outer, inner = prod(x.shape[:axis]), prod(x.shape[axis + 1 :])
+    rows = k.alias(x, (outer, x.shape[axis] * inner))
+    start = position * (arg(inner) if isinstance(position, Expr) else inner)
+    taken = k.compute((outer, inner), x.dtype, lambda o, i: rows[o, i + start])
+    return k.alias(taken, (*x.shape[:axis], *x.shape[axis + 1 :]))
+
+
+def nothing_from(k: Builder, body: Model, position: int, sample: Value | None, axis: int = 0) -> Value:
+    """What the scan output at `position` of a body's outputs is after no run at all.
+
+    A `sample` of what it would stack tells the shape; else what the body declares does.
+    """
+    declared = body.outputs[position]
+    dims = [n if isinstance(n, int) else 0 for n in declared.shape or ()]
+    dtype = np.dtype(np.float32) if declared.dtype is None else declared.dtype
+    if sample is not None:
+        dims, dtype = [*sample.shape], sample.dtype
+    dims.insert(axis if axis >= 0 else len(dims) + 1 + axis, 0)
+    return k.constant(np.zeros(dims, dtype))
+
+
+def tensor_of(k: Builder, entry: Entry) -> Value:
+    """A tensor of a body; refuses what is none."""
+    if not isinstance(entry, Value):
+        k.error("its state must be tensors")
+    return entry

@@ -29,15 +29,19 @@ MOST_ON_HOST = 1 << 24
 
 
 class Repeated(NamedTuple):
-    """What a repeat yields: the elements of the first state after each run, and of each state after the last.
+    """What a repeat yields, in one tensor.
 
-    They are in `values`, those of run r from `r * stride` on, those of state s from `starts[s]` on.
+    kept: where the elements that each run has kept begin, and how far those of the next run are from them.
+    last: where each state begins that the last run has left.
     """
 
     values: Value
-    stride: int
-    starts: tuple[int, ...]
+    kept: tuple[tuple[int, int], ...]
+    last: tuple[int, ...]
 
+
+REPEATED = 8
+"""From how many runs on a plan repeats one of them: fewer are no more steps than what that takes."""
 
 Formula = Callable[..., Expr]
 Groups = tuple[tuple[int, ...], ...]
@@ -123,13 +127,32 @@ class Builder(ABC):
     def absent(self) -> None:
         """An optional without an element."""
 
-    def repeat(
-        self, count: int, states: Sequence[Value], run: Callable[[Expr, tuple[Value, ...]], tuple[Value, ...]]
-    ) -> Repeated | None:
-        """Run formulas `count` times, at least once, each time with the states that the time before made.
+    def before_runs(self, states: Sequence[Value]) -> tuple[Value, ...] | None:
+        """Tensors that stand for the states before any run of a repeat.
 
-        `run` is called once, with the run's number and the states before it. The plan is as long for any
-        number of runs. None where the backend cannot do so: then the formulas are to be made for each run.
+        None where the backend repeats nothing: then the formulas are to be made for each run. Else those of
+        one run follow, with `run_number()` for its number, and `repeated`.
+        """
+        return None
+
+    def repeated(
+        self,
+        count: int,
+        first: Sequence[Value],
+        before: Sequence[Value],
+        after: Sequence[Value],
+        kept: Sequence[Value],
+    ) -> Repeated | None:
+        """Have the formulas that were made since `before_runs` run `count` times, at least once.
+
+        The plan is as long for any number of runs. None where the backend cannot do so.
+
+        Args:
+            count: How many runs there are.
+            first: The states before the first run.
+            before: The states before a run, from `before_runs`.
+            after: Those after it, in the same order.
+            kept: What each run yields besides.
         """
         return None
 

@@ -24,7 +24,7 @@ class Body:
 
     A run is `tentative` where nobody knows yet whether it is due. If it fails, or cannot go on without data,
     it is given up, as if it had never begun. Outputs from number `exact_from` on are handed over with their
-    exact sizes, where data decides those.
+    exact sizes, where data decides those. One run may stand for all that follow: see `StandIn`.
     """
 
     graph: Model
@@ -32,6 +32,7 @@ class Body:
     label: str = ""
     tentative: bool = False
     exact_from: int = maxsize
+    stands_for_all: bool = False
 
 
 class ControlFlow(ABC):

@@ -1,41 +1,31 @@
-"""If, Loop, Scan and SequenceMap: layers that run other layers.
+"""If, Loop and SequenceMap: layers that run other layers.
 
-A loop whose number of runs is known becomes that many copies of its body in the command list. Where each run
-decides whether there is another, runs go on as if there were one, and keep the old state if not: after
-`CHUNK` of them the plan stops to ask. So a loop waits for its own data once in a while, not at every turn.
+A loop whose number of runs is known has one run in the plan, which is repeated (`StandIn`), or as many copies
+of its body where the backend or the body does not allow that. Where each run decides whether there is
+another, runs go on as if there were one, and keep the old state if not: after `CHUNK` of them the plan stops
+to ask. So a loop waits for its own data once in a while, not at every turn.
 """
 
 from __future__ import annotations
 
 import copy
-from abc import abstractmethod
-from collections.abc import Sequence
-from math import prod
 from operator import and_
 from sys import maxsize
-from typing import Self
 
 import numpy as np
 
-from engine.base.dtypes import INT64
+from engine.base.dtypes import INT64, arithmetic_type
 from engine.graph.model import Model
-from engine.kernels.expr import cast, select
+from engine.kernels.expr import cast, run_number, select
 from engine.kernels.value import Entry, ListValue, Value
-from engine.operators.bodies import always_goes_on, is_light
+from engine.operators.bodies import LONGEST, always_goes_on, is_light, nothing_from, stacked, tensor_of
 from engine.operators.builder import Builder
 from engine.operators.control import Body, ControlFlow
-from engine.operators.movement import chained
 from engine.operators.registry import control_operator
-
-LONGEST = 20_000
-"""Most runs of one loop: each becomes a copy of the body in the plan, and one without an end fills memory."""
+from engine.operators.stand_in import StandIn, alike
 
 CHUNK = 8
 """Runs of a body made in advance of knowing whether they are due: wasted work against waiting."""
-
-
-STACKED_AT_ONCE = 3
-"""How many results one step joins: few, so that loops made when loading have joins of all kinds."""
 
 
 def truth(k: Builder, condition: Value) -> bool | None:
@@ -44,44 +34,6 @@ def truth(k: Builder, condition: Value) -> bool | None:
         k.error(f"its condition must have one element, not the shape {list(condition.shape)}")
     found = k.elements(condition)
     return None if found is None else bool(found.reshape(-1)[0])
-
-
-def stacked(k: Builder, slices: Sequence[Value], axis: int = 0) -> Value:
-    """Tensors of one shape along a new axis, by the same kernels however many there are."""
-    rank = slices[0].rank + 1
-    axis = k.axis(axis, rank)
-    for x in slices:
-        if x.shape != slices[0].shape:
-            k.error(f"its runs yield {list(slices[0].shape)} and {list(x.shape)}, which do not stack")
-        if x.dtype != slices[0].dtype:
-            k.error(f"its runs yield {slices[0].dtype.name} and {x.dtype.name}, which do not stack")
-    shape = slices[0].shape
-    rows = [k.alias(x, (prod(shape[:axis]), prod(shape[axis:]))) for x in slices]
-    return k.alias(chained(k, rows, STACKED_AT_ONCE), (*shape[:axis], len(slices), *shape[axis:]))
-
-
-def slice_at(k: Builder, x: Value, axis: int, position: int) -> Value:
-    """The slice of a tensor at a position along an axis, without that axis; zeros where there is none."""
-    if not x.shape[axis]:
-        return k.constant(np.zeros((*x.shape[:axis], *x.shape[axis + 1 :]), x.dtype))
-    outer, inner = prod(x.shape[:axis]), prod(x.shape[axis + 1 :])
-    rows = k.alias(x, (outer, x.shape[axis] * inner))
-    taken = k.compute((outer, inner), x.dtype, lambda o, i: rows[o, i + position * inner])
-    return k.alias(taken, (*x.shape[:axis], *x.shape[axis + 1 :]))
-
-
-def nothing_from(k: Builder, body: Model, position: int, sample: Value | None, axis: int = 0) -> Value:
-    """What the scan output at `position` of a body's outputs is after no run at all.
-
-    A `sample` of what it would stack tells the shape; else what the body declares does.
-    """
-    declared = body.outputs[position]
-    dims = [n if isinstance(n, int) else 0 for n in declared.shape or ()]
-    dtype = np.dtype(np.float32) if declared.dtype is None else declared.dtype
-    if sample is not None:
-        dims, dtype = [*sample.shape], sample.dtype
-    dims.insert(axis if axis >= 0 else len(dims) + 1 + axis, 0)
-    return k.constant(np.zeros(dims, dtype))
 
 
 @control_operator("If", since=1)
@@ -172,6 +124,9 @@ class Loop(ControlFlow):
         self.is_steady = self.looks_ahead = True
         # What a run would stack where none is due, for its shapes; empty where that is not known.
         self.sample: tuple[Value, ...] | None = None
+        # The run that stands for all, and whether there may be one.
+        self.stand_in: StandIn | None = None
+        self.looks_for_all = True
 
     @property
     def _is_over(self) -> bool:
@@ -204,21 +159,38 @@ class Loop(ControlFlow):
                 f"runs {runs}, and a loop may run {LONGEST:,} times; give it a smaller trip count, or a"
                 " condition that ends it"
             )
+        if self.looks_for_all and self.is_counted and not self._is_over:
+            self.looks_for_all = False
+            self.stand_in = StandIn.begin(k, self.limit, self.carried) if self.carried else None
+            if self.stand_in is not None:
+                number = k.compute((), INT64, lambda: cast(run_number(), arithmetic_type(INT64)))
+                taken = (number, k.constant(np.array(True)), *self.stand_in.before)
+                return Body(self.body, taken, "each", True, len(self.carried) + 1, stands_for_all=True)
+        if self.stand_in is not None:
+            return None
         number = k.constant(np.array(self.runs, INT64))
         tentative = self._is_over or self.active is not None
         inputs = (number, k.constant(np.array(True)), *self.carried)
         return Body(self.body, inputs, str(self.runs), tentative, exact_from=len(self.carried) + 1)
 
     def runs_left(self) -> int:
-        return self.limit - self.runs if self.is_counted and not self._is_over else 0
+        is_sure = self.is_counted and self.stand_in is None and not self._is_over
+        return self.limit - self.runs if is_sure else 0
 
     def gave_up(self) -> None:
+        if self.stand_in is not None:
+            self.stand_in = None
+            return
         if self._is_over:
             self.sample = ()
         self.looks_ahead = False
 
     def took(self, k: Builder, outputs: tuple[Entry, ...]) -> None:
         condition, after = outputs[0], outputs[1 : len(self.carried) + 1]
+        if self.stand_in is not None:
+            if not self.stand_in.took(k, after, outputs[len(self.carried) + 1 :]):
+                self.stand_in = None
+            return
         stacks = tuple(x for x in outputs[len(self.carried) + 1 :] if isinstance(x, Value))
         if not isinstance(condition, Value) or len(stacks) + len(self.carried) + 1 < len(outputs):
             k.error("its condition and what it stacks must be tensors; carry sequences instead")
@@ -247,6 +219,9 @@ class Loop(ControlFlow):
 
     def results(self, k: Builder) -> tuple[Entry, ...]:
         first = len(self.carried) + 1
+        if self.stand_in is not None:
+            numbers = range(len(self.body.outputs) - first)
+            return (*self.stand_in.states(k), *(self.stand_in.stack(k, n) for n in numbers))
         found = []
         for position in range(len(self.body.outputs) - first):
             slices = [stack[position] for stack in self.stacks]
@@ -266,183 +241,11 @@ class Loop(ControlFlow):
         return other
 
 
-def alike(new: Entry, old: Entry) -> bool:
-    """Whether a carried value has kept its type and shape, so that the old one can stand in for it."""
-    return new is old or (
-        isinstance(new, Value)
-        and isinstance(old, Value)
-        and (new.shape, new.dtype, new.bound, old.bound) == (old.shape, old.dtype, None, None)
-    )
-
-
 def chosen(k: Builder, active: Value, new: Entry, old: Entry) -> Entry:
     """The new value where a run was due, else the old one."""
     if new is old or not isinstance(new, Value) or not isinstance(old, Value):
         return new
     return k.elementwise(select, active, new, old, dtype=new.dtype)
-
-
-class _Scan(ControlFlow):
-    """Runs of a body over the slices of some tensors, one batch entry after another."""
-
-    body: Model
-    scanned: tuple[Value, ...]
-    states: list[tuple[Entry, ...]]
-
-    def _prepare(self, k: Builder, batches: int, lengths: Sequence[int]) -> None:
-        self.batches = batches
-        self.lengths = lengths
-        self.batch = self.step = 0
-        # What a run would stack where there is none, for its shapes; empty where that is not known.
-        self.sample: tuple[Value, ...] | None = None
-        self.stacks: list[list[tuple[Value, ...]]] = [[] for _ in range(batches)]
-
-    @abstractmethod
-    def slices(self, k: Builder, batch: int, step: int) -> tuple[Value, ...]:
-        """What the body takes at a step besides the state."""
-
-    def next_run(self, k: Builder) -> Body | None:
-        while self.batch < self.batches and self.step >= self.lengths[self.batch]:
-            self.batch, self.step = self.batch + 1, 0
-        if self.batch >= self.batches:
-            if not self.batches or any(self.lengths) or self.sample is not None:
-                return None
-            return self._run((*self.states[0], *self.slices(k, 0, 0)), "0", tentative=True)
-        inputs = (*self.states[self.batch], *self.slices(k, self.batch, self.step))
-        label = f"{self.batch}, {self.step}" if self.batches > 1 else str(self.step)
-        return self._run(inputs, label)
-
-    def _run(self, inputs: tuple[Entry, ...], label: str, tentative: bool = False) -> Body:
-        return Body(self.body, inputs, label, tentative, exact_from=len(self.states[0]))
-
-    def runs_left(self) -> int:
-        return sum(self.lengths[self.batch :]) - self.step if self.batch < self.batches else 0
-
-    def gave_up(self) -> None:
-        self.sample = ()
-
-    def took(self, k: Builder, outputs: tuple[Entry, ...]) -> None:
-        count = len(self.states[0])
-        stacks = tuple(x for x in outputs[count:] if isinstance(x, Value))
-        if len(stacks) + count < len(outputs):
-            k.error("its body may yield tensors only")
-        if self.batch >= self.batches:
-            self.sample = stacks
-            return
-        self.states[self.batch] = outputs[:count]
-        self.stacks[self.batch].append(stacks)
-        self.step += 1
-
-    def holds(self) -> tuple[Entry, ...]:
-        stacks = (x for runs in self.stacks for stack in runs for x in stack)
-        return (*self.scanned, *(x for state in self.states for x in state), *stacks)
-
-    def copy(self) -> Self:
-        other = copy.copy(self)
-        other.states = list(self.states)
-        other.stacks = [list(runs) for runs in self.stacks]
-        return other
-
-
-def one_for_each(k: Builder, name: str, given: Sequence[int], count: int) -> Sequence[int]:
-    """An attribute with an entry for each of `count` tensors; absent it is 0 for all."""
-    if given and len(given) != count:
-        k.error(f"its {name} has {len(given)} entries for {count} tensors")
-    return given or (0,) * count
-
-
-@control_operator("Scan", since=9)
-class Scan(_Scan):
-    """A body run over the slices of the last `num_scan_inputs` inputs, with a state that it hands on."""
-
-    def __init__(
-        self, k: Builder, *inputs: Value, body: Model, num_scan_inputs: int,
-        scan_input_axes: Sequence[int] = (), scan_input_directions: Sequence[int] = (),
-        scan_output_axes: Sequence[int] = (), scan_output_directions: Sequence[int] = (),
-    ) -> None:  # fmt: skip
-        first = len(inputs) - num_scan_inputs
-        if num_scan_inputs < 1 or first < 0 or len(body.inputs) != len(inputs):
-            k.error(f"its {len(inputs)} inputs do not fit num_scan_inputs {num_scan_inputs} and its body")
-        self.body = body
-        self.scanned = inputs[first:]
-        axes = one_for_each(k, "scan_input_axes", scan_input_axes, num_scan_inputs)
-        self.axes = [k.axis(a, x.rank) for a, x in zip(axes, self.scanned, strict=True)]
-        self.reverse = one_for_each(k, "scan_input_directions", scan_input_directions, num_scan_inputs)
-        outputs = len(body.outputs) - first
-        self.output_axes = one_for_each(k, "scan_output_axes", scan_output_axes, outputs)
-        self.output_reverse = one_for_each(k, "scan_output_directions", scan_output_directions, outputs)
-        sizes = {x.shape[a] for x, a in zip(self.scanned, self.axes, strict=True)}
-        if len(sizes) != 1:
-            k.error(f"its inputs have different lengths {sorted(sizes)} along the axes to scan")
-        self.states = [tuple(inputs[:first])]
-        self._prepare(k, 1, [sizes.pop()])
-
-    def slices(self, k: Builder, batch: int, step: int) -> tuple[Value, ...]:
-        length = self.lengths[0]
-        at = [length - 1 - step if reverse else step for reverse in self.reverse]
-        return tuple(slice_at(k, x, a, p) for x, a, p in zip(self.scanned, self.axes, at, strict=True))
-
-    def results(self, k: Builder) -> tuple[Entry, ...]:
-        state = self.states[0]
-        found = []
-        for position, (axis, reverse) in enumerate(zip(self.output_axes, self.output_reverse, strict=True)):
-            slices = [stack[position] for stack in self.stacks[0]]
-            slices = slices[::-1] if reverse else slices
-            if slices:
-                found.append(stacked(k, slices, axis))
-            else:
-                sample = self.sample[position] if self.sample else None
-                found.append(nothing_from(k, self.body, len(state) + position, sample, axis))
-        return (*state, *found)
-
-
-@control_operator("Scan", since=1, until=8, host=("sequence_lens",))
-class Scan8(_Scan):
-    """Scan over batches: axis 0 of every input is the batch, axis 1 of the last ones the sequence."""
-
-    def __init__(
-        self, k: Builder, sequence_lens: Value | None = None, *inputs: Value,
-        body: Model, num_scan_inputs: int, directions: Sequence[int] = (),
-    ) -> None:  # fmt: skip
-        first = len(inputs) - num_scan_inputs
-        if num_scan_inputs < 1 or first < 0 or any(x.rank < 1 + (i >= first) for i, x in enumerate(inputs)):
-            k.error(f"its {len(inputs)} inputs do not fit num_scan_inputs {num_scan_inputs}")
-        self.body = body
-        self.scanned = inputs[first:]
-        self.reverse = one_for_each(k, "directions", directions, num_scan_inputs)
-        batches, self.longest = self.scanned[0].shape[:2]
-        if not 0 < batches <= LONGEST or self.longest > LONGEST:
-            k.error(f"takes 1 to {LONGEST:,} batch entries and steps, not {batches:,} and {self.longest:,}")
-        lengths = [self.longest] * batches if sequence_lens is None else k.ints(sequence_lens)
-        self.states = [tuple(slice_at(k, x, 0, b) for x in inputs[:first]) for b in range(batches)]
-        self._prepare(k, batches, lengths)
-
-    def slices(self, k: Builder, batch: int, step: int) -> tuple[Value, ...]:
-        length = self.lengths[batch]
-        at = [length - 1 - step if reverse else step for reverse in self.reverse]
-        rows = (slice_at(k, x, 0, batch) for x in self.scanned)
-        return tuple(slice_at(k, x, 0, p) for x, p in zip(rows, at, strict=True))
-
-    def results(self, k: Builder) -> tuple[Entry, ...]:
-        count = len(self.states[0])
-        found = [stacked(k, [_tensor(k, state[i]) for state in self.states]) for i in range(count)]
-        samples = [stack for runs in self.stacks for stack in runs] or [self.sample or ()]
-        for position in range(len(self.body.outputs) - count):
-            sample = samples[0][position] if samples[0] else None
-            nothing = nothing_from(k, self.body, count + position, sample)
-            zero = k.constant(np.zeros(nothing.shape[1:], nothing.dtype))
-            rows = []
-            for runs in self.stacks:
-                slices = [stack[position] for stack in runs] + [zero] * (self.longest - len(runs))
-                rows.append(stacked(k, slices) if slices else nothing)
-            found.append(stacked(k, rows))
-        return tuple(found)
-
-
-def _tensor(k: Builder, entry: Entry) -> Value:
-    if not isinstance(entry, Value):
-        k.error("its state must be tensors")
-    return entry
 
 
 @control_operator("SequenceMap", since=17)
@@ -473,7 +276,7 @@ class SequenceMap(ControlFlow):
     def results(self, k: Builder) -> tuple[Entry, ...]:
         found: list[Entry] = []
         for position, declared in enumerate(self.body.outputs):
-            items = [_tensor(k, outputs[position]) for outputs in self.outputs]
+            items = [tensor_of(k, outputs[position]) for outputs in self.outputs]
             dtype = items[0].dtype if items else declared.dtype
             found.append(k.sequence(items, np.dtype(np.float32) if dtype is None else dtype))
         return tuple(found)

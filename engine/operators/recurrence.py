@@ -2,7 +2,7 @@
 
 The input product of all time steps is taken at once. Then the same few kernels run for each step, whose
 number is a run-time argument: no length needs a kernel of its own. If the backend can repeat them, the plan
-holds them once (`Builder.repeat`), else once for each step.
+holds them once (`Builder.repeated`), else once for each step.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from typing import Any
 import numpy as np
 
 from engine.base.dtypes import FLOAT32
-from engine.kernels.expr import FLAT, Expr, arg, cast, clamp, lit, maximum, select, unary
+from engine.kernels.expr import FLAT, Expr, arg, cast, clamp, lit, maximum, run_number, select, unary
 from engine.kernels.hint import Hint
 from engine.kernels.value import Value
-from engine.operators.builder import Builder, Repeated
+from engine.operators.builder import REPEATED, Builder, Repeated
 from engine.operators.elementwise import sigmoid, softplus
 from engine.operators.linear import matmul
 from engine.operators.movement import Chain, chained
@@ -28,8 +28,6 @@ Activation = Callable[[Expr], Expr]
 
 TAKES_ALPHA = frozenset({"affine", "leakyrelu", "thresholdedrelu", "scaledtanh", "hardsigmoid", "elu"})
 TAKES_BETA = frozenset({"affine", "scaledtanh", "hardsigmoid"})
-REPEATED = 8
-"""From how many time steps on a plan repeats one step: fewer are no more steps than what that takes."""
 DIRECTIONS = {"forward": (False,), "reverse": (True,), "bidirectional": (False, True)}
 """For each value of the attribute, whether its directions run from the end of a sequence."""
 
@@ -359,7 +357,10 @@ def walk(way: Direction, step: Step, states: Sequence[Value]) -> tuple[Value, tu
     if not way.steps:
         zeros = [k.constant(np.zeros(s.shape, s.dtype)) for s in states]
         return k.constant(np.zeros(shape, way.x.dtype)), tuple(zeros)
-    repeated = k.repeat(way.steps, states, step) if way.steps >= REPEATED else None
+    repeated = None
+    if way.steps >= REPEATED and (before := k.before_runs(states)) is not None:
+        after = step(run_number(), before)
+        repeated = k.repeated(way.steps, states, before, after, after[:1])
     if repeated is not None:
         outputs, now = taken_apart(way, repeated)
     else:
@@ -375,13 +376,15 @@ def walk(way: Direction, step: Step, states: Sequence[Value]) -> tuple[Value, tu
 
 def taken_apart(way: Direction, repeated: Repeated) -> tuple[Value, tuple[Value, ...]]:
     """All outputs, (T, N, H), and the last states, (N, H), of time steps that were a repeat."""
-    values, stride, starts = repeated
+    values, ((begin, stride),), starts = repeated
     shape, width = (way.steps, way.batch, way.hidden), arg(way.hidden)
 
     def last(start: int) -> Value:
         return way.k.compute(shape[1:], values.dtype, lambda n, j: values.at(arg(start) + n * width + j))
 
-    outputs = way.k.compute(shape, values.dtype, lambda t, n, j: values.at(t * arg(stride) + n * width + j))
+    outputs = way.k.compute(
+        shape, values.dtype, lambda t, n, j: values.at(arg(begin) + t * arg(stride) + n * width + j)
+    )
     return outputs, tuple(map(last, starts))
 
 

@@ -2,22 +2,88 @@
 
 from __future__ import annotations
 
-from typing import TypeGuard
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, TypeVar
 
 import numpy as np
 
-from engine.backends.base import Backend, DeviceBuffer, Program
+from engine.backends.base import Backend, DeviceBuffer
+from engine.backends.readback import PendingRead
 from engine.backends.tensor_data import CPUTensorData, TensorData
 from engine.base import instrumentation
+from engine.compiler.lower import Place
 from engine.runtime.device_tensor_data import BufferTensorData
+
+T = TypeVar("T")
 
 Feed = TensorData | np.ndarray
 """An input of a schedule."""
 
 
-def is_promise(feed: Feed) -> TypeGuard[TensorData]:
-    """Whether an input is not computed yet: a readback of it is requested when it is scheduled."""
-    return not (isinstance(feed, np.ndarray | BufferTensorData) or type(feed) is CPUTensorData)
+class UnboundInputs:
+    """The inputs of a run until they are bound, and readbacks of those that are not computed yet."""
+
+    def __init__(self, feeds: Mapping[str, Feed]) -> None:
+        self._feeds = feeds
+        # Outputs that are not computed yet are requested now: a later schedule may replace them.
+        self._arriving: dict[str, PendingRead] = {}
+        self._copies: list[BufferTensorData] = []
+        there = np.ndarray | CPUTensorData | BufferTensorData
+        self._request(name for name, feed in feeds.items() if not isinstance(feed, there))
+
+    def hold(self, native: Backend) -> None:
+        """Copy the inputs, which may change before they are bound; those on the device are copied there."""
+        feeds = self._feeds
+        self._feeds = {name: self._held(feed, native) for name, feed in feeds.items()}
+        self._request(name for name, feed in self._feeds.items() if feed is feeds[name])
+
+    def _held(self, feed: Feed, native: Backend) -> Feed:
+        if isinstance(feed, np.ndarray):
+            return feed.copy()
+        if isinstance(feed, BufferTensorData) and can_bind(feed, native):
+            self._copies.append(feed.copied())
+            return self._copies[-1]
+        return feed
+
+    def bind(
+        self,
+        buffers: Mapping[str, Sequence[tuple[Place, DeviceBuffer]]],
+        backends: Mapping[Place, Backend],
+        wait: bool,
+    ) -> bool:
+        """Bind the inputs to their buffers. Returns False while one has not arrived; `wait` blocks."""
+        self._request(
+            name
+            for name, feed in self._feeds.items()
+            if not all(can_bind(feed, backends[place]) for place, _ in buffers.get(name, ()))
+        )
+        for read in self._arriving.values():
+            if wait:
+                read.wait()
+            if not read.done():
+                return False
+        for name, places in buffers.items():
+            feed = self._arriving[name].array() if name in self._arriving else self._feeds[name]
+            for place, buffer in places:
+                bind(feed, backends[place], buffer)
+        self.drop()
+        return True
+
+    def drop(self) -> None:
+        """Release all inputs; work that was enqueued before still reads copies of them."""
+        for copy in self._copies:
+            with copy.backend.entered():
+                copy.dispose()
+        self._copies.clear()
+        self._feeds = {}
+        self._arriving.clear()
+
+    def _request(self, names: Iterable[str]) -> None:
+        """Request readbacks of these inputs, if there are none yet."""
+        for name in names:
+            feed = self._feeds[name]
+            if name not in self._arriving and not isinstance(feed, np.ndarray):
+                self._arriving[name] = feed.request()
 
 
 def can_bind(feed: Feed, backend: Backend) -> bool:
@@ -58,10 +124,9 @@ def bind(feed: Feed, backend: Backend, buffer: DeviceBuffer) -> None:
         backend.upload_after(buffer, feed)
 
 
-def enqueue(backend: Backend, program: Program) -> None:
-    """Enqueue a program whose inputs are bound."""
+def enqueue(backend: Backend, call: Callable[..., T], *arguments: Any) -> T:
+    """Call what enqueues a program whose inputs are bound, or slices of it, and report it to observers."""
     if instrumentation.installed:
         with instrumentation.spanning("enqueue", backend=backend.name):
-            backend.run(program)
-    else:
-        backend.run(program)
+            return call(*arguments)
+    return call(*arguments)

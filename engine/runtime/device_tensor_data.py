@@ -51,6 +51,14 @@ class BufferTensorData(TensorData):
     def upload(self, array: np.ndarray) -> None:
         self.backend.upload(self.storage, array)
 
+    def copied(self) -> BufferTensorData:
+        """A copy on the same backend, in stream order."""
+        backend = self.backend
+        with backend.entered():
+            buffer = backend.create(self.storage.elements, self.dtype)
+            backend.copy(self.storage, buffer)
+        return storage_of(backend)(backend, buffer, self.shape_or_none)
+
     def dispose(self) -> None:
         if self._owned:
             self._owned = False

@@ -8,10 +8,9 @@ from functools import partial
 import numpy as np
 
 from engine.backends.base import DeviceBuffer, Readback
-from engine.backends.readback import PendingRead
 from engine.compiler.entries import arrays_in
 from engine.kernels.value import Value
-from engine.runtime.binding import Feed, bind, can_bind, enqueue, is_promise
+from engine.runtime.binding import Feed, UnboundInputs, bind, enqueue
 from engine.runtime.recorded_plan import Location, Planning, RecordedPlan, Submission
 from engine.runtime.session import Session
 
@@ -37,11 +36,7 @@ class Run:
         self.error: Exception | None = None
         self.reported = False
         self.on_finished: list[Callable[[], None]] = []
-        self._feeds = feeds
-        # Outputs that are not computed yet are requested now: a later schedule may replace them.
-        self._arriving: dict[str, PendingRead] = {
-            name: feed.request() for name, feed in feeds.items() if is_promise(feed)
-        }
+        self.unbound = UnboundInputs(feeds)
         self._position = 0
         self._has_transferred = False
         self._reads: dict[str, Readback] = {}
@@ -54,27 +49,20 @@ class Run:
         self.recorded.users += 1
         self._held.append(self.recorded)
 
-    def hold_inputs(self) -> None:
-        """Copy the inputs, as this run starts later, when they may have changed."""
-        held: dict[str, Feed] = {}
-        for name, feed in self._feeds.items():
-            held[name] = feed
-            if isinstance(feed, np.ndarray):
-                held[name] = feed.copy()
-            elif name not in self._arriving:
-                self._arriving[name] = feed.request()
-        self._feeds = held
-
     def advance(self, wait: bool = False) -> bool:
         """Enqueue up to the end, or up to data that has not arrived. Returns True at the end."""
         if self.finished:
             return True
         backends = self.session.backends
         while True:
-            if not self.session.is_ready(self.recorded, wait) or not (self.started or self._start(wait)):
+            if not self.session.is_ready(self.recorded, wait):
+                return False
+            self.started = self.started or self.unbound.bind(self.recorded.inputs, backends, wait)
+            if not self.started:
                 return False
             for value, array in zip(self.recorded.lowered.trace.received, self._results, strict=False):
-                self._bind(value.name, array)
+                for place, buffer in self.recorded.inputs[value.name]:
+                    bind(array, backends[place], buffer)
             self._results = ()
             while self._position < len(self.recorded.submissions):
                 submission = self.recorded.submissions[self._position]
@@ -102,7 +90,6 @@ class Run:
                 self._continue_with(self.session.continuation(self.recorded, {}, results))
                 self._results = tuple(arrays_in(results))
         self.finished = True
-        self._feeds = {}
         for backend in backends.values():
             backend.flush()
         for callback in self.on_finished:
@@ -118,7 +105,8 @@ class Run:
 
     def _enqueue(self, submission: Submission) -> bool:
         """Enqueue a program whose inputs are there. Returns True once all of it is enqueued."""
-        enqueue(self.session.backends[submission.place], submission.program)
+        backend = self.session.backends[submission.place]
+        enqueue(backend, backend.run, submission.program)
         return True
 
     def _continue_with(self, recorded: RecordedPlan) -> None:
@@ -135,8 +123,7 @@ class Run:
         """End this run with an error, which a waiting readback raises."""
         self.error = error
         self.reported = bool(self.on_finished)
-        self._feeds = {}
-        self._arriving.clear()
+        self.unbound.drop()
         self._reads.clear()
         self.on_finished.clear()
 
@@ -156,30 +143,6 @@ class Run:
         for recorded in self._held:
             recorded.users -= 1
         self._held.clear()
-
-    def _start(self, wait: bool) -> bool:
-        """Bring the inputs to the backends that read them. Returns False while one has not arrived."""
-        backends = self.session.backends
-        for name, feed in self._feeds.items():
-            if isinstance(feed, np.ndarray) or name in self._arriving:
-                continue
-            if not all(can_bind(feed, backends[place]) for place, _ in self.recorded.inputs[name]):
-                self._arriving[name] = feed.request()
-        for read in self._arriving.values():
-            if wait:
-                read.wait()
-            if not read.done():
-                return False
-        for name in self.recorded.inputs:
-            self._bind(name, self._arriving[name].array() if name in self._arriving else self._feeds[name])
-        self._arriving.clear()
-        self.started = True
-        return True
-
-    def _bind(self, name: str, feed: Feed) -> None:
-        """Copy an input to the backends that read it."""
-        for place, buffer in self.recorded.inputs[name]:
-            bind(feed, self.session.backends[place], buffer)
 
     def _transfer(self, sources: Mapping[str, DeviceBuffer], wait: bool) -> bool:
         """Read buffers back to the CPU. Returns True once all have arrived in `_reads`."""

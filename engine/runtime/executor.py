@@ -215,7 +215,7 @@ class Executor(Disposable):
         self._queue.append(run)
         self._take_up_queue()
         if not run.started:
-            run.hold_inputs()
+            run.unbound.hold(self._native)
 
     # Pending work
 

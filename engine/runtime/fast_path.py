@@ -184,7 +184,7 @@ class FastPath(Run):
             for feed, target in zip(feeds, self.targets, strict=True):
                 if target is not None:
                     bind(feed, backend, target)
-            enqueue(backend, self.program)
+            enqueue(backend, backend.run, self.program)
             backend.flush()
 
     def _take_tensors(self, inputs: Positional, given: Named | Positional | None) -> bool:

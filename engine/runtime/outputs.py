@@ -24,7 +24,7 @@ from engine.base.memory.out_of_memory import out_of_memory
 from engine.compiler.passes.remove_dead_layers import remove_dead_layers
 from engine.graph.model import Model, Output
 from engine.kernels.value import Entry, MapsValue, Value, leaves
-from engine.runtime.device_tensor_data import storage_of
+from engine.runtime.device_tensor_data import BufferTensorData, storage_of
 from engine.runtime.execution import Run
 from engine.runtime.recorded_plan import Location
 from engine.runtime.tensor import Tensor
@@ -115,14 +115,8 @@ class RunOutput(TensorData):
         value = self.value()
         if value.bound is not None:
             return Tensor.wrap(np.ascontiguousarray(self.download()))
-        location = self.run.locate(value)
-        backend, source = location.backend, location.buffer
-        if backend is None or source is None:
-            return Tensor.wrap(location.array())
-        with backend.entered():
-            buffer = backend.create(source.elements, source.dtype)
-            backend.copy(source, buffer)
-        return Tensor.of(storage_of(backend)(backend, buffer, value.shape))
+        data = data_at(self.run.locate(value))
+        return Tensor.of(data.copied()) if isinstance(data, BufferTensorData) else Tensor.of(data)
 
     @property
     def shape_or_none(self) -> tuple[int, ...] | None:  # type: ignore[override]

@@ -13,6 +13,7 @@ from engine.backends.partial_dispatch import Cut, PartialDispatch, Taken
 from engine.backends.tensor_data import TensorData
 from engine.base import instrumentation
 from engine.base.errors import CancelledError
+from engine.runtime.binding import enqueue
 from engine.runtime.cost_model import SELDOM, SURE, Expected, StepCosts
 from engine.runtime.execution import Run
 from engine.runtime.recorded_plan import RecordedPlan, Submission
@@ -127,13 +128,7 @@ class SlicedRun(Run):
                 self._skip(dispatch, max(count, 0))
             if not cuts:
                 return self._step == len(steps) and self._end_submission()
-            if instrumentation.installed:
-                with instrumentation.spanning(
-                    "enqueue", backend=self.session.backends[submission.place].name
-                ):
-                    timing = dispatch.enqueue(cuts, timed)
-            else:
-                timing = dispatch.enqueue(cuts, timed)
+            timing = enqueue(self.session.backends[submission.place], dispatch.enqueue, cuts, timed)
             known = timing.seconds if isinstance(timing, Taken) else None
             allowance.take(expected if known is None else 1000.0 * sum(known), dispatch.is_synchronous)
             if timing is not None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Generator, Mapping, Sequence
-from typing import Any, Self
+from typing import Any, ClassVar, NoReturn, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike
@@ -36,6 +36,8 @@ class Tensor(Disposable):
     any time. Tensors that `Worker.peek_output` returns belong to the
     worker: they are stale after its next `schedule`, except for a readback that was requested before.
     """
+
+    _part_types: ClassVar[dict[str, type]] = {"download_to_array()": np.ndarray}
 
     def __init__(self, data: ArrayLike, dtype: DTypeLike | None = None) -> None:
         super().__init__()
@@ -212,6 +214,12 @@ class Tensor(Disposable):
             )
         self._pending = self._arrived = None
         data.to_write().reshape(self.shape)[key] = value
+
+    def __float__(self) -> NoReturn:
+        raise InputError(
+            "the values of a tensor are read with download_to_array(), as in "
+            "float(tensor.download_to_array().item())"
+        )
 
     def __array__(self, dtype: DTypeLike | None = None, copy: bool | None = None) -> np.ndarray:
         array = self._shared("convert it")

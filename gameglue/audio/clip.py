@@ -50,7 +50,11 @@ class AudioClip:
 
     @classmethod
     def load(cls, path: str | Path) -> Self:
-        """The sound in a file: WAV, OGG, MP3, FLAC. Raises `ResourceError` where that cannot be read."""
+        """The sound in a file: WAV, OGG, MP3, FLAC.
+
+        Raises:
+            ResourceError: The file cannot be read.
+        """
         samples, frequency = decode(Path(path))
         return cls(samples, frequency, name=Path(path).name)
 
@@ -75,7 +79,7 @@ class AudioClip:
 
     @property
     def length(self) -> float:
-        """How long it lasts, in seconds."""
+        """Length in seconds."""
         return len(self.samples) / self.frequency
 
     def resampled(self, frequency: int, pitch: float = 1.0) -> np.ndarray:

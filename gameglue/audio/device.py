@@ -41,7 +41,7 @@ class Voice:
             self._channel.set_volume(*volumes)
 
     def pause(self) -> None:
-        """Hold it."""
+        """Pause it."""
         if self._is_mine():
             self._channel.pause()
 
@@ -51,7 +51,7 @@ class Voice:
             self._channel.unpause()
 
     def stop(self) -> None:
-        """End it."""
+        """Stop it."""
         if self._is_mine():
             self._channel.stop()
         self._channel = self._sound = None

@@ -5,6 +5,7 @@ from __future__ import annotations
 from math import inf
 from typing import Annotated
 
+from engine.base.spelling import explains_arguments
 from gameglue.audio.clip import AudioClip
 from gameglue.audio.device import Voice
 from gameglue.errors import GameError
@@ -19,11 +20,11 @@ class AudioListener(MonoBehaviour):
     """
 
     def on_enable(self) -> None:
-        """Listen."""
+        """Register as a listener."""
         self.app.audio.listeners.append(self.transform)
 
     def on_disable(self) -> None:
-        """Listen no more."""
+        """Unregister as a listener."""
         self.app.audio.listeners.remove(self.transform)
 
 
@@ -62,12 +63,12 @@ class AudioSource(MonoBehaviour):
     _loops: bool = False
 
     def start(self) -> None:
-        """Begin by itself, if it is to."""
+        """Play the clip if `play_on_awake` is set."""
         if self.play_on_awake and self.clip is not None and self._voice is None:
             self.play()
 
     def late_update(self) -> None:
-        """Follow what has changed: volume, place, the end."""
+        """Update volume and position, and notice the end of the clip."""
         if self._voice is None:
             return
         if not self.is_playing and self._paused_at is None:
@@ -76,13 +77,21 @@ class AudioSource(MonoBehaviour):
             self._voice.set_volume(*self._loudness())
 
     def on_disable(self) -> None:
-        """Be silent."""
+        """Stop the sound."""
         self.stop()
 
     # -- playing --------------------------------------------------------------------------------
 
+    @explains_arguments(
+        GameError,
+        "it plays the field `clip`; play_one_shot(self.app.resources.load(name)) plays another sound",
+    )
     def play(self) -> None:
-        """Play the clip from its beginning. Raises `GameError` without one."""
+        """Play the clip from its beginning.
+
+        Raises:
+            GameError: There is no clip.
+        """
         clip = self.clip
         if clip is None:
             raise GameError(f"{self!r} has no clip to play; set its field `clip`")
@@ -104,7 +113,7 @@ class AudioSource(MonoBehaviour):
         self._voice = self._paused_at = None
 
     def pause(self) -> None:
-        """Hold the sound where it is."""
+        """Pause the sound."""
         if self._voice is not None and self.is_playing:
             self._voice.pause()
             self._paused_at = self.app.time.unscaled_time

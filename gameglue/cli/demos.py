@@ -75,12 +75,13 @@ def find_demo(name: str) -> Demo:
 def find_game(name: str) -> Demo:
     """A demo by its name, or a game by its folder or main.py. Raises `InputError`."""
     path = Path(name)
-    is_path = path.name != name or path.suffix == ".py" or (path / "main.py").is_file()
+    is_path = path.name != name or path.suffix == ".py" or path.is_dir()
     if not is_path or name in {demo.name for demo in find_demos()}:
         return find_demo(name)
     main = path if path.suffix == ".py" else path / "main.py"
     if main.name != "main.py" or not main.is_file():
-        raise InputError(f"there is no game at {name}: give a folder with a main.py, or a demo's name")
+        why = f"the folder {name} has no main.py" if path.is_dir() else f"there is no game at {name}"
+        raise InputError(f"{why}: give a folder with a main.py, or a demo's name")
     if not defines_build(main):
         raise InputError(
             f"{main} has no build(app, options), which `gameglue play` and its options need: add one, as "

@@ -231,7 +231,9 @@ def _print_summary(
         ),
         *known.items(),
     ]
+    if "limit" in report.facts:
+        rows.append(("limit", report.facts["limit"]))
     errors = report.facts["component errors"]
     if errors:
-        rows.append(("errors", f"{errors} component(s) raised and were disabled; see the log above"))
+        rows.append(("errors", f"{errors} error(s) of components or requests; see the log above"))
     facts(output(), [*rows, *saved])

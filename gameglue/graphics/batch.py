@@ -237,14 +237,16 @@ class QuadPipeline:
         if ctx is None:
             return
         self._buffers = [ctx.buffer(reserve=count * QUAD.itemsize, dynamic=True) for count in _CAPACITIES]
-        self._program(MIXED)
+        # All now: compiling within a frame would wait for what is drawn.
+        kinds = (MIXED, PLAIN, PICTURE) if device.is_software else (MIXED,)
+        self._programs = {kind: _Program(device, _FRAGMENTS[kind], self._buffers) for kind in kinds}
         self._blank = device.texture(np.full((1, 1), 255, np.uint8))
         device.keep(self)
 
     def draw(self, quads: QuadList, target: RenderTarget, glyphs: Texture | None) -> None:
         """Draw `quads` over what `target` holds, and clear the list."""
         ctx, framebuffer = self._device.ctx, target.framebuffer
-        if ctx is not None and self._buffers and framebuffer is not None and len(quads):
+        if ctx is not None and self._programs and framebuffer is not None and len(quads):
             self._device.bind(framebuffer, moderngl.BLEND)
             # moderngl's stubs know only the forms with two values.
             blending: Any = ctx
@@ -257,17 +259,11 @@ class QuadPipeline:
                 self._use(run.picture if run.picture is not target else None, unit=1)
                 pieces = by_kind(run) if self._device.is_software else [(MIXED, run.quads)]
                 for kind in {kind for kind, _ in pieces}:
-                    self._program(kind).look_by(run.view)
+                    self._programs[kind].look_by(run.view)
                 for kind, piece in pieces:
                     for start in range(0, len(piece), _CAPACITIES[-1]):
-                        self._draw_piece(self._program(kind), piece[start : start + _CAPACITIES[-1]])
+                        self._draw_piece(self._programs[kind], piece[start : start + _CAPACITIES[-1]])
         quads.clear()
-
-    def _program(self, kind: float) -> _Program:
-        """The program for quads of a kind, made when first asked for."""
-        if kind not in self._programs:
-            self._programs[kind] = _Program(self._device, _FRAGMENTS[kind], self._buffers)
-        return self._programs[kind]
 
     def _use(self, picture: Picture | None, *, unit: int) -> None:
         texture = picture.texture if picture is not None else None

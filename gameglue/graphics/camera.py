@@ -59,7 +59,7 @@ class Camera2D(Camera):
     default one draws them, 10 units high, over what a `Camera3D` has drawn.
     """
 
-    height: Annotated[float, Range(unit="units")] = 10.0
+    height: Annotated[float, Range(0.0, inf, "units", exclusive=True)] = 10.0
     """World units from the bottom to the top of the picture."""
 
     def view(self, size: tuple[int, int]) -> View:
@@ -101,9 +101,9 @@ class SpriteRenderer(Renderer):
 
     texture: Texture | RenderTarget | None = None
     """The picture; scene files and `add_component` take a file name, too."""
-    width: Annotated[float, Range(unit="units")] = 1.0
+    width: Annotated[float, Range(0.0, inf, "units")] = 1.0
     """Width in the world, times the object's scale."""
-    height: Annotated[float | None, Range(unit="units")] = None
+    height: Annotated[float | None, Range(0.0, inf, "units")] = None
     """Height in the world; `None` keeps the picture's proportions."""
     color: Color = "white"
     """Multiplies the picture's colours; the rectangle's colour without a picture."""
@@ -150,7 +150,7 @@ class TextRenderer(Renderer):
 
     text: str = ""
     """What is written; line breaks begin new lines."""
-    size: Annotated[float, Range(unit="units")] = 0.5
+    size: Annotated[float, Range(0.0, inf, "units")] = 0.5
     """Height of the letters in the world, times the object's scale."""
     color: Color = Palette.TEXT
     """The letters' colour."""
@@ -175,7 +175,7 @@ class LineRenderer(Renderer):
 
     points: Sequence[tuple[float, float]] = ()
     """Points in the object's own coordinates."""
-    width: Annotated[float, Range(unit="units")] = 0.05
+    width: Annotated[float, Range(0.0, inf, "units")] = 0.05
     """Width of the line in the world; the object's scale does not change it."""
     color: Color = Palette.ACCENT
     """The line's colour."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
+from math import inf
 from typing import Annotated, Any, Literal
 
 import numpy as np
@@ -24,10 +25,10 @@ class Camera3D(Camera):
 
     projection: Literal["perspective", "orthographic"] = "perspective"
     """With vanishing points, or with parallel lines."""
-    field_of_view: Annotated[float, Range(unit="degrees")] = 60.0
-    """Angle from the bottom to the top of a perspective picture, above 0 and below 180."""
-    height: Annotated[float, Range(unit="units")] = 10.0
-    """World units from the bottom to the top of an orthographic picture, above 0."""
+    field_of_view: Annotated[float, Range(0.0, 180.0, "degrees", exclusive=True)] = 60.0
+    """Angle from the bottom to the top of a perspective picture."""
+    height: Annotated[float, Range(0.0, inf, "units", exclusive=True)] = 10.0
+    """World units from the bottom to the top of an orthographic picture."""
     near: Annotated[float, Range(unit="units")] = 0.1
     """What is nearer than this is not drawn; above 0 for perspective."""
     far: Annotated[float, Range(unit="units")] = 1000.0
@@ -64,8 +65,10 @@ class Camera3D(Camera):
     def look(self) -> tuple[np.ndarray, tuple[float, float, float, float]]:
         """What a shader needs: world to clip space, (4, 4) float64, and the eye as a homogeneous point.
 
-        The eye of an orthographic camera is the direction towards it. Raises `GraphicsError` if the fields
-        make no projection.
+        The eye of an orthographic camera is the direction towards it.
+
+        Raises:
+            GraphicsError: The fields make no projection.
         """
         eye, towards = self.transform.position, -self.transform.forward
         seen_from = (*eye, 1.0) if self.projection == "perspective" else (*towards, 0.0)

@@ -333,6 +333,11 @@ class Canvas:
             raise GraphicsError(
                 f"text must be str, got {type(text).__name__} {text!r}: write str(...) around it"
             )
+        if not isinstance(size, int | float | np.number):
+            raise GraphicsError(
+                f"the size of a text must be a number, got {size!r}; a colour is given by name, as in "
+                'text("hi", 10, 10, color="red")'
+            )
         pixels = min(max(round(size / self.view.pixel), 6), 256)
         unit = size / pixels if self.view.y_up else self.view.pixel
         return self._fonts.layout(text, pixels, font), unit

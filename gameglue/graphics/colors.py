@@ -3,10 +3,24 @@
 from __future__ import annotations
 
 import functools
+from typing import Annotated
 
 import numpy as np
 
-Color = str | tuple[float, float, float] | tuple[float, float, float, float]
+from engine.base.spelling import suggestion
+from gameglue.scripting.fields import Named
+
+
+def check_color(color: Color) -> None:
+    """Raise `ValueError` for what is no colour. Numbers above 1 are refused, which drawing takes for 1."""
+    parse_color(color)
+    if not isinstance(color, str) and max(color) > 1.0:
+        raise ValueError(_above_one(color))
+
+
+Color = Annotated[
+    str | tuple[float, float, float] | tuple[float, float, float, float], Named("Color", check_color)
+]
 """A name such as `"orange"`, `"#rgb"`, `"#rrggbb"`, `"#rrggbbaa"`, or three or four numbers from 0 to 1."""
 
 _NAMED = {
@@ -78,10 +92,13 @@ def parse_color(color: Color) -> tuple[int, int, int, int]:
         if len(values) == 3:
             values = (*values, 255)
         if len(values) != 4:
+            near = suggestion(color, _NAMED).removesuffix("?")
             raise ValueError(
-                f"unknown colour {color!r}; write '#rrggbb', '#rrggbbaa' or one of: {', '.join(_NAMED)}"
+                f"unknown colour {color!r}{near}; write '#rrggbb', '#rrggbbaa' or one of: {', '.join(_NAMED)}"
             )
         return values[0], values[1], values[2], values[3]
+    if max(color, default=0.0) >= 2.0:  # an animated one may be a little above 1
+        raise ValueError(_above_one(color))
     numbers = [min(255, max(0, round(float(v) * 255))) for v in color]
     if len(numbers) == 3:
         numbers.append(255)
@@ -90,8 +107,15 @@ def parse_color(color: Color) -> tuple[int, int, int, int]:
     return numbers[0], numbers[1], numbers[2], numbers[3]
 
 
+def _above_one(color: object) -> str:
+    return f"a colour's numbers go from 0 to 1, not 0 to 255, got {color!r}"
+
+
 def faded(color: Color, opacity: float) -> tuple[float, float, float, float]:
-    """A colour with its alpha multiplied by `opacity`, 0 to 1: for what comes and goes. Raises `ValueError`.
+    """A colour with its alpha multiplied by `opacity`, 0 to 1: for what comes and goes.
+
+    Raises:
+        ValueError: There is no such colour.
 
     >>> faded("#ff000080", 0.5)[0], round(faded("#ff0000", 0.5)[3], 2)
     (1.0, 0.5)

@@ -198,7 +198,10 @@ class Texture:
         """Replace the picture.
 
         pixels: (height, width) for grey, or (height, width, 3 or 4); uint8 from 0 to 255, or floating point
-        from 0 to 1. A texture is grey or coloured for life. Raises `ValueError` for another shape.
+        from 0 to 1. A texture is grey or coloured for life.
+
+        Raises:
+            ValueError: The array has another shape.
         """
         expected = (self.height, self.width)
         grey = pixels.ndim == 2
@@ -227,7 +230,8 @@ class Texture:
     def write_rows(self, top: int, pixels: np.ndarray) -> None:
         """Replace some rows of a coloured picture: `pixels`, (rows, width, 4) uint8, from row `top` on.
 
-        Raises `ValueError` for another shape or type, or where the rows are not there.
+        Raises:
+            ValueError: The array has another shape or type, or the texture has no such rows.
         """
         rows = pixels.shape[0]
         if pixels.shape != (rows, self.width, 4) or self._channels != 4 or pixels.dtype != np.uint8:

@@ -104,7 +104,8 @@ class Mesh:
     def named(cls, text: str) -> Self | None:
         """A form by its name, with arguments as in Python: "box", "plane(8, 8)"; `None` if it names none.
 
-        Raises `MeshError` for arguments that the form does not take.
+        Raises:
+            MeshError: The form does not take these arguments.
         """
         call = call_of(text)
         if call is None or call[0] not in _FORMS:
@@ -122,7 +123,8 @@ class Mesh:
     def load(cls, path: str | Path) -> Self:
         """Read a Wavefront .obj file: its triangles and polygons; materials are left out.
 
-        Raises `MeshError` with the line that cannot be read.
+        Raises:
+            MeshError: A line cannot be read; the message names it.
         """
         places, corners, normals, uvs = read_obj(Path(path))
         return cls(places, corners, normals=normals, uvs=uvs, name=Path(path).stem)

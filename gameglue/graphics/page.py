@@ -147,7 +147,7 @@ class Page(Gui):
     # -- text -----------------------------------------------------------------------------------
 
     def letter_size(self, size: float) -> float:
-        """The size that letters get which should have `size`: larger where those could not be read."""
+        """The letter size that is used for `size`: larger if letters of that size would be unreadable."""
         return max(size, min(self.min_text, size) / self.unit)
 
     def text(

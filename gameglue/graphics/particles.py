@@ -25,7 +25,7 @@ _PER_PARTICLE = (("position", 3), ("velocity", 3), ("age", 1), ("life", 1), ("an
 class Particles:
     """The living particles as arrays: places and velocities (n, 3), ages and lifetimes in seconds (n,).
 
-    Of what is added beyond `capacity`, nothing comes to life.
+    Particles beyond `capacity` are not added.
 
     Attributes:
         capacity: Most particles that live at a time.
@@ -94,11 +94,11 @@ class ParticleSystem(Renderer):
     """Particles begin within this distance of the object."""
     gravity: Annotated[float, Range(unit="units per second squared")] = 0.0
     """Acceleration along -y."""
-    drag: Annotated[float, Range(unit="per second")] = 0.0
+    drag: Annotated[float, Range(0.0, inf, "per second")] = 0.0
     """Rate at which speed decays."""
     spin: Annotated[Span, Range(unit="degrees per second")] = 0.0
     """Rotation of textured particles."""
-    sizes: Annotated[tuple[float, ...], Range(unit="units")] = (0.2, 0.0)
+    sizes: Annotated[tuple[float, ...], Range(0.0, inf, "units")] = (0.2, 0.0)
     """Diameters over a particle's life, evenly spaced."""
     colors: tuple[Color, ...] = ("white", "#ffffff00")
     """Colours over a particle's life, evenly spaced."""
@@ -111,8 +111,8 @@ class ParticleSystem(Renderer):
     local: bool = False
     """Let living particles move with the object."""
     emitting: bool = True
-    """Emit at `rate`; bursts and `emit` do not depend on it."""
-    capacity: Annotated[int, Range(unit="particles")] = 4096
+    """Whether particles are emitted at `rate`; bursts and `emit` do not depend on it."""
+    capacity: Annotated[int, Range(1, inf, "particles")] = 4096
     """How many live at a time; more are not emitted."""
     destroy_when_done: bool = False
     """Destroy the object after the last particle."""
@@ -189,7 +189,8 @@ class ParticleSystem(Renderer):
     def look(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Places in the world (n, 3), sizes (n,) and colours (n, 4) from 0 to 1 of the living particles.
 
-        Raises `GraphicsError` where there are no sizes or no colours.
+        Raises:
+            GraphicsError: There are no sizes or no colours.
         """
         particles = self.particles
         share = particles["age"] / np.maximum(particles["life"], 1e-9)

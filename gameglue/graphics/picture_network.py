@@ -80,7 +80,8 @@ class PictureNetwork:
             transform: how pictures become tensors; by default as `TextureTransform(resampling="area")`.
             transform_out: how outputs become pictures; by default as `TextureTransform()`.
 
-        Raises `InputError` for a network that does not take and give such pictures.
+        Raises:
+            InputError: The network does not take and give such pictures.
         """
         self._app = app
         self._how_in, self._how_out = transform or _IN, transform_out or _OUT
@@ -113,7 +114,8 @@ class PictureNetwork:
     def worker(self) -> Worker:
         """The worker for the next image; set it to change the network at any time.
 
-        Raises `InputError` for a network that does not take and give pictures of these sizes.
+        Raises:
+            InputError: The network does not take and give pictures of these sizes.
         """
         return self._worker
 
@@ -134,7 +136,11 @@ class PictureNetwork:
         return self._size_out
 
     def resize(self, size_in: Size, size_out: Size | None = None) -> None:
-        """Change the sizes of the next image. Raises `InputError` for those the network does not take."""
+        """Change the sizes of the next image.
+
+        Raises:
+            InputError: The network does not take these sizes.
+        """
         sizes = size_in, size_out or size_in
         if sizes != (self._size_in, self._size_out):
             _check_sizes(*sizes)

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import difflib
+from math import inf
+from typing import Annotated
 
 from gameglue.errors import GraphicsError
 from gameglue.graphics.camera import SpriteRenderer
 from gameglue.graphics.sprite_sheet import AnimationClip
 from gameglue.scripting.behaviour import MonoBehaviour
 from gameglue.scripting.events import Event
+from gameglue.scripting.fields import Range
 
 
 class SpriteAnimator(MonoBehaviour):
@@ -27,11 +30,11 @@ class SpriteAnimator(MonoBehaviour):
     """Clips by name."""
     playing: str | None = None
     """Name of the clip that plays; `None` begins with the first one."""
-    speed: float = 1.0
+    speed: Annotated[float, Range(0.0, inf)] = 1.0
     """Multiplies game time."""
 
     on_finished = Event[[str]]()
-    """Emitted with the name of a clip that has ended."""
+    """Emitted when a clip ends, with its name."""
 
     _seconds: float = 0.0
     _is_over: bool = False
@@ -59,7 +62,8 @@ class SpriteAnimator(MonoBehaviour):
     def play(self, name: str, *, restart: bool = False) -> None:
         """Play a clip from its beginning; the one that is playing continues, unless it is to `restart`.
 
-        Raises `GraphicsError` for a name that is not among the clips.
+        Raises:
+            GraphicsError: There is no clip of that name.
         """
         if name not in self.clips:
             near = difflib.get_close_matches(name, self.clips, n=1)
@@ -70,7 +74,7 @@ class SpriteAnimator(MonoBehaviour):
             self._show(self.clips[name])
 
     def stop(self) -> None:
-        """Stay at the frame that is shown."""
+        """Stop at the frame that is shown."""
         self.playing = None
 
     def _show(self, clip: AnimationClip) -> None:

@@ -88,7 +88,8 @@ class SpriteSheet:
     def region(self, frame: int) -> Region:
         """The region of a frame, for `canvas.sprite(..., region=...)`; numbers go round: -1 is the last.
 
-        Of a smooth texture the region ends half a pixel inside the frame, as its neighbour would shine in.
+        For a smooth texture, the region ends half a pixel inside the frame, so that interpolation does not
+        reach the neighbouring frame.
         """
         row, column = divmod(frame % len(self), self.columns)
         across, down = self.frame_size

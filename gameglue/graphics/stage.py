@@ -59,8 +59,8 @@ class Stage:
     def _draw_flat(
         self, camera: Camera2D, target: RenderTarget, renderers: Sequence[Renderer], wrap: Wrap | None
     ) -> None:
-        if camera.background is not None:
-            target.clear(parse_color(camera.background))
+        if camera.background is not None and not self._guarded(camera, "draw", _clear, camera, target):
+            return
         self._canvas.size = target.size
         self._canvas.view = camera.view(target.size)
         self._draw_renderers([r for r in renderers if _shows(camera, r)], target, wrap)
@@ -83,6 +83,11 @@ class Stage:
         particles = [p for p in self._particles.values() if _shows(camera, p)]
         particles.sort(key=lambda system: system.order)
         self._guarded(camera, "draw", draw, meshes, particles, target, camera, lights)
+
+
+def _clear(camera: Camera, target: RenderTarget) -> None:
+    assert camera.background is not None
+    target.clear(parse_color(camera.background))
 
 
 def _shows(camera: Camera, component: MonoBehaviour) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from math import inf
 from typing import Annotated
 
 import numpy as np
@@ -24,7 +25,7 @@ class TileMap(Renderer):
     """The frames."""
     tiles: np.ndarray | Sequence[Sequence[int]]
     """(rows, columns) numbers of frames, row 0 on top; negative ones are empty. May change at any time."""
-    tile_size: Annotated[float, Range(unit="units")] = 1.0
+    tile_size: Annotated[float, Range(0.0, inf, "units", exclusive=True)] = 1.0
     """Width and height of a tile in the world."""
     color: Color = "white"
     """Multiplies the tiles' colours."""

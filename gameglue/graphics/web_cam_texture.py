@@ -74,8 +74,8 @@ class WebCamTexture(Texture):
     def play(self) -> None:
         """Begin to read the camera; where it plays, nothing changes.
 
-        Raises `WebCamError` where there is no camera, or none of that name. What else goes wrong is known
-        later, and raised by `update`.
+        Raises:
+            WebCamError: There is no camera, or none of that name. Later errors are raised by `update`.
         """
         if self.is_playing:
             return
@@ -96,7 +96,8 @@ class WebCamTexture(Texture):
     def update(self) -> bool:
         """Take the newest picture, if one has come since the last call: whether it has.
 
-        Raises `WebCamError`, once, with what ended the camera: it is in use, it was unplugged.
+        Raises:
+            WebCamError: The camera has ended, as it is in use or was unplugged; raised once.
         """
         reader = self._reader
         pixels = None if reader is None else reader.take()

@@ -8,7 +8,6 @@ import random
 import threading
 import time as clock
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import Any, ClassVar, Literal, Self
@@ -25,7 +24,6 @@ from engine import (
     background_planning,
     leave_a_core_to_the_game,
 )
-from engine.base import thread_scheduling
 from engine.base.spelling import answers_spelling
 from engine.device.native import children
 from gameglue.audio import Audio
@@ -34,6 +32,8 @@ from gameglue.graphics.graphics import Graphics
 from gameglue.graphics.gui import Gui
 from gameglue.graphics.surface import open_surface
 from gameglue.host.clock import Time
+from gameglue.host.component_error import ComponentError
+from gameglue.host.drawing_threads import prefer_this_thread
 from gameglue.host.frame import Frame
 from gameglue.host.garbage_collection import long_lived_kept
 from gameglue.host.idle_time import Rest
@@ -63,6 +63,7 @@ from gameglue.scripting.coroutines import (
     Routine,
     WaitForSeconds,
     WaitUntilDone,
+    promised,
 )
 
 _log = logging.getLogger("gameglue")
@@ -76,25 +77,6 @@ _FEW_FRAMES = 60
 """Runs of fewer frames begin without a full garbage collection, which may take longer than they do."""
 
 
-_DRAWING_THREADS = "llvmpipe"
-"""What the names of threads begin with that draw, where the processor does."""
-
-
-@dataclass(frozen=True)
-class ComponentError:
-    """An exception that a game's code raised and that the frame loop survived.
-
-    Attributes:
-        component: The component, or None for a coroutine or callback without one.
-        where: The hook or function that raised, such as "update".
-        error: The exception.
-    """
-
-    component: object
-    where: str
-    error: Exception
-
-
 @answers_spelling
 class App(Finder):
     """A game: frame loop, scenes, window, input, graphics, inference and profiler.
@@ -103,7 +85,7 @@ class App(Finder):
             app.scene.create("ball", Ball)
             app.run()
 
-    Several apps may live in one process, each with its own everything; one of them may have the window. An
+    Several apps may live in one process, with nothing in common; one of them may have the window. An
     app is used on the thread that made it.
 
     Attributes:
@@ -125,7 +107,7 @@ class App(Finder):
         resources: Finds and loads files by name.
         inference: The queue of inference requests that run within the frame budget.
         headless: Whether there is no window.
-        real_time: Whether frames take as long as they stand for.
+        real_time: Whether frames are paced by the clock; otherwise each stands for a fixed time.
         audio: Plays sounds; `volume` is the master volume.
         graphics: Makes textures, render targets and effects; holds the picture.
         hot_reload: Reloads shaders and models when their files change.
@@ -176,7 +158,7 @@ class App(Finder):
                 determinism; `run()` ends with its last frame.
             seed: Makes `app.random` (NumPy) and `app.python_random` repeat. Without it, `app.seed` is random.
             target_frame_rate: Most frames per second in real time.
-            real_time: Whether frames take as long as they last. `None` means with a window; without one,
+            real_time: Whether frames are paced by the clock. `None` means with a window; without one,
                 every frame stands for 1 / target_frame_rate seconds and nothing waits, so a headless run
                 repeats exactly.
             fixed_delta_time: Seconds of game time between two `fixed_update` calls.
@@ -203,6 +185,8 @@ class App(Finder):
         """
         if target_frame_rate <= 0.0:
             raise FrameError(f"target_frame_rate must be above 0 frames a second, got {target_frame_rate}")
+        if not (isinstance(size, tuple | list) and len(size) == 2 and min(size) > 0):
+            raise FrameError(f"size is a width and a height in pixels, as in size=(960, 640), got {size!r}")
         if replay is not None:
             seed, target_frame_rate = replay.seed, replay.frame_rate
             deterministic, latency_frames = replay.deterministic, replay.latency_frames
@@ -255,10 +239,7 @@ class App(Finder):
         )
         if self.real_time:
             # Frames that nobody waits for would keep the cores from jobs.
-            thread_scheduling.set_slice(0, thread_scheduling.FRAME_SLICE)
-            for thread in thread_scheduling.threads_named(_DRAWING_THREADS):
-                thread_scheduling.wait_for_turn(thread)
-                thread_scheduling.set_slice(thread, thread_scheduling.LONG_SLICE)
+            prefer_this_thread()
         if is_software:
             # There a driver holds up all that is enqueued behind a picture until the picture is drawn.
             self.frame.insert(self.frame.remove("inference"), before="draw")
@@ -343,8 +324,14 @@ class App(Finder):
         """Put `scene` in the place of the loaded ones, whose objects are destroyed, or add it to them.
 
         `scene` may be the name of a file, such as "level 1.scene", as for `resources`. Within a frame the
-        change happens at its end. Returns the scene. Raises `SceneError`, which names what is wrong in
-        the file, and the line; then all stays as it is.
+        change happens at its end.
+
+        Returns:
+            The scene.
+
+        Raises:
+            SceneError: Something in the file is wrong; the message names it and its line, and all stays as it
+                is.
         """
         loaded = self._scenes.load(scene, additive=additive)
         self._change_scenes()
@@ -366,7 +353,8 @@ class App(Finder):
     def unload_scene(self, scene: Scene) -> None:
         """Destroy a loaded scene and all in it, within a frame at its end; other scenes stay.
 
-        Raises `SceneError` if it is not loaded.
+        Raises:
+            SceneError: The scene is not loaded.
         """
         self._scenes.unload(scene)
         self._change_scenes()
@@ -374,8 +362,10 @@ class App(Finder):
     def dont_destroy_on_load(self, owner: GameObject) -> None:
         """Let `owner`, at the top of its hierarchy, and all below it survive when other scenes are loaded.
 
-        It moves into a scene of its own, the last of `scenes`. Raises `SceneError` for an object that hangs
-        under another.
+        It moves into a scene of its own, the last of `scenes`.
+
+        Raises:
+            SceneError: The object hangs under another.
         """
         self._scenes.keep(owner)
 
@@ -389,10 +379,10 @@ class App(Finder):
     # -- running --------------------------------------------------------------------------------
 
     def run(self, frames: int | None = None) -> None:
-        """Run frames until `quit()` is called or the window is closed, or for `frames` frames.
+        """Run frames until `quit()` is called or the window is closed, or until `frames` of them have run.
 
         On quitting the hooks run: `on_application_quit`, `on_disable`, `on_destroy`. The last picture and the
-        report stay available until `dispose()`. Ctrl-C quits too, see `gameglue.host.interrupts`, and leaves
+        report stay available until `dispose()`. Ctrl-C quits too, and leaves
         `was_interrupted`.
         """
         self._check_usable()
@@ -435,7 +425,7 @@ class App(Finder):
     def step(self, dt: float | None = None) -> None:
         """Run one frame that stands for `dt` seconds; without it, for the time since the last one.
 
-        The first frame stands for 1 / target_frame_rate seconds, and every frame does without `real_time`
+        The first frame stands for 1 / target_frame_rate seconds, and so does every frame without `real_time`
         and where the app is deterministic.
         """
         self._check_usable()
@@ -483,7 +473,8 @@ class App(Finder):
             self._slack.end_frame(before)
             if self._watchdog is not None:
                 self._watchdog.frame_ended(before)
-        self._change_scenes()
+        with background_planning():
+            self._change_scenes()
 
     def quit(self) -> None:
         """End the game after this frame."""
@@ -496,11 +487,11 @@ class App(Finder):
 
     def next_frame(self) -> NextFrame:
         """`await self.app.next_frame()` continues in the next frame, after `update`."""
-        return NextFrame()
+        return promised(NextFrame(), "await self.app.next_frame()")
 
     def seconds(self, duration: float) -> WaitForSeconds:
         """`await self.app.seconds(0.5)` waits for half a second of game time."""
-        return WaitForSeconds(duration)
+        return promised(WaitForSeconds(duration), f"await self.app.seconds({duration!r})")
 
     def until_done(self, handle: object) -> WaitUntilDone:
         """`await self.app.until_done(handle)` waits for anything that has `is_done()` or `done()`."""
@@ -591,6 +582,8 @@ class App(Finder):
             "component errors": len(self.errors),
             "fixed time dropped (s)": round(self.time.fixed.dropped, 3),
         }
+        if self._rest.limit:
+            own["limit"] = self._rest.limit
         return FrameReport.of(self.profiler, self.title, {**own, **facts})
 
     def _record(self, recording: Recording | None) -> None:

@@ -13,6 +13,8 @@ _MARGIN = 0.001
 """Seconds before the next frame that stay free."""
 _LOAD_SLICE = 0.002
 _NAP = 0.0005
+_LATE, _MANY = 0.001, 0.1
+"""The shortest wait for pictures that counts, in seconds; the share of frames from which `limit` tells."""
 _LEAST_FOR_INFERENCE = 0.003
 """Seconds without which nothing is enqueued: what was may take some milliseconds more than expected."""
 _FRUITLESS, _PATIENCE = 40, 6
@@ -52,8 +54,20 @@ class Rest:
         """Whether the latest frame had a rest that inference was left to."""
         self.late = 0.0
         """By how many seconds the latest rest went on beyond its end, until pictures were drawn."""
+        self._rests = 0
+        self._waits = 0
+        self._waited = 0.0
         self._has_inferred = False
         self._frames_without = 0
+
+    @property
+    def limit(self) -> str:
+        """What says that frames waited for the renderer; empty where few did."""
+        share = self._waits / max(self._rests, 1)
+        if share < _MANY:
+            return ""
+        each = self._waited / self._waits * 1e3
+        return f"the renderer: {share:.0%} of the frames waited for it, {each:.1f} ms each"
 
     def took_inference(self) -> bool:
         """Whether this frame leaves inference to its rest too; where none follows, the next one does not."""
@@ -67,10 +81,16 @@ class Rest:
         """
         end = self._time_source() + seconds
         self._use(seconds, loads)
+        before = self._time_source()
         while self._pending() >= MOST_IN_FLIGHT:
             if not (loads and self._load(_LOAD_SLICE)):
                 self._sleep(_NAP)
-        self.late = max(0.0, self._time_source() - end)
+        now = self._time_source()
+        self.late = max(0.0, now - end)
+        self._rests += 1
+        if now - before > _LATE:
+            self._waits += 1
+            self._waited += now - before
 
     def _use(self, seconds: float, loads: bool) -> None:
         end = self._time_source() + seconds - _MARGIN

@@ -93,7 +93,9 @@ class Resources:
     def find(self, name: str | Path) -> Path:
         """The file called `name`: an absolute path, or relative to one of the roots.
 
-        Raises `ResourceError`, which lists where it looked, and files of that name elsewhere below.
+        Raises:
+            ResourceError: There is none; the message lists where it looked, and files of that name elsewhere
+                below.
         """
         wanted = Path(name)
         places = [wanted] if wanted.is_absolute() else [root / wanted for root in self.roots]
@@ -120,7 +122,11 @@ class Resources:
         return self.find(name).read_text(encoding="utf-8")
 
     def read_image(self, name: str | Path) -> np.ndarray:
-        """A picture as (height, width, 4) uint8, red first, row 0 on top. Raises `ResourceError`."""
+        """A picture as (height, width, 4) uint8, red first, row 0 on top.
+
+        Raises:
+            ResourceError: There is no such file, or it is no picture.
+        """
         pygame = import_pygame()
         path = self.find(name)
         try:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING, Any, Self
 
@@ -36,7 +37,7 @@ class Brain(MonoBehaviour):
     """The backend that was asked for; `None` is the worker's own."""
 
     answers = 0
-    """How many have come."""
+    """Number of results so far."""
     _waits: tuple[tuple[int, float], ...] = ()
     _asked: Sequence[InferenceRequest] = ()
     _label = ""
@@ -45,7 +46,7 @@ class Brain(MonoBehaviour):
     def open(
         cls,
         game_object: GameObject,
-        model: str,
+        model: str | Path | Model,
         options: PlayOptions | None = None,
         shapes: Shapes | Sequence[Shapes] | None = None,
         **fields: object,
@@ -54,7 +55,7 @@ class Brain(MonoBehaviour):
 
         Args:
             game_object: whose component it becomes.
-            model: a file's name, as for `resources`.
+            model: a file's name, as for `resources`, or a model.
             options: with the player's choice of a backend; without them what `default_choice` takes.
             shapes: what the inputs will have, as for `Worker.warm_up`, so that no frame pays for a first run;
                 `{}` where the model has no open dimensions.
@@ -64,7 +65,9 @@ class Brain(MonoBehaviour):
         """
         app, options = game_object.scene.app, options or PlayOptions()
         choice = options.choice or default_choice(app.ctx is not None)[0]
-        worker = open_worker(app.resources.load(model, Model), choice, options.progress)
+        if not isinstance(model, Model):
+            model = app.resources.load(model, Model)
+        worker = open_worker(model, choice, options.progress)
         try:
             if shapes is not None:
                 worker.warm_up(shapes).wait()
@@ -105,21 +108,21 @@ class Brain(MonoBehaviour):
 
     @property
     def pending(self) -> int:
-        """How many questions have no answer yet."""
+        """Number of requests without a result."""
         return sum(not asked.is_done() for asked in self._asked)
 
     def cancel(self) -> None:
-        """Give up what is asked: no answer to it comes any more."""
+        """Cancel all open requests: their callbacks are not called."""
         self.app.inference.cancel_all(self.worker)
 
     @property
     def answer_ms(self) -> float:
-        """Milliseconds from a question to its answer: the latest ones' median; 0 before the first."""
+        """Median of the latest times from request to result, in milliseconds; 0 before the first."""
         return median(ms for _, ms in self._waits) if self._waits else 0.0
 
     @property
     def answer_frames(self) -> float:
-        """Frames from a question to its answer: the latest ones' median; 0 before the first."""
+        """Median of the latest numbers of frames from request to result; 0 before the first."""
         return median(frames for frames, _ in self._waits) if self._waits else 0.0
 
     @property

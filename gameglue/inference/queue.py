@@ -7,6 +7,7 @@ results are due in a certain frame.
 
 from __future__ import annotations
 
+import inspect
 import math
 import time as clock
 import weakref
@@ -15,6 +16,7 @@ from collections.abc import Callable, Hashable, Iterable
 from typing import Any
 
 from engine import DisposedError, InputError, background_planning, unfinished_workers
+from engine.base.spelling import suggestion
 from gameglue.errors import RequestCancelledError, RequestExpiredError, RequestReplacedError
 from gameglue.inference.failures import Failures, described, line_of_caller
 from gameglue.inference.line import Line, Task, Terms
@@ -159,6 +161,7 @@ class InferenceQueue:
         """
         known = [output.name for output in worker.model.outputs]
         names, alone = select_outputs(known, outputs)
+        _check_names(worker, named)
         line = self._line(worker)
         request = self._request(priority, deadline_ms, payload, callback)
         place = request.number
@@ -227,7 +230,7 @@ class InferenceQueue:
             self._registered.append(pumped)
 
     def unregister(self, work: Pumpable) -> None:
-        """Pump `work` no more."""
+        """Stop pumping `work`."""
         self._registered = [known for known in self._registered if known.work is not work]
 
     # The frame
@@ -427,7 +430,8 @@ class InferenceQueue:
             self._ended["failed"] += 1
             request._end("failed", error=error)
             self._call_back(request)
-            if not request._is_awaited:
+            # The game itself disposed the worker, which ends its requests.
+            if not request._is_awaited and not isinstance(error, DisposedError):
                 component = described(callback)[0] if callback is not None else None
                 self._failures.report(
                     task.worker or self, component, f"the request of {request._asked_at}", error
@@ -451,3 +455,21 @@ class InferenceQueue:
             if line.is_empty:
                 line.saved = 0.0
         self._lines = [line for line in self._lines if not line.is_empty]
+
+
+_OPTIONS = tuple(
+    name for name, parameter in inspect.signature(InferenceQueue.submit).parameters.items()
+    if parameter.kind is parameter.KEYWORD_ONLY
+)  # fmt: skip
+
+
+def _check_names(worker: SlicedWorker, named: Iterable[str]) -> None:
+    """Raise `InputError` for what is neither an option nor an input of the model."""
+    inputs = [item.name for item in getattr(worker.model, "inputs", ())]
+    for name in named:
+        if inputs and name not in inputs:
+            near = suggestion(name, (*_OPTIONS, *inputs)) or ";"
+            raise InputError(
+                f"{name!r} is neither an option of submit nor an input of the model{near} the options: "
+                f"{', '.join(_OPTIONS)}; the inputs: {', '.join(inputs)}"
+            )

@@ -106,9 +106,13 @@ class InferenceRequest(YieldInstruction):
         """The output as an array; a dict of arrays by name where there are several.
 
         With `dict` as `kind`, type checkers know of the dict, and `InputError` is raised where there is none.
-        An output that is a sequence is a list of arrays, an empty optional None. Raises `ValuePending` while
-        the request is under way, `RequestCancelledError` (`RequestReplacedError` where a newer one took its
-        place), `RequestExpiredError`, or what the inference raised.
+        An output that is a sequence is a list of arrays, an empty optional None.
+
+        Raises:
+            ValuePending: The request is under way.
+            RequestCancelledError: It was cancelled; `RequestReplacedError` where a newer one took its place.
+            RequestExpiredError: Its deadline has passed.
+            Exception: What the inference raised.
         """
         if self._error is not None:
             raise self._error
@@ -125,16 +129,16 @@ class InferenceRequest(YieldInstruction):
 
     @property
     def age_frames(self) -> int:
-        """How many frames ago it was asked for; once it is over, how many frames it took."""
+        """Frames since it was submitted; once it is over, the frames that it took."""
         return self._owner.frame - self.frame if self._age is None else self._age[0]
 
     @property
     def age_ms(self) -> float:
-        """How many milliseconds ago it was asked for; once it is over, how long it took."""
+        """Milliseconds since it was submitted; once it is over, the time that it took."""
         return self._owner.milliseconds() - self._asked if self._age is None else self._age[1]
 
     def cancel(self) -> None:
-        """Give it up: what was not enqueued never is, what comes is dropped. Over already: nothing."""
+        """Cancel it: nothing more is enqueued, and the result is dropped. Does nothing if it is over."""
         if not self.is_done():
             self._owner.cancel(self)
 

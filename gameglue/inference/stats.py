@@ -22,9 +22,9 @@ class WorkerShare:
     running: int
     reading: int
     spent_ms: float
-    """What its steps took in the latest frame, on whatever device does them."""
+    """Time that its steps took in the latest frame, on the device that runs them."""
     share: float
-    """Its part of what all workers together have spent lately, from 0 to 1."""
+    """Its share of the time that all workers have spent lately, from 0 to 1."""
     weight: float
 
 
@@ -48,21 +48,21 @@ class QueueStats:
     running: int
     reading: int
     budget_ms: float
-    """What the frame gave. A deterministic queue counts slices instead of milliseconds, here and below."""
+    """The budget of the frame. Here and below, a deterministic queue counts slices, not milliseconds."""
     spent_ms: float
-    """What it cost the frame: this thread's time, or the GPU's where that is more."""
+    """The time it cost the frame: of this thread, or of the GPU if that is more."""
     saved_ms: float
-    """What is laid by for steps that are dearer than a frame's budget."""
+    """What is saved up for steps that cost more than a frame's budget."""
     debt_ms: float
-    """What the next frame has less, as this one spent more than was expected."""
+    """What is taken from the next frame's budget because this frame spent too much."""
     done: int
     cancelled: int
-    """Also those whose place a newer one took."""
+    """Requests that were cancelled or replaced by a newer one, since the start."""
     expired: int
     failed: int
     workers: tuple[WorkerShare, ...]
 
     @property
     def budget_use(self) -> float:
-        """The part of the budget that was spent; above 1 in the frame of a step dearer than the budget."""
+        """The part of the budget that was spent; above 1 if a single step cost more than the budget."""
         return self.spent_ms / self.budget_ms if self.budget_ms > 0.0 else 0.0

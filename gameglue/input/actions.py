@@ -16,12 +16,12 @@ gamepad, and the player may change that while the game runs. The definitions can
 
 from __future__ import annotations
 
-import difflib
 import json
 import tomllib
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
+from engine.base.spelling import suggestion
 from gameglue.errors import GameError
 from gameglue.input.bindings import Binding, controls_of, parse_binding
 
@@ -60,11 +60,19 @@ class InputActions:
     # -- defining -------------------------------------------------------------------------------
 
     def add_action(self, name: str, *bindings: str) -> None:
-        """Define an action, in the place of one of that name. Raises `GameError` for unknown bindings."""
+        """Define an action, in the place of one of that name.
+
+        Raises:
+            GameError: A binding is unknown.
+        """
         self._define(self._actions, self._axes, name, _as_action(name, _parse(name, bindings)))
 
     def add_axis(self, name: str, *bindings: str) -> None:
-        """Define an axis, in the place of one of that name. Raises `GameError` for unknown bindings."""
+        """Define an axis, in the place of one of that name.
+
+        Raises:
+            GameError: A binding is unknown.
+        """
         self._define(self._axes, self._actions, name, _parse(name, bindings))
 
     def bind(self, name: str, *bindings: str) -> None:
@@ -76,14 +84,14 @@ class InputActions:
             self.add_axis(name, *bindings)
 
     def remove(self, name: str) -> None:
-        """Forget an action or axis."""
+        """Remove an action or axis."""
         self._known(name)
         self._actions.pop(name, None)
         self._axes.pop(name, None)
         self.revision += 1
 
     def clear(self) -> None:
-        """Forget all, the ones that every app begins with included."""
+        """Remove all, including the ones that every app begins with."""
         self._actions.clear()
         self._axes.clear()
         self.revision += 1
@@ -118,13 +126,21 @@ class InputActions:
         return tuple(str(b) for b in self._actions.get(name, self._axes.get(name, ())))
 
     def of_action(self, name: str) -> tuple[Binding, ...]:
-        """The bindings of an action. Raises `GameError` for an unknown name."""
+        """The bindings of an action.
+
+        Raises:
+            GameError: There is no action of that name.
+        """
         if name not in self._actions:
             raise GameError(self._unknown("action", name, self._actions, self._axes))
         return self._actions[name]
 
     def of_axis(self, name: str) -> tuple[Binding, ...]:
-        """The bindings of an axis. Raises `GameError` for an unknown name."""
+        """The bindings of an axis.
+
+        Raises:
+            GameError: There is no axis of that name.
+        """
         if name not in self._axes:
             raise GameError(self._unknown("axis", name, self._axes, self._actions))
         return self._axes[name]
@@ -135,11 +151,10 @@ class InputActions:
 
     @staticmethod
     def _unknown(what: str, name: str, known: Iterable[str], other: Iterable[str]) -> str:
-        near = difflib.get_close_matches(name, list(known), n=1, cutoff=0.5)
-        hint = f", did you mean {near[0]!r}?" if near else ""
+        hint = suggestion(name, known, cutoff=0.5)
         if name in other:
-            hint = " (there is an axis of that name)" if what == "action" else " (that is an action)"
-        return f"no {what} {name!r}{hint}; there are: {', '.join(known) or 'none'}"
+            hint = " (there is an axis of that name);" if what == "action" else " (that is an action);"
+        return f"no {what} {name!r}{hint or ';'} there are: {', '.join(known) or 'none'}"
 
     # -- files ----------------------------------------------------------------------------------
 
@@ -157,7 +172,8 @@ class InputActions:
     def load(self, path: str | Path) -> None:
         """Take over the definitions in a TOML file; what it does not name stays as it is.
 
-        Raises `GameError` for anything that is not such a file, and then changes nothing.
+        Raises:
+            GameError: It is not such a file; then nothing changes.
         """
         try:
             found = tomllib.loads(Path(path).read_text(encoding="utf-8"))

@@ -1,7 +1,7 @@
 """What an action or axis is bound to, as text: `"space"`, `"mouse left"`, `"pad left_x"`, `"a/d"`.
 
 "space"             a key
-"mouse left"        a mouse button: left, right, middle, back, forward
+"mouse left"        a mouse button: left, right, middle, back, forward, or 0 to 4
 "mouse wheel"       how far wheel or pointer moved in this frame: wheel (notches), x, y (pixels, y up)
 "pad a"             a button of any gamepad (`PAD_BUTTONS`); "pad2 a" of the second one only
 "pad left_x"        a stick's axis or a trigger (`PAD_AXES`); "pad left_x-" its left half as 0 to 1
@@ -11,11 +11,11 @@
 
 from __future__ import annotations
 
-import difflib
 import re
 from dataclasses import dataclass
 from typing import Literal
 
+from engine.base.spelling import suggestion
 from gameglue.errors import GameError
 from gameglue.input.events import PAD_AXES, PAD_BUTTONS
 
@@ -102,11 +102,14 @@ def _parse_control(text: str) -> Control:
         if name in PAD_AXES and index != -1:
             return Control("pad axis", name, index, {"": 0, "+": 1, "-": -1}[half], -1 if sign else 1)
     sign, _, name = text.rpartition("mouse ")
+    if name.isdecimal() and text == f"mouse {name}":
+        name = next((known for known, number in MOUSE_BUTTONS.items() if number == int(name)), name)
+        text = f"mouse {name}"
     if name in MOUSE_BUTTONS and text == f"mouse {name}":
         return Control("mouse", name)
     if name in MOUSE_MOTIONS and text in (f"mouse {name}", f"-mouse {name}"):
         return Control("motion", name, sign=-1 if sign else 1)
-    raise GameError(f"unknown binding {text!r}{_guess(text)}; {_FORMS}")
+    raise GameError(f"unknown binding {text!r}{_guess(text) or ';'} {_FORMS}")
 
 
 _FORMS = 'write a key ("space"), "mouse left", "pad a", "pad left_x", or two for an axis ("a/d")'
@@ -124,5 +127,4 @@ def _guess(text: str) -> str:
         *(f"mouse {name}" for name in (*MOUSE_BUTTONS, *MOUSE_MOTIONS)),
         *(f"pad {name}" for name in (*PAD_BUTTONS, *PAD_AXES)),
     ]
-    near = difflib.get_close_matches(text.lower(), known, n=1)
-    return f", did you mean {near[0]!r}?" if near else ""
+    return suggestion(text, known)

@@ -87,7 +87,7 @@ class GamepadConnected:
 
 @dataclass(frozen=True)
 class GamepadDisconnected:
-    """A gamepad is gone; what was held on it counts as released.
+    """A gamepad was unplugged; what was held on it counts as released.
 
     Attributes:
         pad: Its number.
@@ -136,7 +136,7 @@ class Resized:
 
 @dataclass(frozen=True)
 class FocusChanged:
-    """The window has the keyboard from now on, or has it no more."""
+    """The window gained or lost the keyboard focus."""
 
     focused: bool
 

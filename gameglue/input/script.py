@@ -6,6 +6,7 @@ import json
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
+from engine.base.spelling import suggestion
 from gameglue.errors import GameError
 from gameglue.input.events import (
     LEFT,
@@ -24,6 +25,7 @@ from gameglue.input.events import (
     event_from_dict,
     event_to_dict,
 )
+from gameglue.input.names import button_number, check_key
 
 
 class InputScript:
@@ -64,7 +66,11 @@ class InputScript:
             key: Name of the key.
             at: Time in seconds.
             hold: Seconds until it is released.
+
+        Raises:
+            GameError: No keyboard has the key.
         """
+        check_key(key)
         return self.add(at, KeyEvent(key, True)).add(at + hold, KeyEvent(key, False))
 
     def type(self, text: str, *, at: float) -> InputScript:
@@ -81,21 +87,27 @@ class InputScript:
         """
         return self.add(at, MouseMoved(x, y))
 
-    def click(self, x: float, y: float, *, at: float, button: int = LEFT, hold: float = 0.05) -> InputScript:
+    def click(
+        self, x: float, y: float, *, at: float, button: int | str = LEFT, hold: float = 0.05
+    ) -> InputScript:
         """Press and release a mouse button.
 
         Args:
             x: Pixels from the left.
             y: Pixels from the top.
             at: Time in seconds.
-            button: 0 for the left button, 1 for the right, 2 for the middle one.
+            button: 0 or "left", 1 or "right", 2 or "middle".
             hold: Seconds until it is released.
+
+        Raises:
+            GameError: There is no such button.
         """
+        button = button_number(button)
         self.add(at, MouseMoved(x, y), MouseButton(button, True, x, y))
         return self.add(at + hold, MouseButton(button, False, x, y))
 
     def drag(
-        self, points: Sequence[tuple[float, float]], *, at: float, duration: float, button: int = LEFT
+        self, points: Sequence[tuple[float, float]], *, at: float, duration: float, button: int | str = LEFT
     ) -> InputScript:
         """Hold a mouse button and move the pointer at even speed.
 
@@ -103,8 +115,12 @@ class InputScript:
             points: Pixels (x, y) to move through.
             at: Time in seconds.
             duration: Seconds from the first to the last point.
-            button: 0 for the left button, 1 for the right, 2 for the middle one.
+            button: 0 or "left", 1 or "right", 2 or "middle".
+
+        Raises:
+            GameError: There are fewer than 2 points, or no such button.
         """
+        button = button_number(button)
         if len(points) < 2:
             raise GameError(f"a drag needs at least 2 points, got {len(points)}")
         (x0, y0), (x1, y1) = points[0], points[-1]
@@ -124,7 +140,7 @@ class InputScript:
         return self.add(at, GamepadConnected(pad, name))
 
     def disconnect_gamepad(self, *, at: float, pad: int = 0) -> InputScript:
-        """Pull a gamepad out."""
+        """Disconnect a gamepad."""
         return self.add(at, GamepadDisconnected(pad))
 
     def pad_press(self, button: str, *, at: float, pad: int = 0, hold: float = 0.05) -> InputScript:
@@ -178,7 +194,11 @@ class InputScript:
 
     @classmethod
     def load(cls, path: str | Path) -> InputScript:
-        """Read what `save` wrote. Raises `GameError` for anything else."""
+        """Read what `save` wrote.
+
+        Raises:
+            GameError: The file holds anything else.
+        """
         try:
             rows = json.loads(Path(path).read_text(encoding="utf-8"))
             timeline = []
@@ -194,4 +214,6 @@ class InputScript:
 
 def _check_name(name: str, known: Sequence[str], what: str) -> None:
     if name not in known:
-        raise GameError(f"a gamepad has no {what} {name!r}; it has: {', '.join(known)}")
+        raise GameError(
+            f"a gamepad has no {what} {name!r}{suggestion(name, known) or ';'} it has: {', '.join(known)}"
+        )

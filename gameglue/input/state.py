@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import difflib
 import math
 from collections.abc import Callable, Iterable
 from typing import NoReturn, TypeVar
 
-from engine.base.spelling import answers_spelling
+from engine.base.spelling import answers_spelling, suggestion
 from gameglue.errors import GameError
 from gameglue.input.actions import InputActions, index_of
-from gameglue.input.bindings import MOUSE_BUTTONS, NAMED_KEYS, Binding, Control, Pair, controls_of, is_key
+from gameglue.input.bindings import MOUSE_BUTTONS, Binding, Control, Pair, controls_of
 from gameglue.input.events import (
     LEFT,
     PAD_AXES,
@@ -27,6 +26,7 @@ from gameglue.input.events import (
     MouseScrolled,
     TextEvent,
 )
+from gameglue.input.names import button_number, check_key
 from gameglue.input.recording import InputRecording, InputReplay
 
 T = TypeVar("T")
@@ -211,39 +211,22 @@ class InputState:
         """True in the frame in which the key went up."""
         return key in self._keys_up or self._no_key(key)
 
-    def get_mouse_button(self, button: int = LEFT) -> bool:
-        """True while the button (0 left, 1 right, 2 middle) is held."""
-        return button in self._buttons or self._no_button(button)
+    def get_mouse_button(self, button: int | str = LEFT) -> bool:
+        """True while the button is held: 0 or "left", 1 "right", 2 "middle", 3 "back", 4 "forward"."""
+        return button_number(button) in self._buttons
 
-    def get_mouse_button_down(self, button: int = LEFT) -> bool:
+    def get_mouse_button_down(self, button: int | str = LEFT) -> bool:
         """True in the frame in which the button went down."""
-        return button in self._buttons_down or self._no_button(button)
+        return button_number(button) in self._buttons_down
 
-    def get_mouse_button_up(self, button: int = LEFT) -> bool:
+    def get_mouse_button_up(self, button: int | str = LEFT) -> bool:
         """True in the frame in which the button went up."""
-        return button in self._buttons_up or self._no_button(button)
+        return button_number(button) in self._buttons_up
 
     def _no_key(self, key: str) -> bool:
         """False for a key that is not held. Raises `GameError` for what no keyboard has."""
-        if key in self._seen or (isinstance(key, str) and is_key(key) and key == key.lower()):
-            return False
-        if isinstance(key, str) and is_key(key.lower()):
-            raise GameError(f"keys are written in small letters: {key.lower()!r}, not {key!r}")
-        near = difflib.get_close_matches(str(key).lower(), NAMED_KEYS, n=1, cutoff=0.5)
-        hint = f"did you mean {near[0]!r}? " if near else ""
-        raise GameError(
-            f"no keyboard has a key {key!r}; {hint}A key is one character, or one of: "
-            f"{', '.join(sorted(NAMED_KEYS))}"
-        )
-
-    def _no_button(self, button: int) -> bool:
-        """False for a mouse button that is not held. Raises `GameError` for what is no button's number."""
-        if not isinstance(button, int) or button < 0:
-            number = MOUSE_BUTTONS.get(str(button).lower())
-            meant = "" if number is None else f"; {button!r} is {number}"
-            raise GameError(
-                f"there is no mouse button {button!r}{meant}: 0 is left, 1 right, 2 middle, 3 back, 4 forward"
-            )
+        if key not in self._seen:
+            check_key(key)
         return False
 
     # -- gamepads -------------------------------------------------------------------------------
@@ -276,7 +259,11 @@ class InputState:
     # -- actions and axes -----------------------------------------------------------------------
 
     def get_action(self, name: str) -> bool:
-        """True while something that the action is bound to is held. Raises `GameError` without the action."""
+        """True while something that the action is bound to is held.
+
+        Raises:
+            GameError: There is no such action.
+        """
         self.actions.of_action(name)
         return name in self._held
 
@@ -294,9 +281,16 @@ class InputState:
         """An axis by name, from -1 to 1: `get_axis("horizontal")`. With two names: two keys.
 
         What is bound to it and farthest out counts. Bound to `mouse x`, `y` or `wheel` it may go further.
-        `get_axis("left", "right")` is -1, 0 or 1 from these two keys. Raises `GameError` without the axis.
+        `get_axis("left", "right")` is -1, 0 or 1 from these two keys.
+
+        Raises:
+            GameError: There is no such axis.
         """
         if positive is not None:
+            if name in self.actions.axes and positive in self.actions.axes:
+                raise GameError(
+                    f"get_axis takes one axis, or two keys: get_axis({name!r}) and get_axis({positive!r})"
+                )
             return float(self.get_key(positive)) - float(self.get_key(name))
         values = [self._axis_value(binding) for binding in self.actions.of_axis(name)]
         return max(values, key=abs, default=0.0)
@@ -342,6 +336,4 @@ def _has(buttons: set[tuple[int, str]], button: str, pad: int | None) -> bool:
 
 
 def _raise_unknown(what: str, name: str, known: Iterable[str]) -> NoReturn:
-    near = difflib.get_close_matches(str(name).lower(), known, n=1)
-    hint = f"did you mean {near[0]!r}? " if near else ""
-    raise GameError(f"a {what} {name!r}; {hint}it has: {', '.join(known)}")
+    raise GameError(f"a {what} {name!r}{suggestion(name, known) or ';'} it has: {', '.join(known)}")

@@ -149,8 +149,7 @@ def _without_none(annotation: Any) -> Any:
 
 
 def _is_color(field: Field, annotation: Any, value: object) -> bool:
-    kinds = set(get_args(annotation)) - {type(None)}
-    if kinds != set(get_args(Color)) and not (isinstance(value, str) and "color" in field.name):
+    if annotation != Color and not (isinstance(value, str) and "color" in field.name):
         return False
     try:
         parse_color(value)

@@ -54,7 +54,11 @@ class Inspector:
         self._overlay.selected = owner
 
     def show(self, app: App, visible: bool = True) -> None:
-        """Show or hide it, as its key does. Raises `GameError` without imgui-bundle or OpenGL."""
+        """Show or hide it, as its key does.
+
+        Raises:
+            GameError: There is no imgui-bundle, or no OpenGL.
+        """
         if visible and self._overlay is None:
             if app.graphics.ctx is None:
                 raise GameError("the inspector draws with OpenGL, and there is none here")

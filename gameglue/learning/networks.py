@@ -30,7 +30,8 @@ class DenseNetwork:
         worker = Worker(ModelLoader.load(network.to_onnx()))
         worker.schedule(x=senses, **network.inputs(weights))
 
-    Raises `GameError` for fewer than two sizes, or a size below 1.
+    Raises:
+        GameError: There are fewer than two sizes, or one is below 1.
 
     Attributes:
         sizes: Numbers of the inputs, of each hidden layer's neurons, and of the outputs.
@@ -50,7 +51,7 @@ class DenseNetwork:
         self.count = sum(int(np.prod(shape)) for shape in self.shapes.values())
 
     def newborn(self, random: np.random.Generator) -> Floats:
-        """Weights (count,) that have learned nothing: by chance, as large as keeps signals their size."""
+        """Random initial weights, (count,), scaled so that signals keep their size."""
         made = [
             random.standard_normal(shape) / np.sqrt(shape[0]) * (len(shape) > 1)
             for shape in self.shapes.values()
@@ -71,14 +72,14 @@ class DenseNetwork:
         return {name: part.astype(np.float32) for name, part in self.parts(weights).items()}
 
     def answer(self, weights: Floats, x: Floats) -> Floats:
-        """What comes out, (..., n, outputs) from -1 to 1, for weights (..., count) and x (..., n, inputs).
+        """Outputs (..., n, outputs) from -1 to 1, for weights (..., count) and x (..., n, inputs).
 
         With leading axes, so many networks answer at once, each its own n questions.
         """
         return self._signals(weights, x)[-1]
 
     def mistake(self, weights: Floats, x: Floats, wanted: Floats) -> tuple[float, Floats]:
-        """Half the mean squared error, and its gradient.
+        """Half the mean squared error and its gradient.
 
         Args:
             weights: All weights, (count,).
@@ -241,8 +242,10 @@ class Evolution:
     def learn(self, fitness: Floats) -> None:
         """End a generation: `fitness` (1 + 2 * pairs,) is what each of the latest `variants()` is worth.
 
-        Only the order counts, and not how the weights themselves fared. Raises `GameError` for another
-        number of them, or without new variants.
+        Only the order counts, and not how the weights themselves fared.
+
+        Raises:
+            GameError: There is another number of them, or there are no new variants.
         """
         if self._noise is None or len(fitness) != 1 + 2 * self.pairs:
             wanted = "variants() comes before learn()" if self._noise is None else f"1 + 2 * {self.pairs}"

@@ -43,7 +43,9 @@ class HotReload:
         """A worker that follows its model's file; `options` are those of `Worker.load_async`.
 
         It is loaded beside the frames, the first time too: await it, or poll `is_done()`, then use `.worker`.
-        Raises `ResourceError` where there is no such file.
+
+        Raises:
+            ResourceError: There is no such file.
         """
         watched = WatchedWorker(self._resources.find(model), backend_type, on_reload, options)
         self._watched.append(watched)
@@ -54,7 +56,8 @@ class HotReload:
     ) -> WatchedEffect:
         """An image effect that follows its fragment shader's file; it may be applied at once.
 
-        Raises `ResourceError` where there is no such file.
+        Raises:
+            ResourceError: There is no such file.
         """
         watched = WatchedEffect(self._resources.find(fragment), self._graphics, on_reload)
         self._watched.append(watched)
@@ -63,7 +66,10 @@ class HotReload:
     def file(self, name: str | Path, on_change: Callable[[Path], object]) -> None:
         """Have a function called with the file's path, between two frames, each time that it has changed.
 
-        Raises `ResourceError` where there is no such file. What the function raises is logged.
+        What the function raises is logged.
+
+        Raises:
+            ResourceError: There is no such file.
         """
         self._files.append((FileWatch(self._resources.find(name)), on_change))
 

@@ -15,12 +15,8 @@ from gameglue.scripting.fields import fields_of
 _OWN = ("position", "rotation", "scale", "parent", "tag", "layer")
 
 
-def check_arguments(
-    name: object, components: Sequence[object], parent: object, unknown: Iterable[str]
-) -> None:
+def check_arguments(name: str, components: Sequence[object], parent: object, unknown: Iterable[str]) -> None:
     """Raise `FieldError` for arguments of the wrong type or of unknown names, `SceneError` for the parent."""
-    if not isinstance(name, str):
-        raise FieldError(f"create takes the object's name first, got {name!r}; write create('name', ...)")
     kinds = [kind for kind in components if isinstance(kind, type) and issubclass(kind, MonoBehaviour)]
     for kind in components:
         if kind not in kinds:

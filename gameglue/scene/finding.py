@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from typing import TypeVar
 
-from gameglue.scene.game_object import GameObject
+from gameglue.scene.game_object import GameObject, check_class
 from gameglue.scripting.behaviour import MonoBehaviour
 
 T = TypeVar("T", bound=MonoBehaviour)
@@ -43,8 +43,10 @@ class Finder(ABC):
 
     def find_component(self, kind: type[T]) -> T | None:
         """The first component of class `kind`, or `None`."""
+        check_class(kind, "find_component")
         return next((c for o in self._every_object() for c in o.components if isinstance(c, kind)), None)
 
     def find_components(self, kind: type[T]) -> list[T]:
         """All components of class `kind`."""
+        check_class(kind, "find_components")
         return [c for o in self._every_object() for c in o.components if isinstance(c, kind)]

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, ClassVar, TypeVar
 
-from engine.base.spelling import answers_spelling
+from engine.base.spelling import answers_spelling, explains_arguments, raise_unknown
 from gameglue.errors import FieldError, SceneError
+from gameglue.graphics.device import GraphicsDevice
 from gameglue.scene.copying import Twins, copy_value
 from gameglue.scene.transform import Transform
 from gameglue.scripting.behaviour import MonoBehaviour
@@ -14,6 +15,7 @@ from gameglue.scripting.fields import apply_fields, fields_of, set_fields
 from gameglue.scripting.required import required_of
 
 if TYPE_CHECKING:
+    from gameglue.host.app import App
     from gameglue.scene.files.prefab import Prefab
     from gameglue.scene.scene import Scene
 
@@ -34,6 +36,7 @@ class GameObject:
     _parts: ClassVar[tuple[str, ...]] = ("transform",)
 
     def __init__(self, scene: Scene, name: str, *, tag: str = "", layer: int = 0) -> None:
+        _check_name(name)
         self.name = name
         self.tag = tag
         self.layer = layer
@@ -48,6 +51,11 @@ class GameObject:
         self._components: list[MonoBehaviour] = []
         self._active = True
         self._is_destroyed = False
+
+    def __setattr__(self, name: str, value: object) -> None:
+        if name in _OF_TRANSFORM:
+            raise_unknown(self, name)
+        object.__setattr__(self, name, value)
 
     @property
     def scene(self) -> Scene:
@@ -71,12 +79,16 @@ class GameObject:
 
     # -- components -----------------------------------------------------------------------------
 
+    @explains_arguments(FieldError, "fields are given by name, as in add_component(Door, speed=3.0)")
     def add_component(self, kind: type[T], **fields: object) -> T:
         """Attach a new component and give it field values; `awake` follows in the next wake phase.
 
         A field whose type is a resource (a texture, a model) may be given by file name. What `kind` requires
-        and the object has not is added before. Raises `FieldError` for an unknown field or a value of the
-        wrong type, and what the component's `on_validate` raises.
+        and the object has not is added before.
+
+        Raises:
+            FieldError: A field is unknown, or its value has the wrong type or is out of range.
+            Exception: What the component's `on_validate` raises.
         """
         component = self._make_component(kind)
         apply_fields(component, {})
@@ -120,22 +132,27 @@ class GameObject:
 
     def get_component(self, kind: type[T]) -> T | None:
         """The first component of class `kind`, or `None`."""
+        check_class(kind, "get_component")
         return next((c for c in self._components if isinstance(c, kind)), None)
 
     def get_components(self, kind: type[T]) -> list[T]:
         """All components of class `kind`."""
+        check_class(kind, "get_components")
         return [c for c in self._components if isinstance(c, kind)]
 
     def get_component_in_children(self, kind: type[T]) -> T | None:
         """The first component of class `kind` here or below, or `None`."""
+        check_class(kind, "get_component_in_children")
         return next((c for o in self.walk() for c in o._components if isinstance(c, kind)), None)
 
     def get_components_in_children(self, kind: type[T]) -> list[T]:
         """All components of class `kind` here and below."""
+        check_class(kind, "get_components_in_children")
         return [c for o in self.walk() for c in o._components if isinstance(c, kind)]
 
     def get_component_in_parent(self, kind: type[T]) -> T | None:
         """The first component of class `kind` here or above, or `None`."""
+        check_class(kind, "get_component_in_parent")
         return next((c for o in self.above() for c in o._components if isinstance(c, kind)), None)
 
     # -- neighbours -----------------------------------------------------------------------------
@@ -188,6 +205,9 @@ class GameObject:
         """True if this object and all above it are switched on."""
         return not self._is_destroyed and all(owner._active for owner in self.above())
 
+    def _check_parent(self, parent: GameObject) -> None:
+        check_same_app(parent, self._scene.app, f"the parent of {self!r}")
+
     def _hierarchy_changed(self) -> None:
         parent = self.transform.parent
         above = parent.game_object if parent is not None else None
@@ -212,8 +232,9 @@ class GameObject:
     def move_to_scene(self, scene: Scene) -> None:
         """Move this object, which has none above it, and all below it into another scene of the same app.
 
-        Raises `SceneError` for an object that hangs under another, and for a scene that is not loaded while
-        the object is in the game.
+        Raises:
+            SceneError: The object hangs under another, or the scene is not loaded while the object is in the
+                game.
         """
         if self.transform.parent is not None:
             raise SceneError(f"{self!r} hangs under another object: first set transform.parent = None")
@@ -289,6 +310,38 @@ class GameObject:
         return f"<GameObject {self.name!r}>"
 
 
+_OF_TRANSFORM = {name for name in dir(Transform) if not (name.startswith("_") or hasattr(GameObject, name))}
+"""What an object's transform has and the object has not: assigning it to the object would do nothing."""
+
+
+def _check_name(name: object) -> None:
+    if not isinstance(name, str):
+        shown = name.__name__ if isinstance(name, type) else repr(name)
+        hint = f': the name comes first, as in create("hero", {shown})' if isinstance(name, type) else ""
+        raise SceneError(f"an object's name must be text, got {shown}{hint}")
+
+
+def check_same_app(value: object, app: App, what: str) -> None:
+    """Raise `SceneError` for an object, component, texture or picture of another app than `app`."""
+    owner = value.game_object if isinstance(value, Transform) else value
+    device = getattr(value, "_device", None)
+    if isinstance(owner, GameObject):
+        is_foreign = owner.scene.app is not app
+    elif isinstance(owner, MonoBehaviour):
+        is_foreign = owner.__dict__.get("_app", app) is not app
+    else:
+        is_foreign = isinstance(device, GraphicsDevice) and device.ctx is not app.graphics.device.ctx
+    if is_foreign:
+        raise SceneError(f"{what}: {value!r} belongs to another app")
+
+
+def check_class(kind: object, method: str) -> None:
+    """Raise `FieldError` unless `kind` is a class, as `get_component` takes it."""
+    if not isinstance(kind, type):
+        shown = kind if isinstance(kind, str) else type(kind).__name__
+        raise FieldError(f"{method} takes a class, as in {method}({shown}), got {kind!r}")
+
+
 def give_fields(component: MonoBehaviour, values: dict[str, object]) -> None:
     """Give an attached component field values; resources may be given by file name, which is remembered."""
     declared = fields_of(type(component))
@@ -297,6 +350,8 @@ def give_fields(component: MonoBehaviour, values: dict[str, object]) -> None:
         name: load(declared[name].annotation, value) if name in declared else value
         for name, value in values.items()
     }
+    for name, value in loaded.items():
+        check_same_app(value, component.app, f"{type(component).__name__}.{name}")
     set_fields(component, loaded)
     named = {
         name: ((str(value), loaded[name]),) for name, value in values.items() if loaded[name] is not value

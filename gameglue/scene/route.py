@@ -11,11 +11,14 @@ Array = npt.NDArray[np.float64]
 
 
 class Route:
-    """A way through points for a patrol, a camera's ride or a pen, that says where one is when.
+    """A path through points, with a position for each time: for patrols, cameras or pens.
 
     points: (n, d), on a page or in the world, with n at least 1; times: (n,), rising, when each is passed.
     Without times it is walked at a speed of 1, so that a time is the length of the way so far:
-    `route.at(speed * self.time.time)`. Raises `GameError` for arrays that are no such thing.
+    `route.at(speed * self.time.time)`.
+
+    Raises:
+        GameError: The arrays are no such thing.
     """
 
     def __init__(self, points: npt.ArrayLike, times: npt.ArrayLike | None = None) -> None:
@@ -34,9 +37,9 @@ class Route:
 
     @classmethod
     def smooth(cls, points: npt.ArrayLike, pieces: int = 8) -> Route:
-        """A rounded way through `points`, (n, d), at a speed of 1; one given twice in a row is a corner.
+        """A smooth path through `points`, (n, d), at a speed of 1; a point given twice in a row is a corner.
 
-        Each stretch of it, a Catmull-Rom curve, becomes `pieces` straight ones.
+        Each segment, a Catmull-Rom curve, is divided into `pieces` straight lines.
         """
         given = _checked(points)
         t = np.arange(pieces)[:, None] / pieces
@@ -53,20 +56,20 @@ class Route:
 
     @property
     def begin(self) -> float:
-        """When it is set out on."""
+        """The time of its first point."""
         return float(self.times[0])
 
     @property
     def end(self) -> float:
-        """When it has been walked; without times of its own, how long it is."""
+        """The time of its last point; without times of its own, the length of the path."""
         return float(self.times[-1])
 
     def at(self, time: float) -> Array:
-        """The place at `time`, (d,); before the beginning and after the end, the first and the last."""
+        """The position at `time`, (d,); the first point before the beginning, the last after the end."""
         return np.array([np.interp(time, self.times, axis) for axis in self.points.T])
 
     def between(self, start: float, end: float) -> Array:
-        """The way from `start` to `end`, with the points between them: (m, d); (0, d) if none.
+        """The path from time `start` to `end`, with the points between them: (m, d); (0, d) if empty.
 
         A game that draws it frame by frame leaves no gap, however long its frames are.
         """

@@ -94,8 +94,7 @@ class Scene(Finder):
         place.local_position, place.local_rotation, place.local_scale = position, rotation, scale
         self._enter(made)
         if parent is not None:
-            above = parent.transform if isinstance(parent, GameObject) else parent
-            place.set_parent(above, keep_world=False)
+            place.set_parent(parent, keep_world=False)
         for kind in components:
             made.add_component(kind)
         return made
@@ -147,11 +146,12 @@ class Scene(Finder):
 
         Written are objects, components and their fields, references between them, resources by file name,
         instances of prefabs as what they have otherwise, and what a component's `on_save` returns. Timers,
-        coroutines, listeners and private attributes are not: after loading, `awake` and `start` run again.
-        An object whose `is_saved` is False is left out. path: relative to the game's folder.
+        coroutines, listeners and private attributes are not: after loading, `awake` and `start` run again. An
+        object whose `is_saved` is False is left out. path: relative to the game's folder.
 
-        Raises `SceneError` for a field that cannot be written (a worker, a picture made in code), all of them
-        at once; with `strict=False` such fields are left out.
+        Raises:
+            SceneError: Fields cannot be written (a worker, a picture made in code); with `strict=False` they
+                are left out.
         """
         place = place_to_save(self.app.resources, path, SCENE)
         write_text(place, scene_text(self.name, self.roots, self.app.resources, strict=strict))

@@ -22,13 +22,7 @@ Rotation = Quaternion | float
 
 
 def _as_quaternion(value: Rotation) -> Quaternion:
-    if isinstance(value, Quaternion):
-        return value
-    try:
-        return Quaternion.from_axis(value)
-    except TypeError as error:
-        message = f"a rotation is a number of degrees around z, or a Quaternion; got {value!r}"
-        raise SceneError(message) from error
+    return value if isinstance(value, Quaternion) else Quaternion.from_axis(value)
 
 
 def _as_point(name: str, value: Iterable[float]) -> Vec3:
@@ -200,7 +194,11 @@ class Transform:
         return Vec3(*(self.world_matrix() * dvec3(*Vec3.of(point))))
 
     def to_local(self, point: Iterable[float]) -> Vec3:
-        """A point of the world, in this object's units. Raises `ValueError` where the scale is 0."""
+        """A point of the world, in this object's units.
+
+        Raises:
+            ValueError: The scale is 0.
+        """
         matrix = self.world_matrix()
         if glm.determinant(dmat3(matrix)) == 0.0:
             raise ValueError(f"an object scaled to {self.lossy_scale} has no inverse")
@@ -236,7 +234,7 @@ class Transform:
         return self._parent
 
     @parent.setter
-    def parent(self, parent: Transform | None) -> None:
+    def parent(self, parent: GameObject | Transform | None) -> None:
         self.set_parent(parent)
 
     @property
@@ -244,8 +242,24 @@ class Transform:
         """The transforms that move with this one."""
         return tuple(self._children)
 
-    def set_parent(self, parent: Transform | None, *, keep_world: bool = True) -> None:
-        """Hang this object under `parent`, at the same place in the world or at the same local values."""
+    def set_parent(self, parent: GameObject | Transform | None, *, keep_world: bool = True) -> None:
+        """Hang this object under `parent`, at the same place in the world or at the same local values.
+
+        Args:
+            parent: An object or its transform; `None` for the top.
+            keep_world: Whether it stays at its place in the world.
+
+        Raises:
+            SceneError: `parent` is neither, or belongs to another app.
+            ValueError: `parent` is this object or below it.
+        """
+        if parent is not None and not isinstance(parent, Transform):
+            # An object, or one of its components, stands for its transform.
+            given, parent = parent, getattr(parent, "transform", None)
+            if not isinstance(parent, Transform):
+                raise SceneError(f"a parent is a game object or its transform, got {given!r}")
+        if parent is not None and self.game_object is not None and parent.game_object is not None:
+            self.game_object._check_parent(parent.game_object)
         above = parent
         while above is not None:
             if above is self:

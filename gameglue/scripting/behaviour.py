@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeVar, cast
 from engine.base.spelling import answers_spelling
 from gameglue.scripting.coroutines import Coroutine, Routine
 from gameglue.scripting.fields import Unset, mark_unset_fields
-from gameglue.scripting.hooks import check_hooks
+from gameglue.scripting.hooks import check_constructor, check_hooks
 
 if TYPE_CHECKING:
     from gameglue.host.app import App
@@ -66,6 +66,7 @@ class MonoBehaviour:
         super().__init_subclass__(**kwargs)
         cls._declares_no_fields = False
         check_hooks(cls)
+        check_constructor(cls)
         mark_unset_fields(cls)
 
     # -- surroundings ---------------------------------------------------------------------------
@@ -136,7 +137,8 @@ class MonoBehaviour:
     def destroy(self, delay: float = 0.0) -> None:
         """Remove this component at the end of the frame, or of one `delay` seconds of game time later.
 
-        Raises `SceneError` if another component of its object needs it.
+        Raises:
+            SceneError: Another component of its object needs it.
         """
         self._app._lifecycle.destroy(self, delay)
 
@@ -165,7 +167,7 @@ class MonoBehaviour:
     # -- timers ---------------------------------------------------------------------------------
 
     def invoke(self, call: Callable[[], object], delay: float) -> None:
-        """Call `call` once `delay` seconds of game time have passed, in the phase of the coroutines.
+        """Call a function after `delay` seconds of game time, in the phase of the coroutines.
 
         Timers go on while the component is disabled, and end with it or with an exception. A generator or
         `async def` is started as a coroutine. `functools.partial` or a lambda gives arguments.
@@ -184,11 +186,11 @@ class MonoBehaviour:
         self._app._lifecycle.timers.start(self, call, delay, period)
 
     def cancel_invoke(self, call: Callable[[], object] | None = None) -> None:
-        """Drop what waits to call `call`, or everything that this component's timers wait for."""
+        """Cancel the timers that will call `call`, or all timers of this component."""
         self._app._lifecycle.timers.cancel(self, call)
 
     def is_invoking(self, call: Callable[[], object] | None = None) -> bool:
-        """True if a timer of this component waits to call `call`, or anything."""
+        """Whether a timer of this component will call `call`; without `call`, whether it has any timer."""
         return self._app._lifecycle.timers.is_waiting(self, call)
 
     # -- coroutines -----------------------------------------------------------------------------

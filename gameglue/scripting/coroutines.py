@@ -14,12 +14,14 @@ from __future__ import annotations
 
 import functools
 import inspect
+import re
+import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator, Iterator
 from collections.abc import Coroutine as NativeCoroutine
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -64,12 +66,46 @@ class YieldInstruction(ABC):
         return (yield self)
 
 
-class NextFrame(YieldInstruction):
+class Promised(YieldInstruction):
+    """A wait that warns if it goes away without having been waited for, where `promised` made it so."""
+
+    _written: str | None = None
+    """How to wait for it; None where it may go away."""
+
+    def __del__(self) -> None:
+        if self._written is not None:
+            # Above this is the statement of the game's that dropped it.
+            warnings.warn(f"this wait is never awaited: write {self._written}", RuntimeWarning, stacklevel=2)
+
+    def _awaited(self) -> None:
+        if self._written is not None:
+            object.__setattr__(self, "_written", None)
+
+
+P = TypeVar("P", bound=Promised)
+
+
+def promised(wait: P, written: str) -> P:
+    """`wait`, which warns if it is dropped. written: how to wait for it, such as "await seconds(1)"."""
+    object.__setattr__(wait, "_written", written)
+    return wait
+
+
+class NextFrame(Promised):
     """Continue in the next frame, after `update`."""
 
     def _begin(self, time: Time) -> Wait:
         """Start one wait."""
+        self._awaited()
         return Wait(_FRAME, lambda: True)
+
+
+def _check_condition(kind: str, condition: object) -> None:
+    if not callable(condition):
+        raise GameError(
+            f"{kind} takes a function that is called in each frame, as in {kind}(lambda: self.ready), "
+            f"got {condition!r}"
+        )
 
 
 def _check_seconds(seconds: object) -> None:
@@ -78,7 +114,7 @@ def _check_seconds(seconds: object) -> None:
 
 
 @dataclass(frozen=True)
-class WaitForSeconds(YieldInstruction):
+class WaitForSeconds(Promised):
     """Continue when `seconds` of game time have passed: slower in slow motion, never while paused.
 
     Attributes:
@@ -92,6 +128,7 @@ class WaitForSeconds(YieldInstruction):
 
     def _begin(self, time: Time) -> Wait:
         """Start one wait."""
+        self._awaited()
         end = time.game.time + self.seconds - 1e-9
         return Wait(_FRAME, lambda: time.game.time >= end)
 
@@ -125,6 +162,9 @@ class WaitUntil(YieldInstruction):
 
     condition: Callable[[], bool]
 
+    def __post_init__(self) -> None:
+        _check_condition("WaitUntil", self.condition)
+
     def _begin(self, time: Time) -> Wait:
         """Start one wait."""
         return Wait(_FRAME, self.condition)
@@ -139,6 +179,9 @@ class WaitWhile(YieldInstruction):
     """
 
     condition: Callable[[], bool]
+
+    def __post_init__(self) -> None:
+        _check_condition("WaitWhile", self.condition)
 
     def _begin(self, time: Time) -> Wait:
         """Start one wait."""
@@ -184,12 +227,12 @@ class WaitUntilDone(YieldInstruction):
 
 def seconds(duration: float) -> WaitForSeconds:
     """What to `yield` or `await` to let that much game time pass."""
-    return WaitForSeconds(duration)
+    return promised(WaitForSeconds(duration), f"await seconds({duration!r})")
 
 
 def next_frame() -> NextFrame:
     """What to `yield` or `await` to continue in the next frame."""
-    return NextFrame()
+    return promised(NextFrame(), "await next_frame()")
 
 
 def _poll_handle(handle: object) -> Wait | None:
@@ -262,10 +305,8 @@ class CoroutineRunner:
     def start(self, routine: object, owner: object | None = None, name: str = "") -> Coroutine:
         """Run `routine` up to its first wait, and keep it. `owner` is told of an exception."""
         if not _is_routine(routine):
-            hint = "; call it: start_coroutine(self.blink())" if callable(routine) else ""
-            raise GameError(
-                f"start_coroutine needs a generator or coroutine, got {type(routine).__name__}{hint}"
-            )
+            got = type(routine).__name__
+            raise GameError(f"start_coroutine needs a generator or coroutine, got {got}{_hint(routine)}")
         assert inspect.isgenerator(routine) or inspect.iscoroutine(routine)
         coroutine = Coroutine(routine, owner, name or routine.__qualname__, [routine])
         self._advance(coroutine, None)
@@ -309,7 +350,7 @@ class CoroutineRunner:
             self._waiting.append(coroutine)
         except Exception as failure:  # noqa: BLE001 - one component's fault must not end the loop
             coroutine.finished = True
-            self._on_error(coroutine.owner, coroutine.name, failure)
+            self._on_error(coroutine.owner, coroutine.name, _explained(failure, coroutine.name))
         finally:
             coroutine._running = False
             if coroutine.stopped:
@@ -364,6 +405,43 @@ class CoroutineRunner:
             coroutine.stop()
         except Exception as failure:  # noqa: BLE001 - raised by a `finally` block of the game's
             self._on_error(coroutine.owner, coroutine.name, failure)
+
+
+def _hint(routine: Any) -> str:
+    """What is probably meant by something that is no routine."""
+    if inspect.isasyncgen(routine):
+        return ": `async def` waits with await, not with yield"
+    name = routine if isinstance(routine, str) else getattr(routine, "__name__", "blink")
+    if not (isinstance(routine, str) or callable(routine)):
+        return ""
+    of = "" if inspect.isfunction(routine) else "self."
+    return f"; call it: start_coroutine({of}{name}())"
+
+
+_NOT_AWAITABLE = re.compile(r"object (\w+) can't be used in 'await'|'(\w+)' object can't be awaited")
+_INSTEAD = {
+    "float": "to wait for some time, write await self.app.seconds(0.5)",
+    "int": "to wait for some time, write await self.app.seconds(1)",
+    "Scene": "load_scene does not wait; write await self.app.load_scene_async(...)",
+    "method": "call it, as in await self.app.next_frame()",
+    "function": "call it, as in await next_frame()",
+}
+
+
+def _explained(failure: Exception, name: str) -> Exception:
+    """A failure of Python's own that comes of waiting for the wrong thing, in the words of this module."""
+    text = str(failure)
+    found = _NOT_AWAITABLE.search(text) if isinstance(failure, TypeError) else None
+    if isinstance(failure, RuntimeError) and text == "no running event loop":
+        said = "asyncio does not run in a game; to wait, write await self.app.seconds(0.1)"
+    elif found is not None:
+        kind = found[1] or found[2]
+        said = f"{kind} cannot be awaited; {_INSTEAD.get(kind, 'await a coroutine, or what has is_done()')}"
+    else:
+        return failure
+    explained = GameError(f"{name}: {said}")
+    explained.__cause__ = failure
+    return explained.with_traceback(failure.__traceback__)
 
 
 def _is_routine(value: object) -> bool:

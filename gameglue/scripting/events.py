@@ -109,7 +109,7 @@ class Event(NotAField, Generic[P]):
         return listener
 
     def disconnect(self, listener: Callable[P, object]) -> bool:
-        """Call `listener` no more; False if it was not connected."""
+        """Disconnect `listener`; returns False if it was not connected."""
         self._check_own("disconnect from")
         found = [known for known in self._listeners if known.call == listener]
         for known in found:
@@ -118,13 +118,13 @@ class Event(NotAField, Generic[P]):
         return bool(found)
 
     def disconnect_all(self) -> None:
-        """Forget every listener."""
+        """Disconnect every listener."""
         for listener in self._listeners:
             listener.is_connected = False
         self._listeners = []
 
     def emit(self, *args: P.args, **kwargs: P.kwargs) -> None:
-        """Call all that are connected. What is connected meanwhile is called the next time."""
+        """Call all listeners. One that is connected meanwhile is called the next time."""
         self._check_own("emit")
         self._drop_dead()
         failures: list[Exception] = []

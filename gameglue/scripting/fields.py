@@ -14,7 +14,7 @@ import inspect
 import math
 import sys
 import types
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar, Literal, Union, get_args, get_origin
 
@@ -41,23 +41,48 @@ class NotAField:
 class Range:
     """The numbers that a field takes, both ends included: `speed: Annotated[float, Range(0, 9, "m/s")]`.
 
+    It holds for each number of a tuple, too.
+
     Attributes:
         low: The smallest number.
         high: The largest number.
         unit: The unit, for messages, the inspector and the documentation: `Range(unit="degrees")` alone
             limits nothing.
+        exclusive: Whether the ends themselves are left out.
     """
 
     low: float = -math.inf
     high: float = math.inf
     unit: str = ""
+    exclusive: bool = False
+
+    def __contains__(self, value: Any) -> bool:
+        if self.exclusive:
+            return self.low < value < self.high
+        return self.low <= value <= self.high
 
     def __str__(self) -> str:
-        if self.low == -math.inf:
-            limits = "any number" if self.high == math.inf else f"at most {self.high}"
-        else:
-            limits = f"at least {self.low}" if self.high == math.inf else f"{self.low} to {self.high}"
+        least, most = ("above", "below") if self.exclusive else ("at least", "at most")
+        ends = [f"{least} {self.low}"] * (self.low > -math.inf) + [f"{most} {self.high}"] * (
+            self.high < math.inf
+        )
+        limits = " and ".join(ends) or "any number"
+        if len(ends) == 2 and not self.exclusive:
+            limits = f"{self.low} to {self.high}"
         return limits + (f" {self.unit}" if self.unit else "")
+
+
+@dataclass(frozen=True)
+class Named:
+    """What the values of a type mean, as `Annotated[str, Named("Key", check)]`: not every str is a key.
+
+    Attributes:
+        name: The type's name, for messages and the inspector.
+        check: Raises `ValueError` for a value that means nothing.
+    """
+
+    name: str
+    check: Callable[[Any], object]
 
 
 class Unset:
@@ -81,13 +106,15 @@ class Field:
         self.default = default
         self.range: Range | None = None
         if get_origin(annotation) is Annotated:
-            self.annotation, *notes = get_args(annotation)
+            kind, *notes = get_args(annotation)
             self.range = next((note for note in notes if isinstance(note, Range)), None)
+            if _meaning_of(annotation) is None:
+                self.annotation = kind
 
     @property
     def type_name(self) -> str:
         """The type as the game wrote it."""
-        return _name_of(self.annotation)
+        return type_name(self.annotation)
 
     def check(self, cls: type, value: object) -> None:
         """Raise `FieldError` unless `value` has the declared type."""
@@ -95,8 +122,14 @@ class Field:
             raise FieldError(
                 f"{cls.__name__}.{self.name} must be {self.type_name}, got {type(value).__name__}: {value!r}"
             )
-        if self.range is not None and isinstance(value, int | float | np.number):
-            if not self.range.low <= value <= self.range.high:
+        try:
+            for meaning, part in _meanings(value, self.annotation):
+                meaning.check(part)
+        except ValueError as error:
+            raise FieldError(f"{cls.__name__}.{self.name}: {error}") from None
+        if self.range is not None:
+            numbers = value if isinstance(value, tuple) else (value,)
+            if any(isinstance(n, int | float | np.number) and n not in self.range for n in numbers):
                 raise FieldError(f"{cls.__name__}.{self.name} must be {self.range}, got {value!r}")
 
 
@@ -149,9 +182,18 @@ def set_fields(component: object, values: Mapping[str, object]) -> None:
     fields = fields_of(cls)
     for name, value in values.items():
         if name not in fields:
-            raise FieldError(f"{cls.__name__} has no field {name!r}{near(name, fields, 'its fields')}")
+            hint = unannotated(cls, name) or near(name, fields, "its fields")
+            raise FieldError(f"{cls.__name__} has no field {name!r}{hint}")
         fields[name].check(cls, value)
         setattr(component, name, value)
+
+
+def unannotated(cls: type, name: str) -> str:
+    """What to write where a class has an attribute that only lacks a type to be a field; else ""."""
+    value = inspect.getattr_static(cls, name, None)
+    if value is None or name.startswith("_") or callable(value) or hasattr(value, "__get__"):
+        return ""
+    return f": it has no type; write {name}: {type(value).__name__} = {value!r} in the class"
 
 
 def matches(value: object, annotation: object) -> bool:
@@ -171,6 +213,8 @@ def matches(value: object, annotation: object) -> bool:
 
 
 def _matches_generic(value: object, origin: object, args: tuple[Any, ...]) -> bool:
+    if origin is Annotated:
+        return matches(value, args[0])
     if origin in (Union, types.UnionType):
         return any(matches(value, arg) for arg in args)
     if origin is Literal:
@@ -209,7 +253,41 @@ def _resolve(written: object, owner: type) -> object:
         return written if not written.startswith(("ClassVar", "typing.ClassVar")) else ClassVar
 
 
-def _name_of(annotation: object) -> str:
-    if isinstance(annotation, type) and get_origin(annotation) is None:
+def _meaning_of(annotation: object) -> Named | None:
+    notes = get_args(annotation)[1:] if get_origin(annotation) is Annotated else ()
+    return next((note for note in notes if isinstance(note, Named)), None)
+
+
+def _meanings(value: object, annotation: object) -> Iterator[tuple[Named, object]]:
+    """The parts of a fitting value whose type is `Named`, with what checks them."""
+    origin, args = get_origin(annotation), get_args(annotation)
+    meaning = _meaning_of(annotation)
+    if meaning is not None:
+        yield meaning, value
+    elif origin in (Union, types.UnionType):
+        yield from _meanings(value, next(arg for arg in args if matches(value, arg)))
+    elif isinstance(value, list | tuple) and args:
+        same = len(args) == 1 or args[-1] is Ellipsis
+        for part, kind in zip(value, args[:1] * len(value) if same else args, strict=True):
+            yield from _meanings(part, kind)
+
+
+def type_name(annotation: object) -> str:
+    """A type as a game writes it: without modules, `Color` where that is meant."""
+    meaning = _meaning_of(annotation)
+    if meaning is not None:
+        return meaning.name
+    origin, args = get_origin(annotation), get_args(annotation)
+    if origin is Annotated:
+        return type_name(args[0])
+    if annotation is None or annotation is types.NoneType:
+        return "None"
+    if origin in (Union, types.UnionType):
+        return " | ".join(map(type_name, args))
+    if isinstance(origin, type) and args:
+        return f"{origin.__name__}[{', '.join(map(type_name, args))}]"
+    if annotation is Ellipsis:
+        return "..."
+    if isinstance(annotation, type):
         return annotation.__name__
     return str(annotation).replace("typing.", "")

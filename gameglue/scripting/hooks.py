@@ -34,7 +34,7 @@ HOOKS: Final[dict[str, Hook]] = {
     for hook in (
         Hook(
             "on_validate",
-            "Each time fields were given values: when the component is added, loaded from a file, or edited. "
+            "After fields were set: when the component is added, loaded from a file, or edited. "
             "Correct them, or raise; it comes before awake, so what awake makes is not there the first time.",
         ),
         Hook("awake", "Once, before any other, when the object is first active.", may_wait=True),
@@ -161,6 +161,21 @@ def check_hooks(cls: type) -> None:
             )
 
 
+def check_constructor(cls: type) -> None:
+    """Raise `HookError` if `cls` has an `__init__` that needs arguments: the host makes components."""
+    function = vars(cls).get("__init__")
+    if not inspect.isfunction(function):
+        return
+    try:
+        inspect.signature(function).bind(None)
+    except TypeError:
+        needed = list(inspect.signature(function).parameters)[1:]
+        raise HookError(
+            f"{cls.__name__}.__init__ needs arguments, and components are made without: declare fields in "
+            f"the class instead, such as `{needed[0]}: float = 3.0`, and set things up in awake or start"
+        ) from None
+
+
 def _near_hook(name: str) -> str | None:
     """The hook that a name misses by one letter: one too few, one too many, another one, or two swapped."""
     for hook in HOOKS:
@@ -193,6 +208,10 @@ def _check_shape(cls: type, hook: Hook, function: object) -> None:
     except TypeError:
         hint = "" if hook.parameters else "; the frame's length is self.time.delta_time"
         raise HookError(f"{where} takes {inspect.signature(function)}, expected {expected}{hint}") from None
+    if inspect.isasyncgenfunction(function):
+        raise HookError(
+            f"{where} is `async def` and has a yield, which nothing runs: write await instead of yield"
+        )
     if waits(function) and not hook.may_wait:
         raise HookError(
             f"{where} must be a plain method, as it has to be done when it returns; "

@@ -17,8 +17,10 @@ def require_component(*kinds: type[MonoBehaviour]) -> Callable[[T], T]:
         @require_component(SpriteRenderer)
         class Hero(MonoBehaviour): ...
 
-    The same as the class attribute `required_components = (SpriteRenderer,)`. Raises `SceneError` for what is
-    no component class.
+    The same as the class attribute `required_components = (SpriteRenderer,)`.
+
+    Raises:
+        SceneError: One of `kinds` is no component class.
     """
     for kind in kinds:
         if not (isinstance(kind, type) and issubclass(kind, MonoBehaviour)):

@@ -47,7 +47,7 @@ class Timers:
         return sum(len(timers) for timers in self._by_owner.values())
 
     def start(self, owner: Any, call: Any, delay: float, period: float | None = None) -> Timer:
-        """Call `call` once `delay` seconds of game time have passed, and then every `period` seconds.
+        """Call a function after `delay` seconds of game time, and then every `period` seconds.
 
         Raises `GameError` unless it can be called, the delay is 0 or more and the period above 0.
         """

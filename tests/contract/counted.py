@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from gameglue import App, MonoBehaviour
 from tests.contract.place import Place
 from tests.contract.scenarios import SCENARIOS, Scenario
+from tests.contract.size_scenarios import SIZE_SCENARIOS
 
 SETTLE_FRAMES = 5
 LEAST_FRAMES = 20
@@ -31,7 +32,7 @@ class Spinner(MonoBehaviour):
 def play(app: App, place: Place, name: str) -> dict[str, object]:
     """Play one scenario in the app's loop, its end included; what to report of it."""
     played = app.scene.create(name)
-    scenario: Scenario = played.add_component(SCENARIOS[name])
+    scenario: Scenario = played.add_component({**SCENARIOS, **SIZE_SCENARIOS}[name])
     scenario.enabled = False
     scenario.prepare(place)
     scenario.enabled = True

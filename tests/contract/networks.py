@@ -64,6 +64,48 @@ def filters() -> Model:
     )
 
 
+def downscaled() -> bytes:
+    """A convolution and a pooling with a stride: pictures of any size become smaller ones."""
+    rng = np.random.default_rng(4)
+    weights = rng.normal(0, 0.2, (6, 3, 3, 3)).astype(np.float32)
+    return proto(
+        [
+            node("Conv", ["x", "w"], ["seen"], kernel_shape=[3, 3], pads=[1, 1, 1, 1], strides=[2, 2]),
+            node("Relu", ["seen"], ["bright"]),
+            node("MaxPool", ["bright"], ["y"], kernel_shape=[2, 2]),
+        ],
+        {"x": ("float32", [1, 3, "height", "width"])},
+        {"y": ("float32", None)},
+        {"w": weights},
+    )
+
+
+def attention_step() -> bytes:
+    """A step of attention over a cache of keys and values, which grows by one."""
+    rng = np.random.default_rng(6)
+    weights = {name: rng.normal(0, 0.35, (8, 8)).astype(np.float32) for name in ("q", "k", "v")}
+    return proto(
+        [
+            node("MatMul", ["token", "q"], ["query"]),
+            node("MatMul", ["token", "k"], ["key"]),
+            node("MatMul", ["token", "v"], ["value"]),
+            node("Concat", ["past_keys", "key"], ["keys"], axis=0),
+            node("Concat", ["past_values", "value"], ["values"], axis=0),
+            node("Transpose", ["keys"], ["turned"], perm=[1, 0]),
+            node("MatMul", ["query", "turned"], ["scores"]),
+            node("Softmax", ["scores"], ["shares"], axis=-1),
+            node("MatMul", ["shares", "values"], ["y"]),
+        ],
+        {
+            "token": ("float32", [1, 8]),
+            "past_keys": ("float32", ["past", 8]),
+            "past_values": ("float32", ["past", 8]),
+        },
+        dict.fromkeys(("y", "keys", "values"), ("float32", None)),
+        weights,
+    )
+
+
 def repeating() -> Model:
     """As many elements as the largest input says: the plan stops for that number."""
     return model(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -11,9 +12,11 @@ import glcontext
 import moderngl
 
 from engine import BackendType, JobHandle, Model, Worker
+from engine.compiler.lower import Planner
 from engine.device.cl.device import CLDevice, counting_cl_calls
 from engine.device.counting import CountingLoader
 from engine.device.gl.device import GLDevice
+from engine.runtime.session import Session
 
 CHANNELS = ("cpu", "gl_compute", "gl_pixel", "opencl")
 """The four backends by name."""
@@ -35,6 +38,36 @@ def counting_job_waits() -> Iterator[Counter[str]]:
         yield counts
     finally:
         JobHandle.complete = complete  # type: ignore[method-assign]
+
+
+@contextmanager
+def counting_plans() -> Iterator[Counter[str]]:
+    """Count what this thread plans and compiles; what it yields is filled as it happens."""
+    counts: Counter[str] = Counter()
+    this = threading.get_ident()
+    before: list[tuple[type, str, Any]] = []
+
+    def count(of: type, name: str) -> None:
+        original = getattr(of, name)
+
+        def counted(*arguments: Any, **named: Any) -> Any:
+            result = original(*arguments, **named)
+            # `Session.compile` returns how many kernels were missing.
+            if threading.get_ident() == this and result != 0:
+                counts[f"{of.__name__}.{name}"] += 1
+            return result
+
+        before.append((of, name, original))
+        setattr(of, name, counted)
+
+    for name in ("lower", "lower_open", "resume", "resume_open"):
+        count(Planner, name)
+    count(Session, "compile")
+    try:
+        yield counts
+    finally:
+        for of, name, original in before:
+            setattr(of, name, original)
 
 
 class Place:
@@ -75,12 +108,16 @@ class Place:
 
     @contextmanager
     def counting(self) -> Iterator[Counter[str]]:
-        """Count blocking calls within a block: what it yields is filled when the block ends."""
+        """Count blocking calls, and what is planned or compiled on this thread, within a block.
+
+        What it yields is filled when the block ends.
+        """
         found: Counter[str] = Counter()
         before = [loader.counts.copy() for loader in self.loaders]
-        with counting_cl_calls() as cl_counts, counting_job_waits() as job_counts:
+        with counting_cl_calls() as cl_counts, counting_job_waits() as job_counts, counting_plans() as plans:
             yield found
         found.update(job_counts)
+        found.update(plans)
         for owner, loader, mark in zip(("game", "engine"), self.loaders, before, strict=True):
             found.update({f"{owner} {name}": n for name, n in (loader.counts - mark).items()})
         found.update(cl_counts)

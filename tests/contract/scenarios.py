@@ -50,7 +50,8 @@ class Scenario(MonoBehaviour):
 
     def check(self, found: np.ndarray, expected: np.ndarray) -> None:
         """An answer has come: it has to be the right one."""
-        np.testing.assert_allclose(found, expected, atol=TOLERANCE * max(1.0, float(np.abs(expected).max())))
+        most = float(np.abs(expected).max(initial=1))
+        np.testing.assert_allclose(found, expected, atol=TOLERANCE * most)
         self.left -= 1
 
 

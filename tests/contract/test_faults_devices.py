@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -244,5 +245,6 @@ with App("removed", size=(32, 32), headless=True) as app:
 @pytest.mark.opencl
 def test_the_loop_goes_on_without_the_component_whose_device_is_gone(run_child: RunChild) -> None:
     said = run_child(f"DIGITS = {str(DIGITS)!r}\n{LOOP}")
-    assert "errors 1 DeviceError" in said
+    # A schedule may be waiting when the device goes; it fails beside the one that the component makes.
+    assert re.search("errors [12] DeviceError", said)
     assert "disposed" in said

@@ -1,6 +1,6 @@
-"""No frame makes a blocking call, whatever a game does with the engine, on any backend; and whatever blocks
-is counted. Counters sit under both OpenGL loaders (the game's and the engine's), around OpenCL and around
-CPU jobs.
+"""No frame makes a blocking call, plans or compiles, whatever a game does with the engine, on any backend;
+and whatever does is counted. Counters sit under both OpenGL loaders (the game's and the engine's), around
+OpenCL, CPU jobs and the planner.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import pytest
 from tests.conftest import ROOT
 from tests.contract.place import CHANNELS
 from tests.contract.scenarios import BLOCKING, LONG, SCENARIOS
+from tests.contract.size_scenarios import LONG_SIZES, SIZE_SCENARIOS
 
 pytestmark = pytest.mark.gl
 
@@ -48,6 +49,18 @@ def test_the_frame_loop_never_waits(channel: str) -> None:
 @pytest.mark.parametrize("channel", CHANNELS)
 def test_the_frame_loop_never_waits_for_a_large_network(channel: str) -> None:
     assert played(channel, *LONG, timeout=600) == {name: {} for name in LONG}
+
+
+@pytest.mark.parametrize("channel", CHANNELS)
+def test_the_frame_loop_never_waits_at_sizes_that_it_never_saw(channel: str) -> None:
+    names = [name for name in SIZE_SCENARIOS if name not in LONG_SIZES]
+    assert played(channel, *names) == {name: {} for name in names}
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("channel", CHANNELS)
+def test_the_frame_loop_never_waits_at_sizes_of_a_large_network(channel: str) -> None:
+    assert played(channel, *LONG_SIZES, timeout=600) == {name: {} for name in LONG_SIZES}
 
 
 @pytest.mark.opencl

@@ -119,3 +119,16 @@ def test_first_lines_are_plain(lines: Callable[[], Iterator[tuple[str, str]]]) -
     found = {name: text.partition("\n")[0] for name, text in lines()}
     assert len(found) > 300
     assert {name: first for name, first in found.items() if PLAIN.search(first)} == {}
+
+
+def test_errors_have_a_section_of_their_own() -> None:
+    """Where an editor shows them: under `Raises:`, not in prose."""
+    game = {name: text for name, text in public_first_lines() if is_of_the_game(name)}
+    game |= {name: text for name, (_, text) in PUBLIC.items() if is_of_the_game(name)}
+    assert len(game) > 300
+    assert [name for name, text in game.items() if re.search(r"\b[Rr]aises `", text)] == []
+
+
+def is_of_the_game(name: str) -> bool:
+    """Whether a public name is defined in `gameglue`, not in the engine."""
+    return getattr(gameglue, name.partition(".")[0]).__module__.startswith("gameglue")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import itertools
 import os
+import threading
 import weakref
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
@@ -327,7 +328,7 @@ def list_cl_devices(cl: Any, platform: int | str | None = None) -> list[Any]:
 
 @contextmanager
 def counting_cl_calls() -> Iterator[dict[str, int]]:
-    """Count the blocking OpenCL calls that anybody makes through pyopencl in a block, for tests.
+    """Count the blocking OpenCL calls that this thread makes through pyopencl in a block, for tests.
 
     Counted: finishing a queue, waiting for events, copies between host and device that block (pyopencl's
     default), and events of unfinished host copies that are dropped, as pyopencl waits there. What it yields
@@ -335,9 +336,11 @@ def counting_cl_calls() -> Iterator[dict[str, int]]:
     """
     cl: Any = import_pyopencl()
     counts: dict[str, int] = {}
+    this = threading.get_ident()
 
     def count(name: str) -> None:
-        counts[name] = counts.get(name, 0) + 1
+        if threading.get_ident() == this:
+            counts[name] = counts.get(name, 0) + 1
 
     def counted(name: str, function: Any) -> Any:
         def call(*arguments: Any, **keywords: Any) -> Any:

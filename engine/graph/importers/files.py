@@ -57,6 +57,12 @@ def _near_matches(path: Path) -> str:
     if not folder.is_dir():
         return f"; nor is there a folder '{folder}'"
     names = {entry.name.lower(): entry.name for entry in folder.iterdir() if entry.is_file()}
+    below = next(iter(sorted(folder.glob(f"*/{path.name}"))), None) if path.name == str(path) else None
+    if below is not None:
+        return (
+            f" in {folder.resolve()}; there is '{below.as_posix()}': give that path. In a game, "
+            "`resources.load` and `Brain.open` search the folder assets by themselves"
+        )
     near = [names[match] for match in difflib.get_close_matches(path.name.lower(), names, n=3, cutoff=0.6)]
     if near:
         return f"; did you mean {_listed(near)}?"

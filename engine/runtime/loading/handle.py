@@ -145,7 +145,7 @@ class Loading(Generic[T]):
         self._last = perf_counter()
 
     def take_over(self) -> None:
-        """Let the load belong to this thread, which goes on where the one that began it has ended."""
+        """Take over a load that a thread began which has ended."""
         thread = threading.get_ident()
         if self._owner != thread and not self._is_over:
             self._owner = thread

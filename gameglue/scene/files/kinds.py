@@ -63,6 +63,9 @@ def _known(name: str) -> Kind:
     names = sorted(
         {kind.__name__ for kind in _every_kind(MonoBehaviour) if not kind.__name__.startswith("_")}
     )
+    module, dot, local = name.rpartition(".")
+    if dot and _MODULE.fullmatch(module):
+        raise Problem(f"a class in a module is written with a colon: {module}:{local}, not {name}")
     hint = near(name, names, "known are")
     raise Problem(f"no component class {name!r} is known{hint}\na class whose module is not imported yet is "
                   f"written as module:{name}")  # fmt: skip
@@ -90,10 +93,11 @@ def _in_module(module: str, qualified: str) -> Kind:
     if isinstance(found, type) and issubclass(found, MonoBehaviour):
         return found
     kinds = [n for n, k in vars(imported).items() if isinstance(k, type) and issubclass(k, MonoBehaviour)]
+    own = [n for n in kinds if vars(imported)[n].__module__ == imported.__name__]
     if found is not None:
         raise Problem(f"{module}:{qualified} is no class derived from MonoBehaviour")
     raise Problem(
-        f"module {module!r} has no class {qualified!r}{near(qualified, kinds, 'its components are')}"
+        f"module {module!r} has no class {qualified!r}{near(qualified, own or kinds, 'its components are')}"
     )
 
 

@@ -22,7 +22,7 @@ from gameglue.scene.files.text import Node
 from gameglue.scene.files.values import read_value
 from gameglue.scene.game_object import GameObject
 from gameglue.scripting.behaviour import MonoBehaviour
-from gameglue.scripting.fields import fields_of, set_fields
+from gameglue.scripting.fields import fields_of, set_fields, unannotated
 
 if TYPE_CHECKING:
     from gameglue.scene.scene import Scene
@@ -57,6 +57,8 @@ def check_head(document: Node, kind: str, content: str, file: str) -> str:
     if not isinstance(head[kind].value, str):
         raise fail(head[kind].line, f"the {kind}'s name must be text, got {head[kind].value!r}")
     version = head["version"].value if "version" in head else None
+    if version is None:
+        raise fail(head[kind].line, f"the {kind} has no version: write 'version: {VERSION}' in the next line")
     if type(version) is not int or not 1 <= version <= VERSION:
         line = head["version"].line if "version" in head else document.line
         newer = type(version) is int and version > VERSION
@@ -104,7 +106,9 @@ class ObjectReader:
         where = above or _TOP
         data = self._mapping(node, _OBJECT_KEYS, "an object", where)
         name = data["name"].value if "name" in data else None
-        path = f"{above}/{name}" if above else str(name)
+        # The instance of a prefab may go by the prefab's name.
+        shown = data["prefab"].value if name is None and "prefab" in data else name
+        path = f"{above}/{shown}" if above else str(shown)
         if "prefab" in data:
             owner = self._instance(data, parent, path)
             path = owner.name if name is None else path
@@ -176,7 +180,11 @@ class ObjectReader:
         if "enabled" in data:
             enabled = data["enabled"]
             if not isinstance(enabled.value, bool):
-                raise self._error(enabled.line, path, f"enabled must be true or false, got {enabled.value!r}")
+                raise self._error(
+                    enabled.line,
+                    path,
+                    f"enabled must be true or false, got {enabled.value!r}{_as_bool(enabled.value)}",
+                )
             component._enabled = enabled.value
         self._values.append(_Values(component, fields.value or {}, data.get("state"), path))
 
@@ -187,7 +195,8 @@ class ObjectReader:
             if name not in declared:
                 raise self._error(
                     node.line, values.where,
-                    f"{type(component).__name__} has no field {name!r}{near(name, declared, 'its fields')}",
+                    f"{type(component).__name__} has no field {name!r}"
+                    f"{unannotated(type(component), name) or near(name, declared, 'its fields')}",
                 )  # fmt: skip
             self._give_field(component, str(name), node, values.where)
 
@@ -200,7 +209,8 @@ class ObjectReader:
             message = f"{kind.__name__}.{name}: {error}"
             raise self._error(error.line or node.line, where, message) from error
         except GameError as error:
-            raise self._error(node.line, where, str(error)) from error
+            hint = _as_bool(node.value) if fields_of(kind)[name].annotation is bool else ""
+            raise self._error(node.line, where, f"{error}{hint}") from error
         if self._names:
             component._file_names = {**component._file_names, name: tuple(self._names)}
 
@@ -289,6 +299,8 @@ class ObjectReader:
         for key, value in data.items():
             if not isinstance(key, str) or (known is not None and key not in known):
                 hint = near(key, known, "it has") if known is not None else ""
+                if known is _OBJECT_KEYS and key == "parent":
+                    hint = ": write it in the list 'children' of its parent"
                 raise self._error(value.line, where, f"{what} has no {key!r}{hint}")
         return data
 
@@ -302,6 +314,18 @@ class ObjectReader:
     def _error(self, line: int, where: str, message: str) -> SceneError:
         shown = where if where == _TOP else repr(where)
         return SceneError(f"{self._file}, line {line}, object {shown}: {message}")
+
+
+def _as_bool(value: object) -> str:
+    """What to write instead of a word that other versions of YAML take for a truth value."""
+    word = value.lower() if isinstance(value, str) else ""
+    return (
+        "; write true"
+        if word in ("yes", "on", "y")
+        else "; write false"
+        if word in ("no", "off", "n")
+        else ""
+    )
 
 
 def _bare(node: Node) -> Any:

@@ -34,6 +34,10 @@ _NUMBER = re.compile(
 _LONGEST_INTEGER = 1000
 
 
+_BARE_COLOR = re.compile(r"(?:[:,\[]|^\s*-)\s+(#(?:[0-9a-fA-F]{3,4}){1,2})\s*(?:[,}\]].*)?$")
+"""A colour without quotes, as the end of a line: YAML takes it for a comment."""
+
+
 @dataclass(slots=True)
 class Node:
     """A value with its line: None, bool, int, float, str, a list of nodes, or a dict of nodes.
@@ -70,15 +74,29 @@ for _tag, _words in (
 
 def parse(text: str, name: str) -> Node:
     """The content of a file as nodes. Raises `SceneError`, which tells `name` and the line."""
+    lines = text.splitlines()
+    for number, written in enumerate(lines, 1):
+        found = _BARE_COLOR.search(written) if "#" in written else None
+        if found is not None and not _is_quoted(written[: found.start()]):
+            raise SceneError(
+                f'{name}, line {number}: a colour needs quotes, "{found[1]}": what follows # is a comment'
+            )
     try:
         return _build(iter(yaml.parse(text, Loader=_Loader)), name)
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         line = mark.line + 1 if mark is not None else 1
         what = ", ".join(part for part in (error.context, error.problem) if part)
+        if line <= len(lines) and "\t" in lines[line - 1][: mark.column + 1 if mark is not None else 0]:
+            what = "a line is indented with spaces, not with tabs"
         raise SceneError(f"{name}, line {line}: this is not YAML: {what}") from error
     except (yaml.YAMLError, UnicodeError) as error:
         raise SceneError(f"{name} is not YAML: {error}") from error
+
+
+def _is_quoted(before: str) -> bool:
+    """Whether what follows on the line is inside quotes."""
+    return before.count('"') % 2 == 1 or before.count("'") % 2 == 1
 
 
 def dump(data: object) -> str:

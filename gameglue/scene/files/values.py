@@ -21,14 +21,13 @@ from typing import Annotated, Any, Protocol, Union, get_args, get_origin
 import numpy as np
 
 from engine.base.spelling import near
-from gameglue.graphics.colors import Color, parse_color
 from gameglue.scene.files.kinds import Problem
 from gameglue.scene.files.text import Node
 from gameglue.scene.game_object import GameObject
 from gameglue.scene.transform import Transform
 from gameglue.scene.vector import Quaternion, Vec3
 from gameglue.scripting.behaviour import MonoBehaviour
-from gameglue.scripting.fields import matches
+from gameglue.scripting.fields import matches, type_name
 
 MAX_LEVELS = 15
 """How deep lists and mappings may lie in each other: what is deeper is most likely in itself."""
@@ -73,12 +72,6 @@ def read_value(node: Node, annotation: object, reader: Reader) -> Any:
     if isinstance(node.value, dict) and _mark(node.value) is not None:
         return _read_marked(node, reader)
     origin = get_origin(annotation)
-    if annotation == Color and isinstance(node.value, str):
-        try:
-            parse_color(node.value)
-        except ValueError as error:
-            raise Problem(str(error), node.line) from None
-        return node.value
     if origin is Annotated:
         return read_value(node, get_args(annotation)[0], reader)
     if origin in (Union, types.UnionType):
@@ -214,9 +207,11 @@ def _read_dataclass(node: Node, kind: type, reader: Reader) -> Any:
             raise Problem(f"{kind.__name__} has no {name!r}{near(name, names, 'it has')}", part.line)
         given[name] = read_value(part, hints[name], reader)
         if not matches(given[name], hints[name]):
-            shown = getattr(hints[name], "__name__", hints[name])
             got = type(given[name]).__name__
-            raise Problem(f"{kind.__name__}.{name} must be {shown}, got {got}: {given[name]!r}", part.line)
+            raise Problem(
+                f"{kind.__name__}.{name} must be {type_name(hints[name])}, got {got}: {given[name]!r}",
+                part.line,
+            )
     try:
         return kind(**given)
     except Exception as error:
@@ -370,9 +365,12 @@ def _writable(plain: Any) -> Any:
 
 
 def _members(annotation: object) -> tuple[Any, ...]:
-    """The types of a union, or the one type."""
-    union = get_origin(annotation) in (Union, types.UnionType)
-    return get_args(annotation) if union else (annotation,)
+    """The types of a union, or the one type; without notes."""
+    if get_origin(annotation) is Annotated:
+        return _members(get_args(annotation)[0])
+    if get_origin(annotation) in (Union, types.UnionType):
+        return tuple(kind for member in get_args(annotation) for kind in _members(member))
+    return (annotation,)
 
 
 def _write_reference(value: Any, kinds: tuple[Any, ...], writer: Writer) -> Any:

@@ -21,7 +21,7 @@ def buffers(draw: st.DrawFn) -> tuple[dict[str, int], Lifetimes]:
     spans: Lifetimes = {}
     for n in names:
         first = draw(st.integers(0, 10))
-        spans[n] = (first, first + draw(st.integers(0, 6)))
+        spans[n] = (first, first + draw(st.integers(0, 6) | st.just(400)))
     return sizes, spans
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from itertools import pairwise
 
@@ -22,6 +22,7 @@ from engine import (
     unfinished_workers,
 )
 from engine.backends.base import DeviceBuffer, Readback
+from engine.backends.readback import PendingRead, ShapedRead
 from engine.runtime.recorded_plan import RecordedPlan
 from engine.runtime.session import Session
 from tests.engine.conftest import MakeWorker
@@ -95,15 +96,18 @@ class HeldReadback(Readback):
 def held(worker: Worker) -> Iterator[Gate]:
     """Nothing that is read back from the worker's backend arrives until the gate opens."""
     backend = worker._session.backends["native"]
-    readback = backend.readback
+    readback, requester = backend.readback, backend.requester
     gate = Gate()
 
     def slow(buffer: DeviceBuffer) -> Readback:
         return HeldReadback(gate, readback(buffer))
 
-    backend.readback = slow  # type: ignore[method-assign]
+    def slow_requester(buffer: DeviceBuffer, shape: tuple[int, ...]) -> Callable[[], PendingRead]:
+        return lambda: ShapedRead(slow(buffer), shape)
+
+    backend.readback, backend.requester = slow, slow_requester  # type: ignore[method-assign]
     yield gate
-    backend.readback = readback  # type: ignore[method-assign]
+    backend.readback, backend.requester = readback, requester  # type: ignore[method-assign]
 
 
 def finish(worker: Worker) -> None:

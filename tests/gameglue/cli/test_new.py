@@ -134,9 +134,13 @@ def test_what_is_there_stays(game: Path, capsys: pytest.CaptureFixture[str]) -> 
     assert (game / "main.py").read_text(encoding="utf-8") == "mine" != before
 
 
-def test_a_folder_that_is_no_game_says_what_it_lacks(tmp_path: Path) -> None:
+def test_a_folder_that_is_no_game_says_what_it_lacks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(InputError, match=r"no game at .*: give a folder with a main\.py, or a demo's name"):
         find_game(str(tmp_path / "nowhere"))
+    (tmp_path / "empty").mkdir()
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(InputError, match=r"the folder empty has no main\.py: give a folder with a main\.py"):
+        find_game("empty")
     (tmp_path / "main.py").write_text("print(1)\n", encoding="utf-8")
     with pytest.raises(InputError, match=r"has no build\(app, options\)"):
         find_game(str(tmp_path))

@@ -171,3 +171,22 @@ def test_frames_do_not_run_ahead_of_the_device(clock: Clock) -> None:
     assert late[0] == 0.0
     # From then on a frame lasts as long as a picture.
     assert late[2:] == pytest.approx([0.020] * 10, abs=0.001)
+
+
+def test_frames_that_wait_for_pictures_are_named(clock: Clock) -> None:
+    left = [0]
+    rest = rest_of(clock, Work(clock, 0.0), infers=False, pending=lambda: left[0])
+
+    def draw(seconds: float) -> None:
+        clock.now += seconds
+        left[0] = 0
+
+    rest._sleep = draw
+    for _ in range(8):
+        rest.spend(0.0)
+    assert rest.limit == ""
+    for _ in range(24):
+        left[0] = MOST_IN_FLIGHT
+        rest._sleep = lambda seconds: draw(0.02)
+        rest.spend(0.0)
+    assert rest.limit == "the renderer: 75% of the frames waited for it, 20.0 ms each"

@@ -174,7 +174,7 @@ def test_definitions_survive_a_file(tmp_path: Path) -> None:
     [
         ("jump = 3", "unknown entry 'jump'"),
         ("[actions]\njump = 'space'", "jump must be a list of bindings"),
-        ("[actions]\njump = ['spcae']", "jump: unknown binding 'spcae', did you mean 'space'?"),
+        ("[actions]\njump = ['spcae']", "jump: unknown binding 'spcae'; did you mean 'space'?"),
         ("[actions]\njump = ['mouse wheel']", "can only be an axis"),
         ("[axes]\nturn = ['a/padd left']", "unknown binding 'padd left'"),
         ("[axes]\nturn = ['pad0 left_x']", "unknown binding 'pad0 left_x'"),
@@ -195,7 +195,7 @@ def test_a_file_with_a_mistake_changes_nothing(tmp_path: Path, text: str, messag
 
 def test_unknown_names_are_told_with_the_near_ones() -> None:
     state = InputState()
-    with pytest.raises(GameError, match="no action 'jmp', did you mean 'jump'"):
+    with pytest.raises(GameError, match="no action 'jmp'; did you mean 'jump'"):
         state.get_action("jmp")
     with pytest.raises(GameError, match=r"no axis 'jump' \(that is an action\)"):
         state.get_axis("jump")

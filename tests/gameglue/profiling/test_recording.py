@@ -23,6 +23,7 @@ class Reader(MonoBehaviour):
 
     def start(self) -> None:
         self.worker = Worker(ModelLoader.load(DIGITS), BackendType.CPU)
+        self.worker.warm_up({"image": (1, 1, 28, 28)}).wait()
         self.answers = 0
 
     def update(self) -> None:

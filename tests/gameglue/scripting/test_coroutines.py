@@ -375,7 +375,7 @@ def test_asyncio_in_a_hook_is_reported_as_an_error_of_the_component(make_app: Ca
     component = app.scene.create("wrong").add_component(Wrong)
     app.step(0.1)
     assert not component.enabled
-    assert isinstance(app.errors[0].error, RuntimeError)
+    assert isinstance(app.errors[0].error.__cause__, RuntimeError)
 
 
 def test_the_same_awaitable_works_in_an_asyncio_loop_and_in_the_host(app: App) -> None:

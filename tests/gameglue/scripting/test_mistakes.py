@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import warnings
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,20 +13,32 @@ import pytest
 
 from gameglue import (
     App,
+    AudioSource,
     BackendType,
+    Brain,
+    Camera2D,
+    Camera3D,
     Color,
     FieldError,
     FrameError,
     GameError,
+    GameObject,
     GraphicsError,
+    HookError,
     HookWarning,
     InputError,
+    InputScript,
     InputState,
     KeyEvent,
+    LineRenderer,
+    ModelImportError,
     ModelLoader,
     MonoBehaviour,
+    ParticleSystem,
+    Range,
     ResourceError,
     SceneError,
+    SpriteRenderer,
     Tensor,
     TensorShape,
     Texture,
@@ -33,10 +46,28 @@ from gameglue import (
     Vec3,
     WaitForSeconds,
     WaitForSecondsRealtime,
+    WaitUntil,
     Worker,
 )
 from gameglue.scripting.hooks import HOOKS
 from tests.graphs import mlp
+
+
+class Untyped(MonoBehaviour):
+    """A component whose speed is no field."""
+
+    n: int = 0
+    speed = 3.0
+
+
+class Follower(MonoBehaviour):
+    """A component that refers to an object."""
+
+    target: GameObject | None = None
+
+
+async def _async_generator(self: object) -> AsyncIterator[int]:
+    yield 1
 
 
 class Painted(MonoBehaviour):
@@ -79,12 +110,12 @@ def test_unknown_keys_and_buttons_name_the_likely_one() -> None:
     state = InputState()
     asked: list[tuple[Callable[[Any], object], Any, str]] = [
         (state.get_key, "spce", "no keyboard has a key 'spce'; did you mean 'space'?"),
-        (state.get_key_down, "Space", "small letters: 'space'"),
-        (state.get_key_up, "W", "small letters: 'w'"),
+        (state.get_key_down, "Space", "lower case: 'space'"),
+        (state.get_key_up, "W", "lower case: 'w'"),
         (state.get_key, "esc", "did you mean 'escape'"),
-        (state.get_key, 32, "no keyboard has a key 32"),
-        (state.get_mouse_button, "left", "no mouse button 'left'; 'left' is 0"),
-        (state.get_mouse_button_down, -1, "0 is left, 1 right"),
+        (state.get_key, 32, "not by a number or constant"),
+        (state.get_mouse_button, "lft", "no mouse button 'lft'; did you mean 'left'?"),
+        (state.get_mouse_button_down, -1, "0 left, 1 right"),
         (state.get_pad_button, "dpad_lef", "did you mean 'dpad_left'?"),
         (lambda name: state.get_pad_button_up(name, 0), "aa", "a gamepad has no button 'aa'"),
         (state.get_pad_axis, "leftx", "did you mean 'left_x'?"),
@@ -97,6 +128,7 @@ def test_unknown_keys_and_buttons_name_the_likely_one() -> None:
     for known in ("space", "a", "é", "f5", "left shift"):
         assert state.get_key(known) is False
     assert state.get_mouse_button(4) is False
+    assert state.get_mouse_button("back") is False
 
 
 def test_a_key_that_was_pressed_is_known() -> None:
@@ -162,6 +194,182 @@ def test_constructors_say_what_they_take() -> None:
     with pytest.raises(InputError, match="numbers or text, not NoneType"):
         Tensor([None, 1])  # type: ignore[arg-type]
     assert Tensor(["a", "b"]).download_to_array().tolist() == ["a", "b"]
+
+
+@pytest.fixture(scope="module")
+def app() -> Iterator[App]:
+    """An app that all rows of the table share: a mistake changes nothing."""
+    with App("mistakes", headless=True, size=(64, 48)) as made:
+        yield made
+
+
+MISTAKES: dict[str, tuple[Callable[[App, GameObject], object], type[Exception], str]] = {
+    "colour name": (
+        lambda app, hero: hero.add_component(SpriteRenderer, color="reed"),
+        FieldError, "SpriteRenderer.color: unknown colour 'reed'; did you mean 'red'; write '#rrggbb'",
+    ),
+    "colour digits": (
+        lambda app, hero: hero.add_component(SpriteRenderer, color="#ggg"),
+        FieldError, "unknown colour '#ggg'",
+    ),
+    "colour to 255": (
+        lambda app, hero: hero.add_component(SpriteRenderer, color=(0, 128, 0)),
+        FieldError, "go from 0 to 1, not 0 to 255, got (0, 128, 0)",
+    ),
+    "colour above 1": (
+        lambda app, hero: hero.add_component(SpriteRenderer, color=(1.0, 1.5, 0.0)),
+        FieldError, "go from 0 to 1",
+    ),
+    "colour or none": (
+        lambda app, hero: hero.add_component(Camera2D, background="darkgreen"),
+        FieldError, "Camera2D.background: unknown colour 'darkgreen'; did you mean 'green'",
+    ),
+    "colour in a tuple": (
+        lambda app, hero: hero.add_component(ParticleSystem, colors=("red", "gren")),
+        FieldError, "ParticleSystem.colors: unknown colour 'gren'; did you mean 'green'",
+    ),
+    "colours": (
+        lambda app, hero: hero.add_component(ParticleSystem, colors="red"),
+        FieldError, "ParticleSystem.colors must be tuple[Color, ...], got str: 'red'",
+    ),
+    "colour type": (
+        lambda app, hero: hero.add_component(Camera2D, background=5),
+        FieldError, "Camera2D.background must be Color | None, got int: 5",
+    ),
+    "colour drawn": (
+        lambda app, hero: app.gui.rect(0, 0, 9, 9, (0, 128, 0)), ValueError, "not 0 to 255",
+    ),
+    "field of objects": (
+        lambda app, hero: hero.add_component(Follower, target="hero"),
+        FieldError, "Follower.target must be GameObject | None, got str: 'hero'",
+    ),
+    "position of an object": (
+        lambda app, hero: setattr(hero, "position", (1, 1)),
+        AttributeError, "has no attribute 'position'; did you mean 'transform.position'?",
+    ),
+    "parent of an object": (
+        lambda app, hero: setattr(hero, "parent", hero), AttributeError, "did you mean 'transform.parent'?",
+    ),
+    "class as name": (
+        lambda app, hero: app.scene.create(SpriteRenderer),  # type: ignore[arg-type]
+        SceneError, 'got SpriteRenderer: the name comes first, as in create("hero", SpriteRenderer)',
+    ),
+    "async generator": (
+        lambda app, hero: type("Waits", (MonoBehaviour,), {"start": _async_generator}),
+        HookError, "Waits.start is `async def` and has a yield, which nothing runs: write await",
+    ),
+    "scripted key": (
+        lambda app, hero: InputScript().press("Space", at=0.0),
+        GameError, "lower case: 'space', not 'Space'",
+    ),
+    "scripted key unknown": (
+        lambda app, hero: InputScript().press("spce", at=0.0), GameError, "did you mean 'space'?",
+    ),
+    "scripted button": (
+        lambda app, hero: InputScript().click(1, 2, at=0.0, button="lft"),
+        GameError, "no mouse button 'lft'; did you mean 'left'? by number or name: 0 left, 1 right",
+    ),
+    "key constant": (
+        lambda app, hero: app.input.get_key(1073741904),  # type: ignore[arg-type]
+        GameError, 'not by a number or constant: get_key("space"), got 1073741904',
+    ),
+    "two axes": (
+        lambda app, hero: app.input.get_axis("horizontal", "vertical"),
+        GameError, "takes one axis, or two keys: get_axis('horizontal') and get_axis('vertical')",
+    ),
+    "size of nothing": (
+        lambda app, hero: App(size=(0, 0), headless=True), FrameError, "size=(960, 640), got (0, 0)",
+    ),
+    "size of one number": (
+        lambda app, hero: App(size=640, headless=True),  # type: ignore[arg-type]
+        FrameError, "a width and a height in pixels, as in size=(960, 640), got 640",
+    ),
+    "parent by name": (
+        lambda app, hero: hero.transform.set_parent("hero"),  # type: ignore[arg-type]
+        SceneError, "a parent is a game object or its transform, got 'hero'",
+    ),
+    "component by name": (
+        lambda app, hero: hero.get_component("Camera2D"),  # type: ignore[arg-type]
+        FieldError, "get_component takes a class, as in get_component(Camera2D), got 'Camera2D'",
+    ),
+    "component found by name": (
+        lambda app, hero: app.find_components("Camera2D"),  # type: ignore[arg-type]
+        FieldError, "find_components takes a class, as in find_components(Camera2D)",
+    ),
+    "condition": (
+        lambda app, hero: WaitUntil(True),  # type: ignore[arg-type]
+        GameError, "as in WaitUntil(lambda: self.ready), got True",
+    ),
+    "argument without a name": (
+        lambda app, hero: hero.add_component(Follower, 3),  # type: ignore[call-arg]
+        FieldError, "fields are given by name, as in add_component(Door, speed=3.0)",
+    ),
+    "constructor": (
+        lambda app, hero: type("Fast", (MonoBehaviour,), {"__init__": lambda self, speed: None}),
+        HookError, "Fast.__init__ needs arguments, and components are made without: declare fields",
+    ),
+    "field without a type": (
+        lambda app, hero: hero.add_component(Untyped, speed=2.0),
+        FieldError, "it has no type; write speed: float = 3.0 in the class",
+    ),
+    "field alike": (
+        lambda app, hero: hero.add_component(SpriteRenderer, colour="red"),
+        FieldError, "SpriteRenderer has no field 'colour'; did you mean 'color'?",
+    ),
+    "rotation as text": (
+        lambda app, hero: hero.transform.rotate("90"),  # type: ignore[arg-type]
+        SceneError, "a rotation is a number of degrees or a Quaternion, got '90'",
+    ),
+    "three angles": (
+        lambda app, hero: setattr(hero.transform, "rotation", (0, 0, 90)),
+        SceneError, "three angles are given as transform.euler_angles",
+    ),
+    "scale as text": (
+        lambda app, hero: setattr(hero.transform, "local_scale", "2"), SceneError, "got '2'",
+    ),
+    "sound by name": (
+        lambda app, hero: hero.add_component(AudioSource).play("gem.wav"),  # type: ignore[call-arg]
+        GameError, "it plays the field `clip`; play_one_shot(self.app.resources.load(name))",
+    ),
+    "colour as size": (
+        lambda app, hero: app.gui.text("hi", 10, 10, "red"),  # type: ignore[arg-type]
+        GraphicsError, "the size of a text must be a number, got 'red'; a colour is given by name",
+    ),
+    "array method of a tensor": (
+        lambda app, hero: Tensor([1.0]).argmax(),  # type: ignore[attr-defined]
+        AttributeError, "did you mean 'download_to_array().argmax'?",
+    ),
+    "number of a tensor": (
+        lambda app, hero: float(Tensor([1.0])), InputError, "read with download_to_array()",
+    ),
+    "backend": (
+        lambda app, hero: BackendType.GPU,  # type: ignore[attr-defined]
+        AttributeError, "no attribute 'GPU'; it has: CPU, GPU_COMPUTE, GPU_PIXEL",
+    ),
+    "coroutine not called": (
+        lambda app, hero: hero.add_component(Follower).start_coroutine(hero.destroy),  # type: ignore[arg-type]
+        GameError, "call it: start_coroutine(self.destroy())",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", MISTAKES)
+def test_a_mistake_is_answered(app: App, name: str) -> None:
+    make, kind, message = MISTAKES[name]
+    hero = app.scene.create("hero")
+    with pytest.raises(kind) as found:
+        make(app, hero)
+    assert message in str(found.value)
+    hero.destroy()
+
+
+def test_a_wrong_colour_of_a_camera_does_not_end_the_game() -> None:
+    with App(headless=True) as app:
+        camera = app.scene.create("camera").add_component(Camera2D)
+        app.run(1)
+        camera.background = "darkgreen"
+        app.run(2)
+        assert [(failed.component, failed.where) for failed in app.errors] == [(camera, "draw")]
 
 
 def test_an_unknown_colour_in_a_scene_file_has_its_line(tmp_path: Path) -> None:
@@ -276,9 +484,9 @@ def test_a_name_is_no_sound() -> None:
         (["x"], {"position": "ab"}, SceneError, "position takes two or three numbers, got 'ab'"),
         (["x"], {"position": None}, SceneError, "position takes two or three numbers, got None"),
         (["x"], {"scale": (1, 2, 3, 4)}, SceneError, "scale takes one, two or three numbers"),
-        (["x"], {"rotation": "left"}, SceneError, "degrees around z, or a Quaternion; got 'left'"),
+        (["x"], {"rotation": "left"}, SceneError, "a number of degrees or a Quaternion, got 'left'"),
         (["x"], {"parent": "ship"}, SceneError, "a GameObject or a Transform, got 'ship'; see scene.find"),
-        ([Painted], {}, FieldError, "create takes the object's name first, got <class"),
+        ([Painted], {}, SceneError, "got Painted: the name comes first"),
         (
             ["x", "Painted"],
             {},
@@ -309,3 +517,185 @@ def test_a_place_is_no_single_number() -> None:
 def test_an_unknown_field_is_answered_with_the_likely_one() -> None:
     with App(headless=True) as app, pytest.raises(FieldError, match="'colour'; did you mean 'color'"):
         app.scene.create("x").add_component(Painted, colour="red")
+
+
+@pytest.mark.parametrize(
+    ("kind", "fields", "message"),
+    [
+        (Camera2D, {"height": 0.0}, r"Camera2D.height must be above 0.0 units, got 0.0"),
+        (Camera3D, {"field_of_view": 180.0}, "must be above 0.0 and below 180.0 degrees, got 180.0"),
+        (SpriteRenderer, {"width": -1.0}, "SpriteRenderer.width must be at least 0.0 units"),
+        (
+            SpriteRenderer,
+            {"height": float("nan")},
+            "SpriteRenderer.height must be at least 0.0 units, got nan",
+        ),
+        (LineRenderer, {"width": -0.1}, "LineRenderer.width must be at least 0.0 units"),
+        (ParticleSystem, {"capacity": 0}, "ParticleSystem.capacity must be at least 1 particles"),
+        (ParticleSystem, {"sizes": (0.2, -0.1)}, r"sizes must be at least 0.0 units, got \(0.2, -0.1\)"),
+        (ParticleSystem, {"lifetime": (-1.0, 2.0)}, "lifetime must be at least 0.0 seconds"),
+    ],
+)
+def test_a_field_takes_what_lies_in_its_range(
+    kind: type[MonoBehaviour], fields: dict[str, Any], message: str
+) -> None:
+    with App(headless=True) as app:
+        owner = app.scene.create("x")
+        with pytest.raises(FieldError, match=message):
+            owner.add_component(kind, **fields)
+        assert owner.components == ()
+        owner.add_component(kind)
+
+
+def test_ranges_read_as_they_are() -> None:
+    assert [str(r) for r in (Range(), Range(1, 2, "m"), Range(high=3), Range(0, 1, exclusive=True))] == [
+        "any number", "1 to 2 m", "at most 3", "above 0 and below 1",
+    ]  # fmt: skip
+
+
+def test_mouse_buttons_have_numbers_and_names() -> None:
+    with App(headless=True, input_source=InputScript().click(5, 5, at=0.0, button="right")) as app:
+        app.input.actions.add_action("aim", "mouse 1")
+        app.run(1)
+        assert app.input.get_mouse_button_down("right")
+        assert app.input.get_mouse_button_down(1)
+        assert app.input.get_action_down("aim")
+        assert app.input.actions.bindings("aim") == ("mouse right",)
+
+
+def test_another_apps_things_are_refused() -> None:
+    with App(headless=True) as one, App(headless=True) as two:
+        here, there = one.scene.create("here"), two.scene.create("there")
+        for use in (
+            lambda: here.transform.set_parent(there),
+            lambda: here.add_component(Follower, target=there),
+        ):
+            with pytest.raises(SceneError, match=r"<GameObject 'there'> belongs to another app"):
+                use()
+        if one.ctx is not None:
+            texture = two.graphics.texture(np.zeros((2, 2, 4), np.uint8))
+            with pytest.raises(SceneError, match=r"SpriteRenderer\.texture: .* belongs to another app"):
+                here.add_component(SpriteRenderer, texture=texture)
+        assert here.transform.parent is None
+
+
+def test_an_object_stands_for_its_transform() -> None:
+    with App(headless=True) as app:
+        body, hat = app.scene.create("body"), app.scene.create("hat")
+        hat.transform.parent = body
+        assert hat.transform.parent is body.transform
+        hat.transform.set_parent(None)
+        hat.transform.set_parent(body)
+        assert body.transform.children == (hat.transform,)
+
+
+AWAITED: list[tuple[Callable[[Any], Any], str]] = [
+    (
+        lambda self: asyncio.sleep(0.1),
+        "asyncio does not run in a game; to wait, write await self.app.seconds(",
+    ),
+    (lambda self: 0.5, "float cannot be awaited; to wait for some time, write await self.app.seconds(0.5)"),
+    (lambda self: self.app.next_frame, "method cannot be awaited; call it"),
+    (lambda self: self.app.load_scene(self.app.new_scene()), "await self.app.load_scene_async(...)"),
+]
+
+
+@pytest.mark.parametrize(("wrong", "message"), AWAITED)
+def test_what_cannot_be_awaited(wrong: Callable[[Any], Any], message: str) -> None:
+    class Waiting(MonoBehaviour):
+        async def start(self) -> None:
+            await wrong(self)
+
+    with App(headless=True) as app:
+        app.scene.create("waiting", Waiting)
+        app.run(2)
+        (failed,) = app.errors
+        assert message in str(failed.error)
+        assert "Waiting.start: " in str(failed.error)
+
+
+def test_a_wait_that_is_dropped_is_warned_of() -> None:
+    with App(headless=True) as app:
+        with pytest.warns(RuntimeWarning, match=r"write await self\.app\.seconds\(1\)") as found:
+            app.seconds(1)
+        assert found[0].filename == __file__
+        with pytest.warns(RuntimeWarning, match=r"write await self\.app\.next_frame\(\)"):
+            app.next_frame()
+
+        class Waiting(MonoBehaviour):
+            async def start(self) -> None:
+                await self.app.seconds(0.01)
+                await self.app.next_frame()
+                WaitForSeconds(1.0)
+
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            app.scene.create("waiting", Waiting)
+            app.run(5)
+        assert not app.errors
+
+
+_ONE = "- name: one\n  components:\n"
+SCENE_MISTAKES = {
+    "bare colour": (_ONE + "  - Camera2D: {depth: 1, background: #0c1210}", 6,
+                    'a colour needs quotes, "#0c1210": what follows # is a comment'),
+    "colour in a block": (_ONE + "  - Camera2D:\n      background: #fff", 7, '"#fff"'),
+    "colour in a list": (_ONE + "  - ParticleSystem:\n      colors:\n      - #ffd866", 8,
+                         '"#ffd866"'),
+    "tab": (_ONE + "\t- AudioListener", 6, "with spaces, not with tabs"),
+    "no": (_ONE + "  - AudioSource: {play_on_awake: no}", 6,
+           "play_on_awake must be bool, got str: 'no'; write false"),
+    "enabled": (_ONE + "  - AudioSource:\n    enabled: yes", 7, "got 'yes'; write true"),
+    "dotted class": (_ONE + "  - things.Hud", 6, "with a colon: things:Hud, not things.Hud"),
+    "case of a class": (_ONE + f"  - {__name__}:FOLLOWER", 6, "did you mean 'Follower'?"),
+    "parent": ("- name: one\n  parent: two", 5, "write it in the list 'children' of its parent"),
+    "instance": ("- prefab: slime.prefab\n  overrides: {tg: 2}", 5, "object 'slime.prefab': override 'tg'"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", SCENE_MISTAKES)
+def test_a_mistake_in_a_scene_file_is_answered(tmp_path: Path, name: str) -> None:
+    objects, line, message = SCENE_MISTAKES[name]
+    (tmp_path / "slime.prefab").write_text("prefab: slime\nversion: 1\nobject:\n  name: slime\n")
+    path = tmp_path / "level.scene"
+    path.write_text(f"scene: level\nversion: 1\nobjects:\n{objects}\n", encoding="utf-8")
+    with App(headless=True, folder=tmp_path) as app, pytest.raises(SceneError) as found:
+        app.load_scene(path)
+    assert message in str(found.value)
+    assert f"line {line}" in str(found.value)
+
+
+def test_quoted_colours_and_comments_are_read(app: App, tmp_path: Path) -> None:
+    path = tmp_path / "level.scene"
+    path.write_text(
+        "scene: level  # a first one\nversion: 1 #2\nobjects:\n- name: '# one: #fff'\n"
+        "  tag: \"#abc\"\n  components: # all of them\n  - Camera2D: {background: '#fff'} # white\n"
+    )
+    scene = app.load_scene(path)
+    assert [(o.name, o.tag) for o in scene.objects] == [("# one: #fff", "#abc")]
+
+
+def test_a_scene_without_a_version_says_what_to_write(app: App, tmp_path: Path) -> None:
+    path = tmp_path / "level.scene"
+    path.write_text("scene: level\nobjects: []\n")
+    with pytest.raises(SceneError, match=r"line 1: the scene has no version: write 'version: 1'"):
+        app.load_scene(path)
+
+
+def test_a_request_with_an_unknown_option_names_the_likely_one(app: App) -> None:
+    brain = Brain.open(app.scene.create("one"), ModelLoader.load(mlp((3, 4, 2), 0)))
+    with pytest.raises(
+        InputError, match=r"'latest' is neither .* did you mean 'latest_only'\?.* the inputs: x"
+    ):
+        brain.ask(np.zeros((1, 3), np.float32), latest=True)
+    brain.game_object.destroy()
+
+
+def test_a_model_in_a_folder_below_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "assets").mkdir()
+    (tmp_path / "assets" / "net.onnx").write_bytes(b"")
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(
+        ModelImportError, match=r"no file 'net.onnx' in .*; there is 'assets/net.onnx'.*Brain\.open"
+    ):
+        ModelLoader.load("net.onnx")

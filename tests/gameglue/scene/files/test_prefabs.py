@@ -270,7 +270,7 @@ def test_wrong_overrides(game_app: App, overrides: dict[str, object], message: s
         ("prefab: x\nversion: 1", "x.prefab: a prefab has one 'object:'"),
         ("prefab: x\nversion: 1\nobjects: []", "a prefab has no 'objects'; did you mean 'object'"),
         ("prefab: x\nversion: 1\nobject: {name: a, children: [{prefab: enmy.prefab}]}",
-         "line 3, object 'a/None': no file 'enmy.prefab'; searched"),
+         "line 3, object 'a/enmy.prefab': no file 'enmy.prefab'; searched"),
         ("prefab: x\nversion: 1\nobject: {name: a, children: [{prefab: gun.prefab, overrides: {tga: 1}}]}",
          "override 'tga': 'tga' is no property of an object; did you mean 'tag'?"),
         ("prefab: x\nversion: 1\nobject: {name: a, children: [{prefab: 3}]}", "prefab must be the name"),

@@ -201,7 +201,7 @@ def test_what_is_wrong_is_told(game_app: App, write: Write, objects: str, messag
     [
         ("", "x.scene, line 1: a scene begins with 'scene: NAME' and 'version: 1'"),
         ("prefab: x\nversion: 1", "a scene begins with"),
-        ("scene: x", "version None cannot be read, only 1 to 1: write 'version: 1'"),
+        ("scene: x", "line 1: the scene has no version: write 'version: 1' in the next line"),
         ("scene: x\nversion: 2", "line 2: version 2 cannot be read, only 1 to 1: it was written by a newer"),
         ("scene: 3\nversion: 1", "the scene's name must be text, got 3"),
         ("scene: x\nversion: 1\nobject: []", "line 3: a scene has no 'object'; did you mean 'objects'?"),

@@ -1,0 +1,99 @@
+"""A run of a body that stands for all runs of its loop: the plan has it once, and repeats it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from engine.base.dtypes import FLOAT_TYPES
+from engine.kernels.expr import Expr, arg, lit
+from engine.kernels.value import Entry, Value
+from engine.operators.builder import REPEATED, Builder, Repeated
+
+
+def alike(new: Entry, old: Entry) -> bool:
+    """Whether a carried value has kept its type and shape, so that the old one can stand in for it."""
+    return new is old or (
+        isinstance(new, Value)
+        and isinstance(old, Value)
+        and (new.shape, new.dtype, new.bound, old.bound) == (old.shape, old.dtype, None, None)
+    )
+
+
+class StandIn:
+    """A loop whose runs are a repeat; `before` are the states that its body takes."""
+
+    def __init__(self, count: int, first: Sequence[Value], before: Sequence[Value]) -> None:
+        self.count = count
+        self.first = first
+        self.before = before
+        self._kept: Sequence[Value] = ()
+        self._repeated: Repeated | None = None
+
+    @classmethod
+    def begin(cls, k: Builder, count: int, states: Sequence[Entry]) -> StandIn | None:
+        """None where the runs are to be made one by one: few of them, or states whose elements are sizes."""
+        first = [
+            s for s in states if isinstance(s, Value) and s.bound is None and s.dtype.name in FLOAT_TYPES
+        ]
+        if len(first) < len(states) or count < REPEATED:
+            return None
+        before = k.before_runs(first)
+        return None if before is None else cls(count, first, before)
+
+    def took(self, k: Builder, after: Sequence[Entry], kept: Sequence[Entry]) -> bool:
+        """Receive the states after a run and what it stacks; False if the runs cannot be a repeat."""
+        states = [v for v in after if isinstance(v, Value)]
+        self._kept = [v for v in kept if isinstance(v, Value) and v.bound is None]
+        if len(self._kept) < len(kept) or not all(map(alike, after, self.before)):
+            return False
+        self._repeated = k.repeated(self.count, self.first, self.before, states, self._kept)
+        return self._repeated is not None
+
+    def states(self, k: Builder) -> tuple[Value, ...]:
+        """Those after the last run."""
+        assert self._repeated is not None
+        return tuple(
+            self._part(k, before.shape, before.shape, start)
+            for before, start in zip(self.before, self._repeated.last, strict=True)
+        )
+
+    def stack(self, k: Builder, number: int, axis: int = 0, is_reversed: bool = False) -> Value:
+        """What all runs have stacked."""
+        assert self._repeated is not None
+        shape, (start, stride) = self._kept[number].shape, self._repeated.kept[number]
+        axis = k.axis(axis, len(shape) + 1)
+        return self._part(
+            k, (*shape[:axis], self.count, *shape[axis:]), shape, start, stride, axis, is_reversed
+        )
+
+    def _part(
+        self,
+        k: Builder,
+        shape: tuple[int, ...],
+        inner: tuple[int, ...],
+        start: int,
+        stride: int = 0,
+        axis: int | None = None,
+        is_reversed: bool = False,
+    ) -> Value:
+        assert self._repeated is not None
+        values = self._repeated.values
+        strides = [1] * len(inner)
+        for a in range(len(inner) - 1, 0, -1):
+            strides[a - 1] = strides[a] * inner[a]
+
+        def formula(*at: Expr) -> Expr:
+            position: Expr = arg(start)
+            indices = list(at)
+            if axis is not None:
+                run = indices.pop(axis)
+                position = position + (arg(self.count - 1) - run if is_reversed else run) * arg(stride)
+            for i, step in zip(indices, strides, strict=True):
+                position = position + i * (lit(1) if step is strides[-1] else arg(step))
+            return values.at(position)
+
+        return k.compute(shape, values.dtype, formula)
+
+    def holds(self) -> tuple[Entry, ...]:
+        """What it keeps for later."""
+        return () if self._repeated is None else (self._repeated.values,)

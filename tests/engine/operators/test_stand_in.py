@@ -1,0 +1,174 @@
+"""Loops and scans of which a plan holds one run, against plans that hold each, and against NumPy's answer."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from engine import Model, Worker
+from engine.compiler.interpreter import interpret
+from tests.engine.compiler.test_repeated import REPEATING
+from tests.engine.conftest import MakeWorker
+from tests.engine.runtime.test_open_plans import count_plans
+from tests.engine.test_random_control_flow import load
+
+Feeds = dict[str, np.ndarray]
+
+
+def scan(steps: int | str = 11) -> Model:
+    """Two tensors, one of them from its end on; results along either axis, one from its end on."""
+    return load(f"""g (float[{steps}, 3] x, float[3] z)
+        => (float[3] last, float[a, b] sums, float[c, d] backs) {{
+        last, sums, backs = Scan<num_scan_inputs = 2, scan_input_directions = [0, 1],
+                                 scan_output_axes = [0, 1], scan_output_directions = [0, 1],
+            body = add (float[3] s, float[3] e, float[3] f) => (float[3] t, float[3] u, float[3] v) {{
+                p = Mul(s, f)
+                t = Tanh(p)
+                u = Add(s, e)
+                v = Sub(t, f)
+            }}
+        >(z, x, x)
+    }}""")
+
+
+def mapped(steps: int = 9) -> Model:
+    """A scan without a state."""
+    return load(f"""g (float[{steps}, 3] x, float[3] z) => (float[a, b, c] y) {{
+        y = Scan<num_scan_inputs = 1, body = each (float[3] e) => (float[3, 1] f) {{
+                axis = Constant<value = int64[1] {{1}}>()
+                d = Mul(e, z)
+                f = Unsqueeze(d, axis)
+            }}
+        >(x)
+    }}""")
+
+
+def loop(steps: int = 10, state: str = "s2 = Identity(r)", stacked: str = "y = Neg(h)") -> Model:
+    """States that change places, and a result of each run, whose number counts."""
+    return load(f"""g (float[{steps}, 3] x, float[2, 3] z)
+        => (float[2, 3] a, float[2, 3] b, float[c, d, e] ys) {{
+        most = Constant<value = int64 {{{steps}}}>()
+        yes = Constant<value = bool {{1}}>()
+        a, b, ys = Loop(most, yes, z, z) <
+            body = step (int64 i, bool go, float[2, 3] s, float[2, 3] r)
+                => (bool again, float[2, 3] s2, float[2, 3] r2, float[2, 3] y) {{
+                again = Identity(go)
+                e = Gather<axis = 0>(x, i)
+                f = Cast<to = 1>(i)
+                g = Mul(f, e)
+                h = Add(s, g)
+                {state}
+                r2 = Sin(h)
+                {stacked}
+            }}
+        >
+    }}""")
+
+
+REPEATED = {
+    "scan": scan(),
+    "scan without a state": mapped(),
+    "loop": loop(),
+    "a state that stays": loop(9, state="s2 = Identity(s)"),
+    "a state that is a result": loop(9, state="s2 = Neg(h)", stacked="y = Identity(s)"),
+}
+
+NESTED = """g (float[9, 10, 3] x, float[3] z) => (float[3] last, float[a, b] sums) {
+    last, sums = Scan<num_scan_inputs = 1,
+        body = outer (float[3] s, float[10, 3] rows) => (float[3] t, float[3] u) {
+            t, inner = Scan<num_scan_inputs = 1,
+                body = add (float[3] p, float[3] e) => (float[3] q, float[3] r) {
+                    q = Tanh(p)
+                    r = Add(q, e)
+                }
+            >(s, rows)
+            first = Constant<value = int64[1] {0}>()
+            u = ReduceSum<keepdims = 0>(inner, first)
+        }
+    >(z, x)
+}"""
+
+UNROLLED = {
+    "random numbers": loop(9, stacked="q = RandomNormalLike<seed = 1.0>(h) w = Sub(q, q) y = Add(h, w)"),
+    "a state that is constant": loop(
+        9, state="two = Constant<value = int64[2] {2, 3}>() s2 = ConstantOfShape(two)"
+    ),
+    "results of another type": loop(9, stacked="y = Cast<to = 6>(h)"),
+    "a repeat in a repeat": load(NESTED),
+}
+"""What no run stands for: the plan has each."""
+
+
+def feeds_for(made: Model, steps: int = 11, seed: int = 0) -> Feeds:
+    """Numbers for a model, its open size filled in."""
+    rng = np.random.default_rng(seed)
+    return {
+        item.name: rng.normal(size=[n if isinstance(n, int) else steps for n in item.shape or ()]).astype(
+            np.float32
+        )
+        for item in made.inputs
+    }
+
+
+def run(worker: Worker, feeds: Feeds) -> list[np.ndarray]:
+    """All outputs."""
+    worker.schedule(feeds)
+    return [worker.peek_output(o.name).download_to_array() for o in worker.model.outputs]
+
+
+@pytest.mark.parametrize("channel", REPEATING)
+@pytest.mark.parametrize("kind", REPEATED)
+def test_a_run_that_stands_for_all(
+    kind: str, channel: str, make_worker: MakeWorker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = REPEATED[kind]
+    repeating = make_worker(made, channel)
+    monkeypatch.setattr("engine.operators.stand_in.REPEATED", 1 << 30)
+    unrolled = make_worker(made, channel)
+    assert 3 * repeating.plan_report().steps < unrolled.plan_report().steps
+    for seed in range(2):
+        feeds = feeds_for(made, seed=seed)
+        found, expected = run(repeating, feeds), interpret(made, feeds)
+        for one, other, output in zip(found, run(unrolled, feeds), made.outputs, strict=True):
+            np.testing.assert_allclose(one, other, rtol=2e-6, atol=2e-6)
+            np.testing.assert_allclose(one, expected[output.name], rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("channel", REPEATING)
+def test_a_scan_over_an_open_axis_has_one_plan(channel: str, make_worker: MakeWorker) -> None:
+    made = scan("n")
+    worker = make_worker(made, channel)
+    run(worker, feeds_for(made, 20))
+    planned = count_plans(worker)
+    for steps in (9, 31, 8, 20):
+        feeds = feeds_for(made, steps)
+        expected = interpret(made, feeds)
+        for one, output in zip(run(worker, feeds), made.outputs, strict=True):
+            np.testing.assert_allclose(one, expected[output.name], rtol=1e-4, atol=1e-4)
+    assert not planned
+
+
+@pytest.mark.parametrize("channel", REPEATING)
+def test_runs_may_be_cut_anywhere(channel: str, make_worker: MakeWorker) -> None:
+    made = loop(15)
+    worker = make_worker(made, channel)
+    feeds = feeds_for(made)
+    expected = run(worker, feeds)
+    rng = np.random.default_rng(1)
+    schedule = worker.schedule_iterable(feeds)
+    while not schedule.is_done:
+        schedule.advance(float(rng.exponential(0.05)), force=True)
+    for output, other in zip(made.outputs, expected, strict=True):
+        np.testing.assert_array_equal(schedule.output(output.name).download_to_array(), other)
+
+
+@pytest.mark.parametrize("channel", REPEATING)
+@pytest.mark.parametrize("kind", UNROLLED)
+def test_other_loops_have_each_run_in_the_plan(kind: str, channel: str, make_worker: MakeWorker) -> None:
+    made = UNROLLED[kind]
+    worker = make_worker(made, channel)
+    assert worker.plan_report().steps > 20
+    feeds = feeds_for(made)
+    expected = interpret(made, feeds)
+    for one, output in zip(run(worker, feeds), made.outputs, strict=True):
+        np.testing.assert_allclose(one, expected[output.name], rtol=1e-4, atol=1e-4)
