@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 Rotation = Quaternion | float
 
 
-def _as_quaternion(value: Rotation, axis: Iterable[float] = (0.0, 0.0, 1.0)) -> Quaternion:
+def _as_quaternion(value: Any, axis: Iterable[float] = (0.0, 0.0, 1.0)) -> Quaternion:
     if isinstance(value, Quaternion):
         return value
     try:
