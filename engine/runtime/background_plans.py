@@ -115,6 +115,19 @@ class BackgroundPlans:
         if self._loading is not None:
             self._loading.stop()
 
+    def stop_later(self, then: Callable[[], None]) -> None:
+        """Make no further plans, and do something once none is being made. Never waits."""
+        self._line.clear()
+        if self._loading is not None:
+            self._loading.cancel()
+        native = self._session.backends["native"]
+
+        def steps() -> Steps[None]:
+            yield from _others_done(self._session)
+            _in_context(native, then)
+
+        self._loading = Loading(steps(), name=f"the end of {self._session.source.name}")
+
     def _steps(self) -> Steps[None]:
         while self._line:
             recorded, planning = self._line[0]
@@ -179,14 +192,19 @@ def _in_context(native: Backend, work: Callable[[], T]) -> T:
         return work()
 
 
+def _others_done(session: Session) -> Steps[None]:
+    """Wait for the thread that is making a plan, whoever began it."""
+    while (other := session.background) is not None and not other.is_done:
+        with suppress(Exception):
+            yield other
+
+
 def on_a_thread(session: Session, work: Callable[[], Any]) -> Steps[Any]:
     """Run work on a session's plans, with what it compiles, on another thread; one at a time does so.
 
     A schedule that needs a new plan at once waits for it.
     """
-    while (other := session.background) is not None and not other.is_done:
-        with suppress(Exception):
-            yield other
+    yield from _others_done(session)
     return (yield from compiling_on_a_thread(session.backends["native"], work, session))
 
 

@@ -464,9 +464,15 @@ class Session:
         return self.stored.lasting
 
     def release(self) -> None:
-        """Free everything."""
+        """Free everything; within a frame, once the plan is made that is being made."""
+        if self.is_planning and plans_in_background():
+            self.background_plans.stop_later(self._free)
+            return
         self.background_plans.stop()
         self.finish_background()
+        self._free()
+
+    def _free(self) -> None:
         self.cache.release()
         self.open_plans.release()
         self.recorder.release()

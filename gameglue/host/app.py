@@ -473,7 +473,8 @@ class App(Finder):
             self._slack.end_frame(before)
             if self._watchdog is not None:
                 self._watchdog.frame_ended(before)
-        self._change_scenes()
+        with background_planning():
+            self._change_scenes()
 
     def quit(self) -> None:
         """End the game after this frame."""

@@ -26,6 +26,11 @@ ASSETS = Path(__file__).parents[2] / "assets"
 IN_FLIGHT = 4
 
 
+def answers(judge: ReferenceEvaluator, feeds: Inputs) -> list[np.ndarray]:
+    """The outputs of a network, by ONNX's own evaluator."""
+    return [np.asarray(array) for array in judge.run(None, feeds)]
+
+
 class NewSizes(Scenario):
     """Another size in every frame, with several answers on their way."""
 
@@ -48,7 +53,7 @@ class NewSizes(Scenario):
         judge: Any = ReferenceEvaluator(onnx.load_from_string(self.file()))
         rng = np.random.default_rng(5)
         self.asked_with = [self.inputs(number, rng) for number in range(self.kinds)]
-        self.expected = [judge.run(None, feeds)[self.output] for feeds in self.asked_with]
+        self.expected = [answers(judge, feeds)[self.output] for feeds in self.asked_with]
         self.asked: list[tuple[Tensor, int]] = []
         self.count = 0
 
@@ -150,7 +155,7 @@ class GrowingCache(Scenario):
         for number in range(self.left):
             self.steps.append(np.cos(number + np.arange(feeds[self.token].size, dtype=np.float32)))
             feeds[self.token] = self.steps[-1].reshape(feeds[self.token].shape)
-            answer, *grown = judge.run(None, feeds)
+            answer, *grown = answers(judge, feeds)
             self.expected.append(answer)
             feeds.update(zip(self.caches, grown, strict=True))
         self.cached: dict[str, Tensor | np.ndarray] = {name: self.first()[name] for name in self.caches}

@@ -360,7 +360,7 @@ def test_a_failure_goes_to_whoever_awaits_it(make_app: Callable[..., App], caplo
     assert [record for record in caplog.records if record.levelno >= logging.ERROR] == []
 
 
-def test_a_disposed_worker_fails_its_requests_with_one_message(
+def test_a_disposed_worker_fails_its_requests_and_is_no_error_of_the_game(
     clock: Clock, caplog: pytest.LogCaptureFixture
 ) -> None:
     queue, worker, other = make_queue(clock), Worker(clock, delay=5, name="eyes"), Worker(clock)
@@ -373,7 +373,7 @@ def test_a_disposed_worker_fails_its_requests_with_one_message(
     assert {request.state for request in requests} == {"failed"}
     with pytest.raises(DisposedError, match="the worker of 'eyes' was disposed"):
         requests[0].result()
-    assert caplog.text.count("DisposedError: the worker") == 1
+    assert "DisposedError" not in caplog.text
     assert theirs.state == "done"
 
 

@@ -16,6 +16,7 @@ from engine.backends.gl.compute.conv import tune_conv
 from engine.backends.gl.compute.matmul import tune_matmul
 from engine.backends.gl.compute.memory import buffer_size
 from engine.backends.gl.compute.packed_rows import read_packed
+from engine.backends.gl.compute.pool import tune_pool
 from engine.backends.gl.compute.scans import emit_blocks, emit_marks
 from engine.backends.gl.compute.scatter import mark_runs, raise_all
 from engine.backends.gl.compute.sort import block_for, emit_merge
@@ -85,6 +86,7 @@ def _sorter(target: Target) -> Sorter:
 
 TUNERS: Mapping[str, Rule] = {
     "nonzero": _nonzero,
+    "pool": tune_pool,
     "scan": _scan,
     "scatter": _scatter,
     "select": _select,
