@@ -33,7 +33,7 @@ def keep_picture(page: str, name: str, *, width: int = 600, colors: int = 96) ->
         for model in (ROOT / "assets").glob("*/*.onnx"):
             shutil.copy(model, folder)
         subprocess.run(
-            [sys.executable, str(runner), str(PAGES / page)],
+            [sys.executable, str(runner), str(PAGES / page), "0"],
             cwd=folder,
             env={**os.environ, "PYTHONPATH": paths},
             stdout=subprocess.DEVNULL,

@@ -9,8 +9,8 @@ A page's steps, from top to bottom:
 - `<!-- skip: REASON -->` leaves out the step that follows;
 - `<!-- window: REASON -->` leaves it out, too: a test of its own runs it where there is a display.
 
-Run as a program with a page's path, it takes these steps in the current folder. With numbers of frames behind
-the path, it takes them once for each number, and every game ends after that many frames.
+Run as a program with a page's path and numbers of frames, it takes these steps in the current folder, once
+for each number; every game ends after that many frames, with 0 when it ends itself.
 """
 
 from __future__ import annotations
@@ -18,14 +18,16 @@ from __future__ import annotations
 import re
 import runpy
 import shlex
-import subprocess
 import sys
 import textwrap
 import types
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
+
+if TYPE_CHECKING:
+    from gameglue import App
 
 _OPENED = re.compile(r"(?P<indent>[ \t]*)(?P<fence>`{3,})(?P<language>[^\s`]*)(?P<rest>[^`]*)$")
 _COMMAND = re.compile(r"\s*<!-- run: (.*?) -->\s*$")
@@ -123,16 +125,6 @@ def _block(language: str, rest: str, text: str, line: int) -> Step | None:
     return None
 
 
-def command_of(text: str) -> list[str]:
-    """A page's command as this interpreter runs it."""
-    program, *arguments = shlex.split(text)
-    if program == "python":
-        return [sys.executable, *arguments]
-    if program == "gameglue":
-        return [sys.executable, "-m", "gameglue", *arguments]
-    raise PageError(f"`{text}` begins with neither python nor gameglue")
-
-
 class Ended(BaseException):
     """A game was ended early; what its program does afterwards is left out."""
 
@@ -149,6 +141,8 @@ class Player:
 
     def __init__(self, path: Path) -> None:
         self.folder = Path.cwd().resolve()
+        self.limit: int | None = None
+        self.games = 0
         steps = steps_of(path.read_text(encoding="utf-8"))
         self.steps = [step for step in steps if not step.opens_window]
         # The code stands in this file on the same lines as on the page, for tracebacks and for what asks in
@@ -161,48 +155,23 @@ class Player:
         Path(self.file).write_text("\n".join(source) + "\n", encoding="utf-8")
         sys.path.insert(0, str(self.folder))
 
-    def play(self) -> None:
-        """Take all steps."""
-        main = self._new_main()
-        for step in self.steps:
-            if step.kind == "code":
-                self._run(step, main)
-            elif step.kind == "file":
-                self._write(step)
-            else:
-                sys.stdout.flush()
-                done = subprocess.run(command_of(step.text), check=False)
-                if done.returncode:
-                    raise PageError(f"line {step.line}: `{step.text}` ended with exit code {done.returncode}")
+    def play(self, limits: Sequence[int | None]) -> None:
+        """Take all steps once for each limit, and end every game after so many frames; None ends none.
 
-    def play_early(self, numbers: Sequence[int]) -> None:
-        """Take all steps once for each number, and end every game after so many frames.
-
-        What stands behind a game in its block is left out, and so is the rest of a page that cannot go on
-        without it.
+        What stands behind a game that was ended in its block is left out, and so is the rest of a page that
+        cannot go on without it. Commands run in this process, those that start no game once.
         """
-        # Only here: pages run without it, too.
-        from gameglue import App
+        if any(limits):
+            # Only here: pages run without it, too.
+            from gameglue import App
 
+            App.runner = self._run_limited
         plain: set[Step] = set()
-        ended = limit = 0
-
-        def end_early(app: App, frames: int | None) -> None:
-            nonlocal ended
-            ended += 1
-            App.runner = None
-            try:
-                app.run(limit if frames is None else min(limit, frames))
-            finally:
-                App.runner = end_early
-            raise Ended
-
-        App.runner = end_early
-        for limit in numbers:  # noqa: B007 - `end_early` reads it
+        for self.limit in limits:
             main = self._new_main()
-            seen = ended
+            seen = self.games
             for step in self.steps:
-                before = ended
+                before = self.games
                 try:
                     if step.kind == "file":
                         self._write(step)
@@ -210,18 +179,30 @@ class Player:
                         self._run(step, main)
                     elif step not in plain:
                         self._run_here(step)
-                        if ended == before:
-                            plain.add(step)  # no game: once is enough
+                        if self.games == before:
+                            plain.add(step)
                 except Ended:
                     pass
                 except PageError:
                     raise
                 except Exception as error:
                     # What fails while a game is closed is an error; what its program misses later is none.
-                    if ended == seen or _follows_end(error):
+                    if self.limit is None or self.games == seen or _follows_end(error):
                         raise
                     break
-            App.runner = end_early
+
+    def _run_limited(self, app: App, frames: int | None) -> None:
+        """Run a game for as many frames as are allowed, and end its program then."""
+        from gameglue import App
+
+        self.games += 1
+        App.runner = None
+        try:
+            app.run(min((n for n in (frames, self.limit) if n is not None), default=None))
+        finally:
+            App.runner = self._run_limited
+        if self.limit is not None:
+            raise Ended
 
     def _new_main(self) -> types.ModuleType:
         for name, module in list(sys.modules.items()):
@@ -240,6 +221,8 @@ class Player:
     def _run_here(self, step: Step) -> None:
         """A command in this process."""
         program, *arguments = shlex.split(step.text)
+        if program not in ("python", "gameglue"):
+            raise PageError(f"line {step.line}: `{step.text}` begins with neither python nor gameglue")
         before, sys.argv = sys.argv, arguments
         try:
             if program == "gameglue":
@@ -249,6 +232,8 @@ class Player:
                 code: object = main(arguments)
             else:
                 code = 0
+                # As Python does for a script.
+                sys.path.insert(0, str(Path(arguments[0]).resolve().parent))
                 runpy.run_path(arguments[0], run_name="__main__")
         except SystemExit as error:
             code = error.code
@@ -266,8 +251,4 @@ class Player:
 
 
 if __name__ == "__main__":
-    player = Player(Path(sys.argv[1]))
-    if len(sys.argv) > 2:
-        player.play_early([int(number) for number in sys.argv[2:]])
-    else:
-        player.play()
+    Player(Path(sys.argv[1])).play([int(number) or None for number in sys.argv[2:]])

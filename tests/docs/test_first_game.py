@@ -8,7 +8,7 @@ import numpy as np
 import onnxruntime
 import pytest
 
-from tests.docs.test_pages import play, steps
+from tests.docs.test_pages import limits, play, steps
 
 PAGE = "start/first-game.md"
 
@@ -17,7 +17,7 @@ PAGE = "start/first-game.md"
 def typed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder, once every step of the page was taken."""
     folder = tmp_path_factory.mktemp("first_game")
-    play(PAGE, folder)
+    play(PAGE, folder, *limits(PAGE))
     return folder
 
 

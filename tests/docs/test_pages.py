@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import ROOT, RunChild
-from tests.docs.pages import PageError, Step, command_of, steps_of
+from tests.docs.pages import PageError, Step, steps_of
 
 PAGES = ROOT / "docs" / "pages"
 NAMES = sorted(path.relative_to(PAGES).as_posix() for path in PAGES.rglob("*.md"))
@@ -19,7 +19,7 @@ MODELS = sorted((ROOT / "assets").glob("*/*.onnx"))
 
 
 def play(name: str, folder: Path, *frames: int) -> None:
-    """Take a page's steps in a process of its own; with frames, end its games after so many."""
+    """Take a page's steps in a process of its own, once for each limit of its games' frames; 0 is none."""
     page = PAGES / name
     for model in MODELS:
         shutil.copy(model, folder)
@@ -51,19 +51,19 @@ ELSEWHERE = ("start/first-game.md",)
 """Pages that a test of their own plays (it trains a network, which takes a while)."""
 
 
+EARLY = (1, 2, 3, 10)
+"""Frames after which games are ended, which may be any number."""
+
+
+def limits(name: str) -> tuple[int, ...]:
+    """0 for a page to its end, then `EARLY` if it has games."""
+    has_games = any(step.kind == "command" or ".run(" in step.text for step in steps(name))
+    return (0, *EARLY) if has_games else (0,)
+
+
 @pytest.mark.parametrize("name", [name for name in NAMES if steps(name) and name not in ELSEWHERE])
-def test_a_page_runs(name: str, tmp_path: Path) -> None:
-    play(name, tmp_path)
-
-
-PLAYS = [
-    name for name in NAMES if any(step.kind == "command" or ".run(" in step.text for step in steps(name))
-]
-
-
-@pytest.mark.parametrize("name", PLAYS)
-def test_games_of_a_page_may_end_after_any_frame(name: str, tmp_path: Path) -> None:
-    play(name, tmp_path, 1, 2, 3, 10)
+def test_a_page_runs_and_its_games_may_end_after_any_frame(name: str, tmp_path: Path) -> None:
+    play(name, tmp_path, *limits(name))
 
 
 WINDOWS = [(name, step) for name in NAMES for step in steps(name) if step.opens_window]
@@ -211,11 +211,16 @@ def test_mistakes_of_a_page(page: str, message: str) -> None:
         steps_of(page)
 
 
-def test_commands() -> None:
-    assert command_of("python main.py --x 'a b'") == [sys.executable, "main.py", "--x", "a b"]
-    assert command_of("gameglue list") == [sys.executable, "-m", "gameglue", "list"]
-    with pytest.raises(PageError, match="neither"):
-        command_of("rm -r .")
+def test_commands(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "main.py").write_text(
+        "import sys; sys.exit(sys.argv[1:] != ['--x', 'a b'])", encoding="utf-8"
+    )
+    (tmp_path / "page.md").write_text("<!-- run: python main.py --x 'a b' -->", encoding="utf-8")
+    monkeypatch.setattr(sys.modules[__name__], "PAGES", tmp_path)
+    play("page.md", tmp_path, 0)
+    (tmp_path / "page.md").write_text("<!-- run: rm -r . -->", encoding="utf-8")
+    with pytest.raises(AssertionError, match="begins with neither"):
+        play("page.md", tmp_path, 0)
 
 
 FAILS_EARLY = """\
@@ -244,6 +249,6 @@ def test_a_game_that_fails_when_it_ends_early_is_found(
 ) -> None:
     (tmp_path / "page.md").write_text(FAILS_EARLY, encoding="utf-8")
     monkeypatch.setattr(sys.modules[__name__], "PAGES", tmp_path)
-    play("page.md", tmp_path)
+    play("page.md", tmp_path, 0)
     with pytest.raises(AssertionError, match="raised in on_destroy"):
-        play("page.md", tmp_path, 1, 2, 3, 10)
+        play("page.md", tmp_path, *EARLY)

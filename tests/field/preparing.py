@@ -46,6 +46,7 @@ SOURCES = (
     Source("detectors", "detectors"),
     Source("sklearn_models", "sklearn"),
     Source("genai", "genai"),
+    Source("optimum_models", "optimum"),
     Source("transformed", "transformed", of=("published", "exported")),
 )
 
