@@ -117,7 +117,7 @@ def report_on(
         layers=sum(1 for _ in model.walk()),
         steps=len(steps),
         tuned_steps=sum(not s.is_generic for s in steps),
-        kernels=len({s.kernel.key for s in steps}),
+        kernels=len({kernel.key for segment in segments for kernel in segment.plan.kernels}),
         fallbacks=tuple(f for lowered in plans for f in lowered.fallbacks),
         waits=tuple(_wait(lowered.trace) for lowered in plans if lowered.trace.stop is not None),
         transfers=_transfers(segments),

@@ -2,19 +2,19 @@
 
 `Repeat` is what a builder makes of a recurrent layer's time step; the planner makes one step of the plan of
 it, whose kernel is `RepeatedSteps`. A run's number is an argument of its steps. States have two tensors each,
-which change places after every run. A result that has to outlast a run goes to a part of a larger tensor,
-by a step with a `Window`. Parts begin at multiples of `ALIGNMENT` elements, so that no texel or word is in
-two of them.
+which change places after every run. A result that has to outlast a run goes to a part of a larger tensor, by
+a step with a `Window`: parts begin at multiples of `ALIGNMENT` elements, so that no texel or word is in two.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from engine.compiler.plan import BufferSpec, Compute, RepeatedSteps, Step, Window
 from engine.compiler.plan_memo import Tuned
-from engine.kernels.expr import arg, clamp, index, lit, run_number
+from engine.kernels.expr import LOOPS, Expr, RunNumber, arg, clamp, index, lit, nodes, run_number, substitute
 from engine.kernels.value import Value
 from engine.operators.builder import Repeated
 
@@ -61,11 +61,49 @@ class Repeat:
         return tuple(dict.fromkeys(v for c in self.formulas for v in c.reads if v not in own))
 
 
-def part_of(output: Value, value: Value, start: int, stride: int, layer: tuple[str, str]) -> Kept:
-    """Keep a tensor in the output, from `start + run * stride` on."""
+def part_of(
+    output: Value, value: Value, start: int, stride: int, layer: tuple[str, str], made: Compute | None = None
+) -> Kept:
+    """Keep a tensor in the output, from `start + run * stride` on.
+
+    `made` is the formula of the tensor where that can be computed into the output at once.
+    """
     begin = run_number() * arg(stride) + arg(start)
-    formula = value.at(clamp(index(0) - begin, lit(0), arg(value.size - 1)))
+    position = clamp(index(0) - begin, lit(0), arg(value.size - 1))
+    formula = value.at(position) if made is None else _at(made, position)
     return Kept(Compute(output, (output.size,), formula, *layer), Window(start, stride, aligned(value.size)))
+
+
+def _at(made: Compute, position: Expr) -> Expr:
+    """A formula's value at a row-major position."""
+    indices: list[Expr] = []
+    rest = position
+    for size in reversed(made.space[1:]):
+        indices.append(rest % arg(size))
+        rest = rest // arg(size)
+    indices.append(rest)
+
+    def placed(x: Expr) -> Expr | None:
+        return indices[-1 - x.attr] if x.op == "index" else position if x.op == "flat" else None
+
+    return substitute(made.body, placed)
+
+
+def _sole_makers(
+    body: Sequence[Compute], states: Sequence[tuple[Value, Value]], kept: Sequence[Value]
+) -> dict[Value, Compute]:
+    """Formulas of one element each of which nothing reads the result but who keeps it."""
+    read = Counter([v for c in body for v in c.reads] + [v.root for v in kept])
+    elsewhere = {after for _, after in states}
+    return {
+        c.output: c
+        for c in body
+        if c.hint is None
+        and c.epilogue is None
+        and read[c.output] == 1
+        and c.output not in elsewhere
+        and not any(node.op in LOOPS for node in nodes(c.body))
+    }
 
 
 def repeat_of(
@@ -84,11 +122,19 @@ def repeat_of(
         Compute(before, (before.size,), given.at(index(0)), *layer)
         for given, before in zip(first, befores, strict=True)
     ]
+    makers = _sole_makers(body, states, kept)
     parts = [
-        part_of(output, v, start, stride, layer) for v, (start, stride) in zip(kept, made.kept, strict=True)
+        part_of(output, v, start, stride, layer, makers.get(v.root))
+        for v, (start, stride) in zip(kept, made.kept, strict=True)
     ]
     last = [part_of(output, v, start, 0, layer) for v, start in zip(befores, made.last, strict=True)]
     return Repeat(count, tuple(copies), tuple(body), tuple(parts), tuple(last), tuple(states))
+
+
+def _takes_run(compute: Compute) -> bool:
+    """Whether a formula takes the number of the run."""
+    params = (node for node in nodes(compute.formula()) if node.op == "param")
+    return any(isinstance(node.attr.value, RunNumber) for node in params)
 
 
 def lower_repeat(
@@ -105,24 +151,30 @@ def lower_repeat(
         for value in (before, after):
             made.buffers[value.name] = BufferSpec(value.name, value.size, value.dtype, "temporary")
 
-    def steps_of(computes: Sequence[Compute]) -> list[Step]:
-        steps: list[Step] = []
-        for part in computes:
-            lowered = lower(part)
+    def steps_of(computes: Sequence[Compute], wanted: set[str]) -> list[Step]:
+        parts: list[list[Step]] = []
+        # From the end: what a tuned kernel does without is not made.
+        for part in reversed(computes):
             value = part.output
+            if value.name not in wanted:
+                continue
+            lowered = lower(part)
+            assert _takes_run(part) == any(type(x) is RunNumber for s in lowered.steps for x in s.values)
             made.buffers[value.name] = BufferSpec(value.name, value.size, value.dtype, "temporary")
             made.buffers.update(lowered.buffers)
             made.constants.update(lowered.constants)
             made.packed.extend(lowered.packed)
-            steps += lowered.steps
-        return steps
+            parts.append(lowered.steps)
+            wanted.update(name for step in lowered.steps for name in step.inputs)
+        return [step for steps in reversed(parts) for step in steps]
 
     def step_of(kept: Kept) -> Step:
         return windowed(replace(kept.compute.numbered(), window=kept.window))
 
-    made.steps.extend(steps_of(repeat.before))
-    body = (*steps_of(repeat.body), *map(step_of, repeat.kept))
-    last = tuple(map(step_of, repeat.last))
+    kept, last = tuple(map(step_of, repeat.kept)), tuple(map(step_of, repeat.last))
+    read = {name for step in (*kept, *last) for name in step.inputs}
+    body = (*steps_of(repeat.body, read | {after.name for _, after in repeat.states}), *kept)
+    made.steps.extend(steps_of(repeat.before, {before.name for before, _ in repeat.states}))
     names = [(before.name, after.name) for before, after in repeat.states]
     # After the last run a state is where that run left it: `last` reads what a next run would.
     swapped = {a: b for pair in names for a, b in (pair, pair[::-1])}

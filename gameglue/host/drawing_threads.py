@@ -1,4 +1,4 @@
-"""Thread scheduling where a software renderer draws beside the frame's thread."""
+"""Thread scheduling: the threads of a software renderer, and the frame's own."""
 
 from __future__ import annotations
 

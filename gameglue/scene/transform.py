@@ -21,8 +21,15 @@ if TYPE_CHECKING:
 Rotation = Quaternion | float
 
 
-def _as_quaternion(value: Rotation) -> Quaternion:
-    return value if isinstance(value, Quaternion) else Quaternion.from_axis(value)
+def _as_quaternion(value: Any, axis: Iterable[float] = (0.0, 0.0, 1.0)) -> Quaternion:
+    if isinstance(value, Quaternion):
+        return value
+    try:
+        return Quaternion.from_axis(value, axis)
+    except TypeError as error:
+        hint = "; set euler_angles to three of them" if isinstance(value, tuple | list) else ""
+        message = f"a rotation is a number of degrees around z, or a Quaternion; got {value!r}{hint}"
+        raise SceneError(message) from error
 
 
 def _as_point(name: str, value: Iterable[float]) -> Vec3:
@@ -139,7 +146,7 @@ class Transform:
 
     @angle.setter
     def angle(self, degrees: float) -> None:
-        self.rotation = Quaternion.from_axis(degrees)
+        self.rotation = degrees
 
     @property
     def euler_angles(self) -> Vec3:
@@ -212,7 +219,7 @@ class Transform:
 
     def rotate(self, degrees: float, axis: Iterable[float] = (0.0, 0.0, 1.0)) -> None:
         """Turn by `degrees` around one of the object's own axes."""
-        self.local_rotation = self._rotation.then_local(Quaternion.from_axis(degrees, axis))
+        self.local_rotation = self._rotation.then_local(_as_quaternion(degrees, axis))
 
     def look_at(self, target: Iterable[float], up: Iterable[float] | None = None) -> None:
         """Turn the object's x axis towards a point in the x-y plane.
@@ -257,7 +264,7 @@ class Transform:
             # An object, or one of its components, stands for its transform.
             given, parent = parent, getattr(parent, "transform", None)
             if not isinstance(parent, Transform):
-                raise SceneError(f"a parent is a game object or its transform, got {given!r}")
+                raise SceneError(f"a parent is a GameObject or a Transform, got {given!r}")
         if parent is not None and self.game_object is not None and parent.game_object is not None:
             self.game_object._check_parent(parent.game_object)
         above = parent

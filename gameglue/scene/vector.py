@@ -15,8 +15,6 @@ import numpy as np
 from pyglm import glm
 from pyglm.glm import dquat, dvec3
 
-from gameglue.errors import SceneError
-
 # `dvec3(*numbers)` throughout: `dvec3(numbers)`, and sums with a tuple, go by way of single precision.
 
 # Twice as fast as the class's own constructor, which unpacks its arguments.
@@ -53,7 +51,7 @@ class Vec3(NamedTuple):
         if isinstance(value, Real):
             return cls(float(value), float(value), float(value))
         if kind is str:
-            raise SceneError(f"a vector is made of 2 or 3 numbers, got the text {value!r}")
+            raise ValueError(f"a vector is made of 2 or 3 numbers, got {value!r}")
         return _from_tuple(tuple(float(v) for v in cast("Iterable[float]", value)), z)
 
     def __setattr__(self, name: str, value: object) -> NoReturn:
@@ -145,17 +143,10 @@ class Quaternion(NamedTuple):
     @classmethod
     def from_axis(cls, degrees: float, axis: Iterable[float] = (0.0, 0.0, 1.0)) -> Quaternion:
         """Turn by `degrees` around `axis`, counter-clockwise when the axis points at the viewer."""
-        try:
-            radians = math.radians(degrees)
-        except TypeError:
-            raise SceneError(
-                f"a rotation is a number of degrees or a Quaternion, got {degrees!r}; "
-                "three angles are given as transform.euler_angles"
-            ) from None
         if type(axis) is tuple and axis == (0.0, 0.0, 1.0):
-            half = radians / 2
+            half = math.radians(degrees) / 2
             return cls(math.cos(half), 0.0, 0.0, math.sin(half))
-        return _quaternion(glm.angleAxis(radians, dvec3(*Vec3.of(axis).normalized())))
+        return _quaternion(glm.angleAxis(math.radians(degrees), dvec3(*Vec3.of(axis).normalized())))
 
     @classmethod
     def look(cls, direction: Iterable[float], up: Iterable[float] = (0.0, 1.0, 0.0)) -> Quaternion:

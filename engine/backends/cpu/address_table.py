@@ -14,7 +14,7 @@ from engine.backends.cpu.cost import tasks_wanted
 from engine.backends.cpu.epilogue import Epilogue, is_float32_core, print_epilogue
 from engine.backends.cpu.library import library_text
 from engine.backends.cpu.printer import indent, kernel_text
-from engine.backends.cpu.windows import Windows, nhwc_windows
+from engine.backends.windows import Windows, nhwc_windows
 from engine.compiler.plan import Compute
 
 TABLE_WORDS = 8192

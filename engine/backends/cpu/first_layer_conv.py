@@ -27,7 +27,7 @@ from engine.backends.cpu.pixel_tiles import (
 )
 from engine.backends.cpu.printer import indent, kernel_text
 from engine.backends.cpu.tiles import Tile, host_tile
-from engine.backends.cpu.windows import Windows, nhwc_windows
+from engine.backends.windows import Windows, nhwc_windows
 from engine.compiler.plan import Compute, Tuner
 from engine.kernels.size import deferred
 
@@ -132,8 +132,8 @@ def tune_first_layer_conv(compute: Compute, tuner: Tuner, threads: int) -> bool:
 
 def _in_place(win: Windows) -> bool:
     """Whether windows never leave the input."""
-    sizes = (win.height, win.width)
-    return win.pads == (0, 0) and all(_reach(win, axis, win.out[axis]) <= sizes[axis] for axis in (0, 1))
+    rows, columns = win.reach
+    return win.pads == (0, 0) and rows <= win.height and columns <= win.width
 
 
 def _reach(win: Windows, axis: int, count: int) -> int:

@@ -11,6 +11,7 @@ import ml_dtypes
 import numpy as np
 
 from engine.backends.cpu.library import library_text
+from engine.backends.cpu.partition import up
 from engine.backends.cpu.precision import Arithmetic
 
 PANEL = 32
@@ -122,11 +123,6 @@ def near_columns(n: int, column_bytes: int) -> tuple[int, int]:
     """The columns of a task and of a pass, which stay in cache packed."""
     held = max(PANEL, min(256, NEAR_BYTES // column_bytes // PANEL * PANEL, up(n, PANEL)))
     return up(n, held), held
-
-
-def up(n: int, step: int) -> int:
-    """The next multiple of `step`."""
-    return -(-n // step) * step
 
 
 def quantise_columns(weights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

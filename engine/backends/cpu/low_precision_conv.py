@@ -41,11 +41,14 @@ from engine.backends.cpu.low_precision import (
 from engine.backends.cpu.native_kernel import NativeKernel
 from engine.backends.cpu.precision import Arithmetic
 from engine.backends.cpu.printer import indent, kernel_text
-from engine.backends.cpu.windows import MAX_STRIDE, MAX_TAPS, Windows, nhwc_windows
+from engine.backends.cpu.tiles import MAX_TAPS
+from engine.backends.windows import Windows, nhwc_windows
 from engine.compiler.plan import Compute, Tuner, storable
 from engine.kernels.size import deferred
 
 _LEAST_FLOPS = 1e6
+
+_MOST_STRIDE = 256
 
 _LEAST_CHANNELS = 16
 """A network's first layers, of few channels, take little time and have most to lose by bytes."""
@@ -296,7 +299,7 @@ def _windows(compute: Compute) -> Windows | None:
     """The windows over one or two axes, a single pixel flat over all of the plane; None for other ranks."""
     assert compute.hint is not None
     win = nhwc_windows(compute)
-    if win is None or max(win.strides) > MAX_STRIDE:
+    if win is None or max(win.strides) > _MOST_STRIDE:
         return None
     if win.is_pointwise:
         pixels = win.height * win.width

@@ -29,10 +29,10 @@ from engine.backends.cpu.low_precision import (
     release_text,
     row_pitch,
     scale_text,
-    up,
 )
 from engine.backends.cpu.native_kernel import NativeKernel
 from engine.backends.cpu.packing import matrices_of
+from engine.backends.cpu.partition import up
 from engine.backends.cpu.precision import Arithmetic
 from engine.backends.cpu.printer import indent, kernel_text
 from engine.compiler.plan import Compute, Tuner, storable

@@ -20,7 +20,7 @@ from engine.backends.cpu.library import library_text
 from engine.backends.cpu.native_kernel import NativeKernel
 from engine.backends.cpu.packing import flattened, given, matrices_of, pack_panels
 from engine.backends.cpu.panels import emit_panels, emit_rows
-from engine.backends.cpu.partition import Partition, block_text
+from engine.backends.cpu.partition import Partition, block_text, split, up
 from engine.backends.cpu.printer import indent, kernel_text
 from engine.backends.cpu.tiles import Tile, host_tile
 from engine.compiler.plan import Compute, Tuner, storable
@@ -93,7 +93,7 @@ def tune_matmul(
     )
     epilogue = print_epilogue(compute, _ARGUMENTS.end)
     # A tile's columns cost the same whether they are meant or not.
-    columns = 2 * n if narrow else _up(n, tile.width)
+    columns = 2 * n if narrow else up(n, tile.width)
     weights = tuner.weight_bytes if b.known is not None else 0
     matrix_ns = largest(2.0 * m * columns * k / FLOPS_PER_NS, deferred(reading_ns, 4 * k * n, weights))
     matrix_ns += m * n * (epilogue.nanoseconds / 2 + 0.02)
@@ -121,23 +121,9 @@ def reading_ns(size: int, whole: int = 0) -> float:
 def cut_product(m: int, n: int, k: int, tile: Tile, batch: int, wanted: int) -> Partition:
     """Cut m x n results into blocks of whole tiles, enough of them in the whole batch."""
     height = tile.row_choices[0]
-    rows = min(_up(m, height), max(height, LEFT_FLOATS // max(k, 1) // height * height))
-    columns = _up(n, tile.width)
-    while batch * -(-m // rows) * -(-n // columns) < wanted:
-        # Rows in common save reading columns anew, and the other way round.
-        if columns > tile.width and columns * 2 >= rows:
-            columns = _up(columns // 2, tile.width)
-        elif rows > height:
-            rows = _up(rows // 2, height)
-        elif columns > tile.width:
-            columns = _up(columns // 2, tile.width)
-        else:
-            break
-    return Partition(rows, columns, -(-m // rows), -(-n // columns))
-
-
-def _up(n: int, step: int) -> int:
-    return -(-n // step) * step
+    rows = min(up(m, height), max(height, LEFT_FLOATS // max(k, 1) // height * height))
+    columns = up(n, tile.width)
+    return split(m, n, (rows, columns), (height, tile.width), -(-wanted // max(batch, 1)))
 
 
 def _elements_of(value: Value) -> Callable[[], np.ndarray] | None:

@@ -16,8 +16,8 @@ from engine.backends.cpu.pixels import (
     walk_pixels,
 )
 from engine.backends.cpu.printer import kernel_text
-from engine.backends.cpu.tiles import host_tile
-from engine.backends.cpu.windows import MAX_TAPS, nhwc_windows
+from engine.backends.cpu.tiles import MAX_TAPS, host_tile
+from engine.backends.windows import nhwc_windows
 from engine.compiler.plan import Compute, Tuner, storable
 from engine.kernels.size import deferred
 

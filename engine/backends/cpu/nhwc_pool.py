@@ -7,8 +7,8 @@ from engine.backends.cpu.epilogue import Epilogue, is_float32_core, print_epilog
 from engine.backends.cpu.native_kernel import NativeKernel
 from engine.backends.cpu.pixels import PIXEL_ARGUMENTS, cut_rows, pixel_memory, pixels_text, walk_pixels
 from engine.backends.cpu.printer import kernel_text
-from engine.backends.cpu.tiles import host_tile
-from engine.backends.cpu.windows import MAX_TAPS, nhwc_windows
+from engine.backends.cpu.tiles import MAX_TAPS, host_tile
+from engine.backends.windows import nhwc_windows
 from engine.compiler.plan import Compute, Tuner
 from engine.kernels.size import deferred
 

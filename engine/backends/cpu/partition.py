@@ -27,30 +27,38 @@ class Partition:
         return self.row_blocks * self.column_blocks
 
 
-def partition(
-    m: int, n: int, tile_rows: int, tile: Tile, nanoseconds: float, threads: int, columns_first: bool
-) -> Partition:
+def partition(m: int, n: int, tile_rows: int, tile: Tile, nanoseconds: float, threads: int) -> Partition:
     """Cut m x n results that take so long into enough blocks for all threads, of whole tiles.
 
-    columns_first: cut columns as long as possible, because each block of rows prepares the columns anew.
+    Columns are cut as long as possible, because each block of rows prepares the columns anew.
     """
+    columns = min(up(n, tile.width), up(128, tile.width))
+    rows = min(up(m, tile_rows), SCRATCH_FLOATS // columns // tile_rows * tile_rows)
+    # A narrower block leaves room for more rows, down to the least that fits.
+    while rows < m and columns > 2 * tile.width:
+        columns = up(columns // 2, tile.width)
+        rows = min(up(m, tile_rows), SCRATCH_FLOATS // columns // tile_rows * tile_rows)
     wanted = tasks_wanted(nanoseconds, threads)
-    columns = min(_up(n, tile.width), _up(128, tile.width))
-    rows = min(_up(m, tile_rows), SCRATCH_FLOATS // columns // tile_rows * tile_rows)
-    if columns_first:
-        # A narrower block leaves room for more rows, down to the least that fits.
-        while rows < m and columns > 2 * tile.width:
-            columns = _up(columns // 2, tile.width)
-            rows = min(_up(m, tile_rows), SCRATCH_FLOATS // columns // tile_rows * tile_rows)
-    while _blocks(m, rows) * _blocks(n, columns) < wanted:
-        can_rows, can_columns = rows > tile_rows, columns > tile.width
-        if can_columns and (columns_first or columns >= rows or not can_rows):
-            columns = _up(columns // 2, tile.width)
-        elif can_rows:
-            rows = _up(rows // 2, tile_rows)
+    return split(m, n, (rows, columns), (tile_rows, tile.width), wanted, columns_first=True)
+
+
+def split(
+    m: int, n: int, block: tuple[int, int], tile: tuple[int, int], wanted: int, columns_first: bool = False
+) -> Partition:
+    """Halve a block of m x n results, of whole tiles, until there are as many as wanted.
+
+    The longer side is halved, or as long as possible the columns.
+    """
+    (rows, columns), (tile_rows, tile_columns) = block, tile
+    while -(-m // rows) * -(-n // columns) < wanted:
+        # Rows in common save reading columns anew, and the other way round.
+        if columns > tile_columns and (columns_first or columns * 2 >= rows or rows <= tile_rows):
+            columns = up(columns // 2, tile_columns)
+        elif rows > tile_rows:
+            rows = up(rows // 2, tile_rows)
         else:
             break
-    return Partition(rows, columns, _blocks(m, rows), _blocks(n, columns))
+    return Partition(rows, columns, -(-m // rows), -(-n // columns))
 
 
 def block_text(matrix: str, column: str, of_matrix: Sequence[str] = ()) -> list[str]:
@@ -76,9 +84,6 @@ GROUP_OF_IMAGE = ("i0 = op_div(image, groups)", "group = image - i0 * groups")
 """Statements that take the number of a convolution's matrix apart: a picture, and a group of channels."""
 
 
-def _up(n: int, step: int) -> int:
+def up(n: int, step: int) -> int:
+    """The next multiple of `step`."""
     return -(-n // step) * step
-
-
-def _blocks(n: int, size: int) -> int:
-    return -(-n // size)

@@ -12,7 +12,8 @@ from engine.backends.cpu.cost import tasks_wanted
 from engine.backends.cpu.epilogue import EPILOGUE_BYTES, Epilogue, Recipe, store_epilogue, store_row_stride
 from engine.backends.cpu.library import library_text
 from engine.backends.cpu.printer import indent
-from engine.backends.cpu.windows import MAX_TAPS, Windows
+from engine.backends.cpu.tiles import MAX_TAPS
+from engine.backends.windows import Windows
 
 TILES = ((8, 1), (4, 2), (2, 4), (1, 4))
 """How many pixels may go together, and with how many vectors of channels where there are so many."""

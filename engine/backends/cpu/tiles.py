@@ -10,6 +10,9 @@ import llvmlite.binding as llvm
 
 from engine.compiler.plan import storable
 
+MAX_TAPS = 1024
+"""Elements of a window whose places kernels have room to note."""
+
 
 @storable
 @dataclass(frozen=True)

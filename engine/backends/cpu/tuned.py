@@ -7,7 +7,6 @@ from collections.abc import Callable, Sequence
 from engine.backends.cpu.argmax import tune_position
 from engine.backends.cpu.compress import tune_compress, tune_count, tune_nonzero, tune_select
 from engine.backends.cpu.concat import tune_concat
-from engine.backends.cpu.conv import tune_conv
 from engine.backends.cpu.first_layer_conv import tune_first_layer_conv
 from engine.backends.cpu.low_precision_conv import tune_low_precision_conv
 from engine.backends.cpu.low_precision_matmul import tune_low_precision_matmul
@@ -15,7 +14,7 @@ from engine.backends.cpu.matmul import tune_matmul
 from engine.backends.cpu.nhwc_conv import tune_nhwc_conv
 from engine.backends.cpu.nhwc_depthwise import tune_nhwc_depthwise
 from engine.backends.cpu.nhwc_pool import tune_nhwc_pool
-from engine.backends.cpu.pool import tune_pool
+from engine.backends.cpu.plane_windows import tune_pool
 from engine.backends.cpu.precision import Arithmetic
 from engine.backends.cpu.recurrence import tune_recurrence
 from engine.backends.cpu.reduce import tune_reduce
@@ -36,7 +35,6 @@ Rule = Callable[[Compute, Tuner, int], bool]
 
 RULES: dict[str, Rule] = {
     "matmul": tune_matmul,
-    "conv": tune_conv,
     "pool": tune_pool,
     "concat": tune_concat,
     "recurrence": tune_recurrence,

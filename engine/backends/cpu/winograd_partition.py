@@ -14,6 +14,7 @@ from math import prod
 import llvmlite.binding as llvm
 
 from engine.backends.cpu.cost import tasks_wanted
+from engine.backends.cpu.partition import up
 from engine.backends.cpu.tiles import Tile
 from engine.backends.host import INLINE_NS
 from engine.device.jobs.stack import smallest_stack
@@ -94,26 +95,22 @@ def _cuts(
 ) -> Iterator[Cut]:
     """The cuts worth a look: by tiles, or by output channels too, into many tasks or few."""
     m, tiles = space[3], _tile_count(space, results)
-    whole = Cut(results, tiles, min(tiles, _ENOUGH_TILES), tile.width, _up(m, tile.width))
+    whole = Cut(results, tiles, min(tiles, _ENOUGH_TILES), tile.width, up(m, tile.width))
     total = cut_ns(space, channels, whole, tile, 1)
     most = max(tasks_wanted(total, threads), fewest)
     for tasks in (most // threads * threads, threads) if most > threads > 1 else (most,):
         for groups in sorted({1, min(threads, tasks)}):
-            group_columns = _up(-(-m // groups), tile.width)
+            group_columns = up(-(-m // groups), tile.width)
             share = -(-tiles * -(-m // group_columns) // tasks)
-            columns = min(group_columns, _up(64 if results == 4 else MOST_COLUMNS, tile.width))
+            columns = min(group_columns, up(64 if results == 4 else MOST_COLUMNS, tile.width))
             room = _room(columns, channels, results, tile)
             while columns > tile.width and room < min(share, _ENOUGH_TILES):
-                columns = _up(columns // 2, tile.width)
+                columns = up(columns // 2, tile.width)
                 room = _room(columns, channels, results, tile)
             if _weight_bytes(channels, group_columns, results) < scratch_bytes(tile):
                 room = min(room, _ENOUGH_TILES)
             if room > 0:
                 yield Cut(results, share, -(-share // -(-share // room)), columns, group_columns)
-
-
-def _up(n: int, step: int) -> int:
-    return -(-n // step) * step
 
 
 def _tile_count(space: tuple[int, ...], results: int) -> int:
@@ -127,7 +124,7 @@ def _weight_bytes(channels: int, columns: int, results: int) -> int:
 def _room(columns: int, channels: int, results: int, tile: Tile) -> int:
     """How many tiles the scratch memory has room for."""
     floats = scratch_bytes(tile) // (4 * (results + 2) ** 2)
-    deep = _up(channels, tile.lanes)
+    deep = up(channels, tile.lanes)
     return (floats - deep - tile.lanes) // (deep + columns)
 
 

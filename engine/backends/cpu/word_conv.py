@@ -16,21 +16,21 @@ from engine.backends.cpu.library import library_text
 from engine.backends.cpu.matmul import tile_heights
 from engine.backends.cpu.native_kernel import NativeKernel
 from engine.backends.cpu.partition import GROUP_OF_IMAGE, SCRATCH_FLOATS, block_text, partition
-from engine.backends.cpu.planes import TAP_OFFSETS, Planes, in_place, layout_of
+from engine.backends.cpu.plane_windows import tune_plane_conv
+from engine.backends.cpu.planes import TAP_OFFSETS, Planes, in_place, input_shift, stage_planes
 from engine.backends.cpu.printer import indent, kernel_text, read_text
-from engine.backends.cpu.windows import MAX_TAPS, Windows, windows_first
-from engine.backends.cpu.word_depthwise import tune_word_depthwise
+from engine.backends.cpu.tiles import MAX_TAPS
 from engine.backends.cpu.words import (
     Words,
     byte_shift,
     elements_of,
-    emit_planes,
     emit_rows_of_words,
     known_zeros,
     pack_rows_of_words,
     words_of,
     zeros_of,
 )
+from engine.backends.windows import Windows, windows_first
 from engine.compiler.plan import Compute, Tuner
 from engine.kernels.size import deferred
 from engine.kernels.value import Value
@@ -41,7 +41,7 @@ WORDS_AT_ONCE = 512
 
 _ARGUMENTS = ArgumentBlock(
     "m_size p_size depth row_blocks column_blocks block_rows block_columns groups plane_size kernel_rows "
-    "kernel_columns row_step tap_row_step row_length dilation stride out_width channels pitch ones shift "
+    "kernel_columns row_step tap_row_step phase_step dilation stride out_width channels pitch ones shift "
     "last_size"
 )
 
@@ -75,7 +75,7 @@ def gather(target, source, begin, end, elements, taps, offsets, plane_size, runs
     tap = element - channel * taps
     origin = source + channel * plane_size * {size}
     for word in range(begin, end):
-        a = origin + load_i64(offsets, tap) * {size}
+        a = origin + load_i64(offsets, tap)
         b, c, d = a, a, a
 {advance}
         for r in range(count):
@@ -105,7 +105,7 @@ _ADVANCE = """\
 
 _NEXT = """\
         if element < elements:
-            {name} = origin + load_i64(offsets, tap) * {size}
+            {name} = origin + load_i64(offsets, tap)
 """
 
 
@@ -122,7 +122,7 @@ def tune_word_conv(compute: Compute, tuner: Tuner, threads: int) -> bool:
     x_zero, w_zero = zeros_of(compute)
     group = int(facts["group"])
     batch, channels, m = x.shape[0], w.shape[1], w.shape[0] // group
-    if channels == m == 1 and group > 1 and tune_word_depthwise(compute, tuner, win, words, threads):
+    if channels == 1 and group > 1 and tune_plane_conv(compute, tuner, win, words, threads):
         return True
     if w_zero is not None and w_zero.size not in (1, w.shape[0]):
         return False
@@ -146,16 +146,16 @@ def tune_word_conv(compute: Compute, tuner: Tuner, threads: int) -> bool:
     nanoseconds = 2.0 * batch * group * max(m, 2) * k * pixels / words.flops_per_ns + gathered
     nanoseconds += batch * group * m * pixels * (epilogue.nanoseconds / 2 + 0.02) + 500.0
     heights = [height for height in tile_heights(tile) if height <= max(m, 1)]
-    cut = deferred(partition, m, pixels, heights[0], tile, nanoseconds / (batch * group), threads, True)
+    cut = deferred(partition, m, pixels, heights[0], tile, nanoseconds / (batch * group), threads)
     tasks = batch * group * cut.tasks
     zeros = [x_zero] if in_bytes and x_zero is not None else []
     sizes = _ARGUMENTS.values(
         m_size=m, p_size=pixels, depth=depth, row_blocks=cut.row_blocks, column_blocks=cut.column_blocks,
         block_rows=cut.rows, block_columns=cut.columns, groups=group, plane_size=planes.plane_size,
         kernel_rows=win.kernel[0], kernel_columns=win.kernel[1], row_step=planes.row_step,
-        tap_row_step=planes.tap_row_step, row_length=planes.row_length, dilation=planes.dilation,
+        tap_row_step=planes.tap_row_step, phase_step=planes.phase_step, dilation=planes.dilation,
         stride=planes.stride, out_width=pixels if win.is_pointwise else win.out[1], channels=channels,
-        pitch=pitch, ones=w.shape[0], shift=byte_shift(x.dtype, signed=False) if in_bytes else 0,
+        pitch=pitch, ones=w.shape[0], shift=input_shift(words, x),
         last_size=win.out[1],
     )  # fmt: skip
     values = (nanoseconds / tasks, *sizes, *epilogue.values)
@@ -177,7 +177,7 @@ def _lay_out(tuner: Tuner, x: Value, zero: Value | None, win: Windows, words: Wo
         # A row for each plane: short rows are not worth vectors.
         pixels = win.height * win.width
         win = replace(win, height=1, width=pixels, out=(1, pixels))
-    return emit_planes(tuner, x, zero, win, words, layout_of(win), win.strides[1])
+    return stage_planes(tuner, x, zero, win, words)
 
 
 def _total_text(has_sums: bool) -> str:
@@ -275,10 +275,7 @@ def word_conv_text(
         f"right = stack_bytes({(WORDS_AT_ONCE + 1) * width})",
         f"offsets = stack_bytes({MAX_TAPS * 8})",
         f"runs = stack_bytes({step * 24})",
-        "tap_offsets(offsets, kernel_rows, kernel_columns, tap_row_step, row_length, dilation, stride)",
-        # `tap_offsets` counts in float32s.
-        "for tap in range(taps):",
-        "    store_i64(offsets, tap, load_i64(offsets, tap) >> 2)",
+        "tap_offsets(offsets, kernel_rows, kernel_columns, tap_row_step, phase_step, dilation, stride)",
         *epilogue.kernel,
         "for task in range(begin, end):",
         *indent(
@@ -290,4 +287,4 @@ def word_conv_text(
         ),
     ]
     head = library_text("vectors", "products", "words") + words.tiles_text(heights, signed_left=True)
-    return kernel_text(head + helpers + TAP_OFFSETS, body)
+    return kernel_text(head + helpers + TAP_OFFSETS.replace("{element_size}", str(words.element_size)), body)

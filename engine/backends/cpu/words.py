@@ -18,10 +18,8 @@ import numpy as np
 from engine.backends.cpu.argument_block import ArgumentBlock
 from engine.backends.cpu.library import library_text
 from engine.backends.cpu.native_kernel import NativeKernel
-from engine.backends.cpu.planes import Layout, Planes
 from engine.backends.cpu.printer import indent, kernel_text, read_text
 from engine.backends.cpu.tiles import Tile, host_tile
-from engine.backends.cpu.windows import Windows
 from engine.compiler.plan import Compute, Tuner, storable
 from engine.kernels.value import Value
 
@@ -394,66 +392,6 @@ def _panels_text(words: Words, dtype: str, zero: str) -> str:
                 *indent(indent(fill())),
             ]
         ),
-    ]
-    return kernel_text(library_text(), body)
-
-
-_PLANE_ARGUMENTS = ArgumentBlock("height width rows row_length phases stride row_stride top left shift")
-
-_NS_PER_ELEMENT = 0.3
-
-
-def emit_planes(
-    tuner: Tuner, x: Value, zero: Value | None, win: Windows, words: Words, layout: Layout, stride: int
-) -> Planes:
-    """A step that lays planes with their padding as elements of words, a row in phases of `stride`."""
-    count, row, in_bytes = x.shape[0] * x.shape[1], layout.phases * layout.length, words.form == "bytes"
-    kind = np.dtype(words.element) if words.elements > 1 else word_type(words)
-    copy = tuner.temporary(count * layout.rows * row, kind)
-    arguments = _PLANE_ARGUMENTS.values(
-        height=win.height, width=win.width, rows=layout.rows, row_length=layout.length,
-        phases=layout.phases, stride=stride, row_stride=layout.row_stride, top=win.pads[0],
-        left=win.pads[1], shift=byte_shift(x.dtype, signed=False) if in_bytes else 0,
-    )  # fmt: skip
-    values = (layout.rows * row * _NS_PER_ELEMENT, *arguments)
-    text = _planes_text(words, x.dtype.name, "" if zero is None else zero.dtype.name)
-    inputs = (x.name, *(() if zero is None else (zero.name,)))
-    tuner.emit(NativeKernel("word_planes", text), (count,), values, inputs, copy)
-    return layout.planes(copy, win)
-
-
-def _planes_text(words: Words, dtype: str, zero: str) -> str:
-    size, own, store = np.dtype(dtype).itemsize, words.element_size, store_text(words)
-    padding = "zero + shift" if words.form == "bytes" else "0"
-    body = [
-        *_PLANE_ARGUMENTS.prologue("out", "x", *(["zeros"] if zero else [])),
-        *([] if zero else [""]),
-        f"zero = {read_text(zero, 'zeros', '0')}" if zero else "zero = _types.int32(0)",
-        f"padding = {padding}",
-        "for plane in range(begin, end):",
-        "    for row in range(rows):",
-        f"        target = out + (plane * rows + row) * phases * row_length * {own}",
-        "        y = row * row_stride - top",
-        "        is_inside = y >= 0 and y < height",
-        "        for phase in range(phases):",
-        "            shifted = left - phase",
-        "            low = min(max(op_div(shifted + stride - 1, stride), 0), row_length)",
-        "            high = max(min(op_div(width - 1 + shifted, stride) + 1, row_length), low)",
-        "            if width + shifted <= 0 or not is_inside:",
-        "                high = low",
-        f"            source = x + ((plane * height + y) * width + low * stride - shifted) * {size}",
-        "            for k in range(low):",
-        f"                {store}(target, k, padding)",
-        f"            inside = target + low * {own}",
-        "            if stride == 1:",
-        "                for k in range(high - low):",
-        f"                    {store}(inside, k, {element_text(words, dtype, 'k')})",
-        "            else:",
-        "                for k in range(high - low):",
-        f"                    {store}(inside, k, {element_text(words, dtype, 'k * stride')})",
-        "            for k in range(high, row_length):",
-        f"                {store}(target, k, padding)",
-        f"            target += row_length * {own}",
     ]
     return kernel_text(library_text(), body)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from math import prod
 
@@ -22,9 +22,9 @@ from engine.backends.scans import tune_nonzero, tune_scan, tune_select
 from engine.backends.scatters import Scatterer, tune_scatter
 from engine.backends.sorts import Sorter, tune_sort
 from engine.backends.suppressions import tune_suppression
+from engine.backends.windows import Windows, pair, windows_first
 from engine.compiler.plan import Compute, Tuner
 from engine.kernels.expr import arg, index, lit, load
-from engine.kernels.size import largest, whole
 from engine.kernels.value import Value
 
 # Tiles read up to this many elements beyond an image; what they read there is dropped.
@@ -125,78 +125,49 @@ def _matmul_gpu(compute: Compute, tuner: Tuner) -> bool:
 
 @dataclass(frozen=True)
 class _Geometry:
-    """A convolution over rows and columns; one spatial axis counts as columns of a single row.
+    """A convolution over rows and columns.
 
-    `Hq`, `Wq`: rows and columns of a packed image; `plane`: its elements; `phases`: images per channel.
+    `packed`: rows and columns of a packed image; `phases`: images per channel.
     """
 
     images: int
     channels: int
     outputs: int
     group: int
-    sizes: tuple[int, int]
-    kernel: tuple[int, int]
-    strides: tuple[int, int]
-    dilations: tuple[int, int]
-    pads: tuple[int, int]
-    out: tuple[int, int]
+    win: Windows
 
     @staticmethod
     def of(compute: Compute) -> _Geometry | None:
         """The geometry of a hinted step; None for three or more spatial axes."""
         assert compute.hint is not None
-        (x, w), facts = compute.hint.operands, compute.hint.facts
-        rank = x.rank - 2
-        if rank not in (1, 2):
+        (x, w), win = compute.hint.operands, windows_first(compute)
+        if win is None:
             return None
-
-        def pair(values: object, fill: int) -> tuple[int, int]:
-            found = tuple(whole(v) for v in values)  # type: ignore[attr-defined]
-            return (found[0], found[1]) if rank == 2 else (fill, found[0])
-
-        outputs = w.shape[0]
-        positions = compute.output.size // largest(1, x.shape[0] * outputs)
-        sizes, strides = pair(x.shape[2:], 1), pair(facts["strides"], 1)
-        # Where spatial axes were merged, the sizes of the result follow from its elements.
-        out = pair(compute.space[2:], 1) if len(compute.space) == x.rank else (0, 0)
-        if prod(out) != positions:
-            return None
-        return _Geometry(
-            x.shape[0], x.shape[1], outputs, int(facts["group"]), sizes, pair(w.shape[2:], 1),
-            strides, pair(facts["dilations"], 1), pair(facts["pads"], 0), out,
-        )  # fmt: skip
-
-    @property
-    def is_pointwise(self) -> bool:
-        """Whether the input can be read where it lies, whatever its size: no padding at either end."""
-        return self.kernel == (1, 1) and self.strides == (1, 1) and self.out == self.sizes
+        return _Geometry(x.shape[0], x.shape[1], w.shape[0], int(compute.hint.facts["group"]), win)
 
     @property
     def packed(self) -> tuple[int, int]:
         """Rows and columns of a packed image: what the last window reaches."""
-        if self.is_pointwise:
-            return self.sizes
-        reach = [
-            (o - 1) * s + (k - 1) * d + 1
-            for o, s, k, d in zip(self.out, self.strides, self.kernel, self.dilations, strict=True)
-        ]
-        rows, columns = (-(-r // s) for r, s in zip(reach, self.strides, strict=True))
+        if self.win.is_pointwise:
+            return self.win.height, self.win.width
+        rows, columns = (-(-r // s) for r, s in zip(self.win.reach, self.win.strides, strict=True))
         return rows, columns
 
     @property
     def phases(self) -> int:
         """Packed images per channel."""
-        return self.strides[0] * self.strides[1]
+        return prod(self.win.strides)
 
 
 def _pack(geometry: _Geometry, x: Value, tuner: Tuner, form: str) -> str:
     """The name of the packed input."""
-    if geometry.is_pointwise:
+    if geometry.win.is_pointwise:
         return x.root.name
     rows, columns = geometry.packed
     planes = geometry.images * geometry.channels
     scratch = tuner.temporary(planes * geometry.phases * rows * columns + _SLACK, x.dtype)
-    numbers = (*geometry.sizes, rows, columns, *geometry.strides, *geometry.pads, planes)
+    win = geometry.win
+    numbers = (win.height, win.width, rows, columns, *win.strides, *win.pads, planes)
     if form == "cpu":
         grid = (-(-rows // cpu_kernels.PACK_ROWS), geometry.phases, planes)
         tuner.emit(cpu_kernels.pack(x.dtype.name), grid, numbers, (x.root.name,), scratch)
@@ -221,15 +192,15 @@ def _conv_cpu(compute: Compute, tuner: Tuner) -> bool:
     else:
         weights = _emit_tiles(tuner, w, group, rows)
     source = _pack(geometry, x, tuner, "cpu")
-    (hq, wq), (oh, ow) = geometry.packed, geometry.out
-    plane, (sh, sw), (dh, dw) = hq * wq, geometry.strides, geometry.dilations
+    (hq, wq), (oh, ow) = geometry.packed, geometry.win.out
+    plane, (sh, sw), (dh, dw) = hq * wq, geometry.win.strides, geometry.win.dilations
     x_c = plane * geometry.phases
     positions = (oh - 1) * wq + ow
-    span = cpu_kernels.positions_for(rows * channels * prod(geometry.kernel))
-    readable = positions if geometry.is_pointwise else 1 << 30
+    span = cpu_kernels.positions_for(rows * channels * prod(geometry.win.kernel))
+    readable = positions if geometry.win.is_pointwise else 1 << 30
     epilogue = Epilogue(compute, axis_names(compute, x.rank, {0: "n", 1: "m"}), {})
     numbers = (
-        positions, per_group, channels, *geometry.kernel, group, oh, ow, wq,
+        positions, per_group, channels, *geometry.win.kernel, group, oh, ow, wq,
         x_c * geometry.channels, x_c * channels, x_c, plane, sh, sw,
         dh // sh, dw // sw, dh % sh, dw % sw, readable, span,
     )  # fmt: skip
@@ -252,11 +223,11 @@ def _conv_gpu(compute: Compute, tuner: Tuner) -> bool:
         return False
     per_item = gpu_kernels.rows_for(per_group)
     source = _pack(geometry, x, tuner, "gpu")
-    (hq, wq), (oh, ow) = geometry.packed, geometry.out
-    plane, depth = hq * wq, channels * prod(geometry.kernel)
+    (hq, wq), (oh, ow) = geometry.packed, geometry.win.out
+    plane, depth = hq * wq, channels * prod(geometry.win.kernel)
     x_c = plane * geometry.phases
     taps = tuner.temporary(depth, np.dtype(np.int32))
-    numbers = (depth, *geometry.kernel, x_c, plane, wq, *geometry.strides, *geometry.dilations)
+    numbers = (depth, *geometry.win.kernel, x_c, plane, wq, *geometry.win.strides, *geometry.win.dilations)
     tuner.emit(gpu_kernels.taps(), (-(-depth // gpu_kernels.GROUP), 1, 1), numbers, (), taps)
     positions = (oh - 1) * wq + ow
     epilogue = Epilogue(compute, axis_names(compute, x.rank, {0: "n", 1: "m"}), {})
@@ -283,26 +254,21 @@ def _rows(w: Value, tuner: Tuner) -> str:
 def _pool(compute: Compute, tuner: Tuner, form: str) -> bool:
     assert compute.hint is not None
     (x,), facts = compute.hint.operands, compute.hint.facts
-    rank = x.rank - 2
-    if not is_float32(compute) or rank not in (1, 2) or len(compute.space) != x.rank:
+    win = windows_first(compute)
+    if win is None or not is_float32(compute):
         return False
-
-    def pair(values: Sequence[int], fill: int) -> tuple[int, ...]:
-        return (fill,) * (2 - rank) + tuple(whole(v) for v in values)
-
-    sizes, out = pair(x.shape[2:], 1), pair(compute.space[2:], 1)
-    begins, ends = pair(facts["pads"], 0), pair(facts["ends"], 0)
+    sizes, out, begins, ends = (win.height, win.width), win.out, win.pads, pair(facts["ends"], 0)
     margins = begins if facts["include_pad"] else (0, 0)
     limits = [n + e if facts["include_pad"] else n for n, e in zip(sizes, ends, strict=True)]
     planes = x.shape[0] * x.shape[1]
     numbers: tuple[int, ...] = (
-        *sizes, *out, x.shape[1], planes, *pair(facts["kernel"], 1), *pair(facts["strides"], 1),
-        *pair(facts["dilations"], 1), *begins, *margins, *limits,
+        *sizes, *out, x.shape[1], planes, *win.kernel, *win.strides, *win.dilations, *begins, *margins,
+        *limits,
     )  # fmt: skip
     epilogue = Epilogue(compute, axis_names(compute, x.rank, {0: "n", 1: "m"}), {})
     if form == "cpu":
         kernel = pool_kernels.cpu(epilogue, facts["kind"])
-        span = pool_kernels.rows_for(out[1] * prod(facts["kernel"]))
+        span = pool_kernels.rows_for(out[1] * win.taps)
         numbers = (*numbers, span)
         grid = (1, -(-out[0] // span), planes)
     else:

@@ -23,6 +23,9 @@ SUFFIX = "/channels_last"
 _FEW_CHANNELS = 4
 """So many planes are read as they come by a network's first convolution."""
 
+_LEAST_OUTPUTS = 16
+"""Output channels of a group from which vectors along channels are worth it."""
+
 _RANKS = (3, 4, 5)
 
 _ONE_INPUT = frozenset(
@@ -201,7 +204,10 @@ def _conv(graph: _Rewriting, layer: Layer) -> Layer | None:
         return None
     name, group = layer.inputs[0], int(layer.attributes.get("group", 1))
     attributes = dict(layer.attributes)
-    if group > 1 and (weights.shape[1] > 1 or name not in graph.last):
+    outputs = weights.shape[0] // group
+    is_depthwise = outputs == weights.shape[1] == 1 and name in graph.last
+    is_worth_it = outputs >= _LEAST_OUTPUTS and prod(weights.shape[2:]) > 1
+    if group > 1 and not is_worth_it and not is_depthwise:
         return None
     if name in graph.last or weights.shape[1] > _FEW_CHANNELS:
         graph.ranks[name] = weights.ndim

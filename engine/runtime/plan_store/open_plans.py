@@ -28,7 +28,6 @@ from engine.runtime.plan_store.streams import NotStorableError
 
 FUNCTIONS = frozenset({
     "engine.backends.cpu.address_table.cut_tasks",
-    "engine.backends.cpu.bands.cut_bands",
     "engine.backends.cpu.first_layer_conv._cut",
     "engine.backends.cpu.low_precision_conv.cut_bands",
     "engine.backends.cpu.low_precision_matmul.cut_product",
@@ -36,6 +35,7 @@ FUNCTIONS = frozenset({
     "engine.backends.cpu.matmul.reading_ns",
     "engine.backends.cpu.partition.partition",
     "engine.backends.cpu.pixels.cut_rows",
+    "engine.backends.cpu.plane_windows.cut_planes",
     "engine.backends.cpu.recurrence.parts_of_step",
     "engine.backends.cpu.reduce._parts",
     "engine.backends.cpu.transpose._slim_sizes",
@@ -54,7 +54,7 @@ FUNCTIONS = frozenset({
 RECORDS = frozenset({
     "engine.backends.cpu.low_precision_conv.Cells",
     "engine.backends.cpu.tiles.Tile",
-    "engine.backends.cpu.windows.Windows",
+    "engine.backends.windows.Windows",
     "engine.backends.cpu.winograd_partition.Cut",
     "engine.operators.resize.Axis",
     "engine.operators.resize.Sampling",

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 from engine.backends.base import Backend
+from engine.backends.gl.compute.target import Target
+from engine.backends.gl.compute.tuning import tune
 from engine.backends.suppressions import GROUP
-from engine.compiler.plan import Compute, Plan
+from engine.compiler.plan import Compute, Plan, Tuner
+from engine.device.gl.device import GLDevice
 from engine.kernels.expr import lit
 from engine.kernels.hint import Hint
 from engine.kernels.value import Value
@@ -86,3 +91,18 @@ def test_boxes_are_kept_best_first(form: Backend, count: int, most: int, size: f
             assert found[-1] == len(expected)
             np.testing.assert_array_equal(found[: len(expected)], expected)
             assert not found[len(expected) : -1].any()
+
+
+@pytest.mark.gl
+def test_loops_that_a_driver_would_end_are_left_to_the_generic_kernels(gl_device: GLDevice) -> None:
+    if not gl_device.info.supports_compute:
+        pytest.skip("no OpenGL 4.3 here")
+    target = Target(replace(gl_device.limits, max_loop_rounds=1000), True)
+    order, corners = value("order", np.zeros((2, 400), np.int32)), value("corners", drawn(2, 400, 0.2))
+    for most, is_emitted in ((100, True), (400, False)):
+        facts = {"classes": 1, "limit": LIMIT, "most": most, "bound": False}
+        output = Value("y", (2, most + 1), np.dtype(np.int32))
+        hint = Hint("suppression", (order, corners), facts)
+        compute = Compute(output, output.shape, lit(0, "int32"), "layer", "NonMaxSuppression", hint)
+        tuner = Tuner(compute, lambda name, make: name, lambda elements, dtype: "scratch")
+        assert tune(compute, tuner, target) is is_emitted

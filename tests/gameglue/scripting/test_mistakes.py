@@ -286,7 +286,7 @@ MISTAKES: dict[str, tuple[Callable[[App, GameObject], object], type[Exception], 
     ),
     "parent by name": (
         lambda app, hero: hero.transform.set_parent("hero"),  # type: ignore[arg-type]
-        SceneError, "a parent is a game object or its transform, got 'hero'",
+        SceneError, "a parent is a GameObject or a Transform, got 'hero'",
     ),
     "component by name": (
         lambda app, hero: hero.get_component("Camera2D"),  # type: ignore[arg-type]
@@ -314,18 +314,18 @@ MISTAKES: dict[str, tuple[Callable[[App, GameObject], object], type[Exception], 
     ),
     "field alike": (
         lambda app, hero: hero.add_component(SpriteRenderer, colour="red"),
-        FieldError, "SpriteRenderer has no field 'colour'; did you mean 'color'?",
+        FieldError, "SpriteRenderer has no field 'colour'; did you mean 'color'",
     ),
     "rotation as text": (
         lambda app, hero: hero.transform.rotate("90"),  # type: ignore[arg-type]
-        SceneError, "a rotation is a number of degrees or a Quaternion, got '90'",
+        SceneError, "a rotation is a number of degrees around z, or a Quaternion; got '90'",
     ),
     "three angles": (
         lambda app, hero: setattr(hero.transform, "rotation", (0, 0, 90)),
-        SceneError, "three angles are given as transform.euler_angles",
+        SceneError, "got (0, 0, 90); set euler_angles to three of them",
     ),
     "scale as text": (
-        lambda app, hero: setattr(hero.transform, "local_scale", "2"), SceneError, "got '2'",
+        lambda app, hero: setattr(hero.transform, "local_scale", "2"), SceneError, "numbers, got '2'",
     ),
     "sound by name": (
         lambda app, hero: hero.add_component(AudioSource).play("gem.wav"),  # type: ignore[call-arg]
@@ -484,7 +484,7 @@ def test_a_name_is_no_sound() -> None:
         (["x"], {"position": "ab"}, SceneError, "position takes two or three numbers, got 'ab'"),
         (["x"], {"position": None}, SceneError, "position takes two or three numbers, got None"),
         (["x"], {"scale": (1, 2, 3, 4)}, SceneError, "scale takes one, two or three numbers"),
-        (["x"], {"rotation": "left"}, SceneError, "a number of degrees or a Quaternion, got 'left'"),
+        (["x"], {"rotation": "left"}, SceneError, "degrees around z, or a Quaternion; got 'left'"),
         (["x"], {"parent": "ship"}, SceneError, "a GameObject or a Transform, got 'ship'; see scene.find"),
         ([Painted], {}, SceneError, "got Painted: the name comes first"),
         (

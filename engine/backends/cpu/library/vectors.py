@@ -1,7 +1,7 @@
 # mypy: allow-untyped-defs, allow-incomplete-defs
-"""Tiles of matrix products as explicit vector code, and copies of runs of elements.
+"""Explicit vector code: loops over vectors, copies of runs of elements, and windows over runs.
 
-LLVM keeps a tile's sums in registers only if it is told which registers there are; its own vectoriser
+LLVM keeps sums in registers only if it is told which registers there are; its own vectoriser
 would not find this form.
 """
 
@@ -57,93 +57,6 @@ def _counted_loop(builder, count, starts, steps, sums, body):
         phi.add_incoming(later, end)
     builder.position_at_end(after)
     return places, totals
-
-
-def make_gemm_tile(rows, vectors, lanes, packed, unroll):
-    """A tile of `rows` x (`vectors` * `lanes`) sums of products.
-
-    gemm_tile(a, a_row, a_column, valid, b, k, c, c_row, first): c = A B, or c += A B unless `first` is 0.
-    Addresses are bytes, strides elements. A is read in place, its rows from `valid` on repeating the last;
-    with `packed` it is k groups of `rows` numbers instead, and the strides and `valid` are ignored. B is k
-    groups of one vector row each. `unroll` turns at a time keep sums of their own, for tiles so small that
-    an addition would wait for the one before.
-    """
-    kind = ir.VectorType(_SINGLE, lanes)
-    width = vectors * lanes * 4
-
-    @intrinsic
-    def gemm_tile(typing_context, a, a_row, a_column, valid, b, k, c, c_row, first):
-        def generate(context, builder, signature, args):
-            a, a_row, a_column, valid, b, k, c, c_row, first = args
-            if packed:
-                a_step = _word(rows * 4)
-                row_offsets = [_word(4 * r) for r in range(rows)]
-            else:
-                a_step = builder.mul(a_column, _word(4))
-                last = builder.sub(valid, _word(1))
-                row_offsets = []
-                for r in range(rows):
-                    inside = builder.icmp_signed("<", _word(r), last)
-                    row = builder.select(inside, _word(r), last)
-                    row_offsets.append(builder.mul(builder.mul(row, a_row), _word(4)))
-
-            def add_products(a_place, b_place, totals):
-                right = []
-                for v in range(vectors):
-                    pointer = _vector_at(builder, b_place, _word(4 * lanes * v), kind)
-                    right.append(Lane(builder, builder.load(pointer, align=4)))
-                sums = []
-                for r in range(rows):
-                    pointer = _vector_at(builder, a_place, row_offsets[r], _SINGLE)
-                    left = Lane(builder, _spread(builder, builder.load(pointer, align=4), lanes))
-                    for v in range(vectors):
-                        total = Lane(builder, totals[r * vectors + v])
-                        sums.append(left.times_plus(right[v], total).value)
-                return sums
-
-            zeros = [ir.Constant(kind, [0.0] * lanes)] * (rows * vectors)
-            size = len(zeros)
-
-            def turns(count):
-                def body(places, totals):
-                    following = []
-                    a_place, b_place = places
-                    for u in range(count):
-                        following += add_products(a_place, b_place, totals[u * size : (u + 1) * size])
-                        a_place = builder.add(a_place, a_step)
-                        b_place = builder.add(b_place, _word(width))
-                    return following
-
-                return body
-
-            whole = k if unroll == 1 else builder.sdiv(k, _word(unroll))
-            steps = [builder.mul(a_step, _word(unroll)), _word(width * unroll)]
-            places, totals = _counted_loop(builder, whole, [a, b], steps, zeros * unroll, turns(unroll))
-            if unroll > 1:
-                rest = builder.srem(k, _word(unroll))
-                steps = [a_step, _word(width)]
-                _, first_sums = _counted_loop(builder, rest, places, steps, totals[:size], turns(1))
-                sums = [Lane(builder, total) for total in first_sums]
-                for u in range(1, unroll):
-                    sums = [x + Lane(builder, totals[u * size + i]) for i, x in enumerate(sums)]
-                totals = [x.value for x in sums]
-            c_step = builder.mul(c_row, _word(4))
-            pointers = []
-            for r in range(rows):
-                row = builder.add(c, builder.mul(c_step, _word(r)))
-                pointers += [_vector_at(builder, row, _word(4 * lanes * v), kind) for v in range(vectors)]
-            with builder.if_else(builder.icmp_signed("==", first, _word(0))) as (store, add):
-                with store:
-                    for pointer, total in zip(pointers, totals, strict=True):
-                        builder.store(total, pointer, align=4)
-                with add:
-                    for pointer, total in zip(pointers, totals, strict=True):
-                        builder.store(builder.fadd(builder.load(pointer, align=4), total), pointer, align=4)
-            return context.get_dummy_value()
-
-        return types.void(*[types.int64] * 9), generate
-
-    return gemm_tile
 
 
 def make_copy_run(vectors, lanes):

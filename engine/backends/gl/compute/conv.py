@@ -19,6 +19,7 @@ from engine.backends.gl.compute.matmul import tune_pointwise
 from engine.backends.gl.compute.target import Target
 from engine.backends.gl.glsl import COMPONENTS
 from engine.backends.operands import emit
+from engine.backends.windows import windows_first
 from engine.compiler.plan import Compute, Tuner
 from engine.kernels.expr import arg, index, lit, load
 from engine.kernels.value import Value
@@ -107,33 +108,19 @@ def tune_conv(compute: Compute, tuner: Tuner, target: Target) -> bool:
 
 def _shape(compute: Compute, x: Value, w: Value) -> _Shape:
     assert compute.hint is not None
-    facts = compute.hint.facts
-
-    def two(values: Sequence[int], fill: int) -> tuple[int, int]:
-        return (fill, values[0]) if len(values) == 1 else (values[0], values[1])
-
-    kernel, strides = two(w.shape[2:], 1), two(facts["strides"], 1)
-    dilations, pads = two(facts["dilations"], 1), two(facts["pads"], 0)
-    h, width = two(x.shape[2:], 1)
-    n, m = x.shape[0], w.shape[0]
-    out_h, out_w = two(_out_sizes(compute, x.rank - 2), 1)
-    is_pointwise = (*kernel, *strides, *pads) == (1, 1, 1, 1, 0, 0) and (out_h, out_w) == (h, width)
+    win = windows_first(compute)
+    assert win is not None, "a convolution's space is (N, M, *out)"
+    (h, width), (out_h, out_w) = (win.height, win.width), win.out
     static = all(x.is_static(axis) for axis in range(2, x.rank))
-    if is_pointwise:
+    if win.is_pointwise:
         # Rows do not matter to it: all pixels are one long row.
         h, width, out_h, out_w = 1, h * width, 1, out_h * out_w
     elif x.rank == 4:
         static = x.is_static(3)
     return _Shape(
-        n, x.shape[1], h, width, m, out_h, out_w, kernel, strides, dilations, pads, facts["group"],
-        static and width % _PIXELS == 0, is_pointwise,
+        x.shape[0], x.shape[1], h, width, w.shape[0], out_h, out_w, win.kernel, win.strides, win.dilations,
+        win.pads, compute.hint.facts["group"], static and width % _PIXELS == 0, win.is_pointwise,
     )  # fmt: skip
-
-
-def _out_sizes(compute: Compute, spatial: int) -> tuple[int, ...]:
-    space = compute.space
-    assert len(space) == spatial + 2, "a convolution's space is (N, M, *out)"
-    return space[2:]
 
 
 def pack_weights(w: Value, group: int, tile: int) -> np.ndarray:

@@ -15,7 +15,9 @@ _ROUND_NS = 3.0
 def emit_step(target: Target, tuner: Tuner, step: Suppression) -> bool:
     """Emit a step: a group for each row; False beyond the device's limits."""
     grid = flat_grid(step.values[0] * GROUP, target)
-    if not grid_fits(grid, target):
+    most, rounds = (step.values[NAMES.index(name)] for name in ("most", "rounds"))
+    # Boxes that join a row, and slots that are cleared, are further rounds.
+    if not grid_fits(grid, target) or rounds + 2 * most > target.limits.max_loop_rounds:
         return False
     texels, operands = target.texels, step.operands
     kinds = [v.dtype.name for v in operands]

@@ -11,11 +11,11 @@ import numpy as np
 from engine.backends.gl.pixel import tuned_shaders
 from engine.backends.gl.pixel.layout import capacity
 from engine.backends.gl.pixel.shader import Shader
+from engine.backends.windows import windows_first
 from engine.compiler.plan import Compute, Tuner
 from engine.device.gl.limits import GLLimits
 from engine.kernels.expr import acc
 from engine.kernels.kernel import number
-from engine.kernels.size import whole
 from engine.kernels.value import Value
 
 _FLOAT32 = np.dtype(np.float32)
@@ -57,22 +57,13 @@ def _fits(limits: GLLimits, *texels: int) -> bool:
 def _conv(compute: Compute, tuner: Tuner, limits: GLLimits) -> bool:
     assert compute.hint is not None
     x, w = compute.hint.operands
-    facts, rank = compute.hint.facts, x.rank - 2
-    if not _is_float32(compute) or w.known is None or rank not in (1, 2) or len(compute.space) != x.rank:
+    win = windows_first(compute)
+    if win is None or not _is_float32(compute) or w.known is None:
         return False
-
-    def pair(values: object, fill: int) -> tuple[int, int]:
-        found = tuple(whole(v) for v in values)  # type: ignore[attr-defined]
-        return (found[0], found[1]) if rank == 2 else (fill, found[0])
-
-    group = int(facts["group"])
+    group = int(compute.hint.facts["group"])
     images, channels, outputs = x.shape[0], x.shape[1], w.shape[0]
-    size, kernel, out = pair(x.shape[2:], 1), pair(w.shape[2:], 1), pair(compute.space[2:], 1)
-    strides, dilations = pair(facts["strides"], 1), pair(facts["dilations"], 1)
-    top, left = pair(facts["pads"], 0)
-    rows, columns = (
-        (o - 1) * s + (k - 1) * d + 1 for o, s, k, d in zip(out, strides, kernel, dilations, strict=True)
-    )
+    kernel, out, strides, dilations = win.kernel, win.out, win.strides, win.dilations
+    rows, columns = win.reach
     pixels, taps = prod(out), prod(kernel)
     is_spread = group == channels == outputs and group > 1
     sets = images if is_spread else images * group
@@ -114,7 +105,7 @@ def _conv(compute: Compute, tuner: Tuner, limits: GLLimits) -> bool:
         return False
     weights = tuner.constant(f"{label}:{'x'.join(map(str, w.shape))}", lambda: pack(known, group))
     image = tuner.temporary(packed * 4, _FLOAT32)
-    shape = (quarters, per_set, *size, rows, columns, top, left)
+    shape = (quarters, per_set, win.height, win.width, rows, columns, *win.pads)
     tuner.emit(tuned_shaders.pack_image(), (packed,), shape, (x.root.name,), image)
     _multiply(compute, tuner, image, weights, plan)
     return True

@@ -1,4 +1,4 @@
-"""Tuned convolutions against the generic formula, over shapes, strides, pads, groups and dilations."""
+"""Convolutions with channels first against the generic formula, over shapes, strides, pads and groups."""
 
 from __future__ import annotations
 
@@ -53,6 +53,8 @@ NAMED: dict[str, Case] = {
     "depthwise": both((2, 6, 9, 21), (6, 1, 3, 3), (1, 1), group=6),
     "depthwise with a stride": both((1, 6, 19, 70), (6, 1, 5, 5), (2, 2), group=6, strides=(2, 2)),
     "depthwise with two outputs each": both((2, 5, 9, 9), (10, 1, 3, 3), (1, 1), group=5),
+    "depthwise with a stride of 3": both((1, 3, 19, 40), (3, 1, 4, 4), (1, 2), group=3, strides=(3, 3)),
+    "depthwise, tall and narrow": both((1, 2, 700, 6), (2, 1, 3, 3), (1, 1), group=2, strides=(2, 1)),
     "depthwise and dilated": both((1, 4, 12, 45), (4, 1, 3, 3), (2, 2), group=4, dilations=(2, 2)),
     "depthwise on long rows": both((1, 2, 3, 2100), (2, 1, 3, 3), (1, 1), group=2),
     "depthwise in several bands": both((1, 2, 61, 90), (2, 1, 3, 3), (1, 1), group=2),

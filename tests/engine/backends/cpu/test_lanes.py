@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from engine.backends.cpu import nhwc_depthwise, nhwc_pool, reduce, transpose
+from engine.backends.cpu import nhwc_depthwise, nhwc_pool, plane_windows, planes, reduce, transpose, words
 from engine.backends.cpu.backend import CPUBackend
 from engine.backends.cpu.tiles import AVX2, PORTABLE, Tile
-from tests.engine.backends.cpu.hinted import run_tuned
+from tests.engine.backends.cpu.hinted import check, run_tuned
 from tests.engine.backends.cpu.last import assert_close, first_to_last
 from tests.engine.backends.cpu.test_nhwc_depthwise import SAME
 from tests.engine.backends.cpu.test_nhwc_depthwise import case as depthwise_case
@@ -19,7 +19,7 @@ from tests.engine.backends.cpu.test_transpose import transpose_case
 
 @pytest.fixture(params=[AVX2, PORTABLE], ids=["8 lanes", "4 lanes"])
 def tile(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Tile:
-    for module in (nhwc_depthwise, nhwc_pool, reduce, transpose):
+    for module in (nhwc_depthwise, nhwc_pool, plane_windows, planes, reduce, transpose, words):
         monkeypatch.setattr(module, "host_tile", lambda: request.param)
     return request.param
 
@@ -39,6 +39,13 @@ def test_pool(backend: CPUBackend, kind: str) -> None:
         given.arrays["x"][0, 5, 3, 11] = np.nan
     last, expected = first_to_last(given)
     assert_close(run_tuned(backend, last), expected)
+
+
+@pytest.mark.usefixtures("tile")
+@pytest.mark.parametrize("strides", [(1, 1), (2, 2), (1, 3)])
+def test_windows_over_planes(backend: CPUBackend, strides: tuple[int, int]) -> None:
+    check(backend, depthwise_case((2, 3, 9, 31), (3, 3), strides=strides, **SAME))
+    check(backend, pool_case("max", (2, 3, 9, 31), (3, 3), strides=strides, pads=(1, 1), ends=(1, 1)))
 
 
 @pytest.mark.usefixtures("tile")

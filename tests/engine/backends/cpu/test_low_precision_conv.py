@@ -15,7 +15,7 @@ from engine.backends.cpu.backend import CPUBackend
 from engine.backends.cpu.low_precision import BAND_BYTES, SLACK_BYTES
 from engine.backends.cpu.low_precision_conv import cells_of, cut_bands, share
 from engine.backends.cpu.precision import Arithmetic, Unit, units_of
-from engine.backends.cpu.windows import Windows
+from engine.backends.windows import Windows
 from engine.device.jobs.system import JobSystem
 from engine.kernels.expr import FLAT, acc, index, lit, load, maximum
 from engine.kernels.hint import Hint

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from engine.backends.cpu import conv, matmul
+from engine.backends.cpu import matmul, planes, words
 from engine.backends.cpu.backend import CPUBackend
 from engine.backends.cpu.tiles import AVX2, AVX512, NEON, PORTABLE, Tile
 from tests.engine.backends.cpu.hinted import check, conv_case, matmul_case, tuned_plan
@@ -108,8 +108,8 @@ def test_every_processors_tile_computes_the_same(
     backend: CPUBackend, tile: Tile, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """LLVM splits vectors that this processor lacks, so each tile can be run anywhere, if slowly."""
-    monkeypatch.setattr(matmul, "host_tile", lambda: tile)
-    monkeypatch.setattr(conv, "host_tile", lambda: tile)
+    for module in (matmul, planes, words):
+        monkeypatch.setattr(module, "host_tile", lambda: tile)
     check(backend, matmul_case(16, 1, 33, 3, 21, known=True, epilogue="column bias"))
     check(backend, matmul_case(16, 1, 33, 3, 32, known=True, epilogue="column bias"))
     check(backend, matmul_case(13, 2, 29, 75, 340, known=True, epilogue="column bias"))

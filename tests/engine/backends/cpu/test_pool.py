@@ -31,6 +31,7 @@ SHAPES: dict[str, tuple[Any, ...]] = {
     "long rows": ((1, 1, 3, 2200), (2, 3), {"pads": (0, 1), "ends": (0, 1)}),
     "long rows by twos": ((1, 1, 3, 4301), (2, 3), {"strides": (1, 2), "pads": (0, 1), "ends": (0, 1)}),
     "several bands": ((1, 2, 101, 141), (3, 3), {"strides": (2, 2), "pads": (1, 1), "ends": (1, 1)}),
+    "tall and narrow": ((1, 2, 901, 6), (3, 2), {"strides": (2, 1)}),
     "strides larger than windows": ((1, 2, 30, 4000), (1, 2), {"strides": (3, 200)}),
     "one axis": ((2, 3, 31), (4,), {"strides": (2,), "dilations": (1,), "pads": (1,), "ends": (2,)}),
 }

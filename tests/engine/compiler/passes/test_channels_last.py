@@ -182,6 +182,14 @@ def test_grouped_convolutions_keep_the_model_s_order(group: int) -> None:
     same_answers(around(middle, {"g": weights(8, 8 // group, 1, 1)}))
 
 
+def test_wide_groups_of_windows_have_their_channels_last() -> None:
+    middle = [node("Conv", ["a", "g"], ["b"], group=2, pads=[1, 1, 1, 1])]
+    source = around(middle, {"g": weights(32, 4, 3, 3)}, channels=32)
+    changed, _ = rewritten(source)
+    assert [layer.domain for layer in changed.layers if layer.op_type == "Conv"] == [DOMAIN] * 3
+    same_answers(source)
+
+
 def test_values_in_between_may_be_outputs() -> None:
     nodes = [
         node("Conv", ["x", "w"], ["a"]),

@@ -1,4 +1,4 @@
-"""The windows of convolutions and poolings over one or two axes, one axis as the columns of a single row."""
+"""Windows of hinted convolutions and pools over one or two axes, one axis as the columns of a single row."""
 
 from __future__ import annotations
 
@@ -7,9 +7,7 @@ from dataclasses import dataclass
 from math import prod
 
 from engine.compiler.plan import Compute
-
-MAX_TAPS = 1024
-MAX_STRIDE = 256
+from engine.kernels.size import whole
 
 
 @dataclass(frozen=True)
@@ -36,30 +34,26 @@ class Windows:
         return plain and self.out == (self.height, self.width)
 
     @property
+    def reach(self) -> tuple[int, int]:
+        """Rows and columns, padding included, that all windows together read."""
+        rows, columns = (
+            (out - 1) * s + (k - 1) * d + 1
+            for out, s, k, d in zip(self.out, self.strides, self.kernel, self.dilations, strict=True)
+        )
+        return rows, columns
+
+    @property
     def reads_in_place(self) -> bool:
         """Whether the input may be read as it is: no padding on any side, no stride along rows."""
-        return (
-            self.pads == (0, 0)
-            and self.strides[1] == 1
-            and all(
-                (out - 1) * s + (k - 1) * d + 1 <= size
-                for out, s, k, d, size in zip(
-                    self.out,
-                    self.strides,
-                    self.kernel,
-                    self.dilations,
-                    (self.height, self.width),
-                    strict=True,
-                )
-            )
-        )
+        if self.pads != (0, 0) or self.strides[1] != 1:
+            return False
+        rows, columns = self.reach
+        return rows <= self.height and columns <= self.width
 
 
 def windows_first(compute: Compute) -> Windows | None:
-    """Those of a hinted step over (N, C, *spatial); None for other ranks, and for wide strides."""
+    """Those of a hinted step over (N, C, *spatial); None for other ranks."""
     assert compute.hint is not None
-    if max(compute.hint.facts["strides"]) > MAX_STRIDE:
-        return None
     return _windows(compute, compute.hint.operands[0].shape[2:], compute.space[2:])
 
 
@@ -79,12 +73,12 @@ def _windows(compute: Compute, spatial: Sequence[int], out: Sequence[int]) -> Wi
     if len(spatial) not in (1, 2) or len(out) != len(spatial) or len(kernel) != len(spatial):
         return None
     return Windows(
-        *_pair(spatial, 1), _pair(kernel, 1), _pair(facts["strides"], 1), _pair(facts["dilations"], 1),
-        _pair(facts["pads"], 0), _pair(out, 1),
+        *pair(spatial, 1), pair(kernel, 1), pair(facts["strides"], 1), pair(facts["dilations"], 1),
+        pair(facts["pads"], 0), pair(out, 1),
     )  # fmt: skip
 
 
-def _pair(numbers: Iterable[int], default: int) -> tuple[int, int]:
+def pair(numbers: Iterable[int], default: int) -> tuple[int, int]:
     """Values for rows and columns; `default` for rows if there are only columns."""
     rows, columns = (default, *numbers)[-2:]
-    return rows, columns
+    return whole(rows), whole(columns)

@@ -1,0 +1,360 @@
+"""Windows over one plane each, channels first: depthwise convolutions of any element type, and pools.
+
+A plane is staged with its padding, so that a tap of neighbouring windows is a run. Where a word has several
+elements, nothing is gathered either: a vector of words that starts one element later holds the next windows,
+so there are as many vectors of sums as a word has elements, and their elements are interleaved at the end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+
+import numpy as np
+
+from engine.backends.cpu.argument_block import ArgumentBlock
+from engine.backends.cpu.epilogue import Epilogue, is_float32_core, print_epilogue
+from engine.backends.cpu.library import library_text
+from engine.backends.cpu.native_kernel import NativeKernel
+from engine.backends.cpu.planes import (
+    SLACK,
+    TAP_OFFSETS,
+    Layout,
+    input_shift,
+    layout_of,
+    staging_text,
+    zero_text,
+)
+from engine.backends.cpu.printer import indent, kernel_text
+from engine.backends.cpu.tiles import MAX_TAPS, host_tile
+from engine.backends.cpu.words import (
+    Words,
+    byte_shift,
+    elements_of,
+    emit_rows_of_words,
+    known_zeros,
+    signed_bytes,
+    zeros_of,
+)
+from engine.backends.windows import Windows, windows_first
+from engine.compiler.plan import Compute, Tuner, storable
+from engine.kernels.size import deferred
+
+_WIDE = 4
+"""Vectors of float32 results at a time."""
+
+_SUMS = 2048
+"""Results held at a time, in words."""
+
+_NEAR_ELEMENTS = 6144
+"""Staged elements that leave room for their results in the nearest cache."""
+
+_MOST_ELEMENTS = 16384
+"""Staged elements that a task has room for, where windows reach far."""
+
+_LONG_ROW = 48
+"""Results that a row needs to be stored by itself."""
+
+_NS_PER_VECTOR = 2.5
+_NS_PER_TAP = 0.1
+_NS_PER_OUTPUT = 0.6
+_NS_PER_STAGED = 0.3
+
+_ARGUMENTS = ArgumentBlock(
+    "out_rows last_size height width row_blocks rows_at_once columns_at_once in_place",
+    "kernel_rows tap_columns tap_step tap_row_step row_step top left row_stride column_stride staged_stride",
+    "stride phases step reach_rows advance length region",
+)
+_CONV_ARGUMENTS = ArgumentBlock(_ARGUMENTS, "channels multiplier pitch shift")
+_POOL_ARGUMENTS = ArgumentBlock(
+    _ARGUMENTS,
+    "channels kernel_columns row_dilation dilation count_top count_bottom count_left count_right",
+)
+
+_COUNT = """
+
+@helper
+def taps_inside(first, dilation, count, low, high):
+    # How many of the taps first + t * dilation lie in low..high-1.
+    begin = 0
+    while begin < count and first + begin * dilation < low:
+        begin += 1
+    end = count
+    while end > begin and first + (end - 1) * dilation >= high:
+        end -= 1
+    return end - begin
+"""
+
+
+@dataclass(frozen=True)
+class Cut:
+    """How windows are cut into tasks: the run-time arguments `_ARGUMENTS` but for the channels.
+
+    `nanoseconds` is how long the staging of a plane takes.
+    """
+
+    sizes: tuple[float, ...]
+    blocks: int
+    nanoseconds: float
+
+
+def cut_planes(win: Windows, elements: int, count: int, threads: int) -> Cut | None:
+    """Bands that fit a task's memory, for `count` planes of words of so many elements; None if none do."""
+    (kh, kw), (sh, sw), (dh, dw), (oh, ow) = win.kernel, win.strides, win.dilations, win.out
+    in_place = elements == 1 and win.reads_in_place
+    layout = layout_of(win) if elements == 1 else Layout(1, sh, kh - 1, 1, 1, sw, kw - 1)
+    columns = max(1, min(ow, _SUMS))
+    rows = max(1, min(oh, _SUMS // (win.width if in_place else layout.length(columns))))
+
+    def staged() -> int:
+        return 0 if in_place else layout.size(rows, columns)
+
+    while rows > 1 and staged() > _NEAR_ELEMENTS:
+        rows = (rows + 1) // 2
+    while columns > 1 and staged() > _MOST_ELEMENTS:
+        columns = (columns + 1) // 2
+    if staged() > _MOST_ELEMENTS or win.taps > MAX_TAPS:
+        return None
+    while rows > 8 and count * -(-oh // rows) < 2 * threads:
+        rows = -(-rows // 2)
+    blocks, row = max(1, -(-oh // rows)), win.width if in_place else layout.length(columns)
+    sizes = _ARGUMENTS.values(
+        out_rows=oh, last_size=ow, height=win.height, width=win.width, row_blocks=blocks, rows_at_once=rows,
+        columns_at_once=columns, in_place=int(in_place), kernel_rows=kh, tap_columns=-(-kw // elements),
+        tap_step=dw if elements == 1 else elements, tap_row_step=dh * row,
+        row_step=(sh if in_place else layout.step) * row, top=win.pads[0], left=win.pads[1], row_stride=sh,
+        column_stride=sw, staged_stride=layout.row_stride, stride=layout.stride, phases=layout.phases,
+        step=layout.step, reach_rows=layout.reach_rows, advance=layout.advance, length=row,
+        region=layout.region(rows, columns),
+    )  # fmt: skip
+    return Cut(sizes, blocks, 0.0 if in_place else win.height * win.width * _NS_PER_STAGED)
+
+
+def tune_plane_conv(compute: Compute, tuner: Tuner, win: Windows, words: Words, threads: int) -> bool:
+    """Whether a convolution of one channel each is one over neighbours, and its steps are emitted."""
+    assert compute.hint is not None
+    x, w = compute.hint.operands[:2]
+    x_zero, w_zero = zeros_of(compute)
+    (kh, kw), sw, outputs = win.kernel, win.strides[1], win.out[0] * win.out[1]
+    in_words, in_bytes = words.elements > 1, words.form == "bytes"
+    if in_words and (words.elements % sw or win.dilations != (1, 1)):
+        return False
+    channels, groups = w.shape[0], words.count(kw)
+    zeros = known_zeros(w_zero, byte_shift(w.dtype, signed=True) if in_bytes else 0)
+    is_known = w.known is not None and (w_zero is None or w_zero.known is not None)
+    if in_words and not is_known and (in_bytes or (w_zero is not None and w_zero.size > 1)):
+        return False
+    if in_bytes and is_known and zeros.any():
+        return False
+    cut = deferred(cut_planes, win, words.elements, x.shape[0] * channels, threads)
+    if cut is None:
+        return False
+    if in_words and is_known:
+        name = f"{w.name}|taps of {words.form}|{'' if w_zero is None else w_zero.name}"
+        weights = tuner.constant(name, partial(pack_taps_of_words, elements_of(w), words, zeros))
+    else:
+        sizes, strides = (1, channels * kh, kw), (0, kw, 1)
+        weights = emit_rows_of_words(tuner, w, sizes, strides, words, w_zero).name
+    total = "to_int32(read_int32(tile, column) - row_total)" if in_bytes else ""
+    epilogue = print_epilogue(compute, _CONV_ARGUMENTS.end, core=compute.body.dtype, total=total)
+    nanoseconds = outputs * kh * groups * _NS_PER_VECTOR / words.tile.lanes + cut.nanoseconds
+    nanoseconds += outputs * (epilogue.nanoseconds / 2 + 0.3) + 30.0
+    arguments = _CONV_ARGUMENTS.values(
+        **_ARGUMENTS.named(cut.sizes), channels=channels, multiplier=channels // x.shape[1],
+        pitch=(kh * groups + in_bytes) * words.size, shift=input_shift(words, x),
+    )  # fmt: skip
+    values = (nanoseconds / cut.blocks, *arguments, *epilogue.values)
+    zero = [x_zero] if in_words and x_zero is not None else []
+    text = plane_conv_text(
+        words, x.dtype.name, sw if in_words else 1, epilogue, zero[0].dtype.name if zero else ""
+    )
+    inputs = (*epilogue.inputs, x.name, weights, *(z.name for z in zero))
+    tasks = x.shape[0] * channels * cut.blocks
+    tuner.emit(NativeKernel("plane_conv", text), (tasks,), values, inputs, compute.output.name)
+    return True
+
+
+@storable
+def pack_taps_of_words(elements: np.ndarray, words: Words, zeros: np.ndarray) -> np.ndarray:
+    """(C, 1, kh, kw) weights as words along the rows of a window, of bytes followed by their sum."""
+    channels, kw = elements.shape[0], elements.shape[-1]
+    rows = elements.reshape(channels, -1, kw)
+    if words.form == "bytes":
+        numbers = signed_bytes(np.ascontiguousarray(rows)).astype(np.int32)
+    else:
+        numbers = rows.astype(np.int32) - zeros.astype(np.int32).reshape(-1, 1, 1)
+    padded = np.zeros((*rows.shape[:2], words.count(kw) * words.elements), np.dtype(f"i{words.element_size}"))
+    padded[..., :kw] = numbers
+    taps = padded.reshape(channels, -1).view(np.int32)
+    if words.form != "bytes":
+        return taps.reshape(-1)
+    return np.concatenate([taps, numbers.sum(axis=(1, 2), dtype=np.int32)[:, None]], axis=1).reshape(-1)
+
+
+def plane_conv_text(words: Words, dtype: str, stride: int, epilogue: Epilogue, x_zero: str) -> str:
+    """The kernel's module, for an input of the type `dtype`. x_zero: its zero point's type, if it has one."""
+    lanes, in_bytes = words.tile.lanes, words.form == "bytes"
+    lead = [
+        *_CONV_ARGUMENTS.prologue("x", "w", *(["zeros"] if x_zero else []), epilogue=epilogue),
+        *zero_text(words, x_zero),
+    ]
+    plane = [
+        "input_plane = op_div(plane, multiplier)",
+        "weights = w + i1 * pitch",
+        *(["row_total = to_int32(to_int32(filling) * load_i32(weights, taps))"] if in_bytes else []),
+    ]
+    call = "(at, offsets, weights, taps, target)"
+    if words.form == "float32":
+        tiles = f"wide_tile = make_tap_tile({_WIDE}, {lanes})\nslim_tile = make_tap_tile(1, {lanes})\n"
+        calls = {_WIDE * lanes: f"wide_tile{call}", lanes: f"slim_tile{call}"}
+    else:
+        made = f"{words.multiplied_as(True)!r}, {words.elements}, {words.element_size}, {stride}, {lanes}"
+        tiles = f"plane_tile = make_plane_tile({made})\n"
+        calls = {words.elements // stride * lanes: f"plane_tile{call}"}
+    return _text(words, dtype, lead, plane, tiles, calls, [], epilogue)
+
+
+def _text(
+    words: Words, dtype: str, lead: Sequence[str], plane: Sequence[str], tiles: str, calls: dict[int, str],
+    after: Sequence[str], epilogue: Epilogue,
+) -> str:  # fmt: skip
+    """The module of a kernel over planes of the type `dtype`, staged as elements of words.
+
+    calls: by how many results it computes, what fills `target` from the windows at `at`, the widest first.
+    plane: statements for each plane. after: statements that change the results in `tile`, `rows` rows of
+    `count` each, `tile_row` apart, from `first_row` and `first` on.
+    """
+    element, size, widest, narrowest = words.element_size, words.size, max(calls), min(calls)
+    step = [f"{calls[narrowest]}", f"j += {narrowest}"]
+    if widest > narrowest:
+        wide = [f"    {calls[widest]}", f"    j += {widest}"]
+        step = [f"if span - j > {narrowest}:", *wide, "else:", *indent(step)]
+    # Vectors run on over the ends of short rows that lie close together.
+    is_joined = words.form == "float32"
+    join = [
+        f"if rows > 1 and row_step - count < {narrowest} and rows * row_step <= {_SUMS}:",
+        "    span, lines, tile_row = (rows - 1) * row_step + count, 1, row_step",
+    ]
+    pack = [
+        f"if tile_row != count and count < {_LONG_ROW}:",
+        "    tile, tile_row = packed, count",
+        "    for i in range(rows):",
+        f"        for j in range(0, count, {narrowest}):",
+        "            copy_run(tile + (i * count + j) * 4, sums + (i * row_step + j) * 4)",
+    ]
+    body = [
+        *lead,
+        f"packed = stack_bytes({(_SUMS + widest) * 4})" if is_joined else "",
+        f"sums = stack_bytes({(_SUMS + widest) * size})",
+        f"band = stack_bytes({(_MOST_ELEMENTS + 2 * SLACK) * element})",
+        f"offsets = stack_bytes({MAX_TAPS * 8})",
+        "taps = kernel_rows * tap_columns",
+        "tap_offsets(offsets, kernel_rows, tap_columns, tap_row_step, region, tap_step, stride)",
+        *epilogue.kernel,
+        "for task in range(begin, end):",
+        *indent(
+            [
+                "plane = op_div(task, row_blocks)",
+                "first_row = (task - plane * row_blocks) * rows_at_once",
+                "rows = min(rows_at_once, out_rows - first_row)",
+                "i0 = op_div(plane, channels)",
+                "i1 = plane - i0 * channels",
+                *plane,
+                f"origin = x + input_plane * height * width * {np.dtype(dtype).itemsize}",
+                "first = 0",
+                "while first < last_size:",
+                "    count = min(columns_at_once, last_size - first)",
+                f"    source = origin + (first_row * row_stride * width + first) * {element}",
+                "    if in_place == 0:",
+                "        source = band",
+                "        needed = (rows - 1) * step + reach_rows + 1",
+                "        stage_rows(band, origin, height, width, first_row * row_stride - top,"
+                " left - first * column_stride, staged_stride, stride, phases, needed, length, region,"
+                " filling, zero)",
+                "    tile, span, lines, tile_row = sums, count, rows, count",
+                *indent(join if is_joined else []),
+                "    for i in range(lines):",
+                "        j = 0",
+                # What a run writes too far, the next row overwrites.
+                "        while j < span:",
+                f"            at = source + (i * row_step + j * advance) * {element}",
+                f"            target = sums + (i * span + j) * {size}",
+                *indent(indent(indent(step))),
+                *indent(pack if is_joined else []),
+                *indent(after),
+                "    runs, columns = 1, rows * count",
+                "    if count != last_size or tile_row != count:",
+                "        runs, columns = rows, count",
+                "    for run in range(runs):",
+                "        first_column = (first_row + run) * last_size + first",
+                "        start = plane * out_rows * last_size + first_column",
+                *indent(indent(epilogue.store)),
+                f"        tile += tile_row * {size}",
+                "    first += count",
+            ]
+        ),
+    ]
+    head = library_text("vectors", "products", "words") + tiles + staging_text(words, dtype)
+    return kernel_text(head + TAP_OFFSETS.replace("{element_size}", str(element)), body)
+
+
+def tune_pool(compute: Compute, tuner: Tuner, threads: int) -> bool:
+    """Rule for hints of kind "pool" with channels first: float32, one or two axes."""
+    assert compute.hint is not None
+    (x,), facts, win = compute.hint.operands, compute.hint.facts, windows_first(compute)
+    if win is None or win.taps > MAX_TAPS or not is_float32_core(compute):
+        return False
+    kind, count = str(facts["kind"]), x.shape[0] * x.shape[1]
+    cut = deferred(cut_planes, win, 1, count, threads)
+    if cut is None:
+        return False
+    (top, left), (bottom, right) = win.pads, (0, *(int(n) for n in facts["ends"]))[-2:]
+    counted = (0, win.height, 0, win.width)
+    if facts.get("include_pad", False):
+        counted = (-top, win.height + bottom, -left, win.width + right)
+    epilogue = print_epilogue(compute, _POOL_ARGUMENTS.end)
+    nanoseconds = win.out[0] * win.out[1] * (win.taps * _NS_PER_TAP + _NS_PER_OUTPUT) + cut.nanoseconds
+    arguments = _POOL_ARGUMENTS.values(
+        **_ARGUMENTS.named(cut.sizes), channels=x.shape[1], kernel_columns=win.kernel[1],
+        row_dilation=win.dilations[0], dilation=win.dilations[1], count_top=counted[0],
+        count_bottom=counted[1], count_left=counted[2], count_right=counted[3],
+    )  # fmt: skip
+    values = (nanoseconds / cut.blocks, *arguments, *epilogue.values)
+    kernel = NativeKernel(f"plane_pool_{kind}", plane_pool_text(kind, epilogue))
+    tuner.emit(kernel, (count * cut.blocks,), values, (*epilogue.inputs, x.name), compute.output.name)
+    return True
+
+
+def plane_pool_text(kind: str, epilogue: Epilogue) -> str:
+    """The kernel's module."""
+    lanes, is_average = host_tile().lanes, kind == "average"
+    words, padding = Words("float32", 1), "-INF" if kind == "max" else "0.0"
+    # How many taps of each column of windows count, and of each row of windows.
+    divide = [
+        "if counted != first:",
+        "    counted = first",
+        "    for column in range(count):",
+        "        reached = (first + column) * column_stride - left",
+        "        inside = taps_inside(reached, dilation, kernel_columns, count_left, count_right)",
+        "        store_f32(counts, column, to_float32(inside))",
+        "for i in range(rows):",
+        "    reached = (first_row + i) * row_stride - top",
+        "    inside = taps_inside(reached, row_dilation, kernel_rows, count_top, count_bottom)",
+        "    rows_inside = to_float32(inside)",
+        "    for k in range(count):",
+        "        amount = op_mul(rows_inside, load_f32(counts, k))",
+        "        position = i * tile_row + k",
+        "        store_f32(tile, position, op_div(load_f32(tile, position), amount))",
+    ]
+    lead = [*_POOL_ARGUMENTS.prologue("x", epilogue=epilogue), *zero_text(words, "", padding)]
+    lead += [f"counts = stack_bytes({_SUMS * 4})", "counted = _types.int64(-1)"] if is_average else []
+    tiles = _COUNT + "".join(
+        f"\n{name}_tile = make_pool_tile({vectors}, {lanes}, {kind == 'max'})\n"
+        for name, vectors in (("wide", _WIDE), ("slim", 1))
+    )
+    call = "(at, offsets, taps, target)"
+    calls = {_WIDE * lanes: f"wide_tile{call}", lanes: f"slim_tile{call}"}
+    return _text(
+        words, "float32", lead, ["input_plane = plane"], tiles, calls, divide if is_average else [], epilogue
+    )
