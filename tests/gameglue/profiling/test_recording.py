@@ -61,21 +61,23 @@ def test_frames_phases_and_hooks() -> None:
 def test_an_apps_frames_are_recorded_with_their_hooks_and_workers(app: App) -> None:
     reader = app.scene.create("reader", Reader).get_component(Reader)
     app.step()
+    assert reader is not None
     recording = app.profiler.record()
-    for _ in range(5):
+    steps = 0
+    while steps < 5 or (reader.answers == 0 and steps < 1000):  # a busy machine answers later
         app.step()
+        steps += 1
     assert app.profiler.stop() is recording
     app.step()
-    assert len(recording.frames) == 5
+    assert len(recording.frames) == steps
     frame = recording.frames[2]
     assert set(frame.phases) == set(app.frame.names)
     assert sum(frame.phases.values()) == pytest.approx(frame.seconds, rel=0.05)
     assert 0.0 < frame.hooks["Reader.update"] <= frame.phases["update"]
     (times,) = recording.workers
-    assert reader is not None
     assert times.worker is reader.worker
     assert times.label == "digits on cpu"
-    assert times.schedules == 5
+    assert times.schedules == steps
     assert 0.0 < frame.workers["digits on cpu"] <= frame.hooks["Reader.update"]
     assert times.state in ("idle", "in flight")
     names = {(event.track, event.name) for event in recording.events}
