@@ -37,20 +37,40 @@ def library(name: str, request: pytest.FixtureRequest) -> str:
     return str(found[0])
 
 
-@pytest.mark.parametrize("name", ["intel", "pocl", "refusing", "none"])
-def test_what_needs_opencl_passes_or_is_skipped(name: str, request: pytest.FixtureRequest) -> None:
+def run_tests(name: str, request: pytest.FixtureRequest, chosen: str, *places: str) -> str:
+    """What pytest prints about quick tests in a process whose only runtime is this; they all pass."""
     environment = {**os.environ, "OCL_ICD_VENDORS": library(name, request), "OPENCL_VENDOR_PATH": NONE}
     environment.pop("PYTEST_ADDOPTS", None)
-    chosen = ["-k", "opencl or cl_device", "-m", "not long"]
-    command = [sys.executable, "-m", "pytest", "-q", "-rs", *chosen, "tests"]
+    command = [sys.executable, "-m", "pytest", "-q", "-rs", "-k", chosen, "-m", "not long", *places]
     run = subprocess.run(
         command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=1800, check=False
     )
     assert run.returncode == 0, run.stdout[-8000:]
-    counts = {word: int(number) for number, word in re.findall(r"(\d+) (passed|skipped)", run.stdout)}
-    if "no kernel runs on OpenCL here" in run.stdout or "no OpenCL platform" in run.stdout:
+    return run.stdout
+
+
+@pytest.mark.parametrize("name", ["intel", "pocl", "refusing", "none"])
+def test_what_needs_opencl_passes_or_is_skipped(name: str, request: pytest.FixtureRequest) -> None:
+    told = run_tests(name, request, "opencl or cl_device", "tests")
+    counts = {word: int(number) for number, word in re.findall(r"(\d+) (passed|skipped)", told)}
+    if "no kernel runs on OpenCL here" in told or "no OpenCL platform" in told:
         assert name != "intel"
         assert counts["skipped"] > 500
     else:
         assert name in ("intel", "pocl")
         assert counts["passed"] > 500
+
+
+def mentioning_opencl() -> list[str]:
+    """The files of tests that touch OpenCL in some way: by its name, or where the machine is described."""
+    mentioned = re.compile("opencl|doctor|SystemInfo", re.IGNORECASE)
+    files = [file.relative_to(ROOT) for file in sorted((ROOT / "tests").rglob("test_*.py"))]
+    others = (Path(__file__).relative_to(ROOT), Path("tests/docs/test_docstrings.py"))
+    return [str(f) for f in files if f not in others and mentioned.search((ROOT / f).read_text("utf-8"))]
+
+
+@pytest.mark.parametrize("name", ["refusing", "none"])
+def test_what_mentions_opencl_passes_where_none_works(name: str, request: pytest.FixtureRequest) -> None:
+    others = "gl_compute or gl_pixel or cpu or definition or opencl"
+    told = run_tests(name, request, f"not ({others})", *mentioning_opencl())
+    assert int(re.findall(r"(\d+) passed", told)[-1]) > 300
