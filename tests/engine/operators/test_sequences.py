@@ -121,8 +121,8 @@ def test_empty_sequences_and_optionals() -> None:
     ("nodes", "message"),
     [
         ([CUT, node("SequenceAt", ["s", "p"], ["y"])], r"position 7 is outside a sequence of 5"),
-        ([CUT, node("SequenceInsert", ["s", "x", "p"], ["y"])], r"must lie in -5..5"),
-        ([CUT, node("SequenceErase", ["s", "p"], ["y"])], r"must lie in -5..4"),
+        ([CUT, node("SequenceInsert", ["s", "x", "p"], ["y"])], r"must be in -5..5"),
+        ([CUT, node("SequenceErase", ["s", "p"], ["y"])], r"must be in -5..4"),
         ([node("SequenceEmpty", [], ["s"]), node("SequenceErase", ["s"], ["y"])], "empty sequence"),
         ([node("SequenceEmpty", [], ["s"]), node("ConcatFromSequence", ["s"], ["y"], axis=0)], "not known"),
         ([CUT, node("SequenceInsert", ["s", "p"], ["y"])], "cannot put int64 into a sequence of float32"),
