@@ -45,6 +45,8 @@ def main() -> Recorded:
         digits = ModelLoader.load(app.resources.find("digits/digits.onnx"))
         soften = ModelLoader.load(parse_model(SOFTEN).SerializeToString())
         with Worker(soften) as softener, Worker(digits) as reader:
+            for worker, name in ((softener, "picture"), (reader, "image")):
+                worker.warm_up({name: (1, 1, 28, 28)}).wait()  # else the first frames' results come later
             made = app.scene.create("recorded").add_component(Recorded, softener=softener, reader=reader)
             app.run(frames=5)
             made.read()

@@ -171,6 +171,11 @@ class Executor(Disposable):
         self._schedules += 1
         return given
 
+    @property
+    def _waits_for_plan(self) -> bool:
+        """Whether the plan of the latest schedule is still being made or compiled."""
+        return self._latest is not None and self._latest.recorded.pending is not None
+
     def _plain_path(self) -> FastPath | None:
         """The latest fast path, if inputs need nothing but the same shapes and types to take it again."""
         self._check_alive()

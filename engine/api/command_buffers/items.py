@@ -112,11 +112,12 @@ class Segment(Protocol):
 class PlainSegment:
     """A command that goes out by itself."""
 
-    stays = True
     count = 0
 
     def __init__(self, command: Command) -> None:
         self.commands = (command,)
+        # With its plan, a schedule may go out with others.
+        self.stays = not (isinstance(command, ScheduleCommand) and command.worker._waits_for_plan)
 
     def replay(self) -> bool:
         """Never."""

@@ -23,6 +23,7 @@ from engine import (
     TextureConverter,
     ThreadError,
     Worker,
+    background_planning,
     job,
 )
 from tests.engine.device.jobs.gates import Gate
@@ -170,6 +171,31 @@ def test_other_shapes_are_scheduled_as_ever_and_replayed_from_then_on(where: dic
             np.testing.assert_allclose(a.peek_output().download_to_array(), x**2)
             np.testing.assert_allclose(b.peek_output().download_to_array(), (x + 1) ** 2)
         assert replayed == [0, 2, 2, 0, 2, 0, 2]
+
+
+def test_schedules_whose_plans_are_made_in_the_background_are_replayed_once_these_are_there(
+    where: dict[str, Any],
+) -> None:
+    with ExitStack() as stack:
+        any_size = ModelLoader.load(proto(NODES, *SHAPES))
+        a, b = (stack.enter_context(Worker(any_size, **where)) for _ in range(2))
+        buffer = CommandBuffer()
+        x = np.arange(5, dtype=np.float32)
+        for worker in (a, b):
+            buffer.schedule_worker(worker, {"x": x})
+        with background_planning():
+            buffer.execute()
+            assert a.plan_report().planning
+            buffer.execute()
+        for worker in (a, b):
+            np.testing.assert_allclose(worker.peek_output().download_to_array(), x**2)
+        buffer.execute()
+        buffer.execute()
+        assert buffer.replayed == 2
+        x += 1
+        buffer.execute()
+        for worker in (a, b):
+            np.testing.assert_allclose(worker.peek_output().download_to_array(), x**2)
 
 
 def test_an_output_of_a_worker_outside_is_the_latest_at_every_size(where: dict[str, Any]) -> None:
