@@ -46,11 +46,13 @@ class Scatterer:
 
     raise_all: target t (row, update, column) raises entry (row, target, column) of the table (rows, places,
     columns) to the number of its update; a negative one does nothing. mark_runs: see `run_statements`.
+    most_rounds: how often a loop of a step may run, which goes through the updates of one place.
     """
 
     sorter: Sorter
     raise_all: Callable[[Tuner, Targets, str, str], bool]
     mark_runs: Callable[[Tuner, Targets, str, str], bool]
+    most_rounds: int = _MOST
 
 
 def tune_scatter(compute: Compute, tuner: Tuner, scatterer: Scatterer) -> bool:
@@ -95,7 +97,8 @@ def _tune_reduction(compute: Compute, tuner: Tuner, scatterer: Scatterer) -> boo
     (_, places, _), (rows, count, width) = data.shape, updates.shape
     columns = targets.shape[2]
     size = 2 * rows * places * columns
-    if size >= _MOST or not scatterer.sorter.fits(size, INT32):
+    # A loop finds out in a round of its own that it is over.
+    if size >= _MOST or count >= scatterer.most_rounds or not scatterer.sorter.fits(size, INT32):
         return False
     pairs = sorted_pairs(tuner, scatterer.sorter, targets, count)
     if pairs is None:

@@ -56,7 +56,8 @@ def _packed(compute: Compute, tuner: Tuner, target: Target) -> bool:
 
 def _scatter(compute: Compute, tuner: Tuner, target: Target) -> bool:
     steps = partial(raise_all, target), partial(mark_runs, target)
-    return tune_scatter(compute, tuner, Scatterer(_sorter(target), *steps))
+    most = target.limits.max_loop_rounds
+    return tune_scatter(compute, tuner, Scatterer(_sorter(target), *steps, most))
 
 
 def _scan(compute: Compute, tuner: Tuner, target: Target) -> bool:
