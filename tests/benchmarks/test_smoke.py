@@ -91,8 +91,8 @@ ROWS = {
     ],
     "slices": [r"digits +cpu( +\d+\.\d\d){2} +\d+( +\d+\.\d\d){4} *\n"],
     "demos": [
-        r"rival( +\d+\.\d){4} +cpu +a move of the paddle",
-        r"upscale( +\d+\.\d){4} +cpu +an upscaled image",
+        r"rival( +\d+\.\d){5} +cpu +a move of the paddle",
+        r"upscale( +\d+\.\d){5} +cpu +an upscaled image",
         r"answers/s: [0-2] of 2\n",
     ],
     "hitches": [
