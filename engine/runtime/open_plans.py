@@ -18,7 +18,8 @@ from engine.compiler.plan import BufferSpec, Plan
 from engine.compiler.trace import InputShapes
 from engine.compiler.walk import Elements, Trace
 from engine.graph.model import Model
-from engine.kernels.size import Number, SizeRecorder, put_together, taken_apart
+from engine.kernels.size import Number, put_together, taken_apart
+from engine.kernels.size_recorder import SizeRecorder
 from engine.kernels.value import Value, leaves
 from engine.runtime import fillers
 from engine.runtime.open_numbers import OpenNumbers, of_elements, opened_elements
@@ -33,18 +34,12 @@ MOST_PLANS = 16
 """How many plans for all sizes a model keeps, each for sizes that others' guards refuse."""
 
 OPEN_FAILURES = (
-    EngineError,
-    ArithmeticError,
-    AttributeError,
-    LookupError,
-    TypeError,
-    ValueError,
-    RecursionError,
-)
+    EngineError, ArithmeticError, AttributeError, LookupError, TypeError, ValueError, RecursionError
+)  # fmt: skip
 """What code that knows nothing of open sizes may raise: then the sizes at hand are planned for themselves."""
 
 MOST_LENGTHS = 64
-"""The same for a model whose plans have more steps at larger sizes, each for one length."""
+"""The same for a model with plans of one length each: they have more steps at larger sizes."""
 
 MOST_DECIDED = 4
 """How many of them may be decided by other elements of inputs; with more, no further ones are made."""
@@ -103,7 +98,7 @@ class SizedPlan:
 
     @property
     def is_used(self) -> bool:
-        """Whether it has served any sizes: its constants are bound, so that sizes can be filled in."""
+        """Whether its constants are bound, so that sizes can be filled in."""
         return self._recorded is not None
 
     @property

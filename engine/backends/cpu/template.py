@@ -106,6 +106,7 @@ class CPUTemplate:
             if is_blocked:
                 block = words.add(0)
                 words.add(0)
+            value: Any
             for value in step.values:
                 if isinstance(value, float) or (isinstance(value, Size) and isinstance(value.hint, float)):
                     words.add(value, is_float=True)

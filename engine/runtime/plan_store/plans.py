@@ -26,7 +26,7 @@ from engine.compiler.plan import AnyKernel, BufferSpec, Packed, Plan, Role, Step
 from engine.compiler.walk import Trace
 from engine.device.native.prebuilt import ABI
 from engine.graph.model import Model
-from engine.kernels.size import SizeRecorder
+from engine.kernels.size_recorder import SizeRecorder
 from engine.kernels.value import Value
 from engine.runtime.plan_store import files, is_storing, open_plans
 from engine.runtime.plan_store.cache_keys import digest_of_engine, digest_of_model
