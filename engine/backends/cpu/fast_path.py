@@ -17,7 +17,7 @@ from engine.device.jobs.command_list import CommandList
 from engine.device.jobs.system import JobHandle, RepeatedJob
 
 IN_PLACE_BYTES = 1 << 14
-"""Copying a smaller input costs less than saying where it lies."""
+"""Copying a smaller input costs less than setting its address."""
 
 
 class CPURepeat(Repeat):
