@@ -10,8 +10,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from math import isqrt, prod
 
-import numpy as np
-
 from engine.base.dtypes import INT32, INT64
 from engine.kernels.expr import (
     Expr,
