@@ -10,8 +10,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from math import isqrt, prod
 
-import numpy as np
-
 from engine.base.dtypes import INT32, INT64
 from engine.kernels.expr import (
     Expr,
@@ -246,20 +244,20 @@ def _chosen_order(k: Builder, rows: Value, descending: bool, keep: int) -> Value
     The first `keep` elements are in the first `keep` blocks, sorted by their best: each of these holds an
     element that comes before all of the others.
     """
-    keys = comparable(k, rows, descending)
-    outer, count, inner = keys.shape
+    outer, count, inner = rows.shape
     length = isqrt(count // keep)
     blocks = -(-count // length)
 
+    def key(o: Expr, at: Expr, i: Expr) -> Expr:
+        # Few are read twice: a tensor of all keys would cost more.
+        return key_of(rows[o, minimum(at, count - 1), i], descending)
+
     def best(o: Expr, s: Expr, i: Expr) -> Expr:
         first = s * length
-        return reduce(
-            "min",
-            minimum(arg(length), arg(count) - first),
-            lambda r: keys[o, minimum(first + r, count - 1), i],
-        )
+        here = minimum(arg(length), arg(count) - first)
+        return reduce("min", here, lambda r: key(o, first + r, i))
 
-    bests = k.compute((outer, blocks, inner), keys.dtype, best)
+    bests = k.compute((outer, blocks, inner), INT32, best)
     chosen = sorted_order(k, bests, keep=keep)
     # In their old order, so that equals keep theirs.
     places = sorted_order(k, chosen)
@@ -276,11 +274,9 @@ def _chosen_order(k: Builder, rows: Value, descending: bool, keep: int) -> Value
     def candidate(o: Expr, c: Expr, i: Expr) -> Expr:
         # What is beyond the last block's end comes last, behind its equals.
         at = position(o, c, i)
-        return select(
-            at < arg(count), keys[o, minimum(at, count - 1), i], lit(int(np.iinfo(keys.dtype).max), "int32")
-        )
+        return select(at < arg(count), key(o, at, i), lit(2**31 - 1, "int32"))
 
-    candidates = k.compute((outer, keep * length, inner), keys.dtype, candidate)
+    candidates = k.compute((outer, keep * length, inner), INT32, candidate)
     order = sorted_order(k, candidates, keep=keep)
 
     def found(o: Expr, slot: Expr, i: Expr) -> Expr:
