@@ -150,7 +150,7 @@ class GLPixelBackend(GLBackend):
         self.prepare(plan.kernels)
         if plan.repeats:
             return PlanTemplate(self, plan, constants)
-        with self.device.current():
+        with self.programs.home.current():
             return GLPixelTemplate(self, plan, constants)
 
     def check_memory(self) -> None:
