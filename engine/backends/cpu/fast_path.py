@@ -9,7 +9,7 @@ import numpy as np
 
 from engine.backends.cpu.memory import CPUBuffer
 from engine.backends.cpu.program import CPUProgram, released
-from engine.backends.cpu.stream import JobStream
+from engine.backends.cpu.stream import LEAST_SHARED, JobStream, copy_now
 from engine.backends.repeat import Repeat
 from engine.backends.tensor_data import CPUTensorData
 from engine.base import instrumentation
@@ -17,13 +17,13 @@ from engine.device.jobs.command_list import CommandList
 from engine.device.jobs.system import JobHandle, RepeatedJob
 
 IN_PLACE_BYTES = 1 << 14
-"""Copying a smaller input costs less than saying where it lies."""
+"""Copying a smaller input costs less than setting its address."""
 
 
 class CPURepeat(Repeat):
     """Where nothing is in flight, arrays go straight to where kernels read them, and tensors nowhere."""
 
-    __slots__ = ("_elsewhere", "_in_place", "_program", "_stream", "_targets", "_views")
+    __slots__ = ("_elsewhere", "_has_large", "_in_place", "_program", "_stream", "_targets", "_views")
 
     def __init__(
         self,
@@ -38,6 +38,7 @@ class CPURepeat(Repeat):
         self._targets = targets
         self._in_place = in_place
         self._views = [seen(buffer, shape) for buffer, shape in zip(targets, shapes, strict=True)]
+        self._has_large = any(view.nbytes >= LEAST_SHARED for view in self._views)
         self._elsewhere: ZeroCopyInputs | None = None
 
     def run(self, arrays: Sequence[np.ndarray], tensors: Sequence[CPUTensorData | None] = ()) -> bool:
@@ -49,8 +50,12 @@ class CPURepeat(Repeat):
         if tensors and not program.is_short:
             self._run_elsewhere(arrays, tensors)
             return True
-        for number, view in enumerate(self._views):
-            view[...] = arrays[number]
+        if self._has_large:
+            for view, array in zip(self._views, arrays, strict=False):
+                copy_now(stream.jobs, array, view)
+        else:
+            for number, view in enumerate(self._views):
+                view[...] = arrays[number]
         if program.is_short:
             program.run_here()
         elif program.commands is None:

@@ -18,6 +18,7 @@ from engine import (
     Worker,
     job,
 )
+from engine.backends.cpu.stream import LEAST_SHARED
 from engine.backends.tensor_data import CPUTensorData, changes
 from engine.runtime.fast_path import FastPath
 from tests.engine.conftest import MakeWorker
@@ -129,6 +130,26 @@ def test_kept_arrays_are_read_when_scheduled(channel: str, make_worker: MakeWork
         worker.schedule()
         np.testing.assert_array_equal(result(worker), a - 2 * b)
     assert is_direct(worker)
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_large_arrays_may_change_once_they_are_scheduled(make_worker: MakeWorker, threads: int) -> None:
+    """Arrays that all threads copy, whole ones and ones with gaps or in another order."""
+    n = LEAST_SHARED // 4 + 77
+    with JobSystem(threads) as jobs:
+        worker = difference(make_worker, "cpu", jobs=jobs)
+        gaps = np.zeros(2 * n, np.float32)[::2]
+        backwards = np.zeros(n, np.float32)[::-1]
+        pairs = [(gaps, np.zeros(n, np.float32)), (np.zeros(n, np.float32), backwards)]
+        for step, (a, b) in enumerate(pairs):
+            for again in range(3):
+                a[:], b[:] = numbers(n, step + again), numbers(n, step - again + 9)
+                wanted = a - 2 * b
+                worker.schedule(a=a, b=b)
+                a[:], b[:] = 0, 1
+                np.testing.assert_array_equal(result(worker), wanted)
+        assert is_direct(worker)
+        worker.dispose()
 
 
 def test_lists_take_the_plan_of_arrays(channel: str, make_worker: MakeWorker) -> None:
