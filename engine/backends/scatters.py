@@ -11,12 +11,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+import numpy as np
+
 from engine.backends.operands import emit, emit_result
 from engine.backends.sorts import Sorter, sorted_pairs
 from engine.base.dtypes import INT32
 from engine.compiler.plan import Compute, Tuner
 from engine.kernels.expr import Expr, arg, cast, fold, lit, load, maximum, minimum, select
 from engine.kernels.value import Value
+from engine.operators.builder import MOST_ON_HOST
 from engine.operators.scatters import FEW, REDUCTIONS
 
 _MOST = 1 << 30
@@ -56,14 +59,14 @@ class Scatterer:
 
 
 def tune_scatter(compute: Compute, tuner: Tuner, scatterer: Scatterer) -> bool:
-    """Rule for hints of kind "scatter"; False for few updates, and for targets known before."""
+    """Rule for hints of kind "scatter"; False for few updates, and reductions at targets known before."""
     assert compute.hint is not None
     targets, reduction = compute.hint.operands[1], compute.hint.facts["reduction"]
-    is_few = targets.is_static(1) and targets.shape[1] <= FEW
-    if is_few or targets.known is not None:
+    if targets.is_static(1) and targets.shape[1] <= FEW:
         return False
-    rule = _tune_last if reduction == "none" else _tune_reduction
-    return rule(compute, tuner, scatterer)
+    if reduction == "none":
+        return _tune_last(compute, tuner, scatterer)
+    return targets.known is None and _tune_reduction(compute, tuner, scatterer)
 
 
 def _tune_last(compute: Compute, tuner: Tuner, scatterer: Scatterer) -> bool:
@@ -74,11 +77,18 @@ def _tune_last(compute: Compute, tuner: Tuner, scatterer: Scatterer) -> bool:
     size = rows * places * columns
     if not scatterer.sorter.fits(size, INT32):
         return False
-    table = Value(tuner.temporary(size, INT32), (rows, places, columns), INT32)
-    emit(tuner, lit(-1, "int32"), (size,), INT32, table.name)
-    each = Targets(targets.size, count, columns, places)
-    if not scatterer.raise_all(tuner, each, targets.root.name, table.name):
-        return False
+    known = targets.known
+    if known is not None:
+        if not data.is_static(1) or size > MOST_ON_HOST:
+            return False
+        name = tuner.constant(f"{targets.root.name}:last of {places}", lambda: last_of_known(known, places))
+    else:
+        name = tuner.temporary(size, INT32)
+        emit(tuner, lit(-1, "int32"), (size,), INT32, name)
+        each = Targets(targets.size, count, columns, places)
+        if not scatterer.raise_all(tuner, each, targets.root.name, name):
+            return False
+    table = Value(name, (rows, places, columns), INT32)
 
     def after(o: Expr, place: Expr, i: Expr) -> Expr:
         inside = (o < arg(rows)) & (i < arg(width))
@@ -89,6 +99,16 @@ def _tune_last(compute: Compute, tuner: Tuner, scatterer: Scatterer) -> bool:
 
     emit_result(compute, tuner, data.shape, after)
     return True
+
+
+def last_of_known(targets: np.ndarray, places: int) -> np.ndarray:
+    """The last update that aims at each place, or -1: (rows, places, columns)."""
+    rows, count, columns = targets.shape
+    # One place more takes what aims nowhere, at -1.
+    table = np.full((rows, places + 1, columns), -1, np.int32)
+    updates = np.arange(count, dtype=np.int32)[None, :, None]
+    np.maximum.at(table, (np.arange(rows)[:, None, None], targets, np.arange(columns)), updates)
+    return table[:, :places]
 
 
 def _tune_reduction(compute: Compute, tuner: Tuner, scatterer: Scatterer) -> bool:

@@ -254,7 +254,7 @@ def swish(k: Builder, x: Value, *, alpha: float = 1.0) -> Value:
 
 @operator("IsInf", since=10)
 def is_inf(k: Builder, x: Value, *, detect_negative: int = 1, detect_positive: int = 1) -> Value:
-    """Which elements are infinite, of the signs asked for."""
+    """Which elements are infinite, of the requested signs."""
 
     def formula(e: Expr) -> Expr:
         infinite = unary("isinf", e)

@@ -102,13 +102,11 @@ def tile(k: Builder, x: Value, repeats: Value) -> Value:
     times = k.ints(repeats)
     if len(times) != x.rank or any(n < 0 for n in times):
         k.error(f"takes one repeat (0 or more) for each axis of {list(x.shape)}, not {times}")
-    # The repeats of an axis are one of their own, as divisions by its size would take most of the time.
-    sizes = [size for pair in zip(times, x.shape, strict=True) for size in pair]
 
-    def formula(*at: Expr) -> Expr:
-        return x[tuple(lit(0) if x.always_one(a) else i for a, i in enumerate(at[1::2]))]
-
-    return k.alias(k.compute(sizes, x.dtype, formula), [n * t for n, t in zip(x.shape, times, strict=True)])
+    # An axis of repeats before each axis: an index of its own needs no division by a size.
+    pairs = [n for pair in zip(times, x.shape, strict=True) for n in pair]
+    found = k.compute(pairs, x.dtype, lambda *at: x[at[1::2]])
+    return k.alias(found, [n * t for n, t in zip(x.shape, times, strict=True)])
 
 
 # Joining and cutting

@@ -41,7 +41,7 @@ OPEN_FAILURES = (
     ValueError,
     RecursionError,
 )
-"""What code that knows nothing of open sizes may raise: then the sizes at hand are planned for themselves."""
+"""What code that knows nothing of open sizes may raise: then the given sizes are planned on their own."""
 
 MOST_LENGTHS = 64
 """The same for a model whose plans have more steps at larger sizes, each for one length."""
@@ -326,7 +326,7 @@ class SizedPlans:
     def take_compiled(self, session: Session) -> bool:
         """Take the plans whose kernels are compiled into use; whether there were any.
 
-        Kernels of the others are compiled beside the frames.
+        Kernels of the others are compiled in the background.
         """
         compiled = [plan for plan in self.waiting if _is_compiled(session, plan.lowered)]
         self._take(compiled)
@@ -394,7 +394,7 @@ class SizedPlans:
 
 
 def _is_compiled(session: Session, lowered: Lowered) -> bool:
-    """Whether the kernels of a plan are compiled; else that begins beside the frames."""
+    """Whether the kernels of a plan are compiled; else that begins in the background."""
     loads = [
         backend.prepare_async(kernels)
         for place, backend in session.backends.items()

@@ -18,7 +18,7 @@ from engine.device.jobs.command_list import CommandList
 from engine.device.jobs.system import JobHandle, JobSystem, RepeatedJob
 
 IN_PLACE_BYTES = 1 << 14
-"""Copying a smaller input costs less than saying where it lies."""
+"""Copying a smaller input costs less than setting its address."""
 
 SHORT_IN_PLACE_BYTES = 1 << 17
 """The same for a program that runs on the calling thread, which is over when the next thing happens."""

@@ -26,7 +26,7 @@ _NOTHING = CommandList(np.zeros((0, 4), np.int64))
 class CPUReadback(Readback):
     """A copy of a value as of one point of the stream.
 
-    It is made when that point has been reached and somebody looks, or before the stream goes on.
+    It is made when that point has been reached and it is polled, or before the stream continues.
     """
 
     __slots__ = ("_array", "_handle", "_owed", "_source")
@@ -80,7 +80,7 @@ class CPUReadback(Readback):
 
 
 PendingCopies = dict[int, weakref.ref[CPUReadback]]
-"""Readbacks whose value has still to be copied, by what tells them apart."""
+"""Readbacks whose value has still to be copied, by id."""
 
 
 class JobStream:

@@ -21,7 +21,7 @@ from engine.operators.layout import LAST
 SUFFIX = "/channels_last"
 
 _FEW_CHANNELS = 4
-"""So many planes are read as they come by a network's first convolution."""
+"""Up to so many planes are read as planes by a network's first convolution."""
 
 _LEAST_OUTPUTS = 16
 """Output channels of a group from which vectors along channels are worth it."""

@@ -58,7 +58,7 @@ class Overlapping(Protocol):
 
 
 def place_of(buffer: GLComputeBuffer) -> Place:
-    """Where a tensor with a buffer of its own lies."""
+    """The location of a tensor with a buffer of its own."""
     return Place(buffer.memory, 0, buffer.memory.nbytes)
 
 

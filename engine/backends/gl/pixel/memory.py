@@ -114,7 +114,7 @@ class Texture(GLObjects):
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where a tensor lies: in the left columns of a texture that may be larger."""
+    """The location of a tensor: the left columns of a texture that may be larger."""
 
     texture: Texture
     layout: Layout
