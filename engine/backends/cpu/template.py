@@ -11,13 +11,16 @@ import numpy as np
 from engine.backends.base import DeviceBuffer
 from engine.backends.cpu.arguments import argument_words
 from engine.backends.cpu.cost import CHUNKS_PER_THREAD, step_ns
+from engine.backends.cpu.listing import changing_words
 from engine.backends.cpu.memory import CPUBuffer
 from engine.backends.cpu.program import CPUProgram
 from engine.backends.cpu.template_source import layout_function
 from engine.base.memory.aligned import address_of
 from engine.compiler.memory_planner import share
-from engine.compiler.plan import Plan
+from engine.compiler.plan import Plan, RepeatedSteps, Step
 from engine.device.jobs.command_list import CommandList
+from engine.device.jobs.repetition import BEGIN, TURN
+from engine.device.jobs.stock import stock_functions
 from engine.device.jobs.system import JobSystem
 from engine.kernels.size import Number, Size, hint_of, largest
 
@@ -56,6 +59,10 @@ class _Words:
         self._words.append(int(np.float64(number).view(np.int64)) if is_float else number)
         return place
 
+    def set(self, place: int, number: int) -> None:
+        """Give a word another value."""
+        self._words[place] = number
+
     def array(self) -> np.ndarray:
         """The words, 0 where they are open."""
         return np.array(self._words, np.int64)
@@ -75,8 +82,87 @@ class _Words:
         return [*kinds[0].values()], [*kinds[1].values()], pairs
 
 
-_HEADER = 13
+_HEADER = 15
 """Words of a layout before its lists, see `LAY_OUT`."""
+
+
+class _Layout:
+    """Collects rows of commands, and the words of their arguments, for steps whose sizes are open.
+
+    Attributes:
+        words: All argument words, with 0 for addresses.
+        pointers: The places of the address of each tensor.
+        ways: Places of words that say how far one tensor's address is from another's.
+        rows: Of each row: its function, where its words begin, the place of its number of blocks or -1, and
+            how many rows belong to the repetition that it begins.
+        sizes: What a row's range and its chunks depend on: its cost, its units or rows of elements, the
+            elements of such a row, and how often it runs.
+    """
+
+    def __init__(self, compiled: Mapping[str, int]) -> None:
+        self._compiled = compiled
+        self.words = _Words()
+        self.pointers: dict[str, list[int]] = {}
+        self.ways: list[tuple[int, str, str]] = []
+        self.rows: list[tuple[int, int, int, int]] = []
+        self.sizes: list[tuple[Number, Number, Number, Number]] = []
+
+    def add(self, step: Step) -> None:
+        """Add a step."""
+        if isinstance(step.kernel, RepeatedSteps):
+            self._repeat(step, step.kernel)
+        else:
+            self._command(step, 1)
+
+    def _command(self, step: Step, runs: Number) -> int:
+        """Add a step that runs so often; where its words begin."""
+        words, window = self.words, step.window
+        is_blocked, block = step.is_generic and len(step.space) > 1, -1
+        function, start, units = self._compiled[step.kernel.key], len(words), step.space[0]
+        if window is not None:
+            words.add(function)
+            words.add(window.start)
+            function, units = stock_functions()["window"], window.elements
+        for size in step.space:
+            words.add(size)
+        if is_blocked:
+            block, units = words.add_all([0, 0]), prod(step.space[:-1])
+        value: Any
+        for value in step.values:
+            if isinstance(value, float) or (isinstance(value, Size) and isinstance(value.hint, float)):
+                words.add(value, is_float=True)
+            else:
+                words.add(value if isinstance(value, Size) else argument_words((), (value,), ())[0])
+        for name in (step.output, *step.inputs):
+            self.pointers.setdefault(name, []).append(words.add(0))
+        self.rows.append((function, start, block, 0))
+        self.sizes.append((step_ns(step), units, step.space[-1], runs))
+        return start
+
+    def _repeat(self, step: Step, kernel: RepeatedSteps) -> None:
+        """Add repeated commands, as `engine.device.jobs.repetition` has them."""
+        words = self.words
+        header, begin = words.add_all([0, 0, step.space[0], 0]), len(self.rows)
+        self._mark(BEGIN, header, len(kernel.body))
+        body = [(self._command(inner, step.space[0]), inner) for inner in kernel.body]
+        self._mark(TURN, header, len(kernel.body))
+        last = [(self._command(inner, 1), inner) for inner in kernel.last]
+        self.rows[begin] = (BEGIN, header, -1, len(self.rows) - 1 - begin)
+        changing = [(p, w) for p, inner in (*body, *last) for w in changing_words(inner, kernel.swapped)]
+        table = words.add(len(changing))
+        words.set(header + 3, 8 * (table - header))
+        for start, word in changing:
+            words.add(8 * (start + word.place - table))
+            first = words.add(word.first)
+            words.add(word.stride)
+            way = words.add(0)
+            if word.even:
+                self.pointers.setdefault(word.even, []).append(first)
+                self.ways.append((way, word.even, word.odd))
+
+    def _mark(self, function: int, header: int, span: int) -> None:
+        self.rows.append((function, header, -1, 0))
+        self.sizes.append((0.0, span, 1, 0))
 
 
 class CPUTemplate:
@@ -95,37 +181,18 @@ class CPUTemplate:
     ) -> None:
         self._host = host
         self._verdicts = verdicts
-        words, pointers = _Words(), dict[str, list[int]]()
-        # Of each step: function, where its words begin, and those of its blocks; cost, units or rows, last.
-        steps: list[tuple[int, int, int]] = []
-        sizes: list[tuple[Any, Any, Any]] = []
+        layout = _Layout(functions)
         for step in plan.steps:
-            is_blocked, begin, block = step.is_generic and len(step.space) > 1, len(words), -1
-            for size in step.space:
-                words.add(size)
-            if is_blocked:
-                block = words.add(0)
-                words.add(0)
-            value: Any
-            for value in step.values:
-                if isinstance(value, float) or (isinstance(value, Size) and isinstance(value.hint, float)):
-                    words.add(value, is_float=True)
-                else:
-                    words.add(value if isinstance(value, Size) else argument_words((), (value,), ())[0])
-            for name in (step.output, *step.inputs):
-                pointers.setdefault(name, []).append(words.add(0))
-            steps.append((functions[step.kernel.key], begin, block))
-            units = prod(step.space[:-1]) if is_blocked else step.space[0]
-            sizes.append((step_ns(step), units, step.space[-1]))
+            layout.add(step)
+        words, pointers, rows = layout.words, layout.pointers, layout.rows
         # Behind the words of steps: what `lay_out` computes from, and its results.
         begin_sizes = len(words)
-        for cost, units, last in sizes:
+        for cost, *counts in layout.sizes:
             words.add(cost, is_float=True)
-            for number in (units, last, 0):
-                words.add(number)
-        slots, temporaries = self._arena(plan, pointers)
+            words.add_all(counts)
+        slots, slot_of = self._arena(plan, pointers)
         begin_slots = words.add_all(slots)
-        self._commands = words.add_all([0] * (4 * len(steps)))
+        self._commands = words.add_all([0] * (4 * len(rows)))
         self._count = words.add_all([0, 0])
         integers, floats, pairs = words.close()
         self.numbers: tuple[Number, ...] = (*integers, *floats)
@@ -143,19 +210,23 @@ class CPUTemplate:
             assert isinstance(buffer, CPUBuffer)
             self._words[pointers.get(name, [])] = buffer.address
             self._constants.append(buffer.array)
+        temporaries = [(place, slot) for name, slot in slot_of.items() for place in pointers[name]]
+        ways = [(place, slot_of[even], slot_of[odd]) for place, even, odd in layout.ways]
         threads = host.planned_threads
         most = threads * CHUNKS_PER_THREAD if threads > 1 else 1
-        begin_steps = _HEADER + 2 * (len(pairs) + len(temporaries))
+        begin_ways = _HEADER + 2 * (len(pairs) + len(temporaries))
         head = [_HEADER, len(pairs), self._given, len(slots), begin_slots, self._count, len(temporaries)]
-        head += [threads, most, len(steps), begin_steps, begin_sizes, self._commands]
-        lists = [number for row in (*pairs, *temporaries, *steps) for number in row]
+        head += [begin_ways, len(ways), begin_ways + 3 * len(ways), len(rows)]
+        head += [threads, most, begin_sizes, self._commands]
+        assert len(head) == _HEADER
+        lists = [number for row in (*pairs, *temporaries, *ways, *rows) for number in row]
         self._layout = np.array([*head, *lists], np.int64)
         self._layout_address = address_of(self._layout)
         self._lay_out = layout_function()
 
     @staticmethod
-    def _arena(plan: Plan, pointers: Mapping[str, Sequence[int]]) -> tuple[list[Any], list[tuple[int, int]]]:
-        """Sizes of the slots that temporaries share in turn, and which slot each of their pointers is of."""
+    def _arena(plan: Plan, pointers: Mapping[str, Sequence[int]]) -> tuple[list[Any], dict[str, int]]:
+        """Sizes of the slots that temporaries share in turn, and which slot each is in."""
         temporaries = {
             name: spec.elements * spec.dtype.itemsize
             for name, spec in plan.buffers.items()
@@ -167,7 +238,7 @@ class CPUTemplate:
             largest(1, *(temporaries[name] for name, own in slot_of.items() if own == slot))
             for slot in range(len(sizes))
         ]
-        return slots, [(place, slot) for name, slot in slot_of.items() for place in pointers[name]]
+        return slots, slot_of
 
     def fill(self, values: Sequence[int | float], buffers: Mapping[str, DeviceBuffer]) -> CPUProgram:
         """The program for one set of sizes. Raises `OverflowError` for integers beyond 64 bits."""

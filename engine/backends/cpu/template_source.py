@@ -34,33 +34,38 @@ def lay_out(layout, block, is_measured):
     pairs += 16 * load_i64(layout, 1)
     for k in range(load_i64(layout, 6)):
         store_i64(block, load_i64(pairs, 2 * k), arena + load_i64(slots, load_i64(pairs, 2 * k + 1)))
-    threads, most = load_i64(layout, 7), load_i64(layout, 8)
-    steps = layout + 8 * load_i64(layout, 10)
-    sizes = block + 8 * load_i64(layout, 11)
-    commands = block + 8 * load_i64(layout, 12)
+    # Words that say how far one slot is from another.
+    ways = layout + 8 * load_i64(layout, 7)
+    for k in range(load_i64(layout, 8)):
+        even, odd = load_i64(ways, 3 * k + 1), load_i64(ways, 3 * k + 2)
+        store_i64(block, load_i64(ways, 3 * k), load_i64(slots, odd) - load_i64(slots, even))
+    rows = layout + 8 * load_i64(layout, 9)
+    threads, most = load_i64(layout, 11), load_i64(layout, 12)
+    sizes = block + 8 * load_i64(layout, 13)
+    commands = block + 8 * load_i64(layout, 14)
     nanoseconds = 0.0
     count = 0
-    for k in range(load_i64(layout, 9)):
+    for k in range(load_i64(layout, 10)):
         cost, total = load_f64(sizes, 4 * k), load_i64(sizes, 4 * k + 1)
-        nanoseconds += cost
+        nanoseconds += cost * load_i64(sizes, 4 * k + 3)
         wanted = int(min(cost / {CHUNK_NS!r}, float(most)))
-        place = load_i64(steps, 3 * k + 2)
+        place, followers = load_i64(rows, 4 * k + 2), load_i64(rows, 4 * k + 3)
         if place >= 0:
-            # Rows that are few and long are cut into blocks.
-            rows, last = total, load_i64(sizes, 4 * k + 2)
+            # Rows of elements that are few and long are cut into blocks.
+            units, last = total, load_i64(sizes, 4 * k + 2)
             cut = 1
-            if 0 < rows < wanted:
-                cut = max(1, min((wanted + rows - 1) // rows, last // {SHORTEST_BLOCK}))
+            if 0 < units < wanted:
+                cut = max(1, min((wanted + units - 1) // units, last // {SHORTEST_BLOCK}))
             store_i64(block, place, cut)
             store_i64(block, place + 1, (last + cut - 1) // cut)
-            total = cut * rows if last > 0 else 0
+            total = cut * units if last > 0 else 0
         if total > 0:
-            chunks = max(1, min(wanted, total))
+            chunks = 1 if threads == 1 else max(1, min(wanted, total))
             record = commands + 32 * count
-            store_i64(record, 0, load_i64(steps, 3 * k))
-            store_i64(record, 1, block + 8 * load_i64(steps, 3 * k + 1))
+            store_i64(record, 0, load_i64(rows, 4 * k))
+            store_i64(record, 1, block + 8 * load_i64(rows, 4 * k + 1))
             store_i64(record, 2, total)
-            store_i64(record, 3, total if threads == 1 else (total + chunks - 1) // chunks)
+            store_i64(record, 3, followers if followers > 0 else (total + chunks - 1) // chunks)
             count += 1
     store_i64(block, load_i64(layout, 5), count)
     store_f64(block, load_i64(layout, 5) + 1, nanoseconds)
