@@ -21,7 +21,8 @@ from engine.compiler.plan import AnyKernel, Plan, RepeatedSteps, Step, StoredKer
 from engine.compiler.walk import Trace
 from engine.kernels.evaluate_sizes import holds_sizes
 from engine.kernels.kernel import Kernel
-from engine.kernels.size import Record, Size, SizeRecorder, hint_of
+from engine.kernels.size import Size, hint_of
+from engine.kernels.size_recorder import Record, SizeRecorder
 from engine.kernels.value import HostTable, Value
 from engine.runtime.plan_store.codec import NAME, SIZE, Many, Rows, Trees
 from engine.runtime.plan_store.streams import NotStorableError
