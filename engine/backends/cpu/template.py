@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from math import prod
 from typing import Any, Protocol
 
@@ -197,3 +197,7 @@ class CPUTemplate:
         table = np.stack([self._functions, self._starts + block.ctypes.data, totals, grains], axis=1)
         commands = CommandList(table[totals > 0], (block, held))
         return CPUProgram(commands, float(costs.sum()), self._host.jobs, inputs, self._verdicts)
+
+    def reserving(self, values: Sequence[int | float]) -> Generator[None, None, None]:
+        """Nothing: memory on the CPU costs a frame nothing until it is used."""
+        yield from ()
