@@ -212,6 +212,9 @@ def compiling_on_a_thread(
     native: Backend, work: Callable[[], Any], session: Session | None = None
 ) -> Steps[Any]:
     """Run work that compiles a backend's kernels on another thread."""
+    opening = native.background_opening()
+    if opening is not None:
+        yield SlicedThread(opening)
     try:
         opened = native.background_compilation()
         entered = opened.__enter__()
