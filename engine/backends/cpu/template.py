@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from math import prod
 from typing import Any, Protocol
 
@@ -269,3 +269,7 @@ class CPUTemplate:
         commands = CommandList(rows, (block, [arena, *held]), is_checked=True)
         nanoseconds = float(block.view(np.float64)[count + 1])
         return CPUProgram(commands, nanoseconds, self._host.jobs, inputs, self._verdicts)
+
+    def reserving(self, values: Sequence[int | float]) -> Generator[None, None, None]:
+        """Nothing: memory on the CPU costs a frame nothing until it is used."""
+        yield from ()
