@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from engine import Model, Worker
+from engine import CommandBuffer, Model, Worker
 from engine.compiler.interpreter import interpret
 from tests.engine.conftest import CHANNELS, MakeWorker
 from tests.engine.runtime.test_open_plans import count_plans
@@ -159,6 +159,50 @@ def test_runs_may_be_cut_anywhere(channel: str, make_worker: MakeWorker) -> None
         schedule.advance(float(rng.exponential(0.05)), force=True)
     for output, other in zip(made.outputs, expected, strict=True):
         np.testing.assert_array_equal(schedule.output(output.name).download_to_array(), other)
+
+
+@pytest.mark.parametrize("channel", CHANNELS)
+def test_a_plan_does_not_grow_with_the_number_of_runs(channel: str, make_worker: MakeWorker) -> None:
+    for made in (loop, scan):
+        few, many = (make_worker(made(n), channel).plan_report().steps for n in (50, 100_000))
+        assert few == many
+
+
+def test_many_runs_on_the_cpu(make_worker: MakeWorker) -> None:
+    """More than are unrolled, on threads, sliced, and in a list of commands with others."""
+    rng = np.random.default_rng(5)
+    x = (0.01 * rng.normal(size=(100_000, 2))).astype(np.float32)
+    made = load("""g (float[n, 2] x, float[2] z) => (float[2] last, float[a, b] sums) {
+        last, sums = Scan<num_scan_inputs = 1,
+            body = add (float[2] s, float[2] e) => (float[2] t, float[2] u) {
+                t = Add(s, e)
+                u = Neg(t)
+            }
+        >(z, x)
+    }""")
+    worker, other = make_worker(made, "cpu"), make_worker(loop(64), "cpu")
+    zero, feeds = np.zeros(2, np.float32), feeds_for(other.model)
+    expected = np.cumsum(x, 0, np.float32)
+    wanted = run(other, feeds)
+    last, sums = run(worker, {"x": x, "z": zero})
+    np.testing.assert_array_equal(sums, -expected)
+    np.testing.assert_array_equal(last, expected[-1])
+    schedule = worker.schedule_iterable({"x": x, "z": zero})
+    cuts = 0
+    while not schedule.is_done:
+        schedule.advance(0.02, force=True)
+        cuts += 1
+    assert cuts > 1
+    np.testing.assert_array_equal(schedule.output("sums").download_to_array(), -expected)
+    buffer = CommandBuffer()
+    buffer.schedule_worker(worker, {"x": x[:30], "z": zero})
+    buffer.schedule_worker(other, feeds)
+    for _ in range(3):
+        buffer.execute()
+        np.testing.assert_array_equal(worker.peek_output("sums").download_to_array(), -expected[:30])
+        for output, one in zip(other.model.outputs, wanted, strict=True):
+            np.testing.assert_array_equal(other.peek_output(output.name).download_to_array(), one)
+    assert buffer.replayed == 2
 
 
 @pytest.mark.parametrize("channel", CHANNELS)
