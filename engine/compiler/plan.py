@@ -297,7 +297,7 @@ class Plan:
         return [n for n, spec in self.buffers.items() if spec.role != "temporary" and n not in constants]
 
     def lifetimes(self) -> dict[str, tuple[int, int]]:
-        """First and last of the steps that touch each temporary buffer, where repeated ones count by themselves.
+        """First and last step that touches each temporary buffer. Each of repeated steps counts as one.
 
         What a run does not make before it reads it lives as long as all runs.
         """

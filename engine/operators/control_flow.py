@@ -18,7 +18,15 @@ from engine.base.dtypes import INT64, arithmetic_type
 from engine.graph.model import Model
 from engine.kernels.expr import cast, run_number, select
 from engine.kernels.value import Entry, ListValue, Value
-from engine.operators.bodies import LONGEST, MOST_RUNS, always_goes_on, is_light, nothing_from, stacked, tensor_of
+from engine.operators.bodies import (
+    LONGEST,
+    MOST_RUNS,
+    always_goes_on,
+    is_light,
+    nothing_from,
+    stacked,
+    tensor_of,
+)
 from engine.operators.builder import Builder
 from engine.operators.control import Body, ControlFlow
 from engine.operators.registry import control_operator

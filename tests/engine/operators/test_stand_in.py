@@ -64,12 +64,63 @@ def loop(steps: int = 10, state: str = "s2 = Identity(r)", stacked: str = "y = N
     }}""")
 
 
+def mixed(steps: int, first: str, wanted: str) -> Model:
+    """A counter, flags and floats as states and as results."""
+    return load(f"""g (float[{steps}, 3] x, float[2, 3] z)
+        => ({", ".join(TYPES[name] + " " + name for name in wanted.split(", "))}) {{
+        most = Constant<value = int64 {{{steps}}}>()
+        yes = Constant<value = bool {{1}}>()
+        zero = Constant<value = float {{0}}>()
+        {first}
+        off = Less(z, zero)
+        n, flag, last, ys, ns, bs = Loop(most, yes, n0, off, z) <
+            body = step (int64 i, bool go, int64 c, bool[2, 3] f, float[2, 3] s)
+                => (bool again, int64 c2, bool[2, 3] f2, float[2, 3] s2, float[2, 3] y, int64 m,
+                    bool[2, 3] b) {{
+                again = Identity(go)
+                e = Gather<axis = 0>(x, i)
+                one = Constant<value = int64 {{3}}>()
+                c2 = Add(c, one)
+                d = Cast<to = 1>(c)
+                q = Div(e, d)
+                t = Add(s, q)
+                s2 = Sin(t)
+                y = Where(f, s, s2)
+                big = Less(s2, q)
+                f2 = Xor(f, big)
+                m = Sub(c2, c)
+                b = Not(f2)
+            }}
+        >
+    }}""")
+
+
+TYPES = {
+    "n": "int64", "flag": "bool[2, 3]", "last": "float[2, 3]", "ys": "float[a, 2, 3]", "ns": "int64[b]",
+    "bs": "bool[c, 2, 3]",
+}  # fmt: skip
+COMPUTED = """total = ReduceSum<keepdims = 0>(z)
+        large = Exp(total)
+        n0 = Cast<to = 7>(large)
+"""
+"""A first number that is not known."""
+
+KNOWN = "n0 = Constant<value = int64 {7}>()"
+
+ALL = "n, flag, last, ys, ns, bs"
+
 REPEATED = {
     "scan": scan(),
     "scan without a state": mapped(),
     "loop": loop(),
     "a state that stays": loop(9, state="s2 = Identity(s)"),
     "a state that is a result": loop(9, state="s2 = Neg(h)", stacked="y = Identity(s)"),
+    "results of another type": loop(9, stacked="y = Cast<to = 6>(h)"),
+    "states of three types": mixed(13, COMPUTED, wanted=ALL),
+    "integers alone are read": mixed(12, COMPUTED, wanted="n, ns"),
+    "flags alone are read": mixed(9, COMPUTED, wanted="bs"),
+    "floats alone are read": mixed(9, COMPUTED, wanted="ys"),
+    "a counter that is known": mixed(20, KNOWN, wanted=ALL),
 }
 
 NESTED = """g (float[9, 10, 3] x, float[3] z) => (float[3] last, float[a, b] sums) {
@@ -92,7 +143,7 @@ UNROLLED = {
     "a state that is constant": loop(
         9, state="two = Constant<value = int64[2] {2, 3}>() s2 = ConstantOfShape(two)"
     ),
-    "results of another type": loop(9, stacked="y = Cast<to = 6>(h)"),
+    "a counter that is known": mixed(9, KNOWN, wanted=ALL),
     "a repeat in a repeat": load(NESTED),
 }
 """What no run stands for: the plan has each."""
@@ -121,6 +172,7 @@ def test_a_run_that_stands_for_all(
     kind: str, channel: str, make_worker: MakeWorker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made = REPEATED[kind]
+    monkeypatch.setattr("engine.operators.stand_in.MOST_COUNTED", 16)
     repeating = make_worker(made, channel)
     monkeypatch.setattr("engine.operators.stand_in.REPEATED", 1 << 30)
     unrolled = make_worker(made, channel)

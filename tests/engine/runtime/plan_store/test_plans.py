@@ -140,7 +140,7 @@ def test_steps_that_repeat_are_stored_once(folder: Path) -> None:
     known = {"w": rng.normal(size=(1, 4 * 8, 6)), "r": rng.normal(size=(1, 4 * 8, 8))}
     layer = node("LSTM", ["x", "w", "r"], ["y", "h", "c"], hidden_size=8, clip=2.0)
     floats = {name: (0.3 * array).astype(np.float32) for name, array in known.items()}
-    outputs: dict[str, Any] = {name: ("float32", None) for name in ("y", "h", "c")}
+    outputs: dict[str, Any] = dict.fromkeys(("y", "h", "c"), ("float32", None))
     sizes = []
     for steps in (12, 900):
         source = proto([layer], {"x": ("float32", [steps, 2, 6])}, outputs, floats)
