@@ -32,7 +32,7 @@ LIGHT_LAYERS = 6
 
 
 def is_light(body: Model) -> bool:
-    """Whether running a branch in vain costs less than asking whether it is due."""
+    """Whether running an unused branch costs less than reading its condition."""
     layers = [*body.walk()]
     return len(layers) <= LIGHT_LAYERS and all(x.op_type in LIGHT and not x.domain for x in layers)
 
@@ -75,7 +75,7 @@ def slice_at(k: Builder, x: Value, axis: int, position: int | Expr) -> Value:
 def nothing_from(k: Builder, body: Model, position: int, sample: Value | None, axis: int = 0) -> Value:
     """What the scan output at `position` of a body's outputs is after no run at all.
 
-    A `sample` of what it would stack tells the shape; else what the body declares does.
+    A `sample` of what it would stack gives the shape; else what the body declares does.
     """
     declared = body.outputs[position]
     dims = [n if isinstance(n, int) else 0 for n in declared.shape or ()]

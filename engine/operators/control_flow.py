@@ -2,8 +2,8 @@
 
 A loop whose number of runs is known has one run in the plan, which is repeated (`StandIn`), or as many copies
 of its body where the backend or the body does not allow that. Where each run decides whether there is
-another, runs go on as if there were one, and keep the old state if not: after `CHUNK` of them the plan stops
-to ask. So a loop waits for its own data once in a while, not at every turn.
+another, runs continue as if there were one, and keep the old state if not: after `CHUNK` of them the plan
+stops to ask. So a loop waits for its own data once in a while, not at every turn.
 """
 
 from __future__ import annotations

@@ -25,7 +25,7 @@ from engine.backends.cpu.plan_codec import CPUPlanCodec
 from engine.backends.cpu.precision import arithmetics_for
 from engine.backends.cpu.precompile import precompile_kernels
 from engine.backends.cpu.program import CPUProgram, released
-from engine.backends.cpu.stream import CPUReadback, JobStream
+from engine.backends.cpu.stream import LEAST_SHARED, CPUReadback, JobStream, copy_now
 from engine.backends.cpu.template import CPUTemplate
 from engine.backends.cpu.timing import time_commands
 from engine.backends.cpu.tuned import tune
@@ -49,9 +49,6 @@ from engine.device.jobs.system import (
     shared_job_system,
     shared_thread_count,
 )
-
-LEAST_SHARED = 1 << 20
-"""Bytes of a tensor that all threads copy when it is read; fewer are there before another thread is awake."""
 
 
 class CPUBackend(HostBackend):
@@ -179,7 +176,7 @@ class CPUBackend(HostBackend):
         """Set a buffer's value in stream order; `data` may change once this returns."""
         assert isinstance(buffer, CPUBuffer)
         if self.stream.is_idle():
-            np.copyto(buffer.array, data.reshape(-1))
+            copy_now(self.jobs, data.reshape(-1), buffer.array)
             return
         self.stream.upload(buffer, data)
 
@@ -201,17 +198,16 @@ class CPUBackend(HostBackend):
         """Wait for pending jobs and copy once; large copies use all threads."""
         assert isinstance(buffer, CPUBuffer)
         view, stream = seen(buffer, shape), self.stream
-        jobs = self.jobs
-        is_shared = view.nbytes >= LEAST_SHARED and jobs.thread_count > 1
+        jobs, is_large = self.jobs, view.nbytes >= LEAST_SHARED
 
         def read(out: np.ndarray | None = None) -> np.ndarray:
             if stream.last is not None or stream.marks:
                 stream.synchronize()
-            if not is_shared or jobs.is_closed or (out is not None and not out.flags.c_contiguous):
+            if not is_large:
                 return view.copy() if out is None else delivered(view, out)
             target = np.empty_like(view) if out is None else out
             check_out(target, view.shape, view.dtype)
-            jobs.copy(view, target).complete()
+            copy_now(jobs, view, target)
             return target
 
         return read

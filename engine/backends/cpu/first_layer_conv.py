@@ -35,6 +35,7 @@ _MAX_DEPTH = 2048
 """Products of a sum that a task has room to note the places of."""
 
 _MAX_PIXELS = 4096
+_LEAST_PIXELS = 64
 _BAND_FLOATS = 16384
 """Elements of a band that leave room in the nearest caches."""
 
@@ -149,6 +150,9 @@ def _cut(win: Windows, channels: int, batch: int, pixel_ns: float, threads: int)
         return 0 if in_place else channels * _reach(win, 0, rows) * _reach(win, 1, columns)
 
     columns = min(win.out[1], _MAX_PIXELS)
+    if batch * win.out[0] < threads:
+        # Signals of one row.
+        columns = min(columns, max(-(-win.out[1] // (threads * CHUNKS_PER_THREAD)), _LEAST_PIXELS))
     while columns > 1 and floats(1, columns) > _MOST_FLOATS:
         columns = (columns + 1) // 2
     if floats(1, columns) > _MOST_FLOATS:

@@ -30,7 +30,7 @@ class Partition:
 def partition(m: int, n: int, tile_rows: int, tile: Tile, nanoseconds: float, threads: int) -> Partition:
     """Cut m x n results that take so long into enough blocks for all threads, of whole tiles.
 
-    Columns are cut as long as possible, because each block of rows prepares the columns anew.
+    Columns are cut as long as possible, because each block of rows prepares the columns again.
     """
     columns = min(up(n, tile.width), up(128, tile.width))
     rows = min(up(m, tile_rows), SCRATCH_FLOATS // columns // tile_rows * tile_rows)
@@ -51,7 +51,7 @@ def split(
     """
     (rows, columns), (tile_rows, tile_columns) = block, tile
     while -(-m // rows) * -(-n // columns) < wanted:
-        # Rows in common save reading columns anew, and the other way round.
+        # Shared rows save reading columns again, and vice versa.
         if columns > tile_columns and (columns_first or columns * 2 >= rows or rows <= tile_rows):
             columns = up(columns // 2, tile_columns)
         elif rows > tile_rows:

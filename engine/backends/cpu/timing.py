@@ -37,7 +37,7 @@ class Stamped:
     Commands that repeat are one with what follows their last run.
 
     The clock is read by the thread that has ended the command before. So the commands run as they always do,
-    on all threads and with their data where the one before left it.
+    on all threads and with their data where the previous one left it.
     """
 
     def __init__(self, commands: CommandList, *, each: bool = False) -> None:
@@ -61,7 +61,8 @@ class Stamped:
     def times(self) -> list[float]:
         """When the clock was read, in seconds of `time.perf_counter`, once the list has run."""
         whole, fraction = self._units
-        # Counted from the first stamp: a float holds few nanoseconds beside the seconds since the start.
+        # Counted from the first stamp: a float that holds the seconds since the start has few nanoseconds
+        # left.
         first = self._stamps[0].tolist()
         begin = first[0] * whole + first[1] * fraction + _OFFSET
         return [
@@ -87,7 +88,7 @@ class ObservedJob:
 
 
 def _offset() -> float:
-    """What lies between the clock of the stamps and `time.perf_counter`; most systems have one for both."""
+    """The offset between the clock of the stamps and `time.perf_counter`; most systems have one for both."""
     if sys.platform == "win32":
         return 0.0
     offset = time.perf_counter() - time.clock_gettime(time.CLOCK_MONOTONIC)

@@ -21,11 +21,11 @@ How it works
     nobody in Python counts on the run before (PINS).
     A dependency is an edge (dependent, next) pushed on the DEPENDENTS of the earlier job, which swaps it for
     CLOSED when it completes: pushing on CLOSED means that there is nothing to wait for.
-    EVENT counts whatever a thread might be waiting for. Threads spin on it for a while, then sleep until it
-    changes: for LONG_SPIN pauses with a job in hand, as its next command is mostly microseconds away and
-    waking a thread takes tens of them; as long while others have one and there are CORES to spare; and as
-    long after the last job while fewer spin than there are cores, for a caller that soon submits another.
-    Else for SPIN pauses.
+    EVENT counts everything that a thread might be waiting for. Threads spin on it for a while, then sleep
+    until it changes: for LONG_SPIN pauses with a job in hand, as its next command is mostly microseconds
+    away and waking a thread takes tens of them; as long while others have one and there are CORES to spare;
+    and as long after the last job while fewer spin than there are cores, for a caller that soon submits
+    another. Else for SPIN pauses.
     No more than ROOM threads work on a job, HELPERS (threads in a `complete`) included. One more than there
     are cores would take turns with the others, and all wait where it loses its turn in the middle of a chunk.
     So a job thread that is one too many leaves the job, and sleeps. HELPED says whether the last job had a
@@ -114,7 +114,7 @@ def spin_limit(system, job):
 
 @typed_helper("int64(int64)")
 def grain_of(record):
-    """The chunk's size asked for, or what leaves as many chunks as a ticket can count."""
+    """The requested chunk size, or one that leaves as many chunks as a ticket can count."""
     return max(load_i64(record, 3), load_i64(record, 2) // MOST_CHUNKS + 1)
 
 
@@ -242,7 +242,7 @@ def advance(system, job, command, stays):
 def work_on(system, job, stays, side):
     """Runs chunks of the job until none can be taken; returns how many.
 
-    stays: 1 for a job thread, which goes on to other jobs; 0 for one that only helps with this one. side:
+    stays: 1 for a job thread, which continues with other jobs; 0 for one that only helps with this one. side:
     FRONT or BACK, the end from which it takes chunks.
     """
     ran = 0

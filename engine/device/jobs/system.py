@@ -433,7 +433,7 @@ class JobSystem:
 
 
 def shared_job_system() -> JobSystem:
-    """The process's own job system, made on first use: one thread per core, or as a game loop asked for."""
+    """The process's own job system, made on first use: one thread per core, or as a game loop requested."""
     with _shared_lock:
         if not _shared or _shared[0]._closed:
             threads, priority = _shared_wishes[-1]

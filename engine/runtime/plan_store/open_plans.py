@@ -1,4 +1,4 @@
-"""Plans with open sizes as data: a plan for the sizes at hand, and what of it is open.
+"""Plans with open sizes as data: a plan for given sizes, and what of it is open.
 
 The record of sizes becomes a list of instructions, which a new `SizeRecorder` repeats; each open number is
 known by its place among the numbers that the record yields. Functions that are called when sizes change, and
@@ -180,7 +180,7 @@ def taken(
 
     Args:
         lowered: The plan.
-        recorder: Its sizes; the record goes on by what steps are estimated to take.
+        recorder: Its sizes; the record continues with what steps are estimated to take.
         names: The model's inputs and outputs.
         inputs: The inputs alone.
         codec: Describes the kernels.

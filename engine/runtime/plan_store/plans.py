@@ -120,7 +120,7 @@ class PlanFile:
         except (NotStorableError, *UNREADABLE):
             return None
 
-    def facts(self, kernels: Iterable[AnyKernel]) -> list[tuple[str, str, bool]]:
+    def metadata(self, kernels: Iterable[AnyKernel]) -> list[tuple[str, str, bool]]:
         """Key, name and whether it is tuned, of each kernel once."""
         found = {}
         for kernel in kernels:
@@ -331,7 +331,7 @@ _FILE = Rows(
 
 
 def _flat(found: StoredModel, model: Model, makers: Sequence[_Maker], codec: PlanCodec) -> _File:
-    kernels = [_Kernel(*facts) for facts in found.kernels]
+    kernels = [_Kernel(*fields) for fields in found.kernels]
     numbers = {kernel.key: position for position, kernel in enumerate(kernels)}
     plans = [_flat_plan(key, lowered, model, numbers, codec) for key, lowered in found.plans.items()]
     opened = [
@@ -346,7 +346,7 @@ def _flat_plan(
     key: object, lowered: Lowered, model: Model, numbers: Mapping[str, int], codec: PlanCodec
 ) -> _Plan:
     if lowered.trace.stop is not None or lowered.fallbacks:
-        raise NotStorableError("the plan goes on when data has arrived")
+        raise NotStorableError("the plan continues when data has arrived")
     shapes, known = cast(tuple[Any, Any], key)
     inputs = [_Input(name, shape) for name, shape in shapes if type(shape) is tuple]
     if known or len(inputs) < len(shapes):
