@@ -11,18 +11,25 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from engine.backends.operands import emit, emit_result
+import numpy as np
+
+from engine.backends.operands import Divide, emit, emit_result
 from engine.backends.sorts import Sorter, sorted_pairs
 from engine.base.dtypes import INT32
 from engine.compiler.plan import Compute, Tuner
 from engine.kernels.expr import Expr, arg, cast, fold, lit, load, maximum, minimum, select
 from engine.kernels.value import Value
+from engine.operators.builder import MOST_ON_HOST
 from engine.operators.scatters import FEW, REDUCTIONS
 
 _MOST = 1 << 30
 
 TARGET_NAMES = ("total", "count", "columns", "places")
 """Arguments of a step that goes through targets."""
+
+
+DIVISORS = ("count", "columns")
+"""Those by which it divides."""
 
 
 @dataclass(frozen=True)
@@ -56,14 +63,14 @@ class Scatterer:
 
 
 def tune_scatter(compute: Compute, tuner: Tuner, scatterer: Scatterer) -> bool:
-    """Rule for hints of kind "scatter"; False for few updates, and for targets known before."""
+    """Rule for hints of kind "scatter"; False for few updates, and reductions at targets known before."""
     assert compute.hint is not None
     targets, reduction = compute.hint.operands[1], compute.hint.facts["reduction"]
-    is_few = targets.is_static(1) and targets.shape[1] <= FEW
-    if is_few or targets.known is not None:
+    if targets.is_static(1) and targets.shape[1] <= FEW:
         return False
-    rule = _tune_last if reduction == "none" else _tune_reduction
-    return rule(compute, tuner, scatterer)
+    if reduction == "none":
+        return _tune_last(compute, tuner, scatterer)
+    return targets.known is None and _tune_reduction(compute, tuner, scatterer)
 
 
 def _tune_last(compute: Compute, tuner: Tuner, scatterer: Scatterer) -> bool:
@@ -74,11 +81,18 @@ def _tune_last(compute: Compute, tuner: Tuner, scatterer: Scatterer) -> bool:
     size = rows * places * columns
     if not scatterer.sorter.fits(size, INT32):
         return False
-    table = Value(tuner.temporary(size, INT32), (rows, places, columns), INT32)
-    emit(tuner, lit(-1, "int32"), (size,), INT32, table.name)
-    each = Targets(targets.size, count, columns, places)
-    if not scatterer.raise_all(tuner, each, targets.root.name, table.name):
-        return False
+    known = targets.known
+    if known is not None:
+        if not data.is_static(1) or size > MOST_ON_HOST:
+            return False
+        name = tuner.constant(f"{targets.root.name}:last of {places}", lambda: last_of_known(known, places))
+    else:
+        name = tuner.temporary(size, INT32)
+        emit(tuner, lit(-1, "int32"), (size,), INT32, name)
+        each = Targets(targets.size, count, columns, places)
+        if not scatterer.raise_all(tuner, each, targets.root.name, name):
+            return False
+    table = Value(name, (rows, places, columns), INT32)
 
     def after(o: Expr, place: Expr, i: Expr) -> Expr:
         inside = (o < arg(rows)) & (i < arg(width))
@@ -89,6 +103,16 @@ def _tune_last(compute: Compute, tuner: Tuner, scatterer: Scatterer) -> bool:
 
     emit_result(compute, tuner, data.shape, after)
     return True
+
+
+def last_of_known(targets: np.ndarray, places: int) -> np.ndarray:
+    """The last update that aims at each place, or -1: (rows, places, columns)."""
+    rows, count, columns = targets.shape
+    # One place more takes what aims nowhere, at -1.
+    table = np.full((rows, places + 1, columns), -1, np.int32)
+    updates = np.arange(count, dtype=np.int32)[None, :, None]
+    np.maximum.at(table, (np.arange(rows)[:, None, None], targets, np.arange(columns)), updates)
+    return table[:, :places]
 
 
 def _tune_reduction(compute: Compute, tuner: Tuner, scatterer: Scatterer) -> bool:
@@ -126,18 +150,18 @@ def _tune_reduction(compute: Compute, tuner: Tuner, scatterer: Scatterer) -> boo
     return True
 
 
-def run_statements(key: Callable[[str], str], output: str) -> list[str]:
+def run_statements(key: Callable[[str], str], divide: Divide, output: str) -> list[str]:
     """Statements of thread `t`, in C and in GLSL, for the sorted target t of a line (row, column).
 
     Where a run of equals begins, it stores that as `first` of their entry in the table (rows, places,
     columns, first and end), and as `end` of the entry of the run before. `key` is the text of a sorted
-    target.
+    target, and `divide` that of a quotient.
     """
     entry = f"{output}[2 * ((row * places + {{}}) * columns + column)"
     return [
         "if (t >= total) return;",
-        "int line = t / max(count, 1), slot = t - line * count;",
-        "int row = line / max(columns, 1), column = line - row * columns;",
+        f"int line = {divide('t', 'count')}, slot = t - line * count;",
+        f"int row = {divide('line', 'columns')}, column = line - row * columns;",
         f"int own = {key('t')}, previous = slot > 0 ? {key('max(t - 1, 0)')} : -1;",
         f"if (own != previous && own >= 0 && own < places) {entry.format('own')}] = slot;",
         f"if (own != previous && previous >= 0 && previous < places) {entry.format('previous')} + 1] = slot;",

@@ -93,8 +93,8 @@ class ShapeBuilder(Builder):
         look_up: Callable[[Value], np.ndarray | None] | None = None,
         count: Value | None = None,
     ) -> None:
-        """`path` tells the layer's repetitions apart, `look_up` knows what was learned of tensors since they
-        were made, `count` is what `schedule_count` gives.
+        """`path` distinguishes the layer's repetitions, `look_up` knows what was learned of tensors since
+        they were made, `count` is what `schedule_count` gives.
         """
         self.layer = layer
         self.path = path
@@ -323,7 +323,7 @@ class PlanBuilder(ShapeBuilder):
         )
         refused = self.count is not None and any(
             self.count in c.reads for c in body
-        )  # numbers are drawn anew
+        )  # numbers are drawn again
         refused = refused or any(c.hint is not None and c.hint.kind == "repeat" for c in body)
         if refused or any(self.refuses(compute) for compute in repeat.formulas):
             # Beyond what the samples have made: nothing is known of the tensors that follow.

@@ -47,7 +47,7 @@ class Record:
     """What was done, so that the same calls of another `SizeRecorder` come to the same record."""
 
     def copy(self) -> Record:
-        """A record that begins as this one does and goes on by itself."""
+        """A copy of this record that continues separately."""
         return Record(
             [*self.inputs],
             [*self.guards],
@@ -84,7 +84,7 @@ class SizeRecorder:
 
     @contextmanager
     def at(self, record: Record) -> Iterator[None]:
-        """A block in which another record of this recorder goes on."""
+        """A block in which another record of this recorder continues."""
         before, self.record = self.record, record
         try:
             yield
@@ -211,7 +211,7 @@ class SizeRecorder:
             try:
                 return made(*sizes)
             except (_RefusedError, ArithmeticError, LookupError, ValueError, EngineError):
-                # What is wrong with these sizes, if anything, is told when they are planned for themselves.
+                # An error of these sizes, if any, is raised when they are planned for themselves.
                 return None
 
         return program
@@ -292,7 +292,7 @@ class Size:
         self.recorder.answer("eq", self, self.hint)
         return self.hint
 
-    # Whatever asks for the value binds the plan to it.
+    # Code that reads the value binds the plan to it.
 
     def __index__(self) -> int:
         return int(self.fixed())

@@ -196,7 +196,7 @@ class Builder(ABC):
         if prod(shape) > MOST_ON_HOST:
             sizes = " x ".join(f"{n:,}" for n in shape)
             raise OutOfMemoryError(
-                f"{self.layer}: it asks for a table of {sizes} numbers, and the host computes "
+                f"{self.layer}: it needs a table of {sizes} numbers, and the host computes "
                 f"{MOST_ON_HOST:,} at most; give it smaller sizes"
             )
 

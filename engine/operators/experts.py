@@ -282,7 +282,7 @@ def qmoe(
         packed(builder, fc2, fc2_scales, fc2_zeros, fc2_bias, bits[1], block_size),
         None if fc3 is None else packed(builder, fc3, fc3_scales, fc3_zeros, fc3_bias, bits[2], block_size),
     )  # fmt: skip
-    # Scores are normalised over the chosen experts whatever the attribute says, as onnxruntime's CPU does.
+    # Scores are normalised over the chosen experts regardless of the attribute, as onnxruntime's CPU does.
     routing = Routing(k, router_weights is None or bool(normalize_routing_weights))
     return mixture(builder, x, router_probs, router_weights, routing, gate, layers)
 

@@ -103,10 +103,10 @@ def tile(k: Builder, x: Value, repeats: Value) -> Value:
     if len(times) != x.rank or any(n < 0 for n in times):
         k.error(f"takes one repeat (0 or more) for each axis of {list(x.shape)}, not {times}")
 
-    def formula(*at: Expr) -> Expr:
-        return x[tuple(lit(0) if x.always_one(a) else i % x.dim(a) for a, i in enumerate(at))]
-
-    return k.compute([n * t for n, t in zip(x.shape, times, strict=True)], x.dtype, formula)
+    # An axis of repeats before each axis: an index of its own needs no division by a size.
+    pairs = [n for pair in zip(times, x.shape, strict=True) for n in pair]
+    found = k.compute(pairs, x.dtype, lambda *at: x[at[1::2]])
+    return k.alias(found, [n * t for n, t in zip(x.shape, times, strict=True)])
 
 
 # Joining and cutting

@@ -173,7 +173,7 @@ def extreme(k: Builder, kind: str, x: Value) -> Value:
     row = k.alias(x, (1, x.size))
 
     def formula(i: Expr) -> Expr:
-        return reduce(kind, x.size, lambda r: row[i, r])
+        return reduce(kind, row.dim(1), lambda r: row[i, r])
 
     found = k.compute((1,), x.dtype, formula, hint=lambda: reduction_hint(kind, "element", row))
     return k.alias(found, ())
@@ -197,7 +197,7 @@ def dynamic_range(k: Builder, x: Value) -> tuple[Value, Value]:
 
 @operator("DynamicQuantizeLinear", since=11)
 def dynamic_quantize_linear(k: Builder, x: Value) -> tuple[Value, ...]:
-    """x as uint8 with the scale and zero point that its own range asks for."""
+    """x as uint8 with the scale and zero point of its own range."""
     scale, zero = dynamic_range(k, x)
     return quantised(k, x, scale, zero, UINT8), scale, zero
 

@@ -127,7 +127,7 @@ class Direction:
         return self.r.shape[2]
 
     def limited(self, x: Expr) -> Expr:
-        """Gate sums are clipped where the layer asks for it."""
+        """Gate sums, clipped if the layer has a limit."""
         return clamp(x, arg(-self.clip, x.dtype), arg(self.clip, x.dtype)) if self.clip else x
 
     def length(self, n: Expr) -> Expr:

@@ -1,7 +1,7 @@
 """Pooling over regions of interest: RoiAlign samples between pixels, MaxRoiPool rounds to whole ones.
 
 How many pixels or samples a region has is known when the kernel runs, so loops have lengths computed there.
-Regions come from a detector and may be anything: loops are limited by the image's size, whatever they hold.
+Regions come from a detector and may be anything: loops are limited by the image's size, for any contents.
 """
 
 from __future__ import annotations
@@ -11,9 +11,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from engine.kernels.expr import Expr, arg, cast, clamp, lit, maximum, minimum, reduce, select, unary
+from engine.kernels.expr import Expr, arg, cast, clamp, eq, lit, maximum, minimum, reduce, select, unary
 from engine.kernels.value import Value
-from engine.operators.blending import Tap, blends
 from engine.operators.builder import Builder
 from engine.operators.registry import operator
 
@@ -49,15 +48,30 @@ class Samples:
     count: Expr
     size: Expr
 
-    def at(self, r: Expr) -> tuple[Expr, Expr, Expr, Expr]:
-        """Of the r-th sample: whether it touches the image, the two pixels around it, the second's share."""
+    def place(self, r: Expr) -> tuple[Expr, Expr]:
+        """Of the r-th sample: whether it touches the image, and where it lies, 0 to the last pixel."""
         kind = self.base.dtype
-        last = self.size - lit(1)
         y = self.base + (cast(self.first + r, kind) + 0.5) * self.spacing
         inside = (y >= lit(-1.0, kind)) & (y <= cast(self.size, kind)) & (self.first + r < self.total)
-        y = clamp(y, lit(0.0, kind), cast(last, kind))
-        low = minimum(cast(y, "index"), last)
-        return inside, low, minimum(low + lit(1), last), y - cast(low, kind)
+        return inside, clamp(y, lit(0.0, kind), cast(self.size - lit(1), kind))
+
+
+def _pixels(place: Expr, size: Expr) -> tuple[Expr, Expr, Expr]:
+    """The two pixels around a place along an axis, and the share of the second."""
+    last = size - lit(1)
+    low = clamp(cast(place, "index"), lit(0), last)
+    return low, minimum(low + lit(1), last), place - cast(low, place.dtype)
+
+
+def _corners(
+    x: Value, image: Expr, c: Expr, rows: tuple[Expr, Expr, Expr], columns: tuple[Expr, Expr, Expr]
+) -> list[Expr]:
+    """The four pixels around a sample, each times its share."""
+    (top, bottom, y), (left, right, z) = rows, columns
+    return [
+        x[image, c, top, left] * ((1.0 - y) * (1.0 - z)), x[image, c, top, right] * ((1.0 - y) * z),
+        x[image, c, bottom, left] * (y * (1.0 - z)), x[image, c, bottom, right] * (y * z),
+    ]  # fmt: skip
 
 
 def samples(start: Expr, end: Expr, at: Expr, bins: int, size: Expr, ratio: int, whole: bool) -> Samples:
@@ -79,7 +93,10 @@ def samples(start: Expr, end: Expr, at: Expr, bins: int, size: Expr, ratio: int,
 
 
 _MOST_LISTED = 4
-"""Samples along an axis of a bin that are listed once for all channels."""
+"""Samples along an axis of a bin whose places are listed once for all channels."""
+
+_WRITTEN_SAMPLES = 4
+"""Samples of a bin that a kernel has written out, so that its loop over bins runs as vectors."""
 
 
 def _roi_align(
@@ -106,23 +123,27 @@ def _roi_align(
         return samples(ends[0], ends[1], at, out[1 - column], x.dim(3 - column), ratio, not shifted)
 
     if mode == "avg" and 0 < ratio <= _MOST_LISTED:
-        planes = k.alias(x, (x.shape[0], channels, x.shape[2] * x.shape[3]))
         wide = rois.dtype if rois.dtype == np.float64 else np.dtype(np.float32)
 
-        def tap(r: Expr, t: Expr, p: Expr) -> Tap:
-            sample, corner = t // lit(4), t % lit(4)
-            ph = p // arg(out[1])
-            in_y, top, bottom, y = axis(r, 1, ph).at(sample // lit(ratio))
-            in_x, left, right, z = axis(r, 0, p - ph * arg(out[1])).at(sample % lit(ratio))
-            is_below, is_right = corner >= lit(2), corner % lit(2) >= lit(1)
-            position = select(is_below, bottom, top) * x.dim(3) + select(is_right, right, left)
-            share = select(is_below, y, 1.0 - y) * select(is_right, z, 1.0 - z)
-            return in_y & in_x, position, share
+        def place(r: Expr, side: Expr, t: Expr, p: Expr) -> Expr:
+            row = p // arg(out[1])
+            (in_y, y), (in_x, z) = axis(r, 1, row).place(t), axis(r, 0, p - row * arg(out[1])).place(t)
+            return select(eq(side, lit(0)), select(in_y, y, -1.0), select(in_x, z, -1.0))
 
-        table = blends(k, rois.shape[:1], 4 * ratio**2, bins, wide, tap)
+        # A bin's samples lie at the same places in all channels: those along y, then those along x.
+        places = k.compute((rois.shape[0], 2, ratio, bins), wide, place)
+        each = lit(ratio) if ratio**2 <= _WRITTEN_SAMPLES else arg(ratio)
 
         def mean(r: Expr, c: Expr, p: Expr) -> Expr:
-            found = table.read(planes, (_image_of(images[r], x), c), (r,), p)
+            image = _image_of(images[r], x)
+
+            def sample(i: Expr, j: Expr) -> Expr:
+                y, z = places[r, lit(0), i, p], places[r, lit(1), j, p]
+                corners = _corners(x, image, c, _pixels(y, x.dim(2)), _pixels(z, x.dim(3)))
+                found = corners[0] + corners[1] + corners[2] + corners[3]
+                return select((y >= lit(0.0, y.dtype)) & (z >= lit(0.0, z.dtype)), found, 0.0)
+
+            found = reduce("sum", each, lambda i: reduce("sum", each, lambda j: sample(i, j)))
             return found / arg(ratio**2, found.dtype)
 
         return k.alias(k.compute((rois.shape[0], channels, bins), x.dtype, mean), shape)
@@ -132,11 +153,8 @@ def _roi_align(
         rows, columns = axis(r, 1, ph), axis(r, 0, pw)
 
         def sample(i: Expr, j: Expr) -> Expr:
-            (in_y, top, bottom, y), (in_x, left, right, z) = rows.at(i), columns.at(j)
-            corners = [
-                x[image, c, top, left] * ((1.0 - y) * (1.0 - z)), x[image, c, top, right] * ((1.0 - y) * z),
-                x[image, c, bottom, left] * (y * (1.0 - z)), x[image, c, bottom, right] * (y * z),
-            ]  # fmt: skip
+            (in_y, y), (in_x, z) = rows.place(i), columns.place(j)
+            corners = _corners(x, image, c, _pixels(y, x.dim(2)), _pixels(z, x.dim(3)))
             if mode == "avg":
                 found = corners[0] + corners[1] + corners[2] + corners[3]
             else:

@@ -1,4 +1,4 @@
-"""`BackgroundPlans`: plans that are made beside the frames, one after another.
+"""`BackgroundPlans`: plans that are made in the background, one after another.
 
 A `SlicedThread` plans and compiles kernels; buffers, and where a device wants that the binding of constants,
 are left to the thread of the worker, in small steps. Hosts advance both as they advance loading
@@ -173,7 +173,7 @@ class BackgroundPlans:
                 yield from on_a_thread(session, lambda: sized.bind(session))
             else:
                 yield from on_this_thread(native, sized.binding(session))
-                yield from on_a_thread(session, lambda: sized.make_program(session))
+                yield from on_a_thread(session, lambda: sized.record_steps(session))
             is_bound = True
         finally:
             with native.entered():
@@ -193,7 +193,7 @@ def _in_context(native: Backend, work: Callable[[], T]) -> T:
 
 
 def _others_done(session: Session) -> Steps[None]:
-    """Wait for the thread that is making a plan, whoever began it."""
+    """Wait for the thread that is making a plan."""
     while (other := session.background) is not None and not other.is_done:
         with suppress(Exception):
             yield other

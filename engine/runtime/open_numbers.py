@@ -66,7 +66,7 @@ def of_results(results: Sequence[Any]) -> OpenNumbers:
 
 
 def _form(result: Any) -> object:
-    """What a plan depends on of a NumPy function's result beside sizes: types, and strings themselves."""
+    """What a plan depends on of a NumPy function's result apart from sizes: types, and strings themselves."""
     if isinstance(result, list):
         return tuple(map(_form, result))
     if result is None:

@@ -18,7 +18,7 @@ from engine.compiler.plan import Plan
 from engine.kernels.value import Value
 
 PLAN_BYTES = 256 << 10
-"""Estimated memory of a plan beside its blocks: steps, values and commands."""
+"""Estimated memory of a plan apart from its blocks: steps, values and commands."""
 
 
 @dataclass

@@ -25,7 +25,7 @@ from engine.runtime.recorded_plan import RecordedPlan, Submission, Transfers
 T = TypeVar("T")
 
 DROPPED_AT_ONCE = 1 << 18
-"""Elements of constants that are freed at once with a worker; more are freed beside the game."""
+"""Elements of constants that are freed at once with a worker; more are freed in the background."""
 
 
 class Recorder:

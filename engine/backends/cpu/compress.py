@@ -1,7 +1,7 @@
 """Compress and NonZero: count the elements of each block, then write each block's positions.
 
 Blocks of the mask without a mark are passed over. The positions of a block are collected next to each other
-and become what the hint asks for: positions, coordinates, or the slices there.
+and become what the hint names: positions, coordinates, or the slices there.
 """
 
 from __future__ import annotations

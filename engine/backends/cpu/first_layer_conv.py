@@ -11,6 +11,7 @@ from __future__ import annotations
 from functools import partial
 
 from engine.backends.cpu.argument_block import ArgumentBlock
+from engine.backends.cpu.cost import CHUNKS_PER_THREAD
 from engine.backends.cpu.epilogue import Epilogue, is_float32_core, print_epilogue
 from engine.backends.cpu.library import library_text
 from engine.backends.cpu.native_kernel import NativeKernel
@@ -24,7 +25,7 @@ from engine.backends.cpu.pixel_tiles import (
     walk_tiles,
 )
 from engine.backends.cpu.printer import indent, kernel_text
-from engine.backends.cpu.schedule import Axis, Blocks, Schedule, TaskGrid, elapsed_ns, emit, halve
+from engine.backends.cpu.schedule import Axis, Blocks, Schedule, TaskGrid, elapsed_ns, emit, evenly, halve
 from engine.backends.cpu.tiles import Tile, host_tile
 from engine.backends.windows import Windows, nhwc_windows
 from engine.compiler.plan import Compute, Tuner
@@ -34,6 +35,7 @@ _MAX_DEPTH = 2048
 """Products of a sum that a task has room to note the places of."""
 
 _MAX_PIXELS = 4096
+_LEAST_PIXELS = 64
 _BAND_FLOATS = 16384
 """Elements of a band that leave room in the nearest caches."""
 
@@ -141,8 +143,11 @@ def schedule_bands(win: Windows, channels: int, batch: int, pixel_ns: float, thr
     def floats(rows: int, columns: int) -> int:
         return 0 if in_place else channels * _reach(win, 0, rows) * _reach(win, 1, columns)
 
-    widest = Axis(win.out[1], min(win.out[1], _MAX_PIXELS))
-    (column,) = halve([widest], lambda column: floats(1, column.block) > _MOST_FLOATS)
+    most = min(win.out[1], _MAX_PIXELS)
+    if batch * win.out[0] < threads:
+        # Signals of one row.
+        most = min(most, max(evenly(win.out[1], threads * CHUNKS_PER_THREAD).size, _LEAST_PIXELS))
+    (column,) = halve([Axis(win.out[1], most)], lambda column: floats(1, column.block) > _MOST_FLOATS)
     columns = column.blocks
     if floats(1, columns.size) > _MOST_FLOATS:
         return None

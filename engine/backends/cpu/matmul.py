@@ -1,7 +1,7 @@
 """Matrix products of float32: panels of columns, tiles of sums in registers, the epilogue on each tile.
 
 A tile has as many rows as registers hold sums for; the rows that are left take smaller ones, so that none
-is computed in vain. The right side lies as panels of the tile's columns: known ones packed once, others by
+is computed needlessly. The right side is in panels of the tile's columns: known ones packed once, others by
 a step before, unless so few rows meet them that reading them where they are is faster.
 """
 
@@ -36,8 +36,8 @@ LEFT_FLOATS = 1 << 17
 """Rows of the left side that a task goes through once for every panel: these stay in second-level cache."""
 
 LEAST_IN_PLACE = 1 << 24
-"""Bytes of a known right side whose columns lie as rows, from which few rows meet it where it lies: memory is
-as fast in that order, and packing takes as long as many runs.
+"""Bytes of a known right side with columns stored as rows, by which few rows are multiplied without packing:
+memory is as fast in that order, and packing takes as long as many runs.
 """
 
 NARROW = 4
@@ -47,7 +47,7 @@ LINE = 64
 """Bytes of a cache line."""
 
 ROWS_IN_PLACE = 4
-"""Up to so many rows an unknown right side is read where it lies."""
+"""Up to so many rows an unknown right side is read without packing."""
 
 _GRID = TaskGrid(m="m_size", column="n_size")
 _ARGUMENTS = ArgumentBlock(
@@ -125,7 +125,7 @@ def cut_product(m: int, n: int, k: int, tile: Tile, batch: int, wanted: int) -> 
 
 
 def _longer(rows: Axis, columns: Axis) -> int | None:
-    """Rows in common save reading columns anew, and the other way round."""
+    """Shared rows save reading columns again, and vice versa."""
     if columns.is_divisible and (columns.block * 2 >= rows.block or not rows.is_divisible):
         return 1
     return 0 if rows.is_divisible else None
@@ -164,7 +164,7 @@ def _right_side(
         return emit_panels(tuner, name, (batch, k, n), strides, tile), steps
     if narrow:
         steps = (0 if strides[0] == 0 else n * k, 0, 0, 0)
-    # A matrix that the whole batch shares is packed once, whatever the batch.
+    # A matrix that the whole batch shares is packed once, for any batch.
     count = 1 if strides[0] == 0 else batch
     make = partial(pack_right, elements, (count, k, n), strides, 0 if narrow else tile.width)
     form = "rows" if narrow else f"columns{tile.width}"
@@ -212,7 +212,7 @@ def matmul_text(tile: Tile, epilogue: Epilogue, narrow: int = 0, any_count: bool
         f"sums = stack_bytes({heights[0] * tile.width * 4})",
         "b_row_bytes = b_row * 4",
         "a_row_bytes = a_row * 4",
-        # A right side that is read in place ends with a whole panel, which overlaps the one before.
+        # A right side that is read in place ends with a whole panel, which overlaps the previous one.
         "last_panel = n_size" + ("" if narrow else f" - {step} if in_place else n_size"),
         *epilogue.kernel,
         "for task in range(begin, end):",

@@ -2,7 +2,7 @@
 
 A plane is copied with its padding around it, as elements of words. With a stride of s along rows, it becomes
 s planes, of which the first holds elements 0, s, 2s, ... of each row and so on: neighbouring outputs then
-read neighbouring elements whatever the stride.
+read neighbouring elements for any stride.
 """
 
 from __future__ import annotations

@@ -14,7 +14,7 @@ from engine.device.jobs.system import job_sources
 def precompile_kernels(is_certain: bool = False) -> None:
     """Begin to compile them, unless that was done before, by this process or another; returns at once.
 
-    One by one, as each is asked for, they would take three seconds on one core: nothing runs without the job
+    One by one, when each is needed, they would take three seconds on one core: nothing runs without the job
     threads' program, and weights are packed while plans are made. A process that compiles takes a second to
     start, which is the time that a model takes to be read.
 

@@ -1,6 +1,6 @@
 """Recurrent layers of float32: the input's products for all steps at once, then one kernel for the steps.
 
-Gates lie in blocks of as many hidden units as a vector has lanes, gate beside gate, so that a tile of sums
+Gates are in blocks of as many hidden units as a vector has lanes, gate next to gate, so that a tile of sums
 holds all gates of its units and the cell's step follows while they are in first-level cache.
 
 Where there are fewer sequences than threads, each step's units are cut into parts, and threads meet after

@@ -141,7 +141,7 @@ def rows_text(kind: str, lanes: int, epilogue: Epilogue) -> str:
         if kind == "softmax":
             measure.append(f"share = _types.float32(1.0) / {total}")
             work = [
-                # A row of one block has its exponentials at hand.
+                # A row of one block has computed its exponentials.
                 f"if extent > {BLOCK}:",
                 "    exp_of(pad, work, source, columns, top)",
                 f"row_scale(work, work, op_div(columns + {lanes - 1}, _types.int64({lanes})),"

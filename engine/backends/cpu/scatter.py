@@ -1,6 +1,6 @@
 """Scatters: each task copies some rows or columns and applies their updates in order.
 
-So the additions to an element come in the order of the updates, whatever the number of threads. No task has a
+So the additions to an element come in the order of the updates, for any number of threads. No task has a
 range of places: whether an update falls into it would be a branch that no processor foresees.
 """
 

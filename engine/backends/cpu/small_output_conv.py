@@ -24,7 +24,7 @@ _MOST_OUTPUTS = 12
 _MOST_ROWS = 10
 
 _OUTPUTS = {1: 1, 2: 2, 3: 3, 4: 4, 5: 5, 6: 3, 7: 4, 8: 4, 9: 3, 10: 5, 11: 4, 12: 4}
-"""How many of so many output channels a tile has; the last tile reaches back over the one before."""
+"""How many of so many output channels a tile has; the last tile overlaps the previous one."""
 
 _ALONE = 8
 """Output channels of a tile of one pixel."""

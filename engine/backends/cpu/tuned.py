@@ -80,7 +80,7 @@ LOW_PRECISION_RULES: dict[str, LowPrecisionRule] = {
     "matmul": tune_low_precision_matmul,
     "conv": tune_low_precision_conv,
 }
-"""Tried first where a worker asks for less than float32's precision."""
+"""Tried first where a worker allows less than float32's precision."""
 
 
 def tune(compute: Compute, tuner: Tuner, threads: int, arithmetics: Sequence[Arithmetic] = ()) -> bool:

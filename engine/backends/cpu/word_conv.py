@@ -174,7 +174,7 @@ def cut_gathered(
 ) -> tuple[Blocks, ...]:
     """Cut m x n results that take so long into enough blocks for all threads, of whole tiles.
 
-    Columns are cut as long as possible, because each block of rows gathers the columns anew.
+    Columns are cut as long as possible, because each block of rows gathers the columns again.
     """
 
     def fitting(columns: int) -> int:

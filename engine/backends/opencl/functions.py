@@ -20,7 +20,7 @@ TEMPLATES: Mapping[Any, str] = {
     "isinf": "(isinf({0}) != 0)",
     **{(op, "float"): f"{op}({{0}})" for op in _SAME_NAME.split()},
     ("abs", "float"): "fabs({0})",
-    ("round", "float"): "rint({0})",
+    ("round", "float"): "k_round_{T}({0})",
     ("sign", "float"): "k_sign_{T}({0})",
     ("rem", "float"): "fmod({0}, {1})",
     ("pow", "float"): "pow({0}, {1})",
@@ -75,10 +75,49 @@ _FUNCTIONS = {
     "k_bfloat": "ushort k_bfloat(float a) {\n"
     "    uint u = as_uint(a);\n"
     "    return (ushort)(a != a ? (u >> 16) | 64u : (u + 0x7fffu + ((u >> 16) & 1u)) >> 16);\n}",
+    # In a loop over elements, processors' compilers call `rint` for each, and `copysign` too.
+    "k_round_float": """float k_round_float(float a) {
+#ifdef K_PROCESSOR
+    const uint s = as_uint(a) & 0x80000000u;
+    const float n = as_float(as_uint(a) ^ s), r = n + 0x1p23f - 0x1p23f;
+    return as_float(as_uint(n < 0x1p23f ? r : n) | s);
+#else
+    return rint(a);
+#endif
+}""",
+    "k_round_double": "double k_round_double(double a) { return rint(a); }",
+    "k_load_half": """float k_load_half(__global const half* from, int i) {
+#if defined(K_PROCESSOR) && defined(cl_khr_fp16)
+    return (float)from[i];
+#elif defined(K_PROCESSOR)
+    const uint h = ((__global const ushort*)from)[i], n = h & 0x7fffu;
+    const uint u = (n << 13) + (n < 0x7c00u ? 0x38000000u : 0x70000000u);
+    const float a = n < 0x400u ? as_float(u + 0x800000u) - 0x1p-14f : as_float(u);
+    return as_float(as_uint(a) | (h & 0x8000u) << 16);
+#else
+    return vload_half(i, from);
+#endif
+}""",
+    "k_store_half": """void k_store_half(float a, int i, __global half* to) {
+#if defined(K_PROCESSOR) && defined(cl_khr_fp16)
+    to[i] = (half)a;
+#elif defined(K_PROCESSOR)
+    const uint u = as_uint(a) & 0x7fffffffu;
+    // Added to 0.5, a small number is rounded to a multiple of the smallest half.
+    uint h = u < 0x38800000u ? as_uint(as_float(u) + 0.5f) - 0x3f000000u
+                             : (u - 0x38000000u + 0xfffu + (u >> 13 & 1u)) >> 13;
+    h = u >= 0x477ff000u ? 0x7c00u : h;
+    h = u > 0x7f800000u ? 0x7e00u : h;
+    ((__global ushort*)to)[i] = (ushort)(h | (as_uint(a) >> 16 & 0x8000u));
+#else
+    vstore_half_rte(a, i, to);
+#endif
+}""",
     # Exact for 0 <= a < 2^31 with the numbers of `divider`.
     "k_quotient": "int k_quotient(int a, uint magic, uint shift) {"
     " return (int)(((ulong)magic * (uint)a) >> shift); }",
 }
+"""`vload_half` and its counterpart are a call for each element in processors' compilers, not vectors."""
 _CALL = re.compile(r"\bk_\w+")
 
 

@@ -6,6 +6,7 @@ Only a kernel with more of them than every device takes reads them from a buffer
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod
@@ -56,7 +57,7 @@ class OpenCLPrinter(CPrinter):
         text = self.convert(text, source, arithmetic_type(as_dtype(storage)))
         match storage:
             case "float16":
-                return f"vstore_half_rte({text}, {position}, {buffer});"
+                return f"k_store_half({text}, {position}, {buffer});"
             case "bfloat16":
                 text = f"k_bfloat({text})"
         text = WRAP.get(storage, "{0}").format(text)
@@ -78,7 +79,7 @@ def element(storage: str, buffer: str, position: str) -> str:
     """The text of an element of a buffer, in the type that kernels compute with."""
     match storage:
         case "float16":
-            return f"vload_half({position}, {buffer})"
+            return f"k_load_half({buffer}, {position})"
         case "bfloat16":
             return f"as_float((uint){buffer}[{position}] << 16)"
         case "bool":
@@ -185,7 +186,10 @@ class GenericSource:
 
 def extensions(text: str) -> str:
     """The directives that a kernel's text needs."""
-    return "#pragma OPENCL EXTENSION cl_khr_fp64 : enable\n" if "double" in text else ""
+    found = "#pragma OPENCL EXTENSION cl_khr_fp64 : enable\n" if "double" in text else ""
+    if re.search(r"\bhalf\b", text):
+        found += "#ifdef cl_khr_fp16\n#pragma OPENCL EXTENSION cl_khr_fp16 : enable\n#endif\n"
+    return found
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""Compiled OpenCL programs: built once, kept on disk as binaries, dispatched once when loaded."""
+"""Compiled OpenCL programs: built once, cached on disk as binaries, dispatched once when loaded."""
 
 from __future__ import annotations
 
@@ -160,7 +160,9 @@ class ProgramStore:
 
 
 def _options(device: CLDevice) -> tuple[str, ...]:
-    correctly_rounded = device.cl.device_fp_config.CORRECTLY_ROUNDED_DIVIDE_SQRT
-    if device.device.single_fp_config & correctly_rounded:
-        return ("-cl-std=CL1.2", "-cl-fp32-correctly-rounded-divide-sqrt")
-    return ("-cl-std=CL1.2",)
+    options = ["-cl-std=CL1.2"]
+    if device.info.is_software:
+        options.append("-DK_PROCESSOR")
+    if device.device.single_fp_config & device.cl.device_fp_config.CORRECTLY_ROUNDED_DIVIDE_SQRT:
+        options.append("-cl-fp32-correctly-rounded-divide-sqrt")
+    return tuple(options)

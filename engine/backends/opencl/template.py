@@ -123,7 +123,7 @@ def _form(number: Number, numbers: OpenNumbers) -> tuple[int | None, Any]:
 
 
 class _OpenArguments:
-    """The arguments of all steps that are set anew for each size, as 32-bit words."""
+    """The arguments of all steps that are set for each size, as 32-bit words."""
 
     def __init__(self, numbers: OpenNumbers) -> None:
         self.positions: list[int] = []

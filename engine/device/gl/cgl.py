@@ -1,4 +1,4 @@
-"""OpenGL contexts through CGL: every context on macOS, whatever created it."""
+"""OpenGL contexts through CGL: every context on macOS, regardless of its creator."""
 
 from __future__ import annotations
 

@@ -36,7 +36,7 @@ def bind_functions(library: ctypes.CDLL, functions: dict[str, tuple[Any, ...]]) 
 
 
 class Platform(ABC):
-    """One way in which the operating system hands out OpenGL contexts."""
+    """One of the operating system's interfaces to OpenGL contexts."""
 
     name: str
 

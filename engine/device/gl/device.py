@@ -1,4 +1,4 @@
-"""`GLDevice`: the OpenGL context in which inference runs, beside the game's and sharing its objects."""
+"""`GLDevice`: the OpenGL context in which inference runs; it shares objects with the game's context."""
 
 from __future__ import annotations
 

@@ -33,7 +33,7 @@ _PLATFORM_DEVICE = 0x313F
 _LIBRARIES = {"win32": ("libEGL.dll",)}.get(sys.platform, ("libEGL.so.1", "libEGL.so"))
 _GL_LIBRARIES = {"win32": ()}.get(sys.platform, ("libOpenGL.so.0", "libGL.so.1", "libGL.so"))
 
-# Newest first: a driver gives the version asked for or a later one that is compatible.
+# Newest first: a driver gives the requested version or a later one that is compatible.
 _HEADLESS_VERSIONS = ((4, 6), (4, 5), (4, 3), (3, 3))
 
 _p, _i, _u = ctypes.c_void_p, ctypes.c_int, ctypes.c_uint

@@ -29,7 +29,7 @@ _FUNCTIONS: dict[str, tuple[Any, ...]] = {
     "wglDeleteContext": (_i, _p),
     "wglGetProcAddress": (_p, ctypes.c_char_p),
 }
-# What wglGetProcAddress answers, beside NULL, for a function that it does not know.
+# What wglGetProcAddress returns, apart from NULL, for a function that it does not know.
 _UNKNOWN_ADDRESSES = (1, 2, 3, ctypes.c_void_p(-1).value)
 
 

@@ -37,7 +37,13 @@ def scattered(data: np.ndarray, targets: np.ndarray, updates: np.ndarray, reduct
 
 
 def check(
-    form: Backend, sizes: tuple[int, ...], targets: np.ndarray, reduction: str, dtype: str, epilogue: bool
+    form: Backend,
+    sizes: tuple[int, ...],
+    targets: np.ndarray,
+    reduction: str,
+    dtype: str,
+    epilogue: bool,
+    known: bool = False,
 ) -> None:
     """Scatter updates of `sizes` into data that has two rows and two columns more."""
     rng = np.random.default_rng(targets.size)
@@ -48,7 +54,7 @@ def check(
     if reduction == "mul":
         updates = (updates / updates).astype(dtype) if dtype == "int32" else (updates * 0.5).astype(dtype)
     arrays = {"data": data, "targets": targets, "updates": updates}
-    operands = tuple(value(name, array) for name, array in arrays.items())
+    operands = tuple(value(n, array, known=known and n == "targets") for n, array in arrays.items())
     output = value("y", data)
     arithmetic = arithmetic_type(data.dtype)
     facts = {"whole": targets.shape[2] == 1, "reduction": reduction}
@@ -83,6 +89,14 @@ def test_every_update_in_order(form: Backend, reduction: str, dtype: str, whole:
     shape = (rows, 200, 1 if whole else columns)
     targets = np.random.default_rng(1).integers(-1, places, shape).astype(np.int32)
     check(form, (rows, places, columns), targets, reduction, dtype, epilogue=whole)
+
+
+@pytest.mark.parametrize("whole", [True, False], ids=["rows", "elements"])
+def test_known_targets_need_no_pass_over_them(form: Backend, whole: bool) -> None:
+    sizes = rows, places, columns = 2, 40, 5
+    shape = (rows, 200, 1 if whole else columns)
+    targets = np.random.default_rng(2).integers(-1, places, shape).astype(np.int32)
+    check(form, sizes, targets, "none", "float32", epilogue=whole, known=True)
 
 
 @pytest.mark.parametrize("count", [FEW + 1, 3 * EACH, BLOCK, BLOCK + 1, 2 * BLOCK + 3])

@@ -111,12 +111,11 @@ def test_the_extremes_of_64_bits_are_ordered() -> None:
 
 
 def test_a_few_of_many_are_cheap() -> None:
-    """After the keys are made and looked at once, only the stretches of the best are sorted."""
+    """After the elements were looked at once, only the stretches of the best are sorted."""
     x = np.zeros(4096, np.float32)
     model = one_layer("TopK", [x, np.array([4])], outputs=2, known=[1])
     sizes = [c.output.size for c in Tracer(model).trace({"x0": x.shape}).computes]
-    assert sizes[:2] == [4096, 128]
-    assert max(sizes[2:]) <= 128
+    assert max(sizes) <= 128
 
 
 @settings(

@@ -150,11 +150,11 @@ class GLComputeBackend(GLBackend):
         return _own(room).part(elements)
 
     def template(self, plan: Plan, constants: Mapping[str, DeviceBuffer]) -> Template:
-        """Record a plan whose sizes are open; compiles what `prepare` was not asked for."""
+        """Record a plan whose sizes are open; compiles what `prepare` has not compiled."""
         self.prepare(plan.kernels)
         if plan.repeats:
             return PlanTemplate(self, plan, constants)
-        with self.device.current():
+        with self.programs.home.current():
             return GLComputeTemplate(self, plan, constants)
 
     def check_memory(self) -> None:
