@@ -302,7 +302,10 @@ class Backend(ABC):
         return self.record(plan, buffers)
 
     def template(self, plan: Plan, constants: Mapping[str, DeviceBuffer]) -> Template:
-        """Record a plan whose sizes are open; its kernels are compiled."""
+        """Record a plan whose sizes are open; its kernels are compiled.
+
+        Within `background_compilation`, another thread may call this.
+        """
         return PlanTemplate(self, plan, constants)
 
     def background_compilation(self) -> AbstractContextManager[Callable[[], AbstractContextManager[Any]]]:

@@ -173,7 +173,7 @@ class BackgroundPlans:
                 yield from on_a_thread(session, lambda: sized.bind(session))
             else:
                 yield from on_this_thread(native, sized.binding(session))
-                yield from on_a_thread(session, lambda: sized.make_program(session))
+                yield from on_a_thread(session, lambda: sized.record_steps(session))
             is_bound = True
         finally:
             with native.entered():

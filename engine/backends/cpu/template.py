@@ -11,12 +11,15 @@ import numpy as np
 from engine.backends.base import DeviceBuffer
 from engine.backends.cpu.arguments import argument_words
 from engine.backends.cpu.cost import CHUNK_NS, CHUNKS_PER_THREAD, SHORTEST_BLOCK, step_ns
+from engine.backends.cpu.listing import changing_words
 from engine.backends.cpu.memory import CPUBuffer
 from engine.backends.cpu.program import CPUProgram
 from engine.base.memory.aligned import ALIGNMENT
 from engine.compiler.memory_planner import share
-from engine.compiler.plan import Plan
+from engine.compiler.plan import Plan, RepeatedSteps, Step
 from engine.device.jobs.command_list import CommandList
+from engine.device.jobs.repetition import BEGIN, TURN
+from engine.device.jobs.stock import stock_functions
 from engine.device.jobs.system import JobSystem
 from engine.kernels.size import Number, Size, hint_of, largest
 
@@ -54,6 +57,13 @@ class _Numbers:
         self._given.append(number)
         return len(self._given) - 1
 
+    def __len__(self) -> int:
+        return len(self._given)
+
+    def set(self, place: int, number: int) -> None:
+        """Give a number that was added another value."""
+        self._given[place] = number
+
     def close(self) -> Callable[[Sequence[Any]], np.ndarray]:
         """A function that fills in the values of `sizes`."""
         whole: np.ndarray = np.array(self._given, self._dtype)
@@ -65,6 +75,106 @@ class _Numbers:
             return array
 
         return filled
+
+
+class _Layout:
+    """Collects rows of commands, and the words of their arguments, for steps whose sizes are open.
+
+    Attributes:
+        words: All argument words, with 0 for addresses and floats.
+        floats: The floats among them, whose places are `float_places`.
+        pointers: The places of the address of each tensor.
+        ways: Places of words that say how far one tensor's address is from another's.
+        starts, functions: Of each row: where its words begin, and its function.
+        costs, counts, rows, lasts: What a row's range and its chunks depend on.
+        runs: How often it runs.
+        blocks: Rows that are cut into blocks, with the place of their number.
+        begins: Rows that begin repeated commands, with how many belong to them.
+    """
+
+    def __init__(self, compiled: Mapping[str, int]) -> None:
+        self._compiled = compiled
+        self.words, self.floats = _Numbers(np.int64), _Numbers(np.float64)
+        self.float_places: list[int] = []
+        self.pointers: dict[str, list[int]] = {}
+        self.ways: list[tuple[int, str, str]] = []
+        self.starts: list[int] = []
+        self.functions: list[int] = []
+        self.costs = _Numbers(np.float64)
+        self.counts, self.rows, self.lasts, self.runs = (_Numbers(np.int64) for _ in range(4))
+        self.blocks: list[tuple[int, int]] = []
+        self.begins: list[tuple[int, int]] = []
+
+    def add(self, step: Step) -> None:
+        """Add a step."""
+        if isinstance(step.kernel, RepeatedSteps):
+            self._repeat(step, step.kernel)
+        else:
+            self._command(step, 1)
+
+    def _row(self, function: int, start: int, cost: Number, count: Number, runs: Number) -> int:
+        self.functions.append(function)
+        self.starts.append(start)
+        self.costs.add(cost)
+        self.counts.add(count)
+        self.runs.add(runs)
+        return len(self.starts) - 1
+
+    def _command(self, step: Step, runs: Number) -> int:
+        """Add a step that runs so often; where its words begin."""
+        words, window = self.words, step.window
+        is_blocked = step.is_generic and len(step.space) > 1
+        function, start, count = self._compiled[step.kernel.key], len(words), step.space[0]
+        if window is not None:
+            words.add(function)
+            words.add(window.start)
+            function, count = stock_functions()["window"], window.elements
+        number = self._row(function, start, step_ns(step), count if not is_blocked else 1, runs)
+        for size in step.space:
+            words.add(size)
+        if is_blocked:
+            self.blocks.append((number, words.add(0)))
+            words.add(0)
+        value: Any
+        for value in step.values:
+            if isinstance(value, float) or (isinstance(value, Size) and isinstance(value.hint, float)):
+                self.float_places.append(words.add(0))
+                self.floats.add(value)
+            else:
+                words.add(value if isinstance(value, Size) else argument_words((), (value,), ())[0])
+        for name in (step.output, *step.inputs):
+            self.pointers.setdefault(name, []).append(words.add(0))
+        self.rows.add(prod(step.space[:-1]) if is_blocked else 1)
+        self.lasts.add(step.space[-1] if is_blocked else 1)
+        return start
+
+    def _repeat(self, step: Step, kernel: RepeatedSteps) -> None:
+        """Add repeated commands, as `engine.device.jobs.repetition` has them."""
+        words = self.words
+        header = len(words)
+        for number in (0, 0, step.space[0], 0):
+            words.add(number)
+        begin = self._mark(BEGIN, header, len(kernel.body))
+        body = [(self._command(inner, step.space[0]), inner) for inner in kernel.body]
+        self._mark(TURN, header, len(kernel.body))
+        last = [(self._command(inner, 1), inner) for inner in kernel.last]
+        self.begins.append((begin, len(self.starts) - 1 - begin))
+        changing = [(p, w) for p, inner in (*body, *last) for w in changing_words(inner, kernel.swapped)]
+        table = words.add(len(changing))
+        words.set(header + 3, 8 * (table - header))
+        for start, word in changing:
+            words.add(8 * (start + word.place - table))
+            first = words.add(word.first)
+            words.add(word.stride)
+            way = words.add(0)
+            if word.even:
+                self.pointers.setdefault(word.even, []).append(first)
+                self.ways.append((way, word.even, word.odd))
+
+    def _mark(self, function: int, header: int, span: int) -> int:
+        self.rows.add(1)
+        self.lasts.add(1)
+        return self._row(function, header, 0.0, span, 0)
 
 
 class CPUTemplate:
@@ -83,42 +193,21 @@ class CPUTemplate:
     ) -> None:
         self._host = host
         self._verdicts = verdicts
-        words, floats = _Numbers(np.int64), _Numbers(np.float64)
-        # Of each step: where its words begin, and what its range and its chunks depend on.
-        starts: list[int] = []
-        self._float_places: list[int] = []
-        pointers: dict[str, list[int]] = {}
-        blocks: list[tuple[int, int]] = []
-        kinds, costs, counts, rows, lasts = [], _Numbers(np.float64), *(_Numbers(np.int64) for _ in range(3))
-        for number, step in enumerate(plan.steps):
-            starts.append(len(words._given))
-            is_blocked = step.is_generic and len(step.space) > 1
-            for size in step.space:
-                words.add(size)
-            if is_blocked:
-                blocks.append((number, words.add(0)))
-                words.add(0)
-            value: Any
-            for value in step.values:
-                if isinstance(value, float) or (isinstance(value, Size) and isinstance(value.hint, float)):
-                    self._float_places.append(words.add(0))
-                    floats.add(value)
-                else:
-                    words.add(value if isinstance(value, Size) else argument_words((), (value,), ())[0])
-            for name in (step.output, *step.inputs):
-                pointers.setdefault(name, []).append(words.add(0))
-            kinds.append(functions[step.kernel.key])
-            costs.add(step_ns(step))
-            counts.add(step.space[0] if not is_blocked else 1)
-            rows.add(prod(step.space[:-1]) if is_blocked else 1)
-            lasts.add(step.space[-1] if is_blocked else 1)
-        self._starts = np.array(starts, np.int64) * 8
-        self._functions = np.array(kinds, np.int64)
-        self._is_blocked = np.zeros(len(starts), bool)
-        self._is_blocked[[number for number, _ in blocks]] = True
-        self._block_places = np.array([place for _, place in blocks], np.int64)
+        layout = _Layout(functions)
+        for step in plan.steps:
+            layout.add(step)
+        words, pointers = layout.words, layout.pointers
+        self._starts = np.array(layout.starts, np.int64) * 8
+        self._functions = np.array(layout.functions, np.int64)
+        self._is_blocked = np.zeros(len(layout.starts), bool)
+        self._is_blocked[[number for number, _ in layout.blocks]] = True
+        self._block_places = np.array([place for _, place in layout.blocks], np.int64)
+        self._float_places = layout.float_places
+        self._begin_rows, self._followers = np.array(layout.begins, np.int64).reshape(-1, 2).T
         slots, places = self._arena(plan, pointers)
-        self._temporary_places, self._temporary_slots = places
+        self._temporary_places, self._temporary_slots, slot_of = places
+        ways = [(place, slot_of[a], slot_of[b]) for place, a, b in layout.ways]
+        self._way_places, *self._way_slots = np.array(ways, np.int64).reshape(-1, 3).T
         self._constants = []
         for name, buffer in constants.items():
             assert isinstance(buffer, CPUBuffer)
@@ -129,7 +218,8 @@ class CPUTemplate:
             for name, spec in plan.buffers.items()
             if spec.role in ("input", "output", "table")
         }
-        parts = (words, floats, costs, counts, rows, lasts, slots)
+        sizes = (layout.costs, layout.counts, layout.rows, layout.lasts, layout.runs)
+        parts = (words, layout.floats, *sizes, slots)
         self.numbers: tuple[Number, ...] = tuple(size for part in parts for size in part.sizes)
         ends = np.cumsum([0, *(len(part.sizes) for part in parts)]).tolist()
         self._fillers = [
@@ -139,8 +229,8 @@ class CPUTemplate:
     @staticmethod
     def _arena(
         plan: Plan, pointers: Mapping[str, Sequence[int]]
-    ) -> tuple[_Numbers, tuple[np.ndarray, np.ndarray]]:
-        """Sizes of the slots that temporaries share in turn, and which slot each pointer is of."""
+    ) -> tuple[_Numbers, tuple[np.ndarray, np.ndarray, dict[str, int]]]:
+        """Sizes of the slots that temporaries share in turn, which slot each pointer is of, and each name."""
         temporaries = {
             name: spec.elements * spec.dtype.itemsize
             for name, spec in plan.buffers.items()
@@ -155,12 +245,13 @@ class CPUTemplate:
         return slots, (
             np.array([place for place, _ in places], np.int64),
             np.array([slot for _, slot in places], np.int64),
+            slot_of,
         )
 
     def fill(self, values: Sequence[int | float], buffers: Mapping[str, DeviceBuffer]) -> CPUProgram:
         """The program for one set of sizes. Raises `OverflowError` for integers beyond 64 bits."""
         threads = self._host.planned_threads
-        block, floats, costs, counts, rows, lasts, slots = (
+        block, floats, costs, counts, rows, lasts, runs, slots = (
             fill(values[where]) for fill, where in self._fillers
         )
         block[self._float_places] = floats.view(np.int64)
@@ -178,10 +269,13 @@ class CPUTemplate:
         grains = np.where(chunks <= 1, np.maximum(totals, 1), -(-totals // np.maximum(chunks, 1)))
         if threads == 1:
             grains = np.maximum(totals, 1)
+        grains[self._begin_rows] = self._followers
         ends = np.cumsum(-(-slots // ALIGNMENT) * ALIGNMENT)
         arena = self._host.arena_of(int(ends[-1]) if len(ends) else 0)
         begins = np.concatenate(([0], ends))[:-1] + arena.ctypes.data
         block[self._temporary_places] = begins[self._temporary_slots]
+        even, odd = self._way_slots
+        block[self._way_places] = begins[odd] - begins[even]
         held: list[Any] = [arena]
         for places, buffer in self._constants:
             block[places] = buffer.address
@@ -196,4 +290,4 @@ class CPUTemplate:
                 inputs[outer.address] = places.tolist()
         table = np.stack([self._functions, self._starts + block.ctypes.data, totals, grains], axis=1)
         commands = CommandList(table[totals > 0], (block, held))
-        return CPUProgram(commands, float(costs.sum()), self._host.jobs, inputs, self._verdicts)
+        return CPUProgram(commands, float(costs @ runs), self._host.jobs, inputs, self._verdicts)

@@ -17,7 +17,7 @@ import numpy as np
 
 from engine.backends.plan_codec import PlanCodec
 from engine.compiler.lower import Lowered, Segment
-from engine.compiler.plan import AnyKernel, Plan, StoredKernel
+from engine.compiler.plan import AnyKernel, Plan, RepeatedSteps, Step, StoredKernel
 from engine.compiler.walk import Trace
 from engine.kernels.evaluate_sizes import holds_sizes
 from engine.kernels.kernel import Kernel
@@ -162,6 +162,17 @@ def kernel_facts(kernel: AnyKernel, codec: PlanCodec) -> tuple[str, str, bool]:
     return codec.key(kernel), str(getattr(kernel, "name", "generic")), is_tuned
 
 
+def _stored(step: Step, codec: PlanCodec) -> Step:
+    """A step without formulas."""
+    kernel: AnyKernel = step.kernel
+    if isinstance(kernel, RepeatedSteps):
+        body, last = (tuple([_stored(s, codec) for s in steps]) for steps in (kernel.body, kernel.last))
+        kernel = RepeatedSteps(body, last, kernel.swapped)
+    else:
+        kernel = StoredKernel(*kernel_facts(kernel, codec), codec.nanoseconds(step))
+    return replace(step, kernel=kernel)
+
+
 def taken(
     lowered: Lowered, recorder: SizeRecorder, names: Sequence[str], inputs: Sequence[str], codec: PlanCodec
 ) -> StoredOpenPlan:
@@ -186,10 +197,7 @@ def taken(
     (segment,), record = segments, recorder.record
     plan = segment.plan
     with recorder.at(record):
-        steps = [
-            replace(s, kernel=StoredKernel(*kernel_facts(s.kernel, codec), codec.nanoseconds(s)))
-            for s in plan.steps
-        ]
+        steps = [_stored(step, codec) for step in plan.steps]
     open_plan = Plan(steps, plan.buffers, plan.constants, plan.packed)
     numbers = tuple(open_plan.numbers())
     available_data = open_plan.filled(map(hint_of, numbers))

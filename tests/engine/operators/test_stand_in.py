@@ -7,8 +7,7 @@ import pytest
 
 from engine import Model, Worker
 from engine.compiler.interpreter import interpret
-from tests.engine.compiler.test_repeated import REPEATING
-from tests.engine.conftest import MakeWorker
+from tests.engine.conftest import CHANNELS, MakeWorker
 from tests.engine.runtime.test_open_plans import count_plans
 from tests.engine.test_random_control_flow import load
 
@@ -116,7 +115,7 @@ def run(worker: Worker, feeds: Feeds) -> list[np.ndarray]:
     return [worker.peek_output(o.name).download_to_array() for o in worker.model.outputs]
 
 
-@pytest.mark.parametrize("channel", REPEATING)
+@pytest.mark.parametrize("channel", CHANNELS)
 @pytest.mark.parametrize("kind", REPEATED)
 def test_a_run_that_stands_for_all(
     kind: str, channel: str, make_worker: MakeWorker, monkeypatch: pytest.MonkeyPatch
@@ -134,7 +133,7 @@ def test_a_run_that_stands_for_all(
             np.testing.assert_allclose(one, expected[output.name], rtol=1e-4, atol=1e-4)
 
 
-@pytest.mark.parametrize("channel", REPEATING)
+@pytest.mark.parametrize("channel", CHANNELS)
 def test_a_scan_over_an_open_axis_has_one_plan(channel: str, make_worker: MakeWorker) -> None:
     made = scan("n")
     worker = make_worker(made, channel)
@@ -148,7 +147,7 @@ def test_a_scan_over_an_open_axis_has_one_plan(channel: str, make_worker: MakeWo
     assert not planned
 
 
-@pytest.mark.parametrize("channel", REPEATING)
+@pytest.mark.parametrize("channel", CHANNELS)
 def test_runs_may_be_cut_anywhere(channel: str, make_worker: MakeWorker) -> None:
     made = loop(15)
     worker = make_worker(made, channel)
@@ -162,7 +161,7 @@ def test_runs_may_be_cut_anywhere(channel: str, make_worker: MakeWorker) -> None
         np.testing.assert_array_equal(schedule.output(output.name).download_to_array(), other)
 
 
-@pytest.mark.parametrize("channel", REPEATING)
+@pytest.mark.parametrize("channel", CHANNELS)
 @pytest.mark.parametrize("kind", UNROLLED)
 def test_other_loops_have_each_run_in_the_plan(kind: str, channel: str, make_worker: MakeWorker) -> None:
     made = UNROLLED[kind]

@@ -154,7 +154,7 @@ class GLComputeBackend(GLBackend):
         self.prepare(plan.kernels)
         if plan.repeats:
             return PlanTemplate(self, plan, constants)
-        with self.device.current():
+        with self.programs.home.current():
             return GLComputeTemplate(self, plan, constants)
 
     def check_memory(self) -> None:

@@ -44,6 +44,7 @@ class GLPixelBackend(GLBackend):
 
     name: ClassVar[str] = "gl_pixel"
     storage: ClassVar[Storage] = "texture"
+    shares: ClassVar[bool] = True
 
     def __init__(self, device: GLDevice, *, deferred_transfers: bool | None = None) -> None:
         if device.info.version_code < _OLDEST:
@@ -145,12 +146,16 @@ class GLPixelBackend(GLBackend):
         with self.device.current():
             return Recorder(self.device, self._programs, self.shader).record(plan, buffers)
 
+    def share(self, room: DeviceBuffer, elements: int) -> GLPixelBuffer | None:
+        """A buffer over the first elements of another."""
+        return _own(room).part(elements)
+
     def template(self, plan: Plan, constants: Mapping[str, DeviceBuffer]) -> Template:
         """Record a plan whose sizes are open; compiles what `prepare` was not asked for."""
         self.prepare(plan.kernels)
         if plan.repeats:
             return PlanTemplate(self, plan, constants)
-        with self.device.current():
+        with self.programs.home.current():
             return GLPixelTemplate(self, plan, constants)
 
     def check_memory(self) -> None:
