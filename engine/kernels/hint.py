@@ -11,7 +11,7 @@ from engine.kernels.value import Value
 HintKind = Literal[
     "matmul", "conv", "shifted_matmul", "shifted_conv", "pool", "concat", "reduce", "transpose",
     "recurrence", "softmax", "normalize", "sort", "scan", "position", "scatter", "select", "count", "nonzero",
-    "compress", "suppression", "unpacked_matmul", "repeat", "repeated",
+    "compress", "suppression", "unpacked_matmul", "expert_matmul", "repeat", "repeated",
 ]  # fmt: skip
 
 
@@ -31,6 +31,9 @@ class Hint:
         (n, blocks * block * bits / 8), scales (n, blocks), then zero points, if there are any, and the block
         of each of the k numbers where `is_assigned`. Facts m, n, k, bits, block, is_assigned, and weight, the
         formula of b's element at (column, row). Output is (m, n).
+    expert_matmul: operands (chosen, x, w) with int32 chosen (rows, count) and w (experts, n, k); fact shared,
+        whether x is (rows, k) for all that a row has chosen, or else (rows * count, k). Output is (rows,
+        count, n), the products with the weights of the chosen experts.
     pool: operands (x,); facts kind "max", "average" or "sum", kernel, strides, dilations, pads (begin),
         include_pad, and ends (end pads). Output is (N, C, *out). With channels_last x is (N, *spatial, C)
         and the output (N, *out, C).
