@@ -27,6 +27,9 @@ _WIDE: dict[str, np.dtype] = {"float32": FLOAT32, "float64": np.dtype(np.float64
 Fits = Callable[[int, np.dtype], bool]
 """Whether a tensor of so many elements of a type fits in a buffer."""
 
+Divide = Callable[[str, str], str]
+"""The text of a quotient of a number that is not negative and an argument: a division takes much longer."""
+
 
 def plain(compute: Compute, tuner: Tuner, fits: Fits) -> Compute | None:
     """The step as "matmul" or "conv" of operands of its own type without zero points.

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from engine.backends.operands import emit
+from engine.backends.operands import Divide, emit
 from engine.base.dtypes import INT32, INT64
 from engine.compiler.plan import Compute, Tuner
 from engine.kernels.expr import lit
@@ -79,12 +79,17 @@ class Marks:
         """Names of the numbers."""
         return ("total", "count", "room", *(f"size{axis}" for axis in range(1, len(self.shape))))
 
-    def statements(self, output: str) -> list[str]:
+    @property
+    def divisors(self) -> tuple[str, ...]:
+        """Names of the numbers by which it divides: `count`, and those of `sizes`."""
+        return ("count", *self.names[3:])
+
+    def statements(self, divide: Divide, output: str) -> list[str]:
         """C that stores the indices of place `t` of row `row`; `slot` is where the row's indices go."""
         lines = ["int rest = t - row * count;"]
         for axis in range(len(self.shape) - 1, 0, -1):
             lines += [
-                f"int rest{axis} = rest / size{axis};",
+                f"int rest{axis} = {divide('rest', f'size{axis}')};",
                 f"{output}[{axis} * room + slot] = rest - rest{axis} * size{axis};",
                 f"rest = rest{axis};",
             ]

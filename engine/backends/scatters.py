@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from engine.backends.operands import emit, emit_result
+from engine.backends.operands import Divide, emit, emit_result
 from engine.backends.sorts import Sorter, sorted_pairs
 from engine.base.dtypes import INT32
 from engine.compiler.plan import Compute, Tuner
@@ -26,6 +26,10 @@ _MOST = 1 << 30
 
 TARGET_NAMES = ("total", "count", "columns", "places")
 """Arguments of a step that goes through targets."""
+
+
+DIVISORS = ("count", "columns")
+"""Those by which it divides."""
 
 
 @dataclass(frozen=True)
@@ -146,18 +150,18 @@ def _tune_reduction(compute: Compute, tuner: Tuner, scatterer: Scatterer) -> boo
     return True
 
 
-def run_statements(key: Callable[[str], str], output: str) -> list[str]:
+def run_statements(key: Callable[[str], str], divide: Divide, output: str) -> list[str]:
     """Statements of thread `t`, in C and in GLSL, for the sorted target t of a line (row, column).
 
     Where a run of equals begins, it stores that as `first` of their entry in the table (rows, places,
     columns, first and end), and as `end` of the entry of the run before. `key` is the text of a sorted
-    target.
+    target, and `divide` that of a quotient.
     """
     entry = f"{output}[2 * ((row * places + {{}}) * columns + column)"
     return [
         "if (t >= total) return;",
-        "int line = t / max(count, 1), slot = t - line * count;",
-        "int row = line / max(columns, 1), column = line - row * columns;",
+        f"int line = {divide('t', 'count')}, slot = t - line * count;",
+        f"int row = {divide('line', 'columns')}, column = line - row * columns;",
         f"int own = {key('t')}, previous = slot > 0 ? {key('max(t - 1, 0)')} : -1;",
         f"if (own != previous && own >= 0 && own < places) {entry.format('own')}] = slot;",
         f"if (own != previous && previous >= 0 && previous < places) {entry.format('previous')} + 1] = slot;",

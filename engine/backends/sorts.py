@@ -74,13 +74,14 @@ class Dialect:
 class Sorter:
     """What a backend brings: which tensors fit, and functions that emit a step, if they can.
 
-    `block` is how many elements its blocks have, `BLOCK` or `EACH`.
+    block: how many elements its blocks have, `BLOCK` or `EACH`. is_alone: whether one thread sorts a block.
     """
 
     fits: Fits
     emit_blocks: Callable[[Tuner, Step], bool]
     emit_merge: Callable[[Tuner, Step], bool]
     block: int = BLOCK
+    is_alone: bool = False
 
 
 def tune_sort(compute: Compute, tuner: Tuner, sorter: Sorter) -> bool:
@@ -126,7 +127,7 @@ def sorted_pairs(
     span = deferred(_span, count, block)
     blocks = -(-count // block)
     segments = lines * blocks
-    threads = segments if block == EACH else -(-segments // (block // span)) * GROUP
+    threads = segments if sorter.is_alone else -(-segments // (block // span)) * GROUP
     values: tuple[int, ...] = count, inner, blocks, segments, span, keep
     if not sorter.emit_blocks(tuner, Step(threads, values, source, runs[0], length)):
         return None

@@ -171,6 +171,18 @@ class RepeatedSteps:
 
         return [replace(s, inputs=tuple(map(named, s.inputs)), output=named(s.output)) for s in steps]
 
+    def of_run(self) -> dict[str, tuple[int, int]]:
+        """The first and the last step of a run that touch each tensor which every run makes for itself."""
+        made: dict[str, tuple[int, int]] = {}
+        lasting = set(self.swapped)
+        for position, step in enumerate(self.body):
+            lasting.update(name for name in step.inputs if name not in made)
+            if step.window is not None:
+                lasting.add(step.output)
+            for name in (*step.inputs, step.output):
+                made[name] = (made.get(name, (position,))[0], position)
+        return {name: span for name, span in made.items() if name not in lasting}
+
     def filled(self, supply: Iterator[Any]) -> RepeatedSteps:
         """The same with other numbers."""
         body = tuple([step.filled(supply) for step in self.body])
@@ -285,13 +297,19 @@ class Plan:
         return [n for n, spec in self.buffers.items() if spec.role != "temporary" and n not in constants]
 
     def lifetimes(self) -> dict[str, tuple[int, int]]:
-        """First and last step that touches each temporary buffer."""
+        """First and last step that touches each temporary buffer; repeated steps count one by one.
+
+        What a run does not make before it reads it lives as long as all runs.
+        """
         spans: dict[str, tuple[int, int]] = {}
-        for position, step in enumerate(self.steps):
+        end = 0
+        for step in self.steps:
+            begin, end = end, end + len(step.parts)
+            of_run = step.kernel.of_run() if isinstance(step.kernel, RepeatedSteps) else {}
             for name in (*step.inputs, step.output):
                 if self.buffers[name].role == "temporary":
-                    first, _ = spans.get(name, (position, position))
-                    spans[name] = (first, position)
+                    first, last = of_run.get(name, (0, end - begin - 1))
+                    spans[name] = (spans.get(name, (begin + first,))[0], begin + last)
         return spans
 
 

@@ -14,7 +14,10 @@ from engine.operators.builder import Builder
 from engine.operators.movement import chained
 
 LONGEST = 20_000
-"""Most runs of one loop: each becomes a copy of the body in the plan, and one without an end fills memory."""
+"""Most runs of one loop that are copies of the body in the plan: without an end, they would fill memory."""
+
+MOST_RUNS = 1 << 24
+"""Most runs of one loop of which one stands for all."""
 
 STACKED_AT_ONCE = 3
 """How many results one step joins: few, so that loops made when loading have joins of all kinds."""

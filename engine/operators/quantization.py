@@ -173,7 +173,7 @@ def extreme(k: Builder, kind: str, x: Value) -> Value:
     row = k.alias(x, (1, x.size))
 
     def formula(i: Expr) -> Expr:
-        return reduce(kind, x.size, lambda r: row[i, r])
+        return reduce(kind, row.dim(1), lambda r: row[i, r])
 
     found = k.compute((1,), x.dtype, formula, hint=lambda: reduction_hint(kind, "element", row))
     return k.alias(found, ())

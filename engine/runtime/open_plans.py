@@ -14,7 +14,8 @@ from engine.compiler.plan import Plan
 from engine.compiler.trace import InputShapes
 from engine.compiler.walk import Elements, Trace
 from engine.graph.model import Model
-from engine.kernels.size import Number, SizeRecorder
+from engine.kernels.size import Number
+from engine.kernels.size_recorder import SizeRecorder
 from engine.kernels.value import Value, leaves
 from engine.runtime import fillers
 from engine.runtime.open_numbers import OpenNumbers, of_elements, opened_elements

@@ -15,9 +15,9 @@ from typing import Any, ClassVar
 import numpy as np
 
 from engine.backends.base import DeviceBuffer, Precision, Program, Progress, Read, Storage
-from engine.backends.cpu.arguments import argument_words, generic_units, generic_words
-from engine.backends.cpu.cost import DETERMINISTIC_THREADS, grain, row_blocks, step_ns
+from engine.backends.cpu.cost import DETERMINISTIC_THREADS, step_ns
 from engine.backends.cpu.fast_path import CPURepeat, seen
+from engine.backends.cpu.listing import Listing
 from engine.backends.cpu.memory import CPUBuffer, native_type
 from engine.backends.cpu.native_kernel import source_of
 from engine.backends.cpu.partial_run import CPUPartialDispatch
@@ -64,7 +64,7 @@ class CPUBackend(HostBackend):
     shares: ClassVar[bool] = True
     chooses_by_size: ClassVar[bool] = True
     fan_in = 16
-    whole = frozenset({"recurrence", "suppression"})
+    whole = frozenset({"recurrence", "repeat", "suppression"})
     passes = (join_quantized, remove_dead_layers, unpack_weights, channels_last)
 
     def __init__(
@@ -164,7 +164,7 @@ class CPUBackend(HostBackend):
         if elements > room.elements:
             return None
         _, block_bytes = room.block()
-        return CPUBuffer(elements, room.dtype, room.array[:elements], block_bytes)
+        return CPUBuffer(elements, room.dtype, room.array[:elements], block_bytes, room.address)
 
     def constant(self, array: np.ndarray) -> CPUBuffer:
         """A read-only buffer: the array's own memory if kernels can read it."""
@@ -229,7 +229,7 @@ class CPUBackend(HostBackend):
 
     def record(self, plan: Plan, buffers: Mapping[str, DeviceBuffer]) -> CPUProgram:
         """Place the temporaries, fill every step's args block, and list the commands."""
-        self.prepare(step.kernel for step in plan.steps)
+        self.prepare(plan.kernels)
         sizes = {
             name: max(b.elements * b.dtype.itemsize, 1)
             for name, b in plan.buffers.items()
@@ -245,41 +245,17 @@ class CPUBackend(HostBackend):
             assert isinstance(buffer, CPUBuffer)
             addresses[name] = buffer.address
             held.append(buffer.array)
-        threads = self.planned_threads
-        words: list[int] = []
-        rows: list[tuple[int, int, int, int]] = []
-        starts: list[int] = []
-        places: dict[int, list[int]] = {
-            addresses[name]: [] for name in buffers if plan.buffers[name].role == "input"
-        }
-        nanoseconds = 0.0
+        inputs = [addresses[name] for name in buffers if plan.buffers[name].role == "input"]
+        listing = Listing(self._functions, addresses, self.planned_threads, {a: [] for a in inputs})
         for step in plan.steps:
-            cost = step_ns(step)
-            pointers = [addresses[n] for n in (step.output, *step.inputs)]
-            if not step.is_generic:
-                count = step.space[0]
-                block_words = argument_words(step.space, step.values, pointers)
-            else:
-                blocks = row_blocks(step.space, cost, threads)
-                count = generic_units(step.space, blocks)
-                block_words = generic_words(step.space, step.values, pointers, blocks)
-            if count == 0:
-                continue
-            nanoseconds += cost
-            starts.append(len(words))
-            words += block_words
-            for behind, pointer in enumerate(reversed(pointers)):
-                if pointer in places:
-                    places[pointer].append(len(words) - 1 - behind)
-            rows.append((self._functions[step.kernel.key], 0, count, grain(count, cost, threads)))
-        block = np.array(words, np.int64)
-        table = np.array(rows, np.int64).reshape(-1, 4)
-        table[:, 1] = np.array(starts, np.int64) * 8 + block.ctypes.data
-        return CPUProgram(CommandList(table, (block, held)), nanoseconds, self.jobs, places, self._verdicts)
+            listing.add(step)
+        rows, block = listing.close()
+        commands = CommandList(rows, (block, held))
+        return CPUProgram(commands, listing.nanoseconds, self.jobs, listing.places, self._verdicts)
 
     def template(self, plan: Plan, constants: Mapping[str, DeviceBuffer]) -> CPUTemplate:
         """Lay out every step's args block, with room for what sizes decide."""
-        self.prepare(step.kernel for step in plan.steps)
+        self.prepare(plan.kernels)
         return CPUTemplate(self, plan, constants, self._functions, self._verdicts)
 
     def run(self, program: Program) -> None:

@@ -20,7 +20,7 @@ TEMPLATES: Mapping[Any, str] = {
     "isinf": "(isinf({0}) != 0)",
     **{(op, "float"): f"{op}({{0}})" for op in _SAME_NAME.split()},
     ("abs", "float"): "fabs({0})",
-    ("round", "float"): "rint({0})",
+    ("round", "float"): "k_round_{T}({0})",
     ("sign", "float"): "k_sign_{T}({0})",
     ("rem", "float"): "fmod({0}, {1})",
     ("pow", "float"): "pow({0}, {1})",
@@ -75,6 +75,17 @@ _FUNCTIONS = {
     "k_bfloat": "ushort k_bfloat(float a) {\n"
     "    uint u = as_uint(a);\n"
     "    return (ushort)(a != a ? (u >> 16) | 64u : (u + 0x7fffu + ((u >> 16) & 1u)) >> 16);\n}",
+    # In a loop over elements, processors' compilers call `rint` for each, and `copysign` too.
+    "k_round_float": """float k_round_float(float a) {
+#ifdef K_PROCESSOR
+    const uint s = as_uint(a) & 0x80000000u;
+    const float n = as_float(as_uint(a) ^ s), r = n + 0x1p23f - 0x1p23f;
+    return as_float(as_uint(n < 0x1p23f ? r : n) | s);
+#else
+    return rint(a);
+#endif
+}""",
+    "k_round_double": "double k_round_double(double a) { return rint(a); }",
     "k_load_half": """float k_load_half(__global const half* from, int i) {
 #if defined(K_PROCESSOR) && defined(cl_khr_fp16)
     return (float)from[i];

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from engine.backends.opencl.printer import OpenCLPrinter, element
-from engine.backends.opencl.tuned import Epilogue, build, indent
+from engine.backends.opencl.tuned import Epilogue, build, divide, divisor_names, divisor_values, indent
 from engine.backends.scans import Blocks, Marks
 from engine.compiler.plan import Compute, Tuner
 
@@ -48,14 +48,15 @@ def emit_marks(marks: Marks, compute: Compute, tuner: Tuner) -> bool:
     body = f"""\
     const int t = (f0 + (int)get_group_id(0)) * {_GROUP} + (int)get_local_id(0);
     if (t >= total) return;
-    const int row = t / count;
     if (!{element(marks.mask.dtype.name, "mask", "t")}) return;
-    const int slot = row * room + through[t] - 1;
-{indent(marks.statements("y"), 1)}\
+    const int row = {divide("t", "count")}, slot = row * room + through[t] - 1;
+{indent(marks.statements(divide, "y"), 1)}\
 """
     operands = (f"mask:{marks.mask.dtype.name}", "through:int32")
     output = compute.output.dtype.name
-    kernel = build(body, None, operands, marks.names, (_GROUP, 1, 1), output=output, area=_GROUP)
+    names = (*marks.names, *divisor_names(marks.divisors))
+    values = (*marks.numbers, *divisor_values((marks.numbers[1], *marks.sizes)))
+    kernel = build(body, None, operands, names, (_GROUP, 1, 1), output=output, area=_GROUP)
     inputs = (marks.mask.root.name, marks.through.root.name)
-    tuner.emit(kernel, (-(-marks.mask.size // _GROUP), 1, 1), marks.numbers, inputs, compute.output.name)
+    tuner.emit(kernel, (-(-marks.mask.size // _GROUP), 1, 1), values, inputs, compute.output.name)
     return True

@@ -21,12 +21,81 @@ from engine.compiler.plan import Tuner
 
 # Multiplications that take as long as sorting or merging an element.
 _BLOCK_AREA, _MERGE_AREA = 64, 16
+# So many elements are ranked by comparing all with all, 16 at a time: sorting by digits takes longer.
+_FEW = 128
 
 
 def emit_blocks(tuner: Tuner, step: Step) -> bool:
     """Emit the step that sorts blocks: a group for each."""
     lines = block_statements(_dialect(step))
     return _emit(tuner, step, lines, BLOCK_NAMES, block_declarations("__local"), _BLOCK_AREA)
+
+
+def emit_alone(tuner: Tuner, step: Step) -> bool:
+    """Emit the step that sorts blocks on a processor: a work-item for each, by bytes from the last on."""
+    length = _dialect(step).length_of("row")
+    body = f"""\
+    const int t = f0 + (int)get_global_id(0);
+    if (t >= segments) return;
+    const int row = t / blocks, start = (t - row * blocks) * span, from = row * count + start;
+    const int here = min({length} - start, span), most = min(here, keep);
+    int keys[{2 * BLOCK}];
+    if (here <= {_FEW}) {{
+        for (int e = 0; e < here; ++e) keys[e] = X[from + e];
+        for (int first = 0; first < here; first += 16) {{
+            const int16 own = *(loose16*)(keys + first), at = first + LANES;
+            const int end = min(first + 16, here);
+            int16 rank = 0;
+            for (int e = 0; e < first; ++e) rank -= keys[e] <= own;
+            for (int e = first; e < end; ++e) rank -= (keys[e] < own) | ((keys[e] == own) & (e < at));
+            for (int e = end; e < here; ++e) rank -= keys[e] < own;
+            int ranks[16];
+            *(loose16*)ranks = rank;
+            for (int e = first; e < end; ++e) {{
+                const int to = 2 * (from + ranks[e - first]);
+                if (ranks[e - first] >= most) continue;
+                y[to] = keys[e];
+                y[to + 1] = start + e;
+            }}
+        }}
+        return;
+    }}
+    int places[{2 * BLOCK}], starts[1024];
+    for (int digit = 0; digit < 1024; ++digit) starts[digit] = 0;
+    for (int e = 0; e < here; ++e) {{
+        const uint key = as_uint(X[from + e]) ^ 0x80000000u;
+        keys[e] = as_int(key);
+        places[e] = start + e;
+        for (int k = 0; k < 4; ++k) ++starts[256 * k + (key >> 8 * k & 255u)];
+    }}
+    int half_ = 0;
+    for (int k = 0; k < 4; ++k) {{
+        int* ends = starts + 256 * k;
+        // A byte that all have in common moves none.
+        if (ends[as_uint(keys[half_]) >> 8 * k & 255u] == here) continue;
+        for (int digit = 0, total = 0; digit < 256; ++digit) {{
+            const int number = ends[digit];
+            ends[digit] = total;
+            total += number;
+        }}
+        for (int e = half_; e < half_ + here; ++e) {{
+            const int to = {BLOCK} - half_ + ends[as_uint(keys[e]) >> 8 * k & 255u]++;
+            keys[to] = keys[e];
+            places[to] = places[e];
+        }}
+        half_ = {BLOCK} - half_;
+    }}
+    for (int e = 0; e < most; ++e) {{
+        y[2 * (from + e)] = as_int(as_uint(keys[half_ + e]) ^ 0x80000000u);
+        y[2 * (from + e) + 1] = places[half_ + e];
+    }}
+"""
+    lanes = ", ".join(map(str, range(16)))
+    head = f"typedef int16 loose16 __attribute__((aligned(4)));\n#define LANES (int16)({lanes})\n"
+    area = BLOCK * _BLOCK_AREA
+    kernel = build(body, None, _operands(step), BLOCK_NAMES, (1, 1, 1), output="int32", area=area, head=head)
+    tuner.emit(kernel, (step.threads, 1, 1), step.values, _inputs(step), step.target)
+    return True
 
 
 def emit_merge(tuner: Tuner, step: Step) -> bool:
@@ -49,10 +118,15 @@ def _emit(
     tuner: Tuner, step: Step, lines: Sequence[str], names: Sequence[str], head: Sequence[str], area: int
 ) -> bool:
     thread = f"const int t = (f0 + (int)get_group_id(0)) * {GROUP} + (int)get_local_id(0);"
-    lengths = [] if step.length is None else [step.length]
-    operands = ["X:int32", *(f"L:{v.dtype.name}" for v in lengths)]
     body = indent([*head, thread, *lines], 1)
-    kernel = build(body, None, operands, names, (GROUP, 1, 1), output="int32", area=BLOCK * area)
-    inputs = (step.source, *(v.root.name for v in lengths))
-    tuner.emit(kernel, (-(-step.threads // GROUP), 1, 1), step.values, inputs, step.target)
+    kernel = build(body, None, _operands(step), names, (GROUP, 1, 1), output="int32", area=BLOCK * area)
+    tuner.emit(kernel, (-(-step.threads // GROUP), 1, 1), step.values, _inputs(step), step.target)
     return True
+
+
+def _operands(step: Step) -> list[str]:
+    return ["X:int32", *([] if step.length is None else [f"L:{step.length.dtype.name}"])]
+
+
+def _inputs(step: Step) -> tuple[str, ...]:
+    return (step.source, *(() if step.length is None else (step.length.root.name,)))

@@ -12,8 +12,8 @@ from engine.backends.opencl import cpu_kernels, gpu_kernels, pool_kernels
 from engine.backends.opencl.packed_rows import read_packed
 from engine.backends.opencl.scans import emit_blocks, emit_marks
 from engine.backends.opencl.scatter import mark_runs, raise_all
+from engine.backends.opencl.sort import emit_alone, emit_merge
 from engine.backends.opencl.sort import emit_blocks as emit_sorted_blocks
-from engine.backends.opencl.sort import emit_merge
 from engine.backends.opencl.suppression import emit_step as emit_suppression
 from engine.backends.opencl.tuned import Epilogue, axis_names, is_float32
 from engine.backends.operands import emit, plain
@@ -30,7 +30,10 @@ from engine.kernels.value import Value
 # Tiles read up to this many elements beyond an image; what they read there is dropped.
 _SLACK = 64
 
-_SORTER = Sorter(lambda elements, dtype: True, emit_sorted_blocks, emit_merge)
+_SORTERS = {
+    "cpu": Sorter(lambda elements, dtype: True, emit_alone, emit_merge, is_alone=True),
+    "gpu": Sorter(lambda elements, dtype: True, emit_sorted_blocks, emit_merge),
+}
 
 
 def tune(compute: Compute, tuner: Tuner, form: str) -> bool:
@@ -46,7 +49,7 @@ def tune(compute: Compute, tuner: Tuner, form: str) -> bool:
 
 
 def _scatter(compute: Compute, tuner: Tuner, form: str) -> bool:
-    return tune_scatter(compute, tuner, Scatterer(_SORTER, raise_all, mark_runs))
+    return tune_scatter(compute, tuner, Scatterer(_SORTERS[form], raise_all, mark_runs))
 
 
 def _scan(compute: Compute, tuner: Tuner, form: str) -> bool:
@@ -62,7 +65,7 @@ def _nonzero(compute: Compute, tuner: Tuner, form: str) -> bool:
 
 
 def _sort(compute: Compute, tuner: Tuner, form: str) -> bool:
-    return tune_sort(compute, tuner, _SORTER)
+    return tune_sort(compute, tuner, _SORTERS[form])
 
 
 def _suppression(compute: Compute, tuner: Tuner, form: str) -> bool:

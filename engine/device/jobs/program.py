@@ -11,7 +11,9 @@ How it works
     core that reads them in every run. A thread that helps is one half, the others are the front.
     The thread that finishes a command's last chunk moves the ticket on to the next command; a barrier
     therefore costs a waiting thread nothing but its absence.
-    Commands of one chunk are run at once by the thread that gets to them.
+    Commands of one chunk are run at once by the thread that gets to them. So are rows that begin or end runs
+    of repeated commands (`engine.device.jobs.repetition`): no other thread reads what they change, as nobody
+    has a chunk then. Only as a job's first command such a row is a chunk that a thread takes.
     A job that becomes ready is pushed on INBOX without a lock, so submitting never waits. Job threads move
     the inbox to the list of active jobs under a spin lock that only they (and a helping `complete`) take.
     A thread holds USERS of a job while it may read the job's commands; Python reuses a record only when the
@@ -48,6 +50,7 @@ from engine.device.jobs.layout import (
     OP_WAIT,
     OP_WORK,
 )
+from engine.device.jobs.repetition import BEGIN, JUMP
 from engine.device.jobs.waiting import CALL_OS, OS_TEXTS, SET_AFFINITY
 from engine.device.native import NativeSource
 from engine.device.native.prelude import PRELUDE
@@ -217,6 +220,10 @@ def advance(system, job, command, stays):
     """Starts `command`, the earlier ones being done; finishes the job after its last."""
     while command < load_i64(job, COUNT):
         record = load_i64(job, COMMANDS) + 32 * command
+        rows = jump(record)
+        if rows != 0:
+            command += rows
+            continue
         chunks = chunks_of(record)
         if chunks > 1:
             atomic_store_i64(job, FINISHED, 0)
@@ -252,10 +259,13 @@ def work_on(system, job, stays, side):
         if front + back < chunks:
             chunk = front if side == FRONT else chunks - 1 - back
             grain = grain_of(record)
-            run_chunk(record, chunk * grain, grain)
+            following = command
+            if load_i64(record, 0) != BEGIN:
+                run_chunk(record, chunk * grain, grain)
+                following += 1
             ran += 1
             if atomic_add_i64(job, FINISHED, 1) + 1 == chunks:
-                advance(system, job, command + 1, stays)
+                advance(system, job, following, stays)
     return ran
 
 
@@ -435,11 +445,16 @@ def wait(system, job, nanoseconds):
 
 @typed_helper("void(int64, int64)")
 def run(commands, count):
-    for command in range(count):
+    command = 0
+    while command < count:
         record = commands + 32 * command
-        grain = grain_of(record)
-        for chunk in range(chunks_of(record)):
-            run_chunk(record, chunk * grain, grain)
+        rows = jump(record)
+        if rows == 0:
+            grain = grain_of(record)
+            for chunk in range(chunks_of(record)):
+                run_chunk(record, chunk * grain, grain)
+            rows = 1
+        command += rows
 
 
 @typed_helper("void(int64, int64)")
@@ -475,7 +490,8 @@ def program_source(waiting: str, futex_number: int = 0) -> NativeSource:
     """The job system for one way of waiting: a key of `OS_TEXTS`."""
     constants = {**LAYOUT, "OP_WORK": OP_WORK, "OP_SUBMIT": OP_SUBMIT, "OP_WAIT": OP_WAIT, "OP_RUN": OP_RUN}
     constants |= {"OP_STOP": OP_STOP, "OP_PAUSE": OP_PAUSE, "OP_AGAIN": OP_AGAIN, "FUTEX": futex_number}
+    constants["BEGIN"] = BEGIN
     constants["SET_AFFINITY"] = SET_AFFINITY.get(platform.machine().lower(), 0)
     head = "".join(f"{name} = {value}\n" for name, value in constants.items())
-    text = PRELUDE + head + CALL_OS + OS_TEXTS[waiting] + _BODY
+    text = PRELUDE + head + CALL_OS + OS_TEXTS[waiting] + JUMP + _BODY
     return NativeSource(f"jobs_{waiting}", text, "program", "int64(int64)")

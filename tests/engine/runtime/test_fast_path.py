@@ -152,6 +152,35 @@ def test_large_arrays_may_change_once_they_are_scheduled(make_worker: MakeWorker
         worker.dispose()
 
 
+@pytest.mark.parametrize("threads", [1, 2])
+def test_a_short_program_reads_large_inputs_in_place(make_worker: MakeWorker, threads: int) -> None:
+    """Arrays and tensors in turns, ones that change, ones with gaps; the input itself is an output, too."""
+    source = model(
+        [node("Gather", ["x", "rows"], ["y"], axis=0), node("Identity", ["rows"], ["z"])],
+        {"x": ("float32", [4000, 20]), "rows": ("int64", ["n"])},
+        {"y": ("float32", ["n", 20]), "z": ("int64", ["n"])},
+    )
+    rng = np.random.default_rng(3)
+    with JobSystem(threads) as jobs:
+        worker = make_worker(source, "cpu", jobs=jobs)
+        for step in range(12):
+            whole = rng.normal(size=(4000, 40)).astype(np.float32)
+            x = whole[:, :20] if step % 3 == 2 else np.ascontiguousarray(whole[:, 20:])
+            rows = rng.integers(0, 4000, 7)
+            given = x if step % 2 else Tensor(x)
+            for again in range(2):
+                x[rows[again]] = step
+                if isinstance(given, Tensor):
+                    given.upload(x)
+                worker.schedule(given, rows)
+                wanted = x[rows]
+                x[rows] = -1
+                np.testing.assert_array_equal(result(worker), wanted)
+                np.testing.assert_array_equal(worker.peek_output("z").download_to_array(), rows)
+        assert is_direct(worker)
+        worker.dispose()
+
+
 def test_lists_take_the_plan_of_arrays(channel: str, make_worker: MakeWorker) -> None:
     worker = difference(make_worker, channel)
     for step in range(4):

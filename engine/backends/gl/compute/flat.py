@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from engine.backends.gl.compute.epilogue import FIRST_GROUP
-from engine.backends.gl.compute.printer import flat_thread, shader_text
+from engine.backends.gl.compute.printer import divisor, flat_thread, shader_text
 from engine.backends.gl.compute.shader import ShaderKernel
 from engine.backends.gl.compute.target import Target
 from engine.backends.gl.glsl import argument, argument_vectors
@@ -24,6 +24,21 @@ def flat_grid(threads: int, target: Target) -> tuple[int, int, int]:
     groups = -(-threads // LOCAL_SIZE)
     across = largest(1, smallest(groups, target.limits.max_compute_group_count[0]))
     return across, -(-groups // across), 1
+
+
+def divide(number: str, by: str) -> str:
+    """The text of `number` / `by`, an argument that is among those that `divisor_names` are made for."""
+    return f"k_divide({number}, {by}_multiplier, {by}_shift)"
+
+
+def divisor_names(names: Sequence[str]) -> tuple[str, ...]:
+    """Names of the arguments that divide by others, see `divisor`."""
+    return tuple(f"{name}_{part}" for name in names for part in ("multiplier", "shift"))
+
+
+def divisor_values(values: Sequence[int]) -> tuple[int, ...]:
+    """What they are for the values of the others."""
+    return tuple(part for value in values for part in divisor(value))
 
 
 def flat_kernel(

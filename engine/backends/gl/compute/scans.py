@@ -3,7 +3,15 @@
 from __future__ import annotations
 
 from engine.backends.gl.compute.epilogue import FIRST_GROUP, Epilogue, grid_fits
-from engine.backends.gl.compute.flat import LOCAL_SIZE, THREAD, flat_grid, flat_kernel
+from engine.backends.gl.compute.flat import (
+    LOCAL_SIZE,
+    THREAD,
+    divide,
+    divisor_names,
+    divisor_values,
+    flat_grid,
+    flat_kernel,
+)
 from engine.backends.gl.compute.printer import element
 from engine.backends.gl.compute.target import Target
 from engine.backends.gl.storage import lanes
@@ -59,13 +67,14 @@ def emit_marks(marks: Marks, compute: Compute, tuner: Tuner, target: Target) -> 
     kind = marks.mask.dtype.name
     lines = [
         "if (t >= total) return;",
-        "int row = t / max(count, 1);",
         f"if ({element('b0', 't', kind, target.texels)} == 0) return;",
+        f"int row = {divide('t', 'count')};",
         f"int slot = row * room + {element('b1', 't', 'int32', target.texels)} - 1;",
-        *marks.statements("o"),
+        *marks.statements(divide, "o"),
     ]
-    kernel = flat_kernel(lines, marks.names, [kind, "int32"], compute.output.dtype.name, target)
-    values = (*marks.numbers, 0, 0, 0)
+    names = (*marks.names, *divisor_names(marks.divisors))
+    kernel = flat_kernel(lines, names, [kind, "int32"], compute.output.dtype.name, target)
+    values = (*marks.numbers, *divisor_values((marks.numbers[1], *marks.sizes)), 0, 0, 0)
     inputs = (marks.mask.root.name, marks.through.root.name)
     tuner.emit(kernel, grid, values, inputs, compute.output.name)
     return True

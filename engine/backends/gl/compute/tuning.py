@@ -82,7 +82,7 @@ def _suppression(compute: Compute, tuner: Tuner, target: Target) -> bool:
 
 def _sorter(target: Target) -> Sorter:
     steps = partial(emit_sorted_blocks, target), partial(emit_merge, target)
-    return Sorter(partial(_fits, target), *steps, block=block_for(target))
+    return Sorter(partial(_fits, target), *steps, block=block_for(target), is_alone=target.texels)
 
 
 TUNERS: Mapping[str, Rule] = {
