@@ -66,7 +66,7 @@ ROWS = {
         r"Relu float32, 64 of 112 x 112( +\d+\.\d{3}){2} +\d+\.\d\d( !)? +\d+\.\d\d *\n",
         r"beyond what is allowed: [01] of 1\n",
     ],
-    "new_sizes": [r"swarm +cpu( +\d+\.\d\d){7} +[1-9] *\n"],
+    "new_sizes": [r"swarm +cpu( +\d+\.\d\d){7} +[1-9]( +\d+\.\d\d){2} *\n"],
     "policy": [
         r"onnxruntime 1t +1 +\d+\.\d +\d+\.\d *\n",
         r"cpu +1( +\d+\.\d){2}( +\d+\.\d\d){2} +\d+\.\d *\n",

@@ -102,6 +102,7 @@ class GLComputeBackend(GLBackend):
 
     def prepare(self, kernels: Iterable[AnyKernel], progress: Progress | None = None) -> int:
         """Compile and link missing programs; returns how many had no cached binary."""
+        self.replayer.load()
         sources = {}
         for kernel in kernels:
             key = program_key(kernel, self.texels)

@@ -105,6 +105,7 @@ class GLPixelBackend(GLBackend):
 
     def prepare(self, kernels: Iterable[AnyKernel], progress: Progress | None = None) -> int:
         """Compile, link and draw missing programs once; returns how many came from source."""
+        self.replayer.load()
         shaders = {k.key: self.shader(k) for k in kernels}
         compiled = self._programs.prepare(shaders, progress)
         # What moves tensors of these types: a plan that is recorded in a frame compiles nothing either.
